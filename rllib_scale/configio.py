@@ -1,0 +1,156 @@
+"""Reading config files strictly: YAML 1.2 numbers, no duplicate keys, unknown keys refused with a suggestion."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from rllib_scale.errors import UserError
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class StrictLoader(yaml.SafeLoader):
+    """Safe YAML in which `3e-4` is a number and a key may stand once."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuse a mapping in which a key stands twice."""
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key!r} stands twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+# PyYAML follows YAML 1.1, where an exponent needs a dot and a sign: 3e-4 would be the string "3e-4".
+StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """Parse YAML text.
+
+    Raises:
+        UserError: with the line of the mistake.
+    """
+    try:
+        return yaml.load(text, Loader=StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        line = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UserError(f"{source}{line}: not valid YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UserError(f"{source}: not valid YAML: {str(error).splitlines()[0]}") from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        UserError: it is missing, unreadable or not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not a UTF-8 text file") from None
+
+
+def load_model(model: type[M], path: Path, overrides: Iterable[str] = ()) -> M:
+    """Read a YAML file into a config model, `key.path=value` overrides applied first.
+
+    Raises:
+        UserError: one line for the first mistakes, each with its key, value and what would be valid.
+    """
+    data = parse_yaml(read_text(path), str(path))
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: a mapping of keys to values is expected, not {type(data).__name__}")
+    for override in overrides:
+        set_path(data, *parse_override(override))
+    return build_model(model, data, str(path))
+
+
+def build_model(model: type[M], data: Any, source: str) -> M:
+    """Validate plain data into a config model.
+
+    Raises:
+        UserError: see `load_model`.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise UserError(f"{source}: {explain(error, model)}") from None
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Split `key.path=value`; the value is YAML."""
+    path, separator, value = text.partition("=")
+    if not separator or not path:
+        raise UserError(f"--set {text!r}: must be key.path=value")
+    return path, parse_yaml(value, f"--set {path}")
+
+
+def set_path(data: dict[str, Any], path: str, value: Any) -> None:
+    """Set `a.b.c` in nested mappings, making those that are missing; where a preset name stands, it is replaced."""
+    *parents, last = path.split(".")
+    for key in parents:
+        if not isinstance(data.get(key), dict):
+            data[key] = {}
+        data = data[key]
+    data[last] = value
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """One line that says what is wrong, at which key, and what would be valid."""
+    parts = []
+    # A misspelt key makes the right one missing too: name the cause first.
+    items = sorted(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
+    for item in items[:3]:
+        where = ".".join(str(p) for p in item["loc"])
+        if item["type"] == "extra_forbidden":
+            fields = list(_model_at(model, item["loc"][:-1]))
+            near = difflib.get_close_matches(str(item["loc"][-1]), fields, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            parts.append(f"unknown key {where!r}; {hint}Valid: {', '.join(fields)}")
+            continue
+        message = item["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        message = message[:1].lower() + message[1:]
+        value = "" if isinstance(item["input"], (dict, BaseModel)) else f" (got {item['input']!r})"
+        if item["type"] in ("value_error", "missing"):
+            value = ""
+        parts.append(f"{where}: {message}{value}" if where else message)
+    more = len(items) - len(parts)
+    return "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
+
+
+def _model_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> Iterable[str]:
+    """Field names of the model that a validation error's location points into."""
+    current: Any = model
+    for key in loc:
+        fields = getattr(current, "model_fields", None)
+        if fields is None or key not in fields:
+            continue  # an index, or the tag of a union
+        current = _inner_model(fields[key].annotation)
+    return getattr(current, "model_fields", {})
+
+
+def _inner_model(annotation: Any) -> Any:
+    """The config model inside an annotation such as `tuple[Tier, ...]` or `Tier | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for part in get_args(annotation):
+        inner = _inner_model(part)
+        if inner is not None:
+            return inner
+    return None

@@ -1,0 +1,22 @@
+"""The one error type that a person sees: a single clear line, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Bad input. The message names the key, the value and what would be valid."""
+
+
+def choice_error(what: str, value: str, valid: Iterable[str]) -> UserError:
+    """Error for a name that is not in a registry, with the nearest valid name and the whole list.
+
+    >>> print(choice_error("scheduler", "fastest-idel", ["fastest-idle", "round-robin"]))
+    unknown scheduler 'fastest-idel'; did you mean 'fastest-idle'? Valid: fastest-idle, round-robin
+    """
+    names = list(valid)
+    near = difflib.get_close_matches(value, names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return UserError(f"unknown {what} {value!r}; {hint}Valid: {', '.join(names)}")

@@ -1,0 +1,1 @@
+"""Trials, sweeps and evaluations on Ray, and the results they leave."""

@@ -1,0 +1,208 @@
+"""The results folder and its tables: what the experiment layer writes and the analysis reads. Free of ray and torch.
+
+A folder holds
+
+    manifest.json           what made it: config, config hash, versions, host, dates
+    episodes.parquet        one row per evaluation episode (EPISODE_COLUMNS)
+    training.parquet        one row per training epoch (TRAINING_COLUMNS)
+    policies/TRIAL/         policy.safetensors and policy.json of each finished training
+    evaluations/HASH.parquet  the rows of one finished evaluation unit; episodes.parquet is all of them
+    trials/                 Ray Tune's own folder: checkpoints, logs, TensorBoard events
+
+Every file is written under a temporary name and renamed, so that a reader never sees half of one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rllib_scale.errors import UserError
+
+FORMAT = "rllib-scale-results"
+VERSION = 1
+
+IDENTITY_COLUMNS: dict[str, tuple[str, str]] = {
+    "sweep": ("string", "name of the sweep"),
+    "cell": ("string", "hash of the training config; for a heuristic its name"),
+    "method": ("string", "method or heuristic"),
+    "kind": ("string", "learned or heuristic"),
+    "train_seed": ("Int64", "seed of the training; missing for a heuristic"),
+    "lambda_decorrelation": ("float64", "lambda_1 in force; 0 without SRR, NaN for a heuristic"),
+    "lambda_kl": ("float64", "lambda_2 in force; 0 without SRR, NaN for a heuristic"),
+    "overrides": ("string", "the other grid settings of the cell, 'path=value' joined by '; '; may be empty"),
+    "train_servers": ("Int64", "servers trained at; missing for a heuristic"),
+    "epochs": ("Int64", "training epochs; missing for a heuristic"),
+    "env_steps": ("Int64", "decisions trained on; missing for a heuristic"),
+}
+EVALUATION_COLUMNS: dict[str, tuple[str, str]] = {
+    "scenario": ("string", "named problem"),
+    "test_servers": ("Int64", "servers at evaluation"),
+    "mask": ("string", "none or feasible"),
+    "decision": ("string", "argmax or sample"),
+    "eval_seed": ("Int64", "seed of the evaluation workloads"),
+    "episode": ("Int64", "(eval_seed, episode) fixes the workload, the same for every method"),
+}
+METRIC_COLUMNS: dict[str, tuple[str, str]] = {
+    "arrived": ("Int64", "tasks that arrived until the end"),
+    "completed": ("Int64", "tasks completed until the end"),
+    "unfinished": ("Int64", "arrived - completed"),
+    "response_mean_s": ("float64", "mean response over completed tasks [s]; NaN if none"),
+    "response_median_s": ("float64", "median response over completed tasks [s]"),
+    "response_p95_s": ("float64", "95th percentile of the response over completed tasks [s]"),
+    "response_censored_s": ("float64", "mean over every arrived task, unfinished ones counted up to the end [s]"),
+    "makespan_mean_s": ("float64", "mean over completed workflows of last finish - arrival [s]; NaN if none"),
+    "workflows_arrived": ("Int64", "workflows that arrived"),
+    "workflows_completed": ("Int64", "workflows whose tasks all completed"),
+    "episode_return": ("float64", "undiscounted sum of rewards"),
+    "decisions": ("Int64", "decisions asked for"),
+    "invalid_no_fit": ("Int64", "decisions for a server too small for the task, or an empty slot"),
+    "invalid_busy_avoidable": ("Int64", "decisions for a busy server while an idle one would have fitted"),
+    "invalid_busy_unavoidable": ("Int64", "decisions for a busy server while no idle one would have fitted"),
+    "duration_s": ("float64", "clock at the end [s]"),
+    "energy_j": ("float64", "energy of all servers from idle and busy power [J]"),
+    "utilisation": ("float64", "busy server-seconds over all server-seconds"),
+}
+UTILISATION_PREFIX = "utilisation_"
+"""One more float64 column per tier, e.g. utilisation_large."""
+EPISODE_COLUMNS = IDENTITY_COLUMNS | EVALUATION_COLUMNS | METRIC_COLUMNS
+EPISODE_KEY = ("cell", "scenario", "test_servers", "mask", "decision", "eval_seed", "episode")
+"""Identifies a row; pairs across methods share all but the cell."""
+
+TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
+    **{name: IDENTITY_COLUMNS[name] for name in IDENTITY_COLUMNS if name not in ("kind", "epochs", "env_steps")},
+    "epoch": ("Int64", "1 is the first"),
+    "env_steps": ("Int64", "decisions so far"),
+    "wall_s": ("float64", "training time so far [s]"),
+    "env_steps_per_s": ("float64", "decisions per second of this epoch, sampling and update"),
+    "episode_return": ("float64", "mean over the episodes that ended in this epoch; NaN if none"),
+    "completed": ("float64", "completed tasks, mean over the same episodes"),
+    "response_mean_s": ("float64", "mean response [s], over the same episodes"),
+    "policy_loss": ("float64", "clipped surrogate loss"),
+    "value_loss": ("float64", "unweighted mean squared error of the critic"),
+    "entropy": ("float64", "of the policy [nat]"),
+    "kl": ("float64", "mean KL from the policy that sampled to the policy after the update [nat]"),
+    "explained_variance": ("float64", "of the value targets by the critic"),
+    "srr_decorrelation": ("float64", "L_c, unweighted"),
+    "srr_kl": ("float64", "L_d, unweighted"),
+    "srr_ramp": ("float64", "0 to 1"),
+    "srr_lambda_decorrelation": ("float64", "ramp x lambda_1, as it reached the loss"),
+    "srr_lambda_kl": ("float64", "ramp x lambda_2, as it reached the loss"),
+    "feature_covariance": ("float64", "mean |off-diagonal covariance| of f"),
+    "feature_correlation": ("float64", "mean |off-diagonal correlation| of f"),
+    "feature_effective_rank": ("float64", "exp of the entropy of the normalised eigenvalues of the covariance of f"),
+    "gradient_norm": ("float64", "global norm before clipping"),
+    "learning_rate": ("float64", "of this epoch"),
+}
+
+
+def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
+    """Call `write(temporary path)`, then rename it to `path`: readers see the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON atomically."""
+    write_atomic(path, lambda p: p.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8"))
+
+
+def write_table(path: Path, frame: pd.DataFrame) -> None:
+    """Write a table atomically as parquet."""
+    write_atomic(path, lambda p: frame.to_parquet(p, index=False))
+
+
+def typed(frame: pd.DataFrame, columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
+    """The frame with `columns` first, in order and in their types; a missing one is filled with missing values."""
+    frame = frame.copy()
+    for name, (dtype, _) in columns.items():
+        frame[name] = frame[name].astype(dtype) if name in frame else pd.Series(pd.NA, index=frame.index).astype(dtype)
+    return frame[[*columns, *(c for c in frame.columns if c not in columns)]]
+
+
+def read_table(path: Path, columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
+    """Read one of the tables, typed.
+
+    Raises:
+        UserError: the file is missing, torn or not a table.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such results table")
+    try:
+        frame = pd.read_parquet(path)
+    except Exception as error:
+        raise UserError(f"{path}: not a readable parquet table ({type(error).__name__})") from None
+    return typed(frame, columns)
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a results folder, or None where there is none.
+
+    Raises:
+        UserError: it cannot be read, or is of another format or a newer version.
+    """
+    path = folder / "manifest.json"
+    if not path.is_file():
+        return None
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        known = manifest.get("format") == FORMAT
+    except (OSError, ValueError, AttributeError):
+        raise UserError(f"{path}: not a readable manifest") from None
+    if not known:
+        raise UserError(f"{path}: not a manifest of this program (format {manifest.get('format')!r}, not {FORMAT!r})")
+    if manifest.get("version") != VERSION:
+        raise UserError(f"{path}: results version {manifest.get('version')!r}; this program reads version {VERSION}")
+    return dict(manifest)
+
+
+def open_folder(folder: Path, sweep: str, config: dict[str, Any], config_hash: str) -> None:
+    """Create the results folder, or open it again for the same sweep, and write its manifest.
+
+    Raises:
+        UserError: it belongs to another sweep, holds something else, or cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"{folder}: the results folder cannot be written ({error.strerror})") from None
+    manifest = read_manifest(folder)
+    if manifest is None and any(folder.iterdir()):
+        raise UserError(f"{folder}: not empty and without a manifest.json; give another --results folder")
+    if manifest is not None and manifest["sweep"] != sweep:
+        raise UserError(f"{folder}: belongs to sweep {manifest['sweep']!r}, not {sweep!r}; give another --results")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    packages = ("rllib-scale", "ray", "torch", "numpy", "numba", "gymnasium", "pandas")
+    write_json(
+        folder / "manifest.json",
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "sweep": sweep,
+            "config": config,
+            "config_hash": config_hash,
+            "created": manifest["created"] if manifest else now,
+            "updated": now,
+            "host": {"machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count()},
+            "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
+        },
+    )

@@ -1,0 +1,1 @@
+"""Decision rules without learning, behind the one interface that trained policies share."""

@@ -1,0 +1,68 @@
+"""The interface of everything that decides: observation batch in, server indices out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
+from rllib_scale.simulator.observation import ObservationView, view
+
+
+class Scheduler:
+    """Scores every server for the current task of each environment; the best score is the decision.
+
+    Subclasses implement `scores`. Row i of a batch is environment i throughout an episode, so a scheduler may keep
+    state per row; `reset` clears it. Random draws come from one generator per row, seeded there.
+
+    Args:
+        observation: normalisers by which observations are read back in physical units.
+        mask: `feasible` restricts the choice to idle servers that fit, wherever there is one.
+        decision: `argmax`, or `sample` from the softmax of the scores.
+    """
+
+    name = ""
+    description = ""
+
+    def __init__(
+        self, observation: ObservationConfig, mask: MaskMode = "none", decision: DecisionMode = "argmax"
+    ) -> None:
+        self.observation = observation
+        self.mask = mask
+        self.decision = decision
+        self.generators: list[np.random.Generator] = []
+
+    def reset(self, seeds: list[tuple[int, int]]) -> None:
+        """Begin one episode per row. `seeds`: (seed, episode) of each, which decide every draw of that row."""
+        self.generators = [np.random.default_rng(np.random.SeedSequence(seed)) for seed in seeds]
+
+    def scores(self, observation: np.ndarray) -> np.ndarray:
+        """Scores (B, N) for observations (B, 5 + 5N); higher is better, -inf is never chosen where another is not."""
+        raise NotImplementedError
+
+    def draw(self, num_slots: int) -> np.ndarray:
+        """Uniform numbers (B, N), row i from generator i."""
+        return np.stack([generator.random(num_slots) for generator in self.generators])
+
+    def __call__(self, observation: np.ndarray) -> np.ndarray:
+        """Server index (B,) for each observation (B, 5 + 5N). Ties go to the lowest index."""
+        scores = np.asarray(self.scores(observation), dtype=np.float64)
+        if self.mask == "feasible":
+            feasible = view(observation, self.observation).feasible
+            some = feasible.any(axis=1, keepdims=True)
+            scores = np.where(feasible | ~some, scores, -np.inf)
+        if self.decision == "sample":
+            # The Gumbel trick: argmax of score + Gumbel noise is a draw from the softmax of the scores.
+            scores = scores - np.log(-np.log(self.draw(scores.shape[1])))
+        return np.argmax(scores, axis=1)
+
+
+class Rule(Scheduler):
+    """A scheduler that reads the observation in physical units."""
+
+    def rate(self, v: ObservationView) -> np.ndarray:
+        """Scores (B, N) from the observation view."""
+        raise NotImplementedError
+
+    def scores(self, observation: np.ndarray) -> np.ndarray:
+        """See `Scheduler.scores`."""
+        return self.rate(view(observation, self.observation))

@@ -1,0 +1,296 @@
+"""The simulator as an object: a batch of independent environments over one problem."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rllib_scale.config import EnvConfig
+from rllib_scale.errors import UserError
+from rllib_scale.simulator import kernel, workload as workloads
+from rllib_scale.simulator.cluster import build_servers, tier_names
+from rllib_scale.simulator.observation import FEATURE_SETS, write_static
+from rllib_scale.simulator.reward import REWARDS
+from rllib_scale.simulator.workflow import Workload
+
+FIRST_SLOTS = 8
+FIRST_LOG_ROWS = 128
+SCHEDULE = np.dtype(
+    [
+        ("workflow", "i8"),
+        ("task", "i8"),
+        ("server", "i8"),
+        ("tier", "U32"),
+        ("arrival_s", "f8"),
+        ("ready_s", "f8"),
+        ("start_s", "f8"),
+        ("finish_s", "f8"),
+    ]
+)
+
+
+class Engine:
+    """B environments stepped together by one compiled call [SCALE, sec. 3 and 4.1].
+
+    `reset` and `step` write `observation` (B, 5 + 5N) float32, `reward` (B,) and `done` (B,); the arrays are the
+    engine's own and are overwritten by the next call. Memory is about 90 bytes per task of the workflows in the system
+    and 56 bytes per task started in the episode; nothing grows with the tasks that finished otherwise.
+
+    >>> engine = Engine(EnvConfig())
+    >>> engine.reset([7], [0])
+    >>> while not engine.done[0]:
+    ...     engine.step([15])
+    >>> engine.metrics()["completed"]
+    2
+    """
+
+    def __init__(self, config: EnvConfig, num_envs: int = 1) -> None:
+        self.config = config
+        self.num_envs = num_envs
+        self.num_slots = config.cluster.num_slots
+        self.features = FEATURE_SETS[config.observation.feature_set]
+        self._servers = build_servers(config.cluster)
+        self._tier_names = tier_names(config.cluster)
+        names = [tier.name for tier in config.cluster.tiers]
+        self._tier = np.array([names.index(t) if t else -1 for t in self._tier_names], dtype=np.int64)
+        self._all = np.ones(num_envs, dtype=bool)
+        self._drawn = self._problem(None)
+        self._problem_now = self._drawn
+        self._state = self._allocate(FIRST_SLOTS, config.workload.max_tasks, workloads.most_edges(config))
+
+    # ------------------------------------------------------------------ what one reads
+
+    @property
+    def observation(self) -> np.ndarray:
+        """(B, 5 + 5N) float32."""
+        return self._state.observation
+
+    @property
+    def reward(self) -> np.ndarray:
+        """(B,) float64, of the last step."""
+        return self._state.reward
+
+    @property
+    def done(self) -> np.ndarray:
+        """(B,) bool."""
+        return self._state.done
+
+    @property
+    def clock(self) -> np.ndarray:
+        """(B,) float64 s."""
+        return self._state.env["clock"]
+
+    @property
+    def truncated(self) -> np.ndarray:
+        """(B,) bool: ended by a limit that the config says is no terminal state."""
+        end = self._state.env["end"]
+        cut = end == kernel.AT_MAX_DECISIONS
+        return cut if self.config.episode.horizon_is_terminal else cut | (end == kernel.AT_HORIZON)
+
+    # ------------------------------------------------------------------ what one does
+
+    def reset(
+        self,
+        seeds: np.ndarray | list[int],
+        episodes: np.ndarray | list[int],
+        which: np.ndarray | None = None,
+        workload: Workload | None = None,
+    ) -> None:
+        """Begin the episodes (seed, episode), all or those of `which` (B,) bool, or play a given workload in all.
+
+        Raises:
+            UserError: a task of the given workload fits no server.
+        """
+        if workload is not None:
+            workload.check_fits(float(self._servers["memory"].max()), "workload")
+            if np.diff(workload.task_offsets).max() > 1 << kernel.TASK_BITS:
+                raise UserError(f"workload: at most {1 << kernel.TASK_BITS} tasks a workflow are supported")
+            self._problem_now = self._problem(workload)
+            tasks, edges = np.diff(workload.task_offsets).max(), np.diff(workload.edge_offsets).max()
+            self._make_room(FIRST_SLOTS, int(tasks), int(edges), FIRST_LOG_ROWS)
+        elif which is None:
+            self._problem_now = self._drawn
+        active = self._all if which is None else np.asarray(which, dtype=bool)
+        seeds, episodes = np.asarray(seeds, dtype=np.uint64), np.asarray(episodes, dtype=np.uint64)
+        kernel.begin_batch(seeds, episodes, active, self._state, self._problem_now)
+        self._step(np.zeros(self.num_envs, dtype=np.int64), active, is_reset=True)
+
+    def step(self, actions: np.ndarray | list[int], active: np.ndarray | None = None) -> None:
+        """Decide in every environment, or in those of `active` (B,) bool. One that has ended stays as it is, at reward 0."""
+        actions = np.asarray(actions, dtype=np.int64)
+        if actions.shape != (self.num_envs,) or (actions < 0).any() or (actions >= self.num_slots).any():
+            raise ValueError(f"actions must be {self.num_envs} server indices from 0 to {self.num_slots - 1}")
+        self._step(actions, self._all if active is None else np.asarray(active, dtype=bool), is_reset=False)
+
+    def metrics(self, b: int = 0) -> dict[str, float | int]:
+        """Metrics of environment b so far; names and units in `rllib_scale.experiments/results.py`."""
+        env = self._state.env[b]
+        floats = kernel.summarise(b, self._state, self._problem_now, self._tier, len(self.config.cluster.tiers))
+        response, median, p95, censored, makespan, energy, utilisation = (float(x) for x in floats[:7])
+        return {
+            "arrived": int(env["arrived"]),
+            "completed": int(env["completed"]),
+            "unfinished": int(env["in_system"]),
+            "response_mean_s": response,
+            "response_median_s": median,
+            "response_p95_s": p95,
+            "response_censored_s": censored,
+            "makespan_mean_s": makespan,
+            "workflows_arrived": int(env["workflows_arrived"]),
+            "workflows_completed": int(env["workflows_completed"]),
+            "episode_return": float(env["episode_return"]),
+            "decisions": int(env["decisions"]),
+            "invalid_no_fit": int(env["invalid_no_fit"]),
+            "invalid_busy_avoidable": int(env["invalid_busy_avoidable"]),
+            "invalid_busy_unavoidable": int(env["invalid_busy_unavoidable"]),
+            "duration_s": float(env["clock"]),
+            "energy_j": energy,
+            "utilisation": utilisation,
+        } | {
+            f"utilisation_{tier.name}": float(x) for tier, x in zip(self.config.cluster.tiers, floats[7:], strict=True)
+        }
+
+    def schedule(self, b: int = 0) -> np.ndarray:
+        """Every task started so far, in order of start, dtype SCHEDULE; `finish_s` is NaN where it has not finished."""
+        log = self._state.log[b, : self._state.env[b]["num_started"]]
+        table = np.empty(len(log), dtype=SCHEDULE)
+        for name in ("workflow", "task", "server"):
+            table[name] = log[name]
+        for name in ("arrival", "ready", "start"):
+            table[f"{name}_s"] = log[name]
+        table["tier"] = self._tier_names[log["server"]]
+        table["finish_s"] = np.where(log["finish"] <= self.clock[b], log["finish"], np.nan)
+        return table
+
+    def get_state(self) -> dict[str, Any]:
+        """Copies of everything that decides how the run goes on."""
+        state = {name: array.copy() for name, array in self._state._asdict().items()}
+        given = {name: getattr(self._problem_now, name) for name in kernel.Problem._fields if name.startswith("given")}
+        return {"state": state, "given": given}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on exactly where `get_state` was called, in an engine of the same config and batch size."""
+        arrays = {name: array.copy() for name, array in state["state"].items()}
+        if arrays["env"].shape != (self.num_envs,) or arrays["observation"].shape != self.observation.shape:
+            raise ValueError("the state belongs to an engine of another batch size or cluster")
+        self._state = kernel.State(**arrays)
+        self._problem_now = self._drawn._replace(**state["given"])
+        self._fit_scratch()
+
+    # ------------------------------------------------------------------ inside
+
+    def _step(self, actions: np.ndarray, active: np.ndarray, is_reset: bool) -> None:
+        start, resume = 0, False
+        while start < self.num_envs:
+            need, start = kernel.step_batch(start, resume, actions, active, is_reset, self._state, self._problem_now)
+            if need == kernel.GO_ON:
+                return
+            _, slots, tasks = self._state.tasks.shape
+            rows = self._state.log.shape[1]
+            if need == kernel.NEEDS_LOG:
+                self._make_room(slots, tasks, self._state.successors.shape[2], 2 * rows)
+            else:
+                self._make_room(2 * slots, tasks, self._state.successors.shape[2], rows)
+            resume = need == kernel.NEEDS_SLOTS
+
+    def _problem(self, workload: Workload | None) -> kernel.Problem:
+        c = self.config
+        row = (
+            c.episode.horizon_s,
+            c.episode.arrivals_until_s or math.inf,
+            c.episode.clock_step_s,
+            int(c.episode.idle_advance == "clock-step"),
+            int(c.episode.mask == "feasible"),
+            c.episode.max_decisions or 2**62,
+            c.cluster.bandwidth_gb_s,
+            c.cluster.latency_s,
+            REWARDS.index(c.reward.name),
+            c.reward.time_weight,
+            c.reward.time_scale_s,
+            c.reward.communication_weight,
+            c.reward.communication_scale_s,
+            c.reward.energy_weight,
+            c.reward.energy_scale_j,
+            c.reward.invalid_reward,
+            c.observation.task_compute_max_gflop,
+            c.observation.server_compute_max_gflops,
+            c.observation.memory_max_gb,
+        )
+        demand = np.zeros(0 if workload is None else workload.num_tasks, dtype=workloads.TASK_DEMAND)
+        if workload is not None:
+            demand["compute"], demand["memory"] = workload.compute_gflop, workload.memory_gb
+            demand["output"] = workload.output_gb
+        return kernel.Problem(
+            parameters=np.array([row], dtype=kernel.PARAMETERS),
+            workload=workloads.parameters(c),
+            servers=self._servers,
+            given_arrival=np.zeros(0) if workload is None else workload.arrival_s,
+            given_tasks=demand,
+            given_task_offsets=np.zeros(1, dtype=np.int64) if workload is None else workload.task_offsets,
+            given_edges=np.zeros((0, 2), dtype=np.int64) if workload is None else workload.edges,
+            given_edge_offsets=np.zeros(1, dtype=np.int64) if workload is None else workload.edge_offsets,
+            edge_scratch=np.zeros((max(1, workloads.most_edges(c)), 2), dtype=np.int64),
+            order_scratch=np.zeros(c.workload.max_tasks, dtype=np.int64),
+        )
+
+    def _allocate(self, slots: int, tasks: int, edges: int) -> kernel.State:
+        b, n = self.num_envs, self.num_slots
+        observation = np.zeros((b, self.features.width(n)), dtype=np.float32)
+        for row in observation:
+            write_static(row, self._servers, self._drawn.parameters[0])
+        return kernel.State(
+            env=np.zeros(b, dtype=kernel.ENV),
+            slots=np.zeros((b, slots), dtype=kernel.SLOT),
+            tasks=np.zeros((b, slots, tasks), dtype=kernel.TASK),
+            successors=np.zeros((b, slots, max(1, edges)), dtype=np.int32),
+            free=np.zeros((b, slots), dtype=np.int64),
+            ready=np.zeros((b, slots * tasks), dtype=np.int64),
+            finish=np.full((b, n), np.inf),
+            running=np.full((b, n), kernel.FREE, dtype=np.int64),
+            busy=np.zeros((b, n)),
+            log=np.zeros((b, FIRST_LOG_ROWS), dtype=kernel.LOG),
+            observation=observation,
+            reward=np.zeros(b),
+            done=np.ones(b, dtype=bool),
+        )
+
+    def _make_room(self, slots: int, tasks: int, edges: int, rows: int) -> None:
+        """Enlarge the buffers of live workflows and of the log to at least these sizes; contents stay."""
+        old = self._state
+        before = old.slots.shape[1]
+        slots, tasks = max(slots, before), max(tasks, old.tasks.shape[2])
+        edges, rows = max(edges, old.successors.shape[2]), max(rows, old.log.shape[1])
+        free = _enlarged(old.free, slots)
+        for added in range(slots - 1, before - 1, -1):
+            free[np.arange(self.num_envs), old.env["num_free"]] = added
+            old.env["num_free"] += 1
+        new_slots = _enlarged(old.slots, slots)
+        new_slots["workflow"][:, before:] = kernel.FREE
+        self._state = old._replace(
+            slots=new_slots,
+            tasks=_enlarged(old.tasks, slots, tasks),
+            successors=_enlarged(old.successors, slots, edges),
+            free=free,
+            ready=_enlarged(old.ready, slots * tasks),
+            log=_enlarged(old.log, rows),
+        )
+        self._fit_scratch()
+
+    def _fit_scratch(self) -> None:
+        _, _, tasks = self._state.tasks.shape
+        edges = self._state.successors.shape[2]
+        if len(self._problem_now.order_scratch) < tasks or len(self._problem_now.edge_scratch) < edges:
+            self._problem_now = self._problem_now._replace(
+                order_scratch=np.zeros(tasks, dtype=np.int64), edge_scratch=np.zeros((edges, 2), dtype=np.int64)
+            )
+
+
+def _enlarged(array: np.ndarray, *sizes: int) -> np.ndarray:
+    """A copy whose axes after the first have the given sizes, filled up with zeros."""
+    if array.shape[1:] == sizes:
+        return array
+    larger = np.zeros((array.shape[0], *sizes), dtype=array.dtype)
+    larger[tuple(slice(n) for n in array.shape)] = array
+    return larger
