@@ -143,7 +143,7 @@ class ClusterConfig(Model):
 
 
 class NormalConfig(Model):
-    """Normal distribution kept above `low` and below `high`, by redrawing (truncate) or by moving to the edge (clip)."""
+    """Normal distribution kept between `low` and `high`, by redrawing (truncate) or by moving to the edge (clip)."""
 
     mean: Finite
     std: NonNegative
@@ -239,7 +239,10 @@ class EpisodeConfig(Model):
 
 
 class RewardConfig(Model):
-    """Reward of a decision [SCALE, sec. 4.1]; `paper`, or `tasks-in-system` = -(tasks in system) integrated over time."""
+    """Reward of a decision [SCALE, sec. 4.1].
+
+    `paper` pays for fast execution; `tasks-in-system` is -(tasks in the system), integrated over time.
+    """
 
     name: Literal["paper", "tasks-in-system"] = "paper"
     time_weight: NonNegative = Field(default=1.0, description="w_tau")
@@ -377,6 +380,19 @@ class TrainingConfig(Model):
         return self
 
 
+class StopConfig(Model):
+    """Where a training ends; unset: after `training.epochs`. The cosine's length stays that of `training.epochs`."""
+
+    epochs: Count | None = None
+    env_steps: Count | None = Field(default=None, description="rounded up to whole epochs")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> StopConfig:
+        if self.epochs is not None and self.env_steps is not None:
+            raise ValueError("give epochs or env_steps, not both")
+        return self
+
+
 @dataclass(frozen=True)
 class MethodSpec:
     """What a method name stands for."""
@@ -413,6 +429,7 @@ class TrialConfig(Model):
     seed: Seed = 42
     env: EnvConfig = EnvConfig()
     training: TrainingConfig = TrainingConfig()
+    stop: StopConfig = StopConfig()
     srr: SRRConfig = SRRConfig()
     network: NetworkConfig = NetworkConfig()
     resources: TrialResources = TrialResources()
@@ -430,6 +447,13 @@ class TrialConfig(Model):
     def spec(self) -> MethodSpec:
         """The registry entry of this trial's method."""
         return METHODS[self.method]
+
+    @property
+    def stop_epochs(self) -> int:
+        """Epochs after which the training ends."""
+        if self.stop.env_steps is not None:
+            return -(-self.stop.env_steps // self.training.steps_per_epoch)
+        return self.stop.epochs or self.training.epochs
 
     @property
     def cell(self) -> str:

@@ -25,9 +25,7 @@ class StrictLoader(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} stands twice", key_node.start_mark
-                )
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
 
@@ -102,8 +100,11 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def set_path(data: dict[str, Any], path: str, value: Any) -> None:
-    """Set `a.b.c` in nested mappings, making those that are missing; where a preset name stands, it is replaced."""
-    *parents, last = path.split(".")
+    """Set `a.b.c` in nested mappings, making those that are missing; where a preset name stands, it is replaced.
+
+    The keys below `grid` are config paths themselves: `grid.srr.lambda_kl` sets the key `srr.lambda_kl` of `grid`.
+    """
+    *parents, last = path.split(".", 1) if path.startswith("grid.") else path.split(".")
     for key in parents:
         if not isinstance(data.get(key), dict):
             data[key] = {}
@@ -121,11 +122,13 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         if item["type"] == "extra_forbidden":
             fields = list(_model_at(model, item["loc"][:-1]))
             near = difflib.get_close_matches(str(item["loc"][-1]), fields, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            parts.append(f"unknown key {where!r}; {hint}Valid: {', '.join(fields)}")
+            hint = f"; did you mean {near[0]!r}?" if near else ";"
+            parts.append(f"unknown key {where!r}{hint} valid: {', '.join(fields)}")
             continue
         message = item["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-        message = message[:1].lower() + message[1:]
+        if item["type"] == "too_short":
+            message = f"must have at least {item['ctx']['min_length']} entry"
+        message = message[:1].lower() + message[1:].replace("valid tuple", "valid list")
         value = "" if isinstance(item["input"], (dict, BaseModel)) else f" (got {item['input']!r})"
         if item["type"] in ("value_error", "missing"):
             value = ""

@@ -14,9 +14,9 @@ def choice_error(what: str, value: str, valid: Iterable[str]) -> UserError:
     """Error for a name that is not in a registry, with the nearest valid name and the whole list.
 
     >>> print(choice_error("scheduler", "fastest-idel", ["fastest-idle", "round-robin"]))
-    unknown scheduler 'fastest-idel'; did you mean 'fastest-idle'? Valid: fastest-idle, round-robin
+    unknown scheduler 'fastest-idel'; did you mean 'fastest-idle'? valid: fastest-idle, round-robin
     """
     names = list(valid)
     near = difflib.get_close_matches(value, names, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return UserError(f"unknown {what} {value!r}; {hint}Valid: {', '.join(names)}")
+    hint = f"; did you mean {near[0]!r}?" if near else ";"
+    return UserError(f"unknown {what} {value!r}{hint} valid: {', '.join(names)}")

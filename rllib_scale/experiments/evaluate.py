@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from rllib_scale.config import EnvConfig
 from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.simulator.workflow import Workload
 
 
-def play(scheduler: Scheduler, env: EnvConfig, seed: int, episodes: list[int], workload: Workload | None = None) -> Engine:
+def play(
+    scheduler: Scheduler, env: EnvConfig, seed: int, episodes: list[int], workload: Workload | None = None
+) -> Engine:
     """Run the episodes (seed, episode) to their end, or a given workload once an episode, and return the engine.
 
     All episodes stay in the batch until the last one has ended, so that what a row computes does not depend on how

@@ -105,7 +105,7 @@ TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
 }
 
 
-def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     """Call `write(temporary path)`, then rename it to `path`: readers see the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -131,10 +131,8 @@ def write_table(path: Path, frame: pd.DataFrame) -> None:
 
 def typed(frame: pd.DataFrame, columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
     """The frame with `columns` first, in order and in their types; a missing one is filled with missing values."""
-    frame = frame.copy()
-    for name, (dtype, _) in columns.items():
-        frame[name] = frame[name].astype(dtype) if name in frame else pd.Series(pd.NA, index=frame.index).astype(dtype)
-    return frame[[*columns, *(c for c in frame.columns if c not in columns)]]
+    frame = frame.reindex(columns=[*columns, *(name for name in frame.columns if name not in columns)])
+    return frame.astype({name: dtype for name, (dtype, _) in columns.items()})
 
 
 def read_table(path: Path, columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
@@ -146,10 +144,9 @@ def read_table(path: Path, columns: Mapping[str, tuple[str, str]]) -> pd.DataFra
     if not path.is_file():
         raise UserError(f"{path}: no such results table")
     try:
-        frame = pd.read_parquet(path)
+        return typed(pd.read_parquet(path), columns)
     except Exception as error:
-        raise UserError(f"{path}: not a readable parquet table ({type(error).__name__})") from None
-    return typed(frame, columns)
+        raise UserError(f"{path}: not a readable results table ({type(error).__name__})") from None
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:

@@ -69,7 +69,10 @@ class EarliestFinish(Rule):
 
 
 class LargeOnly(Rule):
-    """The servers of the highest capacity and no others; waits for the one that is free first."""
+    """The servers of the highest capacity, waiting for the one that is free first.
+
+    Others only where a mask forbids to wait, or where those are too small for the task: the fastest first.
+    """
 
     name = "large-only"
     description = "only servers of the highest capacity, waiting for the one that is free first"
@@ -77,7 +80,8 @@ class LargeOnly(Rule):
     def rate(self, v: ObservationView) -> np.ndarray:
         """See `Rule.rate`."""
         highest = v.capacity.max(axis=1, keepdims=True)
-        return np.where(v.fits & (v.capacity == highest), -v.remaining.astype(np.float64), -np.inf)
+        wait = -v.remaining.astype(np.float64)
+        return np.where(v.fits, np.where(v.capacity == highest, wait, v.capacity - 1e9), -np.inf)
 
 
 class BestFitMemory(Rule):

@@ -9,7 +9,8 @@ import numpy as np
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError
-from rllib_scale.simulator import kernel, workload as workloads
+from rllib_scale.simulator import kernel
+from rllib_scale.simulator import workload as workloads
 from rllib_scale.simulator.cluster import build_servers, tier_names
 from rllib_scale.simulator.observation import FEATURE_SETS, write_static
 from rllib_scale.simulator.reward import REWARDS
@@ -114,11 +115,11 @@ class Engine:
             self._problem_now = self._drawn
         active = self._all if which is None else np.asarray(which, dtype=bool)
         seeds, episodes = np.asarray(seeds, dtype=np.uint64), np.asarray(episodes, dtype=np.uint64)
-        kernel.begin_batch(seeds, episodes, active, self._state, self._problem_now)
+        kernel.begin_batch(seeds, episodes, workload is not None, active, self._state, self._problem_now)
         self._step(np.zeros(self.num_envs, dtype=np.int64), active, is_reset=True)
 
     def step(self, actions: np.ndarray | list[int], active: np.ndarray | None = None) -> None:
-        """Decide in every environment, or in those of `active` (B,) bool. One that has ended stays as it is, at reward 0."""
+        """Decide in every environment, or in those of `active` (B,) bool; one that has ended stays as it is."""
         actions = np.asarray(actions, dtype=np.int64)
         if actions.shape != (self.num_envs,) or (actions < 0).any() or (actions >= self.num_slots).any():
             raise ValueError(f"actions must be {self.num_envs} server indices from 0 to {self.num_slots - 1}")
@@ -262,10 +263,10 @@ class Engine:
         before = old.slots.shape[1]
         slots, tasks = max(slots, before), max(tasks, old.tasks.shape[2])
         edges, rows = max(edges, old.successors.shape[2]), max(rows, old.log.shape[1])
-        free = _enlarged(old.free, slots)
-        for added in range(slots - 1, before - 1, -1):
-            free[np.arange(self.num_envs), old.env["num_free"]] = added
-            old.env["num_free"] += 1
+        # New slots go below the free ones: which slot a workflow gets must not depend on the rest of the batch.
+        added = np.tile(np.arange(slots - 1, before - 1, -1), (self.num_envs, 1))
+        free = np.concatenate([added, old.free], axis=1)
+        old.env["num_free"] += slots - before
         new_slots = _enlarged(old.slots, slots)
         new_slots["workflow"][:, before:] = kernel.FREE
         self._state = old._replace(

@@ -50,6 +50,7 @@ ENV = np.dtype(
         ("next_arrival", "f8"),  # inf: no workflow arrives any more
         ("next_finish", "f8"),  # inf: no task is running
         ("next_server", "i8"),  # whose task finishes then
+        ("is_given", "i8"),  # plays the given workload instead of drawing one
         ("pending", "i8"),  # slot of the workflow that arrives next; -1: not drawn yet
         ("num_drawn", "i8"),  # workflows drawn or read so far
         ("num_free", "i8"),
@@ -135,7 +136,7 @@ class Problem(NamedTuple):
     parameters: np.ndarray  # (1,) PARAMETERS
     workload: np.ndarray  # (1,) workload.PARAMETERS
     servers: np.ndarray  # (N,) cluster.SERVER
-    given_arrival: np.ndarray  # (W,) s; W = 0: workloads are drawn
+    given_arrival: np.ndarray  # (W,) s
     given_tasks: np.ndarray  # (T,) workload.TASK_DEMAND
     given_task_offsets: np.ndarray  # (W + 1,)
     given_edges: np.ndarray  # (E, 2)
@@ -247,7 +248,7 @@ def _draw_next(b, state, problem):  # type: ignore[no-untyped-def]
     env.num_free -= 1
     s = state.free[b, env.num_free]
     slot, tasks, edges = state.slots[b, s], state.tasks[b, s], problem.edge_scratch
-    if len(problem.given_arrival) > 0:
+    if env.is_given:
         w = env.num_drawn
         first, first_edge = problem.given_task_offsets[w], problem.given_edge_offsets[w]
         n, e = problem.given_task_offsets[w + 1] - first, problem.given_edge_offsets[w + 1] - first_edge
@@ -271,7 +272,7 @@ def _draw_next(b, state, problem):  # type: ignore[no-untyped-def]
 @compiled
 def _schedule_arrival(env, problem):  # type: ignore[no-untyped-def]
     """Set the time of the next arrival; inf where no workflow arrives any more."""
-    if len(problem.given_arrival) > 0:
+    if env.is_given:
         w = env.num_drawn
         env.next_arrival = problem.given_arrival[w] if w < len(problem.given_arrival) else np.inf
         return
@@ -363,6 +364,8 @@ def _run(b, state, problem):  # type: ignore[no-untyped-def]
             if env.num_free == 0:
                 return NEEDS_SLOTS
             _draw_next(b, state, problem)
+        if env.in_system == 0 and env.next_arrival == np.inf:
+            env.target = env.clock  # the last task completed within a clock step: the episode ends here, not after it
         next_event = min(env.next_finish, env.next_arrival)
         if next_event <= env.target:
             _advance(env, next_event)
@@ -456,10 +459,11 @@ def _observe(b, state, problem):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def begin_batch(seeds, episodes, active, state, problem):  # type: ignore[no-untyped-def]
-    """Empty each active environment and set the first arrival of its (seed, episode)."""
+def begin_batch(seeds, episodes, is_given, active, state, problem):  # type: ignore[no-untyped-def]
+    """Empty each active environment; set the first arrival, of its (seed, episode) or of the given workload."""
     for b in range(len(state.env)):
         if active[b]:
+            state.env[b].is_given = is_given
             _begin(b, seeds[b], episodes[b], state, problem)
 
 

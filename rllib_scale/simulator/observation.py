@@ -27,7 +27,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Features of the current task, followed by those of each server slot: an observation of width task + N x server."""
+    """Features of the current task, then of each server slot: an observation of width task + N x server."""
 
     name: str
     task: tuple[Feature, ...]
@@ -101,7 +101,7 @@ class ObservationView:
     @property
     def execution_s(self) -> np.ndarray:
         """(B, N) execution time of the task on each server in s; inf in an empty slot."""
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.capacity > 0, self.task_compute / self.capacity, np.inf)
 
 

@@ -208,7 +208,7 @@ def _fork_join(n, edges):  # type: ignore[no-untyped-def]
 
 @compiled
 def _layered(rng, n, width, probability, edges):  # type: ignore[no-untyped-def]
-    """Layers of 1 to `width` tasks; each task follows each one of the previous layer with `probability`, or else one of them."""
+    """Layers of 1 to `width` tasks; a task follows each of the layer before with `probability`, at least one."""
     e = 0
     previous, start = 0, 0
     while start < n:
@@ -261,7 +261,7 @@ TASK_DEMAND = np.dtype([("compute", "f8"), ("memory", "f8"), ("output", "f8")])
 def generate(config: EnvConfig, seed: int, episode: int) -> Workload:
     """The workload of (seed, episode): every workflow that arrives until `arrivals_until_s`, or else the horizon.
 
-    The engine draws the same workflows one by one as they arrive; this function is for reading, saving and sharing them.
+    The engine draws the same workflows one by one as they arrive; this function is for reading and sharing them.
     """
     p = parameters(config)[0]
     until = config.episode.arrivals_until_s or config.episode.horizon_s

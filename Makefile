@@ -1,0 +1,35 @@
+# `make quickstart` and `make test` need git, make and Python 3.11 or 3.12; everything else comes into VENV.
+VENV ?= .venv
+PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null && echo $$p && break; done)
+INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+
+.PHONY: quickstart test lint install clean
+
+install: $(VENV)/.installed
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed; set PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(INSTALL) .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(INSTALL) '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+quickstart: $(VENV)/.installed
+	$(VENV)/bin/rllib-scale sweep tune_configs/quickstart.yaml
+
+test: $(VENV)/.installed-dev
+	$(VENV)/bin/python -m pytest -m "not slow"
+
+lint: $(VENV)/.installed-dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

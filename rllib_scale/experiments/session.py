@@ -1,0 +1,60 @@
+"""Starting Ray, or joining one that runs, quietly and with one compute thread per process."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rllib_scale.errors import UserError
+
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")}
+
+
+def quieten() -> None:
+    """Silence RLlib's and Tune's notices in this process; errors still show. Runs in the driver and in every worker."""
+    os.environ.update(ONE_THREAD)
+    for name in ("ray.rllib", "ray.tune", "ray._common.deprecation", "ray.data"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+@contextmanager
+def ray_session(address: str | None = None, num_cpus: int | None = None) -> Iterator[float]:
+    """Ray for the duration of a block; yields the CPUs of the largest node.
+
+    Args:
+        address: of a running cluster; None starts a local Ray that ends with the block.
+        num_cpus: of the local Ray; None takes all cores.
+
+    Raises:
+        UserError: no cluster answers at the address.
+    """
+    quieten()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    if ray.is_initialized():
+        yield _largest_node()
+        return
+    try:
+        ray.init(
+            address=address,
+            num_cpus=None if address else num_cpus,
+            include_dashboard=None if address else False,
+            logging_level="error",
+            log_to_driver=False,
+            runtime_env={"env_vars": ONE_THREAD, "worker_process_setup_hook": quieten},
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise UserError(f"Ray at {address or 'this machine'}: {str(error).splitlines()[0]}") from None
+    try:
+        yield _largest_node()
+    finally:
+        ray.shutdown()
+
+
+def _largest_node() -> float:
+    import ray
+
+    return max((node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]), default=0.0)

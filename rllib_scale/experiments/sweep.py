@@ -1,0 +1,225 @@
+"""Running a sweep on Ray: train what is unfinished, evaluate what is unevaluated, write the tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rllib_scale.experiments import plan
+from rllib_scale.experiments.results import (
+    EPISODE_COLUMNS,
+    EPISODE_KEY,
+    TRAINING_COLUMNS,
+    open_folder,
+    read_table,
+    typed,
+    write_table,
+)
+from rllib_scale.experiments.session import ray_session
+
+Report = Callable[[str], None]
+INTERVAL_S = 10.0
+MAX_RESTARTS = 3
+
+
+def run_sweep(sweep: plan.SweepConfig, folder: Path, source: str, address: str | None, say: Report) -> list[str]:
+    """Run a sweep to its end, or go on with it, and return one line for each training that failed.
+
+    Args:
+        sweep: what to run.
+        folder: results folder, made if need be.
+        source: where the config came from, for messages.
+        address: of a Ray cluster; None starts a local Ray.
+        say: receives one line per interval of progress.
+
+    Raises:
+        UserError: the folder belongs to another sweep or cannot be written, or no training could ever start.
+        KeyboardInterrupt: Ctrl-C. What is finished is kept, and the same call goes on from it.
+    """
+    cells = plan.expand(sweep, source)
+    units = plan.evaluation_units(sweep, cells)
+    content = sweep.model_dump(mode="json")
+    folder = folder.absolute()
+    open_folder(folder, sweep.name, content, plan.digest(content))
+    with ray_session(address) as largest_node:
+        plan.check_fits(sweep.resources, largest_node)
+        try:
+            failures = _train(sweep, cells, folder, say)
+            _evaluate(units, folder, say)
+        finally:
+            _write_training(sweep, cells, folder)
+            _write_episodes(sweep, units, folder)
+    return failures
+
+
+# ---------------------------------------------------------------------- training
+
+
+def _train(sweep: plan.SweepConfig, cells: list[plan.Cell], folder: Path, say: Report) -> list[str]:
+    from rllib_scale.experiments.trial import epoch_of, latest_checkpoint, publish
+
+    policies, trials = folder / "policies", folder / "trials"
+    policies.mkdir(exist_ok=True)
+    checkpoints: dict[str, str] = {}
+    pending: list[plan.Cell] = []
+    for cell in cells:
+        if (policies / cell.trial.name).is_dir():
+            continue
+        checkpoint = latest_checkpoint(trials, cell.trial.name)
+        if checkpoint is not None and epoch_of(checkpoint) >= cell.trial.stop_epochs:
+            publish(checkpoint, policies / cell.trial.name)
+            continue
+        if checkpoint is not None:
+            checkpoints[cell.trial.name] = str(checkpoint)
+        pending.append(cell)
+    if len(pending) < len(cells) or checkpoints:
+        say(f"{len(cells) - len(pending)} of {len(cells)} trainings are finished, {len(checkpoints)} go on")
+    if not pending:
+        return []
+    errors = _fit(sweep, pending, checkpoints, trials, say)
+    failures = []
+    for cell in pending:
+        name = cell.trial.name
+        checkpoint = latest_checkpoint(trials, name)
+        if checkpoint is not None and epoch_of(checkpoint) >= cell.trial.stop_epochs:
+            publish(checkpoint, policies / name)
+        elif name in errors:
+            failures.append(f"{name}: {errors[name]}")
+        else:
+            raise KeyboardInterrupt  # Tune caught Ctrl-C and stopped its trials
+    return failures
+
+
+def _fit(
+    sweep: plan.SweepConfig, pending: list[plan.Cell], checkpoints: dict[str, str], trials: Path, say: Report
+) -> dict[str, str]:
+    """Train the pending cells by Tune. Returns trial name -> last line of the error, for those that failed."""
+    from ray import tune
+
+    from rllib_scale.experiments.progress import TuneProgress
+    from rllib_scale.experiments.trial import SchedulingTrial
+
+    os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", str(os.cpu_count() or 1))
+    run = f"run-{1 + sum(1 for _ in trials.glob('run-*')):03d}"
+    configs = {cell.trial.name: cell.trial.model_dump_json() for cell in pending}
+    bundles: list[dict[str, float]] = [{"CPU": sweep.resources.cpus}]
+    bundles += [{"CPU": 1.0}] * sweep.resources.env_runners
+    trainable = tune.with_resources(
+        tune.with_parameters(SchedulingTrial, trials=configs, restore=checkpoints),
+        tune.PlacementGroupFactory(bundles),
+    )
+    tuner = tune.Tuner(
+        trainable,
+        param_space={"trial": tune.grid_search(list(configs))},
+        tune_config=tune.TuneConfig(
+            max_concurrent_trials=sweep.resources.max_concurrent,
+            trial_name_creator=lambda trial: str(trial.config["trial"]),
+            trial_dirname_creator=lambda trial: str(trial.config["trial"]),
+        ),
+        run_config=tune.RunConfig(
+            name=run,
+            storage_path=str(trials),
+            callbacks=[TuneProgress({cell.trial.name: cell.trial.stop_epochs for cell in pending}, say, INTERVAL_S)],
+            failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
+            checkpoint_config=tune.CheckpointConfig(
+                checkpoint_frequency=sweep.checkpoints.every_epochs,
+                checkpoint_at_end=True,
+                num_to_keep=sweep.checkpoints.keep,
+            ),
+            verbose=0,
+        ),
+    )
+    results = tuner.fit()
+    return {
+        str(result.config["trial"]): str(result.error).strip().splitlines()[-1]
+        for result in results
+        if result.error is not None and result.config
+    }
+
+
+# ---------------------------------------------------------------------- evaluation
+
+
+def evaluate_unit(unit: plan.EvaluationUnit, policy: dict[str, bytes] | None) -> list[dict[str, Any]]:
+    """The rows of one evaluation unit. `policy` holds the files of a learned one by name."""
+    from rllib_scale.experiments.evaluate import evaluate
+
+    if policy is None:
+        from rllib_scale.schedulers.heuristics import make_scheduler
+
+        scheduler = make_scheduler(unit.scheduler, unit.env.observation, unit.env.episode.mask)
+        return evaluate(scheduler, unit.env, unit.seed, unit.episodes)
+    from rllib_scale.policy import policy_from_bytes
+
+    trained = policy_from_bytes(policy, unit.scheduler, mask=unit.env.episode.mask, decision=unit.decision)
+    return evaluate(trained, unit.env, unit.seed, unit.episodes)
+
+
+def _evaluate(units: list[plan.EvaluationUnit], folder: Path, say: Report) -> None:
+    """Evaluate on Ray tasks. A unit is one batch of fixed composition, so its rows do not depend on where it runs."""
+    import ray
+
+    waiting = [
+        unit
+        for unit in units
+        if not _rows_file(folder, unit).is_file()
+        and (not unit.learned or (folder / "policies" / unit.scheduler).is_dir())
+    ]
+    if not waiting:
+        return
+    task = ray.remote(num_cpus=1, max_retries=MAX_RESTARTS)(evaluate_unit)
+    shared: dict[str, Any] = {}
+    running: dict[Any, plan.EvaluationUnit] = {}
+    for unit in waiting:
+        if unit.learned and unit.scheduler not in shared:
+            from rllib_scale.policy import policy_files
+
+            shared[unit.scheduler] = ray.put(policy_files(folder / "policies" / unit.scheduler))
+        running[task.remote(unit, shared.get(unit.scheduler))] = unit
+    start = spoken = time.monotonic()
+    while running:
+        done, _ = ray.wait(list(running), timeout=1.0)
+        for reference in done:
+            unit = running.pop(reference)
+            frame = pd.DataFrame([unit.columns | row for row in ray.get(reference)])
+            write_table(_rows_file(folder, unit), frame)
+        now = time.monotonic()
+        if now - spoken >= INTERVAL_S or not running:
+            spoken, finished = now, len(waiting) - len(running)
+            left = timedelta(seconds=round((now - start) / max(1, finished) * len(running)))
+            say(f"{datetime.now():%H:%M:%S} evaluations {finished}/{len(waiting)} done, {left} left")
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def _write_training(sweep: plan.SweepConfig, cells: list[plan.Cell], folder: Path) -> None:
+    frames = []
+    for cell in cells:
+        path = folder / "policies" / cell.trial.name / "curve.json"
+        if path.is_file():
+            frame = pd.DataFrame(json.loads(path.read_text(encoding="utf-8")))
+            identity = {k: v for k, v in cell.identity.items() if k in TRAINING_COLUMNS and k != "env_steps"}
+            frames.append(frame.assign(sweep=sweep.name, **identity))
+    if frames:
+        write_table(folder / "training.parquet", typed(pd.concat(frames, ignore_index=True), TRAINING_COLUMNS))
+
+
+def _write_episodes(sweep: plan.SweepConfig, units: list[plan.EvaluationUnit], folder: Path) -> None:
+    """All finished evaluation units of the sweep in one table."""
+    files = sorted({_rows_file(folder, unit) for unit in units})
+    frames = [read_table(path, EPISODE_COLUMNS).assign(sweep=sweep.name) for path in files if path.is_file()]
+    if frames:
+        table = typed(pd.concat(frames, ignore_index=True), EPISODE_COLUMNS)
+        write_table(folder / "episodes.parquet", table.sort_values(list(EPISODE_KEY), ignore_index=True))
+
+
+def _rows_file(folder: Path, unit: plan.EvaluationUnit) -> Path:
+    return folder / "evaluations" / f"{unit.key}.parquet"

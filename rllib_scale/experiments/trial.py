@@ -1,0 +1,103 @@
+"""One training as a Tune Trainable: a thin shell around an RLlib Algorithm."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+
+from rllib_scale.config import TrialConfig
+from rllib_scale.errors import UserError
+from rllib_scale.experiments.results import write_json
+from rllib_scale.experiments.session import quieten
+from rllib_scale.policy import save_policy
+
+CONTENTS = "contents.json"
+
+
+class SchedulingTrial(tune.Trainable):
+    """Trains one cell; a step is one epoch. The trial's config is looked up by name, so that Tune's logs stay small.
+
+    Args (of `setup`):
+        config: {"trial": trial name}.
+        trials: trial name -> TrialConfig as JSON.
+        restore: trial name -> folder of a checkpoint to go on from, for those that have one.
+    """
+
+    def setup(self, config: dict[str, Any], trials: dict[str, str], restore: dict[str, str]) -> None:
+        """Build the algorithm and, where there is a checkpoint, go on from it."""
+        quieten()
+        import torch
+
+        from rllib_scale.rl.methods import build_algorithm_config
+
+        torch.set_num_threads(1)
+        self.cell = TrialConfig.model_validate_json(trials[config["trial"]])
+        self.algorithm = build_algorithm_config(self.cell).build_algo()
+        self.curve: list[dict[str, Any]] = []
+        if config["trial"] in restore:
+            self.load_checkpoint(restore[config["trial"]])
+
+    def step(self) -> dict[str, Any]:
+        """Train one epoch."""
+        from rllib_scale.rl.methods import training_row
+
+        result = self.algorithm.train()
+        before = self.curve[-1]["wall_s"] if self.curve else 0.0
+        row = training_row(result, len(self.curve) + 1, self.cell.training.steps_per_epoch)
+        row["wall_s"] = before + result["time_this_iter_s"]
+        row["env_steps_per_s"] = self.cell.training.steps_per_epoch / result["time_this_iter_s"]
+        self.curve.append(row)
+        return row | {"done": len(self.curve) >= self.cell.stop_epochs}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Write algorithm, training curve and policy; the list of contents comes last and proves the rest whole."""
+        folder = Path(checkpoint_dir)
+        self.algorithm.save_to_path(str(folder / "algorithm"))
+        write_json(folder / "curve.json", self.curve)
+        save_policy(folder / "policy", self.algorithm.get_module(), self.cell, epochs=len(self.curve))
+        sizes = {str(p.relative_to(folder)): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()}
+        write_json(folder / CONTENTS, {"epoch": len(self.curve), "sizes": sizes})
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Go on from a folder that `save_checkpoint` wrote."""
+        folder = Path(checkpoint).absolute()
+        self.algorithm.restore_from_path(str(folder / "algorithm"))
+        self.curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
+
+    def cleanup(self) -> None:
+        """Stop the algorithm and its environment runners."""
+        self.algorithm.stop()
+
+
+def epoch_of(checkpoint: Path) -> int:
+    """The epoch of a checkpoint folder; -1 where it is not whole."""
+    try:
+        contents = json.loads((checkpoint / CONTENTS).read_text(encoding="utf-8"))
+        whole = all((checkpoint / name).stat().st_size == size for name, size in contents["sizes"].items())
+    except (OSError, ValueError, KeyError, AttributeError):
+        return -1
+    return int(contents["epoch"]) if whole else -1
+
+
+def latest_checkpoint(trials: Path, name: str) -> Path | None:
+    """The whole checkpoint of a trial with the highest epoch, over all runs of the sweep."""
+    found = [(epoch_of(path), path) for path in trials.glob(f"*/{name}/checkpoint_*")]
+    epoch, path = max(found, default=(-1, None))
+    return path if epoch >= 0 else None
+
+
+def publish(checkpoint: Path, target: Path) -> None:
+    """Copy policy and curve of a finished training to the results, whole or not at all."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        shutil.copytree(checkpoint / "policy", temporary)
+        shutil.copy(checkpoint / "curve.json", temporary / "curve.json")
+        temporary.rename(target)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise UserError(f"{target}: cannot be written ({error.strerror})") from None

@@ -1,0 +1,87 @@
+"""The Gantt chart shows exactly the rows of a schedule."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from rllib_scale.config import ClusterConfig
+from rllib_scale.envs.gantt import draw_gantt, to_rgb
+from rllib_scale.simulator.engine import SCHEDULE
+
+END_S = 12.0
+
+
+def some_schedule(cluster: ClusterConfig, rows: int) -> np.ndarray:
+    rng = np.random.default_rng(rows)
+    schedule = np.zeros(rows, dtype=SCHEDULE)
+    schedule["workflow"] = rng.integers(20, size=rows)
+    schedule["server"] = rng.integers(cluster.num_servers, size=rows)
+    schedule["arrival_s"] = schedule["workflow"] * 0.1
+    schedule["start_s"] = rng.uniform(2, 10, size=rows)
+    schedule["finish_s"] = schedule["start_s"] + rng.uniform(0.1, 2, size=rows)
+    schedule["finish_s"][::3] = np.nan
+    return schedule
+
+
+@pytest.mark.parametrize("servers", [4, 16, 48, 128])
+def test_bars_are_the_rows(servers):
+    cluster = ClusterConfig(servers=servers)
+    schedule = some_schedule(cluster, 5 * servers)
+    axes = draw_gantt(schedule, cluster, END_S).axes[0]
+    bars = [bar for container in axes.containers for bar in container]
+    assert len(bars) == len(axes.patches) == len(schedule)
+    drawn = {(bar.get_y() + bar.get_height() / 2, bar.get_x(), bar.get_width(), bool(bar.get_hatch())) for bar in bars}
+    stop = np.nan_to_num(schedule["finish_s"], nan=END_S)
+    unfinished = np.isnan(schedule["finish_s"])
+    expected = zip(schedule["server"], schedule["start_s"], stop - schedule["start_s"], unfinished, strict=True)
+    np.testing.assert_allclose(sorted(drawn), sorted((float(a), b, c, bool(d)) for a, b, c, d in expected), atol=1e-9)
+
+
+def test_a_workflow_has_one_colour_and_one_arrival_mark():
+    cluster = ClusterConfig()
+    schedule = some_schedule(cluster, 60)
+    axes = draw_gantt(schedule, cluster, END_S).axes[0]
+    colour = {}
+    for bar in (bar for container in axes.containers for bar in container):
+        row = schedule[np.isclose(schedule["start_s"], bar.get_x())][0]
+        assert colour.setdefault(row["workflow"], bar.get_facecolor()) == bar.get_facecolor()
+    assert len(set(colour.values())) > 5
+    (marks,) = axes.collections
+    np.testing.assert_allclose(np.sort(marks.get_offsets()[:, 0]), np.unique(schedule["arrival_s"]))
+    assert (marks.get_offsets()[:, 1] < -0.5).all()  # above the first lane
+
+
+@pytest.mark.parametrize("servers", [4, 16, 48, 128])
+def test_lanes_and_labels_have_room(servers):
+    cluster = ClusterConfig(servers=servers, empty_slots=3)
+    figure = draw_gantt(some_schedule(cluster, 10), cluster, END_S, title="an episode")
+    axes = figure.axes[0]
+    figure.canvas.draw()
+    lane_px = abs(axes.transData.transform((0, 1))[1] - axes.transData.transform((0, 0))[1])
+    assert lane_px >= 8
+    labels = [label for label in axes.get_yticklabels() if label.get_text()]
+    boxes = sorted((label.get_window_extent() for label in labels), key=lambda box: box.y0)
+    assert len(labels) >= min(servers, 40)
+    assert all(below.y1 <= above.y0 for below, above in itertools.pairwise(boxes))
+    texts = {text.get_text() for text in axes.texts}
+    assert texts >= {f"{tier.name} ({tier.count})" for tier in cluster.tiers}
+    assert axes.get_xlim() == (0, END_S)
+    assert axes.get_ylim()[0] == servers - 0.5  # empty slots have no lane
+    assert axes.get_xlabel() == "time [s]"
+    assert axes.get_title(loc="left") == "an episode"
+
+
+def test_image():
+    cluster = ClusterConfig()
+    figure = draw_gantt(some_schedule(cluster, 40), cluster, END_S)
+    image = to_rgb(figure)
+    width, height = figure.canvas.get_width_height()
+    assert image.shape == (height, width, 3)
+    assert image.dtype == np.uint8
+    assert len(np.unique(image.reshape(-1, 3), axis=0)) > 7
+
+
+def test_nothing_started():
+    axes = draw_gantt(np.zeros(0, dtype=SCHEDULE), ClusterConfig(), 0.0).axes[0]
+    assert len(axes.patches) == 0
