@@ -298,9 +298,10 @@ def report(results_dir: Path) -> None:
 
 
 def _report(folder: Path) -> None:
+    from analysis.load import load
     from analysis.report import print_report, write_report
 
-    print_report(folder, console)
+    print_report(load(folder), console)
     say(f"wrote {write_report(folder)}")
 
 

@@ -32,6 +32,7 @@ def ray_session(address: str | None = None, num_cpus: int | None = None) -> Iter
     """
     quieten()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # Tune's own tables, beside which our lines would be lost
     import ray
 
     if ray.is_initialized():

@@ -58,7 +58,7 @@ class SchedulingTrial(tune.Trainable):
         folder = Path(checkpoint_dir)
         self.algorithm.save_to_path(str(folder / "algorithm"))
         write_json(folder / "curve.json", self.curve)
-        save_policy(folder / "policy", self.algorithm.get_module(), self.cell, epochs=len(self.curve))
+        save_policy(folder / "policy", self.algorithm.get_module().network, self.cell, epochs=len(self.curve))
         sizes = {str(p.relative_to(folder)): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()}
         write_json(folder / CONTENTS, {"epoch": len(self.curve), "sizes": sizes})
 

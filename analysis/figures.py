@@ -1,0 +1,303 @@
+"""Figures of an evaluation and of the training, as functions of a frame that return a matplotlib Figure.
+
+The evaluation figures take rows of one (scenario, mask, decision) and refuse a mixture. Each caption says how many
+seeds and episodes stand behind it and what its bands are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
+
+from analysis import style
+from analysis.load import require_one_setting, variants
+from analysis.stats import MIN_SEEDS, summarise
+from analysis.tables import OUTCOMES, table3, table4, training_scales
+from rllib_scale.experiments.results import write_atomic
+
+MAX_BANDS = 4
+"""More bands than this cover each other: bars take their place."""
+
+LABELS = {
+    "completed": "completed tasks",
+    "unfinished": "unfinished tasks",
+    "response_mean_s": "response (s)",
+    "response_censored_s": "censored response (s)",
+    "episode_return": "return",
+    "srr_decorrelation": "$L_c$ (decorrelation)",
+    "srr_kl": "$L_d$ (KL)",
+    "feature_correlation": "mean |correlation| of f",
+}
+CURVES = (
+    "episode_return",
+    "completed",
+    "response_mean_s",
+    "srr_decorrelation",
+    "srr_kl",
+    "feature_correlation",
+)
+SEED_INTERVAL = f"95 % interval over seeds (from {MIN_SEEDS} seeds on)"
+EPISODE_SD = "± 1 standard deviation over the episodes of a seed"
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a PNG of 200 dpi, atomically."""
+    write_atomic(path, lambda p: figure.savefig(p, format="png", dpi=style.DPI, facecolor="white"))
+
+
+def _caption(episodes: pd.DataFrame) -> str:
+    """The setting, and how many seeds and episodes stand behind the numbers."""
+    parts = []
+    for kind, name in (("learned", "Learned methods"), ("heuristic", "heuristics")):
+        rows = episodes[episodes["kind"] == kind]
+        if len(rows):
+            groups = rows.groupby(["variant", "test_servers"])
+            seeds = f"{_range(groups['train_seed'].nunique(), 'seed')} of " if kind == "learned" else ""
+            per_seed = rows.groupby(["variant", "test_servers", "train_seed"], dropna=False).size()
+            parts.append(f"{name}: {seeds}{_range(per_seed, 'episode')}")
+    row = episodes.iloc[0]
+    counts = "; ".join(parts)
+    return (
+        f"Scenario {row['scenario']}, mask {row['mask']}, decision {row['decision']}. {counts[0].upper()}{counts[1:]}."
+    )
+
+
+def _range(counts: pd.Series, noun: str) -> str:
+    low, high = int(counts.min()), int(counts.max())
+    return f"{low if low == high else f'{low} to {high}'} {noun}{'' if high == 1 else 's'}"
+
+
+def against_servers(episodes: pd.DataFrame) -> Figure:
+    """Response time and completed tasks per server against the number of servers N [SCALE, fig. 5].
+
+    Arrivals grow in proportion to N, so that completed tasks per server compare across scales.
+
+    A band, or a bar where bands would cover each other, is the interval over seeds where one is claimed, else the
+    standard deviation over episodes. Beside learned methods the heuristics are drawn as means alone.
+    """
+    require_one_setting(episodes)
+    if episodes.empty:
+        return style.empty_figure("no evaluation episodes")
+    table = table4(episodes)
+    names = variants(episodes)
+    looks = style.looks(episodes, names)
+    learned = set(episodes.loc[episodes["kind"] == "learned", "variant"])
+    spread = [name for name in names if name in learned or not learned]
+    scales = sorted(int(n) for n in table["test_servers"].unique())
+    bands = len(scales) > 1 and sum((table["variant"] == name).sum() > 1 for name in spread) <= MAX_BANDS
+    # Points stand a little beside their N so as not to cover each other: by a tenth of the gap between scales at most.
+    gap = min(np.diff(np.log2(scales)), default=1.0)
+    spacing = (0.2 if len(scales) > 1 else 0.7) * gap / len(names)
+    shifts = 2 ** (spacing * (np.arange(len(names)) - (len(names) - 1) / 2))
+    with mpl.rc_context(style.RC):
+        figure = Figure(figsize=(6.8, 6.6 + 0.22 * math.ceil(len(names) / 3)), layout="constrained")
+        panels = figure.subplots(2, 1, sharex=True)
+        for axes, metric in zip(panels, ("response_mean_s", "completed"), strict=True):
+            for name, shift in zip(names, shifts, strict=True):
+                rows = table[table["variant"] == name]
+                servers, look = rows["test_servers"].to_numpy(float), looks[name]
+                unit = servers if metric == "completed" else 1.0
+                x, (mean, low, high) = servers * shift, (values / unit for values in _mean_and_ends(rows, metric))
+                axes.plot(x, mean, color=look.colour, marker=look.marker, linestyle=look.line, label=name)
+                if name in spread and bands and len(rows) > 1:
+                    axes.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0)
+                elif name in spread:
+                    axes.vlines(x, low, high, color=look.colour, linewidth=1.5, alpha=0.7)
+            axes.set_ylabel(LABELS[metric])
+        panels[1].set_ylabel("completed tasks per server")
+        _server_axis(panels[1], scales, gap)
+        style.legend(figure, panels[0], len(names))
+        claimed = table.loc[table["variant"].isin(spread), "completed_low"].notna()
+        what = " or ".join(
+            text for text, used in ((SEED_INTERVAL, claimed.any()), (EPISODE_SD, not claimed.all())) if used
+        )
+        beside = " Points stand a little beside their N." if len(names) > 1 else ""
+        alone = "" if len(spread) == len(names) else " Heuristics: means alone."
+        style.caption(figure, f"{_caption(episodes)} {'Band' if bands else 'Bar'}: {what}.{alone}{beside}")
+    return figure
+
+
+def _mean_and_ends(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, and ends of its band: the interval over seeds, or where there is none ± sd over episodes, not below 0."""
+    mean, sd = rows[metric].to_numpy(float), rows[f"{metric}_sd"].to_numpy(float)
+    low, high = rows[f"{metric}_low"].to_numpy(float), rows[f"{metric}_high"].to_numpy(float)
+    return mean, np.where(np.isnan(low), np.maximum(mean - sd, 0), low), np.where(np.isnan(high), mean + sd, high)
+
+
+def _server_axis(axes: Axes, scales: Sequence[int], gap: float) -> None:
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(scales))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.set_xlim(min(scales) / 2 ** (0.5 * gap), max(scales) * 2 ** (0.5 * gap))
+    axes.set_xlabel("servers N")
+
+
+def method_bars(episodes: pd.DataFrame, servers: int | None = None) -> Figure:
+    """Bars of Table 3 [SCALE, fig. 3 and 4]: completed and unfinished tasks, response over completed and all tasks."""
+    table = table3(episodes, servers)
+    if table.empty:
+        return style.empty_figure("no evaluation episodes at the training scale")
+    at_scale = episodes[episodes["variant"].isin(table["variant"])]
+    looks = style.looks(at_scale, list(table["variant"]))
+    scale = training_scales(episodes)[0] if servers is None else servers
+    with mpl.rc_context(style.RC):
+        figure = Figure(figsize=(7.2, 2.8 + 0.56 * len(table)), layout="constrained")
+        panels = figure.subplots(2, 2, sharey=True)
+        position = np.arange(len(table))
+        for axes, metric in zip(panels.flat, OUTCOMES, strict=True):
+            mean, sd = table[metric].to_numpy(float), table[f"{metric}_sd"].to_numpy(float)
+            axes.barh(position, mean, height=0.72, color=[looks[name].colour for name in table["variant"]], alpha=0.5)
+            axes.errorbar(mean, position, xerr=sd, fmt="none", ecolor="black", elinewidth=1, capsize=3)
+            low, high = table[f"{metric}_low"].to_numpy(float), table[f"{metric}_high"].to_numpy(float)
+            axes.hlines(position, low, high, color="black", linewidth=5, alpha=0.8)
+            if f"paper_{metric}" in table:
+                axes.plot(table[f"paper_{metric}"], position, "D", mfc="white", mec="black", ms=7, linestyle="none")
+            axes.set_xlabel(LABELS[metric])
+            axes.set_xlim(left=0)
+            axes.xaxis.set_major_locator(MaxNLocator(4))
+            axes.grid(visible=False, axis="y")
+        for axes in panels[:, 0]:
+            axes.set_yticks(position, table["variant"])
+        panels[0, 0].set_ylim(max(len(table), 2) - 0.4, -0.6)
+        paper = " White diamond: the paper's mean." if "paper_completed" in table else ""
+        thick = (
+            f" Thick: {SEED_INTERVAL}."
+            if table["completed_low"].notna().any()
+            else f" Fewer than {MIN_SEEDS} seeds: no interval over seeds."
+        )
+        rows = at_scale[at_scale["test_servers"] == scale]
+        style.caption(figure, f"N = {scale}. {_caption(rows)} Thin: {EPISODE_SD}.{thick}{paper}")
+    return figure
+
+
+def throughput_against_response(episodes: pd.DataFrame) -> Figure:
+    """Completed tasks against response time, a panel per number of servers.
+
+    A low response that is bought with few completions stands at the left.
+    """
+    require_one_setting(episodes)
+    if episodes.empty:
+        return style.empty_figure("no evaluation episodes")
+    names = variants(episodes)
+    looks = style.looks(episodes, names)
+    scales = sorted(int(n) for n in episodes["test_servers"].unique())
+    columns = min(2, len(scales))
+    rows = math.ceil(len(scales) / columns)
+    with mpl.rc_context(style.RC):
+        height = 1.4 + 2.6 * rows + 0.22 * math.ceil(len(names) / 3)
+        figure = Figure(figsize=(7.2 if columns > 1 else 5.6, height), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False)
+        for axes, scale in zip(panels.flat, scales, strict=False):
+            at_scale = episodes[episodes["test_servers"] == scale]
+            for name in names:
+                _scatter_variant(axes, at_scale[at_scale["variant"] == name], looks[name], name)
+            axes.set_title(f"N = {scale}", loc="left")
+            axes.margins(0.12)
+            axes.xaxis.set_major_locator(MaxNLocator(4))
+        for axes in panels.flat[len(scales) :]:
+            axes.set_axis_off()
+        for axes in panels[:, 0]:
+            axes.set_ylabel(LABELS["response_mean_s"])
+        for axes in panels.flat[max(0, len(scales) - columns) : len(scales)]:
+            axes.set_xlabel(LABELS["completed"])
+        style.legend(figure, panels[0, 0], len(names))
+        several = episodes.groupby("variant")["train_seed"].nunique().max() > 1
+        sizes = " Small: a seed's mean over its episodes; large: the mean over seeds." if several else ""
+        style.caption(figure, f"{_caption(episodes)}{sizes} Better is to the right and down.")
+    return figure
+
+
+def _scatter_variant(axes: Axes, rows: pd.DataFrame, look: style.Look, name: str) -> None:
+    metrics = ("completed", "response_mean_s")
+    x, y = (summary.mean for summary in summarise(rows, metrics).values())
+    filled = look.line == "-"
+    face = look.colour if filled else "white"
+    axes.plot(
+        x,
+        y,
+        look.marker,
+        color=look.colour,
+        mfc=face,
+        mec=look.colour if not filled else "black",
+        mew=1.8 if not filled else 0.8,
+        ms=10,
+        linestyle="none",
+        label=name,
+        zorder=3,
+    )
+    if rows["train_seed"].nunique() > 1:
+        means = rows.groupby("train_seed")[list(metrics)].mean().astype(float)
+        axes.plot(
+            means["completed"],
+            means["response_mean_s"],
+            look.marker,
+            color=look.colour,
+            ms=4,
+            alpha=0.55,
+            linestyle="none",
+        )
+
+
+def training_curves(training: pd.DataFrame) -> Figure:
+    """Training curves: every seed thin, the median over seeds thick [SCALE, fig. 6].
+
+    A quantity without a value in any epoch is left out.
+    """
+    shown = [name for name in CURVES if name in training and training[name].notna().any()]
+    if training.empty or not shown:
+        return style.empty_figure("no training epochs")
+    names = variants(training)
+    looks = style.looks(training, names)
+    last = training.groupby("variant")["epoch"].max()
+    window = max(1, int(last.max()) // 50)
+    columns = min(2, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    with mpl.rc_context(style.RC):
+        height = 1.4 + 2.3 * rows + 0.22 * math.ceil(len(names) / 3)
+        figure = Figure(figsize=(7.2 if columns > 1 else 5.6, height), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
+        for axes, metric in zip(panels.flat, shown, strict=False):
+            for name in names:
+                _curves(axes, training[training["variant"] == name], metric, window, looks[name], name)
+            axes.set_ylabel(LABELS[metric])
+        for axes in panels.flat[len(shown) :]:
+            axes.set_axis_off()
+        for axes in panels.flat[max(0, len(shown) - columns) : len(shown)]:
+            axes.set_xlabel("epoch")
+            axes.tick_params(labelbottom=True)
+            axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        style.legend(figure, panels[0, 0], len(names))
+        seeds = training.groupby("variant")["cell"].nunique()
+        smoothing = f" Running mean over {window} epochs." if window > 1 else ""
+        style.caption(
+            figure,
+            f"{_range(seeds, 'seed')} per method, {_range(last, 'epoch')}; sampled actions on training episodes. "
+            f"Thin: each seed; thick: the median over seeds.{smoothing}",
+        )
+    return figure
+
+
+def _curves(axes: Axes, rows: pd.DataFrame, metric: str, window: int, look: style.Look, name: str) -> None:
+    by_seed = rows.pivot(index="epoch", columns="cell", values=metric).astype(float).sort_index()
+    smooth = by_seed.rolling(window, min_periods=1).mean()
+    if smooth.shape[1] > 1:
+        axes.plot(smooth.index, smooth, color=look.colour, linewidth=0.7, alpha=0.4)
+    axes.plot(
+        smooth.index,
+        smooth.median(axis=1),
+        color=look.colour,
+        linewidth=2.2,
+        marker=look.marker,
+        markersize=5,
+        markevery=max(1, len(smooth) // 6),
+        label=name,
+    )

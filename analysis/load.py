@@ -1,0 +1,180 @@
+"""A results folder as typed frames.
+
+Beside the columns of `rllib_scale.experiments.results` the frames hold those of DERIVED_COLUMNS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rllib_scale.errors import UserError
+from rllib_scale.experiments import results
+
+DERIVED_COLUMNS: dict[str, tuple[str, str]] = {
+    "variant": ("string", "readable name of what is compared: the method, and whatever tells its cells apart"),
+    "invalid_share": ("float64", "invalid decisions over decisions; NaN without decisions (episodes only)"),
+}
+SETTING = ("scenario", "mask", "decision")
+"""Rows that differ here answer different questions and never share a table."""
+
+TRAINING_KEY = ("cell", "epoch")
+METHOD_ORDER = ("scale", "crossattn", "ppo", "ppo-srr", "dqn", "sac")
+HEURISTIC_ORDER = (
+    "fastest-idle",
+    "earliest-finish",
+    "best-fit-memory",
+    "large-only",
+    "round-robin",
+    "random-feasible",
+)
+_INVALID = ("invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable")
+_CELL_COLUMNS = ("method", "kind", "lambda_decorrelation", "lambda_kl", "overrides", "train_servers")
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """What a results folder holds.
+
+    Attributes:
+        folder: where it was read from.
+        episodes: one row per evaluation episode: EPISODE_COLUMNS, a utilisation_TIER per tier, DERIVED_COLUMNS.
+        training: one row per training epoch: TRAINING_COLUMNS and "variant".
+        manifest: what made the folder: sweep, config, config_hash, created, updated, host, versions.
+        notes: what a reader of the numbers should know about the reading, one sentence each.
+    """
+
+    folder: Path
+    episodes: pd.DataFrame
+    training: pd.DataFrame
+    manifest: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+def load(folder: str | Path) -> Results:
+    """Read a results folder.
+
+    A restored run may have written an episode or an epoch twice: the last row counts, and a note says so.
+
+    Raises:
+        UserError: the folder, its manifest or a table is missing, torn, or not one of this program.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such results folder")
+    manifest = results.read_manifest(folder)
+    if manifest is None:
+        raise UserError(f"{folder}: not a results folder (no manifest.json)")
+    notes: list[str] = []
+    frames = []
+    for name, columns, key in (
+        ("episodes", results.EPISODE_COLUMNS, (*results.EPISODE_KEY, "method", "kind")),
+        ("training", results.TRAINING_COLUMNS, (*TRAINING_KEY, "method")),
+    ):
+        path = folder / f"{name}.parquet"
+        frame = _read(path, columns, key)
+        unique = results.EPISODE_KEY if name == "episodes" else TRAINING_KEY
+        kept = frame.drop_duplicates(list(unique), keep="last", ignore_index=True)
+        if len(kept) < len(frame):
+            notes.append(f"{path.name}: {len(frame) - len(kept)} rows stood there twice; the last of each counts.")
+        frames.append(kept)
+    episodes, training = derive(*frames)
+    return Results(folder, episodes, training, manifest, tuple(notes))
+
+
+def _read(path: Path, columns: Mapping[str, tuple[str, str]], required: tuple[str, ...]) -> pd.DataFrame:
+    frame = results.read_table(path, columns)
+    for name in required:
+        if frame[name].isna().any():
+            raise UserError(f"{path}: column {name!r} has missing values; not a table of this program")
+    return frame
+
+
+def derive(episodes: pd.DataFrame, training: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The two frames with the columns of DERIVED_COLUMNS added, and no overrides written as ""."""
+    episodes = episodes.assign(overrides=episodes["overrides"].fillna(""))
+    training = training.assign(overrides=training["overrides"].fillna(""))
+    cells = pd.concat(
+        [
+            episodes[["cell", *_CELL_COLUMNS, "epochs"]],
+            training[["cell", *(c for c in _CELL_COLUMNS if c != "kind")]].assign(
+                kind="learned", epochs=pd.array([pd.NA] * len(training), dtype="Int64")
+            ),
+        ]
+    ).drop_duplicates("cell")
+    labels = variant_labels(cells)
+    invalid = episodes[list(_INVALID)].sum(axis=1, min_count=len(_INVALID)).astype("float64")
+    decisions = episodes["decisions"].astype("float64")
+    episodes = episodes.assign(
+        variant=episodes["cell"].map(labels).astype("string"),
+        invalid_share=(invalid / decisions.where(decisions > 0)).astype("float64"),
+    )
+    return episodes, training.assign(variant=training["cell"].map(labels).astype("string"))
+
+
+def variant_labels(cells: pd.DataFrame) -> dict[str, str]:
+    """Name each cell after its method and, where a method has several, after the settings that differ among them.
+
+    Args:
+        cells: one row per cell, with the columns cell, method, lambda_decorrelation, lambda_kl, overrides,
+            train_servers, epochs. Seeds are not part of a name: the cells of one name are its seeds.
+
+    Returns:
+        cell -> name, e.g. "scale" or "scale (λ1=0.01, λ2=0.001)".
+    """
+    labels: dict[str, str] = {}
+    for method, group in cells.groupby("method"):
+        parts = pd.DataFrame(
+            {
+                "λ1": "λ1=" + group["lambda_decorrelation"].map("{:g}".format),
+                "λ2": "λ2=" + group["lambda_kl"].map("{:g}".format),
+                "overrides": group["overrides"].astype(str),
+                "servers": group["train_servers"].map("trained at N={}".format),
+                "epochs": group["epochs"].map("{} epochs".format).where(group["epochs"].notna()),
+            },
+            index=group.index,
+        )
+        telling = [name for name in parts if parts[name].nunique() > 1]
+        for cell, values in zip(group["cell"], parts[telling].itertuples(index=False), strict=True):
+            described = ", ".join(str(value) for value in values if pd.notna(value) and value != "")
+            labels[str(cell)] = f"{method} ({described})" if described else str(method)
+    return labels
+
+
+def settings(episodes: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """The (scenario, mask, decision) combinations of the frame, sorted."""
+    return sorted({(str(s), str(m), str(d)) for s, m, d in episodes[list(SETTING)].drop_duplicates().to_numpy()})
+
+
+def select(episodes: pd.DataFrame, scenario: str, mask: str, decision: str) -> pd.DataFrame:
+    """The rows of one setting."""
+    chosen = (episodes["scenario"] == scenario) & (episodes["mask"] == mask) & (episodes["decision"] == decision)
+    return episodes[chosen.astype(bool)]
+
+
+def require_one_setting(episodes: pd.DataFrame) -> None:
+    """Refuse a frame that mixes scenarios, masks or decision rules.
+
+    Raises:
+        UserError: naming the column and its values.
+    """
+    for column in SETTING:
+        values = sorted(str(value) for value in episodes[column].unique())
+        if len(values) > 1:
+            raise UserError(
+                f"the frame mixes {column}s: {', '.join(values)}; a table or figure takes one, "
+                "chosen by analysis.load.select"
+            )
+
+
+def variants(frame: pd.DataFrame) -> list[str]:
+    """The variants of the frame: learned methods first, each kind in its fixed order, then by name."""
+    order = {name: position for position, name in enumerate((*METHOD_ORDER, *HEURISTIC_ORDER))}
+    rows = frame[["variant", "method"]].drop_duplicates()
+    heuristic = set(frame.loc[frame["kind"] == "heuristic", "variant"]) if "kind" in frame else set()
+    keyed = [(v in heuristic, order.get(m, len(order)), str(m), str(v)) for v, m in rows.itertuples(index=False)]
+    return [variant for *_, variant in sorted(keyed)]

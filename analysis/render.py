@@ -1,0 +1,154 @@
+"""Tables as text: every number goes through `format_value`, so that terminal, CSV and Markdown agree to the digit.
+
+A table is a pandas DataFrame whose statistics share a stem: `completed` is a mean, `completed_sd` its standard
+deviation, `completed_low` and `completed_high` its interval, `completed_verdict` what the interval says of it and
+`seeds_note` a remark. CSV keeps these columns; Markdown and the terminal print one cell, "8.37 ± 2.15 [7.90, 8.84]".
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+SUFFIXES = ("_sd", "_low", "_high", "_verdict", "_note")
+NAME_WIDTH = 28
+"""Longer names wrap on a terminal."""
+
+DECIMALS = 2
+MISSING = "–"  # noqa: RUF001 (an en dash)
+GAP = 2
+
+HEADINGS = {
+    "variant": "method",
+    "test_servers": "N",
+    "episodes": "episodes",
+    "completed": "completed tasks",
+    "unfinished": "unfinished tasks",
+    "response_mean_s": "response (s)",
+    "response_censored_s": "censored response (s)",
+    "episode_return": "return",
+    "invalid_share": "invalid share",
+    "paper_completed": "paper: completed",
+    "paper_response_mean_s": "paper: response (s)",
+    "without_response": "episodes without response",
+}
+OPTIONAL_COLUMNS = ("paper_completed", "paper_response_mean_s", "without_response")
+TEXT_COLUMNS = ("variant", "trained", "first", "second")
+
+
+def format_value(value: object) -> str:
+    """One value as it is printed everywhere: integers whole, other numbers with two decimals, missing as "–".
+
+    >>> format_value(4.578), format_value(30), format_value(-0.001), format_value(float("nan"))
+    ('4.58', '30', '0.00', '–')
+    """
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+        return MISSING
+    if not isinstance(value, float):
+        return str(value)
+    text = f"{value:.{DECIMALS}f}"
+    return text[1:] if text.startswith("-") and not text.strip("-0.") else text
+
+
+def stems(table: pd.DataFrame) -> list[str]:
+    """The columns that are printed: those that no other column's cell takes in, an optional one if it has values."""
+    columns = [str(column) for column in table.columns]
+    taken = {c for c in columns for suffix in SUFFIXES if c.endswith(suffix) and c.removesuffix(suffix) in columns}
+    unused = {c for c in OPTIONAL_COLUMNS if c in columns and table[c].isna().all()}
+    return [c for c in columns if c not in taken and c not in unused]
+
+
+def cell_lines(row: pd.Series, stem: str) -> list[str]:
+    """The lines of a printed cell: "mean ± sd", "[low, high]" where an interval is claimed, and then its verdict."""
+    value, sd, low, high, verdict, note = (format_value(row.get(stem + suffix)) for suffix in ("", *SUFFIXES))
+    lines = [value + ("" if sd == MISSING else f" ± {sd}") + ("" if note == MISSING else f", {note}")]
+    if low != MISSING:
+        lines.append(f"[{low}, {high}]")
+        if verdict != MISSING:
+            lines.append(verdict)
+    return lines
+
+
+def headings(columns: Sequence[str]) -> list[str]:
+    """What stands above the columns."""
+    return [HEADINGS.get(column, column) for column in columns]
+
+
+def to_csv(table: pd.DataFrame) -> str:
+    """CSV text, one value a field; a missing one is empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(table.columns)
+    for row in table.itertuples(index=False):
+        texts = [format_value(value) for value in row]
+        writer.writerow(["" if text == MISSING else text for text in texts])
+    return out.getvalue()
+
+
+def to_markdown(table: pd.DataFrame) -> str:
+    """A Markdown pipe table."""
+    columns = stems(table)
+    rule = [":--" if column in TEXT_COLUMNS else "--:" for column in columns]
+    rows = [[" ".join(cell_lines(row, c)).replace("|", r"\|") for c in columns] for _, row in table.iterrows()]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (headings(columns), rule, *rows))
+
+
+def to_terminal(table: pd.DataFrame, title: str, columns: Sequence[str], width: int) -> list[Group]:
+    """Titled rich tables of some printed columns for a terminal of `width` columns.
+
+    Columns that do not fit beside the others go on in a further table that repeats the first, so that no digit is
+    ever cut off or wrapped.
+    """
+    printed = stems(table)
+    key, *others = [column for column in columns if column in printed]
+    return [
+        Group(Text(f"{title} (continued)" if part else title, style="bold"), _rich_table(table, [key, *shown]))
+        for part, shown in enumerate(_pack(table, key, others, width))
+    ]
+
+
+def _pack(rows: pd.DataFrame, key: str, columns: Sequence[str], width: int) -> list[list[str]]:
+    """Spread columns over as few tables as fit the width, each with the key column first."""
+    packed: list[list[str]] = [[]]
+    left = width - _column_width(rows, key)
+    for column in columns:
+        needed = _column_width(rows, column) + GAP
+        if needed > left and packed[-1]:
+            packed.append([])
+            left = width - _column_width(rows, key)
+        packed[-1].append(column)
+        left -= needed
+    return packed
+
+
+def _column_width(rows: pd.DataFrame, column: str) -> int:
+    words = HEADINGS.get(column, column).split()
+    cells = [line for _, row in rows.iterrows() for line in cell_lines(row, column)]
+    longest = max(map(len, [*words, *cells]))
+    return min(longest, NAME_WIDTH) if column in TEXT_COLUMNS else longest
+
+
+def _rich_table(rows: pd.DataFrame, columns: Sequence[str]) -> Table:
+    widths = [_column_width(rows, column) for column in columns]
+    rich_table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, GAP - 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+        width=sum(widths) + GAP * (len(widths) - 1),
+    )
+    for column, heading, column_width in zip(columns, headings(columns), widths, strict=True):
+        rich_table.add_column(
+            heading, justify="left" if column in TEXT_COLUMNS else "right", width=column_width, overflow="fold"
+        )
+    for _, row in rows.iterrows():
+        rich_table.add_row(*(Text("\n".join(cell_lines(row, column))) for column in columns))
+    return rich_table

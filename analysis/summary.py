@@ -1,0 +1,109 @@
+"""What the numbers say, in words that are made from the numbers alone."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.load import Results, variants
+from analysis.render import format_value
+from analysis.stats import MIN_SEEDS, no_interval
+from analysis.tables import PAPER_EPOCHS
+
+NOUNS = {
+    "completed": "completed tasks",
+    "response_mean_s": "response time",
+    "response_censored_s": "censored response time",
+}
+
+
+def training_lines(results: Results) -> list[str]:
+    """How long and with how many seeds each learned method was trained, against the paper's 1000 epochs."""
+    learned = results.episodes[results.episodes["kind"] == "learned"]
+    trained: dict[str, list[str]] = {}
+    for name in variants(learned):
+        cells = learned[learned["variant"] == name].drop_duplicates("cell")
+        seeds = cells["train_seed"].nunique()
+        how = f"{_range(cells['epochs'])} epochs ({_range(cells['env_steps'])} env steps), {_count(seeds, 'seed')}"
+        trained.setdefault(how, []).append(name)
+    lines = [f"Trained for {how}: {', '.join(names)}." for how, names in trained.items()]
+    if trained:
+        lines.append(f"The paper trains {PAPER_EPOCHS} epochs with one seed.")
+    if (learned["epochs"] < PAPER_EPOCHS).any():
+        lines.append(
+            f"Fewer epochs than the paper's {PAPER_EPOCHS}: the figures show what the shorter training reaches, "
+            "they are not a reproduction of the paper's."
+        )
+    seeds_of = learned.groupby("variant")["train_seed"].nunique()
+    if len(seeds_of) and int(seeds_of.min()) < MIN_SEEDS:
+        lines.append(f"Where a method has fewer than {MIN_SEEDS} seeds, no interval and no win or loss is claimed.")
+    if results.episodes.empty:
+        lines.append("No evaluation episode has been written yet.")
+    return lines
+
+
+def best_lines(table: pd.DataFrame) -> list[str]:
+    """Who stands first at the training scale, and at what price."""
+    lines = []
+    for metric, largest in (("completed", True), ("response_mean_s", False), ("response_censored_s", False)):
+        values = table[metric].dropna()
+        if values.empty:
+            continue
+        row = table[table[metric] == (values.max() if largest else values.min())].iloc[0]
+        beside = f" (with {format_value(row['completed'])} completed and {format_value(row['unfinished'])} unfinished)"
+        lines.append(
+            f"{'Most' if largest else 'Lowest'} {NOUNS[metric]} on average: {row['variant']}, "
+            f"{format_value(row[metric])}{'' if largest else ' s' + beside}."
+        )
+    return lines
+
+
+def verdict_lines(paired: pd.DataFrame) -> list[str]:
+    """What is decided and what is not, one line for each pair of variants."""
+    lines = []
+    for (first, second), rows in paired.groupby(["first", "second"], sort=False):
+        # Unfinished tasks mirror the completed ones on identical episodes.
+        parts = [_verdicts(rows, metric) for metric in ("completed", "response_mean_s", "response_censored_s")]
+        bought = (rows["response_mean_s_verdict"] == "lower") & (rows["completed_verdict"] == "lower")
+        if bought.any():
+            parts.append(f"where N is {_scales(rows[bought])}, the lower response comes with fewer completed tasks")
+        if (rows["seeds"] < MIN_SEEDS).all():
+            parts = [f"nothing is decided, {no_interval(int(rows['seeds'].max()))}"]
+        lines.append(f"{first} against {second}: {'; '.join(parts)}.")
+    return lines
+
+
+def _verdicts(rows: pd.DataFrame, metric: str) -> str:
+    """E.g. "response time lower at N = 16, 32 and undecided at N = 48"."""
+    groups = rows.groupby(f"{metric}_verdict", sort=False)
+    said = [f"{verdict} at N = {_scales(group)}" for verdict, group in groups]
+    return f"{NOUNS[metric]} {' and '.join(said)}"
+
+
+def _scales(rows: pd.DataFrame) -> str:
+    return ", ".join(str(servers) for servers in rows["test_servers"])
+
+
+def manifest_lines(results: Results) -> list[str]:
+    """What made the numbers: sweep, config hash, dates, host, versions."""
+    manifest = results.manifest
+    host, versions = manifest.get("host", {}), manifest.get("versions", {})
+    return [
+        f"sweep: {manifest.get('sweep', 'unknown')}",
+        f"config hash: {manifest.get('config_hash', 'unknown')}",
+        f"created {manifest.get('created', 'unknown')}, updated {manifest.get('updated', 'unknown')}",
+        "host: " + ", ".join(f"{key} {value}" for key, value in host.items()),
+        "versions: " + ", ".join(f"{key} {value}" for key, value in versions.items()),
+        f"rows: {len(results.episodes)} evaluation episodes, {len(results.training)} training epochs",
+    ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _range(values: pd.Series) -> str:
+    present = values.dropna()
+    if present.empty:
+        return "unknown"
+    low, high = int(present.min()), int(present.max())
+    return f"{low}" if low == high else f"{low} to {high}"

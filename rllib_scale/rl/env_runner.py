@@ -1,0 +1,258 @@
+"""An RLlib EnvRunner that samples at the speed of the simulator.
+
+RLlib's own runner passes every step of every environment through Python objects and connector pipelines, and every
+step's forward through torch's dispatcher. Here a step is one call of the compiled simulator and one compiled forward;
+episodes are cut from whole arrays at the end. What the Learner receives is the same.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from ray.rllib.core.columns import Columns
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
+from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
+
+from rllib_scale.envs.vector import SchedulingVectorEnv
+from rllib_scale.inference import Forward, compile_network
+
+COMPONENT_SAMPLER = "sampler"
+
+
+@dataclass
+class _Ongoing:
+    """The episode that an environment is in the middle of."""
+
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    steps: int = 0
+    total_reward: float = 0.0
+
+
+class _Chunk:
+    """What B environments did in S consecutive steps, in arrays (S, B, ...) that grow by doubling."""
+
+    def __init__(self, observation: np.ndarray, awaits_reset: np.ndarray, num_slots: int, capacity: int) -> None:
+        size, width = observation.shape
+        self.num_steps = 0
+        self.num_valid = 0
+        self.awaits_reset = awaits_reset
+        self.metrics: dict[tuple[int, int], dict[str, Any]] = {}  # (step, environment) -> metrics of the episode
+        self._arrays = {
+            "observations": np.empty((capacity + 1, size, width), dtype=np.float32),
+            "actions": np.empty((capacity, size), dtype=np.int64),
+            "logits": np.empty((capacity, size, num_slots), dtype=np.float32),
+            "logp": np.empty((capacity, size), dtype=np.float32),
+            "reward": np.empty((capacity, size), dtype=np.float32),
+            "terminated": np.empty((capacity, size), dtype=bool),
+            "truncated": np.empty((capacity, size), dtype=bool),
+            "valid": np.empty((capacity, size), dtype=bool),
+        }
+        self._arrays["observations"][0] = observation
+
+    @property
+    def observation(self) -> np.ndarray:
+        """The newest observations (B, 5 + 5N)."""
+        return self._arrays["observations"][self.num_steps]
+
+    def append(self, infos: dict[str, Any], observations: np.ndarray, **rows: np.ndarray) -> int:
+        """Add one step of every environment; returns the number of episodes that ended in it."""
+        s = self.num_steps
+        if s == len(self._arrays["actions"]):
+            self._arrays = {name: np.concatenate((a, np.empty_like(a))) for name, a in self._arrays.items()}
+        for name, row in rows.items():
+            self._arrays[name][s] = row
+        # After an episode's end the environment ignores the action and begins the next one: no step to learn from.
+        valid = ~self.awaits_reset
+        self._arrays["valid"][s] = valid
+        self._arrays["observations"][s + 1] = observations
+        self.num_steps += 1
+        self.num_valid += int(valid.sum())
+        self.awaits_reset = rows["terminated"] | rows["truncated"]
+        ended = np.flatnonzero(self.awaits_reset).tolist()
+        for b in ended:
+            self.metrics[s, b] = {name: values[b] for name, values in infos["metrics"].items() if name[0] != "_"}
+        return len(ended)
+
+    def column(self, name: str, b: int) -> np.ndarray:
+        """One array of environment b, of length S; S + 1 for the observations."""
+        return self._arrays[name][: self.num_steps + (name == "observations"), b]
+
+
+class ArrayEnvRunner(SingleAgentEnvRunner):
+    """Samples the batched environment with preallocated arrays and one compiled forward a step.
+
+    Keeps the contract of SingleAgentEnvRunner but for what it exists to leave out: per-step connectors and the
+    callbacks on_episode_created, on_episode_start and on_episode_step. Exploration draws from the policy by one
+    generator of its own, seeded by (seed, worker index). `get_state` holds environments and generator too, so that a
+    restored runner goes on with the very same step.
+    """
+
+    def __init__(self, *, config: Any, **kwargs: Any) -> None:
+        super().__init__(config=config, **kwargs)
+        self._generator = np.random.default_rng([config.seed or 0, self.worker_index or 0])
+        self._forward: Forward | None = None
+        self._version: tuple[int, ...] = ()
+        self._observation = np.zeros((0, 0), dtype=np.float32)
+        self._awaits_reset = np.zeros(0, dtype=bool)
+        self._ongoing: list[_Ongoing] = []
+
+    @property
+    def _vector_env(self) -> SchedulingVectorEnv:
+        env = self.env.unwrapped
+        assert isinstance(env, SchedulingVectorEnv)
+        return env
+
+    def _compiled_forward(self) -> Forward:
+        """The compiled network, made anew where the weights have changed since."""
+        version = tuple(parameter._version for parameter in self.module.parameters())
+        if self._forward is None or self._version != version:
+            self._forward, self._version = compile_network(self.module.network), version
+        return self._forward
+
+    def _sample(
+        self,
+        *,
+        num_timesteps: int | None = None,
+        num_episodes: int | None = None,
+        explore: bool,
+        random_actions: bool = False,
+        force_reset: bool = False,
+    ) -> list[SingleAgentEpisode]:
+        env, size = self._vector_env, self.num_envs
+        if force_reset or num_episodes is not None or self._needs_initial_reset:
+            seed = self._seed if self._needs_initial_reset else None
+            self._observation, _ = env.reset(seed=seed)
+            self._awaits_reset = np.zeros(size, dtype=bool)
+            self._ongoing = [_Ongoing() for _ in range(size)]
+            self._needs_initial_reset = num_episodes is not None
+        forward = self._compiled_forward()
+        target = num_timesteps if num_timesteps is not None else 0
+        chunk = _Chunk(self._observation, self._awaits_reset, env.config.cluster.num_slots, 2 * target // size + 64)
+        episodes_done = 0
+        while chunk.num_valid < target or (num_episodes is not None and episodes_done < num_episodes):
+            logits = forward(chunk.observation)
+            logits -= logits.max(axis=1, keepdims=True)
+            logp = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+            if random_actions:
+                actions = self._generator.integers(logits.shape[1], size=size)
+            elif explore:
+                # The Gumbel trick: argmax of log-probability + Gumbel noise is a draw from the policy.
+                actions = np.argmax(logp + self._generator.gumbel(size=logp.shape), axis=1)
+            else:
+                actions = np.argmax(logits, axis=1)
+            observations, reward, terminated, truncated, infos = env.step(actions)
+            episodes_done += chunk.append(
+                infos,
+                observations,
+                actions=actions,
+                logits=logits,
+                logp=logp[np.arange(size), actions],
+                reward=reward,
+                terminated=terminated,
+                truncated=truncated,
+            )
+        self._observation, self._awaits_reset = chunk.observation, chunk.awaits_reset
+
+        episodes = self._cut(chunk, only_complete=num_episodes is not None)
+        num_complete = sum(episode.is_done for episode in episodes)
+        self._log_env_steps(metric=self._metrics_num_env_steps_sampled, num_steps=chunk.num_valid)
+        self._increase_sampled_metrics(chunk.num_valid, num_complete)
+        return episodes
+
+    def _cut(self, chunk: _Chunk, only_complete: bool) -> list[SingleAgentEpisode]:
+        """The chunk's arrays as episodes, or pieces of them: a piece ends where its episode does, or with the chunk."""
+        complete, pieces = [], []
+        for b in range(self.num_envs):
+            valid = chunk.column("valid", b)
+            done = chunk.column("terminated", b) | chunk.column("truncated", b)
+            start = 0
+            while start < len(valid):
+                if not valid[start]:  # the step in which the environment began its next episode
+                    self._ongoing[b] = _Ongoing()
+                    start += 1
+                    continue
+                ends = np.flatnonzero(done[start:])
+                stop = start + int(ends[0]) + 1 if len(ends) else len(valid)
+                episode = self._episode(chunk, b, start, stop)
+                if episode.is_done:
+                    complete.append(episode)
+                elif not only_complete:
+                    pieces.append(episode)
+                start = stop
+        return complete + pieces
+
+    def _episode(self, chunk: _Chunk, b: int, start: int, stop: int) -> SingleAgentEpisode:
+        ongoing, env = self._ongoing[b], self._vector_env
+        reward = chunk.column("reward", b)[start:stop]
+        terminated = bool(chunk.column("terminated", b)[stop - 1])
+        truncated = bool(chunk.column("truncated", b)[stop - 1])
+        metrics = chunk.metrics.get((stop - 1, b))
+        outputs = {
+            Columns.ACTION_DIST_INPUTS: chunk.column("logits", b)[start:stop],
+            Columns.ACTION_LOGP: chunk.column("logp", b)[start:stop],
+            WEIGHTS_SEQ_NO: np.full(stop - start, self._weights_seq_no),
+        }
+        episode = SingleAgentEpisode(
+            id_=ongoing.id,
+            observations=InfiniteLookbackBuffer(
+                chunk.column("observations", b)[start : stop + 1], 0, env.single_observation_space
+            ),
+            observation_space=env.single_observation_space,
+            actions=InfiniteLookbackBuffer(chunk.column("actions", b)[start:stop], 0, env.single_action_space),
+            action_space=env.single_action_space,
+            rewards=InfiniteLookbackBuffer(reward),
+            infos=InfiniteLookbackBuffer([{}] * (stop - start) + [{"metrics": metrics} if metrics else {}]),
+            extra_model_outputs={name: InfiniteLookbackBuffer(values) for name, values in outputs.items()},
+            terminated=terminated,
+            truncated=truncated,
+            t_started=ongoing.steps,
+            len_lookback_buffer=0,
+        )
+        ongoing.steps += stop - start
+        ongoing.total_reward += float(reward.sum())
+        if terminated or truncated:
+            self._log_episode_metrics(ongoing.steps, ongoing.total_reward, 0.0)
+            self.log_scheduling_metrics(metrics or {})
+        return episode
+
+    def get_metrics(self) -> Any:
+        """Metrics since the last call; those of ended episodes were logged as they were cut."""
+        return self.metrics.reduce()
+
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """As SingleAgentEnvRunner, and the `sampler`: environments, generator and the episodes under way."""
+        state = super().get_state(components, not_components=not_components, **kwargs)
+        if self.env is not None and self._check_component(COMPONENT_SAMPLER, components, not_components):
+            state[COMPONENT_SAMPLER] = {
+                "environments": self._vector_env.get_state(),
+                "generator": self._generator.bit_generator.state,
+                "observation": self._observation.copy(),
+                "awaits_reset": self._awaits_reset.copy(),
+                "ongoing": [(episode.id, episode.steps, episode.total_reward) for episode in self._ongoing],
+                "needs_initial_reset": self._needs_initial_reset,
+            }
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on where `get_state` was called."""
+        super().set_state(state)
+        sampler = state.get(COMPONENT_SAMPLER)
+        if sampler is not None and self.env is not None:
+            self._vector_env.set_state(sampler["environments"])
+            self._generator.bit_generator.state = sampler["generator"]
+            self._observation = sampler["observation"].copy()
+            self._awaits_reset = sampler["awaits_reset"].copy()
+            self._ongoing = [_Ongoing(*episode) for episode in sampler["ongoing"]]
+            self._needs_initial_reset = sampler["needs_initial_reset"]

@@ -1,0 +1,198 @@
+"""The learner of every PPO method: the paper's update, the regulariser, and what both log."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
+from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.core.columns import Columns
+from ray.rllib.evaluation.postprocessing import Postprocessing
+from torch import Tensor
+
+from rllib_scale.config import TrainingConfig, TrialConfig
+from rllib_scale.models.srr import feature_statistics, ramp
+from rllib_scale.rl.loss import Outputs, Rows, Terms, Weights, ppo_loss
+
+Batch = dict[str, Tensor]
+
+LOSS_COLUMNS = (
+    Columns.OBS,
+    Columns.ACTIONS,
+    Columns.ACTION_LOGP,
+    Columns.ACTION_DIST_INPUTS,
+    Postprocessing.ADVANTAGES,
+    Postprocessing.VALUE_TARGETS,
+)
+
+
+def cosine(epoch: int, training: TrainingConfig) -> float:
+    """Learning rate of an epoch, 0 being the first: from `learning_rate` to `final_learning_rate` after `epochs`."""
+    first, last = training.learning_rate, training.final_learning_rate
+    return last + (first - last) * (1 + math.cos(math.pi * min(epoch / training.epochs, 1.0))) / 2
+
+
+class ExactBatch(ConnectorV2):
+    """Last learner connector: exactly the collected rows, shuffled, with the columns of the loss.
+
+    RLlib's batch holds one masked bootstrap row more for every piece of an episode, and up to one row less than
+    `num_envs` too many, so that 1024 rows would not make 4 minibatches; and it shuffles from the second pass on only,
+    where a minibatch of one environment's consecutive steps has a covariance of its own.
+
+    Args:
+        rows: how many rows to keep.
+    """
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows = rows
+        self.kept: dict[str, Batch] = {}
+        """The last batch of each module, for diagnostics after the update."""
+
+    def __call__(self, *, batch: dict[str, Batch], **kwargs: Any) -> dict[str, Batch]:
+        """Select and shuffle the rows of each module's batch."""
+        self.kept = {module_id: self._select(module_batch) for module_id, module_batch in batch.items()}
+        return {module_id: dict(module_batch) for module_id, module_batch in self.kept.items()}
+
+    def _select(self, batch: Batch) -> Batch:
+        valid = batch[Columns.LOSS_MASK].nonzero()[:, 0]
+        chosen = valid[torch.randperm(len(valid))[: self.rows]]
+        return {column: batch[column][chosen] for column in LOSS_COLUMNS}
+
+
+class SchedulingLearner(PPOTorchLearner):
+    """PPO with SRR. The trial stands in `learner_config_dict["trial"]` as plain data.
+
+    One counter of finished epochs drives the cosine learning rate and the ramp of the regulariser; it is saved and
+    restored with the weights. Logged once an epoch, named as in `rllib_scale.experiments.results.TRAINING_COLUMNS`:
+    the loss terms and the gradient norm as means over the minibatches; KL, explained variance and the statistics of
+    the feature of the updated network on all rows of the epoch.
+    """
+
+    epoch: int
+    """Epochs finished."""
+
+    def build(self) -> None:
+        """Build as RLlib does, then append the selection of rows to its pipeline."""
+        self.trial = TrialConfig.model_validate(self.config.learner_config_dict["trial"])
+        self.epoch = 0
+        self._terms: list[Terms] = []
+        self._gradient_norms: list[Tensor] = []
+        super().build()
+        self._exact_batch = ExactBatch(self.trial.training.steps_per_epoch)
+        self._learner_connector.append(self._exact_batch)
+
+    def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
+        """Adam. RLlib is given no learning rate: it would set it anew after every update."""
+        parameters = self.get_parameters(self.module[module_id])
+        training = self.trial.training
+        optimizer = torch.optim.Adam(parameters, lr=training.learning_rate, eps=training.adam_epsilon, fused=True)
+        self.register_optimizer(module_id=module_id, optimizer=optimizer, params=parameters)
+
+    def loss_weights(self) -> Weights:
+        """Weights of the loss terms in the current epoch."""
+        training, regulariser = self.trial.training, self.trial.srr
+        share = self.srr_ramp()
+        return Weights(
+            clip=training.clip,
+            value=training.value_coefficient,
+            entropy=training.entropy_coefficient,
+            decorrelation=share * regulariser.lambda_decorrelation,
+            kl=share * regulariser.lambda_kl,
+            reduction=regulariser.reduction,
+        )
+
+    def srr_ramp(self) -> float:
+        """Share of the regularisation in force in the current epoch."""
+        return ramp(self.epoch, self.trial.srr.ramp_start_epoch, self.trial.srr.ramp_epochs)
+
+    def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Set the learning rate of the epoch."""
+        super().before_gradient_based_update(timesteps=timesteps)
+        for optimizer in self._named_optimizers.values():
+            self._set_optimizer_lr(optimizer, cosine(self.epoch, self.trial.training))
+
+    def compute_loss_for_module(
+        self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any]
+    ) -> Tensor:
+        """Loss of a minibatch over its unmasked rows."""
+        values = self.module[module_id].unwrapped().compute_values(batch, fwd_out[Columns.EMBEDDINGS])
+        rows = Rows(
+            batch[Columns.ACTIONS],
+            batch[Columns.ACTION_LOGP],
+            batch[Postprocessing.ADVANTAGES],
+            batch[Postprocessing.VALUE_TARGETS],
+        )
+        outputs = Outputs(fwd_out[Columns.EMBEDDINGS], fwd_out[Columns.ACTION_DIST_INPUTS], values)
+        if Columns.LOSS_MASK in batch:
+            mask = batch[Columns.LOSS_MASK]
+            rows, outputs = Rows(*(t[mask] for t in rows)), Outputs(*(t[mask] for t in outputs))
+        loss, terms = ppo_loss(rows, outputs, self.loss_weights())
+        self._terms.append(Terms(*(term.detach() for term in terms)))
+        return loss
+
+    def postprocess_gradients_for_module(
+        self, *, module_id: str, config: Any = None, module_gradients_dict: dict[Any, Tensor]
+    ) -> dict[Any, Tensor]:
+        """Clip by the global norm, in place."""
+        gradients = list(module_gradients_dict.values())
+        norm = torch.nn.utils.get_total_norm(gradients)
+        torch.nn.utils.clip_grads_with_norm_(module_gradients_dict, self.trial.training.gradient_clip, norm)
+        self._gradient_norms.append(norm)
+        return module_gradients_dict
+
+    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Log the epoch and count it."""
+        super().after_gradient_based_update(timesteps=timesteps)
+        weights = self.loss_weights()
+        means = torch.stack([torch.stack(terms) for terms in self._terms]).mean(0).tolist()
+        for module_id, batch in self._exact_batch.kept.items():
+            values = dict(zip(Terms._fields, means, strict=True)) | self._diagnose(module_id, batch)
+            values |= {
+                "gradient_norm": torch.stack(self._gradient_norms).mean().item(),
+                "learning_rate": cosine(self.epoch, self.trial.training),
+                "srr_ramp": self.srr_ramp(),
+                "srr_lambda_decorrelation": weights.decorrelation,
+                "srr_lambda_kl": weights.kl,
+            }
+            self.metrics.log_dict(values, key=module_id, window=1)
+        self._terms.clear()
+        self._gradient_norms.clear()
+        self.epoch += 1
+
+    @torch.no_grad()
+    def _diagnose(self, module_id: str, batch: Batch) -> dict[str, float]:
+        """The updated network on the rows of the epoch."""
+        module = self.module[module_id].unwrapped()
+        features, logits = module.network(batch[Columns.OBS])
+        old = torch.log_softmax(batch[Columns.ACTION_DIST_INPUTS], -1)
+        new = torch.log_softmax(logits, -1)
+        targets = batch[Postprocessing.VALUE_TARGETS]
+        errors = targets - module.critic(features)
+        statistics = feature_statistics(features)
+        return {
+            "kl": (old.exp() * (old - new)).sum(-1).mean().item(),
+            "explained_variance": (1 - errors.var() / targets.var().clamp_min(1e-12)).item(),
+            "feature_covariance": statistics.covariance.item(),
+            "feature_correlation": statistics.correlation.item(),
+            "feature_effective_rank": statistics.effective_rank.item(),
+        }
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """RLlib's state, the epoch, and the generators that shuffle."""
+        state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
+        state["epoch"] = self.epoch
+        if self._check_component("generators", components, not_components):
+            state["generators"] = {"torch": torch.get_rng_state().numpy(), "numpy": np.random.get_state()}
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on where `get_state` was called."""
+        super().set_state(state)
+        self.epoch = state.get("epoch", self.epoch)
+        if "generators" in state:
+            torch.set_rng_state(torch.from_numpy(state["generators"]["torch"]))
+            np.random.set_state(state["generators"]["numpy"])
