@@ -95,7 +95,7 @@ def against_servers(episodes: pd.DataFrame) -> Figure:
     bands = len(scales) > 1 and sum((table["variant"] == name).sum() > 1 for name in spread) <= MAX_BANDS
     # Points stand a little beside their N so as not to cover each other: by a tenth of the gap between scales at most.
     gap = min(np.diff(np.log2(scales)), default=1.0)
-    spacing = (0.2 if len(scales) > 1 else 0.7) * gap / len(names)
+    spacing = min(0.02, 0.2 * gap / len(names)) if len(scales) > 1 else 0.7 / len(names)
     shifts = 2 ** (spacing * (np.arange(len(names)) - (len(names) - 1) / 2))
     with mpl.rc_context(style.RC):
         figure = Figure(figsize=(6.8, 6.6 + 0.22 * math.ceil(len(names) / 3)), layout="constrained")
@@ -121,7 +121,7 @@ def against_servers(episodes: pd.DataFrame) -> Figure:
         )
         beside = " Points stand a little beside their N." if len(names) > 1 else ""
         alone = "" if len(spread) == len(names) else " Heuristics: means alone."
-        style.caption(figure, f"{_caption(episodes)} {'Band' if bands else 'Bar'}: {what}.{alone}{beside}")
+        style.caption(figure, f"{_caption(episodes)} Band or bar: {what}.{alone}{beside}")
     return figure
 
 
@@ -146,9 +146,9 @@ def method_bars(episodes: pd.DataFrame, servers: int | None = None) -> Figure:
     table = table3(episodes, servers)
     if table.empty:
         return style.empty_figure("no evaluation episodes at the training scale")
-    at_scale = episodes[episodes["variant"].isin(table["variant"])]
-    looks = style.looks(at_scale, list(table["variant"]))
     scale = training_scales(episodes)[0] if servers is None else servers
+    rows = episodes[episodes["variant"].isin(table["variant"]) & (episodes["test_servers"] == scale)]
+    looks = style.looks(episodes, variants(episodes))
     with mpl.rc_context(style.RC):
         figure = Figure(figsize=(7.2, 2.8 + 0.56 * len(table)), layout="constrained")
         panels = figure.subplots(2, 2, sharey=True)
@@ -174,7 +174,6 @@ def method_bars(episodes: pd.DataFrame, servers: int | None = None) -> Figure:
             if table["completed_low"].notna().any()
             else f" Fewer than {MIN_SEEDS} seeds: no interval over seeds."
         )
-        rows = at_scale[at_scale["test_servers"] == scale]
         style.caption(figure, f"N = {scale}. {_caption(rows)} Thin: {EPISODE_SD}.{thick}{paper}")
     return figure
 
@@ -212,7 +211,9 @@ def throughput_against_response(episodes: pd.DataFrame) -> Figure:
         style.legend(figure, panels[0, 0], len(names))
         several = episodes.groupby("variant")["train_seed"].nunique().max() > 1
         sizes = " Small: a seed's mean over its episodes; large: the mean over seeds." if several else ""
-        style.caption(figure, f"{_caption(episodes)}{sizes} Better is to the right and down.")
+        unseen = [name for name in names if episodes.loc[episodes["variant"] == name, "response_mean_s"].isna().all()]
+        absent = f" Without a point, as no task completed: {', '.join(unseen)}." if unseen else ""
+        style.caption(figure, f"{_caption(episodes)}{sizes} Better is to the right and down.{absent}")
     return figure
 
 

@@ -22,6 +22,7 @@ DERIVED_COLUMNS: dict[str, tuple[str, str]] = {
 SETTING = ("scenario", "mask", "decision")
 """Rows that differ here answer different questions and never share a table."""
 
+PAPER_SETTING = ("paper", "none", "argmax")
 TRAINING_KEY = ("cell", "epoch")
 METHOD_ORDER = ("scale", "crossattn", "ppo", "ppo-srr", "dqn", "sac")
 HEURISTIC_ORDER = (
@@ -146,8 +147,9 @@ def variant_labels(cells: pd.DataFrame) -> dict[str, str]:
 
 
 def settings(episodes: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """The (scenario, mask, decision) combinations of the frame, sorted."""
-    return sorted({(str(s), str(m), str(d)) for s, m, d in episodes[list(SETTING)].drop_duplicates().to_numpy()})
+    """The (scenario, mask, decision) combinations of the frame, the paper's first."""
+    present = {(str(s), str(m), str(d)) for s, m, d in episodes[list(SETTING)].drop_duplicates().to_numpy()}
+    return sorted(present, key=lambda setting: (setting != PAPER_SETTING, setting))
 
 
 def select(episodes: pd.DataFrame, scenario: str, mask: str, decision: str) -> pd.DataFrame:
@@ -167,7 +169,7 @@ def require_one_setting(episodes: pd.DataFrame) -> None:
         if len(values) > 1:
             raise UserError(
                 f"the frame mixes {column}s: {', '.join(values)}; a table or figure takes one, "
-                "chosen by analysis.load.select"
+                "chosen by analysis.select"
             )
 
 

@@ -127,7 +127,7 @@ def _over_seeds(values: pd.Series, seeds: pd.Series, learned: bool) -> tuple[flo
     variances = np.sort(grouped.var(ddof=1).dropna().to_numpy(dtype=float))
     mean = float(means.mean()) if len(means) else math.nan
     sd = math.sqrt(variances.mean()) if len(variances) else math.nan
-    low, high = interval(means) if learned else (math.nan, math.nan)
+    low, high = interval(means)  # of a heuristic there is one mean, hence none
     return mean, sd, low, high, len(means) if learned else 0, len(values)
 
 
@@ -181,7 +181,7 @@ def paired_differences(first: pd.DataFrame, second: pd.DataFrame, metrics: Seque
     """
     key = ["train_seed", *PAIR_KEY]
     learned = [_is_learned(first), _is_learned(second)]
-    seeds = {True: first, False: second}[learned[0]]["train_seed"].unique() if any(learned) else [pd.NA]
+    seeds = (first if learned[0] else second)["train_seed"].unique() if any(learned) else [pd.NA]
     sides = []
     for rows, is_learned in zip((first, second), learned, strict=True):
         _require_one_variant(rows)

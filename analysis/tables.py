@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.load import METHOD_ORDER, require_one_setting, variants
+from analysis.load import METHOD_ORDER, PAPER_SETTING, require_one_setting, settings, variants
 from analysis.stats import MIN_SEEDS, paired_differences, summarise
 from rllib_scale.errors import UserError
 
@@ -21,7 +21,6 @@ TABLE4_METRICS = ("response_mean_s", "completed", "unfinished", "response_censor
 BASELINES = ("crossattn", "ppo", "fastest-idle")
 """What learned methods are compared with: the same networks without SRR, and the strongest simple rule."""
 
-PAPER_SETTING = ("paper", "none", "argmax")
 PAPER_EPOCHS = 1000
 PAPER_SERVERS = 16
 PAPER_LAMBDAS = {"scale": (0.01, 0.001), "ppo-srr": (0.01, 0.001)}
@@ -209,8 +208,7 @@ def _trained(rows: pd.DataFrame) -> str:
 
 
 def _is_papers_setting(episodes: pd.DataFrame) -> bool:
-    present = episodes[["scenario", "mask", "decision"]].drop_duplicates()
-    return len(present) == 1 and tuple(present.iloc[0]) == PAPER_SETTING
+    return settings(episodes) == [PAPER_SETTING]
 
 
 def _is_papers_variant(row: pd.Series) -> bool:

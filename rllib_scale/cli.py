@@ -218,13 +218,13 @@ def evaluate(
     table = Table(title=f"{title}: mean ± sd over {episodes} episodes", title_justify="left")
     for column in ("servers", "completed", "unfinished", "response (s)", "censored (s)", "return", "invalid"):
         table.add_column(column, justify="right")
-    for servers, rows in frame.groupby("test_servers"):
+    for at_scale, rows in frame.groupby("test_servers"):
         invalid = rows.filter(like="invalid_").to_numpy().sum() / max(1, rows["decisions"].sum())
         means = (
             f"{rows[k].mean():.{d}f} ± {rows[k].std(ddof=1) if len(rows) > 1 else 0:.{d}f}"
             for k, d in (("completed", 2), ("unfinished", 1), ("response_mean_s", 2), ("response_censored_s", 2))
         )
-        table.add_row(str(servers), *means, f"{rows['episode_return'].mean():.2f}", f"{invalid:.0%}")
+        table.add_row(str(at_scale), *means, f"{rows['episode_return'].mean():.2f}", f"{invalid:.0%}")
     console.print(table)
     if output is not None:
         write = frame.to_csv if output.suffix == ".csv" else frame.to_parquet

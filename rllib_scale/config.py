@@ -235,7 +235,9 @@ class EpisodeConfig(Model):
         description="feasible: a decision is asked for only when an idle server fits, and others are masked",
     )
     horizon_is_terminal: bool = Field(default=True, description="whether the cut counts as a terminal state")
-    max_decisions: Count | None = Field(default=None, description="cuts the episode after that many decisions too")
+    max_decisions: Count | None = Field(
+        default=None, description="cuts the episode too, right after that many decisions"
+    )
 
 
 class RewardConfig(Model):
@@ -416,8 +418,11 @@ METHODS: dict[str, MethodSpec] = {
 
 
 class TrialResources(Model):
-    """What one training asks Ray for."""
+    """What one training asks Ray for, and which environment runner samples."""
 
+    sampler: Literal["array", "rllib"] = Field(
+        default="array", description="our environment runner over whole arrays, or RLlib's own step by step"
+    )
     env_runners: Annotated[int, Field(ge=0)] = Field(default=0, description="remote samplers; 0 samples in the learner")
     cpus: Positive = Field(default=1.0, description="of the learner process; each environment runner takes one more")
 
@@ -459,7 +464,7 @@ class TrialConfig(Model):
     def cell(self) -> str:
         """Hash of everything that decides the trained weights (twelve hex digits)."""
         content = self.model_dump(mode="json")
-        content["resources"] = {"env_runners": self.resources.env_runners}
+        content["resources"] = self.resources.model_dump(include={"env_runners", "sampler"})
         return digest(content)
 
     @property

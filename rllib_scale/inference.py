@@ -1,4 +1,4 @@
-"""Forward passes without torch: at a few observations a call, dispatching torch's operations costs more than their work.
+"""Forward passes without torch: for a few observations, dispatching its operations costs more than their work.
 
 `compile_network` folds a network's weights once and returns a function from observations to logits, equal to the
 network's own forward within float32 rounding. Single-threaded.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import torch
 
-from rllib_scale.errors import UserError
 from rllib_scale.models.cross_attention import CrossAttentionPointer
 from rllib_scale.models.inputs import MASKED, ObservationInput
 from rllib_scale.models.mlp import StructuredMLP
@@ -25,7 +24,7 @@ _compiled = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", 
 
 
 class PointerWeights(NamedTuple):
-    """Folded float32 weights of a CrossAttentionPointer (see models/cross_attention.py). d embedding, H heads, L blocks.
+    """Folded float32 weights of a CrossAttentionPointer: d embedding, H heads, L blocks; see models/cross_attention.py.
 
     Linear layers are stored (in, out); input standardisation is folded into the first layers.
     """
@@ -55,7 +54,8 @@ def compile_network(network: CrossAttentionPointer | StructuredMLP) -> Forward:
     """Observations (B, width) float32 -> logits (B, N) float32, with the weights as they are now."""
     if isinstance(network, StructuredMLP):
         return _compile_mlp(network)
-    weights, eps = _pointer_weights(network), network.attention_norms[0].eps
+    norm: Any = network.attention_norms[0]
+    weights, eps = _pointer_weights(network), norm.eps
     task_dim = network.inputs.spec.task_dim
     server_dim = network.inputs.spec.server_dim
     mask_infeasible = network.inputs.mask_infeasible
@@ -78,41 +78,42 @@ def _pointer_weights(network: CrossAttentionPointer) -> PointerWeights:
     folded = network.fold()
     spec, d = network.inputs.spec, network.feature_dim
 
-    def array(tensor: torch.Tensor) -> np.ndarray:
+    def array(tensor: Any) -> np.ndarray:
         return np.ascontiguousarray(tensor.detach().cpu().float().numpy())
 
     def stacked(tensors: list[torch.Tensor], *shape: int) -> np.ndarray:
         return array(torch.stack(tensors).reshape(len(tensors), *shape))
 
     heads = network.num_heads
-    task_hidden, task_bias = _standardised(network.task_embedder[0], network.inputs, "task")
+    task_hidden, task_bias = _standardised(task[0], network.inputs, "task")
     server_hidden, server_bias = _standardised(network.server_hidden, network.inputs, "server")
-    inner = [layers[0] for layers in network.feedforwards]
-    outer = [layers[2] for layers in network.feedforwards]
+    task: Any = network.task_embedder
+    norms: tuple[list[Any], list[Any]] = list(network.attention_norms), list(network.feedforward_norms)
+    feedforwards: list[Any] = list(network.feedforwards)
     return PointerWeights(
         task_hidden=array(task_hidden.T),
         task_hidden_bias=array(task_bias),
-        task_output=array(network.task_embedder[2].weight.T),
-        task_output_bias=array(network.task_embedder[2].bias),
+        task_output=array(task[2].weight.T),
+        task_output_bias=array(task[2].bias),
         server_hidden=array(server_hidden.T),
         server_hidden_bias=array(server_bias),
         query=stacked([b.query.reshape(heads, d, d).mT for b in folded.blocks], heads, d, d),
         query_bias=stacked([b.query_bias for b in folded.blocks], heads, d),
         output=stacked([b.output for b in folded.blocks], heads, d, d),
         output_bias=stacked([b.output_bias for b in folded.blocks], d),
-        attention_norm=stacked([torch.stack((n.weight, n.bias)) for n in network.attention_norms], 2, d),
-        inner=stacked([layer.weight.T for layer in inner], d, 4 * d),
-        inner_bias=stacked([layer.bias for layer in inner], 4 * d),
-        outer=stacked([layer.weight.T for layer in outer], 4 * d, d),
-        outer_bias=stacked([layer.bias for layer in outer], d),
-        feedforward_norm=stacked([torch.stack((n.weight, n.bias)) for n in network.feedforward_norms], 2, d),
+        attention_norm=stacked([torch.stack((n.weight, n.bias)) for n in norms[0]], 2, d),
+        inner=stacked([layer.weight.T for layer, _, _ in feedforwards], d, 4 * d),
+        inner_bias=stacked([layer.bias for layer, _, _ in feedforwards], 4 * d),
+        outer=stacked([layer.weight.T for _, _, layer in feedforwards], 4 * d, d),
+        outer_bias=stacked([layer.bias for _, _, layer in feedforwards], d),
+        feedforward_norm=stacked([torch.stack((n.weight, n.bias)) for n in norms[1]], 2, d),
         pointer=array(folded.pointer),
         pointer_bias=array(folded.pointer_bias),
         columns=np.array([spec.task_memory, spec.server_capacity, spec.server_memory, spec.server_remaining]),
     )
 
 
-def _standardised(layer: torch.nn.Linear, inputs: ObservationInput, part: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _standardised(layer: Any, inputs: ObservationInput, part: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Weight and bias of a first layer that acts on raw features."""
     scale, shift = getattr(inputs, f"{part}_scale"), getattr(inputs, f"{part}_shift")
     return layer.weight * scale, layer.bias + layer.weight @ shift
@@ -120,7 +121,7 @@ def _standardised(layer: torch.nn.Linear, inputs: ObservationInput, part: str) -
 
 @numba.njit(cache=True, inline="always", fastmath={"contract"})
 def _exp(x):  # type: ignore[no-untyped-def]
-    """exp of a float32 at most 0, within 2e-7 of the true value, in operations that a compiler can vectorise.
+    """Exponential of a float32 at most 0, within 2e-7 of the true value, in operations that a compiler can vectorise.
 
     x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) by the degree-7 polynomial of Cephes' expf, 2^n through its bits.
     """
@@ -162,7 +163,7 @@ def _normalise(x, norm, eps):  # type: ignore[no-untyped-def]
 
 @_compiled
 def _attend(u, hidden, open_slots, scores, mean):  # type: ignore[no-untyped-def]
-    """mean (d,) = softmax_j(u . hidden_j) over the slots that are not empty; hidden (d, N)."""
+    """Compute mean (d,) = softmax_j(u . hidden_j) over the slots that are not empty; hidden (d, N)."""
     d, n = hidden.shape
     scores[:] = open_slots
     for k in range(d):
@@ -279,17 +280,19 @@ def _feasible(columns, j, memory, capacity, size, remaining):  # type: ignore[no
 def _compile_mlp(network: StructuredMLP) -> Forward:
     """A few matrix products: numpy's are as fast as compiled loops, and its calls far cheaper than torch's."""
     spec = network.inputs.spec
+    task_layers: Any = network.task_embedder
+    server_layers: Any = network.server_embedder
 
     def layer(weight: torch.Tensor, bias: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
         return np.ascontiguousarray(weight.T.numpy()).copy(), bias.numpy().copy()
 
     task = [
-        layer(*_standardised(network.task_embedder[0], network.inputs, "task")),
-        layer(network.task_embedder[2].weight, network.task_embedder[2].bias),
+        layer(*_standardised(task_layers[0], network.inputs, "task")),
+        layer(task_layers[2].weight, task_layers[2].bias),
     ]
     server = [
-        layer(*_standardised(network.server_embedder[0], network.inputs, "server")),
-        layer(network.server_embedder[2].weight, network.server_embedder[2].bias),
+        layer(*_standardised(server_layers[0], network.inputs, "server")),
+        layer(server_layers[2].weight, server_layers[2].bias),
     ]
     linear = [module for module in network.trunk if isinstance(module, torch.nn.Linear)]
     trunk = [layer(module.weight, module.bias) for module in linear]

@@ -27,6 +27,7 @@ from rllib_scale.config import DecisionMode, MaskMode, TrialConfig
 from rllib_scale.configio import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.experiments.results import write_atomic, write_json
+from rllib_scale.inference import compile_network
 from rllib_scale.models.cross_attention import CrossAttentionPointer
 from rllib_scale.models.inputs import InputSpec
 from rllib_scale.models.mlp import StructuredMLP
@@ -97,16 +98,15 @@ class TrainedPolicy(Scheduler):
         self.epochs = epochs
         self.network = network.eval()
         network.inputs.mask_infeasible = False  # the scheduler masks
+        self._forward = compile_network(network)
 
-    @torch.inference_mode()
     def scores(self, observation: np.ndarray) -> np.ndarray:
         """Logits (B, N) of observations (B, 5 + 5N).
 
         Raises:
             UserError: an MLP policy at another number of servers than it was trained at.
         """
-        _, logits = self.network(torch.from_numpy(observation))
-        return logits.numpy()
+        return self._forward(observation)
 
 
 def save_policy(folder: Path, network: torch.nn.Module, trial: TrialConfig, epochs: int) -> None:

@@ -200,7 +200,7 @@ def expand(sweep: SweepConfig, source: str) -> list[Cell]:
         UserError: a grid value is not valid at its path.
     """
     base = sweep.model_dump(mode="json", include={"env", "training", "stop", "srr", "network"})
-    base["resources"] = sweep.resources.model_dump(include={"env_runners", "cpus"})
+    base["resources"] = sweep.resources.model_dump(include=set(TrialResources.model_fields))
     cells: dict[str, Cell] = {}
     for method, values, seed in itertools.product(sweep.methods, itertools.product(*sweep.grid.values()), sweep.seeds):
         overrides = tuple(zip(sweep.grid, values, strict=True))

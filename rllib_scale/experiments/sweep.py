@@ -201,24 +201,23 @@ def _evaluate(units: list[plan.EvaluationUnit], folder: Path, say: Report) -> No
 
 
 def _write_training(sweep: plan.SweepConfig, cells: list[plan.Cell], folder: Path) -> None:
-    frames = []
+    frames = [typed(pd.DataFrame(), TRAINING_COLUMNS)]
     for cell in cells:
         path = folder / "policies" / cell.trial.name / "curve.json"
         if path.is_file():
             frame = pd.DataFrame(json.loads(path.read_text(encoding="utf-8")))
             identity = {k: v for k, v in cell.identity.items() if k in TRAINING_COLUMNS and k != "env_steps"}
-            frames.append(frame.assign(sweep=sweep.name, **identity))
-    if frames:
-        write_table(folder / "training.parquet", typed(pd.concat(frames, ignore_index=True), TRAINING_COLUMNS))
+            frames.append(typed(frame.assign(sweep=sweep.name, **identity), TRAINING_COLUMNS))
+    write_table(folder / "training.parquet", pd.concat(frames, ignore_index=True))
 
 
 def _write_episodes(sweep: plan.SweepConfig, units: list[plan.EvaluationUnit], folder: Path) -> None:
     """All finished evaluation units of the sweep in one table."""
     files = sorted({_rows_file(folder, unit) for unit in units})
-    frames = [read_table(path, EPISODE_COLUMNS).assign(sweep=sweep.name) for path in files if path.is_file()]
-    if frames:
-        table = typed(pd.concat(frames, ignore_index=True), EPISODE_COLUMNS)
-        write_table(folder / "episodes.parquet", table.sort_values(list(EPISODE_KEY), ignore_index=True))
+    frames = [typed(pd.DataFrame(), EPISODE_COLUMNS)]
+    frames += [read_table(path, EPISODE_COLUMNS).assign(sweep=sweep.name) for path in files if path.is_file()]
+    table = typed(pd.concat(frames, ignore_index=True), EPISODE_COLUMNS)
+    write_table(folder / "episodes.parquet", table.sort_values(list(EPISODE_KEY), ignore_index=True))
 
 
 def _rows_file(folder: Path, unit: plan.EvaluationUnit) -> Path:

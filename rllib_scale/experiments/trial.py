@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
+from ray.rllib.core import DEFAULT_MODULE_ID
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.errors import UserError
@@ -16,6 +17,7 @@ from rllib_scale.experiments.session import quieten
 from rllib_scale.policy import save_policy
 
 CONTENTS = "contents.json"
+EMPTY_ITERATIONS = 20
 
 
 class SchedulingTrial(tune.Trainable):
@@ -45,7 +47,12 @@ class SchedulingTrial(tune.Trainable):
         """Train one epoch."""
         from rllib_scale.rl.methods import training_row
 
-        result = self.algorithm.train()
+        for _ in range(EMPTY_ITERATIONS):
+            result = self.algorithm.train()
+            if DEFAULT_MODULE_ID in result.get("learners", {}):
+                break  # an iteration in which no environment runner delivered trains nothing and is no epoch
+        else:
+            raise RuntimeError(f"no samples in {EMPTY_ITERATIONS} iterations: the environment runners stay dead")
         before = self.curve[-1]["wall_s"] if self.curve else 0.0
         row = training_row(result, len(self.curve) + 1, self.cell.training.steps_per_epoch)
         row["wall_s"] = before + result["time_this_iter_s"]

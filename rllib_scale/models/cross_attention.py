@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from rllib_scale.models.inputs import InputSpec, ObservationInput
 
@@ -129,11 +128,11 @@ class CrossAttentionPointer(nn.Module):
         """Feature f (B, d) and logits (B, N) of observations (B, task_dim + N * server_dim)."""
         folded = self.fold()
         inputs = self.inputs(obs)
-        hidden = F.relu(self.server_hidden(inputs.servers))
+        hidden = nn.functional.relu(self.server_hidden(inputs.servers))
         f = self.task_embedder(inputs.task)
         layers = zip(folded.blocks, self.attention_norms, self.feedforwards, self.feedforward_norms, strict=True)
         for weights, attention_norm, feedforward, feedforward_norm in layers:
-            u = F.linear(f, weights.query, weights.query_bias).unflatten(1, (self.num_heads, -1))
+            u = nn.functional.linear(f, weights.query, weights.query_bias).unflatten(1, (self.num_heads, -1))
             mean = attend(u, hidden, inputs.empty).flatten(1)
             f = attention_norm(f + torch.addmm(weights.output_bias, mean, weights.output))
             f = feedforward_norm(f + feedforward(f))

@@ -91,8 +91,8 @@ class ObservationInput(nn.Module):
         return Inputs(
             task=torch.addcmul(self.task_shift, task, self.task_scale),
             servers=torch.addcmul(self.server_shift, servers, self.server_scale),
-            empty=empty * MASKED,
-            closed=closed * MASKED,
+            empty=empty.to(obs.dtype) * MASKED,
+            closed=closed.to(obs.dtype) * MASKED,
         )
 
     def _closed(self, task: Tensor, servers: Tensor, empty: Tensor) -> Tensor:

@@ -12,9 +12,7 @@ from rllib_scale.models.inputs import InputSpec, ObservationInput
 
 
 def _embedder(features: int, embedding_dim: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(features, embedding_dim), nn.ReLU(), nn.Linear(embedding_dim, embedding_dim)
-    )
+    return nn.Sequential(nn.Linear(features, embedding_dim), nn.ReLU(), nn.Linear(embedding_dim, embedding_dim))
 
 
 class StructuredMLP(nn.Module):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core.columns import Columns
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
@@ -43,7 +44,7 @@ class _Chunk:
         self.num_valid = 0
         self.awaits_reset = awaits_reset
         self.metrics: dict[tuple[int, int], dict[str, Any]] = {}  # (step, environment) -> metrics of the episode
-        self._arrays = {
+        self._arrays: dict[str, np.ndarray] = {
             "observations": np.empty((capacity + 1, size, width), dtype=np.float32),
             "actions": np.empty((capacity, size), dtype=np.int64),
             "logits": np.empty((capacity, size, num_slots), dtype=np.float32),
@@ -101,6 +102,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         self._observation = np.zeros((0, 0), dtype=np.float32)
         self._awaits_reset = np.zeros(0, dtype=bool)
         self._ongoing: list[_Ongoing] = []
+        self._needs_initial_reset: bool = True
 
     @property
     def _vector_env(self) -> SchedulingVectorEnv:
@@ -125,6 +127,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         force_reset: bool = False,
     ) -> list[SingleAgentEpisode]:
         env, size = self._vector_env, self.num_envs
+        actions: np.ndarray
         if force_reset or num_episodes is not None or self._needs_initial_reset:
             seed = self._seed if self._needs_initial_reset else None
             self._observation, _ = env.reset(seed=seed)
@@ -218,7 +221,20 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         ongoing.total_reward += float(reward.sum())
         if terminated or truncated:
             self._log_episode_metrics(ongoing.steps, ongoing.total_reward, 0.0)
-            self.log_scheduling_metrics(metrics or {})
+            make_callback(
+                "on_episode_end",
+                callbacks_objects=self._callbacks,
+                callbacks_functions=self.config.callbacks_on_episode_end,
+                kwargs={
+                    "episode": episode,
+                    "prev_episode_chunks": [],
+                    "env_runner": self,
+                    "metrics_logger": self.metrics,
+                    "env": env,
+                    "rl_module": self.module,
+                    "env_index": b,
+                },
+            )
         return episode
 
     def get_metrics(self) -> Any:

@@ -29,7 +29,9 @@ def workload_seed(trial_seed: int, worker: int, index: int) -> int:
 
     A mixed number of 63 bits: no evaluation seed that a person writes down, and no neighbour's.
     """
-    sequence = np.random.SeedSequence((trial_seed, worker, index), spawn_key=(_TRAINING_STREAM,))
+    # SeedSequence joins the 32-bit words of its numbers: a fixed count for each keeps different triples apart.
+    words = (trial_seed % 2**32, trial_seed >> 32, worker, index)
+    sequence = np.random.SeedSequence(words, spawn_key=(_TRAINING_STREAM,))
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 

@@ -138,9 +138,8 @@ class SchedulingLearner(PPOTorchLearner):
         self, *, module_id: str, config: Any = None, module_gradients_dict: dict[Any, Tensor]
     ) -> dict[Any, Tensor]:
         """Clip by the global norm, in place."""
-        gradients = list(module_gradients_dict.values())
-        norm = torch.nn.utils.get_total_norm(gradients)
-        torch.nn.utils.clip_grads_with_norm_(module_gradients_dict, self.trial.training.gradient_clip, norm)
+        parameters = list(module_gradients_dict)  # RLlib's reference to a parameter is the parameter
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.trial.training.gradient_clip)
         self._gradient_norms.append(norm)
         return module_gradients_dict
 
@@ -186,7 +185,9 @@ class SchedulingLearner(PPOTorchLearner):
         state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
         state["epoch"] = self.epoch
         if self._check_component("generators", components, not_components):
-            state["generators"] = {"torch": torch.get_rng_state().numpy(), "numpy": np.random.get_state()}
+            # RLlib shuffles by numpy's global generator.
+            numpy_state = np.random.get_state()  # noqa: NPY002
+            state["generators"] = {"torch": torch.get_rng_state().numpy(), "numpy": numpy_state}
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -195,4 +196,4 @@ class SchedulingLearner(PPOTorchLearner):
         self.epoch = state.get("epoch", self.epoch)
         if "generators" in state:
             torch.set_rng_state(torch.from_numpy(state["generators"]["torch"]))
-            np.random.set_state(state["generators"]["numpy"])
+            np.random.set_state(state["generators"]["numpy"])  # noqa: NPY002

@@ -9,9 +9,11 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.experiments.results import TRAINING_COLUMNS
+from rllib_scale.rl.env_runner import ArrayEnvRunner
 from rllib_scale.rl.environment import TRAINING_ENV, rllib_seed
 from rllib_scale.rl.learner import SchedulingLearner
 from rllib_scale.rl.modules import SchedulingModule
@@ -44,6 +46,7 @@ def build_algorithm_config(trial: TrialConfig) -> PPOConfig:
         .framework("torch")
         .environment(TRAINING_ENV, env_config=plain)
         .env_runners(
+            env_runner_cls=ArrayEnvRunner if trial.resources.sampler == "array" else SingleAgentEnvRunner,
             num_env_runners=trial.resources.env_runners,
             num_envs_per_env_runner=training.num_envs,
             gym_env_vectorize_mode="vector_entry_point",

@@ -1,10 +1,25 @@
-"""The one way functions are compiled here."""
+"""The one way the simulator's functions are compiled, and cached on disk."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
 
-# Strict IEEE arithmetic (no fastmath): the same seed must give the same episode on every machine.
-compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
+_SOURCES = hashlib.sha256(b"".join(p.read_bytes() for p in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile on first call, or take the machine code of an earlier process.
+
+    Arithmetic is strict IEEE (no fastmath): the same seed gives the same episode on every machine.
+    """
+    dispatcher = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    # numba looks at a function's own file alone: without this, a change of reward.py would leave the old reward
+    # inside the cached kernel.
+    index = dispatcher._cache._cache_file
+    index._source_stamp = (index._source_stamp, _SOURCES)
+    return dispatcher

@@ -99,12 +99,21 @@ class Engine:
         which: np.ndarray | None = None,
         workload: Workload | None = None,
     ) -> None:
-        """Begin the episodes (seed, episode), all or those of `which` (B,) bool, or play a given workload in all.
+        """Begin episodes in all environments, or in those of `which` (B,) bool.
+
+        Args:
+            seeds: (B,), with the episode what decides the workload of each.
+            episodes: (B,).
+            which: which environments; the others go on undisturbed.
+            workload: to be played in place of drawn ones. A batch plays one given workload at a time.
 
         Raises:
             UserError: a task of the given workload fits no server.
+            ValueError: an environment that goes on is in the middle of another given workload.
         """
         if workload is not None:
+            if which is not None and (self._state.env["is_given"][~np.asarray(which)] != 0).any():
+                raise ValueError("another environment of the batch is playing a given workload")
             workload.check_fits(float(self._servers["memory"].max()), "workload")
             if np.diff(workload.task_offsets).max() > 1 << kernel.TASK_BITS:
                 raise UserError(f"workload: at most {1 << kernel.TASK_BITS} tasks a workflow are supported")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rllib_scale.config import EpisodeConfig, EnvConfig, TrialConfig
-from rllib_scale.models.cross_attention import CrossAttentionPointer
-from rllib_scale.policy import build_network, input_spec
+from rllib_scale.config import EnvConfig, EpisodeConfig, NetworkConfig, TrialConfig
+from rllib_scale.policy import Network, build_network, input_spec
 
+torch.set_num_threads(1)  # tests run side by side
 SPEC = input_spec(TrialConfig())
 
 
@@ -36,15 +36,12 @@ def random_observations(batch: int, servers: int, seed: int = 0, empty: float = 
     return torch.cat((task, server.flatten(1)), 1)
 
 
-def random_network(seed: int = 0, mask: str = "none", method: str = "scale"):
+def random_network(seed: int = 0, mask: str = "none", method: str = "scale", **sizes: int) -> Network:
     """The network of a trial with every parameter drawn, biases and norms too, so that each has an effect."""
     torch.manual_seed(seed)
-    network = build_network(TrialConfig(method=method, env=EnvConfig(episode=EpisodeConfig(mask=mask))))
+    trial = TrialConfig(method=method, env=EnvConfig(episode=EpisodeConfig(mask=mask)), network=NetworkConfig(**sizes))
+    network = build_network(trial)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     return network
-
-
-def random_pointer(seed: int = 0, mask: str = "none") -> CrossAttentionPointer:
-    return random_network(seed, mask)

@@ -9,6 +9,8 @@ import torch
 
 from rllib_scale.models.srr import feature_statistics, ramp, srr
 
+torch.set_num_threads(1)  # tests run side by side
+
 # Means 3 and 2; centred rows (-2, 0), (0, -2), (2, 2); divided by 3 - 1:
 # variances (4 + 0 + 4) / 2 = 4 and (0 + 4 + 4) / 2 = 4, covariance (0 + 0 + 4) / 2 = 2.
 THREE_BY_TWO = torch.tensor([[1.0, 2.0], [3.0, 0.0], [5.0, 4.0]], dtype=torch.float64)
@@ -16,9 +18,7 @@ THREE_BY_TWO = torch.tensor([[1.0, 2.0], [3.0, 0.0], [5.0, 4.0]], dtype=torch.fl
 # Means 2, 1, 2; centred rows (-1, -1, 0), (1, -1, 2), (-1, 1, 2), (1, 1, -4); divided by 4 - 1:
 # variances 4/3, 4/3, (0 + 4 + 4 + 16) / 3 = 8;
 # covariances C12 = (1 - 1 - 1 + 1) / 3 = 0, C13 = (0 + 2 - 2 - 4) / 3 = -4/3, C23 = (0 - 2 + 2 - 4) / 3 = -4/3.
-FOUR_BY_THREE = torch.tensor(
-    [[1.0, 0.0, 2.0], [3.0, 0.0, 4.0], [1.0, 2.0, 4.0], [3.0, 2.0, -2.0]], dtype=torch.float64
-)
+FOUR_BY_THREE = torch.tensor([[1.0, 0.0, 2.0], [3.0, 0.0, 4.0], [1.0, 2.0, 4.0], [3.0, 2.0, -2.0]], dtype=torch.float64)
 
 # Mean 0, and each column's squares sum to 4 * 3/4 = 3 = 4 - 1; the columns are orthogonal: covariance I.
 WHITE = math.sqrt(3 / 4) * torch.tensor(

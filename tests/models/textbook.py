@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from rllib_scale.models.cross_attention import CrossAttentionPointer
-from rllib_scale.models.inputs import MASKED
 
 
 class Textbook(nn.Module):
@@ -71,4 +70,4 @@ class Textbook(nn.Module):
             f = feedforward_norm(f + feedforward(f))
         f = f[:, 0]
         logits = (self.pointer_key(z) @ self.pointer_query(f)[..., None])[..., 0]
-        return f, logits.masked_fill(inputs.closed != 0, MASKED)
+        return f, logits + inputs.closed

@@ -1,0 +1,161 @@
+"""Artificial results: schema-true rows, frames as `analysis.load` returns them, folders as a sweep leaves them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.load import derive
+from rllib_scale.experiments import results
+
+SEEDS = (42, 43, 44, 45, 46)
+SCALES = (16, 32, 48, 128)
+HEURISTICS = ("fastest-idle", "earliest-finish", "large-only", "round-robin", "random-feasible", "best-fit-memory")
+LEVELS = {  # method: completed tasks per 16 servers, response in s
+    "scale": (9.0, 4.5),
+    "crossattn": (10.5, 4.9),
+    "ppo": (7.5, 4.7),
+    "fastest-idle": (14.0, 5.6),
+    "earliest-finish": (7.6, 4.3),
+    "large-only": (7.4, 4.2),
+    "round-robin": (12.0, 5.7),
+    "random-feasible": (11.7, 5.7),
+    "best-fit-memory": (10.0, 5.9),
+}
+
+
+def episode_row(method: str, seed: int | None, servers: int, episode: int, **values: Any) -> dict[str, Any]:
+    """One row of episodes.parquet; `values` override what a plain row holds."""
+    learned = method not in HEURISTICS
+    row: dict[str, Any] = {
+        "sweep": "artificial",
+        "cell": f"{method}-{seed}" if learned else method,
+        "method": method,
+        "kind": "learned" if learned else "heuristic",
+        "train_seed": seed,
+        "lambda_decorrelation": (0.01 if method == "scale" else 0.0) if learned else np.nan,
+        "lambda_kl": (0.001 if method == "scale" else 0.0) if learned else np.nan,
+        "overrides": "",
+        "train_servers": 16 if learned else None,
+        "epochs": 40 if learned else None,
+        "env_steps": 40960 if learned else None,
+        "scenario": "paper",
+        "test_servers": servers,
+        "mask": "none",
+        "decision": "argmax",
+        "eval_seed": 1,
+        "episode": episode,
+    }
+    return row | dict.fromkeys(results.METRIC_COLUMNS, 0) | values
+
+
+def typed_episodes(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """Rows as `analysis.load` returns them."""
+    episodes = results.typed(pd.DataFrame(list(rows)), results.EPISODE_COLUMNS)
+    return derive(episodes, results.typed(pd.DataFrame(), results.TRAINING_COLUMNS))[0]
+
+
+def artificial_episodes(
+    seeds: Sequence[int] = SEEDS,
+    scales: Sequence[int] = SCALES,
+    methods: Sequence[str] = tuple(LEVELS),
+    episodes: int = 6,
+) -> list[dict[str, Any]]:
+    """Schema-true rows at the levels of LEVELS; workloads are shared by (scale, episode), as in a real sweep."""
+    rows = []
+    for method in methods:
+        learned = method not in HEURISTICS
+        for seed in seeds if learned else (None,):
+            for servers in scales[:1] if method == "ppo" else scales:
+                for episode in range(episodes):
+                    rows.append(_row(method, seed, servers, episode))
+    return rows
+
+
+def _row(method: str, seed: int | None, servers: int, episode: int) -> dict[str, Any]:
+    workload = np.random.default_rng([servers, episode])
+    arrived = int(workload.poisson(66 * servers / 16))
+    easier = workload.normal()
+    noise = np.random.default_rng([sum(method.encode()), seed or 0, servers, episode])
+    skill = np.random.default_rng([sum(method.encode()), seed or 0]).normal() if seed else 0.0
+    completed_level, response_level = LEVELS[method]
+    growth = 1 + (0.12 if method == "scale" else 0.2) * np.log2(servers / 16) * (method not in HEURISTICS)
+    completed = int(
+        np.clip(round((completed_level + 1.5 * easier + 0.8 * skill + noise.normal()) * servers / 16), 1, arrived)
+    )
+    response = response_level * growth + 0.3 * easier + 0.15 * skill + 0.2 * noise.normal()
+    invalid = [int(n) for n in noise.poisson((30, 40, 5))] if seed else [0, 0, 0]
+    return episode_row(
+        method,
+        seed,
+        servers,
+        episode,
+        arrived=arrived,
+        completed=completed,
+        unfinished=arrived - completed,
+        response_mean_s=response,
+        response_median_s=response - 0.1,
+        response_p95_s=response + 2,
+        response_censored_s=response + 1.2,
+        makespan_mean_s=np.nan if episode == 0 else response + 3,
+        workflows_arrived=arrived // 5,
+        workflows_completed=completed // 6,
+        episode_return=0.11 * completed,
+        decisions=completed + sum(invalid),
+        invalid_no_fit=invalid[0],
+        invalid_busy_avoidable=invalid[1],
+        invalid_busy_unavoidable=invalid[2],
+        duration_s=12.0,
+        energy_j=1e4,
+        utilisation=0.4,
+        utilisation_large=0.8,
+    )
+
+
+def artificial_training(
+    seeds: Sequence[int] = SEEDS, methods: Sequence[str] = ("scale", "crossattn", "ppo"), epochs: int = 40
+) -> list[dict[str, Any]]:
+    """Schema-true training curves; the MLP has no attention feature, so its values are missing."""
+    rows = []
+    for method in methods:
+        for seed in seeds:
+            noise = np.random.default_rng([sum(method.encode()), seed])
+            identity = {k: v for k, v in episode_row(method, seed, 16, 0).items() if k in results.TRAINING_COLUMNS}
+            attention = method != "ppo"
+            for epoch in range(1, epochs + 1):
+                progress = 1 - np.exp(-epoch / 12)
+                completed = 4 + (LEVELS[method][0] - 4) * progress + 0.6 * noise.normal()
+                rows.append(
+                    identity
+                    | {
+                        "epoch": epoch,
+                        "env_steps": 1024 * epoch,
+                        "wall_s": 0.4 * epoch,
+                        "env_steps_per_s": 2500.0,
+                        "episode_return": 0.11 * completed,
+                        "completed": completed,
+                        "response_mean_s": LEVELS[method][1] + 0.3 * (1 - progress) + 0.1 * noise.normal(),
+                        "entropy": 2.7 - progress,
+                        "srr_decorrelation": 30 * np.exp(-epoch / 15) + noise.random() if attention else np.nan,
+                        "srr_kl": 0.5 + 0.1 * noise.random() if attention else np.nan,
+                        "feature_correlation": 0.2 + 0.3 * (1 - progress) if attention else np.nan,
+                    }
+                )
+    return rows
+
+
+def write_folder(
+    folder: Path, episodes: Iterable[dict[str, Any]], training: Iterable[dict[str, Any]], sweep: str = "artificial"
+) -> Path:
+    """A results folder as a sweep leaves it."""
+    results.open_folder(folder, sweep, {"name": sweep}, "0123456789ab")
+    for name, rows, columns in (
+        ("episodes", episodes, results.EPISODE_COLUMNS),
+        ("training", training, results.TRAINING_COLUMNS),
+    ):
+        results.write_table(folder / f"{name}.parquet", results.typed(pd.DataFrame(list(rows)), columns))
+    return folder

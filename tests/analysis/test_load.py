@@ -1,0 +1,131 @@
+"""Reading a results folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from artificial_results import (
+    SEEDS,
+    artificial_episodes,
+    artificial_training,
+    episode_row,
+    typed_episodes,
+    write_folder,
+)
+
+from analysis import load
+from analysis.load import derive, require_one_setting, select, settings, variants
+from rllib_scale.errors import UserError
+from rllib_scale.experiments import results
+
+
+def test_frames_have_the_documented_columns_and_types(results_folder: Path) -> None:
+    loaded = load(results_folder)
+    for columns, frame in ((results.EPISODE_COLUMNS, loaded.episodes), (results.TRAINING_COLUMNS, loaded.training)):
+        assert {name: str(frame[name].dtype) for name in columns} == {n: dtype for n, (dtype, _) in columns.items()}
+    assert "utilisation_large" in loaded.episodes
+    assert len(loaded.episodes) == (2 * 5 * 4 + 5 + 6 * 4) * 6
+    assert len(loaded.training) == 3 * 5 * 40
+    assert loaded.manifest["sweep"] == "artificial"
+    assert loaded.notes == ()
+
+
+def test_invalid_share_is_all_invalid_decisions_over_decisions() -> None:
+    row = episode_row("scale", 1, 16, 0, decisions=10, invalid_no_fit=1, invalid_busy_avoidable=2)
+    frame = typed_episodes([row | {"invalid_busy_unavoidable": 3}, episode_row("scale", 1, 16, 1, decisions=0)])
+    assert frame["invalid_share"].iloc[0] == pytest.approx(0.6)
+    assert np.isnan(frame["invalid_share"].iloc[1])
+
+
+def test_of_rows_written_twice_the_last_counts_and_a_note_says_so(tmp_path: Path) -> None:
+    episodes = [episode_row("scale", 1, 16, e, completed=e) for e in range(3)]
+    training = artificial_training(seeds=(1,), methods=("scale",), epochs=2)
+    write_folder(
+        tmp_path / "r",
+        [*episodes, episode_row("scale", 1, 16, 1, completed=50)],
+        [*training, training[1] | {"completed": 7.0}],
+    )
+    loaded = load(tmp_path / "r")
+    assert sorted(loaded.episodes["completed"]) == [0, 2, 50]
+    assert loaded.training.set_index("epoch")["completed"][2] == 7.0
+    assert [note.split(":")[0] for note in loaded.notes] == ["episodes.parquet", "training.parquet"]
+
+
+def test_empty_tables_are_read(tmp_path: Path) -> None:
+    loaded = load(write_folder(tmp_path / "r", [], []))
+    assert loaded.episodes.empty
+    assert loaded.training.empty
+    assert settings(loaded.episodes) == []
+
+
+def test_missing_folder_manifest_and_table_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such results folder"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"no manifest\.json"):
+        load(tmp_path)
+    folder = write_folder(tmp_path / "r", [], [])
+    (folder / "training.parquet").unlink()
+    with pytest.raises(UserError, match=r"training\.parquet: no such"):
+        load(folder)
+
+
+def test_a_torn_or_foreign_table_is_refused(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "r", artificial_episodes(episodes=1), [])
+    path = folder / "episodes.parquet"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"episodes\.parquet: not a readable"):
+        load(folder)
+    pd.DataFrame({"x": [1]}).to_parquet(path)
+    with pytest.raises(UserError, match="column 'cell' has missing values"):
+        load(folder)
+    pd.DataFrame({"episode": ["first"]}).to_parquet(path)
+    with pytest.raises(UserError, match=r"episodes\.parquet: not a readable"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {"scale"}),
+        ({"lambda_kl": 0.1}, {"scale (λ2=0.001)", "scale (λ2=0.1)"}),
+        ({"overrides": "network.embedding_dim=32"}, {"scale", "scale (network.embedding_dim=32)"}),
+        ({"train_servers": 32}, {"scale (trained at N=16)", "scale (trained at N=32)"}),
+        ({"epochs": 300}, {"scale (40 epochs)", "scale (300 epochs)"}),
+    ],
+)
+def test_a_variant_is_named_after_what_tells_it_apart(changes: dict[str, object], expected: set[str]) -> None:
+    other = episode_row("scale", 2, 16, 0) | {"cell": "other"} | changes
+    frame = typed_episodes([episode_row("scale", 1, 16, 0), other, episode_row("crossattn", 1, 16, 0)])
+    assert set(frame["variant"]) == expected | {"crossattn"}
+
+
+def test_episodes_and_training_name_a_cell_alike() -> None:
+    training = [r | {"lambda_kl": 0.1, "cell": "other"} for r in artificial_training((1,), ("scale",), 1)]
+    training += artificial_training((1,), ("scale",), 1)
+    frames = derive(
+        results.typed(pd.DataFrame([episode_row("scale", 1, 16, 0)]), results.EPISODE_COLUMNS),
+        results.typed(pd.DataFrame(training), results.TRAINING_COLUMNS),
+    )
+    assert list(frames[0]["variant"]) == ["scale (λ2=0.001)"]
+    assert list(frames[1]["variant"]) == ["scale (λ2=0.1)", "scale (λ2=0.001)"]
+
+
+def test_variants_stand_in_a_fixed_order_whatever_the_rows() -> None:
+    frame = typed_episodes(artificial_episodes(seeds=SEEDS[:1], episodes=1))
+    expected = ["scale", "crossattn", "ppo", "fastest-idle", "earliest-finish", "best-fit-memory"]
+    assert variants(frame)[:6] == expected
+    assert variants(frame.sample(frac=1, random_state=0)) == variants(frame)
+
+
+def test_settings_are_listed_selected_and_not_mixed() -> None:
+    rows = [episode_row("scale", 1, 16, e) for e in range(2)]
+    frame = typed_episodes([*rows, rows[0] | {"mask": "feasible"}])
+    assert settings(frame) == [("paper", "none", "argmax"), ("paper", "feasible", "argmax")]
+    require_one_setting(select(frame, "paper", "none", "argmax"))
+    assert len(select(frame, "paper", "none", "argmax")) == 2
+    with pytest.raises(UserError, match="mixes masks: feasible, none"):
+        require_one_setting(frame)

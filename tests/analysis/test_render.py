@@ -1,0 +1,114 @@
+"""Tables as text: the same digits on a terminal, in CSV and in Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from artificial_results import artificial_episodes, episode_row, typed_episodes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from analysis.render import format_value, stems, to_csv, to_markdown, to_terminal
+from analysis.tables import table3, table4
+
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
+
+
+def terminal_text(table: pd.DataFrame, width: int) -> str:
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    for part in to_terminal(table, "title", stems(table), width):
+        console.print(part, crop=False)
+    return console.file.getvalue()
+
+
+def csv_numbers(table: pd.DataFrame) -> list[str]:
+    rows = list(csv.reader(io.StringIO(to_csv(table))))[1:]
+    return sorted(number for row in rows for field in row for number in NUMBER.findall(field))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (4.576, "4.58"),
+        (np.float64(-1.005), "-1.00"),
+        (-0.004, "0.00"),
+        (0.0, "0.00"),
+        (30, "30"),
+        (np.int64(30), "30"),
+        (1234567.891, "1234567.89"),
+        (math.nan, "–"),  # noqa: RUF001
+        (None, "–"),  # noqa: RUF001
+        (pd.NA, "–"),  # noqa: RUF001
+        ("lower", "lower"),
+    ],
+)
+def test_one_value_is_printed_one_way(value: object, text: str) -> None:
+    assert format_value(value) == text
+
+
+finite = st.floats(-1e6, 1e6) | st.just(math.nan)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"completed": finite, "completed_sd": finite, "completed_low": finite, "completed_high": finite}
+            | {"response_mean_s": finite, "response_mean_s_sd": finite, "episodes": st.integers(0, 10**6)}
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(20, 120),
+)
+def test_terminal_csv_and_markdown_agree_to_the_digit(rows: list[dict[str, float]], width: int) -> None:
+    table = pd.DataFrame([{"variant": f"m{chr(97 + k)}"} | row for k, row in enumerate(rows)])
+    # An interval is printed where its lower end exists; the two always come together.
+    alone = table["completed_low"].isna() | table["completed_high"].isna()
+    table.loc[alone, ["completed_low", "completed_high"]] = math.nan
+    numbers = csv_numbers(table)
+    assert sorted(NUMBER.findall(to_markdown(table))) == numbers
+    assert sorted(NUMBER.findall(terminal_text(table, width))) == numbers
+
+
+def test_the_cell_of_a_statistic() -> None:
+    row = {"variant": "scale", "seeds": 5, "seeds_note": None, "completed": 8.367, "completed_sd": 2.154}
+    bounds = {"completed_low": 7.9, "completed_high": 8.844, "completed_verdict": "higher"}
+    plain = pd.DataFrame([row | {"completed_low": math.nan, "completed_high": math.nan, "seeds_note": "no CI"}])
+    assert "| scale | 5 | 8.37 ± 2.15 [7.90, 8.84] higher |" in to_markdown(pd.DataFrame([row | bounds]))
+    assert "| scale | 5, no CI | 8.37 ± 2.15 |" in to_markdown(plain)
+    assert to_csv(plain).splitlines()[1] == "scale,5,no CI,8.37,2.15,,"
+
+
+def test_a_table_with_fewer_than_five_seeds_says_that_it_claims_no_interval() -> None:
+    for seeds, said in ((4, "4, no CI"), (5, "| 5 |")):
+        rows = artificial_episodes(seeds=range(1, seeds + 1), scales=(16,), methods=("scale",))
+        markdown = to_markdown(table3(typed_episodes(rows)))
+        assert said in markdown
+        assert ("[" in markdown) == (seeds == 5)
+
+
+def test_the_tables_of_a_real_layout_fit_a_hundred_columns() -> None:
+    episodes = typed_episodes(artificial_episodes())
+    for table in (table3(episodes), table4(episodes)):
+        lines = terminal_text(table, 100).splitlines()
+        assert max(map(len, lines)) <= 100
+        assert sorted(NUMBER.findall("\n".join(lines))) != []
+
+
+def test_a_column_of_missing_responses_is_still_printed() -> None:
+    table = table3(typed_episodes([episode_row("scale", 1, 16, 0, response_mean_s=math.nan)]))
+    assert "response_mean_s" in stems(table)
+    assert "response (s)" in to_markdown(table)
+
+
+def test_a_pipe_in_a_name_does_not_break_markdown() -> None:
+    line = to_markdown(pd.DataFrame({"variant": ["a|b"], "completed": [1.0]})).splitlines()[2]
+    assert line == r"| a\|b | 1.00 |"

@@ -1,0 +1,184 @@
+"""Statistics against hand-computed values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from artificial_results import artificial_episodes, episode_row, typed_episodes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats as scipy_stats
+
+from analysis import stats
+from analysis.stats import interval, paired_differences, summarise
+from rllib_scale.errors import UserError
+
+METRIC = "response_mean_s"
+
+
+def frame(method: str, values: dict[int | None, list[float]], servers: int = 16) -> pd.DataFrame:
+    """Rows of one method: seed -> response of episode 0, 1, ..."""
+    return typed_episodes(
+        episode_row(method, seed, servers, episode, response_mean_s=value)
+        for seed, of_seed in values.items()
+        for episode, value in enumerate(of_seed)
+    )
+
+
+def test_summary_of_two_seeds() -> None:
+    summary = summarise(frame("scale", {1: [1.0, 3.0], 2: [5.0, 9.0, 13.0]}), [METRIC])[METRIC]
+    assert summary.mean == pytest.approx((2 + 9) / 2)  # seeds weigh alike, whatever their episodes
+    assert summary.sd == pytest.approx(math.sqrt((2 + 16) / 2))
+    assert (summary.seeds, summary.episodes, summary.missing) == (2, 5, 0)
+    assert math.isnan(summary.low)
+    assert math.isnan(summary.high)
+
+
+def test_summary_of_a_heuristic_has_no_seed_and_no_interval() -> None:
+    summary = summarise(frame("fastest-idle", {None: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}), [METRIC])[METRIC]
+    assert (summary.mean, summary.seeds, summary.episodes) == (3.5, 0, 6)
+    assert math.isnan(summary.low)
+
+
+def test_summary_leaves_missing_values_out_and_counts_them() -> None:
+    summary = summarise(frame("scale", {1: [1.0, math.nan], 2: [math.nan, math.nan]}), [METRIC])[METRIC]
+    assert (summary.mean, summary.seeds, summary.episodes, summary.missing) == (1.0, 1, 1, 3)
+    assert math.isnan(summary.sd)
+    nothing = summarise(frame("scale", {1: [math.nan]}), [METRIC])[METRIC]
+    assert math.isnan(nothing.mean)
+    assert (nothing.seeds, nothing.episodes) == (0, 0)
+
+
+def test_interval_is_the_bca_of_scipy_over_seed_means() -> None:
+    means = np.array([4.1, 4.9, 4.3, 5.2, 4.6])
+    expected = scipy_stats.bootstrap(
+        (np.sort(means),),
+        np.mean,
+        n_resamples=stats.RESAMPLES,
+        method="BCa",
+        rng=np.random.default_rng(stats.BOOTSTRAP_SEED),
+    ).confidence_interval
+    assert interval(means) == (expected.low, expected.high)
+    assert 4.1 < expected.low < means.mean() < expected.high < 5.2
+    rows = frame("scale", {seed: [mean - 1, mean + 1] for seed, mean in enumerate(means)})
+    summary = summarise(rows, [METRIC])[METRIC]
+    assert (summary.low, summary.high) == pytest.approx((expected.low, expected.high))
+
+
+def test_interval_mirrors_when_the_sign_changes() -> None:
+    means = np.array([-2.2, -0.4, -1.5, 0.3, -1.9])
+    low, high = interval(means)
+    assert interval(-means) == (-high, -low)
+
+
+def test_interval_without_spread_is_a_point_and_needs_five_seeds() -> None:
+    assert interval(np.full(5, 2.5)) == (2.5, 2.5)
+    assert interval(np.zeros(6)) == (0.0, 0.0)
+    assert all(map(math.isnan, interval(np.arange(4.0))))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_the_order_of_the_rows_does_not_matter(random) -> None:
+    sides = [
+        typed_episodes(artificial_episodes(methods=(method,), scales=(16,), episodes=3))
+        for method in ("scale", "crossattn")
+    ]
+    shuffled = [side.iloc[random.sample(range(len(side)), len(side))] for side in sides]
+    metrics = ("completed", METRIC)
+    assert summarise(shuffled[0], metrics) == summarise(sides[0], metrics)
+    assert paired_differences(*shuffled, metrics) == paired_differences(*sides, metrics)
+
+
+def test_paired_difference_averages_within_seeds_then_over_seeds() -> None:
+    first = frame("scale", {1: [1.0, 2.0], 2: [3.0, 4.0]})
+    second = frame("crossattn", {1: [2.0, 5.0], 2: [3.0, 3.0]})
+    difference = paired_differences(first, second, [METRIC])[METRIC]
+    assert difference.mean == pytest.approx((-2 + 0.5) / 2)
+    assert (difference.seeds, difference.pairs, difference.missing) == (2, 4, 0)
+    assert difference.verdict == "no interval (2 seeds)"
+
+
+def test_pairs_are_matched_by_episode_and_not_by_position() -> None:
+    first = frame("scale", {1: [1.0, 10.0, 100.0]})
+    second = frame("crossattn", {1: [1.0, 10.0, 100.0]}).iloc[::-1]
+    row_wise = summarise(first, [METRIC])[METRIC]
+    assert row_wise.sd > 0
+    difference = paired_differences(first, second.assign(response_mean_s=second[METRIC] + 1), [METRIC])[METRIC]
+    assert difference.mean == -1.0
+
+
+def test_a_heuristic_is_paired_with_every_seed() -> None:
+    learned = frame("scale", {seed: [seed + 1.0, seed + 3.0] for seed in range(5)})
+    rule = frame("fastest-idle", {None: [10.0, 20.0]})
+    difference = paired_differences(learned, rule, [METRIC])[METRIC]
+    assert difference.mean == pytest.approx(4.0 - 15.0)
+    assert (difference.seeds, difference.pairs, difference.verdict) == (5, 10, "lower")
+    assert paired_differences(rule, learned, [METRIC])[METRIC].verdict == "higher"
+
+
+def test_two_heuristics_have_a_difference_and_no_interval() -> None:
+    first, second = frame("fastest-idle", {None: [1.0, 2.0]}), frame("large-only", {None: [4.0, 4.0]})
+    difference = paired_differences(first, second, [METRIC])[METRIC]
+    assert difference.mean == -2.5
+    assert difference.verdict == "no interval (0 seeds)"
+
+
+@pytest.mark.parametrize(
+    ("offsets", "verdict"),
+    [
+        ([-5.0] * 4, "no interval (4 seeds)"),
+        ([-5.0], "no interval (1 seed)"),
+        ([-5.0, -4.0, -6.0, -5.5, -4.5], "lower"),
+        ([5.0, 4.0, 6.0, 5.5, 4.5], "higher"),
+        ([5.0, -4.0, 6.0, -5.5, 4.5], "undecided"),
+        ([0.0] * 5, "undecided"),
+    ],
+)
+def test_verdict_needs_five_seeds_and_an_interval_without_zero(offsets: list[float], verdict: str) -> None:
+    first = frame("scale", {seed: [8 + offset, 9 + offset] for seed, offset in enumerate(offsets)})
+    second = frame("crossattn", {seed: [8.0, 9.0] for seed in range(len(offsets))})
+    assert paired_differences(first, second, [METRIC])[METRIC].verdict == verdict
+
+
+def test_many_episodes_of_few_seeds_claim_nothing() -> None:
+    first = frame("scale", {1: [1.0] * 200, 2: [1.1] * 200})
+    second = frame("crossattn", {1: [9.0] * 200, 2: [9.1] * 200})
+    difference = paired_differences(first, second, [METRIC])[METRIC]
+    assert math.isnan(difference.low)
+    assert difference.verdict == "no interval (2 seeds)"
+
+
+def test_pairs_without_a_value_are_left_out_and_counted() -> None:
+    first = frame("scale", {1: [1.0, math.nan, 3.0]})
+    second = frame("crossattn", {1: [2.0, 2.0, math.nan]})
+    difference = paired_differences(first, second, [METRIC])[METRIC]
+    assert (difference.mean, difference.pairs, difference.missing) == (-1.0, 1, 2)
+
+
+def test_a_missing_partner_is_refused_by_name() -> None:
+    first = frame("scale", {1: [1.0, 2.0], 2: [3.0, 4.0]})
+    second = frame("crossattn", {1: [1.0, 2.0], 2: [3.0]})
+    with pytest.raises(UserError, match=r"scale has no partner in crossattn for seed 2, N=16.*episode 1 \(1 of 4"):
+        paired_differences(first, second, [METRIC])
+    with pytest.raises(UserError, match="scale has no partner in crossattn for seed 2"):
+        paired_differences(second, first, [METRIC])
+    with pytest.raises(UserError, match=r"fastest-idle has no partner in scale for seed 1, N=16.*episode 2"):
+        paired_differences(first, frame("fastest-idle", {None: [1.0, 2.0, 3.0]}), [METRIC])
+    with pytest.raises(UserError, match="no partner"):
+        paired_differences(first, frame("crossattn", {1: [1.0, 2.0], 2: [3.0, 4.0]}, servers=32), [METRIC])
+
+
+def test_a_statistic_of_a_mixture_is_refused() -> None:
+    one = frame("scale", {1: [1.0]})
+    for other, named in (
+        (frame("crossattn", {1: [1.0]}), "mixes variant crossattn, scale"),
+        (frame("scale", {1: [1.0]}, servers=32), "mixes test_servers 16, 32"),
+        (one.assign(mask="feasible", episode=1), "mixes mask feasible, none"),
+        (one.assign(cell="other"), "cells other, scale-1 both hold seed 1"),
+    ):
+        with pytest.raises(UserError, match=named):
+            summarise(pd.concat([one, other]), [METRIC])

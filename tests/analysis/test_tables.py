@@ -1,0 +1,174 @@
+"""Tables 3 and 4 and paired differences."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+from artificial_results import HEURISTICS, artificial_episodes, episode_row, typed_episodes
+
+from analysis.stats import summarise
+from analysis.tables import default_pairs, paired_table, table3, table4, training_scales
+from rllib_scale.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def episodes() -> pd.DataFrame:
+    return typed_episodes(artificial_episodes())
+
+
+def cell(table: pd.DataFrame, column: str, **where: object) -> object:
+    """The one value of a column in the row that the conditions pick."""
+    for name, value in where.items():
+        table = table[table[name] == value]
+    assert len(table) == 1
+    return table[column].iloc[0]
+
+
+def test_table3_holds_the_training_scale_of_every_method(episodes: pd.DataFrame) -> None:
+    table = table3(episodes)
+    assert list(table["variant"][:4]) == ["scale", "crossattn", "ppo", "fastest-idle"]
+    rows = episodes[(episodes["variant"] == "scale") & (episodes["test_servers"] == 16)]
+    for metric, summary in summarise(rows, ("completed", "unfinished", "response_censored_s")).items():
+        assert cell(table, metric, variant="scale") == summary.mean
+        assert cell(table, f"{metric}_high", variant="scale") == summary.high
+    assert cell(table, "seeds", variant="scale") == 5
+    assert cell(table, "episodes", variant="scale") == 6
+    assert pd.isna(cell(table, "seeds_note", variant="scale"))
+
+
+def test_table3_of_literal_rows() -> None:
+    metrics = {"arrived": 10, "decisions": 4, "invalid_no_fit": 1, "episode_return": 0.5, "response_censored_s": 9.0}
+    table = table3(
+        typed_episodes(
+            episode_row("scale", 42, 16, e, completed=c, unfinished=10 - c, response_mean_s=r, **metrics)
+            for e, (c, r) in enumerate([(4, 3.0), (8, 5.0)])
+        )
+    )
+    row = table.iloc[0]
+    assert (row["completed"], row["unfinished"], row["response_mean_s"]) == (6.0, 4.0, 4.0)
+    assert row["completed_sd"] == pytest.approx(math.sqrt(8))
+    assert (row["response_censored_s"], row["episode_return"], row["invalid_share"]) == (9.0, 0.5, 0.25)
+    assert (row["seeds"], row["seeds_note"]) == (1, "no CI")
+    assert math.isnan(row["completed_low"])
+
+
+def test_the_papers_numbers_stand_beside_ours(episodes: pd.DataFrame) -> None:
+    table = table3(episodes)
+    assert cell(table, "paper_completed", variant="scale") == 8.37
+    assert cell(table, "paper_response_mean_s_sd", variant="ppo") == 0.73
+    assert pd.isna(cell(table, "paper_completed", variant="fastest-idle"))
+    against = table4(episodes)
+    assert cell(against, "paper_response_mean_s", variant="crossattn", test_servers=48) == 6.83
+    assert pd.isna(cell(against, "paper_response_mean_s", variant="crossattn", test_servers=128))
+
+
+@pytest.mark.parametrize("other", [{"mask": "feasible"}, {"scenario": "steady-0.7"}, {"decision": "sample"}])
+def test_the_papers_numbers_stand_beside_its_own_setting_alone(episodes: pd.DataFrame, other: dict[str, str]) -> None:
+    changed = episodes.assign(**other)
+    assert "paper_completed" not in table3(changed)
+    assert "paper_response_mean_s" not in table4(changed)
+
+
+def test_the_papers_numbers_stand_beside_its_own_lambdas_alone() -> None:
+    rows = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=2)
+    grid = [r | {"lambda_kl": weight, "cell": f"{weight}"} for weight in (0.001, 0.1) for r in rows]
+    table = table3(typed_episodes(grid))
+    assert list(table["variant"]) == ["scale (λ2=0.001)", "scale (λ2=0.1)"]
+    assert list(table["paper_completed"].isna()) == [False, True]
+
+
+def test_table3_at_several_training_scales_wants_one(episodes: pd.DataFrame) -> None:
+    large = episodes[(episodes["method"] == "scale") & (episodes["test_servers"] == 32)]
+    both = pd.concat([episodes, large.assign(train_servers=32, cell=large["cell"] + "x", variant="scale (32)")])
+    assert training_scales(both) == [16, 32]
+    with pytest.raises(UserError, match="trained at N = 16, 32"):
+        table3(both)
+    assert list(table3(both, 32)["variant"]) == ["scale (32)", *table4(episodes)["variant"][3:9]]
+
+
+def test_heuristics_alone_make_a_table3_at_the_smallest_scale(episodes: pd.DataFrame) -> None:
+    rules = episodes[episodes["kind"] == "heuristic"]
+    assert training_scales(rules) == [16]
+    assert set(table3(rules)["variant"]) == set(HEURISTICS)
+
+
+def test_methods_not_evaluated_where_they_were_trained_have_no_table3(episodes: pd.DataFrame) -> None:
+    elsewhere = episodes[episodes["test_servers"] != 16]
+    assert training_scales(elsewhere) == []
+    assert table3(elsewhere).empty
+
+
+def test_table4_has_a_row_per_scale_and_variant(episodes: pd.DataFrame) -> None:
+    table = table4(episodes)
+    assert len(table) == 9 + 3 * 8
+    assert list(table["test_servers"].unique()) == [16, 32, 48, 128]
+    assert cell(table, "trained", variant="scale", test_servers=16) == "here"
+    assert cell(table, "trained", variant="scale", test_servers=48) == "zero-shot"
+    assert cell(table, "trained", variant="large-only", test_servers=48) == "rule"
+    columns = list(table.columns)
+    assert {"completed", "unfinished", "response_censored_s"} < set(columns)
+
+
+def test_paired_table_of_literal_rows() -> None:
+    rows = [
+        episode_row(method, seed, 16, episode, completed=c, unfinished=20 - c, response_mean_s=r)
+        for method, c, r in (("scale", 8, 4.0), ("crossattn", 10, 5.0))
+        for seed in range(5)
+        for episode in range(2)
+    ]
+    table = paired_table(typed_episodes(rows))
+    row = table.iloc[0]
+    assert (row["first"], row["second"], row["test_servers"]) == ("scale", "crossattn", 16)
+    assert (row["completed"], row["unfinished"], row["response_mean_s"]) == (-2.0, 2.0, -1.0)
+    assert (row["completed_low"], row["completed_high"]) == (-2.0, -2.0)
+    assert (row["completed_verdict"], row["unfinished_verdict"]) == ("lower", "higher")
+    assert row["response_censored_s_verdict"] == "undecided"
+
+
+def test_pairs_are_compared_where_both_were_evaluated(episodes: pd.DataFrame) -> None:
+    table = paired_table(episodes)
+    assert list(table.loc[table["second"] == "ppo", "test_servers"]) == [16]
+    assert len(table[(table["first"] == "scale") & (table["second"] == "crossattn")]) == 4
+
+
+def test_default_pairs_are_learned_methods_against_the_baselines_once(episodes: pd.DataFrame) -> None:
+    assert default_pairs(episodes) == [
+        ("scale", "crossattn"),
+        ("ppo", "crossattn"),
+        ("scale", "ppo"),
+        ("scale", "fastest-idle"),
+        ("crossattn", "fastest-idle"),
+        ("ppo", "fastest-idle"),
+    ]
+
+
+def test_paired_table_names_an_unknown_variant(episodes: pd.DataFrame) -> None:
+    with pytest.raises(UserError, match="unknown variant 'scael'; valid: scale, crossattn"):
+        paired_table(episodes, [("scael", "crossattn")])
+
+
+@pytest.mark.parametrize("make", [table3, table4, paired_table])
+@pytest.mark.parametrize("other", [{"mask": "feasible"}, {"scenario": "steady-0.7"}, {"decision": "sample"}])
+def test_a_table_refuses_mixed_settings(episodes: pd.DataFrame, make, other: dict[str, str]) -> None:
+    with pytest.raises(UserError, match=f"the frame mixes {next(iter(other))}s: .*; a table or figure takes one"):
+        make(pd.concat([episodes, episodes.assign(**other)]))
+
+
+@pytest.mark.parametrize("make", [table3, table4, paired_table])
+def test_no_rows_make_a_table_of_no_rows(episodes: pd.DataFrame, make) -> None:
+    table = make(episodes.iloc[:0])
+    assert table.empty
+    assert {"completed", "unfinished", "response_mean_s", "response_censored_s"} <= set(table.columns)
+
+
+@pytest.mark.parametrize("make", [table3, table4, paired_table])
+def test_the_order_of_the_rows_does_not_matter(episodes: pd.DataFrame, make) -> None:
+    pd.testing.assert_frame_equal(make(episodes.sample(frac=1, random_state=1)), make(episodes))
+
+
+def test_episodes_in_which_no_task_completed_are_counted() -> None:
+    rows = [episode_row("scale", 1, 16, e, response_mean_s=math.nan if e else 4.0) for e in range(3)]
+    row = table3(typed_episodes(rows)).iloc[0]
+    assert (row["response_mean_s"], row["without_response"]) == (4.0, 2)

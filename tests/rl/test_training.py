@@ -1,0 +1,313 @@
+"""Real trainings on a local Ray: the paper's update, its schedules, determinism, restore, every method."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rllib_scale.config import (
+    METHODS,
+    EnvConfig,
+    EpisodeConfig,
+    SRRConfig,
+    TrainingConfig,
+    TrialConfig,
+    TrialResources,
+)
+from rllib_scale.experiments.results import TRAINING_COLUMNS
+
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")]
+
+from ray.rllib.algorithms.algorithm import Algorithm  # noqa: E402
+from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner  # noqa: E402
+
+from rllib_scale.experiments.session import ray_session  # noqa: E402
+from rllib_scale.rl.environment import workload_seed  # noqa: E402
+from rllib_scale.rl.learner import SchedulingLearner  # noqa: E402
+from rllib_scale.rl.methods import build_algorithm_config, training_row  # noqa: E402
+
+SHORT = TrainingConfig(epochs=4, steps_per_epoch=64, minibatch_size=32, passes=2, num_envs=2)
+SRR_FROM_SECOND_EPOCH = {"ramp_start_epoch": 0, "ramp_epochs": 1}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def local_ray() -> Iterator[None]:
+    with ray_session(num_cpus=2):
+        yield
+
+
+@pytest.fixture
+def build() -> Iterator[Any]:
+    """Builds algorithms and stops them at the end of the test."""
+    built: list[Algorithm] = []
+
+    def build_one(**settings: Any) -> Algorithm:
+        trial = TrialConfig(**({"training": SHORT} | settings))
+        built.append(build_algorithm_config(trial).build_algo())
+        return built[-1]
+
+    yield build_one
+    for algorithm in built:
+        algorithm.stop()
+
+
+def learner_of(algorithm: Algorithm) -> SchedulingLearner:
+    return algorithm.learner_group._learner
+
+
+def weights_of(algorithm: Algorithm) -> dict[str, np.ndarray]:
+    return learner_of(algorithm).get_state()["rl_module"]["default_policy"]
+
+
+def train(algorithm: Algorithm, epochs: int) -> list[dict[str, Any]]:
+    first = learner_of(algorithm).epoch + 1
+    return [training_row(algorithm.train(), first + i, SHORT.steps_per_epoch) for i in range(epochs)]
+
+
+def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_one_epoch_is_the_papers_update(build: Any) -> None:
+    algorithm = build(training=TrainingConfig())
+    learner = learner_of(algorithm)
+    minibatches: list[torch.Tensor] = []
+    compute = learner.compute_loss_for_module
+
+    def spy(*, batch: dict[str, Any], **kwargs: Any) -> torch.Tensor:
+        minibatches.append(torch.cat((batch["obs"], batch["action_logp"][:, None]), 1))
+        return compute(batch=batch, **kwargs)
+
+    learner.compute_loss_for_module = spy
+    before = weights_of(algorithm)
+    result = algorithm.train()
+    assert result["learners"]["default_policy"]["num_module_steps_trained"] == 8192
+    (optimizer,) = learner._named_optimizers.values()
+    assert {int(state["step"]) for state in optimizer.state.values()} == {32}
+    assert [len(rows) for rows in minibatches] == [256] * 32
+    passes = [torch.cat(minibatches[i : i + 4]) for i in range(0, 32, 4)]
+    everything = passes[0].unique(dim=0, return_counts=True)
+    for one, other in itertools.pairwise(passes):
+        assert not torch.equal(one, other), "every pass has an order of its own"
+        again = other.unique(dim=0, return_counts=True)
+        assert all(torch.equal(*pair) for pair in zip(everything, again, strict=True))
+    # Consecutive decisions of one environment differ little in remaining time; shuffled rows are strangers.
+    remaining = [rows[:, 7 : 5 + 80 : 5] for rows in passes]
+    jumps = [(rows[1:] - rows[:-1]).abs().mean().item() for rows in remaining]
+    assert jumps[0] == pytest.approx(np.mean(jumps[1:]), rel=0.1), "the first pass is shuffled like the others"
+    assert not same(before, weights_of(algorithm))
+
+
+def test_row_of_the_training_table(build: Any) -> None:
+    algorithm = build(training=TrainingConfig())
+    result = algorithm.train()
+    row = training_row(result, 1, 1024)
+    names = list(TRAINING_COLUMNS)
+    assert set(names[names.index("episode_return") :]) | {"epoch", "env_steps"} == set(row)
+    assert (row["epoch"], row["env_steps"]) == (1, 1024)
+    assert all(math.isfinite(value) for value in row.values())
+    # RLlib's own mean is over the same episodes, this being the first epoch.
+    assert row["episode_return"] == pytest.approx(result["env_runners"]["episode_return_mean"], rel=1e-5)
+    assert 0 < row["completed"] < 50
+    assert 2.5 < row["response_mean_s"] < 12
+    assert row["entropy"] == pytest.approx(math.log(16), abs=0.5)
+    assert 0 <= row["kl"] < 0.1
+    assert 1 <= row["feature_effective_rank"] <= 16
+    assert row["gradient_norm"] > 0
+    assert row["srr_decorrelation"] == pytest.approx(240 * row["feature_covariance"], rel=0.3)
+
+
+def test_one_compute_thread_a_process(build: Any) -> None:
+    torch.set_num_threads(2)
+    build()
+    assert torch.get_num_threads() == 1
+
+
+def test_an_epoch_in_which_no_episode_ends_has_no_return() -> None:
+    row = training_row({"env_runners": {}}, 3, 64)
+    assert math.isnan(row["episode_return"])
+    assert math.isnan(row["policy_loss"])
+
+
+def test_loss_is_rllibs_own(build: Any) -> None:
+    algorithm = build(method="crossattn")
+    learner = learner_of(algorithm)
+    captured: list[tuple[float, float]] = []
+    compute = learner.compute_loss_for_module
+
+    def compare(*, batch: dict[str, Any], **kwargs: Any) -> torch.Tensor:
+        advantages = batch["advantages"]
+        standardised = batch | {"advantages": (advantages - advantages.mean()) / (advantages.std() + 1e-8)}
+        theirs = PPOTorchLearner.compute_loss_for_module(learner, batch=standardised, **kwargs)
+        ours = compute(batch=batch, **kwargs)
+        captured.append((ours.item(), theirs.item()))
+        return ours
+
+    learner.compute_loss_for_module = compare
+    algorithm.train()
+    assert len(captured) == 4
+    for ours, theirs in captured:
+        assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
+
+
+def test_masked_rows_do_not_count(build: Any) -> None:
+    learner = learner_of(build(srr=SRRConfig(**SRR_FROM_SECOND_EPOCH)))
+    learner.epoch = 1
+    module = learner.module["default_policy"]
+    torch.manual_seed(0)
+    size = 16
+    batch = {
+        "obs": torch.rand(size, 85),
+        "actions": torch.randint(16, (size,)),
+        "action_logp": -2.7 + 0.1 * torch.randn(size),
+        "advantages": torch.randn(size),
+        "value_targets": torch.randn(size),
+    }
+
+    def loss(rows: dict[str, torch.Tensor]) -> float:
+        return learner.compute_loss_for_module(
+            module_id="default_policy", config=None, batch=rows, fwd_out=module.forward_train(rows)
+        ).item()
+
+    mask = torch.arange(size) < 12
+    wrong = {name: torch.where(mask.view(-1, *[1] * (v.ndim - 1)), v, 7 * v) for name, v in batch.items()}
+    wrong["actions"] = batch["actions"]
+    expected = loss({name: v[mask] for name, v in batch.items()})
+    assert loss(wrong | {"loss_mask": mask}) == pytest.approx(expected, rel=1e-5)
+    assert loss(wrong) != pytest.approx(expected, rel=1e-2)
+
+
+def test_learning_rate_is_the_cosine(build: Any) -> None:
+    algorithm = build()
+    (optimizer,) = learner_of(algorithm)._named_optimizers.values()
+    for epoch in range(5):
+        (row,) = train(algorithm, 1)
+        expected = 5e-5 + 2.5e-4 * (1 + math.cos(math.pi * epoch / 4)) / 2
+        assert row["learning_rate"] == pytest.approx(expected, abs=1e-7)
+        assert [group["lr"] for group in optimizer.param_groups] == [pytest.approx(expected, abs=1e-7)]
+
+
+def test_gradients_are_clipped_by_their_global_norm(build: Any) -> None:
+    algorithm = build(training=SHORT.model_copy(update={"gradient_clip": 0.01}))
+    (row,) = train(algorithm, 1)
+    gradients = [parameter.grad for parameter in learner_of(algorithm).module["default_policy"].parameters()]
+    assert torch.nn.utils.get_total_norm(gradients).item() == pytest.approx(0.01, rel=1e-3)
+    assert row["gradient_norm"] > 0.02, "the norm before clipping is logged"
+
+
+def test_value_targets_are_generalised_advantage_estimates(build: Any) -> None:
+    gamma, lambda_ = 0.9, 0.7
+    # Episodes shorter than what is collected: some end, some are cut.
+    env = EnvConfig(episode=EpisodeConfig(horizon_s=3.0))
+    training = SHORT.model_copy(update={"gamma": gamma, "gae_lambda": lambda_})
+    algorithm = build(training=training, env=env)
+    learner = learner_of(algorithm)
+    module = learner.module["default_policy"]
+    targets: dict[float, list[float]] = defaultdict(list)  # one logp may stand for several equal decisions
+    update = learner.update
+
+    def spy(**kwargs: Any) -> Any:
+        episodes = kwargs["training_data"].episodes
+        for episode in episodes:
+            observations = torch.from_numpy(np.array(episode.get_observations()))
+            values = module.compute_values({"obs": observations}).detach().numpy().astype(float)
+            values[-1] *= not episode.is_terminated
+            rewards, advantage = np.array(episode.get_rewards()), 0.0
+            logps = episode.get_extra_model_outputs("action_logp")
+            for t in reversed(range(len(rewards))):
+                advantage = rewards[t] + gamma * values[t + 1] - values[t] + gamma * lambda_ * advantage
+                targets[float(logps[t])].append(advantage + values[t])
+        assert {episode.is_terminated for episode in episodes} == {True, False}
+        return update(**kwargs)
+
+    learner.update = spy
+    algorithm.train()
+    batch = learner._exact_batch.kept["default_policy"]
+    assert len(batch["value_targets"]) == 64
+    assert len(targets) > 48
+    for logp, target in zip(batch["action_logp"].tolist(), batch["value_targets"].tolist(), strict=True):
+        assert min(abs(target - expected) for expected in targets[logp]) < 1e-5
+
+
+def test_lambdas_reach_the_loss(build: Any) -> None:
+    regulariser = SRRConfig(lambda_decorrelation=3.0, lambda_kl=0.5, **SRR_FROM_SECOND_EPOCH)
+    weights, first, last = [], [], []
+    for method in ("crossattn", "scale"):  # one after the other: they share the generators of the process
+        algorithm = build(method=method, srr=regulariser)
+        first += train(algorithm, 1)
+        weights.append(weights_of(algorithm))
+        last.append(train(algorithm, 3)[-1])
+    assert same(*weights), "no regularisation in the first epoch: the ramp is 0"
+    assert [row["srr_ramp"] for row in first] == [0, 0]
+    assert [row["srr_lambda_decorrelation"] for row in last] == [0, 3.0]
+    assert [row["srr_lambda_kl"] for row in last] == [0, 0.5]
+    assert last[1]["srr_ramp"] == 1
+    assert last[1]["feature_covariance"] < 0.8 * last[0]["feature_covariance"]
+
+
+def test_same_seed_same_weights(build: Any) -> None:
+    weights, rows = [], []
+    for seed in (5, 5, 6):
+        algorithm = build(seed=seed)
+        rows.append(repr(train(algorithm, 2)))  # repr: a NaN equals itself
+        weights.append(weights_of(algorithm))
+    assert same(weights[0], weights[1])
+    assert rows[0] == rows[1]
+    assert not same(weights[0], weights[2])
+
+
+def test_restore_goes_on_exactly_in_weights_optimizer_and_schedules(build: Any, tmp_path: Path) -> None:
+    algorithm = build(srr=SRRConfig(ramp_start_epoch=1, ramp_epochs=2))
+    train(algorithm, 2)
+    algorithm.save_to_path(str(tmp_path / "checkpoint"))
+    saved = learner_of(algorithm).get_state()
+    restored = build(srr=SRRConfig(ramp_start_epoch=1, ramp_epochs=2))
+    restored.restore_from_path(str(tmp_path / "checkpoint"))
+    state = learner_of(restored).get_state()
+    assert learner_of(restored).epoch == 2
+    assert same(state["rl_module"]["default_policy"], saved["rl_module"]["default_policy"])
+    (ours,), (theirs,) = state["optimizer"].values(), saved["optimizer"].values()
+    assert ours["state"]["state"].keys() == theirs["state"]["state"].keys()
+    for key, moments in ours["state"]["state"].items():
+        for name, value in moments.items():
+            assert np.array_equal(value, theirs["state"]["state"][key][name]), (key, name)
+    assert np.array_equal(state["generators"]["torch"], saved["generators"]["torch"])
+    (row,) = train(restored, 1)
+    assert row["learning_rate"] == pytest.approx(1.75e-4, abs=1e-7)
+    assert row["srr_ramp"] == 0.5
+    runner = {name: value.numpy() for name, value in restored.env_runner.module.state_dict().items()}
+    assert all(np.array_equal(value, weights_of(restored)[name]) for name, value in runner.items())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains(build: Any, method: str) -> None:
+    algorithm = build(method=method, srr=SRRConfig(**SRR_FROM_SECOND_EPOCH))
+    before = weights_of(algorithm)
+    for row in train(algorithm, 2):
+        losses = {name: row[name] for name in list(TRAINING_COLUMNS)[list(TRAINING_COLUMNS).index("policy_loss") :]}
+        assert all(math.isfinite(value) for value in losses.values()), losses
+    after = weights_of(algorithm)
+    learned = [name for name in before if ".inputs." not in name]
+    assert all(not np.array_equal(before[name], after[name]) for name in learned)
+    assert all(np.array_equal(before[name], after[name]) for name in before if ".inputs." in name)
+    assert (row["srr_lambda_decorrelation"] > 0) == METHODS[method].srr
+
+
+def test_remote_environment_runners_see_workloads_of_their_own(build: Any) -> None:
+    algorithm = build(resources=TrialResources(env_runners=2))
+    (row,) = train(algorithm, 1)
+    assert math.isfinite(row["policy_loss"])
+    states = algorithm.env_runner_group.foreach_env_runner(
+        lambda runner: runner.env.unwrapped.get_state()["seeds"].tolist(), local_env_runner=False
+    )
+    expected = [[workload_seed(42, worker, index) for index in range(2)] for worker in (1, 2)]
+    assert sorted(states) == sorted(expected)
