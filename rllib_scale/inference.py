@@ -85,9 +85,9 @@ def _pointer_weights(network: CrossAttentionPointer) -> PointerWeights:
         return array(torch.stack(tensors).reshape(len(tensors), *shape))
 
     heads = network.num_heads
+    task: Any = network.task_embedder
     task_hidden, task_bias = _standardised(task[0], network.inputs, "task")
     server_hidden, server_bias = _standardised(network.server_hidden, network.inputs, "server")
-    task: Any = network.task_embedder
     norms: tuple[list[Any], list[Any]] = list(network.attention_norms), list(network.feedforward_norms)
     feedforwards: list[Any] = list(network.feedforwards)
     return PointerWeights(

@@ -146,9 +146,9 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
                 actions = self._generator.integers(logits.shape[1], size=size)
             elif explore:
                 # The Gumbel trick: argmax of log-probability + Gumbel noise is a draw from the policy.
-                actions = np.argmax(logp + self._generator.gumbel(size=logp.shape), axis=1)
+                actions = (logp + self._generator.gumbel(size=logp.shape)).argmax(axis=1)
             else:
-                actions = np.argmax(logits, axis=1)
+                actions = logits.argmax(axis=1)
             observations, reward, terminated, truncated, infos = env.step(actions)
             episodes_done += chunk.append(
                 infos,
