@@ -270,6 +270,8 @@ def training_curves(training: pd.DataFrame) -> Figure:
             for name in names:
                 _curves(axes, training[training["variant"] == name], metric, window, looks[name], name)
             axes.set_ylabel(LABELS[metric])
+            if metric == "srr_decorrelation" and (training[metric].dropna() > 0).all():
+                axes.set_yscale("log")  # it grows with the square of the feature's width, which differs by method
         for axes in panels.flat[len(shown) :]:
             axes.set_axis_off()
         for axes in panels.flat[max(0, len(shown) - columns) : len(shown)]:

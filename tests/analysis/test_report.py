@@ -110,7 +110,7 @@ def test_settings_stand_apart_and_an_incomplete_pair_is_named(tmp_path: Path) ->
     [
         ([], "No evaluation episode has been written yet."),
         (artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=1), "| scale | 1, no CI |"),
-        (artificial_episodes(methods=("large-only",), scales=(16,), episodes=2), "| large-only | 0, no CI |"),
+        (artificial_episodes(methods=("large-only",), scales=(16,), episodes=2), "| large-only | 0, rule |"),
     ],
 )
 def test_hardly_any_rows_make_a_report(tmp_path: Path, episodes: list[dict[str, object]], said: str) -> None:

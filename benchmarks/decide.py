@@ -1,0 +1,87 @@
+"""Latency of one decision, and how it and the simulator's step grow with the number of servers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from benchmarks.measure import Measure
+from rllib_scale.config import EnvConfig, TrialConfig
+from rllib_scale.policy import TrainedPolicy, build_network
+from rllib_scale.simulator.engine import Engine
+
+P50_BARS = {16: (150.0, 50.0), 1024: (500.0, 150.0), 16384: (5000.0, 1500.0)}
+"""N: (bar, aim) in microseconds."""
+FIT_FROM = 256
+
+
+def run(rounds: int, servers: Sequence[int] = (16, 256, 1024, 4096, 16384), calls: int = 200) -> list[Measure]:
+    """Medians over the rounds of the p50 and p99 of `calls` calls each; in a round every N has its turn."""
+    trial = TrialConfig()
+    policy = TrainedPolicy(build_network(trial), trial, epochs=0)
+    engines = {n: Engine(trial.env.at_scale(n)) for n in servers}
+    observations = {n: _after(engine, steps=50) for n, engine in engines.items()}
+    deciding: dict[int, list[np.ndarray]] = {n: [] for n in servers}
+    stepping: dict[int, list[np.ndarray]] = {n: [] for n in servers}
+    for _ in range(rounds + 1):
+        for n in servers:
+            deciding[n].append(_latencies(lambda n=n: policy(observations[n]), calls))  # type: ignore[misc]
+            stepping[n].append(_step_latencies(engines[n], calls))
+    measures = []
+    for n in servers:
+        history = deciding[n][1:]
+        bar, aim = P50_BARS.get(n, (None, None))
+        raw = tuple({"p50_us": float(np.median(x)), "p99_us": float(np.percentile(x, 99))} for x in history)
+        p50, p99 = (float(np.median([r[key] for r in raw])) for key in ("p50_us", "p99_us"))
+        measures.append(Measure(f"decision, B=1, N={n}: p50", "µs", p50, None, bar, aim, True, raw))
+        measures.append(Measure(f"decision, B=1, N={n}: p99", "µs", p99, at_most=True))
+    for n in servers:
+        means = [float(x.mean()) for x in stepping[n][1:]]
+        title = f"simulator step + observation, B=1, N={n}: mean"
+        measures.append(Measure(title, "µs", float(np.median(means)), at_most=True, rounds=tuple(means)))
+    large = [n for n in servers if n >= FIT_FROM]
+    if len(large) > 1:
+        for title, history_of, statistic in (("decision", deciding, np.median), ("simulator step", stepping, np.mean)):
+            slopes = [exponent(large, [float(statistic(history_of[n][r])) for n in large]) for r in range(1, rounds + 1)]
+            name = f"{title}: exponent of growth in N, {large[0]} to {large[-1]}"
+            measures.append(Measure(name, "", float(np.median(slopes)), None, 1.05, 1.0, True, tuple(slopes)))
+    return measures
+
+
+def exponent(servers: Sequence[int], costs: Sequence[float]) -> float:
+    """Slope of log cost over log N, by least squares."""
+    return float(np.polyfit(np.log(servers), np.log(costs), 1)[0])
+
+
+def _after(engine: Engine, steps: int) -> np.ndarray:
+    """The observation after some random decisions of an episode's beginning."""
+    rng = np.random.default_rng(0)
+    engine.reset([0], [0])
+    for _ in range(steps):
+        engine.step(rng.integers(engine.num_slots, size=1))
+    return engine.observation.copy()
+
+
+def _latencies(call: Callable[[], object], calls: int) -> np.ndarray:
+    """Wall time of each call in microseconds."""
+    times = np.empty(calls)
+    for i in range(calls):
+        start = time.perf_counter()
+        call()
+        times[i] = time.perf_counter() - start
+    return times * 1e6
+
+
+def _step_latencies(engine: Engine, calls: int) -> np.ndarray:
+    """Wall time of random decisions, resets left out, in microseconds."""
+    actions = np.random.default_rng(1).integers(engine.num_slots, size=(calls, 1))
+    times = np.empty(calls)
+    for i, action in enumerate(actions):
+        if engine.done[0]:
+            engine.reset([0], [i])
+        start = time.perf_counter()
+        engine.step(action)
+        times[i] = time.perf_counter() - start
+    return times * 1e6

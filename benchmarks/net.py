@@ -1,0 +1,45 @@
+"""The network: forward and backward of the whole, against its textbook form with nn.MultiheadAttention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from benchmarks.measure import Measure, Work, interleave, rate_measure, ratio_measure
+from rllib_scale.config import TrialConfig
+from rllib_scale.policy import build_network
+from tests.models.textbook import Textbook
+
+BARS = {16: (1.8, 3.0), 128: (3.5, 5.0), 512: (5.0, 8.0)}
+
+
+def run(rounds: int, servers: Sequence[int] = (16, 128, 512), batch: int = 256, repeats: int = 40) -> list[Measure]:
+    """Forward and backward passes, eager, one thread; `repeats` a run at N = 16 and fewer at larger N."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    ours = build_network(TrialConfig())
+    textbook = Textbook(ours)  # type: ignore[arg-type]
+    measures = []
+    for n in servers:
+        observation = torch.rand(batch, 5 + 5 * n)
+        count = max(2, repeats * 16 // n)
+        works = {"ours": _pass(ours, observation, count), "textbook": _pass(textbook, observation, count)}
+        history = interleave(works, rounds)
+        bar, aim = BARS.get(n, (None, None)) if batch == 256 else (None, None)
+        at = f"forward + backward, B={batch}, N={n}"
+        measures.append(ratio_measure(history, "ours", "textbook", f"ours / nn.MultiheadAttention, {at}", bar=bar, aim=aim))
+        measures.append(rate_measure(history, "ours", f"ours, {at}", "passes/s"))
+    return measures
+
+
+def _pass(network: nn.Module, observation: torch.Tensor, count: int) -> Work:
+    def work() -> float:
+        for _ in range(count):
+            network.zero_grad()
+            features, logits = network(observation)
+            (features.square().mean() + logits.square().mean()).backward()
+        return count
+
+    return work

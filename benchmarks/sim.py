@@ -1,0 +1,117 @@
+"""The simulator: random decisions and their observations, against the slow reference; long episodes."""
+
+from __future__ import annotations
+
+import itertools
+import resource
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import Measure, Work, interleave, rate_measure, ratio_measure
+from rllib_scale.config import EnvConfig, EpisodeConfig, WorkloadConfig
+from rllib_scale.schedulers.heuristics import make_scheduler
+from rllib_scale.simulator.engine import Engine
+from rllib_scale.simulator.workload import generate
+from tests.reference.simulator import ReferenceSimulator
+
+
+def run(
+    rounds: int, servers: Sequence[int] = (16, 128, 1024), batches: Sequence[int] = (64, 4), steps: int = 200_000
+) -> list[Measure]:
+    """All measures of the simulator.
+
+    Args:
+        rounds: of each comparison.
+        servers: N.
+        batches: environments stepped by one call.
+        steps: decisions of one run at N = 16; fewer at larger N, in proportion. Of the reference 1/500.
+    """
+    measures = []
+    for n, batch in itertools.product(servers, batches):
+        env = EnvConfig().at_scale(n)
+        count = max(4 * batch, steps * 16 // n)
+        works = {"ours": _ours(env, batch, count), "reference": _reference(env, max(20, count // 500))}
+        history = interleave(works, rounds)
+        at = f"N={n}, batch {batch}"
+        is_bar = (n, batch) == (16, 64)
+        line = {"bar": 400_000.0, "aim": 1_000_000.0} if is_bar else {}
+        measures.append(rate_measure(history, "ours", f"steps a core, {at}", "steps/s", **line))
+        line = {"bar": 200.0, "aim": 500.0} if is_bar else {}
+        measures.append(ratio_measure(history, "ours", "reference", f"ours / slow reference, {at}", **line))
+    return [*measures, *long_episode(steps // 2)]
+
+
+def _ours(env: EnvConfig, batch: int, steps: int) -> Work:
+    engine = Engine(env, batch)
+    seeds, episodes = np.arange(batch), np.zeros(batch, dtype=np.int64)
+    calls = -(-steps // batch)
+    actions = np.random.default_rng(0).integers(env.cluster.num_slots, size=(calls, batch))
+    engine.reset(seeds, episodes)
+
+    def work() -> float:
+        for row in actions:
+            engine.step(row)
+            if engine.done.any():
+                ended = engine.done.copy()
+                episodes[ended] += 1
+                engine.reset(seeds, episodes, which=ended)
+        return calls * batch
+
+    return work
+
+
+def _reference(env: EnvConfig, steps: int) -> Work:
+    rng = np.random.default_rng(0)
+    episodes = itertools.count()
+
+    def begin() -> ReferenceSimulator:
+        return ReferenceSimulator(env, generate(env, 0, next(episodes)), open_ended=True)
+
+    simulator = begin()
+
+    def work() -> float:
+        nonlocal simulator
+        for _ in range(steps):
+            simulator.step(int(rng.integers(env.cluster.num_slots)))
+            simulator.observation()
+            if simulator.done:
+                simulator = begin()
+        return steps
+
+    return work
+
+
+def long_episode(tasks: int) -> list[Measure]:
+    """One steady episode of about so many tasks: does it slow down, and what does it keep?
+
+    Speed is taken in each tenth; buffers are summed up afterwards.
+    """
+    env = EnvConfig(
+        workload=WorkloadConfig(offered_load=0.7), episode=EpisodeConfig(horizon_s=1e9, mask="feasible")
+    )
+    engine = Engine(env)
+    scheduler = make_scheduler("fastest-idle", env.observation, "feasible")
+    engine.reset([0], [0])
+    tenths: list[dict[str, Any]] = []
+    decisions_each = max(1, tasks // 10)
+    for _ in range(10):
+        cpu = 0.0
+        for _ in range(decisions_each):
+            action = scheduler(engine.observation)
+            before = time.process_time()
+            engine.step(action)
+            cpu += time.process_time() - before
+        tenths.append({"units": decisions_each, "cpu_s": cpu})
+    slowdown = tenths[-1]["cpu_s"] / tenths[0]["cpu_s"]
+    live, log = engine.memory()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    name = f"episode of {int(engine.metrics()['completed'])} tasks"
+    return [
+        Measure(f"{name}: CPU of the last tenth / the first", "times", slowdown, rounds=tuple(tenths), at_most=True),
+        Measure(f"{name}: buffers of live workflows", "kB", live / 1000, at_most=True),
+        Measure(f"{name}: log of started tasks", "kB", log / 1000, at_most=True),
+        Measure(f"{name}: peak memory of this process", "MB", peak, at_most=True),
+    ]
