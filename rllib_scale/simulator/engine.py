@@ -174,6 +174,11 @@ class Engine:
         table["finish_s"] = np.where(log["finish"] <= self.clock[b], log["finish"], np.nan)
         return table
 
+    def memory(self) -> tuple[int, int]:
+        """Bytes of (the buffers of live workflows, the log of started tasks), of all environments together."""
+        s = self._state
+        return sum(array.nbytes for array in (s.slots, s.tasks, s.successors, s.free, s.ready)), s.log.nbytes
+
     def get_state(self) -> dict[str, Any]:
         """Copies of everything that decides how the run goes on."""
         state = {name: array.copy() for name, array in self._state._asdict().items()}

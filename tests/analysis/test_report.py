@@ -8,12 +8,12 @@ import re
 from pathlib import Path
 
 import pytest
-from artificial_results import SEEDS, artificial_episodes, artificial_training, write_folder
 from matplotlib import image
 from rich.console import Console
 
 from analysis import load
 from analysis.report import print_report, write_report
+from artificial_results import SEEDS, artificial_episodes, artificial_training, write_folder
 from rllib_scale.errors import UserError
 
 

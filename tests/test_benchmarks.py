@@ -1,0 +1,190 @@
+"""The benchmarks at tiny sizes: what they yield, and that the plain loop is the PPO that it is compared with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import decide, measure, net, sim
+from benchmarks import run as benchmarks
+from benchmarks.measure import Measure
+from benchmarks.plain_ppo import PlainPPO
+from rllib_scale.config import SRRConfig, TrainingConfig, TrialConfig
+from rllib_scale.rl.loss import Rows
+
+TINY = TrialConfig(training=TrainingConfig(epochs=4, steps_per_epoch=64, minibatch_size=32, passes=2, num_envs=2))
+
+
+def check(measures: list[Measure], rounds: int) -> dict[str, dict[str, Any]]:
+    """Measures by name, as they stand in the JSON."""
+    rows = {m.name: json.loads(json.dumps(m.to_dict())) for m in measures}
+    assert len(rows) == len(measures), "names are unique"
+    for row in rows.values():
+        assert row.keys() == {"name", "unit", "value", "wall", "bar", "aim", "at_most", "rounds", "verdict"}
+        assert row["value"] == row["value"]
+        assert row["verdict"] in ("", "missed", "bar", "aim")
+        assert (row["verdict"] == "") == (row["bar"] is None)
+    assert any(len(row["rounds"]) == rounds for row in rows.values())
+    return rows
+
+
+def test_simulator() -> None:
+    rows = check(sim.run(2, servers=(16,), batches=(64, 2), steps=256), 2)
+    ratios = rows["ours / slow reference, N=16, batch 64"]
+    assert ratios["bar"] == 200
+    assert rows["ours / slow reference, N=16, batch 2"]["bar"] is None
+    (first, _) = ratios["rounds"]
+    assert first.keys() == {"ours", "reference"}
+    assert first["ours"]["units"] == 256
+    assert min(first["ours"].values()) > 0
+
+
+def test_network() -> None:
+    rows = check(net.run(2, servers=(4, 16), batch=2, repeats=2), 2)
+    assert rows["ours / nn.MultiheadAttention, forward + backward, B=2, N=4"]["value"] > 0
+
+
+def test_decision() -> None:
+    rows = check(decide.run(2, servers=(16, 256, 512), calls=3), 2)
+    assert rows["decision, B=1, N=16: p50"]["bar"] == 150
+    assert "decision: exponent of growth in N, 256 to 512" in rows
+    assert decide.exponent([256, 1024, 4096], [2.0, 4.0, 8.0]) == pytest.approx(0.5)
+
+
+@pytest.mark.ray
+@pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")
+def test_training() -> None:
+    from benchmarks import train
+
+    rows = check(train.run(1, epochs=1, trial=TINY), 1)
+    (only,) = rows["training, ours / stock RLlib"]["rounds"]
+    assert only.keys() == {"ours", "stock", "plain"}
+    assert {sample["units"] for sample in only.values()} == {64}
+    assert rows["peak memory of one training process"]["value"] > 100
+
+
+def test_a_ratio_is_the_median_over_rounds_of_ratios_within_a_round() -> None:
+    def round_of(ours: float, other: float) -> measure.Round:
+        return {name: {"units": 6.0, "wall_s": 1.0, "cpu_s": s} for name, s in (("ours", ours), ("other", other))}
+
+    rounds = [round_of(1, 2), round_of(10, 30), round_of(1, 9)]
+    assert measure.ratio(rounds, "ours", "other") == 3
+    assert measure.ratio(rounds, "ours", "other", "wall_s") == 1
+    assert measure.rate(rounds, "ours") == 6
+
+
+@pytest.mark.parametrize(
+    ("value", "at_most", "verdict"),
+    [(1.0, False, "missed"), (2.0, False, "bar"), (4.0, False, "aim"), (4.0, True, "missed"), (2.0, True, "aim")],
+)
+def test_verdict(value: float, at_most: bool, verdict: str) -> None:
+    bar, aim = (3.0, 2.0) if at_most else (2.0, 4.0)
+    assert Measure("m", "", value, bar=bar, aim=aim, at_most=at_most).verdict == verdict
+
+
+def test_contestants_take_turns() -> None:
+    calls = []
+    works = {name: lambda name=name: calls.append(name) or 1.0 for name in ("a", "b")}
+    assert len(measure.interleave(works, 2)) == 2
+    assert calls == ["a", "b"] * 3, "the first turn is a warm-up"
+
+
+# ---------------------------------------------------------------------- the plain loop
+
+
+def test_the_plain_loop_trains() -> None:
+    loop = PlainPPO(TINY)
+    before = [parameter.clone() for parameter in loop.agent.parameters()]
+    losses = [loop.epoch() for _ in range(2)]
+    assert torch.isfinite(torch.tensor(losses)).all()
+    assert not any(torch.equal(*pair) for pair in zip(before, loop.agent.parameters(), strict=True))
+
+
+def test_the_plain_loop_computes_generalised_advantages() -> None:
+    loop = PlainPPO(TINY)
+    rollout = loop.collect()
+    observations, rows = loop.flatten(rollout)
+    assert len(observations) == 64
+    with torch.no_grad():
+        values = torch.stack([loop.agent(row).values for row in rollout.observations])
+    gamma, decay = TINY.training.gamma, TINY.training.gae_lambda
+    expected, seen = [], []
+    for s, b in rollout.valid.nonzero().tolist()[:64]:
+        total, weight, t = 0.0, 1.0, s
+        while t < len(rollout.actions):  # to the end of the episode or of the rollout
+            following = 0.0 if rollout.terminated[t, b] else float(values[t + 1, b])
+            total += weight * (float(rollout.rewards[t, b]) + gamma * following - float(values[t, b]))
+            weight *= gamma * decay
+            if rollout.terminated[t, b] or rollout.truncated[t, b]:
+                break
+            t += 1
+        expected.append(total)
+        seen.append(rollout.observations[s, b])
+    torch.testing.assert_close(observations, torch.stack(seen))
+    torch.testing.assert_close(rows.advantages, torch.tensor(expected), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.ray
+def test_the_plain_update_is_ours() -> None:
+    """One minibatch holding the whole batch: its order is of no importance, and both weights must agree after it."""
+    from ray.rllib.core import DEFAULT_MODULE_ID
+    from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
+
+    from rllib_scale.experiments.session import ray_session
+    from rllib_scale.rl.methods import build_algorithm_config
+
+    training = TrainingConfig(steps_per_epoch=64, minibatch_size=64, passes=1, num_envs=2)
+    trial = TrialConfig(training=training, srr=SRRConfig(ramp_start_epoch=0, ramp_epochs=1))
+    loop = PlainPPO(trial)
+    with ray_session(num_cpus=1):
+        algorithm = build_algorithm_config(trial).build_algo()
+        learner = algorithm.learner_group._learner
+        module = learner.module[DEFAULT_MODULE_ID].unwrapped()
+        loop.agent.load_state_dict(module.state_dict())
+        rows: dict[str, Any] = {}
+
+        def keep(*, batch: dict[str, Any], **kwargs: Any) -> Any:
+            rows.update(batch)
+            return compute(batch=batch, **kwargs)
+
+        compute, learner.compute_loss_for_module = learner.compute_loss_for_module, keep
+        del MultiAgentBatch, SampleBatch
+        algorithm.train()
+        columns = ("actions", "action_logp", "advantages", "value_targets")
+        loop.update(rows["obs"], Rows(*(rows[column] for column in columns)))
+        for name, ours in module.state_dict().items():
+            torch.testing.assert_close(loop.agent.state_dict()[name], ours, rtol=0, atol=1e-6)
+        algorithm.stop()
+
+
+# ---------------------------------------------------------------------- the command
+
+
+def test_the_command_writes_json(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+    from rllib_scale.cli import main
+
+    result = CliRunner().invoke(main, ["bench", "net", "--rounds", "1", "--output", str(tmp_path / "net.json")])
+    assert result.exit_code == 0, result.output
+    content = json.loads((tmp_path / "net.json").read_text(encoding="utf-8"))
+    assert content.keys() == {"machine", "versions", "rounds", "benchmarks"}
+    assert content["machine"].keys() == {"model", "cores", "load_average"}
+    assert content["rounds"] == 1
+    assert content["versions"]["torch"] == torch.__version__
+    assert [row["bar"] for row in content["benchmarks"]["net"]] == [1.8, None, 3.5, None, 5.0, None]
+
+
+def test_the_command_needs_a_clone(tmp_path: Path) -> None:
+    package = Path(benchmarks.__file__).parents[1] / "rllib_scale"
+    (tmp_path / "rllib_scale").symlink_to(package)
+    # The package found under tmp_path has no benchmarks/ beside it, as in site-packages.
+    program = "import os, rllib_scale.cli as cli; cli.__file__ = os.path.join(os.getcwd(), 'x', 'cli.py'); cli.main()"
+    done = subprocess.run([sys.executable, "-c", program, "bench"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "Error: bench needs a clone of the repository: benchmarks/ is not installed with the package\n"

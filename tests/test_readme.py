@@ -1,0 +1,66 @@
+"""What the README says can be done is done here, as it stands there."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from artificial_results import artificial_episodes, artificial_training, write_folder
+from rllib_scale.cli import main
+from rllib_scale.configio import build_model, parse_yaml
+from rllib_scale.experiments.plan import SweepConfig, expand
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
+COMMANDS = [line for _, text in BLOCKS for line in text.splitlines() if line.startswith(".venv/bin/rllib-scale")]
+PYTHON = [text for language, text in BLOCKS if language == "python"]
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that looks like a clone in which quickstart has run."""
+    folder = tmp_path_factory.mktemp("clone")
+    shutil.copytree(ROOT / "tune_configs", folder / "tune_configs")
+    write_folder(folder / "results" / "quickstart", artificial_episodes(), artificial_training())
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_runs(command: str, workplace: Path) -> None:
+    program, *arguments = shlex.split(command)
+    installed = Path(sys.executable).parent / Path(program).name
+    done = subprocess.run([installed, *arguments], cwd=workplace, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name in re.findall(r"--(?:schedule|gantt|save-workload) (\S+)", command):
+        assert (workplace / name).stat().st_size > 100
+
+
+@pytest.mark.parametrize("code", PYTHON)
+def test_python_example_runs(code: str, workplace: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", code], cwd=workplace, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_yaml_example_is_a_sweep() -> None:
+    (text,) = [text for language, text in BLOCKS if language == "yaml"]
+    cells = expand(build_model(SweepConfig, parse_yaml(text, "README"), "README"), "README")
+    assert len(cells) == 5 * (2 + 1)
+
+
+def test_every_command_of_the_program_is_in_the_readme_and_the_other_way_round() -> None:
+    mentioned = set(re.findall(r"`rllib-scale (\w+)", README)) | {"schedulers", "scenarios", "doctor"}
+    assert mentioned - {"COMMAND"} == set(main.commands)
+
+
+def test_files_named_in_the_readme_exist() -> None:
+    named = re.findall(r"(?:\]\(|`)((?:docs|tune_configs|rllib_scale)/[\w/.-]*)[)`]", README)
+    assert len(named) >= 4
+    for name in named:
+        assert (ROOT / name).exists(), name
+    for name in re.findall(r"`(\w+\.yaml)`", README):
+        assert (ROOT / "tune_configs" / name).exists(), name
