@@ -16,14 +16,18 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(INSTALL) .
 	@touch $@
 
+$(VENV)/.installed-test: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(INSTALL) '.[test]'
+	@touch $@ $(VENV)/.installed
+
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(INSTALL) '.[dev]'
-	@touch $@ $(VENV)/.installed
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-test
 
 quickstart: $(VENV)/.installed
 	$(VENV)/bin/rllib-scale sweep tune_configs/quickstart.yaml
 
-test: $(VENV)/.installed-dev
+test: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -m "not slow"
 
 lint: $(VENV)/.installed-dev

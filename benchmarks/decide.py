@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks.measure import Measure
-from rllib_scale.config import EnvConfig, TrialConfig
+from rllib_scale.config import TrialConfig
 from rllib_scale.policy import TrainedPolicy, build_network
 from rllib_scale.simulator.engine import Engine
 
@@ -44,7 +44,9 @@ def run(rounds: int, servers: Sequence[int] = (16, 256, 1024, 4096, 16384), call
     large = [n for n in servers if n >= FIT_FROM]
     if len(large) > 1:
         for title, history_of, statistic in (("decision", deciding, np.median), ("simulator step", stepping, np.mean)):
-            slopes = [exponent(large, [float(statistic(history_of[n][r])) for n in large]) for r in range(1, rounds + 1)]
+            slopes = [
+                exponent(large, [float(statistic(history_of[n][r])) for n in large]) for r in range(1, rounds + 1)
+            ]
             name = f"{title}: exponent of growth in N, {large[0]} to {large[-1]}"
             measures.append(Measure(name, "", float(np.median(slopes)), None, 1.05, 1.0, True, tuple(slopes)))
     return measures

@@ -72,17 +72,19 @@ def rate(rounds: list[Round], name: str, clock: str = "cpu_s") -> float:
 
 def ratio(rounds: list[Round], ours: str, other: str, clock: str = "cpu_s") -> float:
     """Median over the rounds of how many times faster `ours` was than `other` in the same round."""
-    return statistics.median(
-        r[ours]["units"] / r[ours][clock] * r[other][clock] / r[other]["units"] for r in rounds
-    )
+    return statistics.median(r[ours]["units"] / r[ours][clock] * r[other][clock] / r[other]["units"] for r in rounds)
 
 
-def rate_measure(rounds: list[Round], name: str, title: str, unit: str, **bars: float) -> Measure:
+def rate_measure(
+    rounds: list[Round], name: str, title: str, unit: str, bar: float | None = None, aim: float | None = None
+) -> Measure:
     """A Measure of units per second."""
-    return Measure(title, unit, rate(rounds, name), rate(rounds, name, "wall_s"), rounds=tuple(rounds), **bars)
+    return Measure(title, unit, rate(rounds, name), rate(rounds, name, "wall_s"), bar, aim, rounds=tuple(rounds))
 
 
-def ratio_measure(rounds: list[Round], ours: str, other: str, title: str, **bars: float) -> Measure:
+def ratio_measure(
+    rounds: list[Round], ours: str, other: str, title: str, bar: float | None = None, aim: float | None = None
+) -> Measure:
     """A Measure of how many times faster `ours` is."""
     by_cpu, by_wall = ratio(rounds, ours, other), ratio(rounds, ours, other, "wall_s")
-    return Measure(title, "times", by_cpu, by_wall, rounds=tuple(rounds), **bars)
+    return Measure(title, "times", by_cpu, by_wall, bar, aim, rounds=tuple(rounds))

@@ -29,7 +29,9 @@ def run(rounds: int, servers: Sequence[int] = (16, 128, 512), batch: int = 256, 
         history = interleave(works, rounds)
         bar, aim = BARS.get(n, (None, None)) if batch == 256 else (None, None)
         at = f"forward + backward, B={batch}, N={n}"
-        measures.append(ratio_measure(history, "ours", "textbook", f"ours / nn.MultiheadAttention, {at}", bar=bar, aim=aim))
+        measures.append(
+            ratio_measure(history, "ours", "textbook", f"ours / nn.MultiheadAttention, {at}", bar=bar, aim=aim)
+        )
         measures.append(rate_measure(history, "ours", f"ours, {at}", "passes/s"))
     return measures
 

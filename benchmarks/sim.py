@@ -37,10 +37,9 @@ def run(
         history = interleave(works, rounds)
         at = f"N={n}, batch {batch}"
         is_bar = (n, batch) == (16, 64)
-        line = {"bar": 400_000.0, "aim": 1_000_000.0} if is_bar else {}
-        measures.append(rate_measure(history, "ours", f"steps a core, {at}", "steps/s", **line))
-        line = {"bar": 200.0, "aim": 500.0} if is_bar else {}
-        measures.append(ratio_measure(history, "ours", "reference", f"ours / slow reference, {at}", **line))
+        bars = ((400_000.0, 1_000_000.0), (200.0, 500.0)) if is_bar else ((None, None), (None, None))
+        measures.append(rate_measure(history, "ours", f"steps a core, {at}", "steps/s", *bars[0]))
+        measures.append(ratio_measure(history, "ours", "reference", f"ours / slow reference, {at}", *bars[1]))
     return [*measures, *long_episode(steps // 2)]
 
 
@@ -89,9 +88,7 @@ def long_episode(tasks: int) -> list[Measure]:
 
     Speed is taken in each tenth; buffers are summed up afterwards.
     """
-    env = EnvConfig(
-        workload=WorkloadConfig(offered_load=0.7), episode=EpisodeConfig(horizon_s=1e9, mask="feasible")
-    )
+    env = EnvConfig(workload=WorkloadConfig(offered_load=0.7), episode=EpisodeConfig(horizon_s=1e9, mask="feasible"))
     engine = Engine(env)
     scheduler = make_scheduler("fastest-idle", env.observation, "feasible")
     engine.reset([0], [0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,14 +29,22 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
+        signal.signal(signal.SIGINT, _interrupt_once)
         try:
             return super().invoke(ctx)
-        except UserError as error:
-            errors.print(f"Error: {error}", style="red", markup=False)
+        except (UserError, click.UsageError) as error:
+            message = error.format_message() if isinstance(error, click.UsageError) else str(error)
+            errors.print(f"Error: {message}", style="red", markup=False)
             ctx.exit(2)
         except KeyboardInterrupt:
             errors.print("Interrupted. What is finished is kept; the same command goes on from it.", markup=False)
             ctx.exit(130)
+
+
+def _interrupt_once(number: int, frame: object) -> None:
+    """Ctrl-C: what runs comes to an orderly end, which a second Ctrl-C must not break off."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def say(line: str) -> None:
@@ -56,6 +65,7 @@ def main() -> None:
 
 # ---------------------------------------------------------------------- sweeps and trainings
 
+_SEED = click.IntRange(0, 2**63 - 1)
 _set = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key; repeatable.")
 _address = click.option("--address", metavar="ADDR", help="Ray cluster to run on (default: a local Ray of its own).")
 _results = click.option("--results", type=click.Path(path_type=Path), help="Results folder (default: results/NAME).")
@@ -181,8 +191,8 @@ def _run(config: SweepConfig, folder: Path, source: str, address: str | None) ->
 @main.command()
 @click.argument("policy")
 @click.option("--scales", default="16,32,48,128", show_default=True, help="Servers, by commas.")
-@click.option("--episodes", default=30, show_default=True)
-@click.option("--seed", default=1000, show_default=True, help="(seed, episode) fixes a workload.")
+@click.option("--episodes", type=click.IntRange(min=1), default=30, show_default=True)
+@click.option("--seed", type=_SEED, default=1000, show_default=True, help="(seed, episode) fixes a workload.")
 @click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`.")
 @click.option("--decision", type=click.Choice(["argmax", "sample"]), default="argmax", show_default=True)
 @click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: the scenario's own.")
@@ -209,7 +219,7 @@ def evaluate(
     for servers in _numbers("--scales", scales):
         env = _problem(scenario, servers, mask)
         scheduler = _scheduler(policy, env, decision)
-        rows = pd.DataFrame(run(scheduler, env, seed, _positive("--episodes", episodes)))
+        rows = pd.DataFrame(run(scheduler, env, seed, episodes))
         frames.append(
             rows.assign(method=scheduler.name, scenario=scenario, test_servers=servers, mask=env.episode.mask)
         )
@@ -238,8 +248,8 @@ def evaluate(
 @click.option("--servers", default=16, show_default=True)
 @click.option("--workload", type=click.Path(path_type=Path), help="Workload to play (JSON).")
 @click.option("--horizon", type=float, help="End of the episode in s (default: the scenario's).")
-@click.option("--seed", default=1000, show_default=True, help="Of the workload, where none is given.")
-@click.option("--episode", default=0, show_default=True)
+@click.option("--seed", type=_SEED, default=1000, show_default=True, help="Of the workload, where none is given.")
+@click.option("--episode", type=_SEED, default=0, show_default=True)
 @click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: the scenario's own.")
 @click.option("--schedule", type=click.Path(path_type=Path), help="Write the schedule (CSV).")
 @click.option("--gantt", type=click.Path(path_type=Path), help="Draw the schedule (PNG).")
@@ -347,6 +357,26 @@ def doctor(address: str | None) -> None:
     sys.exit(0 if healthy else 1)
 
 
+@main.command()
+@click.argument("what", type=click.Choice(["sim", "net", "train", "decide", "all"]), default="all")
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Medians are over these.")
+@click.option("--output", type=click.Path(path_type=Path), help="Write every raw number (JSON).")
+def bench(what: str, rounds: int, output: Path | None) -> None:
+    """Measure speed side by side with stock RLlib, a plain PPO loop and textbook forms. Needs a clone."""
+    clone = Path(__file__).resolve().parents[1]
+    if not (clone / "benchmarks" / "run.py").is_file():
+        raise UserError("bench needs a clone of the repository: benchmarks/ is not installed with the package")
+    sys.path.insert(0, str(clone))
+    from benchmarks import run as benchmarks
+    from rllib_scale.experiments.results import write_json
+
+    names = benchmarks.NAMES if what == "all" else (what,)
+    result = benchmarks.run(names, rounds, console)
+    if output is not None:
+        write_json(output, result)
+        say(f"wrote {output}")
+
+
 # ---------------------------------------------------------------------- reading arguments
 
 
@@ -362,12 +392,6 @@ def _numbers(option: str, text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise UserError(f"{option} {text!r}: must be whole numbers separated by commas") from None
-
-
-def _positive(option: str, value: int) -> int:
-    if value < 1:
-        raise UserError(f"{option} {value}: must be at least 1")
-    return value
 
 
 def _problem(name: str, servers: int, mask: str | None, horizon: float | None = None) -> EnvConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import statistics
 import time
 from collections.abc import Callable
@@ -10,6 +11,38 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ray import tune
+
+
+class StopOnInterrupt(tune.Stopper):
+    """Ctrl-C while Tune runs, as a context: trainings are stopped, each of which saves itself, then the context's end
+    passes the interruption on to whoever handled it before. More of them meanwhile change nothing.
+    """
+
+    def __init__(self) -> None:
+        self.interrupted = False
+
+    def __enter__(self) -> StopOnInterrupt:
+        self._previous = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._previous)
+        if self.interrupted:
+            signal.raise_signal(signal.SIGINT)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.interrupted = True
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """No training is stopped alone."""
+        return False
+
+    def stop_all(self) -> bool:
+        """Whether there was a Ctrl-C."""
+        return self.interrupted
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StopOnInterrupt, ()  # Tune saves a copy with its own state, which is never used
 
 
 class TuneProgress(tune.Callback):
@@ -57,12 +90,15 @@ class TuneProgress(tune.Callback):
         running = [row for name, row in self.last.items() if name not in self.done | self.failed]
         ended = len(self.done) + len(self.failed)
         line = f"{datetime.now():%H:%M:%S} trainings {ended}/{len(self.targets)} done"
-        line += f", {len(running)} running, {max(0, len(self.targets) - ended - len(running))} waiting"
+        unfinished = len(self.targets) - ended
+        started = min(unfinished, sum(trial.status == "RUNNING" for trial in trials))
+        line += f", {started} running, {unfinished - started} waiting"
         if self.failed:
             line += f", {len(self.failed)} failed"
         if running:
             speed = sum(row["env_steps_per_s"] for row in running)
-            line += f" | epoch {min(row['epoch'] for row in running)}-{max(row['epoch'] for row in running)}"
+            first, last = min(row["epoch"] for row in running), max(row["epoch"] for row in running)
+            line += f" | epoch {first}" + (f" to {last}" if last > first else "")
             line += f" | {speed:,.0f} env steps/s"
         for key, unit in (("completed", " tasks"), ("response_mean_s", " s")):
             values = [row[key] for row in self.last.values() if not math.isnan(row[key])]

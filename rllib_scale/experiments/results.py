@@ -106,17 +106,25 @@ TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
-    """Call `write(temporary path)`, then rename it to `path`: readers see the old file or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    os.close(handle)
-    temporary = Path(name)
+    """Call `write(temporary path)`, then rename it to `path`: readers see the old file or the new one, never a part.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    temporary = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        os.close(handle)
+        temporary = Path(name)
         write(temporary)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror or error})") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Any) -> None:

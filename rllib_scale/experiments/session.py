@@ -45,7 +45,7 @@ def ray_session(address: str | None = None, num_cpus: int | None = None) -> Iter
             include_dashboard=None if address else False,
             logging_level="error",
             log_to_driver=False,
-            runtime_env={"env_vars": ONE_THREAD, "worker_process_setup_hook": quieten},
+            runtime_env={"env_vars": dict(ONE_THREAD), "worker_process_setup_hook": quieten},
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UserError(f"Ray at {address or 'this machine'}: {str(error).splitlines()[0]}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -90,10 +91,8 @@ def _train(sweep: plan.SweepConfig, cells: list[plan.Cell], folder: Path, say: R
         checkpoint = latest_checkpoint(trials, name)
         if checkpoint is not None and epoch_of(checkpoint) >= cell.trial.stop_epochs:
             publish(checkpoint, policies / name)
-        elif name in errors:
-            failures.append(f"{name}: {errors[name]}")
         else:
-            raise KeyboardInterrupt  # Tune caught Ctrl-C and stopped its trials
+            failures.append(f"{name}: {errors.get(name, 'stopped without an error')} (see error.txt in {trials})")
     return failures
 
 
@@ -103,10 +102,12 @@ def _fit(
     """Train the pending cells by Tune. Returns trial name -> last line of the error, for those that failed."""
     from ray import tune
 
-    from rllib_scale.experiments.progress import TuneProgress
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what failed is said once, at the end
+    from rllib_scale.experiments.progress import StopOnInterrupt, TuneProgress
     from rllib_scale.experiments.trial import SchedulingTrial
 
     os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", str(os.cpu_count() or 1))
+    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # StopOnInterrupt handles it
     run = f"run-{1 + sum(1 for _ in trials.glob('run-*')):03d}"
     configs = {cell.trial.name: cell.trial.model_dump_json() for cell in pending}
     bundles: list[dict[str, float]] = [{"CPU": sweep.resources.cpus}]
@@ -115,6 +116,7 @@ def _fit(
         tune.with_parameters(SchedulingTrial, trials=configs, restore=checkpoints),
         tune.PlacementGroupFactory(bundles),
     )
+    stop = StopOnInterrupt()
     tuner = tune.Tuner(
         trainable,
         param_space={"trial": tune.grid_search(list(configs))},
@@ -126,6 +128,7 @@ def _fit(
         run_config=tune.RunConfig(
             name=run,
             storage_path=str(trials),
+            stop=stop,
             callbacks=[TuneProgress({cell.trial.name: cell.trial.stop_epochs for cell in pending}, say, INTERVAL_S)],
             failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
             checkpoint_config=tune.CheckpointConfig(
@@ -136,7 +139,8 @@ def _fit(
             verbose=0,
         ),
     )
-    results = tuner.fit()
+    with stop:
+        results = tuner.fit()
     return {
         str(result.config["trial"]): str(result.error).strip().splitlines()[-1]
         for result in results
@@ -193,8 +197,10 @@ def _evaluate(units: list[plan.EvaluationUnit], folder: Path, say: Report) -> No
         now = time.monotonic()
         if now - spoken >= INTERVAL_S or not running:
             spoken, finished = now, len(waiting) - len(running)
-            left = timedelta(seconds=round((now - start) / max(1, finished) * len(running)))
-            say(f"{datetime.now():%H:%M:%S} evaluations {finished}/{len(waiting)} done, {left} left")
+            line = f"{datetime.now():%H:%M:%S} evaluations {finished}/{len(waiting)} done"
+            if finished and running:
+                line += f" | {timedelta(seconds=round((now - start) / finished * len(running)))} left"
+            say(line)
 
 
 # ---------------------------------------------------------------------- tables

@@ -38,8 +38,11 @@ class SchedulingTrial(tune.Trainable):
 
         torch.set_num_threads(1)
         self.cell = TrialConfig.model_validate_json(trials[config["trial"]])
-        self.algorithm = build_algorithm_config(self.cell).build_algo()
+        algorithm_config = build_algorithm_config(self.cell)
+        # As `build_algo` does, but with Tune's storage: without, RLlib leaves an empty folder in ~/ray_results.
+        self.algorithm = algorithm_config.algo_class(config=algorithm_config, storage=self._storage)
         self.curve: list[dict[str, Any]] = []
+        self.saved_epochs = 0
         if config["trial"] in restore:
             self.load_checkpoint(restore[config["trial"]])
 
@@ -68,15 +71,19 @@ class SchedulingTrial(tune.Trainable):
         save_policy(folder / "policy", self.algorithm.get_module().network, self.cell, epochs=len(self.curve))
         sizes = {str(p.relative_to(folder)): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()}
         write_json(folder / CONTENTS, {"epoch": len(self.curve), "sizes": sizes})
+        self.saved_epochs = len(self.curve)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Go on from a folder that `save_checkpoint` wrote."""
         folder = Path(checkpoint).absolute()
         self.algorithm.restore_from_path(str(folder / "algorithm"))
         self.curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
+        self.saved_epochs = len(self.curve)
 
     def cleanup(self) -> None:
-        """Stop the algorithm and its environment runners."""
+        """Save what no checkpoint holds yet, as after Ctrl-C, and stop the algorithm and its environment runners."""
+        if len(self.curve) > self.saved_epochs and self._storage is not None:
+            self.save_checkpoint(str(Path(self._storage.trial_fs_path) / f"checkpoint_stopped_{len(self.curve):06d}"))
         self.algorithm.stop()
 
 

@@ -36,8 +36,8 @@ class Engine:
     """B environments stepped together by one compiled call [SCALE, sec. 3 and 4.1].
 
     `reset` and `step` write `observation` (B, 5 + 5N) float32, `reward` (B,) and `done` (B,); the arrays are the
-    engine's own and are overwritten by the next call. Memory is about 90 bytes per task of the workflows in the system
-    and 56 bytes per task started in the episode; nothing grows with the tasks that finished otherwise.
+    engine's own and are overwritten by the next call. An environment holds about 50 bytes per server slot, 90 per task
+    of the workflows in the system and 56 per task started in the episode (for `schedule`); buffers double when full.
 
     >>> engine = Engine(EnvConfig())
     >>> engine.reset([7], [0])
@@ -264,6 +264,7 @@ class Engine:
             ready=np.zeros((b, slots * tasks), dtype=np.int64),
             finish=np.full((b, n), np.inf),
             running=np.full((b, n), kernel.FREE, dtype=np.int64),
+            queue=np.zeros((b, n), dtype=np.int64),
             busy=np.zeros((b, n)),
             log=np.zeros((b, FIRST_LOG_ROWS), dtype=kernel.LOG),
             observation=observation,

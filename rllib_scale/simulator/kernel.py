@@ -10,6 +10,7 @@ Types: a task is addressed by its code, slot << 16 | index.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -49,12 +50,12 @@ ENV = np.dtype(
         ("target", "f8"),  # where the clock step under way ends
         ("next_arrival", "f8"),  # inf: no workflow arrives any more
         ("next_finish", "f8"),  # inf: no task is running
-        ("next_server", "i8"),  # whose task finishes then
         ("is_given", "i8"),  # plays the given workload instead of drawing one
         ("pending", "i8"),  # slot of the workflow that arrives next; -1: not drawn yet
         ("num_drawn", "i8"),  # workflows drawn or read so far
         ("num_free", "i8"),
         ("num_ready", "i8"),
+        ("num_busy", "i8"),
         ("in_system", "i8"),  # arrived, uncompleted tasks
         ("area", "f8"),  # integral of in_system over time since the last decision
         ("end", "i8"),  # RUNNING, or why the episode ended
@@ -123,6 +124,7 @@ class State(NamedTuple):
     ready: np.ndarray  # (B, S * K) int64 heap of task codes
     finish: np.ndarray  # (B, N) float64 s; inf: idle
     running: np.ndarray  # (B, N) int64 task code; -1: idle
+    queue: np.ndarray  # (B, N) int64 heap of the busy servers, by finish
     busy: np.ndarray  # (B, N) float64 s of all tasks started
     log: np.ndarray  # (B, L) LOG
     observation: np.ndarray  # (B, 5 + 5N) float32
@@ -191,6 +193,44 @@ def _pop(heap, size, slots, tasks):  # type: ignore[no-untyped-def]
         heap[at] = heap[child]
         at = child
     heap[at] = last
+
+
+# ---------------------------------------------------------------------- the busy servers, a binary heap
+
+
+@compiled
+def _finishes_before(finish, i, j):  # type: ignore[no-untyped-def]
+    return finish[i] < finish[j] or (finish[i] == finish[j] and i < j)
+
+
+@compiled
+def _enqueue(queue, size, finish, server):  # type: ignore[no-untyped-def]
+    at = size
+    while at > 0:
+        parent = (at - 1) >> 1
+        if not _finishes_before(finish, server, queue[parent]):
+            break
+        queue[at] = queue[parent]
+        at = parent
+    queue[at] = server
+
+
+@compiled
+def _dequeue(queue, size, finish):  # type: ignore[no-untyped-def]
+    """Take the first of `size` servers off the heap."""
+    last = queue[size - 1]
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= size - 1:
+            break
+        if child + 1 < size - 1 and _finishes_before(finish, queue[child + 1], queue[child]):
+            child += 1
+        if not _finishes_before(finish, queue[child], last):
+            break
+        queue[at] = queue[child]
+        at = child
+    queue[at] = last
 
 
 # ---------------------------------------------------------------------- workflows
@@ -317,12 +357,15 @@ def _arrive(b, state, problem):  # type: ignore[no-untyped-def]
 @compiled
 def _complete(b, state):  # type: ignore[no-untyped-def]
     """The task that finishes first completes: its server is idle, its successors may be ready."""
-    env = state.env[b]
-    j = env.next_server
+    env, finish, queue = state.env[b], state.finish[b], state.queue[b]
+    j = queue[0]
+    _dequeue(queue, env.num_busy, finish)
+    env.num_busy -= 1
+    finish[j] = np.inf
+    env.next_finish = finish[queue[0]] if env.num_busy > 0 else np.inf
     code = state.running[b, j]
     s, k = code >> TASK_BITS, code & 0xFFFF
     slot, task = state.slots[b, s], state.tasks[b, s, k]
-    state.finish[b, j] = np.inf
     state.running[b, j] = FREE
     env.completed += 1
     env.in_system -= 1
@@ -339,12 +382,6 @@ def _complete(b, state):  # type: ignore[no-untyped-def]
         slot.workflow = FREE
         state.free[b, env.num_free] = s
         env.num_free += 1
-    finish = state.finish[b]
-    env.next_finish = np.inf
-    for server in range(len(finish)):
-        if finish[server] < env.next_finish:
-            env.next_finish = finish[server]
-            env.next_server = server
 
 
 @compiled
@@ -422,9 +459,9 @@ def _decide(b, j, state, problem):  # type: ignore[no-untyped-def]
     state.finish[b, j] = finish
     state.running[b, j] = code
     state.busy[b, j] += execution
-    if finish < env.next_finish:
-        env.next_finish = finish
-        env.next_server = j
+    _enqueue(state.queue[b], env.num_busy, state.finish[b], j)
+    env.num_busy += 1
+    env.next_finish = min(env.next_finish, finish)
     row = state.log[b, env.num_started]
     row.workflow, row.task, row.server = state.slots[b, s].workflow, k, j
     row.arrival, row.ready, row.start, row.finish = state.slots[b, s].arrival, task.ready, env.clock, finish
@@ -473,7 +510,7 @@ def _begin(b, seed, episode, state, problem):  # type: ignore[no-untyped-def]
     seed_generator(env.rng, seed, episode)
     env.clock = env.target = env.area = 0.0
     env.pending = FREE
-    env.num_drawn = env.num_ready = env.in_system = env.end = 0
+    env.num_drawn = env.num_ready = env.num_busy = env.in_system = env.end = 0
     env.episode_return = env.response_sum = env.makespan_sum = 0.0
     env.decisions = env.invalid_no_fit = env.invalid_busy_avoidable = env.invalid_busy_unavoidable = 0
     env.arrived = env.completed = env.workflows_arrived = env.workflows_completed = env.num_started = 0
@@ -522,7 +559,7 @@ def step_batch(start, resume, actions, active, is_reset, state, problem):  # typ
     return GO_ON, len(state.env)
 
 
-@compiled
+@partial(compiled, allocates=True)
 def summarise(b, state, problem, tier, num_tiers):  # type: ignore[no-untyped-def]
     """Metrics of environment b as it stands; see metrics.py for the order. `tier` (N,), -1 in an empty slot."""
     env, servers = state.env[b], problem.servers

@@ -144,11 +144,13 @@ def write_servers(row, servers, finish, clock, host, delay):  # type: ignore[no-
 
     `finish` is inf where idle; `delay` [s] holds for every server but `host`.
     """
+    # Whether a server is busy cannot be predicted: both values are read, so that the choice needs no branch.
     for j in range(len(servers)):
         if servers[j].capacity == 0.0:
             continue
         at = 5 + 5 * j
         busy = finish[j] < np.inf
-        row[at + REMAINING] = finish[j] - clock if busy else 0.0
-        row[at + POWER] = servers[j].busy_power if busy else servers[j].idle_power
+        remaining, busy_power, idle_power = finish[j] - clock, servers[j].busy_power, servers[j].idle_power
+        row[at + REMAINING] = remaining if busy else 0.0
+        row[at + POWER] = busy_power if busy else idle_power
         row[at + DELAY] = 0.0 if j == host else delay

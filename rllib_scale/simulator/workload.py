@@ -7,6 +7,7 @@ A workload is decided by (seed, episode) and nothing else. Each environment carr
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import get_args
 
 import numpy as np
@@ -239,7 +240,7 @@ def _erdos_renyi(rng, n, probability, edges):  # type: ignore[no-untyped-def]
     return e
 
 
-@compiled
+@partial(compiled, allocates=True)
 def _tree(rng, n, branching, edges):  # type: ignore[no-untyped-def]
     """An out-tree: each later node hangs below an earlier one with fewer than `branching` children, drawn uniformly."""
     children = np.zeros(n, dtype=np.int64)

@@ -1,0 +1,76 @@
+"""What `rllib-scale bench` calls: runs benchmarks, prints the table, writes the JSON."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.measure import Measure
+from rllib_scale.experiments.doctor import PACKAGES
+
+NAMES = ("sim", "net", "train", "decide")
+
+
+def run(names: tuple[str, ...], rounds: int, console: Console) -> dict[str, Any]:
+    """Run benchmarks one after the other, print each one's table, return everything as plain data.
+
+    Returns:
+        {"machine": model, cores and load average before, "versions": package -> version, "rounds": how many,
+        "benchmarks": name -> list of `Measure.to_dict()`}.
+    """
+    result: dict[str, Any] = {"machine": machine(), "versions": versions(), "rounds": rounds, "benchmarks": {}}
+    console.print(describe(result["machine"]), markup=False)
+    for name in names:
+        measures = importlib.import_module(f"benchmarks.{name}").run(rounds)
+        console.print(table(name, measures, rounds))
+        result["benchmarks"][name] = [measure.to_dict() for measure in measures]
+    return result
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores and load average over 1, 5 and 15 minutes."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
+    return {"model": model, "cores": os.cpu_count(), "load_average": list(os.getloadavg())}
+
+
+def describe(facts: dict[str, Any]) -> str:
+    """The machine in one line."""
+    load = ", ".join(f"{x:.2f}" for x in facts["load_average"])
+    return f"{facts['model']}, {facts['cores']} cores, load average {load} at the start; one thread a process"
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages the numbers depend on."""
+    return {"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES}
+
+
+def table(name: str, measures: list[Measure], rounds: int) -> Table:
+    """One row a measure."""
+    title = f"{name}: medians of {rounds} rounds; CPU time, and wall time beside it where both are taken"
+    result = Table("measure", title=title, title_justify="left")
+    for column in ("value", "wall", "bar", "aim"):
+        result.add_column(column, justify="right")
+    result.add_column("unit")
+    result.add_column("reaches")
+    colours = {"missed": "[red]missed[/red]", "bar": "bar", "aim": "[green]aim[/green]", "": ""}
+    for m in measures:
+        numbers = (_number(x) for x in (m.value, m.wall, m.bar, m.aim))
+        result.add_row(m.name, *numbers, m.unit, colours[m.verdict])
+    return result
+
+
+def _number(x: float | None) -> str:
+    if x is None:
+        return ""
+    return f"{x:,.0f}" if abs(x) >= 100 else f"{x:.3g}"
