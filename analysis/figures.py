@@ -21,7 +21,7 @@ from analysis import style
 from analysis.load import require_one_setting, variants
 from analysis.stats import MIN_SEEDS, summarise
 from analysis.tables import OUTCOMES, table3, table4, training_scales
-from rllib_scale.experiments.results import write_atomic
+from rllib_scale.files import write_atomic
 
 MAX_BANDS = 4
 """More bands than this cover each other: bars take their place."""

@@ -16,7 +16,7 @@ from rich.text import Text
 from analysis import figures, render, summary, tables
 from analysis.load import Results, load, select, settings
 from rllib_scale.errors import UserError
-from rllib_scale.experiments.results import write_atomic
+from rllib_scale.files import write_atomic
 
 MARK = "<!-- written by rllib-scale report; overwritten by the next one -->"
 HOW_TO_READ = (

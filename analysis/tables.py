@@ -47,7 +47,7 @@ PAPER_RESPONSE = {  # [SCALE, Tables 3 and 4], seconds: mean and standard deviat
 
 
 def interval_note(seeds: int) -> str | None:
-    """What stands beside the number of seeds: "no CI" where no interval is claimed, "rule" where nothing was trained."""
+    """What stands beside the number of seeds: "no CI" where no interval is claimed, "rule" where there are none."""
     return "rule" if seeds == 0 else "no CI" if seeds < MIN_SEEDS else None
 
 

@@ -211,7 +211,7 @@ def evaluate(
     import pandas as pd
 
     from rllib_scale.experiments.evaluate import evaluate as run
-    from rllib_scale.experiments.results import write_atomic
+    from rllib_scale.files import write_atomic
 
     if output is not None and output.suffix not in (".csv", ".parquet"):
         raise UserError(f"--output {output}: must end in .csv or .parquet")
@@ -272,7 +272,7 @@ def simulate(
 
     from rllib_scale.envs.gantt import draw_gantt
     from rllib_scale.experiments.evaluate import play
-    from rllib_scale.experiments.results import write_atomic
+    from rllib_scale.files import write_atomic
     from rllib_scale.simulator.workflow import Workload
     from rllib_scale.simulator.workload import generate
 
@@ -368,7 +368,7 @@ def bench(what: str, rounds: int, output: Path | None) -> None:
         raise UserError("bench needs a clone of the repository: benchmarks/ is not installed with the package")
     sys.path.insert(0, str(clone))
     from benchmarks import run as benchmarks
-    from rllib_scale.experiments.results import write_json
+    from rllib_scale.files import write_json
 
     names = benchmarks.NAMES if what == "all" else (what,)
     result = benchmarks.run(names, rounds, console)

@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MIN_SERVERS = 4
 """Smallest cluster a tier ratio is scaled to."""
+MAX_SERVERS = 1_000_000
+"""Largest one; beyond it an observation alone takes more than 20 MB."""
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -90,7 +92,7 @@ class ClusterConfig(Model):
     """
 
     tiers: tuple[TierConfig, ...] = Field(default=PAPER_TIERS, min_length=1)
-    servers: Annotated[int, Field(ge=MIN_SERVERS)] | None = Field(
+    servers: Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)] | None = Field(
         default=None, description="rescales the tier counts to this total, keeping their ratio"
     )
     empty_slots: Annotated[int, Field(ge=0)] = Field(
@@ -418,10 +420,13 @@ METHODS: dict[str, MethodSpec] = {
 
 
 class TrialResources(Model):
-    """What one training asks Ray for, and which environment runner samples."""
+    """What one training asks Ray for, and which environment runner and update loop work for it."""
 
     sampler: Literal["array", "rllib"] = Field(
         default="array", description="our environment runner over whole arrays, or RLlib's own step by step"
+    )
+    learner: Literal["lean", "rllib"] = Field(
+        default="lean", description="our update loop over whole arrays, or RLlib's own; equal but for rounding"
     )
     env_runners: Annotated[int, Field(ge=0)] = Field(default=0, description="remote samplers; 0 samples in the learner")
     cpus: Positive = Field(default=1.0, description="of the learner process; each environment runner takes one more")
@@ -464,7 +469,7 @@ class TrialConfig(Model):
     def cell(self) -> str:
         """Hash of everything that decides the trained weights (twelve hex digits)."""
         content = self.model_dump(mode="json")
-        content["resources"] = self.resources.model_dump(include={"env_runners", "sampler"})
+        content["resources"] = self.resources.model_dump(include={"env_runners", "sampler", "learner"})
         return digest(content)
 
     @property

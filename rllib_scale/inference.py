@@ -79,7 +79,7 @@ def _pointer_weights(network: CrossAttentionPointer) -> PointerWeights:
     spec, d = network.inputs.spec, network.feature_dim
 
     def array(tensor: Any) -> np.ndarray:
-        return np.ascontiguousarray(tensor.detach().cpu().float().numpy())
+        return np.array(tensor.detach().cpu().float().numpy(), order="C")  # a copy: training changes weights in place
 
     def stacked(tensors: list[torch.Tensor], *shape: int) -> np.ndarray:
         return array(torch.stack(tensors).reshape(len(tensors), *shape))

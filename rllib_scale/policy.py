@@ -26,7 +26,7 @@ from safetensors.torch import save as save_tensors
 from rllib_scale.config import DecisionMode, MaskMode, TrialConfig
 from rllib_scale.configio import build_model
 from rllib_scale.errors import UserError
-from rllib_scale.experiments.results import write_atomic, write_json
+from rllib_scale.files import write_atomic, write_json
 from rllib_scale.inference import compile_network
 from rllib_scale.models.cross_attention import CrossAttentionPointer
 from rllib_scale.models.inputs import InputSpec

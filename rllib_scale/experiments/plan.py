@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from rllib_scale.config import (
+    MAX_SERVERS,
     METHODS,
     MIN_SERVERS,
     SCENARIOS,
@@ -37,7 +38,7 @@ from rllib_scale.schedulers.heuristics import SCHEDULERS
 TRAIN_SCENARIO = "train"
 """Evaluation on the very problem a cell was trained on, at each test scale."""
 
-_Scale = Annotated[int, Field(ge=MIN_SERVERS)]
+_Scale = Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)]
 
 
 def _check_names(what: str, names: Iterable[str], valid: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +27,7 @@ from typing import Any
 import pandas as pd
 
 from rllib_scale.errors import UserError
+from rllib_scale.files import write_atomic, write_json
 
 FORMAT = "rllib-scale-results"
 VERSION = 1
@@ -103,33 +104,6 @@ TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
     "gradient_norm": ("float64", "global norm before clipping"),
     "learning_rate": ("float64", "of this epoch"),
 }
-
-
-def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
-    """Call `write(temporary path)`, then rename it to `path`: readers see the old file or the new one, never a part.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        os.close(handle)
-        temporary = Path(name)
-        write(temporary)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror or error})") from None
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON atomically."""
-    write_atomic(path, lambda p: p.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8"))
 
 
 def write_table(path: Path, frame: pd.DataFrame) -> None:

@@ -12,8 +12,8 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.errors import UserError
-from rllib_scale.experiments.results import write_json
 from rllib_scale.experiments.session import quieten
+from rllib_scale.files import write_json
 from rllib_scale.policy import save_policy
 
 CONTENTS = "contents.json"

@@ -11,8 +11,6 @@ An edge [p, s] says that task s of the workflow needs the output of its task p.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from numpy.typing import NDArray
 
 from rllib_scale.configio import read_text
 from rllib_scale.errors import UserError
+from rllib_scale.files import write_atomic
 
 FORMAT = "rllib-scale-workload"
 VERSION = 1
@@ -86,20 +85,8 @@ def write(path: Path, data: dict[str, Any]) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    temporary: Path | None = None
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
-        ) as file:
-            temporary = Path(file.name)
-            file.write(json.dumps(data, allow_nan=False) + "\n")
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+    text = json.dumps(data, allow_nan=False) + "\n"
+    write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def _check_keys(data: dict[Any, Any], valid: tuple[str, ...], where: str) -> None:

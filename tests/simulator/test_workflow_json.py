@@ -255,8 +255,9 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
     with pytest.raises(UserError, match=r"taken: cannot be written"):
         one.save(target)
     assert list(tmp_path.iterdir()) == [target]
+    (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"w\.json: cannot be written"):
-        one.save(tmp_path / "nowhere" / "w.json")
+        one.save(tmp_path / "file" / "w.json")
 
 
 def test_a_file_is_replaced_as_a_whole(path):
