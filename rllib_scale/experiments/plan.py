@@ -115,8 +115,12 @@ class SweepConfig(Model):
     def _grid_is_sound(self) -> SweepConfig:
         _check_names("method", self.methods, METHODS)
         for path, values in self.grid.items():
-            if path.split(".")[0] not in ("env", "training", "stop", "srr", "network"):
-                raise ValueError(f"grid.{path}: must begin with env., training., stop., srr. or network.")
+            begins = path.split(".")[0] in ("env", "training", "stop", "srr", "network")
+            if not begins and path not in ("resources.sampler", "resources.learner"):
+                raise ValueError(
+                    f"grid.{path}: must begin with env., training., stop., srr. or network., "
+                    "or be resources.sampler or resources.learner"
+                )
             if not values:
                 raise ValueError(f"grid.{path}: an empty list leaves no cell to run")
         return self
