@@ -127,7 +127,6 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         force_reset: bool = False,
     ) -> list[SingleAgentEpisode]:
         env, size = self._vector_env, self.num_envs
-        actions: np.ndarray
         if force_reset or num_episodes is not None or self._needs_initial_reset:
             seed = self._seed if self._needs_initial_reset else None
             self._observation, _ = env.reset(seed=seed)
@@ -142,13 +141,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             logits = forward(chunk.observation)
             logits -= logits.max(axis=1, keepdims=True)
             logp = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-            if random_actions:
-                actions = self._generator.integers(logits.shape[1], size=size)
-            elif explore:
-                # The Gumbel trick: argmax of log-probability + Gumbel noise is a draw from the policy.
-                actions = (logp + self._generator.gumbel(size=logp.shape)).argmax(axis=1)
-            else:
-                actions = logits.argmax(axis=1)
+            actions = self._choose(logp, explore, random_actions)
             observations, reward, terminated, truncated, infos = env.step(actions)
             episodes_done += chunk.append(
                 infos,
@@ -167,6 +160,15 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         self._log_env_steps(metric=self._metrics_num_env_steps_sampled, num_steps=chunk.num_valid)
         self._increase_sampled_metrics(chunk.num_valid, num_complete)
         return episodes
+
+    def _choose(self, logp: np.ndarray, explore: bool, random_actions: bool) -> np.ndarray:
+        """Actions (B,) by the log-probabilities (B, N)."""
+        if random_actions:
+            return self._generator.integers(logp.shape[1], size=len(logp))
+        if explore:
+            # The Gumbel trick: argmax of log-probability + Gumbel noise is a draw from the policy.
+            logp = logp + self._generator.gumbel(size=logp.shape)
+        return np.argmax(logp, axis=1)
 
     def _cut(self, chunk: _Chunk, only_complete: bool) -> list[SingleAgentEpisode]:
         """The chunk's arrays as episodes, or pieces of them: a piece ends where its episode does, or with the chunk."""
@@ -258,6 +260,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
                 "awaits_reset": self._awaits_reset.copy(),
                 "ongoing": [(episode.id, episode.steps, episode.total_reward) for episode in self._ongoing],
                 "needs_initial_reset": self._needs_initial_reset,
+                "worker_index": self.worker_index,
             }
         return state
 
@@ -265,7 +268,8 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         """Go on where `get_state` was called."""
         super().set_state(state)
         sampler = state.get(COMPONENT_SAMPLER)
-        if sampler is not None and self.env is not None:
+        # RLlib also hands one runner's state to others: their environments stay their own.
+        if self.env is not None and sampler is not None and sampler["worker_index"] == self.worker_index:
             self._vector_env.set_state(sampler["environments"])
             self._generator.bit_generator.state = sampler["generator"]
             self._observation = sampler["observation"].copy()

@@ -67,4 +67,6 @@ def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | Scheduling
     return SchedulingEnv(trial.env)
 
 
-register_env(TRAINING_ENV, make_env)
+def register_training_env() -> None:
+    """Make TRAINING_ENV known to Ray: to the session under way, whose end forgets it, or else to the next one."""
+    register_env(TRAINING_ENV, make_env)

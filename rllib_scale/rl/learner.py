@@ -2,65 +2,41 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
 import numpy as np
 import torch
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
-from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.core import ALL_MODULES, DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
+from ray.rllib.core.learner.training_data import TrainingData
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.evaluation.postprocessing import Postprocessing
+from ray.rllib.utils.metrics import (
+    MODULE_TRAIN_BATCH_SIZE_MEAN,
+    NUM_ENV_STEPS_TRAINED,
+    NUM_ENV_STEPS_TRAINED_LIFETIME,
+    NUM_MODULE_STEPS_TRAINED,
+    NUM_MODULE_STEPS_TRAINED_LIFETIME,
+    WEIGHTS_SEQ_NO,
+)
 from torch import Tensor
 
 from rllib_scale.config import TrainingConfig, TrialConfig
 from rllib_scale.models.srr import feature_statistics, ramp
+from rllib_scale.rl.exact_batch import ExactBatch
+from rllib_scale.rl.lean_update import Batch, minibatches, train_batch
 from rllib_scale.rl.loss import Outputs, Rows, Terms, Weights, ppo_loss
 
-Batch = dict[str, Tensor]
-
-LOSS_COLUMNS = (
-    Columns.OBS,
-    Columns.ACTIONS,
-    Columns.ACTION_LOGP,
-    Columns.ACTION_DIST_INPUTS,
-    Postprocessing.ADVANTAGES,
-    Postprocessing.VALUE_TARGETS,
-)
+logger = logging.getLogger(__name__)
 
 
 def cosine(epoch: int, training: TrainingConfig) -> float:
     """Learning rate of an epoch, 0 being the first: from `learning_rate` to `final_learning_rate` after `epochs`."""
     first, last = training.learning_rate, training.final_learning_rate
     return last + (first - last) * (1 + math.cos(math.pi * min(epoch / training.epochs, 1.0))) / 2
-
-
-class ExactBatch(ConnectorV2):
-    """Last learner connector: exactly the collected rows, shuffled, with the columns of the loss.
-
-    RLlib's batch holds one masked bootstrap row more for every piece of an episode, and up to one row less than
-    `num_envs` too many, so that 1024 rows would not make 4 minibatches; and it shuffles from the second pass on only,
-    where a minibatch of one environment's consecutive steps has a covariance of its own.
-
-    Args:
-        rows: how many rows to keep.
-    """
-
-    def __init__(self, rows: int) -> None:
-        super().__init__()
-        self.rows = rows
-        self.kept: dict[str, Batch] = {}
-        """The last batch of each module, for diagnostics after the update."""
-
-    def __call__(self, *, batch: dict[str, Batch], **kwargs: Any) -> dict[str, Batch]:
-        """Select and shuffle the rows of each module's batch."""
-        self.kept = {module_id: self._select(module_batch) for module_id, module_batch in batch.items()}
-        return {module_id: dict(module_batch) for module_id, module_batch in self.kept.items()}
-
-    def _select(self, batch: Batch) -> Batch:
-        valid = batch[Columns.LOSS_MASK].nonzero()[:, 0]
-        chosen = valid[torch.randperm(len(valid))[: self.rows]]
-        return {column: batch[column][chosen] for column in LOSS_COLUMNS}
 
 
 class SchedulingLearner(PPOTorchLearner):
@@ -81,6 +57,7 @@ class SchedulingLearner(PPOTorchLearner):
         self.epoch = 0
         self._terms: list[Terms] = []
         self._gradient_norms: list[Tensor] = []
+        self._fell_back = False
         super().build()
         self._exact_batch = ExactBatch(self.trial.training.steps_per_epoch)
         self._learner_connector.append(self._exact_batch)
@@ -115,11 +92,103 @@ class SchedulingLearner(PPOTorchLearner):
         for optimizer in self._named_optimizers.values():
             self._set_optimizer_lr(optimizer, cosine(self.epoch, self.trial.training))
 
+    def update(
+        self,
+        *,
+        training_data: TrainingData | None = None,
+        timesteps: dict[str, Any] | None = None,
+        num_epochs: int = 1,
+        minibatch_size: int | None = None,
+        _no_metrics_reduce: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """One epoch: `Learner.update`, by the lean path where the trial asks for it and it applies."""
+        obstacle = self._obstacle_to_lean_update(training_data)
+        if training_data is None or obstacle:
+            if obstacle and self.trial.resources.learner == "lean" and not self._fell_back:
+                logger.warning("learner: lean does not apply (%s); RLlib's update loop does the work", obstacle)
+                self._fell_back = True
+            return super().update(
+                training_data=training_data,
+                timesteps=timesteps,
+                num_epochs=num_epochs,
+                minibatch_size=minibatch_size,
+                _no_metrics_reduce=_no_metrics_reduce,
+                **kwargs,
+            )
+        self.before_gradient_based_update(timesteps=timesteps or {})
+        self._weights_seq_no += 1
+        self._lean_update(training_data.episodes, num_epochs, minibatch_size)
+        self.after_gradient_based_update(timesteps=timesteps or {})
+        return None if _no_metrics_reduce else self.metrics.reduce()
+
+    def _obstacle_to_lean_update(self, training_data: TrainingData | None) -> str | None:
+        """Why RLlib's path has to do this update; None where the lean one can."""
+        if self.trial.resources.learner != "lean":
+            return "the trial asks for RLlib's"
+        if self.distributed or self.config.num_learners > 1:
+            return "several learners"
+        if self.device.type != "cpu":
+            return f"it runs on the CPU, the network is on {self.device}"
+        if training_data is None:
+            return "the input is not episodes"
+        training_data.solve_refs()
+        episodes = training_data.episodes
+        if not episodes or not all(isinstance(episode, SingleAgentEpisode) for episode in episodes):
+            return "the input is not single-agent episodes"
+        if sum(map(len, episodes)) < self._exact_batch.rows:
+            return f"fewer than {self._exact_batch.rows} steps were sampled"
+        return None
+
+    def _lean_update(self, episodes: list[SingleAgentEpisode], passes: int, minibatch_size: int | None) -> None:
+        module = self.module[DEFAULT_MODULE_ID]
+        ((_, optimizer),) = self.get_optimizers_for_module(DEFAULT_MODULE_ID)
+        parameters = list(module.parameters())
+        training, weights = self.trial.training, self.loss_weights()
+        with torch.no_grad():
+            batch = train_batch(
+                episodes, lambda obs: module.compute_values({Columns.OBS: obs}), training.gamma, training.gae_lambda
+            )
+        kept = self._exact_batch.select(batch, torch.arange(len(batch[Columns.OBS])))
+        self._exact_batch.kept = {DEFAULT_MODULE_ID: kept}
+        rows = len(kept[Columns.OBS])
+        for minibatch in minibatches(kept, minibatch_size or rows, passes):
+            for parameter in parameters:
+                parameter.grad = None
+            loss = self._loss(minibatch, module._forward_train(minibatch), module, weights)
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(parameters, training.gradient_clip)
+            self._gradient_norms.append(norm)
+            if not math.isfinite(norm):
+                logger.warning("a gradient is not finite: it counts as 0")
+                optimizer.zero_grad(set_to_none=False)
+            optimizer.step()
+        self._log_trained(passes * rows, minibatch_size or rows, loss.detach())
+
+    def _log_trained(self, steps: int, minibatch_size: int, loss: Tensor) -> None:
+        """What RLlib counts, by the keys and reductions that it uses."""
+        log = self.metrics.log_value
+        log((DEFAULT_MODULE_ID, WEIGHTS_SEQ_NO), self._weights_seq_no, window=1)
+        log((DEFAULT_MODULE_ID, MODULE_TRAIN_BATCH_SIZE_MEAN), minibatch_size, reduce="mean")
+        log((DEFAULT_MODULE_ID, self.TOTAL_LOSS_KEY), loss, window=1)
+        log((DEFAULT_MODULE_ID, NUM_MODULE_STEPS_TRAINED), steps, reduce="sum")
+        lifetime = {"reduce": "lifetime_sum", "with_throughput": True}
+        log((DEFAULT_MODULE_ID, NUM_MODULE_STEPS_TRAINED_LIFETIME), steps, **lifetime)
+        for total, total_lifetime in (
+            (NUM_MODULE_STEPS_TRAINED, NUM_MODULE_STEPS_TRAINED_LIFETIME),
+            (NUM_ENV_STEPS_TRAINED, NUM_ENV_STEPS_TRAINED_LIFETIME),
+        ):
+            log((ALL_MODULES, total), steps, reduce="sum", with_throughput=True)
+            log((ALL_MODULES, total_lifetime), steps, **lifetime)
+
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any]
     ) -> Tensor:
         """Loss of a minibatch over its unmasked rows."""
-        values = self.module[module_id].unwrapped().compute_values(batch, fwd_out[Columns.EMBEDDINGS])
+        return self._loss(batch, fwd_out, self.module[module_id].unwrapped(), self.loss_weights())
+
+    def _loss(self, batch: Batch, fwd_out: Batch, module: Any, weights: Weights) -> Tensor:
+        values = module.compute_values(batch, fwd_out[Columns.EMBEDDINGS])
         rows = Rows(
             batch[Columns.ACTIONS],
             batch[Columns.ACTION_LOGP],
@@ -130,7 +199,7 @@ class SchedulingLearner(PPOTorchLearner):
         if Columns.LOSS_MASK in batch:
             mask = batch[Columns.LOSS_MASK]
             rows, outputs = Rows(*(t[mask] for t in rows)), Outputs(*(t[mask] for t in outputs))
-        loss, terms = ppo_loss(rows, outputs, self.loss_weights())
+        loss, terms = ppo_loss(rows, outputs, weights)
         self._terms.append(Terms(*(term.detach() for term in terms)))
         return loss
 

@@ -13,8 +13,9 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.experiments.results import TRAINING_COLUMNS
+from rllib_scale.rl.algorithm import SchedulingPPO
 from rllib_scale.rl.env_runner import ArrayEnvRunner
-from rllib_scale.rl.environment import TRAINING_ENV, rllib_seed
+from rllib_scale.rl.environment import TRAINING_ENV, register_training_env, rllib_seed
 from rllib_scale.rl.learner import SchedulingLearner
 from rllib_scale.rl.modules import SchedulingModule
 
@@ -39,10 +40,11 @@ def build_algorithm_config(trial: TrialConfig) -> PPOConfig:
 
     Every setting stands here or in the trial; where RLlib's default differs from the paper it is set.
     """
+    register_training_env()
     training = trial.training
     plain = {"trial": trial.model_dump(mode="json")}
     return (
-        PPOConfig()
+        PPOConfig(algo_class=SchedulingPPO)
         .framework("torch")
         .environment(TRAINING_ENV, env_config=plain)
         .env_runners(

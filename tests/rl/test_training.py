@@ -77,17 +77,18 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
     return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def test_one_epoch_is_the_papers_update(build: Any) -> None:
-    algorithm = build(training=TrainingConfig())
+@pytest.mark.parametrize("kind", ["lean", "rllib"])
+def test_one_epoch_is_the_papers_update(build: Any, kind: str) -> None:
+    algorithm = build(training=TrainingConfig(), resources=TrialResources(learner=kind))
     learner = learner_of(algorithm)
     minibatches: list[torch.Tensor] = []
-    compute = learner.compute_loss_for_module
+    loss = learner._loss
 
-    def spy(*, batch: dict[str, Any], **kwargs: Any) -> torch.Tensor:
+    def spy(batch: dict[str, Any], *args: Any) -> torch.Tensor:
         minibatches.append(torch.cat((batch["obs"], batch["action_logp"][:, None]), 1))
-        return compute(batch=batch, **kwargs)
+        return loss(batch, *args)
 
-    learner.compute_loss_for_module = spy
+    learner._loss = spy
     before = weights_of(algorithm)
     result = algorithm.train()
     assert result["learners"]["default_policy"]["num_module_steps_trained"] == 8192
@@ -139,7 +140,7 @@ def test_an_epoch_in_which_no_episode_ends_has_no_return() -> None:
 
 
 def test_loss_is_rllibs_own(build: Any) -> None:
-    algorithm = build(method="crossattn")
+    algorithm = build(method="crossattn", resources=TrialResources(learner="rllib"))
     learner = learner_of(algorithm)
     captured: list[tuple[float, float]] = []
     compute = learner.compute_loss_for_module
@@ -263,6 +264,29 @@ def test_same_seed_same_weights(build: Any) -> None:
     assert same(weights[0], weights[1])
     assert rows[0] == rows[1]
     assert not same(weights[0], weights[2])
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [{}, {"learner": "rllib"}, {"env_runners": 2}],
+    ids=["local", "rllib-learner", "two-remote-runners"],
+)
+def test_restored_training_is_the_uninterrupted_one(build: Any, tmp_path: Path, resources: dict[str, Any]) -> None:
+    settings = {
+        "resources": TrialResources(**resources),
+        "env": EnvConfig(episode=EpisodeConfig(horizon_s=3.0)),
+        "srr": SRRConfig(**SRR_FROM_SECOND_EPOCH),
+    }
+    algorithm = build(**settings)
+    train(algorithm, 2)
+    algorithm.save_to_path(str(tmp_path / "checkpoint"))
+    expected, weights = train(algorithm, 2), weights_of(algorithm)
+    algorithm.stop()  # its runners' CPUs are needed
+    restored = build(**settings)
+    train(restored, 1)  # whatever it did before must not matter
+    restored.restore_from_path(str(tmp_path / "checkpoint"))
+    assert repr(train(restored, 2)) == repr(expected)
+    assert same(weights_of(restored), weights)
 
 
 def test_restore_goes_on_exactly_in_weights_optimizer_and_schedules(build: Any, tmp_path: Path) -> None:
