@@ -67,7 +67,9 @@ class TuneProgress(tune.Callback):
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **_: Any) -> None:
         """Note the newest row of a training."""
         name = str(trial.config["trial"])
-        self.first_epoch.setdefault(name, result["epoch"] - 1)
+        if not self.last:
+            self.start = time.monotonic()  # the time left is told from epochs alone, not from how long Ray starts
+        self.first_epoch.setdefault(name, result["epoch"])
         self.last[name] = result
         if result["epoch"] >= self.targets[name]:
             self.done.add(name)
