@@ -9,7 +9,8 @@ import numpy as np
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError
-from rllib_scale.simulator import kernel
+from rllib_scale.simulator import kernel, metrics
+from rllib_scale.simulator import state as layout
 from rllib_scale.simulator import workload as workloads
 from rllib_scale.simulator.cluster import build_servers, tier_names
 from rllib_scale.simulator.observation import FEATURE_SETS, write_static
@@ -44,7 +45,7 @@ class Engine:
     >>> while not engine.done[0]:
     ...     engine.step([15])
     >>> engine.metrics()["completed"]
-    2
+    3
     """
 
     def __init__(self, config: EnvConfig, num_envs: int = 1) -> None:
@@ -87,8 +88,8 @@ class Engine:
     def truncated(self) -> np.ndarray:
         """(B,) bool: ended by a limit that the config says is no terminal state."""
         end = self._state.env["end"]
-        cut = end == kernel.AT_MAX_DECISIONS
-        return cut if self.config.episode.horizon_is_terminal else cut | (end == kernel.AT_HORIZON)
+        cut = end == layout.AT_MAX_DECISIONS
+        return cut if self.config.episode.horizon_is_terminal else cut | (end == layout.AT_HORIZON)
 
     # ------------------------------------------------------------------ what one does
 
@@ -115,8 +116,8 @@ class Engine:
             if which is not None and (self._state.env["is_given"][~np.asarray(which)] != 0).any():
                 raise ValueError("another environment of the batch is playing a given workload")
             workload.check_fits(float(self._servers["memory"].max()), "workload")
-            if np.diff(workload.task_offsets).max() > 1 << kernel.TASK_BITS:
-                raise UserError(f"workload: at most {1 << kernel.TASK_BITS} tasks a workflow are supported")
+            if np.diff(workload.task_offsets).max() > 1 << layout.TASK_BITS:
+                raise UserError(f"workload: at most {1 << layout.TASK_BITS} tasks a workflow are supported")
             self._problem_now = self._problem(workload)
             tasks, edges = np.diff(workload.task_offsets).max(), np.diff(workload.edge_offsets).max()
             self._make_room(FIRST_SLOTS, int(tasks), int(edges), FIRST_LOG_ROWS)
@@ -137,7 +138,7 @@ class Engine:
     def metrics(self, b: int = 0) -> dict[str, float | int]:
         """Metrics of environment b so far; names and units in `rllib_scale.experiments/results.py`."""
         env = self._state.env[b]
-        floats = kernel.summarise(b, self._state, self._problem_now, self._tier, len(self.config.cluster.tiers))
+        floats = metrics.summarise(b, self._state, self._problem_now, self._tier, len(self.config.cluster.tiers))
         response, median, p95, censored, makespan, energy, utilisation = (float(x) for x in floats[:7])
         return {
             "arrived": int(env["arrived"]),
@@ -182,7 +183,7 @@ class Engine:
     def get_state(self) -> dict[str, Any]:
         """Copies of everything that decides how the run goes on."""
         state = {name: array.copy() for name, array in self._state._asdict().items()}
-        given = {name: getattr(self._problem_now, name) for name in kernel.Problem._fields if name.startswith("given")}
+        given = {name: getattr(self._problem_now, name) for name in layout.Problem._fields if name.startswith("given")}
         return {"state": state, "given": given}
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -190,7 +191,7 @@ class Engine:
         arrays = {name: array.copy() for name, array in state["state"].items()}
         if arrays["env"].shape != (self.num_envs,) or arrays["observation"].shape != self.observation.shape:
             raise ValueError("the state belongs to an engine of another batch size or cluster")
-        self._state = kernel.State(**arrays)
+        self._state = layout.State(**arrays)
         self._problem_now = self._drawn._replace(**state["given"])
         self._fit_scratch()
 
@@ -200,17 +201,17 @@ class Engine:
         start, resume = 0, False
         while start < self.num_envs:
             need, start = kernel.step_batch(start, resume, actions, active, is_reset, self._state, self._problem_now)
-            if need == kernel.GO_ON:
+            if need == layout.GO_ON:
                 return
             _, slots, tasks = self._state.tasks.shape
             rows = self._state.log.shape[1]
-            if need == kernel.NEEDS_LOG:
+            if need == layout.NEEDS_LOG:
                 self._make_room(slots, tasks, self._state.successors.shape[2], 2 * rows)
             else:
                 self._make_room(2 * slots, tasks, self._state.successors.shape[2], rows)
-            resume = need == kernel.NEEDS_SLOTS
+            resume = need == layout.NEEDS_SLOTS
 
-    def _problem(self, workload: Workload | None) -> kernel.Problem:
+    def _problem(self, workload: Workload | None) -> layout.Problem:
         c = self.config
         row = (
             c.episode.horizon_s,
@@ -237,8 +238,8 @@ class Engine:
         if workload is not None:
             demand["compute"], demand["memory"] = workload.compute_gflop, workload.memory_gb
             demand["output"] = workload.output_gb
-        return kernel.Problem(
-            parameters=np.array([row], dtype=kernel.PARAMETERS),
+        return layout.Problem(
+            parameters=np.array([row], dtype=layout.PARAMETERS),
             workload=workloads.parameters(c),
             servers=self._servers,
             given_arrival=np.zeros(0) if workload is None else workload.arrival_s,
@@ -250,23 +251,23 @@ class Engine:
             order_scratch=np.zeros(c.workload.max_tasks, dtype=np.int64),
         )
 
-    def _allocate(self, slots: int, tasks: int, edges: int) -> kernel.State:
+    def _allocate(self, slots: int, tasks: int, edges: int) -> layout.State:
         b, n = self.num_envs, self.num_slots
         observation = np.zeros((b, self.features.width(n)), dtype=np.float32)
         for row in observation:
             write_static(row, self._servers, self._drawn.parameters[0])
-        return kernel.State(
-            env=np.zeros(b, dtype=kernel.ENV),
-            slots=np.zeros((b, slots), dtype=kernel.SLOT),
-            tasks=np.zeros((b, slots, tasks), dtype=kernel.TASK),
+        return layout.State(
+            env=np.zeros(b, dtype=layout.ENV),
+            slots=np.zeros((b, slots), dtype=layout.SLOT),
+            tasks=np.zeros((b, slots, tasks), dtype=layout.TASK),
             successors=np.zeros((b, slots, max(1, edges)), dtype=np.int32),
             free=np.zeros((b, slots), dtype=np.int64),
             ready=np.zeros((b, slots * tasks), dtype=np.int64),
             finish=np.full((b, n), np.inf),
-            running=np.full((b, n), kernel.FREE, dtype=np.int64),
+            running=np.full((b, n), layout.FREE, dtype=np.int64),
             queue=np.zeros((b, n), dtype=np.int64),
             busy=np.zeros((b, n)),
-            log=np.zeros((b, FIRST_LOG_ROWS), dtype=kernel.LOG),
+            log=np.zeros((b, FIRST_LOG_ROWS), dtype=layout.LOG),
             observation=observation,
             reward=np.zeros(b),
             done=np.ones(b, dtype=bool),
@@ -283,7 +284,7 @@ class Engine:
         free = np.concatenate([added, old.free], axis=1)
         old.env["num_free"] += slots - before
         new_slots = _enlarged(old.slots, slots)
-        new_slots["workflow"][:, before:] = kernel.FREE
+        new_slots["workflow"][:, before:] = layout.FREE
         self._state = old._replace(
             slots=new_slots,
             tasks=_enlarged(old.tasks, slots, tasks),

@@ -1,237 +1,29 @@
-"""The state machine of the simulator: compiled functions over flat arrays, one row an environment.
+"""The state machine of the simulator: compiled functions over the arrays of `state.py`, one row an environment.
 
-Memory is sized by what is live. A workflow holds a slot from the moment it is the next to arrive until its last
-task completes; one log row is kept per started task. Where a buffer is full, a kernel stops in a consistent state
-and says so, the caller enlarges the buffer, and the same call goes on.
-
-Types: a task is addressed by its code, slot << 16 | index.
+Where a buffer is full, a kernel stops in a consistent state and says so, the caller enlarges the buffer, and the same
+call goes on.
 """
 
 from __future__ import annotations
 
-import math
-from functools import partial
-from typing import NamedTuple
-
 import numpy as np
 
 from rllib_scale.simulator.compiled import compiled
+from rllib_scale.simulator.heaps import pop_busy, pop_ready, push_busy, push_ready
 from rllib_scale.simulator.observation import write_servers, write_task
 from rllib_scale.simulator.reward import TASKS_IN_SYSTEM, assignment_reward
+from rllib_scale.simulator.state import (
+    ALL_DONE,
+    AT_HORIZON,
+    AT_MAX_DECISIONS,
+    FREE,
+    GO_ON,
+    NEEDS_LOG,
+    NEEDS_SLOTS,
+    RUNNING,
+    TASK_BITS,
+)
 from rllib_scale.simulator.workload import draw_gap, draw_workflow, seed_generator
-
-PARAMETERS = np.dtype(
-    [
-        ("horizon", "f8"),  # s
-        ("arrivals_until", "f8"),  # s; inf: workflows arrive as long as the episode lasts
-        ("clock_step", "f8"),  # s
-        ("idle_by_step", "i8"),
-        ("feasible_only", "i8"),
-        ("max_decisions", "i8"),
-        ("bandwidth", "f8"),  # GB/s
-        ("latency", "f8"),  # s
-        ("reward", "i8"),
-        ("time_weight", "f8"),
-        ("time_scale", "f8"),
-        ("communication_weight", "f8"),
-        ("communication_scale", "f8"),
-        ("energy_weight", "f8"),
-        ("energy_scale", "f8"),
-        ("invalid_reward", "f8"),
-        ("task_compute_max", "f8"),
-        ("server_compute_max", "f8"),
-        ("memory_max", "f8"),
-    ]
-)
-ENV = np.dtype(
-    [
-        ("rng", "u8", (4,)),
-        ("clock", "f8"),
-        ("target", "f8"),  # where the clock step under way ends
-        ("next_arrival", "f8"),  # inf: no workflow arrives any more
-        ("next_finish", "f8"),  # inf: no task is running
-        ("is_given", "i8"),  # plays the given workload instead of drawing one
-        ("pending", "i8"),  # slot of the workflow that arrives next; -1: not drawn yet
-        ("num_drawn", "i8"),  # workflows drawn or read so far
-        ("num_free", "i8"),
-        ("num_ready", "i8"),
-        ("num_busy", "i8"),
-        ("in_system", "i8"),  # arrived, uncompleted tasks
-        ("area", "f8"),  # integral of in_system over time since the last decision
-        ("end", "i8"),  # RUNNING, or why the episode ended
-        ("episode_return", "f8"),
-        ("decisions", "i8"),
-        ("invalid_no_fit", "i8"),
-        ("invalid_busy_avoidable", "i8"),
-        ("invalid_busy_unavoidable", "i8"),
-        ("arrived", "i8"),
-        ("completed", "i8"),
-        ("workflows_arrived", "i8"),
-        ("workflows_completed", "i8"),
-        ("response_sum", "f8"),
-        ("makespan_sum", "f8"),
-        ("num_started", "i8"),  # rows of the log
-    ]
-)
-SLOT = np.dtype(
-    [
-        ("workflow", "i8"),  # -1: free
-        ("arrival", "f8"),
-        ("num_tasks", "i8"),
-        ("num_completed", "i8"),
-    ]
-)
-TASK = np.dtype(
-    [
-        ("compute", "f8"),  # GFLOP
-        ("memory", "f8"),  # GB
-        ("output", "f8"),  # GB
-        ("ready", "f8"),  # s
-        ("hop", "i4"),  # edges on the longest path to a sink
-        ("num_successors", "i4"),
-        ("first_successor", "i4"),  # position in the slot's row of successors
-        ("num_missing", "i4"),  # predecessors not yet completed
-        ("first_predecessor", "i4"),  # lowest index; -1: none
-        ("host", "i4"),  # server it was assigned to; -1: none
-    ]
-)
-LOG = np.dtype(
-    [
-        ("workflow", "i8"),
-        ("task", "i8"),
-        ("server", "i8"),
-        ("arrival", "f8"),
-        ("ready", "f8"),
-        ("start", "f8"),
-        ("finish", "f8"),
-    ]
-)
-
-RUNNING, AT_HORIZON, ALL_DONE, AT_MAX_DECISIONS = range(4)
-GO_ON, NEEDS_SLOTS, NEEDS_LOG = range(3)
-FREE = -1
-TASK_BITS = 16
-
-
-class State(NamedTuple):
-    """All arrays of a batch. B environments, N server slots, S workflow slots, K tasks and E edges a workflow."""
-
-    env: np.ndarray  # (B,) ENV
-    slots: np.ndarray  # (B, S) SLOT
-    tasks: np.ndarray  # (B, S, K) TASK
-    successors: np.ndarray  # (B, S, E) int32 task indices
-    free: np.ndarray  # (B, S) int64 stack of free slots
-    ready: np.ndarray  # (B, S * K) int64 heap of task codes
-    finish: np.ndarray  # (B, N) float64 s; inf: idle
-    running: np.ndarray  # (B, N) int64 task code; -1: idle
-    queue: np.ndarray  # (B, N) int64 heap of the busy servers, by finish
-    busy: np.ndarray  # (B, N) float64 s of all tasks started
-    log: np.ndarray  # (B, L) LOG
-    observation: np.ndarray  # (B, 5 + 5N) float32
-    reward: np.ndarray  # (B,) float64
-    done: np.ndarray  # (B,) bool
-
-
-class Problem(NamedTuple):
-    """What does not change during a run: parameters, servers and, where one is given, the workload to play."""
-
-    parameters: np.ndarray  # (1,) PARAMETERS
-    workload: np.ndarray  # (1,) workload.PARAMETERS
-    servers: np.ndarray  # (N,) cluster.SERVER
-    given_arrival: np.ndarray  # (W,) s
-    given_tasks: np.ndarray  # (T,) workload.TASK_DEMAND
-    given_task_offsets: np.ndarray  # (W + 1,)
-    given_edges: np.ndarray  # (E, 2)
-    given_edge_offsets: np.ndarray  # (W + 1,)
-    edge_scratch: np.ndarray  # (E, 2) int64
-    order_scratch: np.ndarray  # (K,) int64
-
-
-# ---------------------------------------------------------------------- the ready tasks, a binary heap
-
-
-@compiled
-def _before(slots, tasks, a, b):  # type: ignore[no-untyped-def]
-    """Level 1 [SCALE, sec. 4.1]: longest hop count first; ties by ready time, workflow, task."""
-    slot_a, slot_b = a >> TASK_BITS, b >> TASK_BITS
-    task_a, task_b = a & 0xFFFF, b & 0xFFFF
-    x, y = tasks[slot_a, task_a], tasks[slot_b, task_b]
-    if x.hop != y.hop:
-        return x.hop > y.hop
-    if x.ready != y.ready:
-        return x.ready < y.ready
-    if slot_a != slot_b:
-        return slots[slot_a].workflow < slots[slot_b].workflow
-    return task_a < task_b
-
-
-@compiled
-def _push(heap, size, slots, tasks, code):  # type: ignore[no-untyped-def]
-    at = size
-    while at > 0:
-        parent = (at - 1) >> 1
-        if not _before(slots, tasks, code, heap[parent]):
-            break
-        heap[at] = heap[parent]
-        at = parent
-    heap[at] = code
-
-
-@compiled
-def _pop(heap, size, slots, tasks):  # type: ignore[no-untyped-def]
-    """Take the first of `size` codes off the heap."""
-    last = heap[size - 1]
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= size - 1:
-            break
-        if child + 1 < size - 1 and _before(slots, tasks, heap[child + 1], heap[child]):
-            child += 1
-        if not _before(slots, tasks, heap[child], last):
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = last
-
-
-# ---------------------------------------------------------------------- the busy servers, a binary heap
-
-
-@compiled
-def _finishes_before(finish, i, j):  # type: ignore[no-untyped-def]
-    return finish[i] < finish[j] or (finish[i] == finish[j] and i < j)
-
-
-@compiled
-def _enqueue(queue, size, finish, server):  # type: ignore[no-untyped-def]
-    at = size
-    while at > 0:
-        parent = (at - 1) >> 1
-        if not _finishes_before(finish, server, queue[parent]):
-            break
-        queue[at] = queue[parent]
-        at = parent
-    queue[at] = server
-
-
-@compiled
-def _dequeue(queue, size, finish):  # type: ignore[no-untyped-def]
-    """Take the first of `size` servers off the heap."""
-    last = queue[size - 1]
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= size - 1:
-            break
-        if child + 1 < size - 1 and _finishes_before(finish, queue[child + 1], queue[child]):
-            child += 1
-        if not _finishes_before(finish, queue[child], last):
-            break
-        queue[at] = queue[child]
-        at = child
-    queue[at] = last
-
 
 # ---------------------------------------------------------------------- workflows
 
@@ -334,7 +126,7 @@ def _advance(env, time):  # type: ignore[no-untyped-def]
 def _make_ready(b, s, k, state):  # type: ignore[no-untyped-def]
     env = state.env[b]
     state.tasks[b, s, k].ready = env.clock
-    _push(state.ready[b], env.num_ready, state.slots[b], state.tasks[b], (s << TASK_BITS) | k)
+    push_ready(state.ready[b], env.num_ready, state.slots[b], state.tasks[b], (s << TASK_BITS) | k)
     env.num_ready += 1
 
 
@@ -359,7 +151,7 @@ def _complete(b, state):  # type: ignore[no-untyped-def]
     """The task that finishes first completes: its server is idle, its successors may be ready."""
     env, finish, queue = state.env[b], state.finish[b], state.queue[b]
     j = queue[0]
-    _dequeue(queue, env.num_busy, finish)
+    pop_busy(queue, env.num_busy, finish)
     env.num_busy -= 1
     finish[j] = np.inf
     env.next_finish = finish[queue[0]] if env.num_busy > 0 else np.inf
@@ -451,7 +243,7 @@ def _decide(b, j, state, problem):  # type: ignore[no-untyped-def]
             env.invalid_busy_unavoidable += 1
         env.target = min(p.horizon, env.clock + p.clock_step)
         return p.invalid_reward
-    _pop(state.ready[b], env.num_ready, state.slots[b], state.tasks[b])
+    pop_ready(state.ready[b], env.num_ready, state.slots[b], state.tasks[b])
     env.num_ready -= 1
     execution = task.compute / server.capacity
     finish = env.clock + execution
@@ -459,7 +251,7 @@ def _decide(b, j, state, problem):  # type: ignore[no-untyped-def]
     state.finish[b, j] = finish
     state.running[b, j] = code
     state.busy[b, j] += execution
-    _enqueue(state.queue[b], env.num_busy, state.finish[b], j)
+    push_busy(state.queue[b], env.num_busy, state.finish[b], j)
     env.num_busy += 1
     env.next_finish = min(env.next_finish, finish)
     row = state.log[b, env.num_started]
@@ -557,54 +349,3 @@ def step_batch(start, resume, actions, active, is_reset, state, problem):  # typ
         state.done[b] = env.end != RUNNING
         _observe(b, state, problem)
     return GO_ON, len(state.env)
-
-
-@partial(compiled, allocates=True)
-def summarise(b, state, problem, tier, num_tiers):  # type: ignore[no-untyped-def]
-    """Metrics of environment b as it stands; see metrics.py for the order. `tier` (N,), -1 in an empty slot."""
-    env, servers = state.env[b], problem.servers
-    count = 0
-    responses = np.empty(env.num_started)
-    for i in range(env.num_started):
-        if state.log[b, i].finish <= env.clock:
-            responses[count] = state.log[b, i].finish - state.log[b, i].arrival
-            count += 1
-    responses = np.sort(responses[:count])
-    censored = env.response_sum
-    for s in range(state.slots.shape[1]):
-        slot = state.slots[b, s]
-        if slot.workflow >= 0 and s != env.pending:
-            censored += (slot.num_tasks - slot.num_completed) * (env.clock - slot.arrival)
-    tier_busy, tier_count = np.zeros(num_tiers), np.zeros(num_tiers)
-    energy = 0.0
-    for j in range(len(servers)):
-        if tier[j] < 0:
-            continue
-        busy = state.busy[b, j]
-        if state.finish[b, j] < np.inf:
-            busy -= state.finish[b, j] - env.clock
-        tier_busy[tier[j]] += busy
-        tier_count[tier[j]] += 1
-        energy += servers[j].idle_power * env.clock + (servers[j].busy_power - servers[j].idle_power) * busy
-    floats = np.empty(7 + num_tiers)
-    floats[0] = env.response_sum / env.completed if env.completed > 0 else math.nan
-    floats[1] = _percentile(responses, 0.5)
-    floats[2] = _percentile(responses, 0.95)
-    floats[3] = censored / env.arrived if env.arrived > 0 else math.nan
-    floats[4] = env.makespan_sum / env.workflows_completed if env.workflows_completed > 0 else math.nan
-    floats[5] = energy
-    floats[6] = tier_busy.sum() / (tier_count.sum() * env.clock) if env.clock > 0 else 0.0
-    for t in range(num_tiers):
-        floats[7 + t] = tier_busy[t] / (tier_count[t] * env.clock) if env.clock > 0 else 0.0
-    return floats
-
-
-@compiled
-def _percentile(values, q):  # type: ignore[no-untyped-def]
-    """Linear interpolation between order statistics of a sorted array; NaN of none."""
-    if len(values) == 0:
-        return math.nan
-    position = q * (len(values) - 1)
-    low = int(position)
-    high = min(low + 1, len(values) - 1)
-    return values[low] + (position - low) * (values[high] - values[low])

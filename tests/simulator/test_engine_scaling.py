@@ -8,7 +8,7 @@ import pytest
 from rllib_scale.config import EnvConfig, EpisodeConfig, WorkloadConfig
 from rllib_scale.schedulers.heuristics import make_scheduler
 from rllib_scale.simulator.engine import Engine
-from rllib_scale.simulator.kernel import LOG
+from rllib_scale.simulator.state import LOG
 
 STEADY = EnvConfig(workload=WorkloadConfig(offered_load=0.7), episode=EpisodeConfig(horizon_s=1e9, mask="feasible"))
 
