@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from artificial_results import artificial_episodes, artificial_training, write_folder
 
 

@@ -10,7 +10,6 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from artificial_results import LEVELS, SEEDS, artificial_episodes, artificial_training, episode_row, typed_episodes
 from matplotlib import image
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -18,6 +17,7 @@ from matplotlib.figure import Figure
 from analysis import figures, style
 from analysis.load import derive, variants
 from analysis.tables import table3, table4
+from artificial_results import LEVELS, SEEDS, artificial_episodes, artificial_training, episode_row, typed_episodes
 from rllib_scale.errors import UserError
 from rllib_scale.experiments import results
 

@@ -7,6 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+
+from analysis import load
+from analysis.load import derive, require_one_setting, select, settings, variants
 from artificial_results import (
     SEEDS,
     artificial_episodes,
@@ -15,9 +18,6 @@ from artificial_results import (
     typed_episodes,
     write_folder,
 )
-
-from analysis import load
-from analysis.load import derive, require_one_setting, select, settings, variants
 from rllib_scale.errors import UserError
 from rllib_scale.experiments import results
 

@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from artificial_results import artificial_episodes, episode_row, typed_episodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from analysis import stats
 from analysis.stats import interval, paired_differences, summarise
+from artificial_results import artificial_episodes, episode_row, typed_episodes
 from rllib_scale.errors import UserError
 
 METRIC = "response_mean_s"

@@ -6,10 +6,10 @@ import math
 
 import pandas as pd
 import pytest
-from artificial_results import HEURISTICS, artificial_episodes, episode_row, typed_episodes
 
 from analysis.stats import summarise
 from analysis.tables import default_pairs, paired_table, table3, table4, training_scales
+from artificial_results import HEURISTICS, artificial_episodes, episode_row, typed_episodes
 from rllib_scale.errors import UserError
 
 
