@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
 from rllib_scale.simulator.observation import ObservationView, view
 
 
-class Scheduler:
+class Scheduler(ABC):
     """Scores every server for the current task of each environment; the best score is the decision.
 
     Subclasses implement `scores`. Row i of a batch is environment i throughout an episode, so a scheduler may keep
@@ -35,9 +37,9 @@ class Scheduler:
         """Begin one episode per row. `seeds`: (seed, episode) of each, which decide every draw of that row."""
         self.generators = [np.random.default_rng(np.random.SeedSequence(seed)) for seed in seeds]
 
+    @abstractmethod
     def scores(self, observation: np.ndarray) -> np.ndarray:
         """Scores (B, N) for observations (B, 5 + 5N); higher is better, -inf is never chosen where another is not."""
-        raise NotImplementedError
 
     def draw(self, num_slots: int) -> np.ndarray:
         """Uniform numbers (B, N), row i from generator i."""
@@ -59,9 +61,9 @@ class Scheduler:
 class Rule(Scheduler):
     """A scheduler that reads the observation in physical units."""
 
+    @abstractmethod
     def rate(self, v: ObservationView) -> np.ndarray:
         """Scores (B, N) from the observation view."""
-        raise NotImplementedError
 
     def scores(self, observation: np.ndarray) -> np.ndarray:
         """See `Scheduler.scores`."""
