@@ -18,10 +18,12 @@ from rllib_scale.config import (
     SCENARIOS,
     Count,
     DecisionMode,
+    DQNConfig,
     EnvConfig,
     MaskMode,
     Model,
     NetworkConfig,
+    SACConfig,
     Seed,
     SRRConfig,
     StopConfig,
@@ -35,6 +37,8 @@ from rllib_scale.configio import build_model, set_path
 from rllib_scale.errors import UserError
 from rllib_scale.schedulers.heuristics import SCHEDULERS
 
+CELL_SECTIONS = ("env", "training", "dqn", "sac", "stop", "srr", "network")
+"""Sections of a sweep that every cell starts from and a grid may vary."""
 TRAIN_SCENARIO = "train"
 """Evaluation on the very problem a cell was trained on, at each test scale."""
 
@@ -92,6 +96,8 @@ class SweepConfig(Model):
     grid: dict[str, tuple[Any, ...]] = Field(default={}, description="config path -> values")
     env: EnvConfig = EnvConfig()
     training: TrainingConfig = TrainingConfig()
+    dqn: DQNConfig = DQNConfig()
+    sac: SACConfig = SACConfig()
     stop: StopConfig = StopConfig()
     srr: SRRConfig = SRRConfig()
     network: NetworkConfig = NetworkConfig()
@@ -115,10 +121,10 @@ class SweepConfig(Model):
     def _grid_is_sound(self) -> SweepConfig:
         _check_names("method", self.methods, METHODS)
         for path, values in self.grid.items():
-            begins = path.split(".")[0] in ("env", "training", "stop", "srr", "network")
+            begins = path.split(".")[0] in CELL_SECTIONS
             if not begins and path not in ("resources.sampler", "resources.learner"):
                 raise ValueError(
-                    f"grid.{path}: must begin with env., training., stop., srr. or network., "
+                    f"grid.{path}: must begin with {'., '.join(CELL_SECTIONS)}., "
                     "or be resources.sampler or resources.learner"
                 )
             if not values:
@@ -204,7 +210,7 @@ def expand(sweep: SweepConfig, source: str) -> list[Cell]:
     Raises:
         UserError: a grid value is not valid at its path.
     """
-    base = sweep.model_dump(mode="json", include={"env", "training", "stop", "srr", "network"})
+    base = sweep.model_dump(mode="json", include=set(CELL_SECTIONS))
     base["resources"] = sweep.resources.model_dump(include=set(TrialResources.model_fields))
     cells: dict[str, Cell] = {}
     for method, values, seed in itertools.product(sweep.methods, itertools.product(*sweep.grid.values()), sweep.seeds):

@@ -53,7 +53,7 @@ class Engine:
         self.num_envs = num_envs
         self.num_slots = config.cluster.num_slots
         self.features = FEATURE_SETS[config.observation.feature_set]
-        self._servers = build_servers(config.cluster)
+        self._servers = build_servers(config.cluster, config.reward)
         self._tier_names = tier_names(config.cluster)
         names = [tier.name for tier in config.cluster.tiers]
         self._tier = np.array([names.index(t) if t else -1 for t in self._tier_names], dtype=np.int64)

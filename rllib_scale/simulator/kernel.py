@@ -263,7 +263,7 @@ def _decide(b, j, state, problem):  # type: ignore[no-untyped-def]
         predecessor = state.tasks[b, s, task.first_predecessor]
         if predecessor.host != j:
             delay = predecessor.output / p.bandwidth + p.latency
-    return assignment_reward(execution, delay, server.busy_power * execution, p)
+    return assignment_reward(execution, delay, server.reward_power * execution, p)
 
 
 @compiled

@@ -88,6 +88,7 @@ def random_config(rng: np.random.Generator) -> EnvConfig:
         communication_scale_s=float(rng.uniform(0.1, 1)),
         energy_weight=pick(rng, 0.0, float(rng.uniform(0, 1))),
         energy_scale_j=float(rng.uniform(100, 3000)),
+        energy_power=pick(rng, "busy", "above-idle"),
         invalid_reward=float(rng.uniform(-0.1, 0)),
     )
     observation = ObservationConfig(

@@ -185,7 +185,10 @@ class ReferenceSimulator:
         self.ready.remove(task)
         self._schedule_event(task.finish_s, task)
         weights = self.config.reward
-        energy = server.busy_power_w * duration
+        power = server.busy_power_w
+        if weights.energy_power == "above-idle":
+            power -= server.idle_power_w
+        energy = power * duration
         return (
             weights.time_weight * math.exp(-duration / weights.time_scale_s)
             - weights.communication_weight * self.delay(task, server) / weights.communication_scale_s

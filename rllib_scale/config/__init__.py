@@ -1,0 +1,71 @@
+"""What an experiment is: strict, immutable models of a cluster, a workload, a training and a sweep.
+
+Nothing in this package imports numpy, torch, gymnasium or ray.
+"""
+
+from rllib_scale.config.base import (
+    MAX_SERVERS,
+    MIN_SERVERS,
+    Count,
+    DecisionMode,
+    MaskMode,
+    Model,
+    Seed,
+    digest,
+)
+from rllib_scale.config.cluster import PAPER_TIERS, ClusterConfig, TierConfig, scale_counts
+from rllib_scale.config.methods import METHODS, MethodSpec
+from rllib_scale.config.problem import (
+    EnvConfig,
+    EpisodeConfig,
+    NormalConfig,
+    ObservationConfig,
+    RewardConfig,
+    Topology,
+    WorkloadConfig,
+)
+from rllib_scale.config.scenarios import SCENARIOS, scenario
+from rllib_scale.config.training import (
+    DQNConfig,
+    NetworkConfig,
+    SACConfig,
+    SRRConfig,
+    StopConfig,
+    TrainingConfig,
+    TrialConfig,
+    TrialResources,
+)
+
+__all__ = [
+    "MAX_SERVERS",
+    "METHODS",
+    "MIN_SERVERS",
+    "PAPER_TIERS",
+    "SCENARIOS",
+    "ClusterConfig",
+    "Count",
+    "DQNConfig",
+    "DecisionMode",
+    "EnvConfig",
+    "EpisodeConfig",
+    "MaskMode",
+    "MethodSpec",
+    "Model",
+    "NetworkConfig",
+    "NormalConfig",
+    "ObservationConfig",
+    "RewardConfig",
+    "SACConfig",
+    "SRRConfig",
+    "Seed",
+    "StopConfig",
+    "TierConfig",
+    "Topology",
+    "TrainingConfig",
+    "TrialConfig",
+    "TrialResources",
+    "WorkloadConfig",
+    "digest",
+    "scale_counts",
+    "scenario",
+]

@@ -1,0 +1,35 @@
+"""What every config model shares: strictness, number types, and the hash of a config."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MIN_SERVERS = 4
+"""Smallest cluster a tier ratio is scaled to."""
+MAX_SERVERS = 1_000_000
+"""Largest one; beyond it an observation alone takes more than 20 MB."""
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+MaskMode = Literal["none", "feasible"]
+DecisionMode = Literal["argmax", "sample"]
+
+
+class Model(BaseModel):
+    """Base of every config model: unknown keys are refused and values never change after validation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def digest(content: Any) -> str:
+    """Twelve hex digits of the SHA-256 of a JSON value in canonical form."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,48 @@
+"""The methods: which network, trained by which algorithm, with or without the regulariser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+AlgorithmName = Literal["ppo", "dqn", "sac"]
+NetworkName = Literal["cross-attention", "deep-sets", "set-transformer", "attention-model", "mlp"]
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """What a method name stands for."""
+
+    algorithm: AlgorithmName
+    network: NetworkName
+    srr: bool
+    description: str
+
+    @property
+    def any_scale(self) -> bool:
+        """Whether a trained policy runs at another number of servers."""
+        return self.network != "mlp"
+
+
+METHODS: dict[str, MethodSpec] = {
+    "scale": MethodSpec("ppo", "cross-attention", True, "cross-attention pointer trained by PPO with SRR"),
+    "crossattn": MethodSpec("ppo", "cross-attention", False, "cross-attention pointer trained by PPO, no SRR"),
+    "ppo": MethodSpec("ppo", "mlp", False, "structured MLP trained by PPO, fixed number of servers"),
+    "ppo-srr": MethodSpec("ppo", "mlp", True, "structured MLP trained by PPO with SRR, fixed number of servers"),
+    "dqn": MethodSpec("dqn", "mlp", False, "structured MLP trained by double dueling DQN, fixed number of servers"),
+    "sac": MethodSpec("sac", "mlp", False, "structured MLP trained by discrete SAC, fixed number of servers"),
+    "deepsets": MethodSpec("ppo", "deep-sets", False, "Deep Sets encoder under the same pointer, PPO, no SRR"),
+    "deepsets-srr": MethodSpec("ppo", "deep-sets", True, "Deep Sets encoder under the same pointer, PPO with SRR"),
+    "set-transformer": MethodSpec(
+        "ppo", "set-transformer", False, "servers attend to each other (induced points), same pointer, PPO, no SRR"
+    ),
+    "set-transformer-srr": MethodSpec(
+        "ppo", "set-transformer", True, "servers attend to each other (induced points), same pointer, PPO with SRR"
+    ),
+    "attention-model": MethodSpec(
+        "ppo", "attention-model", False, "cross-attention, pointer logits scaled and clipped (10 tanh), PPO, no SRR"
+    ),
+    "attention-model-srr": MethodSpec(
+        "ppo", "attention-model", True, "cross-attention, pointer logits scaled and clipped (10 tanh), PPO with SRR"
+    ),
+}

@@ -1,0 +1,179 @@
+"""One scheduling problem: cluster, workload, clock, reward, observation [SCALE, sec. 3 to 5].
+
+Every number the paper states is a default here; every point it leaves open is a named field with a
+calibrated default.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from rllib_scale.config.base import Count, Finite, Fraction, MaskMode, Model, NonNegative, Positive
+from rllib_scale.config.cluster import ClusterConfig
+
+
+class NormalConfig(Model):
+    """Normal distribution kept between `low` and `high`, by redrawing (truncate) or by moving to the edge (clip)."""
+
+    mean: Finite
+    std: NonNegative
+    low: Positive
+    high: Positive | None = None
+    bound: Literal["truncate", "clip"] = "clip"
+
+    @model_validator(mode="after")
+    def _reachable(self) -> NormalConfig:
+        high = math.inf if self.high is None else self.high
+        if high < self.low:
+            raise ValueError(f"high {high} is below low {self.low}")
+        if self.bound == "truncate" and (self.mean + 3 * self.std < self.low or self.mean - 3 * self.std > high):
+            raise ValueError(f"low {self.low} and high {high} lie more than 3 standard deviations from the mean")
+        return self
+
+
+Topology = Literal["random-predecessors", "chain", "fork-join", "layered", "erdos-renyi", "tree"]
+
+
+class WorkloadConfig(Model):
+    """How workflows arrive and what they look like [SCALE, sec. 5]."""
+
+    arrival_rate_per_server: Positive = Field(default=1 / 16, description="workflows per second and server")
+    offered_load: Positive | None = Field(
+        default=None,
+        description="work offered over capacity; replaces arrival_rate_per_server where it is set",
+    )
+    min_tasks: Count = 3
+    max_tasks: Annotated[int, Field(ge=1, le=4096)] = 8
+    compute_gflop: NormalConfig = NormalConfig(mean=10, std=3, low=1, bound="truncate")
+    memory_gb: NormalConfig = NormalConfig(mean=16, std=8, low=1, high=80)
+    output_gb: NormalConfig = NormalConfig(mean=0.5, std=0.2, low=0.01)
+    topology: Topology = "random-predecessors"
+    max_predecessors: Count = Field(default=2, description="random-predecessors: 1 to this many distinct earlier nodes")
+    layer_width: Count = Field(default=3, description="layered: tasks a layer, uniform from 1")
+    edge_probability: Fraction = Field(default=0.3, description="erdos-renyi: of each forward edge")
+    branching: Count = Field(default=2, description="tree: children a node, at most")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> WorkloadConfig:
+        if self.max_tasks < self.min_tasks:
+            raise ValueError(f"max_tasks {self.max_tasks} is below min_tasks {self.min_tasks}")
+        return self
+
+    @property
+    def mean_workflow_gflop(self) -> float:
+        """Expected compute demand of one workflow in GFLOP, bounds of the distribution taken into account."""
+        dist = self.compute_gflop
+        mean_tasks = (self.min_tasks + self.max_tasks) / 2
+        if dist.std == 0:
+            return mean_tasks * min(max(dist.mean, dist.low), math.inf if dist.high is None else dist.high)
+
+        def cdf(x: float) -> float:
+            return 0.5 * math.erfc(-x / math.sqrt(2))
+
+        def pdf(x: float) -> float:
+            return math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+
+        a = (dist.low - dist.mean) / dist.std
+        b = math.inf if dist.high is None else (dist.high - dist.mean) / dist.std
+        inside = cdf(b) - cdf(a)
+        partial = dist.mean * inside + dist.std * (pdf(a) - pdf(b))
+        if dist.bound == "truncate":
+            return mean_tasks * partial / inside
+        above = 0.0 if dist.high is None else dist.high * (1 - cdf(b))
+        return mean_tasks * (partial + dist.low * cdf(a) + above)
+
+
+# --------------------------------------------------------------------------- episode, reward, observation
+
+
+class EpisodeConfig(Model):
+    """The clock of an episode. The paper leaves all of it open; the defaults are the calibrated ones."""
+
+    horizon_s: Positive = Field(default=12.0, description="the episode is cut here")
+    arrivals_until_s: Positive | None = Field(
+        default=None, description="no workflow arrives later; the episode then ends when the system is empty"
+    )
+    clock_step_s: Positive = Field(default=0.1, description="dt, what an invalid decision advances the clock by")
+    idle_advance: Literal["event", "clock-step"] = Field(
+        default="event", description="with no ready task: on to the next event, or by clock_step_s"
+    )
+    first_arrival: Literal["exponential", "at-zero"] = Field(
+        default="exponential", description="the system starts empty; when the first workflow arrives"
+    )
+    mask: MaskMode = Field(
+        default="none",
+        description="feasible: a decision is asked for only when an idle server fits, and others are masked",
+    )
+    horizon_is_terminal: bool = Field(default=True, description="whether the cut counts as a terminal state")
+    max_decisions: Count | None = Field(
+        default=None, description="cuts the episode too, right after that many decisions"
+    )
+
+
+class RewardConfig(Model):
+    """Reward of a decision [SCALE, sec. 4.1].
+
+    `paper` pays for fast execution; `tasks-in-system` is -(tasks in the system), integrated over time.
+    """
+
+    name: Literal["paper", "tasks-in-system"] = "paper"
+    time_weight: NonNegative = Field(default=1.0, description="w_tau")
+    time_scale_s: Positive = Field(default=1.0, description="s_tau")
+    communication_weight: NonNegative = Field(default=0.1, description="alpha")
+    communication_scale_s: Positive = Field(default=0.16, description="delta_max, open in the paper")
+    energy_weight: NonNegative = Field(default=0.0, description="beta")
+    energy_scale_j: Positive = Field(default=2000.0, description="e_max, open in the paper")
+    energy_power: Literal["busy", "above-idle"] = Field(
+        default="busy",
+        description="what e counts: busy power x time, or what running adds, (busy - idle power) x time; "
+        "with the paper's powers the former is 100 J a GFLOP on every tier",
+    )
+    invalid_reward: Finite = Field(default=-0.001, description="of an invalid decision")
+
+
+class ObservationConfig(Model):
+    """The feature set and its normalisers C_max and M_max, which the paper leaves open for tasks."""
+
+    feature_set: Literal["paper"] = "paper"
+    task_compute_max_gflop: Positive = 20.0
+    server_compute_max_gflops: Positive = 4.0
+    memory_max_gb: Positive = Field(default=80.0, description="M_max, of tasks and servers alike")
+
+
+class EnvConfig(Model):
+    """One scheduling problem: cluster, workload, clock, reward, observation."""
+
+    cluster: ClusterConfig = ClusterConfig()
+    workload: WorkloadConfig = WorkloadConfig()
+    episode: EpisodeConfig = EpisodeConfig()
+    reward: RewardConfig = RewardConfig()
+    observation: ObservationConfig = ObservationConfig()
+
+    @model_validator(mode="after")
+    def _every_task_fits(self) -> EnvConfig:
+        largest = max(tier.memory_gb for tier in self.cluster.tiers)
+        high = self.workload.memory_gb.high
+        if high is None or high > largest:
+            raise ValueError(
+                f"workload.memory_gb.high is {high}: a task that fits no server could be drawn; "
+                f"it must be at most {largest}, the memory of the largest server in GB"
+            )
+        return self
+
+    @property
+    def arrival_rate(self) -> float:
+        """Workflows per second for the whole cluster."""
+        if self.workload.offered_load is not None:
+            return self.workload.offered_load * self.cluster.total_gflops / self.workload.mean_workflow_gflop
+        return self.workload.arrival_rate_per_server * self.cluster.num_servers
+
+    def at_scale(self, servers: int) -> EnvConfig:
+        """The same problem at another number of servers, arrivals in proportion."""
+        return self.model_copy(update={"cluster": self.cluster.scaled(servers)})
+
+    def with_mask(self, mask: MaskMode) -> EnvConfig:
+        """The same problem with another action mask."""
+        return self.model_copy(update={"episode": self.episode.model_copy(update={"mask": mask})})

@@ -1,0 +1,182 @@
+"""One training: algorithm, network, regulariser, when to stop, what to ask Ray for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from rllib_scale.config.base import Count, Fraction, Model, NonNegative, Positive, Seed, digest
+from rllib_scale.config.methods import METHODS, MethodSpec
+from rllib_scale.config.problem import EnvConfig
+
+CELL_FORMAT = 2
+"""Changes when a default does: a cell's hash leaves out what stands at its default."""
+
+
+class NetworkConfig(Model):
+    """Sizes of the networks [SCALE, sec. 4.2 and 5]."""
+
+    embedding_dim: Count = 16
+    num_heads: Count = 4
+    num_blocks: Count = 2
+    critic_hidden: Count = 64
+    mlp_hidden: tuple[Count, ...] = Field(default=(256, 256), min_length=1)
+    standardise: Literal["fixed", "none"] = Field(
+        default="fixed", description="inputs standardised by fixed constants inside the network, or raw"
+    )
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> NetworkConfig:
+        if self.embedding_dim % self.num_heads:
+            raise ValueError(f"embedding_dim {self.embedding_dim} is not a multiple of num_heads {self.num_heads}")
+        return self
+
+
+class SRRConfig(Model):
+    """Regulariser on the attention feature [SCALE, sec. 4.3]."""
+
+    lambda_decorrelation: NonNegative = Field(default=0.01, description="lambda_1, weight of L_c")
+    lambda_kl: NonNegative = Field(default=0.001, description="lambda_2, weight of L_d")
+    ramp_start_epoch: NonNegative = 10
+    ramp_epochs: Positive = 50
+    reduction: Literal["sum", "mean"] = Field(default="sum", description="over the off-diagonal entries of L_c")
+
+
+class TrainingConfig(Model):
+    """The paper's PPO [SCALE, sec. 5]; DQN and SAC take epochs, gamma, steps_per_epoch and num_envs from here."""
+
+    epochs: Count = Field(default=1000, description="one collect and its update; also the length of the cosine")
+    learning_rate: Positive = 3e-4
+    final_learning_rate: NonNegative = 5e-5
+    gamma: Fraction = 0.99
+    gae_lambda: Fraction = 0.95
+    clip: Positive = 0.2
+    entropy_coefficient: NonNegative = 0.01
+    value_coefficient: NonNegative = Field(default=0.5, description="c_1, open in the paper")
+    gradient_clip: Positive = Field(default=0.5, description="global norm")
+    steps_per_epoch: Count = 1024
+    num_envs: Count = Field(default=4, description="parallel environments an environment runner")
+    minibatch_size: Annotated[int, Field(ge=2)] = 256
+    passes: Count = 8
+    adam_epsilon: Positive = 1e-5
+
+    @model_validator(mode="after")
+    def _divides(self) -> TrainingConfig:
+        if self.steps_per_epoch % self.minibatch_size:
+            raise ValueError(
+                f"steps_per_epoch {self.steps_per_epoch} is not a multiple of minibatch_size {self.minibatch_size}"
+            )
+        return self
+
+
+class StopConfig(Model):
+    """Where a training ends; unset: after `training.epochs`. The cosine's length stays that of `training.epochs`."""
+
+    epochs: Count | None = None
+    env_steps: Count | None = Field(default=None, description="rounded up to whole epochs")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> StopConfig:
+        if self.epochs is not None and self.env_steps is not None:
+            raise ValueError("give epochs or env_steps, not both")
+        return self
+
+
+class DQNConfig(Model):
+    """Double dueling DQN, epsilon-greedy. The paper names the algorithm and no settings."""
+
+    learning_rate: Positive = 5e-4
+    buffer_size: Count = Field(default=50_000, description="transitions, sampled uniformly")
+    batch_size: Count = 64
+    warmup_steps: Count = Field(default=2048, description="env steps before the first update")
+    steps_per_update: Count = Field(default=4, description="env steps for one gradient step")
+    target_update_steps: Count = Field(default=2048, description="env steps between copies to the target network")
+    n_step: Count = 1
+    epsilon_initial: Fraction = 1.0
+    epsilon_final: Fraction = 0.05
+    epsilon_steps: Count = Field(default=50_000, description="env steps over which epsilon falls linearly")
+    double: bool = True
+    dueling: bool = True
+
+
+class SACConfig(Model):
+    """Discrete SAC with twin Q networks. The paper names the algorithm and no settings."""
+
+    learning_rate: Positive = Field(default=3e-4, description="of policy, Q networks and temperature")
+    buffer_size: Count = Field(default=50_000, description="transitions, sampled uniformly")
+    batch_size: Count = 64
+    warmup_steps: Count = Field(default=2048, description="env steps before the first update")
+    steps_per_update: Count = Field(default=4, description="env steps for one gradient step")
+    target_rate: Annotated[float, Field(gt=0, le=1)] = Field(default=0.005, description="tau of the target networks")
+    n_step: Count = 1
+    initial_temperature: Positive = 0.1
+    target_entropy_share: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.3, description="target entropy as a share of ln N, the entropy of the uniform policy"
+    )
+
+
+class TrialResources(Model):
+    """What one training asks Ray for, and which environment runner and update loop work for it."""
+
+    sampler: Literal["array", "rllib"] = Field(
+        default="array", description="our environment runner over whole arrays, or RLlib's own step by step"
+    )
+    learner: Literal["lean", "rllib"] = Field(
+        default="lean", description="our update loop over whole arrays, or RLlib's own; equal but for rounding"
+    )
+    env_runners: Annotated[int, Field(ge=0)] = Field(default=0, description="remote samplers; 0 samples in the learner")
+    cpus: Positive = Field(default=1.0, description="of the learner process; each environment runner takes one more")
+
+
+class TrialConfig(Model):
+    """One training: a cell of a sweep."""
+
+    method: str = "scale"
+    seed: Seed = 42
+    env: EnvConfig = EnvConfig()
+    training: TrainingConfig = TrainingConfig()
+    dqn: DQNConfig = DQNConfig()
+    sac: SACConfig = SACConfig()
+    stop: StopConfig = StopConfig()
+    srr: SRRConfig = SRRConfig()
+    network: NetworkConfig = NetworkConfig()
+    resources: TrialResources = TrialResources()
+
+    @model_validator(mode="after")
+    def _method_decides_srr(self) -> TrialConfig:
+        if self.method not in METHODS:
+            raise ValueError(f"unknown method {self.method!r}; valid: {', '.join(METHODS)}")
+        if not METHODS[self.method].srr:
+            # One cell, whatever lambda grid it stands in: a method without SRR has no lambdas.
+            object.__setattr__(self, "srr", SRRConfig(lambda_decorrelation=0, lambda_kl=0))
+        return self
+
+    @property
+    def spec(self) -> MethodSpec:
+        """The registry entry of this trial's method."""
+        return METHODS[self.method]
+
+    @property
+    def stop_epochs(self) -> int:
+        """Epochs after which the training ends."""
+        if self.stop.env_steps is not None:
+            return -(-self.stop.env_steps // self.training.steps_per_epoch)
+        return self.stop.epochs or self.training.epochs
+
+    @property
+    def cell(self) -> str:
+        """Hash of everything that decides the trained weights (twelve hex digits).
+
+        Settings at their defaults are left out, so that a setting added later leaves finished cells what they are.
+        """
+        other_algorithms = {"dqn", "sac"} - {self.spec.algorithm}
+        content: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True, exclude=other_algorithms)
+        decides = {"env_runners", "sampler", "learner"}
+        content["resources"] = {k: v for k, v in content.get("resources", {}).items() if k in decides}
+        return digest(content | {"format": CELL_FORMAT, "method": self.method, "seed": self.seed})
+
+    @property
+    def name(self) -> str:
+        """Readable and unique within a sweep: method, seed and cell hash."""
+        return f"{self.method}-s{self.seed}-{self.cell}"
