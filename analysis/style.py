@@ -15,21 +15,32 @@ from matplotlib.figure import Figure
 
 DPI = 200
 
-METHOD_STYLES = {  # Okabe and Ito's palette for learned methods; heuristics take Tol's muted one, dashed
+METHOD_STYLES = {
+    # Okabe and Ito's palette for the paper's methods.
     "scale": ("#0072B2", "o"),
     "crossattn": ("#D55E00", "s"),
     "ppo": ("#009E73", "^"),
     "ppo-srr": ("#CC79A7", "D"),
     "dqn": ("#56B4E9", "v"),
     "sac": ("#E69F00", "P"),
+    # Other encoders: far from each other, from scale and from crossattn under three kinds of colour blindness.
+    "deepsets": ("#225522", "<"),
+    "deepsets-srr": ("#BBCC33", ">"),
+    "set-transformer": ("#6F4070", "p"),
+    "set-transformer-srr": ("#FFAABB", "h"),
+    "attention-model": ("#EE8866", "*"),
+    "attention-model-srr": ("#88CCEE", "d"),
+    # Heuristics take Tol's muted palette, dashed.
     "fastest-idle": ("#000000", "X"),
     "earliest-finish": ("#882255", "<"),
     "best-fit-memory": ("#999933", ">"),
     "large-only": ("#332288", "p"),
     "round-robin": ("#44AA99", "h"),
     "random-feasible": ("#888888", "*"),
+    "heft": ("#DDCC77", "d"),
+    "cpop": ("#661100", "8"),
 }
-SPARE_COLOURS = ("#117733", "#CC6677", "#88CCEE", "#AA4499", "#DDCC77", "#661100")
+SPARE_COLOURS = ("#117733", "#CC6677", "#AA4499", "#6699CC", "#997700", "#EE3377")
 MARKERS = "os^DvPX<>ph*d8"
 RC: dict[Any, Any] = {
     "font.size": 12,

@@ -1,14 +1,16 @@
-"""The network: forward and backward of the whole, against its textbook form with nn.MultiheadAttention."""
+"""The network: forward and backward of the whole, fused and as torch modules, against nn.MultiheadAttention."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
 from benchmarks.measure import Measure, Work, interleave, rate_measure, ratio_measure
 from rllib_scale.config import TrialConfig
+from rllib_scale.fused import FusedPointer
 from rllib_scale.policy import build_network
 from tests.models.textbook import Textbook
 
@@ -19,28 +21,35 @@ def run(rounds: int, servers: Sequence[int] = (16, 128, 512), batch: int = 256, 
     """Forward and backward passes, eager, one thread; `repeats` a run at N = 16 and fewer at larger N."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    ours = build_network(TrialConfig())
-    textbook = Textbook(ours)  # type: ignore[arg-type]
+    ours: Any = build_network(TrialConfig())
+    textbook = Textbook(ours)
     measures = []
     for n in servers:
         observation = torch.rand(batch, 5 + 5 * n)
         count = max(2, repeats * 16 // n)
-        works = {"ours": _pass(ours, observation, count), "textbook": _pass(textbook, observation, count)}
+        works = {
+            "ours": _pass(FusedPointer(ours), ours, observation, count),
+            "modules": _pass(ours, ours, observation, count),
+            "textbook": _pass(textbook, textbook, observation, count),
+        }
         history = interleave(works, rounds)
         bar, aim = BARS.get(n, (None, None)) if batch == 256 else (None, None)
         at = f"forward + backward, B={batch}, N={n}"
         measures.append(
             ratio_measure(history, "ours", "textbook", f"ours / nn.MultiheadAttention, {at}", bar=bar, aim=aim)
         )
+        measures.append(
+            ratio_measure(history, "modules", "textbook", f"our torch modules / nn.MultiheadAttention, {at}")
+        )
         measures.append(rate_measure(history, "ours", f"ours, {at}", "passes/s"))
     return measures
 
 
-def _pass(network: nn.Module, observation: torch.Tensor, count: int) -> Work:
+def _pass(forward: Any, network: nn.Module, observation: torch.Tensor, count: int) -> Work:
     def work() -> float:
         for _ in range(count):
             network.zero_grad()
-            features, logits = network(observation)
+            features, logits = forward(observation)
             (features.square().mean() + logits.square().mean()).backward()
         return count
 

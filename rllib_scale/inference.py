@@ -1,11 +1,12 @@
 """Forward passes without torch: for a few observations, dispatching its operations costs more than their work.
 
 `compile_network` folds a network's weights once and returns a function from observations to logits, equal to the
-network's own forward within float32 rounding. Single-threaded.
+network's own forward within float32 rounding. Single-threaded. The baseline encoders alone stay with torch.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ import torch
 from rllib_scale.models.cross_attention import CrossAttentionPointer
 from rllib_scale.models.inputs import MASKED, ObservationInput
 from rllib_scale.models.mlp import StructuredMLP
+from rllib_scale.models.pointer import SetPointer
 
 Forward = Callable[[np.ndarray], np.ndarray]
 # Sums may be reordered into vector lanes: results differ from torch's in the last bits, never between two calls.
@@ -50,8 +52,10 @@ class PointerWeights(NamedTuple):
     columns: np.ndarray  # (4,) task_memory, server_capacity, server_memory, server_remaining
 
 
-def compile_network(network: CrossAttentionPointer | StructuredMLP) -> Forward:
+def compile_network(network: CrossAttentionPointer | SetPointer | StructuredMLP) -> Forward:
     """Observations (B, width) float32 -> logits (B, N) float32, with the weights as they are now."""
+    if isinstance(network, SetPointer):
+        return _copy_network(network)
     if isinstance(network, StructuredMLP):
         return _compile_mlp(network)
     norm: Any = network.attention_norms[0]
@@ -59,12 +63,13 @@ def compile_network(network: CrossAttentionPointer | StructuredMLP) -> Forward:
     task_dim = network.inputs.spec.task_dim
     server_dim = network.inputs.spec.server_dim
     mask_infeasible = network.inputs.mask_infeasible
+    clip = np.float32(network.logit_clip or 0)
 
     def forward(observation: np.ndarray) -> np.ndarray:
         observation = np.ascontiguousarray(observation, dtype=np.float32)
         servers = (observation.shape[1] - task_dim) // server_dim
         logits = np.empty((len(observation), servers), dtype=np.float32)
-        _pointer_forward(observation, logits, weights, mask_infeasible, np.float32(eps))
+        _pointer_forward(observation, logits, weights, mask_infeasible, clip, np.float32(eps))
         return logits
 
     return forward
@@ -120,7 +125,7 @@ def _standardised(layer: Any, inputs: ObservationInput, part: str) -> tuple[torc
 
 
 @numba.njit(cache=True, inline="always", fastmath={"contract"})
-def _exp(x):  # type: ignore[no-untyped-def]
+def exp_of_negative(x):  # type: ignore[no-untyped-def]
     """Exponential of a float32 at most 0, within 2e-7 of the true value, in operations that a compiler can vectorise.
 
     x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) by the degree-7 polynomial of Cephes' expf, 2^n through its bits.
@@ -174,7 +179,7 @@ def _attend(u, hidden, open_slots, scores, mean):  # type: ignore[no-untyped-def
         highest = max(highest, scores[j])
     total = np.float32(0.0)
     for j in range(n):
-        scores[j] = _exp(scores[j] - highest)
+        scores[j] = exp_of_negative(scores[j] - highest)
         total += scores[j]
     for k in range(d):
         part = np.float32(0.0)
@@ -184,7 +189,7 @@ def _attend(u, hidden, open_slots, scores, mean):  # type: ignore[no-untyped-def
 
 
 @_compiled
-def _pointer_forward(observation, logits, w, mask_infeasible, eps):  # type: ignore[no-untyped-def]
+def _pointer_forward(observation, logits, w, mask_infeasible, clip, eps):  # type: ignore[no-untyped-def]
     task_dim, d = w.task_hidden.shape
     server_dim = len(w.server_hidden)
     num_blocks, num_heads = w.query.shape[:2]
@@ -252,6 +257,9 @@ def _pointer_forward(observation, logits, w, mask_infeasible, eps):  # type: ign
         for k in range(d):
             for j in range(n):
                 logits[b, j] += u[k] * hidden[k, j]
+        if clip > np.float32(0.0):
+            for j in range(n):
+                logits[b, j] = clip * np.float32(math.tanh(logits[b, j] / np.float32(math.sqrt(d))))
         some_feasible = False
         if mask_infeasible:
             for j in range(n):
@@ -271,6 +279,21 @@ def _feasible(columns, j, memory, capacity, size, remaining):  # type: ignore[no
         and columns[remaining, j] <= np.float32(0.0)
         and columns[size, j] >= memory
     )
+
+
+# ---------------------------------------------------------------------- baseline encoders
+
+
+def _copy_network(network: SetPointer) -> Forward:
+    """The torch forward of a copy: training changes weights in place."""
+    copied = copy.deepcopy(network).requires_grad_(False).eval()
+
+    @torch.inference_mode()
+    def forward(observation: np.ndarray) -> np.ndarray:
+        _, logits = copied(torch.tensor(observation, dtype=torch.float32))
+        return np.asarray(logits)
+
+    return forward
 
 
 # ---------------------------------------------------------------------- structured MLP

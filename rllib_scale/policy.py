@@ -29,8 +29,10 @@ from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic, write_json
 from rllib_scale.inference import compile_network
 from rllib_scale.models.cross_attention import CrossAttentionPointer
+from rllib_scale.models.deep_sets import DeepSets
 from rllib_scale.models.inputs import InputSpec
 from rllib_scale.models.mlp import StructuredMLP
+from rllib_scale.models.set_transformer import SetTransformer
 from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.simulator.observation import FEATURE_SETS
 
@@ -39,7 +41,7 @@ VERSION = 1
 TENSORS = "policy.safetensors"
 DESCRIPTION = "policy.json"
 
-Network = CrossAttentionPointer | StructuredMLP
+Network = CrossAttentionPointer | DeepSets | SetTransformer | StructuredMLP
 
 
 def input_spec(trial: TrialConfig) -> InputSpec:
@@ -62,14 +64,21 @@ def input_spec(trial: TrialConfig) -> InputSpec:
 def build_network(trial: TrialConfig) -> Network:
     """The untrained network of a trial, masked as its environment asks."""
     sizes = trial.network
+    inputs, d = input_spec(trial), sizes.embedding_dim
     mask_infeasible = trial.env.episode.mask == "feasible"
-    if trial.spec.network == "mlp":
-        return StructuredMLP(
-            input_spec(trial), trial.env.cluster.num_slots, sizes.embedding_dim, sizes.mlp_hidden, mask_infeasible
-        )
-    return CrossAttentionPointer(
-        input_spec(trial), sizes.embedding_dim, sizes.num_heads, sizes.num_blocks, mask_infeasible
-    )
+    match trial.spec.network:
+        case "mlp":
+            return StructuredMLP(inputs, trial.env.cluster.num_slots, d, sizes.mlp_hidden, mask_infeasible)
+        case "deep-sets":
+            return DeepSets(inputs, d, mask_infeasible)
+        case "set-transformer":
+            return SetTransformer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.induced_points, mask_infeasible)
+        case "cross-attention":
+            return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, mask_infeasible)
+        case "attention-model":
+            return CrossAttentionPointer(
+                inputs, d, sizes.num_heads, sizes.num_blocks, mask_infeasible, sizes.logit_clip
+            )
 
 
 class TrainedPolicy(Scheduler):

@@ -11,10 +11,12 @@ from rllib_scale.inference import compile_network
 from rllib_scale.models.inputs import MASKED
 from rllib_scale.models.mlp import StructuredMLP
 
+networks = pytest.mark.parametrize("method", ["scale", "attention-model", "deepsets", "set-transformer", "ppo"])
+
 
 def network_for(method: str, servers: int, mask: str) -> torch.nn.Module:
-    if method == "scale":
-        return random_network(mask=mask)
+    if method != "ppo":
+        return random_network(mask=mask, method=method)
     torch.manual_seed(0)
     network = StructuredMLP(SPEC, servers, 16, (64, 32), mask == "feasible")
     with torch.no_grad():
@@ -38,7 +40,7 @@ def assert_equal_logits(network: torch.nn.Module, obs: torch.Tensor) -> np.ndarr
 @pytest.mark.parametrize("empty", [0.0, 0.3])
 @pytest.mark.parametrize("mask", ["none", "feasible"])
 @pytest.mark.parametrize("servers", [4, 16, 128, 1024])
-@pytest.mark.parametrize("method", ["scale", "ppo"])
+@networks
 def test_equal_to_torch(method: str, servers: int, mask: str, empty: float) -> None:
     network = network_for(method, servers, mask)
     for batch in (1, 4, 33):
@@ -50,7 +52,7 @@ def test_equal_to_torch(method: str, servers: int, mask: str, empty: float) -> N
         assert (capacity[np.arange(batch), chosen] > 0).all(), "an empty slot is never chosen"
 
 
-@pytest.mark.parametrize("method", ["scale", "ppo"])
+@networks
 def test_mask_closes_servers_only_where_one_is_left(method: str) -> None:
     network = network_for(method, 4, "feasible")
     obs = random_observations(64, 4)
@@ -62,12 +64,21 @@ def test_mask_closes_servers_only_where_one_is_left(method: str) -> None:
     assert not closed.all(1).any()
 
 
+@pytest.mark.parametrize("clip", [0.1, 10.0, 1000.0])
+def test_clipped_logits(clip: float) -> None:
+    network = random_network(method="attention-model", logit_clip=clip)
+    with torch.no_grad():
+        network.pointer_query.weight.mul_(30)
+    logits = assert_equal_logits(network, random_observations(64, 16, empty=0.2))
+    assert abs(logits[logits > MASKED / 2]).max() <= clip
+
+
 @pytest.mark.parametrize("sizes", [{"embedding_dim": 8, "num_heads": 2, "num_blocks": 1}, {"num_blocks": 3}])
 def test_other_sizes(sizes: dict[str, int]) -> None:
     assert_equal_logits(random_network(**sizes), random_observations(5, 16, empty=0.2))
 
 
-@pytest.mark.parametrize("method", ["scale", "ppo"])
+@networks
 def test_every_parameter_reaches_the_result_after_compiling_anew_only(method: str) -> None:
     network = network_for(method, 16, "none")
     obs = random_observations(8, 16)
@@ -83,7 +94,7 @@ def test_every_parameter_reaches_the_result_after_compiling_anew_only(method: st
         before = compile_network(network)
 
 
-@pytest.mark.parametrize("method", ["scale", "ppo"])
+@networks
 def test_deterministic_whatever_the_batch_and_the_observation_is_left_alone(method: str) -> None:
     forward = compile_network(network_for(method, 16, "none"))
     obs = random_observations(64, 16).numpy()

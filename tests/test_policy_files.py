@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from models.observations import random_network, random_observations
-from rllib_scale.config import EnvConfig, TrialConfig
+from rllib_scale.config import METHODS, EnvConfig, NetworkConfig, TrialConfig
 from rllib_scale.errors import UserError
 from rllib_scale.policy import DESCRIPTION, TENSORS, load_policy, policy_files, policy_from_bytes, save_policy
 
@@ -29,7 +29,7 @@ def edit(folder: Path, **changes: object) -> None:
     (folder / DESCRIPTION).write_text(json.dumps(description | changes))
 
 
-@pytest.mark.parametrize("method", ["scale", "ppo"])
+@pytest.mark.parametrize("method", METHODS)
 def test_round_trip(tmp_path: Path, method: str) -> None:
     network = random_network(method=method)
     trial = TrialConfig(method=method, seed=7)
@@ -43,6 +43,25 @@ def test_round_trip(tmp_path: Path, method: str) -> None:
     description = json.loads((tmp_path / "policy" / DESCRIPTION).read_text())
     assert description["method"] == method
     assert (description["seed"], description["cell"], description["train_servers"]) == (7, trial.cell, 16)
+
+
+@pytest.mark.parametrize("method", [name for name, spec in METHODS.items() if spec.any_scale])
+def test_policies_but_those_of_the_mlp_run_at_any_number_of_servers(tmp_path: Path, method: str) -> None:
+    network = random_network(method=method)
+    save_policy(tmp_path, network, TrialConfig(method=method), epochs=1)
+    for servers in (1, 48):
+        obs = random_observations(4, servers)
+        scores = load_policy(tmp_path).scores(obs.numpy())
+        np.testing.assert_allclose(scores, network(obs)[1].detach().numpy(), atol=1e-5)
+
+
+def test_sizes_and_clip_are_those_of_the_trial(tmp_path: Path) -> None:
+    obs = random_observations(4, 16)
+    for method, sizes in (("attention-model", {"logit_clip": 2.0}), ("set-transformer", {"induced_points": 3})):
+        network = random_network(method=method, **sizes)
+        save_policy(tmp_path / method, network, TrialConfig(method=method, network=NetworkConfig(**sizes)), epochs=1)
+        scores = load_policy(tmp_path / method).scores(obs.numpy())
+        np.testing.assert_allclose(scores, network(obs)[1].detach().numpy(), atol=1e-5)
 
 
 def test_standardisation_constants_are_those_of_the_file(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ class NetworkConfig(Model):
     num_blocks: Count = 2
     critic_hidden: Count = 64
     mlp_hidden: tuple[Count, ...] = Field(default=(256, 256), min_length=1)
+    induced_points: Count = Field(default=8, description="set-transformer: points through which servers attend")
+    logit_clip: Positive = Field(default=10.0, description="attention-model: bound of the logits, 10 tanh")
     standardise: Literal["fixed", "none"] = Field(
         default="fixed", description="inputs standardised by fixed constants inside the network, or raw"
     )
@@ -83,16 +85,24 @@ class StopConfig(Model):
         return self
 
 
-class DQNConfig(Model):
-    """Double dueling DQN, epsilon-greedy. The paper names the algorithm and no settings."""
+class OffPolicyConfig(Model):
+    """What DQN and SAC share. The paper names the algorithms and no settings."""
 
-    learning_rate: Positive = 5e-4
-    buffer_size: Count = Field(default=50_000, description="transitions, sampled uniformly")
-    batch_size: Count = 64
+    buffer_size: Annotated[int, Field(ge=1024)] = Field(default=50_000, description="rows, drawn from uniformly")
+    batch_size: Annotated[int, Field(ge=2)] = 64
     warmup_steps: Count = Field(default=2048, description="env steps before the first update")
     steps_per_update: Count = Field(default=4, description="env steps for one gradient step")
+    steps_per_round: Annotated[int, Field(ge=1, le=512)] = Field(
+        default=64, description="env steps sampled with the same weights, between two rounds of updates"
+    )
+    gradient_clip: Positive = Field(default=10.0, description="global norm, of each optimizer's parameters")
+
+
+class DQNConfig(OffPolicyConfig):
+    """Dueling double DQN, epsilon-greedy."""
+
+    learning_rate: Positive = 5e-4
     target_update_steps: Count = Field(default=2048, description="env steps between copies to the target network")
-    n_step: Count = 1
     epsilon_initial: Fraction = 1.0
     epsilon_final: Fraction = 0.05
     epsilon_steps: Count = Field(default=50_000, description="env steps over which epsilon falls linearly")
@@ -100,19 +110,16 @@ class DQNConfig(Model):
     dueling: bool = True
 
 
-class SACConfig(Model):
-    """Discrete SAC with twin Q networks. The paper names the algorithm and no settings."""
+class SACConfig(OffPolicyConfig):
+    """Discrete SAC with twin Q-networks."""
 
-    learning_rate: Positive = Field(default=3e-4, description="of policy, Q networks and temperature")
-    buffer_size: Count = Field(default=50_000, description="transitions, sampled uniformly")
-    batch_size: Count = 64
-    warmup_steps: Count = Field(default=2048, description="env steps before the first update")
-    steps_per_update: Count = Field(default=4, description="env steps for one gradient step")
-    target_rate: Annotated[float, Field(gt=0, le=1)] = Field(default=0.005, description="tau of the target networks")
-    n_step: Count = 1
+    learning_rate: Positive = Field(default=3e-4, description="of policy, Q-networks and temperature")
+    target_rate: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.005, description="tau of the target networks, at every gradient step"
+    )
     initial_temperature: Positive = 0.1
     target_entropy_share: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.3, description="target entropy as a share of ln N, the entropy of the uniform policy"
+        default=0.3, description="target entropy as a share of ln of the servers that may be chosen, N without a mask"
     )
 
 
@@ -124,6 +131,10 @@ class TrialResources(Model):
     )
     learner: Literal["lean", "rllib"] = Field(
         default="lean", description="our update loop over whole arrays, or RLlib's own; equal but for rounding"
+    )
+    compile: bool = Field(
+        default=False,
+        description="lean only: torch.compile critic and loss; half a minute of warm-up, needs a C++ compiler",
     )
     env_runners: Annotated[int, Field(ge=0)] = Field(default=0, description="remote samplers; 0 samples in the learner")
     cpus: Positive = Field(default=1.0, description="of the learner process; each environment runner takes one more")
@@ -158,6 +169,11 @@ class TrialConfig(Model):
         return METHODS[self.method]
 
     @property
+    def off_policy(self) -> DQNConfig | SACConfig:
+        """The settings of a DQN or SAC training."""
+        return self.dqn if self.spec.algorithm == "dqn" else self.sac
+
+    @property
     def stop_epochs(self) -> int:
         """Epochs after which the training ends."""
         if self.stop.env_steps is not None:
@@ -172,7 +188,7 @@ class TrialConfig(Model):
         """
         other_algorithms = {"dqn", "sac"} - {self.spec.algorithm}
         content: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True, exclude=other_algorithms)
-        decides = {"env_runners", "sampler", "learner"}
+        decides = {"env_runners", "sampler", "learner", "compile"}
         content["resources"] = {k: v for k, v in content.get("resources", {}).items() if k in decides}
         return digest(content | {"format": CELL_FORMAT, "method": self.method, "seed": self.seed})
 

@@ -96,15 +96,24 @@ class CrossAttentionPointer(nn.Module):
         num_heads: heads of each block; divides d.
         num_blocks: cross-attention blocks.
         mask_infeasible: see `ObservationInput`; masks the logits, never the attention.
+        logit_clip: C of the Attention Model's logits C tanh(p_j / sqrt(d)) [Kool et al. 2019, eq. 7], masked after
+            the clipping; none: the logits are the scores p_j [SCALE, sec. 4.2].
     """
 
     def __init__(
-        self, inputs: InputSpec, embedding_dim: int, num_heads: int, num_blocks: int, mask_infeasible: bool = False
+        self,
+        inputs: InputSpec,
+        embedding_dim: int,
+        num_heads: int,
+        num_blocks: int,
+        mask_infeasible: bool = False,
+        logit_clip: float | None = None,
     ) -> None:
         super().__init__()
         d = embedding_dim
         self.feature_dim = d
         self.num_heads = num_heads
+        self.logit_clip = logit_clip
         self.inputs = ObservationInput(inputs, mask_infeasible)
         self.task_embedder = nn.Sequential(nn.Linear(inputs.task_dim, d), nn.ReLU(), nn.Linear(d, d))
         self.server_hidden = nn.Linear(inputs.server_dim, d)
@@ -136,8 +145,11 @@ class CrossAttentionPointer(nn.Module):
             mean = attend(u, hidden, inputs.empty).flatten(1)
             f = attention_norm(f + torch.addmm(weights.output_bias, mean, weights.output))
             f = feedforward_norm(f + feedforward(f))
-        logits = point(f @ folded.pointer, hidden, inputs.closed) + (f @ folded.pointer_bias)[:, None]
-        return f, logits
+        constant = (f @ folded.pointer_bias)[:, None]
+        if self.logit_clip is None:
+            return f, point(f @ folded.pointer, hidden, inputs.closed) + constant
+        scores = point(f @ folded.pointer, hidden, torch.zeros_like(inputs.closed)) + constant
+        return f, self.logit_clip * torch.tanh(scores / math.sqrt(self.feature_dim)) + inputs.closed
 
 
 def attend(u: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:

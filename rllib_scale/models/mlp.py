@@ -68,7 +68,7 @@ class StructuredMLP(nn.Module):
         if num_servers != self.num_servers:
             raise UserError(
                 f"the MLP policy is fixed to N={self.num_servers} servers and cannot run at N={num_servers}; "
-                f"methods scale and crossattn run at any N"
+                f"every other network runs at any N"
             )
 
 

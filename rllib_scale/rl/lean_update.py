@@ -7,7 +7,10 @@ order and the random numbers drawn are those of RLlib's path.
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numba
 import numpy as np
@@ -17,7 +20,55 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.evaluation.postprocessing import Postprocessing
 from torch import Tensor
 
+from rllib_scale.errors import UserError
+from rllib_scale.fused import fuse
+from rllib_scale.rl.loss import Outputs, Rows, Weights, ppo_loss
+
 Batch = dict[str, Tensor]
+
+
+class LeanPass:
+    """Observations to the loss and its terms, in the fewest calls.
+
+    Args:
+        module: a SchedulingModule on the CPU. Its network is replaced by the fused form, where it has one.
+        compiled: compile what is left: critic and loss, and a network without a fused form. The first minibatch then
+            takes half a minute.
+
+    Raises:
+        UserError: `compiled`, without a C++ compiler on the machine.
+    """
+
+    def __init__(self, module: Any, compiled: bool) -> None:
+        fused = fuse(module.network)
+        self.network = fused or module.network
+        self.critic = module.critic
+        self._forward, self._objective = self.network, _objective
+        if compiled:
+            if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++"))):
+                raise UserError("resources.compile: true needs a C++ compiler; install g++ or clang++, or set CXX")
+            self._objective = torch.compile(_objective, fullgraph=True, dynamic=False)
+            self._forward = fused or torch.compile(module.network, fullgraph=True, dynamic=False)
+        self._compiled = compiled
+
+    @torch.no_grad()
+    def values(self, observations: Tensor) -> Tensor:
+        """Values (B,) of observations (B, width)."""
+        return self.critic(self.network(observations)[0])
+
+    def loss(self, observations: Tensor, rows: Rows, weights: Weights) -> tuple[Tensor, Tensor]:
+        """Loss of a minibatch, and its unweighted terms (5,) in the order of `Terms`."""
+        if self._compiled:  # a number would be compiled in, and these change from epoch to epoch
+            weights = weights._replace(decorrelation=torch.tensor(weights.decorrelation), kl=torch.tensor(weights.kl))
+        features, logits = self._forward(observations)
+        return self._objective(self.critic, features, logits, rows, weights)
+
+
+def _objective(
+    critic: torch.nn.Module, features: Tensor, logits: Tensor, rows: Rows, weights: Weights
+) -> tuple[Tensor, Tensor]:
+    loss, terms = ppo_loss(rows, Outputs(features, logits, critic(features)), weights)
+    return loss, torch.stack(terms).detach()
 
 
 def train_batch(

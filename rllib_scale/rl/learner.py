@@ -27,7 +27,7 @@ from torch import Tensor
 from rllib_scale.config import TrainingConfig, TrialConfig
 from rllib_scale.models.srr import feature_statistics, ramp
 from rllib_scale.rl.exact_batch import ExactBatch
-from rllib_scale.rl.lean_update import Batch, minibatches, train_batch
+from rllib_scale.rl.lean_update import Batch, LeanPass, minibatches, train_batch
 from rllib_scale.rl.loss import Outputs, Rows, Terms, Weights, ppo_loss
 
 logger = logging.getLogger(__name__)
@@ -55,10 +55,13 @@ class SchedulingLearner(PPOTorchLearner):
         """Build as RLlib does, then append the selection of rows to its pipeline."""
         self.trial = TrialConfig.model_validate(self.config.learner_config_dict["trial"])
         self.epoch = 0
-        self._terms: list[Terms] = []
+        self._terms: list[Tensor] = []
         self._gradient_norms: list[Tensor] = []
         self._fell_back = False
         super().build()
+        self._lean = None
+        if self.trial.resources.learner == "lean":
+            self._lean = LeanPass(self.module[DEFAULT_MODULE_ID].unwrapped(), self.trial.resources.compile)
         self._exact_batch = ExactBatch(self.trial.training.steps_per_epoch)
         self._learner_connector.append(self._exact_batch)
 
@@ -80,6 +83,7 @@ class SchedulingLearner(PPOTorchLearner):
             decorrelation=share * regulariser.lambda_decorrelation,
             kl=share * regulariser.lambda_kl,
             reduction=regulariser.reduction,
+            regularise=regulariser.lambda_decorrelation > 0 or regulariser.lambda_kl > 0,
         )
 
     def srr_ramp(self) -> float:
@@ -104,7 +108,7 @@ class SchedulingLearner(PPOTorchLearner):
     ) -> Any:
         """One epoch: `Learner.update`, by the lean path where the trial asks for it and it applies."""
         obstacle = self._obstacle_to_lean_update(training_data)
-        if training_data is None or obstacle:
+        if training_data is None or self._lean is None or obstacle:
             if obstacle and self.trial.resources.learner == "lean" and not self._fell_back:
                 logger.warning("learner: lean does not apply (%s); RLlib's update loop does the work", obstacle)
                 self._fell_back = True
@@ -118,7 +122,7 @@ class SchedulingLearner(PPOTorchLearner):
             )
         self.before_gradient_based_update(timesteps=timesteps or {})
         self._weights_seq_no += 1
-        self._lean_update(training_data.episodes, num_epochs, minibatch_size)
+        self._lean_update(self._lean, training_data.episodes, num_epochs, minibatch_size)
         self.after_gradient_based_update(timesteps=timesteps or {})
         return None if _no_metrics_reduce else self.metrics.reduce()
 
@@ -140,24 +144,23 @@ class SchedulingLearner(PPOTorchLearner):
             return f"fewer than {self._exact_batch.rows} steps were sampled"
         return None
 
-    def _lean_update(self, episodes: list[SingleAgentEpisode], passes: int, minibatch_size: int | None) -> None:
-        module = self.module[DEFAULT_MODULE_ID]
+    def _lean_update(
+        self, lean: LeanPass, episodes: list[SingleAgentEpisode], passes: int, minibatch_size: int | None
+    ) -> None:
         ((_, optimizer),) = self.get_optimizers_for_module(DEFAULT_MODULE_ID)
-        parameters = list(module.parameters())
+        parameters = list(self.module[DEFAULT_MODULE_ID].parameters())
         training, weights = self.trial.training, self.loss_weights()
-        with torch.no_grad():
-            batch = train_batch(
-                episodes, lambda obs: module.compute_values({Columns.OBS: obs}), training.gamma, training.gae_lambda
-            )
+        batch = train_batch(episodes, lean.values, training.gamma, training.gae_lambda)
         kept = self._exact_batch.select(batch, torch.arange(len(batch[Columns.OBS])))
         self._exact_batch.kept = {DEFAULT_MODULE_ID: kept}
         rows = len(kept[Columns.OBS])
         for minibatch in minibatches(kept, minibatch_size or rows, passes):
             for parameter in parameters:
                 parameter.grad = None
-            loss = self._loss(minibatch, module._forward_train(minibatch), module, weights)
+            loss, terms = lean.loss(minibatch[Columns.OBS], _rows(minibatch), weights)
             loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(parameters, training.gradient_clip)
+            self._terms.append(terms)
             self._gradient_norms.append(norm)
             if not math.isfinite(norm):
                 logger.warning("a gradient is not finite: it counts as 0")
@@ -185,22 +188,13 @@ class SchedulingLearner(PPOTorchLearner):
         self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any]
     ) -> Tensor:
         """Loss of a minibatch over its unmasked rows."""
-        return self._loss(batch, fwd_out, self.module[module_id].unwrapped(), self.loss_weights())
-
-    def _loss(self, batch: Batch, fwd_out: Batch, module: Any, weights: Weights) -> Tensor:
-        values = module.compute_values(batch, fwd_out[Columns.EMBEDDINGS])
-        rows = Rows(
-            batch[Columns.ACTIONS],
-            batch[Columns.ACTION_LOGP],
-            batch[Postprocessing.ADVANTAGES],
-            batch[Postprocessing.VALUE_TARGETS],
-        )
-        outputs = Outputs(fwd_out[Columns.EMBEDDINGS], fwd_out[Columns.ACTION_DIST_INPUTS], values)
+        values = self.module[module_id].unwrapped().compute_values(batch, fwd_out[Columns.EMBEDDINGS])
+        rows, outputs = _rows(batch), Outputs(fwd_out[Columns.EMBEDDINGS], fwd_out[Columns.ACTION_DIST_INPUTS], values)
         if Columns.LOSS_MASK in batch:
             mask = batch[Columns.LOSS_MASK]
             rows, outputs = Rows(*(t[mask] for t in rows)), Outputs(*(t[mask] for t in outputs))
-        loss, terms = ppo_loss(rows, outputs, weights)
-        self._terms.append(Terms(*(term.detach() for term in terms)))
+        loss, terms = ppo_loss(rows, outputs, self.loss_weights())
+        self._terms.append(torch.stack(terms).detach())
         return loss
 
     def postprocess_gradients_for_module(
@@ -216,7 +210,7 @@ class SchedulingLearner(PPOTorchLearner):
         """Log the epoch and count it."""
         super().after_gradient_based_update(timesteps=timesteps)
         weights = self.loss_weights()
-        means = torch.stack([torch.stack(terms) for terms in self._terms]).mean(0).tolist()
+        means = torch.stack(self._terms).mean(0).tolist()
         for module_id, batch in self._exact_batch.kept.items():
             values = dict(zip(Terms._fields, means, strict=True)) | self._diagnose(module_id, batch)
             values |= {
@@ -235,7 +229,7 @@ class SchedulingLearner(PPOTorchLearner):
     def _diagnose(self, module_id: str, batch: Batch) -> dict[str, float]:
         """The updated network on the rows of the epoch."""
         module = self.module[module_id].unwrapped()
-        features, logits = module.network(batch[Columns.OBS])
+        features, logits = (self._lean.network if self._lean else module.network)(batch[Columns.OBS])
         old = torch.log_softmax(batch[Columns.ACTION_DIST_INPUTS], -1)
         new = torch.log_softmax(logits, -1)
         targets = batch[Postprocessing.VALUE_TARGETS]
@@ -266,3 +260,12 @@ class SchedulingLearner(PPOTorchLearner):
         if "generators" in state:
             torch.set_rng_state(torch.from_numpy(state["generators"]["torch"]))
             np.random.set_state(state["generators"]["numpy"])  # noqa: NPY002
+
+
+def _rows(batch: Batch) -> Rows:
+    return Rows(
+        batch[Columns.ACTIONS],
+        batch[Columns.ACTION_LOGP],
+        batch[Postprocessing.ADVANTAGES],
+        batch[Postprocessing.VALUE_TARGETS],
+    )

@@ -33,9 +33,10 @@ class Weights(NamedTuple):
     clip: float
     value: float
     entropy: float
-    decorrelation: float  # ramp x lambda_1
-    kl: float  # ramp x lambda_2
+    decorrelation: float | Tensor  # ramp x lambda_1
+    kl: float | Tensor  # ramp x lambda_2
     reduction: Literal["sum", "mean"]
+    regularise: bool  # whether the last two are ever above 0
 
 
 class Terms(NamedTuple):
@@ -63,6 +64,6 @@ def ppo_loss(rows: Rows, outputs: Outputs, weights: Weights) -> tuple[Tensor, Te
     value_loss = (outputs.values - rows.value_targets).square().mean()
     decorrelation, kl = srr(outputs.features, reduction=weights.reduction)
     loss = policy_loss + weights.value * value_loss - weights.entropy * entropy
-    if weights.decorrelation or weights.kl:
+    if weights.regularise:
         loss = loss + weights.decorrelation * decorrelation + weights.kl * kl
     return loss, Terms(policy_loss, value_loss, entropy, decorrelation, kl)

@@ -36,7 +36,7 @@ def random_observations(batch: int, servers: int, seed: int = 0, empty: float = 
     return torch.cat((task, server.flatten(1)), 1)
 
 
-def random_network(seed: int = 0, mask: str = "none", method: str = "scale", **sizes: int) -> Network:
+def random_network(seed: int = 0, mask: str = "none", method: str = "scale", **sizes: float) -> Network:
     """The network of a trial with every parameter drawn, biases and norms too, so that each has an effect."""
     torch.manual_seed(seed)
     trial = TrialConfig(method=method, env=EnvConfig(episode=EpisodeConfig(mask=mask)), network=NetworkConfig(**sizes))

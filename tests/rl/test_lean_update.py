@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:.*rllib-single
 from ray.rllib.algorithms.algorithm import Algorithm  # noqa: E402
 from ray.rllib.core.learner.training_data import TrainingData  # noqa: E402
 
+from rllib_scale.errors import UserError  # noqa: E402
 from rllib_scale.experiments.session import ray_session  # noqa: E402
 from rllib_scale.rl.lean_update import advantage_estimates, minibatches  # noqa: E402
 from rllib_scale.rl.learner import SchedulingLearner  # noqa: E402
@@ -38,13 +39,13 @@ def build() -> Iterator[Any]:
     """Builds algorithms by learner and stops them at the end of the test."""
     built: list[Algorithm] = []
 
-    def build_one(learner: str, sampler: str = "array", method: str = "scale") -> Algorithm:
+    def build_one(learner: str, sampler: str = "array", method: str = "scale", compiled: bool = False) -> Algorithm:
         trial = TrialConfig(
             method=method,
             training=SHORT,
             env=EnvConfig(episode=EpisodeConfig(horizon_s=6.0)),
             srr=SRRConfig(ramp_start_epoch=1, ramp_epochs=2, lambda_decorrelation=0.05, lambda_kl=0.01),
-            resources=TrialResources(learner=learner, sampler=sampler),
+            resources=TrialResources(learner=learner, sampler=sampler, compile=compiled),
         )
         built.append(build_algorithm_config(trial).build_algo())
         return built[-1]
@@ -70,9 +71,14 @@ def update(learner: SchedulingLearner, episodes: list[Any], seed: int) -> dict[s
     )
 
 
-@pytest.mark.parametrize(("method", "sampler"), [("scale", "array"), ("scale", "rllib"), ("ppo", "array")])
-def test_five_epochs_give_the_weights_and_logs_of_rllibs_path(build: Any, method: str, sampler: str) -> None:
-    lean, stock = build("lean", sampler, method), build("rllib", sampler, method)
+@pytest.mark.parametrize(
+    ("method", "sampler", "compiled"),
+    [("scale", "array", False), ("scale", "array", True), ("scale", "rllib", False), ("ppo", "array", False)],
+)
+def test_five_epochs_give_the_weights_and_logs_of_rllibs_path(
+    build: Any, method: str, sampler: str, compiled: bool
+) -> None:
+    lean, stock = build("lean", sampler, method, compiled), build("rllib", sampler, method)
     calls: list[str] = []
     compute = learner_of(lean).compute_loss_for_module
     learner_of(lean).compute_loss_for_module = lambda **kwargs: calls.append("rllib") or compute(**kwargs)
@@ -111,6 +117,13 @@ def test_falls_back_to_rllibs_path_and_says_so_once(build: Any, caplog: pytest.L
     assert "fewer than 256 steps" in record.getMessage()
     states = [learner_of(a).get_state()["rl_module"]["default_policy"] for a in (lean, stock)]
     assert all(np.array_equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_compiling_without_a_compiler_is_refused(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(UserError, match=r"resources\.compile: .* g\+\+"):
+        build("lean", compiled=True)
 
 
 def test_a_gradient_that_is_not_finite_leaves_the_weights_finite(build: Any, caplog: pytest.LogCaptureFixture) -> None:

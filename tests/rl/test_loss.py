@@ -27,7 +27,7 @@ def minibatch(seed: int = 0, size: int = 64) -> tuple[Rows, Outputs]:
 
 def test_loss_by_numpy() -> None:
     rows, outputs = minibatch()
-    weights = Weights(clip=0.2, value=0.5, entropy=0.01, decorrelation=0.3, kl=0.7, reduction="sum")
+    weights = Weights(clip=0.2, value=0.5, entropy=0.01, decorrelation=0.3, kl=0.7, reduction="sum", regularise=True)
     loss, terms = ppo_loss(rows, outputs, weights)
     logits, values = outputs.logits.detach().numpy().astype(float), outputs.values.detach().numpy()
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
@@ -53,8 +53,8 @@ def test_loss_by_numpy() -> None:
 def test_each_lambda_reaches_the_features_alone(decorrelation: float, kl: float) -> None:
     gradients = []
     for weights in (
-        Weights(0.2, 0.5, 0.01, 0.0, 0.0, "sum"),
-        Weights(0.2, 0.5, 0.01, decorrelation, kl, "sum"),
+        Weights(0.2, 0.5, 0.01, 0.0, 0.0, "sum", False),
+        Weights(0.2, 0.5, 0.01, decorrelation, kl, "sum", True),
     ):
         rows, outputs = minibatch()
         ppo_loss(rows, outputs, weights)[0].backward()
@@ -70,7 +70,7 @@ def test_masked_actions_leave_loss_and_gradient_finite() -> None:
     logits = outputs.logits.detach().clone()
     logits[torch.arange(64), (rows.actions + 1) % 5] += MASKED
     outputs = outputs._replace(logits=logits.requires_grad_())
-    loss, terms = ppo_loss(rows, outputs, Weights(0.2, 0.5, 0.01, 0.0, 0.0, "sum"))
+    loss, terms = ppo_loss(rows, outputs, Weights(0.2, 0.5, 0.01, 0.0, 0.0, "sum", False))
     loss.backward()
     assert torch.isfinite(torch.stack([loss, *terms])).all()
     assert torch.isfinite(logits.grad).all()
