@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null && echo $$p && break; done)
 INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: quickstart test lint install clean
+.PHONY: quickstart test lint install chromium clean
 
 install: $(VENV)/.installed
 
@@ -27,7 +27,13 @@ $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt
 quickstart: $(VENV)/.installed
 	$(VENV)/bin/rllib-scale sweep tune_configs/quickstart.yaml
 
-test: $(VENV)/.installed-test
+# The browser tests open pages in the system's Chromium; nothing is done where there is one.
+chromium:
+	@test -n "$$CHROMIUM" || command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } || \
+		{ echo "No Chromium and no right to install it: install it, or set CHROMIUM=/path/to/it"; exit 2; }
+
+test: $(VENV)/.installed-test chromium
 	$(VENV)/bin/python -m pytest -m "not slow"
 
 lint: $(VENV)/.installed-dev

@@ -19,7 +19,8 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodF
 
 from analysis import style
 from analysis.load import require_one_setting, variants
-from analysis.stats import MIN_SEEDS, summarise
+from analysis.resampling import MIN_SEEDS
+from analysis.stats import summarise
 from analysis.tables import OUTCOMES, table3, table4, training_scales
 from rllib_scale.files import write_atomic
 
@@ -49,20 +50,23 @@ EPISODE_SD = "± 1 standard deviation over the episodes of a seed"
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a PNG of 200 dpi, atomically."""
-    write_atomic(path, lambda p: figure.savefig(p, format="png", dpi=style.DPI, facecolor="white"))
+    """Write a PNG of 200 dpi or an SVG whose text is text, by the suffix, atomically."""
+    kind = path.suffix.removeprefix(".")
+    metadata = {"Date": None} if kind == "svg" else None  # the same figure makes the same file
+    with mpl.rc_context(style.SVG_RC):
+        write_atomic(path, lambda p: figure.savefig(p, format=kind, dpi=style.DPI, facecolor="white", metadata=metadata))
 
 
-def _caption(episodes: pd.DataFrame) -> str:
+def setting_caption(episodes: pd.DataFrame) -> str:
     """The setting, and how many seeds and episodes stand behind the numbers."""
     parts = []
     for kind, name in (("learned", "Learned methods"), ("heuristic", "heuristics")):
         rows = episodes[episodes["kind"] == kind]
         if len(rows):
             groups = rows.groupby(["variant", "test_servers"])
-            seeds = f"{_range(groups['train_seed'].nunique(), 'seed')} of " if kind == "learned" else ""
+            seeds = f"{count_range(groups['train_seed'].nunique(), 'seed')} of " if kind == "learned" else ""
             per_seed = rows.groupby(["variant", "test_servers", "train_seed"], dropna=False).size()
-            parts.append(f"{name}: {seeds}{_range(per_seed, 'episode')}")
+            parts.append(f"{name}: {seeds}{count_range(per_seed, 'episode')}")
     row = episodes.iloc[0]
     counts = "; ".join(parts)
     return (
@@ -70,7 +74,8 @@ def _caption(episodes: pd.DataFrame) -> str:
     )
 
 
-def _range(counts: pd.Series, noun: str) -> str:
+def count_range(counts: pd.Series, noun: str) -> str:
+    """'5 seeds', or '3 to 5 seeds' where the counts differ."""
     low, high = int(counts.min()), int(counts.max())
     return f"{low if low == high else f'{low} to {high}'} {noun}{'' if high == 1 else 's'}"
 
@@ -113,7 +118,7 @@ def against_servers(episodes: pd.DataFrame) -> Figure:
                     axes.vlines(x, low, high, color=look.colour, linewidth=1.5, alpha=0.7)
             axes.set_ylabel(LABELS[metric])
         panels[1].set_ylabel("completed tasks per server")
-        _server_axis(panels[1], scales, gap)
+        server_axis(panels[1], scales, gap)
         style.legend(figure, panels[0], len(names))
         claimed = table.loc[table["variant"].isin(spread), "completed_low"].notna()
         what = " or ".join(
@@ -121,7 +126,7 @@ def against_servers(episodes: pd.DataFrame) -> Figure:
         )
         beside = " Points stand a little beside their N." if len(names) > 1 else ""
         alone = "" if len(spread) == len(names) else " Heuristics: means alone."
-        style.caption(figure, f"{_caption(episodes)} Band or bar: {what}.{alone}{beside}")
+        style.caption(figure, f"{setting_caption(episodes)} Band or bar: {what}.{alone}{beside}")
     return figure
 
 
@@ -132,7 +137,8 @@ def _mean_and_ends(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndar
     return mean, np.where(np.isnan(low), np.maximum(mean - sd, 0), low), np.where(np.isnan(high), mean + sd, high)
 
 
-def _server_axis(axes: Axes, scales: Sequence[int], gap: float) -> None:
+def server_axis(axes: Axes, scales: Sequence[int], gap: float) -> None:
+    """Servers N in powers of two, `gap` of them between neighbours, with a tick at each of the scales."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(scales))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -174,7 +180,7 @@ def method_bars(episodes: pd.DataFrame, servers: int | None = None) -> Figure:
             if table["completed_low"].notna().any()
             else f" Fewer than {MIN_SEEDS} seeds: no interval over seeds."
         )
-        style.caption(figure, f"N = {scale}. {_caption(rows)} Thin: {EPISODE_SD}.{thick}{paper}")
+        style.caption(figure, f"N = {scale}. {setting_caption(rows)} Thin: {EPISODE_SD}.{thick}{paper}")
     return figure
 
 
@@ -213,7 +219,7 @@ def throughput_against_response(episodes: pd.DataFrame) -> Figure:
         sizes = " Small: a seed's mean over its episodes; large: the mean over seeds." if several else ""
         unseen = [name for name in names if episodes.loc[episodes["variant"] == name, "response_mean_s"].isna().all()]
         absent = f" Without a point, as no task completed: {', '.join(unseen)}." if unseen else ""
-        style.caption(figure, f"{_caption(episodes)}{sizes} Better is to the right and down.{absent}")
+        style.caption(figure, f"{setting_caption(episodes)}{sizes} Better is to the right and down.{absent}")
     return figure
 
 
@@ -268,7 +274,7 @@ def training_curves(training: pd.DataFrame) -> Figure:
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
         for axes, metric in zip(panels.flat, shown, strict=False):
             for name in names:
-                _curves(axes, training[training["variant"] == name], metric, window, looks[name], name)
+                draw_curves(axes, training[training["variant"] == name], metric, window, looks[name], name)
             axes.set_ylabel(LABELS[metric])
             if metric == "srr_decorrelation" and (training[metric].dropna() > 0).all():
                 axes.set_yscale("log")  # it grows with the square of the feature's width, which differs by method
@@ -283,13 +289,13 @@ def training_curves(training: pd.DataFrame) -> Figure:
         smoothing = f" Running mean over {window} epochs." if window > 1 else ""
         style.caption(
             figure,
-            f"{_range(seeds, 'seed')} per method, {_range(last, 'epoch')}; sampled actions on training episodes. "
-            f"Thin: each seed; thick: the median over seeds.{smoothing}",
+            f"{count_range(seeds, 'seed')} per method, {count_range(last, 'epoch')}; sampled actions on training "
+            f"episodes. Thin: each seed; thick: the median over seeds.{smoothing}",
         )
     return figure
 
 
-def _curves(axes: Axes, rows: pd.DataFrame, metric: str, window: int, look: style.Look, name: str) -> None:
+def draw_curves(axes: Axes, rows: pd.DataFrame, metric: str, window: int, look: style.Look, name: str) -> None:
     by_seed = rows.pivot(index="epoch", columns="cell", values=metric).astype(float).sort_index()
     smooth = by_seed.rolling(window, min_periods=1).mean()
     if smooth.shape[1] > 1:

@@ -18,14 +18,23 @@ from rllib_scale.experiments import results
 DERIVED_COLUMNS: dict[str, tuple[str, str]] = {
     "variant": ("string", "readable name of what is compared: the method, and whatever tells its cells apart"),
     "invalid_share": ("float64", "invalid decisions over decisions; NaN without decisions (episodes only)"),
+    "above_bound_percent": (
+        "float64",
+        "censored response above the lower bound bound_capacity_s [%]; NaN without a bound (episodes only)",
+    ),
 }
 SETTING = ("scenario", "mask", "decision")
 """Rows that differ here answer different questions and never share a table."""
 
 PAPER_SETTING = ("paper", "none", "argmax")
 TRAINING_KEY = ("cell", "epoch")
-METHOD_ORDER = ("scale", "crossattn", "ppo", "ppo-srr", "dqn", "sac")
+METHOD_ORDER = (
+    *("scale", "crossattn", "ppo", "ppo-srr", "dqn", "sac", "deepsets-srr", "deepsets"),
+    *("set-transformer-srr", "set-transformer", "attention-model-srr", "attention-model"),
+)
 HEURISTIC_ORDER = (
+    "heft",
+    "cpop",
     "fastest-idle",
     "earliest-finish",
     "best-fit-memory",
@@ -45,6 +54,7 @@ class Results:
         folder: where it was read from.
         episodes: one row per evaluation episode: EPISODE_COLUMNS, a utilisation_TIER per tier, DERIVED_COLUMNS.
         training: one row per training epoch: TRAINING_COLUMNS and "variant".
+        features: one row per (cell, setting, scale): FEATURE_COLUMNS and "variant"; empty where none were computed.
         manifest: what made the folder: sweep, config, config_hash, created, updated, host, versions.
         notes: what a reader of the numbers should know about the reading, one sentence each.
     """
@@ -52,6 +62,7 @@ class Results:
     folder: Path
     episodes: pd.DataFrame
     training: pd.DataFrame
+    features: pd.DataFrame
     manifest: dict[str, Any]
     notes: tuple[str, ...] = ()
 
@@ -84,7 +95,8 @@ def load(folder: str | Path) -> Results:
             notes.append(f"{path.name}: {len(frame) - len(kept)} rows stood there twice; the last of each counts.")
         frames.append(kept)
     episodes, training = derive(*frames)
-    return Results(folder, episodes, training, manifest, tuple(notes))
+    features = _read_features(folder / "features.parquet", episodes)
+    return Results(folder, episodes, training, features, manifest, tuple(notes))
 
 
 def _read(path: Path, columns: Mapping[str, tuple[str, str]], required: tuple[str, ...]) -> pd.DataFrame:
@@ -93,6 +105,19 @@ def _read(path: Path, columns: Mapping[str, tuple[str, str]], required: tuple[st
         if frame[name].isna().any():
             raise UserError(f"{path}: column {name!r} has missing values; not a table of this program")
     return frame
+
+
+def _read_features(path: Path, episodes: pd.DataFrame) -> pd.DataFrame:
+    """The features of the cells that the episodes name, or no row where there is no such table."""
+    if not path.is_file():
+        features = results.typed(pd.DataFrame(), results.FEATURE_COLUMNS)
+    else:
+        features = _read(path, results.FEATURE_COLUMNS, (*results.FEATURE_KEY, "method", "kind"))
+    labels = dict(zip(episodes["cell"], episodes["variant"], strict=True))
+    variant = features["cell"].map(labels).astype("string")
+    if variant.isna().any():
+        raise UserError(f"{path}: cell {features['cell'][variant.isna()].iloc[0]!r} has no evaluation episodes")
+    return features.assign(overrides=features["overrides"].fillna(""), variant=variant)
 
 
 def derive(episodes: pd.DataFrame, training: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -109,10 +134,11 @@ def derive(episodes: pd.DataFrame, training: pd.DataFrame) -> tuple[pd.DataFrame
     ).drop_duplicates("cell")
     labels = variant_labels(cells)
     invalid = episodes[list(_INVALID)].sum(axis=1, min_count=len(_INVALID)).astype("float64")
-    decisions = episodes["decisions"].astype("float64")
+    decisions, bound = (episodes[name].astype("float64") for name in ("decisions", "bound_capacity_s"))
     episodes = episodes.assign(
         variant=episodes["cell"].map(labels).astype("string"),
         invalid_share=(invalid / decisions.where(decisions > 0)).astype("float64"),
+        above_bound_percent=100 * (episodes["response_censored_s"] / bound.where(bound > 0) - 1),
     )
     return episodes, training.assign(variant=training["cell"].map(labels).astype("string"))
 

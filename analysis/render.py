@@ -1,8 +1,9 @@
 """Tables as text: every number goes through `format_value`, so that terminal, CSV and Markdown agree to the digit.
 
 A table is a pandas DataFrame whose statistics share a stem: `completed` is a mean, `completed_sd` its standard
-deviation, `completed_low` and `completed_high` its interval, `completed_verdict` what the interval says of it and
-`seeds_note` a remark. CSV keeps these columns; Markdown and the terminal print one cell, "8.37 ± 2.15 [7.90, 8.84]".
+deviation, `completed_low` and `completed_high` its interval, `completed_verdict` what the interval says of it,
+`completed_p_adjusted` the p-value behind that, `completed_better` a probability, and `seeds_note` a remark. Markdown
+and the terminal print one cell, "8.37 ± 2.15 [7.90, 8.84]"; CSV keeps these columns and holds more, `completed_iqm`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-SUFFIXES = ("_sd", "_low", "_high", "_verdict", "_note")
+SUFFIXES = ("_sd", "_low", "_high", "_verdict", "_note", "_p_adjusted", "_better")
+CSV_SUFFIXES = ("_p", "_iqm")
 NAME_WIDTH = 28
 """Longer names wrap on a terminal."""
 
 DECIMALS = 2
+FEATURE_DECIMALS = 3
+"""Of statistics of the attention feature, as in [SCALE, Table 5]."""
 MISSING = "–"  # noqa: RUF001 (an en dash)
 GAP = 2
 
@@ -34,18 +38,32 @@ HEADINGS = {
     "unfinished": "unfinished tasks",
     "response_mean_s": "response (s)",
     "response_censored_s": "censored response (s)",
+    "above_bound_percent": "above bound (%)",
     "episode_return": "return",
     "invalid_share": "invalid share",
     "paper_completed": "paper: completed",
     "paper_response_mean_s": "paper: response (s)",
     "without_response": "episodes without response",
+    "feature_covariance": "off-diagonal covariance",
+    "feature_correlation": "off-diagonal correlation",
+    "feature_kl": "KL from N(0, I)",
+    "feature_effective_rank": "effective rank",
+    "feature_variance": "variance",
+    "paper_feature_covariance": "paper: covariance",
+    "paper_feature_kl": "paper: KL",
+    "drift_wasserstein": "drift: Wasserstein",
+    "drift_wasserstein_relative": "drift: Wasserstein (sd)",
+    "drift_mmd2": "drift: MMD²",
 }
-OPTIONAL_COLUMNS = ("paper_completed", "paper_response_mean_s", "without_response")
-TEXT_COLUMNS = ("variant", "trained", "first", "second")
+OPTIONAL_COLUMNS = (
+    *("paper_completed", "paper_response_mean_s", "without_response", "above_bound_percent"),
+    *("paper_feature_covariance", "paper_feature_kl"),
+)
+TEXT_COLUMNS = ("variant", "trained", "first", "second", "scenario", "mask", "decision")
 
 
-def format_value(value: object) -> str:
-    """One value as it is printed everywhere: integers whole, other numbers with two decimals, missing as "–".
+def format_value(value: object, decimals: int = DECIMALS) -> str:
+    """One value as it is printed everywhere: integers whole, other numbers with `decimals`, missing as "–".
 
     >>> format_value(4.578), format_value(30), format_value(-0.001), format_value(float("nan"))
     ('4.58', '30', '0.00', '–')
@@ -54,26 +72,48 @@ def format_value(value: object) -> str:
         return MISSING
     if not isinstance(value, float):
         return str(value)
-    text = f"{value:.{DECIMALS}f}"
+    text = f"{value:.{decimals}f}"
     return text[1:] if text.startswith("-") and not text.strip("-0.") else text
+
+
+def format_p(value: float) -> str:
+    """A p-value: three decimals, or one digit where these would all be 0.
+
+    >>> format_p(0.0312), format_p(0.00002), format_p(0.0), format_p(float("nan"))
+    ('0.031', '2e-05', '0.000', '–')
+    """
+    return f"{value:.0e}" if 0 < value < 0.001 else format_value(value, 3)
+
+
+def format_field(value: object, column: str) -> str:
+    """One value of a column: p-values by `format_p`, numbers with the decimals of the column by `format_value`."""
+    if column.endswith(("_p", "_p_adjusted")) and isinstance(value, float):
+        return format_p(value)
+    is_feature = column.removeprefix("paper_").startswith(("feature_", "drift_"))
+    return format_value(value, FEATURE_DECIMALS if is_feature else DECIMALS)
 
 
 def stems(table: pd.DataFrame) -> list[str]:
     """The columns that are printed: those that no other column's cell takes in, an optional one if it has values."""
     columns = [str(column) for column in table.columns]
-    taken = {c for c in columns for suffix in SUFFIXES if c.endswith(suffix) and c.removesuffix(suffix) in columns}
+    suffixes = (*SUFFIXES, *CSV_SUFFIXES)
+    taken = {c for c in columns for suffix in suffixes if c.endswith(suffix) and c.removesuffix(suffix) in columns}
     unused = {c for c in OPTIONAL_COLUMNS if c in columns and table[c].isna().all()}
     return [c for c in columns if c not in taken and c not in unused]
 
 
 def cell_lines(row: pd.Series, stem: str) -> list[str]:
-    """The lines of a printed cell: "mean ± sd", "[low, high]" where an interval is claimed, and then its verdict."""
-    value, sd, low, high, verdict, note = (format_value(row.get(stem + suffix)) for suffix in ("", *SUFFIXES))
+    """The lines of a printed cell: "mean ± sd"; where an interval is claimed "[low, high]" and what it says."""
+    value, sd, low, high, verdict, note, p, better = (
+        format_field(row.get(stem + suffix), stem + suffix) for suffix in ("", *SUFFIXES)
+    )
     lines = [value + ("" if sd == MISSING else f" ± {sd}") + ("" if note == MISSING else f", {note}")]
     if low != MISSING:
         lines.append(f"[{low}, {high}]")
         if verdict != MISSING:
-            lines.append(verdict)
+            lines.append(verdict + ("" if p == MISSING else f", p {p}"))
+        if better != MISSING:
+            lines.append(f"P {better}")
     return lines
 
 
@@ -88,7 +128,7 @@ def to_csv(table: pd.DataFrame) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(table.columns)
     for row in table.itertuples(index=False):
-        texts = [format_value(value) for value in row]
+        texts = [format_field(value, name) for name, value in zip(table.columns, row, strict=True)]
         writer.writerow(["" if text == MISSING else text for text in texts])
     return out.getvalue()
 

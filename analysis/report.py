@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from rich.console import Console, Group
 from rich.text import Text
 
-from analysis import figures, render, summary, tables
+from analysis import comparisons, features, figures, render, summary, tables
 from analysis.load import Results, load, select, settings
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
@@ -21,22 +21,27 @@ from rllib_scale.files import write_atomic
 MARK = "<!-- written by rllib-scale report; overwritten by the next one -->"
 HOW_TO_READ = (
     "mean ± standard deviation over the episodes of a seed; [low, high] is the 95 % BCa bootstrap interval of the mean "
-    "over training seeds. A response time covers completed tasks alone: a policy that completes less shows a lower "
-    "one, so read it with the completed and unfinished tasks; the censored response counts every arrived task up to "
-    "the end."
+    "over training seeds (of few seeds it covers less than it says: docs/statistics.md). A response time covers "
+    "completed tasks alone: a policy that completes less shows a lower one, so read it with the completed and "
+    "unfinished tasks; the censored response counts every arrived task up to the end, and the bound is what no "
+    "scheduler can beat in it. The CSV also holds interquartile means."
 )
 PAIRED_HOW = (
-    "first minus second on identical episodes (and training seeds), averaged within a seed, then over seeds. "
-    "Lower or higher is said only where the interval excludes 0."
+    "first minus second on identical episodes (and training seeds; shared: those that both have), averaged within a "
+    "seed, then over seeds. [low, high] is the 95 % interval of a hierarchical bootstrap over seeds and episodes, p is "
+    "Holm's over all verdicts of this table. Lower or higher is said only where the interval excludes 0 and p is below "
+    "0.05. P: probability that a seed of the first does better than one of the second in the same episode."
 )
 TABLE4_TITLE = "Table 4: response against the number of servers, zero-shot"
+TABLE5_TITLE = "Table 5: the attention feature and its drift from the training scale"
+SCENARIOS_TITLE = "Every setting side by side"
 TABLE3_SHOWN = (
-    *("variant", "seeds", *tables.OUTCOMES),
+    *("variant", "seeds", *tables.OUTCOMES, tables.BOUND),
     *("paper_completed", "paper_response_mean_s", "episode_return", "invalid_share", "episodes", "without_response"),
 )
 TABLE4_SHOWN = (
     *("variant", "seeds", "response_mean_s", "paper_response_mean_s", "completed", "unfinished"),
-    *("response_censored_s", "without_response"),
+    *("response_censored_s", tables.BOUND, "without_response"),
 )
 PAIRED_SHOWN = ("test_servers", "seeds", *tables.OUTCOMES, "episodes")
 
@@ -108,7 +113,9 @@ def _section(results: Results, setting: tuple[str, str, str]) -> Section:
     section.tables.append(
         NamedTable(f"table4-{slug}", TABLE4_TITLE, table4, HOW_TO_READ, TABLE4_SHOWN, ("test_servers",), "N = {}")
     )
-    paired, section.refusals = _paired(rows)
+    pairs, refused = comparisons.complete_pairs(rows, comparisons.default_pairs(rows), shared_seeds=True)
+    section.refusals = [f"Not compared: {error}." for error in refused]
+    paired = comparisons.paired_table(rows, pairs, shared_seeds=True)
     section.lines += summary.verdict_lines(paired)
     if len(paired):
         title, pair = "Paired differences", ("first", "second")
@@ -118,21 +125,22 @@ def _section(results: Results, setting: tuple[str, str, str]) -> Section:
     if rows["test_servers"].nunique() > 1:
         title = "Response and completed tasks against the number of servers N"
         section.figures.append(NamedFigure(f"servers-{slug}", title, partial(figures.against_servers, rows)))
+    _add_features(section, select(results.features, *setting), slug)
     title = "Completed tasks against response"
     section.figures.append(NamedFigure(f"throughput-{slug}", title, partial(figures.throughput_against_response, rows)))
     return section
 
 
-def _paired(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The paired table of every default pair that is complete, and why the others are refused."""
-    parts, refusals = [tables.paired_table(rows, [])], []
-    for pair in tables.default_pairs(rows):
-        try:
-            parts.append(tables.paired_table(rows, [pair]))
-        except UserError as error:
-            refusals.append(f"Not compared: {error}.")
-    filled = [part for part in parts if len(part)]
-    return (pd.concat(filled, ignore_index=True) if filled else parts[0]), refusals
+def _add_features(section: Section, rows: pd.DataFrame, slug: str) -> None:
+    """Table 5 and the drift, of a sweep that looked at the attention feature."""
+    if rows.empty:
+        return
+    how, shown = features.HOW_TO_READ, features.TABLE5_SHOWN
+    table5 = NamedTable(f"table5-{slug}", TABLE5_TITLE, features.table5(rows), how, shown, ("variant",), "{}")
+    section.tables.append(table5)
+    if features.has_drift(rows):
+        title = "Drift of the attention feature against the number of servers N"
+        section.figures.append(NamedFigure(f"drift-{slug}", title, partial(features.drift_against_servers, rows)))
 
 
 def print_report(results: Results, console: Console) -> None:
@@ -149,8 +157,9 @@ def print_report(results: Results, console: Console) -> None:
         for line in (*section.lines, *section.refusals):
             console.print(Text(f"- {line}"))
         console.print(Text(f"How to read: {HOW_TO_READ}", style="dim"))
-        if any(named.how == PAIRED_HOW for named in section.tables):
-            console.print(Text(f"Paired differences: {PAIRED_HOW}", style="dim"))
+        for what, how in (("Paired differences", PAIRED_HOW), ("Table 5", features.HOW_TO_READ)):
+            if any(named.how == how for named in section.tables):
+                console.print(Text(f"{what}: {how}", style="dim"))
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
@@ -203,6 +212,12 @@ def _write(results: Results, target: Path) -> Path:
             body += [f"### {named.title}", "", markdown, f"*{named.how}* [CSV](tables/{path.name})", ""]
         for figure in section.figures:
             body += _figure(figure, target, written)
+    if len(settings(results.episodes)) > 1:
+        path, every = target / "tables" / "scenarios.csv", tables.scenarios_table(results.episodes)
+        _write_text(path, render.to_csv(every))
+        _write_text(path.with_suffix(".md"), f"**{SCENARIOS_TITLE}.**\n\n{render.to_markdown(every)}")
+        written |= {path, path.with_suffix(".md")}
+        body += [f"## {SCENARIOS_TITLE}", "", f"[CSV](tables/{path.name})", ""]
     if len(results.training):
         curves = NamedFigure("training", "Training curves", lambda: figures.training_curves(results.training))
         body += ["## Training", "", *_figure(curves, target, written)]

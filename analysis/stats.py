@@ -1,31 +1,25 @@
 """Statistics of evaluation episodes. A training seed is the unit: episodes of one policy are not independent of it.
 
-An interval is a 95 % BCa bootstrap interval of the mean over seeds, and is claimed from 5 seeds on. The result does
-not depend on the order of the rows, and the bootstrap has a fixed seed.
+Means carry a BCa bootstrap interval over seeds, differences on identical episodes the interval of a hierarchical
+bootstrap over seeds and episodes; either is claimed from 5 seeds on. A method without training seeds (a heuristic) is
+compared with a learned one over the seeds of the latter, and with another such method over episodes. No result depends
+on the order of the rows. `analysis.resampling` says how each is computed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-from analysis.load import SETTING
-from rllib_scale.errors import UserError
+from analysis import resampling
+from analysis.resampling import CONFIDENCE, Array, Unit
+from analysis.scores import Scores, require_partners
 
-CONFIDENCE = 0.95
-MIN_SEEDS = 5
-"""With fewer seeds no interval is claimed: a bootstrap of so few values covers far less than it says."""
-
-RESAMPLES = 99_999
-BOOTSTRAP_SEED = 20260606
-PAIR_KEY = ("scenario", "test_servers", "mask", "decision", "eval_seed", "episode")
-"""What two rows must share to be a pair; where both methods are learned, the training seed too."""
+LOWER_IS_BETTER = frozenset({"unfinished", "response_mean_s", "response_censored_s", "above_bound_percent"})
 
 
 @dataclass(frozen=True)
@@ -36,6 +30,7 @@ class Summary:
         mean: mean over seeds of the mean over a seed's episodes; NaN if no episode has a value.
         sd: standard deviation over the episodes of one seed (n - 1), pooled over seeds; NaN with single episodes.
         low, high: ends of the interval of `mean` over seeds; NaN where none is claimed.
+        iqm, iqm_low, iqm_high: interquartile mean over seeds and episodes, and its interval over seeds.
         seeds: training seeds with a value; 0 for a heuristic.
         episodes: episodes with a value, over all seeds.
         missing: episodes without one.
@@ -45,9 +40,16 @@ class Summary:
     sd: float
     low: float
     high: float
+    iqm: float
+    iqm_low: float
+    iqm_high: float
     seeds: int
     episodes: int
     missing: int
+
+
+NOTHING = Summary(*(math.nan,) * 7, seeds=0, episodes=0, missing=0)
+"""Of no episode with a value."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,13 @@ class Difference:
 
     Attributes:
         mean: mean over seeds of the mean difference over a seed's episodes.
-        low, high: ends of the interval of `mean` over seeds; NaN where none is claimed.
+        low, high: ends of the interval of `mean`; NaN where none is claimed.
+        p: two-sided p-value of no difference, NaN where no interval is claimed.
+        p_adjusted: p corrected for the comparisons that it stands among; of a single comparison p itself.
+        better: probability that a seed of the first does better than one of the second on the same episode, ties
+            half; more is better, of LOWER_IS_BETTER less.
+        better_low, better_high: ends of its interval; NaN where none is claimed.
+        unit: what the interval is over: seeds, or episodes where neither method has training seeds.
         seeds: training seeds with a pair; 0 between two heuristics.
         pairs: pairs of episodes in which both have a value, over all seeds.
         missing: pairs in which one has none.
@@ -65,109 +73,67 @@ class Difference:
     mean: float
     low: float
     high: float
+    p: float
+    p_adjusted: float
+    better: float
+    better_low: float
+    better_high: float
+    unit: Unit
     seeds: int
     pairs: int
     missing: int
 
     @property
     def verdict(self) -> str:
-        """`lower` or `higher` (first than second) only where the interval excludes 0."""
-        if self.seeds < MIN_SEEDS:
-            return no_interval(self.seeds)
-        if self.high < 0:
-            return "lower"
-        return "higher" if self.low > 0 else "undecided"
+        """`lower` or `higher` (first than second) only where the interval excludes 0 and the adjusted p is < 0.05."""
+        if math.isnan(self.low):
+            return no_interval(self.seeds if self.unit == "seeds" else self.pairs, self.unit)
+        if self.low <= 0 <= self.high or not self.p_adjusted < 1 - CONFIDENCE:
+            return "undecided"
+        return "lower" if self.high < 0 else "higher"
 
 
-def no_interval(seeds: int) -> str:
+def no_interval(units: int, unit: Unit = "seeds") -> str:
     """What stands where no interval is claimed.
 
     >>> no_interval(1)
     'no interval (1 seed)'
     """
-    return f"no interval ({seeds} seed{'' if seeds == 1 else 's'})"
-
-
-@lru_cache(maxsize=4096)
-def _bca(values: tuple[float, ...]) -> tuple[float, float]:
-    mean = float(np.mean(values))
-    if np.ptp(values) <= 1e-12 * np.max(np.abs(values)):
-        return mean, mean  # no spread: every resample has this mean, and BCa would divide 0 by 0
-    ends = stats.bootstrap(
-        (np.array(values),),
-        np.mean,
-        n_resamples=RESAMPLES,
-        confidence_level=CONFIDENCE,
-        method="BCa",
-        rng=np.random.default_rng(BOOTSTRAP_SEED),
-    ).confidence_interval
-    return float(ends.low), float(ends.high)
-
-
-def interval(seed_means: np.ndarray) -> tuple[float, float]:
-    """95 % BCa interval of the mean of `seed_means` (S,), in any order; (NaN, NaN) for S < MIN_SEEDS.
-
-    Minus the values give minus the interval: completed and unfinished tasks, whose differences mirror each other, get
-    the same verdict although the resamples are random.
-    """
-    if len(seed_means) < MIN_SEEDS:
-        return math.nan, math.nan
-    if np.mean(seed_means) < 0:
-        low, high = interval(-seed_means)
-        return -high, -low
-    return _bca(tuple(float(value) for value in np.sort(seed_means)))
-
-
-def _over_seeds(values: pd.Series, seeds: pd.Series, learned: bool) -> tuple[float, float, float, float, int, int]:
-    """Mean over seeds, pooled sd within seeds, interval, seeds with a value (0 if not learned), values used."""
-    values = values.astype("float64").dropna()
-    # Sorted, so that the sums, and with them the last digit, do not depend on the order of the rows.
-    grouped = values.sort_values().groupby(seeds, dropna=False)
-    means = np.sort(grouped.mean().to_numpy(dtype=float))
-    variances = np.sort(grouped.var(ddof=1).dropna().to_numpy(dtype=float))
-    mean = float(means.mean()) if len(means) else math.nan
-    sd = math.sqrt(variances.mean()) if len(variances) else math.nan
-    low, high = interval(means)  # of a heuristic there is one mean, hence none
-    return mean, sd, low, high, len(means) if learned else 0, len(values)
-
-
-def _is_learned(rows: pd.DataFrame) -> bool:
-    return bool((rows["kind"] == "learned").any())
-
-
-def _require_one_variant(rows: pd.DataFrame) -> None:
-    """One variant, setting and scale, and each (training seed, episode) once."""
-    for column in ("variant", *SETTING, "test_servers"):
-        values = sorted(str(value) for value in rows[column].unique())
-        if len(values) > 1:
-            raise UserError(f"the frame mixes {column} {', '.join(values)}; a statistic takes one")
-    repeated = rows[rows.duplicated(["train_seed", *PAIR_KEY], keep=False)]
-    if len(repeated):
-        row, cells = repeated.iloc[0], ", ".join(sorted(set(repeated["cell"])))
-        raise UserError(f"{row['variant']}: cells {cells} both hold {_describe(row)}; a statistic takes one of them")
-
-
-def _describe(row: pd.Series) -> str:
-    seed = "" if pd.isna(row["train_seed"]) else f"seed {row['train_seed']}, "
-    return (
-        f"{seed}N={row['test_servers']}, scenario {row['scenario']}, mask {row['mask']}, decision {row['decision']}, "
-        f"eval_seed {row['eval_seed']}, episode {row['episode']}"
-    )
+    return f"no interval ({units} {unit.removesuffix('s') if units == 1 else unit})"
 
 
 def summarise(rows: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Summary]:
     """Summary of each metric column over the rows of one variant in one setting at one scale.
 
     Raises:
-        UserError: more than one variant, setting or scale is mixed.
+        UserError: more than one variant, setting or scale is mixed, or an episode of a seed stands there twice.
     """
-    _require_one_variant(rows)
-    learned = _is_learned(rows)
-    summaries = {}
-    for metric in metrics:
-        mean, sd, low, high, seeds, used = _over_seeds(rows[metric], rows["train_seed"], learned)
-        summaries[metric] = Summary(mean, sd, low, high, seeds, used, len(rows) - used)
-    return summaries
+    if rows.empty:
+        return dict.fromkeys(metrics, NOTHING)
+    scores = Scores.of(rows, metrics)
+    return {metric: _summary(values, scores) for metric, values in scores.values.items()}
+
+
+def _summary(values: Array, scores: Scores) -> Summary:
+    known = ~np.isnan(values)
+    used, missing = int(known.sum()), int(scores.present.sum() - known.sum())
+    if not used:
+        return replace(NOTHING, missing=missing)
+    several = values[known.sum(axis=1) > 1]
+    sd = math.sqrt(np.nanvar(several, axis=1, ddof=1).mean()) if len(several) else math.nan
+    ends, iqm_ends = resampling.mean_interval(values), resampling.iqm_interval(values)
+    return Summary(
+        mean=float(resampling.seed_means(values).mean()),
+        sd=sd,
+        low=ends.low,
+        high=ends.high,
+        iqm=resampling.iqm(values),
+        iqm_low=iqm_ends.low,
+        iqm_high=iqm_ends.high,
+        seeds=int(known.any(axis=1).sum()) if scores.learned else 0,
+        episodes=used,
+        missing=missing,
+    )
 
 
 def paired_differences(first: pd.DataFrame, second: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Difference]:
@@ -179,30 +145,41 @@ def paired_differences(first: pd.DataFrame, second: pd.DataFrame, metrics: Seque
     Raises:
         UserError: a row has no partner (the pair is named), or a frame mixes variants.
     """
-    key = ["train_seed", *PAIR_KEY]
-    learned = [_is_learned(first), _is_learned(second)]
-    seeds = (first if learned[0] else second)["train_seed"].unique() if any(learned) else [pd.NA]
-    sides = []
-    for rows, is_learned in zip((first, second), learned, strict=True):
-        _require_one_variant(rows)
-        side = rows[[*key, *metrics]]
-        if not is_learned:
-            every_seed = pd.DataFrame({"train_seed": pd.array(seeds, dtype="Int64")})
-            side = side.drop(columns="train_seed").merge(every_seed, how="cross")
-        sides.append(side)
-    pairs = sides[0].merge(sides[1], how="outer", on=key, suffixes=("_first", "_second"), indicator=True)
-    alone = pairs[pairs["_merge"] != "both"].sort_values(key)
-    if len(alone):
-        row = alone.iloc[0]
-        has, lacks = (first, second) if row["_merge"] == "left_only" else (second, first)
-        lacking = lacks["variant"].iloc[0] if len(lacks) else "the other method"
-        raise UserError(
-            f"{has['variant'].iloc[0]} has no partner in {lacking} for {_describe(row)} "
-            f"({len(alone)} of {len(pairs)} pairs are incomplete)"
-        )
-    differences = {}
+    return differences(Scores.of(first, metrics), Scores.of(second, metrics), metrics)
+
+
+def differences(first: Scores, second: Scores, metrics: Sequence[str]) -> dict[str, Difference]:
+    """`paired_differences` of scores."""
+    require_partners(first, second)
+    learned = first.learned or second.learned
+    unit: Unit = "seeds" if learned else "episodes"
+    present = int((first.present & second.present).sum())
+    found = {}
     for metric in metrics:
-        values = pairs[f"{metric}_first"].astype("float64") - pairs[f"{metric}_second"].astype("float64")
-        mean, _, low, high, seed_count, used = _over_seeds(values, pairs["train_seed"], any(learned))
-        differences[metric] = Difference(mean, low, high, seed_count, used, len(pairs) - used)
-    return differences
+        sides = first.values[metric], second.values[metric]
+        paired = sides[0] - sides[1]
+        test = resampling.mean_test(paired, unit)
+        sign = -1 if metric in LOWER_IS_BETTER else 1
+        better, ends = resampling.probability_greater(sign * sides[0], sign * sides[1], not math.isnan(test.p))
+        known = ~np.isnan(paired)
+        found[metric] = Difference(
+            mean=test.mean,
+            low=test.interval.low,
+            high=test.interval.high,
+            p=test.p,
+            p_adjusted=test.p,
+            better=better,
+            better_low=ends.low,
+            better_high=ends.high,
+            unit=unit,
+            seeds=int(known.any(axis=1).sum()) if learned else 0,
+            pairs=int(known.sum()),
+            missing=present - int(known.sum()),
+        )
+    return found
+
+
+def adjust(family: Sequence[Difference]) -> list[Difference]:
+    """The comparisons of one family with Holm's p-values: of all their verdicts 5 % of families hold a false one."""
+    adjusted = resampling.holm(np.array([difference.p for difference in family]))
+    return [replace(difference, p_adjusted=float(p)) for difference, p in zip(family, adjusted, strict=True)]

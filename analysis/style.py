@@ -59,6 +59,11 @@ RC: dict[Any, Any] = {
     "lines.markersize": 7,
     "hatch.linewidth": 0.6,
 }
+SVG_RC: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "rllib-scale",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],  # Verdana's letters are as wide
+}
 
 
 @dataclass(frozen=True)

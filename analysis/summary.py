@@ -5,9 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.load import Results, variants
-from analysis.render import format_value
-from analysis.stats import MIN_SEEDS, no_interval
-from analysis.tables import PAPER_EPOCHS
+from analysis.paper import PAPER_EPOCHS
+from analysis.render import MISSING, format_p, format_value
+from analysis.resampling import MIN_SEEDS
+from analysis.stats import no_interval
 
 NOUNS = {
     "completed": "completed tasks",
@@ -58,18 +59,35 @@ def best_lines(table: pd.DataFrame) -> list[str]:
 
 
 def verdict_lines(paired: pd.DataFrame) -> list[str]:
-    """What is decided and what is not, one line for each pair of variants."""
+    """What is decided and what is not, one line for each pair of variants, with the numbers of its smallest scale.
+
+    E.g. "scale - crossattn at N = 16: response time -0.40 s [-0.61, -0.20], lower (Holm-adjusted p = 0.012)".
+    """
     lines = []
     for (first, second), rows in paired.groupby(["first", "second"], sort=False):
-        # Unfinished tasks mirror the completed ones on identical episodes.
-        parts = [_verdicts(rows, metric) for metric in ("completed", "response_mean_s", "response_censored_s")]
+        smallest, others = rows.iloc[0], rows.iloc[1:]
+        if (rows["seeds"] < MIN_SEEDS).all():
+            lines.append(f"{first} - {second}: nothing is decided, {no_interval(int(rows['seeds'].max()))}.")
+            continue
+        parts = [f"{NOUNS[metric]} {_with_numbers(smallest, metric)}" for metric in NOUNS]
+        line = f"{first} - {second} at N = {smallest['test_servers']}: {'; '.join(parts)}."
+        if len(others):
+            line += f" Further: {'; '.join(_verdicts(others, metric) for metric in NOUNS)}."
         bought = (rows["response_mean_s_verdict"] == "lower") & (rows["completed_verdict"] == "lower")
         if bought.any():
-            parts.append(f"where N is {_scales(rows[bought])}, the lower response comes with fewer completed tasks")
-        if (rows["seeds"] < MIN_SEEDS).all():
-            parts = [f"nothing is decided, {no_interval(int(rows['seeds'].max()))}"]
-        lines.append(f"{first} against {second}: {'; '.join(parts)}.")
+            line += f" Where N is {_scales(rows[bought])}, the lower response comes with fewer completed tasks."
+        lines.append(line)
     return lines
+
+
+def _with_numbers(row: pd.Series, metric: str) -> str:
+    """E.g. "-0.40 s [-0.61, -0.20], lower (Holm-adjusted p = 0.012)"."""
+    value, low, high = (format_value(row[f"{metric}{suffix}"]) for suffix in ("", "_low", "_high"))
+    unit = " s" if metric.endswith("_s") else ""
+    verdict, p = row[f"{metric}_verdict"], row[f"{metric}_p_adjusted"]
+    if low == MISSING:
+        return f"{value}{unit}, {verdict}"
+    return f"{value}{unit} [{low}, {high}], {verdict} (Holm-adjusted p = {format_p(p)})"
 
 
 def _verdicts(rows: pd.DataFrame, metric: str) -> str:

@@ -1,49 +1,28 @@
-"""Tables 3 and 4 of the paper and paired differences, as functions of the rows of one setting.
+"""Tables 3 and 4 of the paper, and every setting side by side.
 
-Every table takes rows of one (scenario, mask, decision) and refuses a mixture. Completed and unfinished tasks always
-stand beside a response time: a policy that completes less shows a lower response over what it completes.
+A table takes rows of one (scenario, mask, decision) and refuses a mixture, except `scenarios_table`, which names the
+setting in each row. Completed and unfinished tasks always stand beside a response time: a policy that completes less
+shows a lower response over what it completes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from analysis.load import METHOD_ORDER, PAPER_SETTING, require_one_setting, settings, variants
-from analysis.stats import MIN_SEEDS, paired_differences, summarise
+from analysis.load import SETTING, require_one_setting, select, settings, variants
+from analysis.paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, is_papers_variant
+from analysis.resampling import MIN_SEEDS
+from analysis.stats import summarise
 from rllib_scale.errors import UserError
 
 OUTCOMES = ("completed", "unfinished", "response_mean_s", "response_censored_s")
-TABLE3_METRICS = (*OUTCOMES, "episode_return", "invalid_share")
-TABLE4_METRICS = ("response_mean_s", "completed", "unfinished", "response_censored_s")
-BASELINES = ("crossattn", "ppo", "fastest-idle")
-"""What learned methods are compared with: the same networks without SRR, and the strongest simple rule."""
-
-PAPER_EPOCHS = 1000
-PAPER_SERVERS = 16
-PAPER_LAMBDAS = {"scale": (0.01, 0.001), "ppo-srr": (0.01, 0.001)}
-PAPER_COMPLETED = {  # [SCALE, Table 3], N = 16: mean and standard deviation over 30 episodes
-    "scale": (8.37, 2.15),
-    "crossattn": (8.10, 1.85),
-    "sac": (5.93, 1.41),
-    "ppo": (4.03, 0.71),
-    "ppo-srr": (4.30, 1.10),
-    "dqn": (4.00, 0.68),
-}
-PAPER_RESPONSE = {  # [SCALE, Tables 3 and 4], seconds: mean and standard deviation over 30 episodes
-    ("scale", 16): (4.58, 0.68),
-    ("crossattn", 16): (4.65, 0.67),
-    ("sac", 16): (4.50, 0.29),
-    ("ppo", 16): (4.37, 0.73),
-    ("ppo-srr", 16): (4.45, 0.73),
-    ("dqn", 16): (4.88, 0.49),
-    ("scale", 32): (5.57, 0.65),
-    ("crossattn", 32): (5.70, 0.52),
-    ("scale", 48): (6.22, 0.70),
-    ("crossattn", 48): (6.83, 0.63),
-}
+BOUND = "above_bound_percent"
+TABLE3_METRICS = (*OUTCOMES, BOUND, "episode_return", "invalid_share")
+TABLE4_METRICS = ("response_mean_s", "completed", "unfinished", "response_censored_s", BOUND)
+SUMMARY_SUFFIXES = ("", "_sd", "_low", "_high", "_iqm", "_iqm_low", "_iqm_high")
 
 
 def interval_note(seeds: int) -> str | None:
@@ -67,9 +46,9 @@ def table3(episodes: pd.DataFrame, servers: int | None = None) -> pd.DataFrame:
 
     Returns:
         One row per variant: variant; seeds, and "no CI" in seeds_note where there are too few; TABLE3_METRICS with
-        their _sd (over the episodes of a seed), _low and _high (over seeds); in the paper's setting paper_completed
-        and paper_response_mean_s; episodes a seed; without_response:
-        episodes, over all seeds, in which no task completed, if any.
+        their _sd (over the episodes of a seed), _low and _high (over seeds), and the interquartile mean _iqm with
+        its ends; in the paper's setting paper_completed and paper_response_mean_s; episodes a seed;
+        without_response: episodes, over all seeds, in which no task completed, if any.
 
     Raises:
         UserError: the frame mixes settings, or methods were trained at several scales and none is chosen.
@@ -82,7 +61,7 @@ def table3(episodes: pd.DataFrame, servers: int | None = None) -> pd.DataFrame:
         servers = scales[0] if scales else PAPER_SERVERS
     trained_here = episodes["train_servers"].isna() | (episodes["train_servers"] == servers).fillna(False)
     rows = episodes[(episodes["test_servers"] == servers) & trained_here.astype(bool)]
-    papers = servers == PAPER_SERVERS and _is_papers_setting(episodes)
+    papers = servers == PAPER_SERVERS and is_papers_setting(episodes)
     records = [_record(rows[rows["variant"] == name], TABLE3_METRICS, papers, True) for name in variants(rows)]
     return pd.DataFrame(records, columns=_columns(("variant",), TABLE3_METRICS, papers, True))
 
@@ -101,7 +80,7 @@ def table4(episodes: pd.DataFrame) -> pd.DataFrame:
         UserError: the frame mixes settings.
     """
     require_one_setting(episodes)
-    papers = _is_papers_setting(episodes)
+    papers = is_papers_setting(episodes)
     records = []
     for servers in sorted(episodes["test_servers"].unique()):
         at_scale = episodes[episodes["test_servers"] == servers]
@@ -115,52 +94,25 @@ def table4(episodes: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def default_pairs(episodes: pd.DataFrame) -> list[tuple[str, str]]:
-    """Every learned variant against every variant of the BASELINES, each pair once."""
-    methods = dict(zip(episodes["variant"], episodes["method"], strict=True))
-    names = variants(episodes)
-    learned = set(episodes.loc[episodes["kind"] == "learned", "variant"])
-    baselines = [name for method in BASELINES for name in names if methods[name] == method]
-    pairs: list[tuple[str, str]] = []
-    for second in baselines:
-        pairs += [(first, second) for first in names if first in learned and first != second]
-    return [pair for position, pair in enumerate(pairs) if pair[::-1] not in pairs[:position]]
-
-
-def paired_table(episodes: pd.DataFrame, pairs: Iterable[tuple[str, str]] | None = None) -> pd.DataFrame:
-    """Differences first - second on identical episodes, at every scale at which both were evaluated.
+def scenarios_table(episodes: pd.DataFrame) -> pd.DataFrame:
+    """Every setting of the frame side by side, each named in its rows.
 
     Args:
-        episodes: rows of one setting.
-        pairs: (first, second) variants; by default `default_pairs`.
+        episodes: rows of any settings.
 
     Returns:
-        One row per (first, second, test_servers): seeds and seeds_note; OUTCOMES as differences with their _low,
-        _high and _verdict: lower, higher, undecided or no interval (k seeds); episodes a seed.
-
-    Raises:
-        UserError: the frame mixes settings, a variant is unknown, or a row has no partner (it is named).
+        One row per (scenario, mask, decision, test_servers, variant), the paper's setting first; then as in `table4`.
     """
-    require_one_setting(episodes)
-    records = []
-    for pair in default_pairs(episodes) if pairs is None else pairs:
-        first, second = (episodes[episodes["variant"] == name] for name in pair)
-        for name, rows in zip(pair, (first, second), strict=True):
-            if rows.empty:
-                raise UserError(f"unknown variant {name!r}; valid: {', '.join(variants(episodes))}")
-        for servers in sorted(set(first["test_servers"]) & set(second["test_servers"])):
-            sides = [rows[rows["test_servers"] == servers] for rows in (first, second)]
-            record: dict[str, Any] = {"first": pair[0], "second": pair[1], "test_servers": int(servers)}
-            differences = paired_differences(sides[0], sides[1], OUTCOMES)
-            seeds = differences["completed"].seeds
-            record |= {"seeds": seeds, "seeds_note": interval_note(seeds)}
-            for metric, difference in differences.items():
-                record |= {metric: difference.mean, f"{metric}_verdict": difference.verdict}
-                record |= {f"{metric}_low": difference.low, f"{metric}_high": difference.high}
-            records.append(record | {"episodes": _episodes(sides[0])})
-    statistics = [f"{metric}{suffix}" for metric in OUTCOMES for suffix in ("", "_low", "_high", "_verdict")]
-    columns = ["first", "second", "test_servers", "seeds", "seeds_note", *statistics, "episodes"]
-    return pd.DataFrame(records, columns=columns)
+    tables = []
+    for setting in settings(episodes):
+        table = table4(select(episodes, *setting))
+        for position, (column, value) in enumerate(zip(SETTING, setting, strict=True)):
+            table.insert(position, column, value)
+        tables.append(table)
+    if not tables:
+        return pd.DataFrame(columns=[*SETTING, *table4(episodes).columns])
+    columns = max((list(table.columns) for table in tables), key=len)
+    return pd.DataFrame([row for table in tables for row in table.to_dict("records")], columns=columns)
 
 
 def _record(rows: pd.DataFrame, metrics: Sequence[str], papers: bool, with_completed: bool) -> dict[str, Any]:
@@ -174,9 +126,9 @@ def _record(rows: pd.DataFrame, metrics: Sequence[str], papers: bool, with_compl
         "without_response": summaries["response_mean_s"].missing or None,
     }
     for metric, summary in summaries.items():
-        record |= {metric: summary.mean, f"{metric}_sd": summary.sd}
-        record |= {f"{metric}_low": summary.low, f"{metric}_high": summary.high}
-    if papers and _is_papers_variant(rows.iloc[0]):
+        record[metric] = summary.mean
+        record |= {f"{metric}{suffix}": getattr(summary, suffix[1:]) for suffix in SUMMARY_SUFFIXES[1:]}
+    if papers and is_papers_variant(rows.iloc[0]):
         method, servers = str(rows["method"].iloc[0]), int(rows["test_servers"].iloc[0])
         if with_completed and method in PAPER_COMPLETED:
             record["paper_completed"], record["paper_completed_sd"] = PAPER_COMPLETED[method]
@@ -187,7 +139,7 @@ def _record(rows: pd.DataFrame, metrics: Sequence[str], papers: bool, with_compl
 
 def _columns(lead: Sequence[str], metrics: Sequence[str], papers: bool, with_completed: bool) -> list[str]:
     columns = [*lead, "seeds", "seeds_note"]
-    columns += [f"{metric}{suffix}" for metric in metrics for suffix in ("", "_sd", "_low", "_high")]
+    columns += [f"{metric}{suffix}" for metric in metrics for suffix in SUMMARY_SUFFIXES]
     if papers:
         of_paper = (["paper_completed"] if with_completed else []) + ["paper_response_mean_s"]
         columns += [f"{name}{suffix}" for name in of_paper for suffix in ("", "_sd")]
@@ -205,15 +157,3 @@ def _trained(rows: pd.DataFrame) -> str:
     if scales.empty:
         return "rule"
     return "here" if (scales == rows["test_servers"].iloc[0]).all() else "zero-shot"
-
-
-def _is_papers_setting(episodes: pd.DataFrame) -> bool:
-    return settings(episodes) == [PAPER_SETTING]
-
-
-def _is_papers_variant(row: pd.Series) -> bool:
-    """Whether the paper states numbers for this variant: its method at its lambdas, trained at N = 16."""
-    if row["method"] not in METHOD_ORDER or row["train_servers"] != PAPER_SERVERS or row["overrides"]:
-        return False
-    lambdas = PAPER_LAMBDAS.get(row["method"], (0.0, 0.0))
-    return (row["lambda_decorrelation"], row["lambda_kl"]) == lambdas

@@ -51,13 +51,13 @@ def _ours(env: EnvConfig, batch: int, steps: int) -> Work:
     engine.reset(seeds, episodes)
 
     def work() -> float:
+        decisions = calls * batch
         for row in actions:
-            engine.step(row)
-            if engine.done.any():
-                ended = engine.done.copy()
-                episodes[ended] += 1
-                engine.reset(seeds, episodes, which=ended)
-        return calls * batch
+            ended = engine.done.copy()
+            episodes[ended] += 1
+            engine.step(row, begin=(ended, seeds, episodes))
+            decisions -= int(ended.sum())
+        return decisions
 
     return work
 

@@ -9,19 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from rllib_scale import __version__
+from rllib_scale.cluster_cli import cluster, fetch, submit
 from rllib_scale.errors import UserError, choice_error
+from rllib_scale.terminal import console, errors, say
 
 if TYPE_CHECKING:
     from rllib_scale.config import EnvConfig
+    from rllib_scale.experiments.evaluate import Player
     from rllib_scale.experiments.plan import SweepConfig
-    from rllib_scale.schedulers.base import Scheduler
-
-console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 class Commands(click.Group):
@@ -47,12 +45,6 @@ def _interrupt_once(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def say(line: str) -> None:
-    """Print a line of progress at once."""
-    console.print(line, markup=False, soft_wrap=True)
-    sys.stdout.flush()
-
-
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="rllib-scale")
 def main() -> None:
@@ -68,21 +60,64 @@ def main() -> None:
 _SEED = click.IntRange(0, 2**63 - 1)
 _set = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key; repeatable.")
 _address = click.option("--address", metavar="ADDR", help="Ray cluster to run on (default: a local Ray of its own).")
-_results = click.option("--results", type=click.Path(path_type=Path), help="Results folder (default: results/NAME).")
+_results = click.option(
+    "--results", metavar="PLACE", help="Results folder, or an s3:// or gs:// URI (default: results/NAME)."
+)
+_trust = click.option(
+    "--trust", is_flag=True, help="Go on from checkpoints, which are pickles, in a results folder made elsewhere."
+)
 
 
 @main.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @_address
 @_results
+@_trust
 @_set
-def sweep(file: Path, address: str | None, results: Path | None, overrides: tuple[str, ...]) -> None:
+@click.option(
+    "--reuse",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    multiple=True,
+    help="Results folder whose finished trainings of the same cells are taken over; repeatable.",
+)
+def sweep(
+    file: Path,
+    address: str | None,
+    results: str | None,
+    trust: bool,
+    overrides: tuple[str, ...],
+    reuse: tuple[Path, ...],
+) -> None:
     """Run the sweep of FILE: train and evaluate every cell, write the results and the report.
 
     Run again, it skips what is finished and goes on with what is not.
     """
     config = _read_sweep(file, overrides)
-    _run(config, results or Path("results") / config.name, str(file), address)
+    _run(config, results, str(file), address, trust, reuse)
+
+
+@main.command()
+@click.option(
+    "--budget",
+    type=click.Choice(["quick", "paper"]),
+    default="quick",
+    show_default=True,
+    help="quick: one seed, 60 epochs, to see it work; paper: all seeds, 1000 epochs.",
+)
+@click.option(
+    "--results", type=click.Path(path_type=Path), help="Results folder (default: results/reproduction-BUDGET)."
+)
+@_address
+@_set
+def reproduce(budget: str, results: Path | None, address: str | None, overrides: tuple[str, ...]) -> None:
+    """Run what Tables 3, 4, 5 and Figures 3 to 6 of the paper need, and write one report.
+
+    Run again, it goes on where it was.
+    """
+    from rllib_scale.experiments.reproduce import run_reproduction
+
+    folder = results or Path("results") / f"reproduction-{budget}"
+    _finish(folder, run_reproduction(folder, budget, overrides, address, say))
 
 
 @main.command()
@@ -117,6 +152,7 @@ def validate(file: Path, overrides: tuple[str, ...], full: bool) -> None:
 @click.option("--env-runners", default=0, show_default=True, help="Remote samplers; 0 samples in the learner.")
 @_address
 @_results
+@_trust
 @_set
 def train(
     method: str,
@@ -126,7 +162,8 @@ def train(
     scales: str,
     env_runners: int,
     address: str | None,
-    results: Path | None,
+    results: str | None,
+    trust: bool,
     overrides: tuple[str, ...],
 ) -> None:
     """Train one policy and evaluate it: a sweep of a single cell."""
@@ -145,7 +182,7 @@ def train(
     for override in overrides:
         set_path(data, *parse_override(override))
     config = build_model(SweepConfig, data, "train")
-    _run(config, results or Path("results") / config.name, "train", address)
+    _run(config, results, "train", address, trust)
 
 
 def _read_sweep(file: Path, overrides: tuple[str, ...]) -> SweepConfig:
@@ -174,16 +211,28 @@ def _print_plan(config: SweepConfig, source: str) -> None:
         say(f"{', '.join(skipped)}: evaluated only at the number of servers trained on, to which the network is fixed")
 
 
-def _run(config: SweepConfig, folder: Path, source: str, address: str | None) -> None:
+def _run(
+    config: SweepConfig, place: str | None, source: str, address: str | None, trust: bool, reuse: tuple[Path, ...] = ()
+) -> None:
+    from rllib_scale.experiments.storage import results_folder
     from rllib_scale.experiments.sweep import run_sweep
 
     _print_plan(config, source)
-    failures = run_sweep(config, folder, source, address, say)
+    with results_folder(place or f"results/{config.name}", say) as (folder, storage):
+        _finish(folder, run_sweep(config, folder, source, address, say, reuse, storage, trust))
+
+
+def _finish(folder: Path, failures: list[str]) -> None:
+    """Write the report; the exit code is 1 where a training failed."""
     _report(folder)
     for line in failures:
         errors.print(f"Failed: {line}", style="red", markup=False)
     if failures:
         sys.exit(1)
+
+
+for command in (cluster, submit, fetch):
+    main.add_command(command)
 
 
 # ---------------------------------------------------------------------- evaluation
@@ -410,7 +459,7 @@ def _problem(name: str, servers: int, mask: str | None, horizon: float | None = 
     return build_model(EnvConfig, data, name)
 
 
-def _scheduler(name: str, env: EnvConfig, decision: str) -> Scheduler:
+def _scheduler(name: str, env: EnvConfig, decision: str) -> Player:
     from rllib_scale.schedulers.heuristics import SCHEDULERS, make_scheduler
 
     if name in SCHEDULERS or not Path(name).exists():

@@ -148,14 +148,41 @@ def artificial_training(
     return rows
 
 
+def artificial_features(
+    seeds: Sequence[int] = SEEDS,
+    scales: Sequence[int] = SCALES,
+    methods: Sequence[str] = ("scale", "crossattn", "ppo"),
+) -> list[dict[str, Any]]:
+    """Schema-true feature rows; drift grows with the scale, and the MLP has none."""
+    rows = []
+    for method in methods:
+        for seed in seeds:
+            for servers in scales[:1] if method == "ppo" else scales:
+                noise = np.random.default_rng([sum(method.encode()), seed, servers])
+                row = {k: v for k, v in episode_row(method, seed, servers, 0).items() if k in results.FEATURE_COLUMNS}
+                spread = 0.02 if method == "scale" else 0.5
+                drift = np.nan if method == "ppo" else 0.1 * np.log2(servers / 8) * noise.uniform(0.8, 1.2)
+                row |= {"feature_rows": 1500, "feature_dim": 256 if method == "ppo" else 16}
+                row |= {"feature_covariance": 0.4 * spread * noise.uniform(0.8, 1.2), "feature_variance": spread}
+                row |= {"feature_correlation": 0.4, "feature_kl": 0.5 - np.log(spread), "feature_effective_rank": 4.0}
+                row |= {"drift_wasserstein": drift * spread, "drift_wasserstein_relative": drift}
+                rows.append(row | {"drift_mmd2": drift**2})
+    return rows
+
+
 def write_folder(
-    folder: Path, episodes: Iterable[dict[str, Any]], training: Iterable[dict[str, Any]], sweep: str = "artificial"
+    folder: Path,
+    episodes: Iterable[dict[str, Any]],
+    training: Iterable[dict[str, Any]],
+    features: Iterable[dict[str, Any]] = (),
+    sweep: str = "artificial",
 ) -> Path:
     """A results folder as a sweep leaves it."""
     results.open_folder(folder, sweep, {"name": sweep}, "0123456789ab")
     for name, rows, columns in (
         ("episodes", episodes, results.EPISODE_COLUMNS),
         ("training", training, results.TRAINING_COLUMNS),
+        ("features", features, results.FEATURE_COLUMNS),
     ):
         results.write_table(folder / f"{name}.parquet", results.typed(pd.DataFrame(list(rows)), columns))
     return folder

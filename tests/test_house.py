@@ -20,6 +20,7 @@ ROOMS = {
     "rllib_scale.policy": {"ray", "gymnasium"},
     "rllib_scale.experiments.plan": {"ray", "torch", "gymnasium"},
     "rllib_scale.experiments.results": {"ray", "torch", "gymnasium"},
+    "rllib_scale.experiments.features": {"ray", "gymnasium"},
     "rllib_scale.experiments.evaluate": {"ray", "torch", "gymnasium"},
     "analysis.report": {"ray", "torch", "gymnasium"},
 }

@@ -96,6 +96,7 @@ class OffPolicyConfig(Model):
         default=64, description="env steps sampled with the same weights, between two rounds of updates"
     )
     gradient_clip: Positive = Field(default=10.0, description="global norm, of each optimizer's parameters")
+    adam_epsilon: Positive = Field(default=1e-8, description="gradients are far smaller here than in PPO")
 
 
 class DQNConfig(OffPolicyConfig):
@@ -119,7 +120,7 @@ class SACConfig(OffPolicyConfig):
     )
     initial_temperature: Positive = 0.1
     target_entropy_share: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.3, description="target entropy as a share of ln of the servers that may be chosen, N without a mask"
+        default=0.1, description="target entropy as a share of ln of the servers that may be chosen, N without a mask"
     )
 
 

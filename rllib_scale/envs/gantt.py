@@ -1,8 +1,10 @@
-"""Gantt chart of a schedule: one lane a server, one bar a started task."""
+"""Gantt charts of schedules: one lane a server, one bar a started task."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -31,29 +33,66 @@ NUMBERED_SHARE, NUMBERED_LANE_IN = 0.025, 0.15
 """A bar shows its workflow's number where it covers this share of the time axis in a lane of this height."""
 
 
-def draw_gantt(schedule: np.ndarray, cluster: ClusterConfig, end_s: float, title: str = "") -> Figure:
-    """Draw a schedule up to `end_s`: its rows as bars, and the arrivals of the workflows that have a row.
+@dataclass(frozen=True, eq=False)
+class Chart:
+    """What one chart shows.
 
-    Args:
-        schedule: structured rows with workflow, server, arrival_s, start_s, finish_s (NaN: not finished by the end).
+    Attributes:
+        schedule: structured rows with workflow, task, server, arrival_s, start_s, finish_s (NaN: not finished).
         cluster: the servers; lanes are grouped by its tiers, empty slots have none.
-        end_s: right end of the time axis in s, to which the bars of unfinished tasks are hatched.
+        end_s: to where the bars of unfinished tasks are hatched, in s.
         title: above the chart.
+    """
+
+    schedule: np.ndarray
+    cluster: ClusterConfig
+    end_s: float
+    title: str = ""
+
+
+def draw_gantt(schedule: np.ndarray, cluster: ClusterConfig, end_s: float, title: str = "") -> Figure:
+    """`draw_gantts` of one chart."""
+    return draw_gantts([Chart(schedule, cluster, end_s, title)])
+
+
+def draw_gantts(charts: Sequence[Chart]) -> Figure:
+    """Draw schedules one above the other on one time axis, which ends with the last of them.
+
+    Each shows its rows as bars and the arrivals of the workflows that have a row.
 
     Returns:
         A figure outside pyplot's management: save it with `figure.savefig(path)`, nothing needs closing.
     """
-    servers = cluster.num_servers
-    lane_in = min(LANE_IN, max(LANES_IN / servers, THINNEST_LANE_IN))
-    figure = Figure(figsize=(WIDTH_IN, min(TALLEST_IN, MARGINS_IN + lane_in * servers)), dpi=100, layout="constrained")
+    lanes = [chart.cluster.num_servers for chart in charts]
+    lane_in = min(LANE_IN, max(LANES_IN / sum(lanes), THINNEST_LANE_IN))
+    height = min(TALLEST_IN, MARGINS_IN * len(charts) + lane_in * sum(lanes))
+    figure = Figure(figsize=(WIDTH_IN, height), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    span = end_s if end_s > 0 else 1.0
+    panels = figure.subplots(len(charts), 1, sharex=True, squeeze=False, height_ratios=lanes)
+    span = max(chart.end_s for chart in charts) or 1.0
+    for axes, chart in zip(panels.flat, charts, strict=True):
+        _draw(axes, chart, span, lane_in)
+        axes.set_xlabel("time [s]")
+        axes.tick_params(labelbottom=True)
+    legend: dict[str, Artist] = {
+        f"task (colour{' and number' if lane_in >= NUMBERED_LANE_IN else ''}: its workflow)": Patch(facecolor="0.6"),
+        "not finished at the end": Patch(facecolor="0.6", edgecolor="white", hatch=UNFINISHED_HATCH),
+        "arrival of a workflow": Line2D([], [], color="0.4", marker="v", linestyle="none"),
+    }
+    figure.legend(
+        list(legend.values()), list(legend), loc="outside lower left", ncols=len(legend), fontsize=8, frameon=False
+    )
+    return figure
+
+
+def _draw(axes: Axes, chart: Chart, span: float, lane_in: float) -> None:
+    """One chart on a time axis of `span` s, its lanes about `lane_in` inches high."""
+    schedule, servers = chart.schedule, chart.cluster.num_servers
     colours = np.array(COLOURS)[schedule["workflow"] % len(COLOURS)]
     finished = ~np.isnan(schedule["finish_s"])
-    stop = np.where(finished, schedule["finish_s"], end_s)
+    stop = np.where(finished, schedule["finish_s"], chart.end_s)
     for rows, hatch in ((finished, None), (~finished, UNFINISHED_HATCH)):
-        axes.barh(
+        bars = axes.barh(
             schedule["server"][rows],
             (stop - schedule["start_s"])[rows],
             left=schedule["start_s"][rows],
@@ -63,8 +102,9 @@ def draw_gantt(schedule: np.ndarray, cluster: ClusterConfig, end_s: float, title
             linewidth=0.5,
             hatch=hatch,
         )
-    is_numbered = lane_in >= NUMBERED_LANE_IN
-    if is_numbered:
+        for bar, row in zip(bars, schedule[rows], strict=True):
+            bar.set_gid(f"task-{row['workflow']}-{row['task']}")  # the id of its element in an SVG
+    if lane_in >= NUMBERED_LANE_IN:
         for row, until in zip(schedule, stop, strict=True):
             if until - row["start_s"] >= NUMBERED_SHARE * span:
                 middle = (row["start_s"] + until) / 2
@@ -79,23 +119,13 @@ def draw_gantt(schedule: np.ndarray, cluster: ClusterConfig, end_s: float, title
         marker="v",
         color=np.array(COLOURS)[workflow % len(COLOURS)],
     )
-    _label_servers(axes, cluster, max(1, math.ceil(LABEL_IN / lane_in)))
+    _label_servers(axes, chart.cluster, max(1, math.ceil(LABEL_IN / lane_in)))
     axes.set_xlim(0, span)
     axes.set_ylim(servers - 0.5, top)
-    axes.set_xlabel("time [s]")
     axes.set_ylabel("server")
     axes.grid(axis="x", color="0.85", linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.set_title(title, loc="left", fontsize=11)
-    legend: dict[str, Artist] = {
-        f"task (colour{' and number' if is_numbered else ''}: its workflow)": Patch(facecolor="0.6"),
-        "not finished at the end": Patch(facecolor="0.6", edgecolor="white", hatch=UNFINISHED_HATCH),
-        "arrival of a workflow": Line2D([], [], color="0.4", marker="v", linestyle="none"),
-    }
-    figure.legend(
-        list(legend.values()), list(legend), loc="outside lower left", ncols=len(legend), fontsize=8, frameon=False
-    )
-    return figure
+    axes.set_title(chart.title, loc="left", fontsize=11)
 
 
 def to_rgb(figure: Figure) -> NDArray[np.uint8]:

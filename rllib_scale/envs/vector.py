@@ -101,17 +101,14 @@ class SchedulingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDAr
         if not is_integer or actions.min() < 0 or actions.max() >= slots:
             raise UserError(f"actions must be {self.num_envs} integers from 0 to {slots - 1} (got {actions})")
         engine = self._engine
-        active = ~self._ended
-        engine.step(actions, active)
-        reward, done = engine.reward.copy(), engine.done & active
+        begins = self._ended
+        self._episodes[begins] += 1
+        engine.step(actions, begin=(begins, self._seeds, self._episodes))
+        reward, done = engine.reward.copy(), engine.done & ~begins
         truncated = done & engine.truncated
         infos: dict[str, Any] = {}
         for b in np.flatnonzero(done).tolist():
             infos = self._add_info(infos, {"metrics": engine.metrics(b)}, b)
-        if self._ended.any():
-            self._episodes[self._ended] += 1
-            engine.reset(self._seeds, self._episodes, which=self._ended)
-            reward[self._ended] = 0.0
         self._ended = done
         return engine.observation.copy(), reward, done & ~truncated, truncated, infos
 

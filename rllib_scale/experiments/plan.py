@@ -63,6 +63,7 @@ class EvaluationConfig(Model):
     seed: Seed = Field(default=1000, description="(seed, episode) fixes a workload, the same for every method")
     masks: tuple[MaskMode, ...] = Field(default=(), description="empty: the scenario's own")
     decisions: tuple[DecisionMode, ...] = Field(default=("argmax",), min_length=1)
+    features: bool = Field(default=True, description="distribution and drift of the attention feature of each policy")
     heuristics: tuple[str, ...] = ("random-feasible", "fastest-idle", "earliest-finish", "large-only")
 
     @model_validator(mode="after")
@@ -181,6 +182,7 @@ class EvaluationUnit:
     decision: DecisionMode
     seed: int
     episodes: int
+    features: bool = False  # whether to look at the policy's attention feature too; decides nothing about its rows
 
     @property
     def learned(self) -> bool:
@@ -244,7 +246,14 @@ def evaluation_units(sweep: SweepConfig, cells: list[Cell]) -> list[EvaluationUn
                 scheduler, decisions = name, ("argmax",)
             for decision in decisions:
                 unit = EvaluationUnit(
-                    scheduler, identity, label, env, decision, sweep.evaluation.seed, sweep.evaluation.episodes
+                    scheduler,
+                    identity,
+                    label,
+                    env,
+                    decision,
+                    sweep.evaluation.seed,
+                    sweep.evaluation.episodes,
+                    features=name is None and sweep.evaluation.features,
                 )
                 units.setdefault(unit.key, unit)
     return list(units.values())

@@ -5,8 +5,10 @@ A folder holds
     manifest.json           what made it: config, config hash, versions, host, dates
     episodes.parquet        one row per evaluation episode (EPISODE_COLUMNS)
     training.parquet        one row per training epoch (TRAINING_COLUMNS)
+    features.parquet        one row per policy, setting and scale: its attention feature there (FEATURE_COLUMNS)
     policies/TRIAL/         policy.safetensors and policy.json of each finished training
     evaluations/HASH.parquet  the rows of one finished evaluation unit; episodes.parquet is all of them
+    features/HASH.parquet   its row of features.parquet
     trials/                 Ray Tune's own folder: checkpoints, logs, TensorBoard events
 
 Every file is written under a temporary name and renamed, so that a reader never sees half of one.
@@ -75,9 +77,30 @@ METRIC_COLUMNS: dict[str, tuple[str, str]] = {
 }
 UTILISATION_PREFIX = "utilisation_"
 """One more float64 column per tier, e.g. utilisation_large."""
-EPISODE_COLUMNS = IDENTITY_COLUMNS | EVALUATION_COLUMNS | METRIC_COLUMNS
+BOUND_COLUMNS: dict[str, tuple[str, str]] = {
+    "bound_critical_path_s": ("float64", "lower bound on response_censored_s of any scheduler: no queues [s]"),
+    "bound_capacity_s": ("float64", "the best lower bound on it, with the servers' capacity [s]; NaN if none is known"),
+}
+"""What no scheduler can beat in the episode, `rllib_scale.schedulers.bounds`; missing in results of older versions."""
+EPISODE_COLUMNS = IDENTITY_COLUMNS | EVALUATION_COLUMNS | METRIC_COLUMNS | BOUND_COLUMNS
 EPISODE_KEY = ("cell", "scenario", "test_servers", "mask", "decision", "eval_seed", "episode")
 """Identifies a row; pairs across methods share all but the cell."""
+
+FEATURE_COLUMNS: dict[str, tuple[str, str]] = {
+    **IDENTITY_COLUMNS,
+    **{name: column for name, column in EVALUATION_COLUMNS.items() if name != "episode"},
+    "feature_rows": ("Int64", "decisions in the sample of f, spread evenly over the evaluation episodes"),
+    "feature_dim": ("Int64", "d, the width of f"),
+    "feature_covariance": ("float64", "mean |off-diagonal covariance| of f"),
+    "feature_correlation": ("float64", "mean |off-diagonal correlation| of f; 0 with a feature that does not vary"),
+    "feature_kl": ("float64", "KL from N(0, I), L_d: 1/(2d) sum_k (mu_k^2 + var_k - ln var_k - 1), unbiased variances"),
+    "feature_effective_rank": ("float64", "exp of the entropy of the normalised eigenvalues of the covariance of f"),
+    "feature_variance": ("float64", "mean variance of f"),
+    "drift_wasserstein": ("float64", "from the training scale: mean over d of the 1-D distance; NaN with a fixed N"),
+    "drift_wasserstein_relative": ("float64", "the same in standard deviations of f at the training scale"),
+    "drift_mmd2": ("float64", "from the training scale: unbiased squared MMD, RBF kernel; may be below 0"),
+}
+FEATURE_KEY = tuple(name for name in EPISODE_KEY if name != "episode")
 
 TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
     **{name: IDENTITY_COLUMNS[name] for name in IDENTITY_COLUMNS if name not in ("kind", "epochs", "env_steps")},
@@ -88,8 +111,8 @@ TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
     "episode_return": ("float64", "mean over the episodes that ended in this epoch; NaN if none"),
     "completed": ("float64", "completed tasks, mean over the same episodes"),
     "response_mean_s": ("float64", "mean response [s], over the same episodes"),
-    "policy_loss": ("float64", "clipped surrogate loss"),
-    "value_loss": ("float64", "unweighted mean squared error of the critic"),
+    "policy_loss": ("float64", "clipped surrogate loss; SAC: mean of temperature x log-probability - Q"),
+    "value_loss": ("float64", "unweighted mean squared error of the critic; DQN and SAC: Huber loss of Q"),
     "entropy": ("float64", "of the policy [nat]"),
     "kl": ("float64", "mean KL from the policy that sampled to the policy after the update [nat]"),
     "explained_variance": ("float64", "of the value targets by the critic"),
@@ -103,6 +126,9 @@ TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
     "feature_effective_rank": ("float64", "exp of the entropy of the normalised eigenvalues of the covariance of f"),
     "gradient_norm": ("float64", "global norm before clipping"),
     "learning_rate": ("float64", "of this epoch"),
+    "q_mean": ("float64", "DQN and SAC: mean Q-value of the decisions drawn from the replay buffer"),
+    "epsilon": ("float64", "DQN: share of random decisions, mean over the updates of this epoch"),
+    "temperature": ("float64", "SAC: weight of the entropy"),
 }
 
 

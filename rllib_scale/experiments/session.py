@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,6 +20,21 @@ def quieten() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
+def choose_auth_mode() -> None:
+    """Say explicitly how Ray authenticates: by token, unless RAY_AUTH_MODE says otherwise.
+
+    Ray leaves a cluster open where neither a mode nor a token is given. A client with a token reaches an open cluster,
+    too. To be called before Ray starts.
+    """
+    if "RAY_AUTH_MODE" in os.environ:
+        return
+    os.environ["RAY_AUTH_MODE"] = "token"
+    if "ray" in sys.modules:
+        from ray._raylet import Config  # type: ignore[attr-defined]
+
+        Config.initialize("")  # reads the environment again
+
+
 @contextmanager
 def ray_session(address: str | None = None, num_cpus: int | None = None) -> Iterator[float]:
     """Ray for the duration of a block; yields the CPUs of the largest node.
@@ -28,12 +44,14 @@ def ray_session(address: str | None = None, num_cpus: int | None = None) -> Iter
         num_cpus: of the local Ray; None takes all cores.
 
     Raises:
-        UserError: no cluster answers at the address.
+        UserError: no cluster answers at the address, or it asks for a token that is not there.
     """
     quieten()
+    choose_auth_mode()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # Tune's own tables, beside which our lines would be lost
     import ray
+    from ray.exceptions import AuthenticationError
 
     if ray.is_initialized():
         yield _largest_node()
@@ -47,6 +65,11 @@ def ray_session(address: str | None = None, num_cpus: int | None = None) -> Iter
             log_to_driver=False,
             runtime_env={"env_vars": dict(ONE_THREAD), "worker_process_setup_hook": quieten},
         )
+    except AuthenticationError:
+        raise UserError(
+            f"Ray at {address}: no token found; put the cluster's into ~/.ray/auth_token or name its file in "
+            "RAY_AUTH_TOKEN_PATH, or set RAY_AUTH_MODE=disabled for a cluster without"
+        ) from None
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UserError(f"Ray at {address or 'this machine'}: {str(error).splitlines()[0]}") from None
     try:

@@ -1,10 +1,11 @@
-"""PPO whose checkpoints hold the state of remote environment runners too."""
+"""Algorithms whose checkpoints hold the state of remote environment runners too."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Any
 
+from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.ppo import PPO
 
 from rllib_scale.rl.env_runner import COMPONENT_SAMPLER
@@ -12,7 +13,7 @@ from rllib_scale.rl.env_runner import COMPONENT_SAMPLER
 COMPONENT_REMOTE_SAMPLERS = "remote_samplers"
 
 
-class SchedulingPPO(PPO):
+class RemoteSamplers(Algorithm):
     """RLlib saves the local environment runner alone; a restored training is to go on with every runner's next step."""
 
     def get_state(
@@ -42,3 +43,7 @@ class SchedulingPPO(PPO):
             self.env_runner_group.foreach_env_runner(
                 lambda runner: [runner.set_state(sampler) for sampler in samplers], local_env_runner=False
             )
+
+
+class SchedulingPPO(RemoteSamplers, PPO):
+    """RLlib's PPO, restored exactly."""

@@ -8,6 +8,7 @@ episodes are cut from whole arrays at the end. What the Learner receives is the 
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,8 +23,17 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rllib_scale.envs.vector import SchedulingVectorEnv
 from rllib_scale.inference import Forward, compile_network
+from rllib_scale.models.inputs import MASKED
 
 COMPONENT_SAMPLER = "sampler"
+
+
+class EpsilonGreedy(ABC):
+    """An RLModule whose network scores servers by Q-values, of which exploration takes the best or any."""
+
+    @abstractmethod
+    def epsilon(self, env_steps: int) -> float:
+        """Share of random actions after so many env steps of the training."""
 
 
 @dataclass
@@ -141,7 +151,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             logits = forward(chunk.observation)
             logits -= logits.max(axis=1, keepdims=True)
             logp = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-            actions = self._choose(logp, explore, random_actions)
+            actions = self._choose(logp, explore, random_actions, chunk.num_valid)
             observations, reward, terminated, truncated, infos = env.step(actions)
             episodes_done += chunk.append(
                 infos,
@@ -161,10 +171,16 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         self._increase_sampled_metrics(chunk.num_valid, num_complete)
         return episodes
 
-    def _choose(self, logp: np.ndarray, explore: bool, random_actions: bool) -> np.ndarray:
-        """Actions (B,) by the log-probabilities (B, N)."""
+    def _choose(self, logp: np.ndarray, explore: bool, random_actions: bool, steps: int) -> np.ndarray:
+        """Actions (B,) by the log-probabilities, or normalised Q-values, (B, N), `steps` env steps into the call."""
         if random_actions:
             return self._generator.integers(logp.shape[1], size=len(logp))
+        if explore and isinstance(self.module, EpsilonGreedy):
+            t = self.num_env_steps_sampled_lifetime + steps * max(1, self.config.num_env_runners)
+            at_random = self._generator.random(len(logp)) < self.module.epsilon(t)
+            # Even chances among the servers that the network's mask leaves open.
+            score = np.where(logp > MASKED / 2, self._generator.random(logp.shape), -1.0)
+            return np.argmax(np.where(at_random[:, None], score, logp), axis=1)
         if explore:
             # The Gumbel trick: argmax of log-probability + Gumbel noise is a draw from the policy.
             logp = logp + self._generator.gumbel(size=logp.shape)

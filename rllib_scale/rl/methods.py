@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.core import DEFAULT_MODULE_ID
-from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
 from rllib_scale.config import TrialConfig
+from rllib_scale.config.methods import AlgorithmName
 from rllib_scale.experiments.results import TRAINING_COLUMNS
 from rllib_scale.rl.algorithm import SchedulingPPO
 from rllib_scale.rl.env_runner import ArrayEnvRunner
 from rllib_scale.rl.environment import TRAINING_ENV, register_training_env, rllib_seed
 from rllib_scale.rl.learner import SchedulingLearner
 from rllib_scale.rl.modules import SchedulingModule
+from rllib_scale.rl.off_policy import OffPolicy, SchedulingDQN, SchedulingSAC
+from rllib_scale.rl.off_policy_learner import TOTALS, DQNLearner, SACLearner
+from rllib_scale.rl.off_policy_modules import DQNModule, SACModule
 
+NEVER = 2**62
+"""In env steps."""
 EPISODE_METRICS = ("episode_return", "completed", "response_mean_s")
 """Averaged over the episodes that end in an epoch."""
 
@@ -35,27 +46,43 @@ class EpisodeMetrics(RLlibCallback):
                 metrics_logger.log_value(("episodes", name, "count"), 1, reduce="sum")
 
 
-def build_algorithm_config(trial: TrialConfig) -> PPOConfig:
-    """The RLlib configuration of a trial: PPO exactly as in the paper [SCALE, sec. 5].
+def build_algorithm_config(trial: TrialConfig) -> AlgorithmConfig:
+    """The RLlib configuration of a trial.
 
     Every setting stands here or in the trial; where RLlib's default differs from the paper it is set.
     """
     register_training_env()
-    training = trial.training
+    algorithms: dict[AlgorithmName, Callable[[TrialConfig], AlgorithmConfig]] = {"ppo": _ppo, "dqn": _dqn, "sac": _sac}
     plain = {"trial": trial.model_dump(mode="json")}
     return (
-        PPOConfig(algo_class=SchedulingPPO)
+        algorithms[trial.spec.algorithm](trial)
         .framework("torch")
         .environment(TRAINING_ENV, env_config=plain)
         .env_runners(
             env_runner_cls=ArrayEnvRunner if trial.resources.sampler == "array" else SingleAgentEnvRunner,
             num_env_runners=trial.resources.env_runners,
-            num_envs_per_env_runner=training.num_envs,
+            num_envs_per_env_runner=trial.training.num_envs,
             gym_env_vectorize_mode="vector_entry_point",
             rollout_fragment_length="auto",
             batch_mode="truncate_episodes",
         )
-        .learners(num_learners=0, learner_class=SchedulingLearner, learner_config_dict=plain)
+        .learners(num_learners=0, learner_config_dict=plain)
+        .callbacks(EpisodeMetrics)
+        .resources(num_cpus_for_main_process=trial.resources.cpus)
+        .debugging(seed=rllib_seed(trial.seed), log_level="ERROR")
+    )
+
+
+def _module(kind: type[RLModule], trial: TrialConfig) -> RLModuleSpec:
+    return RLModuleSpec(module_class=kind, model_config={"trial": trial.model_dump(mode="json")})
+
+
+def _ppo(trial: TrialConfig) -> AlgorithmConfig:
+    """PPO exactly as in the paper [SCALE, sec. 5]."""
+    training = trial.training
+    return (
+        PPOConfig(algo_class=SchedulingPPO)
+        .learners(learner_class=SchedulingLearner)
         .training(
             train_batch_size_per_learner=training.steps_per_epoch,
             minibatch_size=training.minibatch_size,
@@ -73,11 +100,66 @@ def build_algorithm_config(trial: TrialConfig) -> PPOConfig:
             grad_clip_by="global_norm",
             lr=training.learning_rate,
         )
-        .rl_module(rl_module_spec=RLModuleSpec(module_class=SchedulingModule, model_config=plain))
-        .callbacks(EpisodeMetrics)
-        .resources(num_cpus_for_main_process=trial.resources.cpus)
-        .debugging(seed=rllib_seed(trial.seed), log_level="ERROR")
+        .rl_module(rl_module_spec=_module(SchedulingModule, trial))
     )
+
+
+def _dqn(trial: TrialConfig) -> AlgorithmConfig:
+    """DQN by `trial.dqn`. When and on what it updates is `OffPolicy`'s."""
+    settings = trial.dqn
+    return (
+        DQNConfig(algo_class=SchedulingDQN)
+        .learners(learner_class=DQNLearner)
+        .training(
+            double_q=settings.double,
+            dueling=settings.dueling,
+            num_atoms=1,
+            n_step=1,
+            td_error_loss_fn="huber",
+            target_network_update_freq=settings.target_update_steps,
+            tau=1.0,
+            gamma=trial.training.gamma,
+            train_batch_size_per_learner=settings.batch_size,
+            grad_clip=settings.gradient_clip,
+            grad_clip_by="global_norm",
+            lr=settings.learning_rate,
+        )
+        .reporting(min_sample_timesteps_per_iteration=0, min_time_s_per_iteration=None)
+        .rl_module(rl_module_spec=_module(DQNModule, trial))
+    )
+
+
+def _sac(trial: TrialConfig) -> AlgorithmConfig:
+    """SAC by `trial.sac`. When and on what it updates is `OffPolicy`'s."""
+    settings = trial.sac
+    return (
+        SACConfig(algo_class=SchedulingSAC)
+        .learners(learner_class=SACLearner)
+        .training(
+            twin_q=True,
+            n_step=1,
+            initial_alpha=settings.initial_temperature,
+            target_network_update_freq=NEVER,  # SACLearner moves them at every gradient step
+            tau=settings.target_rate,
+            gamma=trial.training.gamma,
+            train_batch_size_per_learner=settings.batch_size,
+            grad_clip=settings.gradient_clip,
+            grad_clip_by="global_norm",
+            lr=None,
+            actor_lr=settings.learning_rate,
+            critic_lr=settings.learning_rate,
+            alpha_lr=settings.learning_rate,
+        )
+        .reporting(min_sample_timesteps_per_iteration=0, min_time_s_per_iteration=None)
+        .rl_module(rl_module_spec=_module(SACModule, trial))
+    )
+
+
+def is_epoch(algorithm: Algorithm, result: dict[str, Any], epoch: int) -> bool:
+    """Whether `Algorithm.train` finished an epoch, 1 being the first: without samples it returns all the same."""
+    if isinstance(algorithm, OffPolicy):  # nothing is learned from before the warm-up ends
+        return algorithm.env_steps >= epoch * algorithm.trial.training.steps_per_epoch
+    return DEFAULT_MODULE_ID in result.get("learners", {})
 
 
 def training_row(result: dict[str, Any], epoch: int, steps_per_epoch: int) -> dict[str, Any]:
@@ -90,6 +172,9 @@ def training_row(result: dict[str, Any], epoch: int, steps_per_epoch: int) -> di
     """
     episodes = result["env_runners"].get("episodes", {})
     learned = result.get("learners", {}).get(DEFAULT_MODULE_ID, {})
+    totals = dict(learned.get(TOTALS, {}))
+    updates = totals.pop("updates", 0)
+    learned = learned | {name: total / updates for name, total in totals.items()}
     row: dict[str, Any] = {"epoch": epoch, "env_steps": epoch * steps_per_epoch}
     for name in EPISODE_METRICS:
         ended = episodes.get(name, {})

@@ -7,6 +7,8 @@ import numpy as np
 from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
 from rllib_scale.errors import UserError, choice_error
 from rllib_scale.schedulers.base import Rule
+from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.heft import CPOP, HEFT
 from rllib_scale.simulator.observation import ObservationView, view
 
 
@@ -95,15 +97,17 @@ class BestFitMemory(Rule):
         return np.where(v.feasible, -(v.memory - v.task_memory).astype(np.float64), -np.inf)
 
 
-SCHEDULERS: dict[str, type[Rule]] = {
+RULES: dict[str, type[Rule]] = {
     rule.name: rule for rule in (RandomFeasible, RoundRobin, FastestIdle, EarliestFinish, LargeOnly, BestFitMemory)
 }
+DISPATCHERS: dict[str, type[Dispatcher]] = {dispatcher.name: dispatcher for dispatcher in (HEFT, CPOP)}
+SCHEDULERS: dict[str, type[Rule] | type[Dispatcher]] = {**RULES, **DISPATCHERS}
 
 
 def make_scheduler(
     name: str, observation: ObservationConfig, mask: MaskMode = "none", decision: DecisionMode = "argmax"
-) -> Rule:
-    """The heuristic of that name.
+) -> Rule | Dispatcher:
+    """The heuristic of that name; observation and mask are for rules, a dispatcher uses neither.
 
     Raises:
         UserError: there is none, or sampling is asked of a rule, whose scores are no probabilities.
@@ -112,4 +116,6 @@ def make_scheduler(
         raise choice_error("scheduler", name, SCHEDULERS)
     if decision == "sample":
         raise UserError(f"decision sample: {name!r} is a rule; only trained policies can sample")
-    return SCHEDULERS[name](observation, mask, decision)
+    if name in DISPATCHERS:
+        return DISPATCHERS[name]()
+    return RULES[name](observation, mask, decision)

@@ -30,3 +30,24 @@ def compiled(function: Callable[..., Any], allocates: bool = False) -> Any:
     index = dispatcher._cache._cache_file
     index._source_stamp = (index._source_stamp, _SOURCES)
     return dispatcher
+
+
+class Direct:
+    """A compiled function that is always called with the same types.
+
+    numba finds out the types of all arguments at each call: for the two dozen arrays of a batch of environments 3.4 us,
+    four times what the call takes otherwise. Here they are found out at the first call and must not change: arrays of
+    the same dtype and number of dimensions, C-contiguous.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._call: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the machine code itself."""
+        if self._call is None:
+            types = tuple(numba.typeof(argument) for argument in args)
+            self._function.compile(types)
+            self._call = self._function.overloads[types].entry_point
+        return self._call(*args)

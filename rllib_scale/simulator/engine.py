@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,13 @@ from rllib_scale.simulator import kernel, metrics
 from rllib_scale.simulator import state as layout
 from rllib_scale.simulator import workload as workloads
 from rllib_scale.simulator.cluster import build_servers, tier_names
+from rllib_scale.simulator.compiled import Direct
 from rllib_scale.simulator.observation import FEATURE_SETS, write_static
-from rllib_scale.simulator.reward import REWARDS
+from rllib_scale.simulator.problem import build_problem
+from rllib_scale.simulator.system import System
 from rllib_scale.simulator.workflow import Workload
 
+_step_batch, _dispatch_batch = Direct(kernel.step_batch), Direct(kernel.dispatch_batch)
 FIRST_SLOTS = 8
 FIRST_LOG_ROWS = 128
 SCHEDULE = np.dtype(
@@ -57,8 +59,9 @@ class Engine:
         self._tier_names = tier_names(config.cluster)
         names = [tier.name for tier in config.cluster.tiers]
         self._tier = np.array([names.index(t) if t else -1 for t in self._tier_names], dtype=np.int64)
-        self._all = np.ones(num_envs, dtype=bool)
-        self._drawn = self._problem(None)
+        self._all, self._none = np.ones(num_envs, dtype=bool), np.zeros(num_envs, dtype=bool)
+        self._zeros, self._no_seeds = np.zeros(num_envs, dtype=np.int64), np.zeros(num_envs, dtype=np.uint64)
+        self._drawn = build_problem(config, self._servers)
         self._problem_now = self._drawn
         self._state = self._allocate(FIRST_SLOTS, config.workload.max_tasks, workloads.most_edges(config))
 
@@ -118,22 +121,68 @@ class Engine:
             workload.check_fits(float(self._servers["memory"].max()), "workload")
             if np.diff(workload.task_offsets).max() > 1 << layout.TASK_BITS:
                 raise UserError(f"workload: at most {1 << layout.TASK_BITS} tasks a workflow are supported")
-            self._problem_now = self._problem(workload)
+            self._problem_now = build_problem(self.config, self._servers, workload)
             tasks, edges = np.diff(workload.task_offsets).max(), np.diff(workload.edge_offsets).max()
             self._make_room(FIRST_SLOTS, int(tasks), int(edges), FIRST_LOG_ROWS)
         elif which is None:
             self._problem_now = self._drawn
-        active = self._all if which is None else np.asarray(which, dtype=bool)
-        seeds, episodes = np.asarray(seeds, dtype=np.uint64), np.asarray(episodes, dtype=np.uint64)
-        kernel.begin_batch(seeds, episodes, workload is not None, active, self._state, self._problem_now)
-        self._step(np.zeros(self.num_envs, dtype=np.int64), active, is_reset=True)
+        which = self._all if which is None else self._row(which, np.bool_)
+        seeds, episodes = self._row(seeds, np.uint64), self._row(episodes, np.uint64)
+        self._step(self._zeros, self._none, which, seeds, episodes, workload is not None)
 
-    def step(self, actions: np.ndarray | list[int], active: np.ndarray | None = None) -> None:
-        """Decide in every environment, or in those of `active` (B,) bool; one that has ended stays as it is."""
-        actions = np.asarray(actions, dtype=np.int64)
-        if actions.shape != (self.num_envs,) or (actions < 0).any() or (actions >= self.num_slots).any():
-            raise ValueError(f"actions must be {self.num_envs} server indices from 0 to {self.num_slots - 1}")
-        self._step(actions, self._all if active is None else np.asarray(active, dtype=bool), is_reset=False)
+    def step(
+        self,
+        actions: np.ndarray | list[int],
+        active: np.ndarray | None = None,
+        begin: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None,
+    ) -> None:
+        """Decide in every environment, or in those of `active` (B,) bool; one that has ended stays as it is.
+
+        Args:
+            actions: (B,) server indices.
+            active: (B,) bool.
+            begin: (which, seeds, episodes), each (B,): those of `which` begin this episode in place of a decision, as
+                by `reset` but in the same call.
+
+        Raises:
+            ValueError: an action is no server slot; nothing was done.
+        """
+        active = self._all if active is None else self._row(active, np.bool_)
+        which, seeds, episodes = self._none, self._no_seeds, self._no_seeds
+        if begin is not None:
+            which, seeds, episodes = map(self._row, begin, (np.bool_, np.uint64, np.uint64))
+        self._step(self._row(actions, np.int64), active, which, seeds, episodes, False)
+
+    def dispatch(self, starts: np.ndarray, active: np.ndarray | None = None) -> None:
+        """Start tasks on idle servers, in the given order; then the clock runs to the next event with a task ready.
+
+        The other way to play: any ready task may be started, and what is not started waits without a decision. In place
+        of `step`, or between steps. The mask of the config plays no part; with no ready task the clock runs on as
+        `idle_advance` says. Each start counts as a decision; `reward` holds what the whole call earned.
+
+        Args:
+            starts: (K, 4) integers: environment, workflow, task, server. Those beyond `max_decisions` are dropped.
+            active: (B,) bool, the environments whose clock runs on; one that has ended stays as it is.
+
+        Raises:
+            ValueError: a task is not ready, or its server not idle or too small. The starts before it are done.
+        """
+        starts = np.ascontiguousarray(starts, dtype=np.int64).reshape(-1, 4)
+        active = self._all if active is None else self._row(active, np.bool_)
+        self._state.reward[active] = 0.0
+        row, b, resume = 0, 0, False
+        while b < self.num_envs:
+            need, row, b = _dispatch_batch(row, b, resume, starts, active, self._state, self._problem_now)
+            if need == layout.REFUSED:
+                raise ValueError(
+                    "environment {}: workflow {}, task {} cannot start on server {}".format(*starts[row].tolist())
+                )
+            self._grow(need)
+            resume = need == layout.NEEDS_SLOTS
+
+    def system(self, b: int = 0) -> System:
+        """What there is in environment b now; to be read before the engine moves on."""
+        return System(b, self._state, self._servers)
 
     def metrics(self, b: int = 0) -> dict[str, float | int]:
         """Metrics of environment b so far; names and units in `rllib_scale.experiments/results.py`."""
@@ -197,65 +246,39 @@ class Engine:
 
     # ------------------------------------------------------------------ inside
 
-    def _step(self, actions: np.ndarray, active: np.ndarray, is_reset: bool) -> None:
+    def _row(self, values: Any, dtype: type) -> np.ndarray:
+        """One value for each environment, in the form that compiled code takes."""
+        row: np.ndarray = np.ascontiguousarray(values, dtype=dtype)
+        if row.shape != (self.num_envs,):
+            raise ValueError(f"one value is needed for each of {self.num_envs} environments (got shape {row.shape})")
+        return row
+
+    def _step(self, *rows: Any) -> None:
+        """Rows: actions, active, which begin, their seeds and episodes, and whether these play a given workload."""
         start, resume = 0, False
         while start < self.num_envs:
-            need, start = kernel.step_batch(start, resume, actions, active, is_reset, self._state, self._problem_now)
-            if need == layout.GO_ON:
-                return
-            _, slots, tasks = self._state.tasks.shape
-            rows = self._state.log.shape[1]
-            if need == layout.NEEDS_LOG:
-                self._make_room(slots, tasks, self._state.successors.shape[2], 2 * rows)
-            else:
-                self._make_room(2 * slots, tasks, self._state.successors.shape[2], rows)
+            need, start = _step_batch(start, resume, *rows, self._state, self._problem_now)
+            if need == layout.REFUSED:
+                raise ValueError(f"actions must be {self.num_envs} server indices from 0 to {self.num_slots - 1}")
+            self._grow(need)
             resume = need == layout.NEEDS_SLOTS
 
-    def _problem(self, workload: Workload | None) -> layout.Problem:
-        c = self.config
-        row = (
-            c.episode.horizon_s,
-            c.episode.arrivals_until_s or math.inf,
-            c.episode.clock_step_s,
-            int(c.episode.idle_advance == "clock-step"),
-            int(c.episode.mask == "feasible"),
-            c.episode.max_decisions or 2**62,
-            c.cluster.bandwidth_gb_s,
-            c.cluster.latency_s,
-            REWARDS.index(c.reward.name),
-            c.reward.time_weight,
-            c.reward.time_scale_s,
-            c.reward.communication_weight,
-            c.reward.communication_scale_s,
-            c.reward.energy_weight,
-            c.reward.energy_scale_j,
-            c.reward.invalid_reward,
-            c.observation.task_compute_max_gflop,
-            c.observation.server_compute_max_gflops,
-            c.observation.memory_max_gb,
-        )
-        demand = np.zeros(0 if workload is None else workload.num_tasks, dtype=workloads.TASK_DEMAND)
-        if workload is not None:
-            demand["compute"], demand["memory"] = workload.compute_gflop, workload.memory_gb
-            demand["output"] = workload.output_gb
-        return layout.Problem(
-            parameters=np.array([row], dtype=layout.PARAMETERS),
-            workload=workloads.parameters(c),
-            servers=self._servers,
-            given_arrival=np.zeros(0) if workload is None else workload.arrival_s,
-            given_tasks=demand,
-            given_task_offsets=np.zeros(1, dtype=np.int64) if workload is None else workload.task_offsets,
-            given_edges=np.zeros((0, 2), dtype=np.int64) if workload is None else workload.edges,
-            given_edge_offsets=np.zeros(1, dtype=np.int64) if workload is None else workload.edge_offsets,
-            edge_scratch=np.zeros((max(1, workloads.most_edges(c)), 2), dtype=np.int64),
-            order_scratch=np.zeros(c.workload.max_tasks, dtype=np.int64),
-        )
+    def _grow(self, need: int) -> None:
+        """Double the buffer a kernel asks for, if it does."""
+        if need == layout.GO_ON:
+            return
+        _, slots, tasks = self._state.tasks.shape
+        edges, rows = self._state.successors.shape[2], self._state.log.shape[1]
+        if need == layout.NEEDS_LOG:
+            self._make_room(slots, tasks, edges, 2 * rows)
+        else:
+            self._make_room(2 * slots, tasks, edges, rows)
 
     def _allocate(self, slots: int, tasks: int, edges: int) -> layout.State:
         b, n = self.num_envs, self.num_slots
         observation = np.zeros((b, self.features.width(n)), dtype=np.float32)
-        for row in observation:
-            write_static(row, self._servers, self._drawn.parameters[0])
+        for features in observation:
+            write_static(features, self._servers, self._drawn.parameters[0])
         return layout.State(
             env=np.zeros(b, dtype=layout.ENV),
             slots=np.zeros((b, slots), dtype=layout.SLOT),

@@ -37,10 +37,9 @@ def push_ready(heap, size, slots, tasks, code):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def pop_ready(heap, size, slots, tasks):  # type: ignore[no-untyped-def]
-    """Take the first of `size` codes off the heap."""
+def remove_ready(heap, size, slots, tasks, at):  # type: ignore[no-untyped-def]
+    """Take the code at position `at` out of the `size` in the heap; the first of all is at 0."""
     last = heap[size - 1]
-    at = 0
     while True:
         child = 2 * at + 1
         if child >= size - 1:
@@ -51,7 +50,7 @@ def pop_ready(heap, size, slots, tasks):  # type: ignore[no-untyped-def]
             break
         heap[at] = heap[child]
         at = child
-    heap[at] = last
+    push_ready(heap, at, slots, tasks, last)  # where it did not go down, the last code may have to go up
 
 
 # ---------------------------------------------------------------------- the busy servers, a binary heap

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from pathlib import Path
 
@@ -11,13 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import image
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from analysis import figures, style
 from analysis.load import derive, variants
 from analysis.tables import table3, table4
 from artificial_results import LEVELS, SEEDS, artificial_episodes, artificial_training, episode_row, typed_episodes
+from figure_checks import caption, drawn_whole
 from rllib_scale.errors import UserError
 from rllib_scale.experiments import results
 
@@ -51,33 +49,6 @@ CASES = {
     "twelve": many_methods(),
     "empty": [],
 }
-
-
-def drawn_whole(figure: Figure) -> np.ndarray:
-    """The pixels of the figure, once every text lies within it and no tick label of an axis overlaps the next."""
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    renderer = canvas.get_renderer()
-    undrawn = set()
-    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
-        low, high = sorted(axis.get_view_interval())
-        ticks = axis.get_major_ticks()
-        drawn = [tick.label1 for tick in ticks if axis.axes.axison and low <= tick.get_loc() <= high]
-        undrawn |= {tick.label1 for tick in ticks} - set(drawn)
-        boxes = [label.get_window_extent(renderer) for label in drawn if label.get_visible() and label.get_text()]
-        for one, following in itertools.pairwise(boxes):
-            assert not one.overlaps(following), [label.get_text() for label in drawn]
-    whole = figure.bbox.padded(1)
-    for text in set(figure.findobj(mpl.text.Text)) - undrawn:
-        if text.get_visible() and text.get_text().strip():
-            box = text.get_window_extent(renderer)
-            assert whole.contains(*box.min), text.get_text()
-            assert whole.contains(*box.max), text.get_text()
-    return np.asarray(canvas.buffer_rgba())
-
-
-def caption(figure: Figure) -> str:
-    return " ".join(figure.get_supxlabel().split())
 
 
 @pytest.mark.parametrize("draw", EVALUATION_FIGURES)

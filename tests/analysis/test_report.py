@@ -28,6 +28,10 @@ def printed(folder: Path, width: int = 100) -> str:
     return console.file.getvalue()
 
 
+def paired_rows(report: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader((report.parent / "tables" / "paired-paper-none-argmax.csv").open()))
+
+
 def test_the_page_shows_every_file_and_every_file_is_shown(report: Path) -> None:
     text = report.read_text()
     shown = set(re.findall(r"\((figures/[^)]+|tables/[^)]+)\)", text))
@@ -45,8 +49,13 @@ def test_the_words_come_from_the_numbers(report: Path) -> None:
     assert "- Trained for 40 epochs (40960 env steps), 5 seeds: scale, crossattn, ppo." in text
     assert "Fewer epochs than the paper's 1000" in text
     assert "- N = 16. Most completed tasks on average: fastest-idle, 14.83." in text
-    assert "scale against crossattn: completed tasks lower at N = 16, 32, 48 and undecided at N = 128;" in text
-    assert "where N is 16, 32, 48, the lower response comes with fewer completed tasks" in text
+    line = next(line for line in text.splitlines() if line.startswith("- scale - fastest-idle at N = 16: "))
+    row = next(r for r in paired_rows(report) if (r["first"], r["second"]) == ("scale", "fastest-idle"))
+    numbers = f"{row['completed']} [{row['completed_low']}, {row['completed_high']}]"
+    assert f"completed tasks {numbers}, lower (Holm-adjusted p = {row['completed_p_adjusted']})" in line
+    assert re.search(r"; response time -\d\.\d\d s \[-\d\.\d\d, -\d\.\d\d\], lower \(Holm-adjusted p = ", line)
+    assert "Further: completed tasks lower at N = 32, 48, 128; response time undecided at N = 32, 48 and higher" in line
+    assert "Where N is 16, the lower response comes with fewer completed tasks." in line
     assert "no interval" not in text.split("### ")[0]
     assert "- config hash: 0123456789ab" in text
 
@@ -73,7 +82,7 @@ def test_the_terminal_says_what_the_page_says_within_a_hundred_columns(results_f
         assert numbers is not None
         for statistic in re.findall(r"[\d.]+ ± [\d.]+|\[[^\]]+\]", numbers.group()):
             assert statistic in text
-    assert "scale against crossattn" in text
+    assert "scale - crossattn at N = 16: completed tasks" in text
     assert "Table 4: response against the number of servers, zero-shot · N = 128" in text
     assert "Paired differences · scale minus crossattn" in text
 
@@ -84,7 +93,7 @@ def test_one_seed_claims_nothing(tmp_path: Path) -> None:
     )
     text = write_report(folder).read_text()
     assert "fewer than 5 seeds, no interval and no win or loss is claimed" in text
-    assert "scale against crossattn: nothing is decided, no interval (1 seed)." in text
+    assert "scale - crossattn: nothing is decided, no interval (1 seed)." in text
     tables = text.split("### ", 1)[1]
     assert not re.search(r"\| [^|]*\[-?\d", tables)
     assert "lower at N" not in text
@@ -93,7 +102,7 @@ def test_one_seed_claims_nothing(tmp_path: Path) -> None:
 
 def test_settings_stand_apart_and_an_incomplete_pair_is_named(tmp_path: Path) -> None:
     rows = artificial_episodes(seeds=(1, 2), scales=(16, 32), methods=("scale", "crossattn"), episodes=2)
-    rows = [r for r in rows if r["cell"] != "crossattn-2"]
+    rows = [r for r in rows if (r["cell"], r["test_servers"], r["episode"]) != ("crossattn-2", 16, 1)]
     folder = write_folder(tmp_path / "r", [*rows, *(r | {"mask": "feasible"} for r in rows)], [])
     text = write_report(folder).read_text()
     assert text.count("## Scenario paper, mask none, decision argmax") == 1

@@ -1,4 +1,4 @@
-"""Statistics against hand-computed values."""
+"""Statistics of frames against hand-computed values."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats as scipy_stats
 
-from analysis import stats
-from analysis.stats import interval, paired_differences, summarise
+from analysis import resampling
+from analysis.stats import adjust, paired_differences, summarise
 from artificial_results import artificial_episodes, episode_row, typed_episodes
 from rllib_scale.errors import UserError
 
 METRIC = "response_mean_s"
+RULES = (("fastest-idle", 1.0), ("large-only", 4.0))
 
 
 def frame(method: str, values: dict[int | None, list[float]], servers: int = 16) -> pd.DataFrame:
@@ -52,32 +52,14 @@ def test_summary_leaves_missing_values_out_and_counts_them() -> None:
     assert (nothing.seeds, nothing.episodes) == (0, 0)
 
 
-def test_interval_is_the_bca_of_scipy_over_seed_means() -> None:
-    means = np.array([4.1, 4.9, 4.3, 5.2, 4.6])
-    expected = scipy_stats.bootstrap(
-        (np.sort(means),),
-        np.mean,
-        n_resamples=stats.RESAMPLES,
-        method="BCa",
-        rng=np.random.default_rng(stats.BOOTSTRAP_SEED),
-    ).confidence_interval
-    assert interval(means) == (expected.low, expected.high)
-    assert 4.1 < expected.low < means.mean() < expected.high < 5.2
-    rows = frame("scale", {seed: [mean - 1, mean + 1] for seed, mean in enumerate(means)})
-    summary = summarise(rows, [METRIC])[METRIC]
-    assert (summary.low, summary.high) == pytest.approx((expected.low, expected.high))
-
-
-def test_interval_mirrors_when_the_sign_changes() -> None:
-    means = np.array([-2.2, -0.4, -1.5, 0.3, -1.9])
-    low, high = interval(means)
-    assert interval(-means) == (-high, -low)
-
-
-def test_interval_without_spread_is_a_point_and_needs_five_seeds() -> None:
-    assert interval(np.full(5, 2.5)) == (2.5, 2.5)
-    assert interval(np.zeros(6)) == (0.0, 0.0)
-    assert all(map(math.isnan, interval(np.arange(4.0))))
+def test_summary_of_five_seeds_has_the_intervals_of_resampling() -> None:
+    values = {seed: [mean - 1, mean + 1, mean + 0.3] for seed, mean in enumerate((4.1, 4.9, 4.3, 5.2, 4.6))}
+    summary = summarise(frame("scale", values), [METRIC])[METRIC]
+    array = np.array(list(values.values()))
+    assert resampling.mean_interval(array) == resampling.Interval(summary.low, summary.high)
+    assert resampling.iqm_interval(array) == resampling.Interval(summary.iqm_low, summary.iqm_high)
+    assert summary.iqm == resampling.iqm(array) == pytest.approx(np.sort(array.ravel())[3:-3].mean())
+    assert 4.1 < summary.low < summary.mean < summary.high < 5.2
 
 
 @settings(max_examples=20, deadline=None)
@@ -112,19 +94,23 @@ def test_pairs_are_matched_by_episode_and_not_by_position() -> None:
 
 
 def test_a_heuristic_is_paired_with_every_seed() -> None:
-    learned = frame("scale", {seed: [seed + 1.0, seed + 3.0] for seed in range(5)})
-    rule = frame("fastest-idle", {None: [10.0, 20.0]})
+    learned = frame("scale", {seed: [seed + 1.0, seed + 3.0, seed + 2.0] for seed in range(5)})
+    rule = frame("fastest-idle", {None: [18.0, 20.0, 22.0]})
     difference = paired_differences(learned, rule, [METRIC])[METRIC]
-    assert difference.mean == pytest.approx(4.0 - 15.0)
-    assert (difference.seeds, difference.pairs, difference.verdict) == (5, 10, "lower")
+    assert difference.mean == pytest.approx(4.0 - 20.0)
+    assert (difference.seeds, difference.pairs, difference.verdict) == (5, 15, "lower")
     assert paired_differences(rule, learned, [METRIC])[METRIC].verdict == "higher"
 
 
-def test_two_heuristics_have_a_difference_and_no_interval() -> None:
+def test_two_heuristics_are_compared_over_episodes() -> None:
     first, second = frame("fastest-idle", {None: [1.0, 2.0]}), frame("large-only", {None: [4.0, 4.0]})
     difference = paired_differences(first, second, [METRIC])[METRIC]
-    assert difference.mean == -2.5
-    assert difference.verdict == "no interval (0 seeds)"
+    assert (difference.mean, difference.unit, difference.seeds) == (-2.5, "episodes", 0)
+    assert difference.verdict == "no interval (2 episodes)"
+    many = [frame(name, {None: [level + e % 3 + 0.1 * e for e in range(9)]}) for name, level in RULES]
+    many[0].loc[0, METRIC] += 0.5
+    difference = paired_differences(*many, [METRIC])[METRIC]
+    assert (difference.verdict, difference.seeds, difference.better) == ("lower", 0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +136,37 @@ def test_many_episodes_of_few_seeds_claim_nothing() -> None:
     difference = paired_differences(first, second, [METRIC])[METRIC]
     assert math.isnan(difference.low)
     assert difference.verdict == "no interval (2 seeds)"
+
+
+def test_many_episodes_of_one_seed_against_a_rule_claim_nothing() -> None:
+    learned, rule = frame("scale", {1: [1.0, 1.2, 1.4] * 20}), frame("fastest-idle", {None: [9.0] * 60})
+    difference = paired_differences(learned, rule, [METRIC])[METRIC]
+    assert (difference.verdict, difference.unit) == ("no interval (1 seed)", "seeds")
+    assert math.isnan(difference.better_low)
+
+
+def test_better_is_more_tasks_or_a_lower_response() -> None:
+    first, second = (typed_episodes(artificial_episodes(methods=(m,), scales=(16,))) for m in ("scale", "crossattn"))
+    first = first.assign(completed=second["completed"] + 1, response_mean_s=second[METRIC] - 9)
+    found = paired_differences(first, second, ("completed", METRIC))
+    assert found["completed"].better > 0.5
+    assert (found[METRIC].better, found[METRIC].better_low) == (1.0, 1.0)
+    back = paired_differences(second, first, ("completed", METRIC))
+    assert back["completed"].better == pytest.approx(1 - found["completed"].better)
+
+
+def test_a_verdict_of_a_family_needs_its_adjusted_p() -> None:
+    offsets = [-1.0, -0.7, -1.6, -0.4, -1.1]
+    first = frame("scale", {seed: [8 + offset, 9 + offset] for seed, offset in enumerate(offsets)})
+    second = frame("crossattn", {seed: [8.0, 9.0] for seed in range(5)})
+    alone = paired_differences(first, second, [METRIC])[METRIC]
+    nothing = paired_differences(second, second.assign(variant="other"), [METRIC])[METRIC]
+    assert (alone.verdict, nothing.p) == ("lower", 1.0)
+    assert adjust([alone, nothing])[0].verdict == "lower"
+    among_many = adjust([alone, *[nothing] * 100])[0]
+    assert among_many.p_adjusted == pytest.approx(101 * alone.p)
+    assert among_many.verdict == "undecided"
+    assert (among_many.low, among_many.high) == (alone.low, alone.high)
 
 
 def test_pairs_without_a_value_are_left_out_and_counted() -> None:
@@ -178,7 +195,8 @@ def test_a_statistic_of_a_mixture_is_refused() -> None:
         (frame("crossattn", {1: [1.0]}), "mixes variant crossattn, scale"),
         (frame("scale", {1: [1.0]}, servers=32), "mixes test_servers 16, 32"),
         (one.assign(mask="feasible", episode=1), "mixes mask feasible, none"),
-        (one.assign(cell="other"), "cells other, scale-1 both hold seed 1"),
+        (one.assign(cell="other"), "more than one row, of other, scale-1, holds seed 1, N=16"),
+        (one, "more than one row, of scale-1, holds seed 1"),
     ):
         with pytest.raises(UserError, match=named):
             summarise(pd.concat([one, other]), [METRIC])

@@ -1,4 +1,4 @@
-"""Tables 3 and 4 and paired differences."""
+"""Tables 3 and 4, and every setting side by side."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis.stats import summarise
-from analysis.tables import default_pairs, paired_table, table3, table4, training_scales
+from analysis.tables import scenarios_table, table3, table4, training_scales
 from artificial_results import HEURISTICS, artificial_episodes, episode_row, typed_episodes
 from rllib_scale.errors import UserError
 
@@ -111,59 +111,21 @@ def test_table4_has_a_row_per_scale_and_variant(episodes: pd.DataFrame) -> None:
     assert {"completed", "unfinished", "response_censored_s"} < set(columns)
 
 
-def test_paired_table_of_literal_rows() -> None:
-    rows = [
-        episode_row(method, seed, 16, episode, completed=c, unfinished=20 - c, response_mean_s=r)
-        for method, c, r in (("scale", 8, 4.0), ("crossattn", 10, 5.0))
-        for seed in range(5)
-        for episode in range(2)
-    ]
-    table = paired_table(typed_episodes(rows))
-    row = table.iloc[0]
-    assert (row["first"], row["second"], row["test_servers"]) == ("scale", "crossattn", 16)
-    assert (row["completed"], row["unfinished"], row["response_mean_s"]) == (-2.0, 2.0, -1.0)
-    assert (row["completed_low"], row["completed_high"]) == (-2.0, -2.0)
-    assert (row["completed_verdict"], row["unfinished_verdict"]) == ("lower", "higher")
-    assert row["response_censored_s_verdict"] == "undecided"
-
-
-def test_pairs_are_compared_where_both_were_evaluated(episodes: pd.DataFrame) -> None:
-    table = paired_table(episodes)
-    assert list(table.loc[table["second"] == "ppo", "test_servers"]) == [16]
-    assert len(table[(table["first"] == "scale") & (table["second"] == "crossattn")]) == 4
-
-
-def test_default_pairs_are_learned_methods_against_the_baselines_once(episodes: pd.DataFrame) -> None:
-    assert default_pairs(episodes) == [
-        ("scale", "crossattn"),
-        ("ppo", "crossattn"),
-        ("scale", "ppo"),
-        ("scale", "fastest-idle"),
-        ("crossattn", "fastest-idle"),
-        ("ppo", "fastest-idle"),
-    ]
-
-
-def test_paired_table_names_an_unknown_variant(episodes: pd.DataFrame) -> None:
-    with pytest.raises(UserError, match="unknown variant 'scael'; valid: scale, crossattn"):
-        paired_table(episodes, [("scael", "crossattn")])
-
-
-@pytest.mark.parametrize("make", [table3, table4, paired_table])
+@pytest.mark.parametrize("make", [table3, table4])
 @pytest.mark.parametrize("other", [{"mask": "feasible"}, {"scenario": "steady-0.7"}, {"decision": "sample"}])
 def test_a_table_refuses_mixed_settings(episodes: pd.DataFrame, make, other: dict[str, str]) -> None:
     with pytest.raises(UserError, match=f"the frame mixes {next(iter(other))}s: .*; a table or figure takes one"):
         make(pd.concat([episodes, episodes.assign(**other)]))
 
 
-@pytest.mark.parametrize("make", [table3, table4, paired_table])
+@pytest.mark.parametrize("make", [table3, table4])
 def test_no_rows_make_a_table_of_no_rows(episodes: pd.DataFrame, make) -> None:
     table = make(episodes.iloc[:0])
     assert table.empty
     assert {"completed", "unfinished", "response_mean_s", "response_censored_s"} <= set(table.columns)
 
 
-@pytest.mark.parametrize("make", [table3, table4, paired_table])
+@pytest.mark.parametrize("make", [table3, table4])
 def test_the_order_of_the_rows_does_not_matter(episodes: pd.DataFrame, make) -> None:
     pd.testing.assert_frame_equal(make(episodes.sample(frac=1, random_state=1)), make(episodes))
 
@@ -172,3 +134,34 @@ def test_episodes_in_which_no_task_completed_are_counted() -> None:
     rows = [episode_row("scale", 1, 16, e, response_mean_s=math.nan if e else 4.0) for e in range(3)]
     row = table3(typed_episodes(rows)).iloc[0]
     assert (row["response_mean_s"], row["without_response"]) == (4.0, 2)
+
+
+def test_scenarios_table_names_the_setting_in_each_row(episodes: pd.DataFrame) -> None:
+    few = episodes[episodes["method"].isin(["scale", "large-only"])]
+    both = pd.concat([few.assign(scenario="steady-0.7", mask="feasible", completed=5), few])
+    table = scenarios_table(both)
+    assert list(table.columns[:5]) == ["scenario", "mask", "decision", "test_servers", "variant"]
+    assert list(table["scenario"].unique()) == ["paper", "steady-0.7"]
+    assert len(table) == 2 * 4 * 2
+    where = {"scenario": "steady-0.7", "test_servers": 32, "variant": "scale"}
+    assert (cell(table, "mask", **where), cell(table, "completed", **where)) == ("feasible", 5.0)
+    own = table[table["scenario"] == "paper"].drop(columns=["scenario", "mask", "decision"]).reset_index(drop=True)
+    pd.testing.assert_frame_equal(own, table4(few), check_dtype=False)
+    assert pd.isna(cell(table, "paper_response_mean_s", **where))
+    assert scenarios_table(episodes.iloc[:0]).empty
+
+
+def test_percent_above_the_lower_bound_is_averaged_over_episodes_and_seeds() -> None:
+    rows = [
+        episode_row("scale", seed, 16, e, response_censored_s=response, bound_capacity_s=bound)
+        for seed, level in ((1, 1.0), (2, 2.0))
+        for e, (response, bound) in enumerate([(6.0 * level, 4.0), (5.0 * level, 5.0)])
+    ]
+    for table in (table3(typed_episodes(rows)), table4(typed_episodes(rows))):
+        assert table["above_bound_percent"].iloc[0] == pytest.approx((25.0 + 150.0) / 2)
+
+
+@pytest.mark.parametrize("bound", [math.nan, 0.0])
+def test_without_a_bound_nothing_is_said_of_it(bound: float) -> None:
+    rows = [episode_row("scale", 1, 16, e, response_censored_s=6.0, bound_capacity_s=bound) for e in range(2)]
+    assert table4(typed_episodes(rows))["above_bound_percent"].isna().all()

@@ -27,6 +27,28 @@ def test_configs_named_in_the_readme_are_there() -> None:
     assert {"quickstart", "table4", "lambda_grid", "smoke"} <= {path.stem for path in CONFIGS}
 
 
+def test_table4_trains_and_evaluates_all_that_table5_needs() -> None:
+    """As table5.yaml says of itself."""
+    trained, evaluated = [], []
+    for name in ("table4", "table5"):
+        config = load_model(SweepConfig, Path(f"tune_configs/{name}.yaml"))
+        cells = expand(config, name)
+        trained.append({cell.trial.cell for cell in cells})
+        evaluated.append({unit.key for unit in evaluation_units(config, cells) if unit.features})
+    assert trained[1] == trained[0]
+    assert evaluated[1] < evaluated[0]
+
+
+def test_features_are_asked_of_learned_policies_alone_and_leave_the_key_of_a_unit() -> None:
+    units = {}
+    for features in (True, False):
+        config = sweep(methods=["scale", "ppo"], evaluation={"heuristics": ["fastest-idle"], "features": features})
+        units[features] = evaluation_units(config, expand(config, "test"))
+    assert [unit.features for unit in units[True]] == [unit.learned for unit in units[True]]
+    assert not any(unit.features for unit in units[False])
+    assert [unit.key for unit in units[True]] == [unit.key for unit in units[False]]
+
+
 def test_grid_is_the_product_and_methods_without_srr_stand_once() -> None:
     config = sweep(
         methods=["scale", "crossattn"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from rllib_scale.experiments import plan  # noqa: E402
 from rllib_scale.experiments.results import (  # noqa: E402
     EPISODE_COLUMNS,
     EPISODE_KEY,
+    FEATURE_COLUMNS,
+    FEATURE_KEY,
     TRAINING_COLUMNS,
     read_manifest,
     read_table,
@@ -84,6 +87,11 @@ def test_a_sweep_writes_manifest_policies_tables_and_report(base: Path) -> None:
     counts = episodes.groupby(["method", "test_servers"])["episode"].agg(lambda numbers: sorted(numbers)).to_dict()
     wanted = [("fastest-idle", 8), ("fastest-idle", 16), ("scale", 8), ("scale", 16), ("ppo", 16)]
     assert counts == {key: [0, 1, 2] for key in wanted}
+    features = read_table(results / "features.parquet", FEATURE_COLUMNS)
+    assert not features.duplicated(list(FEATURE_KEY)).any()
+    at = [*zip(features["method"], features["test_servers"], features["feature_dim"], strict=True)]
+    assert sorted(at) == [("ppo", 16, 256), ("scale", 8, 16), ("scale", 16, 16)]
+    assert features["drift_mmd2"].isna().tolist() == (features["method"] == "ppo").tolist()
     training = read_table(results / "training.parquet", TRAINING_COLUMNS)
     assert training.groupby("method")["epoch"].agg(list).to_dict() == {"scale": [1, 2, 3], "ppo": [1, 2, 3]}
     assert sorted(load_policy(path).trial.method for path in (results / "policies").iterdir()) == ["ppo", "scale"]
@@ -110,14 +118,20 @@ def test_a_sweep_is_quiet_and_leaves_nothing_in_the_home(base: Path) -> None:
 def test_rows_do_not_depend_on_where_they_are_computed(base: Path) -> None:
     config = load_model(plan.SweepConfig, base / "tiny.yaml")
     stored = read_table(base / "results" / "episodes.parquet", EPISODE_COLUMNS)
+    features = read_table(base / "results" / "features.parquet", FEATURE_COLUMNS)
     for unit in plan.evaluation_units(config, plan.expand(config, "test")):
         policy = policy_files(base / "results" / "policies" / unit.scheduler) if unit.learned else None
-        fresh = pd.DataFrame(evaluate_unit(unit, policy))
+        result = evaluate_unit(unit, policy)
+        fresh = pd.DataFrame(result.episodes)
         same = (stored["cell"] == unit.identity["cell"]) & (stored["test_servers"] == unit.columns["test_servers"])
         kept = stored[same].sort_values("episode", ignore_index=True)
         assert len(kept) == 3
         for name in fresh.columns:
             assert fresh[name].astype(float).equals(kept[name].astype(float)), (unit.scheduler, name)
+        same = (features["cell"] == unit.identity["cell"]) & (features["test_servers"] == unit.columns["test_servers"])
+        assert (result.features is not None) == unit.learned == bool(same.any())
+        for name, value in (result.features or {}).items():
+            assert value == features.loc[same, name].item(), (unit.scheduler, name)
 
 
 def test_the_exported_policy_evaluates_to_the_rows_of_the_sweep(base: Path) -> None:
@@ -134,7 +148,7 @@ def test_the_exported_policy_evaluates_to_the_rows_of_the_sweep(base: Path) -> N
 
 def test_run_again_a_sweep_does_only_what_is_new(base: Path) -> None:
     results = base / "results"
-    before = {part: file_times(results / part) for part in ("policies", "trials", "evaluations")}
+    before = {part: file_times(results / part) for part in ("policies", "trials", "evaluations", "features")}
     again = run(base / "home", "sweep", base / "tiny.yaml", "--results", results)
     assert again.returncode == 0, again.stderr
     assert {part: file_times(results / part) for part in before} == before
@@ -148,6 +162,28 @@ def test_run_again_a_sweep_does_only_what_is_new(base: Path) -> None:
     assert after["evaluations"].items() > before["evaluations"].items()
     episodes = read_table(results / "episodes.parquet", EPISODE_COLUMNS)
     assert sorted(episodes[episodes["test_servers"] == 24]["method"].unique()) == ["fastest-idle", "scale"]
+    assert after["features"].items() > before["features"].items()
+
+
+def test_features_that_a_finished_sweep_lacks_are_added_without_training_anew(base: Path, tmp_path: Path) -> None:
+    """Rows of a sweep that ran without features, or was stopped between an evaluation's two files."""
+    results = tmp_path / "results"
+    shutil.copytree(base / "results", results)
+    trained = file_times(results / "policies")
+    first = run(base / "home", "sweep", base / "tiny.yaml", "--results", results)
+    assert first.returncode == 0, first.stderr
+    features = read_table(results / "features.parquet", FEATURE_COLUMNS)
+    episodes = read_table(results / "episodes.parquet", EPISODE_COLUMNS)
+    assert len(features) == 3
+    shutil.rmtree(results / "features")
+    without = ["--set", "evaluation.features=false"]
+    assert run(base / "home", "sweep", base / "tiny.yaml", "--results", results, *without).returncode == 0
+    assert read_table(results / "features.parquet", FEATURE_COLUMNS).empty
+    again = run(base / "home", "sweep", base / "tiny.yaml", "--results", results)
+    assert "evaluations 3/3 done" in again.stdout  # none of a heuristic
+    pd.testing.assert_frame_equal(read_table(results / "features.parquet", FEATURE_COLUMNS), features)
+    pd.testing.assert_frame_equal(read_table(results / "episodes.parquet", EPISODE_COLUMNS), episodes)
+    assert file_times(results / "policies") == trained
 
 
 def wait_for_checkpoint(process: subprocess.Popen[str], trials: Path, epoch: int) -> None:
@@ -202,7 +238,8 @@ def test_interrupted_killed_and_torn_a_training_ends_as_if_it_had_never_stopped(
     killed.communicate(timeout=60)
     torn = latest_checkpoint(results / "trials", policy.name)
     assert torn is not None
-    weights = torn / "policy" / "policy.safetensors"
+    assert torn.local is not None
+    weights = torn.local / "policy" / "policy.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
     assert latest_checkpoint(results / "trials", policy.name) not in (None, torn)
 

@@ -167,6 +167,28 @@ class ReferenceSimulator:
             self.reward = task_seconds_before - self._task_seconds
         self.episode_return += self.reward
 
+    def dispatch(self, starts: list[tuple[int, int, int]]) -> None:
+        """Start these (workflow, task, server); then let time pass to the next event with a task ready.
+
+        Where the config's mask is "none": with "feasible" it would run on while the current task fits no idle server.
+        """
+        self.reward = 0.0
+        if self.done:
+            return
+        limit, task_seconds_before = self.config.episode.max_decisions or math.inf, self._task_seconds
+        paper_reward = 0.0
+        for workflow, task, server in starts[: max(0, min(len(starts), limit - self.decisions))]:
+            self.decisions += 1
+            paper_reward += self._start(self.workflows[workflow].tasks[task], self.slots[server])
+        if self.ready and self.decisions < limit:
+            self._advance(self._events[0][0] if self._events else math.inf)
+        self._run_to_next_decision()
+        if self.config.reward.name == "paper":
+            self.reward = paper_reward
+        elif self.decisions:
+            self.reward = task_seconds_before - self._task_seconds
+        self.episode_return += self.reward
+
     def _invalid_cause(self, action: int) -> str | None:
         slot = self.slots[action]
         if isinstance(slot, EmptySlot) or not slot.fits(self.current):

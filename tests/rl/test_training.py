@@ -36,6 +36,7 @@ from rllib_scale.rl.learner import SchedulingLearner  # noqa: E402
 from rllib_scale.rl.methods import build_algorithm_config, training_row  # noqa: E402
 
 SHORT = TrainingConfig(epochs=4, steps_per_epoch=64, minibatch_size=32, passes=2, num_envs=2)
+OFF_POLICY_COLUMNS = {"q_mean", "epsilon", "temperature"}
 SRR_FROM_SECOND_EPOCH = {"ramp_start_epoch": 0, "ramp_epochs": 1}
 
 
@@ -115,7 +116,7 @@ def test_row_of_the_training_table(build: Any) -> None:
     names = list(TRAINING_COLUMNS)
     assert set(names[names.index("episode_return") :]) | {"epoch", "env_steps"} == set(row)
     assert (row["epoch"], row["env_steps"]) == (1, 1024)
-    assert all(math.isfinite(value) for value in row.values())
+    assert {name for name, value in row.items() if not math.isfinite(value)} == OFF_POLICY_COLUMNS
     # RLlib's own mean is over the same episodes, this being the first epoch.
     assert row["episode_return"] == pytest.approx(result["env_runners"]["episode_return_mean"], rel=1e-5)
     assert 0 < row["completed"] < 50
@@ -312,12 +313,13 @@ def test_restore_goes_on_exactly_in_weights_optimizer_and_schedules(build: Any, 
     assert all(np.array_equal(value, weights_of(restored)[name]) for name, value in runner.items())
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name for name, spec in METHODS.items() if spec.algorithm == "ppo"])
 def test_every_method_trains(build: Any, method: str) -> None:
     algorithm = build(method=method, srr=SRRConfig(**SRR_FROM_SECOND_EPOCH))
     before = weights_of(algorithm)
     for row in train(algorithm, 2):
-        losses = {name: row[name] for name in list(TRAINING_COLUMNS)[list(TRAINING_COLUMNS).index("policy_loss") :]}
+        columns = list(TRAINING_COLUMNS)[list(TRAINING_COLUMNS).index("policy_loss") :]
+        losses = {name: row[name] for name in columns if name not in OFF_POLICY_COLUMNS}
         assert all(math.isfinite(value) for value in losses.values()), losses
     after = weights_of(algorithm)
     learned = [name for name in before if ".inputs." not in name]

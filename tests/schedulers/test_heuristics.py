@@ -8,7 +8,7 @@ import pytest
 from rllib_scale.config import SCENARIOS, ClusterConfig, EnvConfig, TierConfig, WorkloadConfig
 from rllib_scale.errors import UserError
 from rllib_scale.experiments.evaluate import evaluate
-from rllib_scale.schedulers.heuristics import SCHEDULERS, make_scheduler
+from rllib_scale.schedulers.heuristics import RULES, SCHEDULERS, make_scheduler
 
 OBSERVATION = EnvConfig().observation
 
@@ -64,7 +64,7 @@ def test_feasible_mask_keeps_a_waiting_rule_from_waiting() -> None:
 
 def test_rows_of_a_batch_do_not_depend_on_each_other() -> None:
     rows = np.concatenate([observe(10.0, m, CLUSTER) for m in (4.0, 20.0, 70.0)])
-    for name in SCHEDULERS:
+    for name in RULES:
         together = make_scheduler(name, OBSERVATION)
         together.reset([(5, k) for k in range(3)])
         batch = np.stack([together(rows) for _ in range(4)])

@@ -1,0 +1,59 @@
+"""The numbers that the paper states, and which of our variants they belong to."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.load import PAPER_SETTING, settings
+
+PAPER_EPOCHS = 1000
+PAPER_SERVERS = 16
+PAPER_LAMBDAS = {
+    "scale": (0.01, 0.001),
+    "crossattn": (0.0, 0.0),
+    "sac": (0.0, 0.0),
+    "ppo": (0.0, 0.0),
+    "ppo-srr": (0.01, 0.001),
+    "dqn": (0.0, 0.0),
+}
+PAPER_COMPLETED = {  # [SCALE, Table 3], N = 16: mean and standard deviation over 30 episodes
+    "scale": (8.37, 2.15),
+    "crossattn": (8.10, 1.85),
+    "sac": (5.93, 1.41),
+    "ppo": (4.03, 0.71),
+    "ppo-srr": (4.30, 1.10),
+    "dqn": (4.00, 0.68),
+}
+PAPER_RESPONSE = {  # [SCALE, Tables 3 and 4], seconds: mean and standard deviation over 30 episodes
+    ("scale", 16): (4.58, 0.68),
+    ("crossattn", 16): (4.65, 0.67),
+    ("sac", 16): (4.50, 0.29),
+    ("ppo", 16): (4.37, 0.73),
+    ("ppo-srr", 16): (4.45, 0.73),
+    ("dqn", 16): (4.88, 0.49),
+    ("scale", 32): (5.57, 0.65),
+    ("crossattn", 32): (5.70, 0.52),
+    ("scale", 48): (6.22, 0.70),
+    ("crossattn", 48): (6.83, 0.63),
+}
+PAPER_FEATURES = {  # [SCALE, Table 5]: mean |off-diagonal covariance| of f, KL from N(0, I)
+    ("scale", 16): (0.037, 0.516),
+    ("scale", 32): (0.036, 0.637),
+    ("scale", 48): (0.044, 0.623),
+    ("crossattn", 16): (0.274, 0.378),
+    ("crossattn", 32): (0.103, 0.498),
+    ("crossattn", 48): (0.090, 0.484),
+}
+
+
+def is_papers_setting(episodes: pd.DataFrame) -> bool:
+    """Whether the frame holds the paper's scenario, mask and decision rule alone."""
+    return settings(episodes) == [PAPER_SETTING]
+
+
+def is_papers_variant(row: pd.Series) -> bool:
+    """Whether the paper states numbers for the variant of a row: its method at its lambdas, trained at N = 16."""
+    lambdas = PAPER_LAMBDAS.get(row["method"])
+    if lambdas is None or row["train_servers"] != PAPER_SERVERS or row["overrides"]:
+        return False
+    return (row["lambda_decorrelation"], row["lambda_kl"]) == lambdas

@@ -1,0 +1,45 @@
+"""The other interface of what decides: at each event it sees the whole system and starts any of the ready tasks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from rllib_scale.simulator.system import System
+
+
+class Dispatcher(ABC):
+    """Decides which ready tasks start now, and where; the others wait for a later event and block nobody.
+
+    A `Scheduler` is asked for a server for one task, which the paper's level-1 rule has chosen. A dispatcher visits the
+    ready tasks in an order of its own, and may hold a server back for a task that it wants there. It is asked whenever
+    something happened (a task completed, a workflow arrived) and a task is ready. It makes no invalid decision, so the
+    action mask is nothing to it.
+
+    Subclasses implement `dispatch`, or `__call__` where all environments are to be decided on in one go (one forward
+    pass of a network, say). State and generators are kept per environment, by `System.index`; `reset` begins anew.
+    """
+
+    name = ""
+    description = ""
+
+    def reset(self, seeds: list[tuple[int, int]]) -> None:
+        """Begin one episode per environment. `seeds`: (seed, episode) of each, which decide every draw in it."""
+        self.generators = [np.random.default_rng(np.random.SeedSequence(seed)) for seed in seeds]
+
+    @abstractmethod
+    def dispatch(self, system: System) -> np.ndarray:
+        """Tasks to start now in one environment: (K, 3) integers, workflow, task, server; K may be 0.
+
+        Each a row of `System.ready`, each on another idle server with enough memory. They start in this order.
+        """
+
+    def __call__(self, systems: Sequence[System]) -> np.ndarray:
+        """Tasks to start in several environments of a batch: (K, 4) integers, as `Engine.dispatch` takes them."""
+        starts = [np.zeros((0, 4), dtype=np.int64)]
+        for system in systems:
+            chosen = self.dispatch(system)
+            starts.append(np.column_stack([np.full(len(chosen), system.index), chosen]))
+        return np.concatenate(starts)

@@ -1,0 +1,140 @@
+"""Paired tables: literal differences, the family of a table, shared seeds, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.comparisons import TESTED, complete_pairs, default_pairs, paired_table
+from analysis.resampling import holm
+from artificial_results import artificial_episodes, episode_row, typed_episodes
+from rllib_scale.errors import UserError
+
+PAIR = [("scale", "crossattn")]
+
+
+@pytest.fixture(scope="module")
+def episodes() -> pd.DataFrame:
+    return typed_episodes(artificial_episodes())
+
+
+@pytest.fixture(scope="module")
+def table(episodes: pd.DataFrame) -> pd.DataFrame:
+    return paired_table(episodes)
+
+
+def test_paired_table_of_literal_rows() -> None:
+    rows = [
+        episode_row(method, seed, 16, episode, completed=c, unfinished=20 - c, response_mean_s=r)
+        for method, c, r in (("scale", 8, 4.0), ("crossattn", 10, 5.0))
+        for seed in range(5)
+        for episode in range(2)
+    ]
+    table = paired_table(typed_episodes(rows))
+    row = table.iloc[0]
+    assert (row["first"], row["second"], row["test_servers"]) == ("scale", "crossattn", 16)
+    assert (row["completed"], row["unfinished"], row["response_mean_s"]) == (-2.0, 2.0, -1.0)
+    assert (row["completed_low"], row["completed_high"]) == (-2.0, -2.0)
+    assert (row["completed_verdict"], row["response_mean_s_verdict"]) == ("lower", "lower")
+    assert row["response_censored_s_verdict"] == "undecided"
+    assert (row["completed_better"], row["response_mean_s_better"], row["response_censored_s_better"]) == (0, 1, 0.5)
+    assert (row["seeds"], row["seeds_note"], row["episodes"]) == (5, None, 2)
+
+
+def test_pairs_are_compared_where_both_were_evaluated(table: pd.DataFrame) -> None:
+    assert list(table.loc[table["second"] == "ppo", "test_servers"]) == [16]
+    assert len(table[(table["first"] == "scale") & (table["second"] == "crossattn")]) == 4
+
+
+def test_default_pairs_are_learned_methods_against_the_baselines_once(episodes: pd.DataFrame) -> None:
+    assert default_pairs(episodes) == [
+        ("scale", "crossattn"),
+        ("ppo", "crossattn"),
+        ("scale", "ppo"),
+        ("scale", "fastest-idle"),
+        ("crossattn", "fastest-idle"),
+        ("ppo", "fastest-idle"),
+    ]
+
+
+def test_the_family_is_every_verdict_of_the_table(episodes: pd.DataFrame, table: pd.DataFrame) -> None:
+    p_values = table[[f"{metric}_p" for metric in TESTED]].to_numpy(float)
+    adjusted = table[[f"{metric}_p_adjusted" for metric in TESTED]].to_numpy(float)
+    np.testing.assert_allclose(adjusted.ravel(), holm(p_values.ravel()))
+    assert [name for name in table if name.endswith("_verdict")] == [f"{metric}_verdict" for metric in TESTED]
+    alone = paired_table(episodes, PAIR)
+    mine = table[(table["first"] == "scale") & (table["second"] == "crossattn")].reset_index(drop=True)
+    assert (mine["completed_p"] == alone["completed_p"]).all()
+    assert (mine["completed_p_adjusted"] >= alone["completed_p_adjusted"]).all()
+    assert (mine["completed_p_adjusted"] > alone["completed_p_adjusted"]).any()
+
+
+def test_a_verdict_stands_only_where_the_interval_and_the_adjusted_p_agree(table: pd.DataFrame) -> None:
+    seen = set()
+    for metric in TESTED:
+        low, high, p = (table[f"{metric}{suffix}"] for suffix in ("_low", "_high", "_p_adjusted"))
+        decided = ((low > 0) | (high < 0)) & (p < 0.05)
+        assert (decided == table[f"{metric}_verdict"].isin(["lower", "higher"])).all()
+        assert (table.loc[decided, f"{metric}_verdict"] == np.where(low[decided] > 0, "higher", "lower")).all()
+        seen |= set(table[f"{metric}_verdict"])
+    assert seen == {"lower", "higher", "undecided"}
+
+
+def test_two_rules_are_compared_over_episodes_and_the_table_says_so(episodes: pd.DataFrame) -> None:
+    row = paired_table(episodes, [("large-only", "fastest-idle")]).iloc[0]
+    assert (row["seeds"], row["seeds_note"], row["completed_verdict"]) == (0, "rules", "lower")
+
+
+def test_paired_table_names_an_unknown_variant(episodes: pd.DataFrame) -> None:
+    with pytest.raises(UserError, match="unknown variant 'scael'; valid: scale, crossattn"):
+        paired_table(episodes, [("scael", "crossattn")])
+
+
+def test_a_pair_that_misses_a_partner_is_refused_by_name(episodes: pd.DataFrame) -> None:
+    lost = (episodes["cell"] == "crossattn-44") & (episodes["test_servers"] == 48) & (episodes["episode"] == 3)
+    for shared_seeds in (False, True):
+        with pytest.raises(UserError, match=r"scale has no partner in crossattn for seed 44, N=48.*episode 3"):
+            paired_table(episodes[~lost], PAIR, shared_seeds)
+
+
+def test_seeds_of_one_method_alone_are_refused_unless_the_shared_ones_are_wanted(episodes: pd.DataFrame) -> None:
+    more = typed_episodes(artificial_episodes(seeds=range(42, 50), scales=(16,), methods=("scale",)))
+    rows = pd.concat([more, episodes[(episodes["method"] == "crossattn") & (episodes["test_servers"] == 16)]])
+    with pytest.raises(UserError, match="scale has no partner in crossattn for seed 47"):
+        paired_table(rows, PAIR)
+    table = paired_table(rows, PAIR, shared_seeds=True)
+    assert (table["seeds"].iloc[0], table["seeds_note"].iloc[0]) == (5, "shared")
+    expected = paired_table(episodes[episodes["test_servers"] == 16], PAIR)
+    pd.testing.assert_frame_equal(table.drop(columns="seeds_note"), expected.drop(columns="seeds_note"))
+    apart = rows[(rows["method"] != "scale") | (rows["train_seed"] > 46)]
+    with pytest.raises(UserError, match="no partner"):
+        paired_table(apart, PAIR, shared_seeds=True)
+
+
+def test_complete_pairs_are_those_that_the_table_takes(episodes: pd.DataFrame) -> None:
+    rows = episodes[(episodes["cell"] != "ppo-43") & (episodes["test_servers"] == 16)]
+    pairs, refusals = complete_pairs(rows, default_pairs(rows))
+    others = [("scale", "fastest-idle"), ("crossattn", "fastest-idle"), ("ppo", "fastest-idle")]
+    assert pairs == [("scale", "crossattn"), *others]
+    assert [str(error).split(" (")[0].split(",")[0] for error in refusals] == [
+        "crossattn has no partner in ppo for seed 43",
+        "scale has no partner in ppo for seed 43",
+    ]
+    assert complete_pairs(rows, default_pairs(rows), shared_seeds=True) == (default_pairs(rows), [])
+
+
+@pytest.mark.parametrize("other", [{"mask": "feasible"}, {"scenario": "steady-0.7"}, {"decision": "sample"}])
+def test_a_paired_table_refuses_mixed_settings(episodes: pd.DataFrame, other: dict[str, str]) -> None:
+    with pytest.raises(UserError, match=f"the frame mixes {next(iter(other))}s: .*; a table or figure takes one"):
+        paired_table(pd.concat([episodes, episodes.assign(**other)]))
+
+
+def test_no_rows_make_a_table_of_no_rows(episodes: pd.DataFrame) -> None:
+    table = paired_table(episodes.iloc[:0])
+    assert table.empty
+    assert {"completed", "unfinished", "response_mean_s_verdict", "response_censored_s_p_adjusted"} <= set(table)
+
+
+def test_the_order_of_the_rows_does_not_matter(episodes: pd.DataFrame, table: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(paired_table(episodes.sample(frac=1, random_state=1)), table)

@@ -1,0 +1,191 @@
+"""Table 5, the drift figure, and their place in a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from analysis import features, load, render, select
+from analysis.report import write_report
+from artificial_results import SCALES, SEEDS, artificial_episodes, artificial_features, write_folder
+from figure_checks import caption, drawn_whole
+from rllib_scale.errors import UserError
+from rllib_scale.experiments import results
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """scale and crossattn at four scales, ppo at 16; five seeds."""
+    methods = ("scale", "crossattn", "ppo", "fastest-idle")
+    rows = artificial_episodes(methods=methods, episodes=2)
+    return write_folder(tmp_path_factory.mktemp("features") / "r", rows, [], artificial_features())
+
+
+@pytest.fixture(scope="module")
+def rows(folder: Path) -> pd.DataFrame:
+    return load(folder).features
+
+
+def written(tmp_path: Path, feature_rows: list[dict[str, object]]) -> pd.DataFrame:
+    episodes = [r for r in artificial_episodes(episodes=1) if r["kind"] == "learned"]
+    return load(write_folder(tmp_path / "r", episodes, [], feature_rows)).features
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def test_feature_rows_have_the_documented_columns_types_and_variants(rows: pd.DataFrame) -> None:
+    expected = {name: dtype for name, (dtype, _) in results.FEATURE_COLUMNS.items()}
+    assert {name: str(rows[name].dtype) for name in results.FEATURE_COLUMNS} == expected
+    assert len(rows) == (2 * len(SCALES) + 1) * len(SEEDS)
+    assert set(rows["variant"]) == {"scale", "crossattn", "ppo"}
+
+
+def test_a_cell_is_named_as_in_the_episodes(tmp_path: Path) -> None:
+    grid = [r | {"lambda_kl": 0.1, "cell": r["cell"] + "-grid"} for r in artificial_episodes(methods=("scale",))]
+    episodes = artificial_episodes(methods=("scale",)) + grid
+    some = artificial_features(methods=("scale",), scales=(16,))  # of the plain cells alone
+    assert set(load(write_folder(tmp_path / "r", episodes, [], some)).features["variant"]) == {"scale (λ2=0.001)"}
+
+
+def test_a_folder_of_a_sweep_without_features_is_read(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "r", artificial_episodes(episodes=1), [])
+    (folder / "features.parquet").unlink()
+    loaded = load(folder).features
+    assert loaded.empty
+    assert "variant" in loaded
+    assert "Table 5" not in write_report(folder).read_text()
+
+
+def test_features_of_a_cell_that_was_never_evaluated_are_refused(tmp_path: Path) -> None:
+    foreign = artificial_features(scales=(16,), seeds=SEEDS[:1])
+    with pytest.raises(UserError, match="cell 'foreign' has no evaluation episodes"):
+        written(tmp_path, [*foreign, foreign[0] | {"cell": "foreign"}])
+
+
+# ---------------------------------------------------------------------- table 5
+
+
+def test_table5_holds_means_over_seeds_with_intervals_beside_the_papers_numbers(rows: pd.DataFrame) -> None:
+    table = features.table5(rows)
+    assert [*zip(table["test_servers"], table["variant"], strict=True)] == [
+        *((16, "scale"), (16, "crossattn"), (16, "ppo")),
+        *((n, method) for n in SCALES[1:] for method in ("scale", "crossattn")),
+    ]
+    record = table[(table["variant"] == "crossattn") & (table["test_servers"] == 48)].iloc[0]
+    own = rows[(rows["variant"] == "crossattn") & (rows["test_servers"] == 48)]
+    for metric in ("feature_covariance", "feature_kl", "drift_wasserstein", "drift_mmd2"):
+        assert record[metric] == pytest.approx(own[metric].mean())
+        assert own[metric].min() <= record[f"{metric}_low"] <= record[metric] <= record[f"{metric}_high"]
+    assert record["seeds"] == 5
+    stated = table.set_index(["variant", "test_servers"])[["paper_feature_covariance", "paper_feature_kl"]]
+    assert stated.loc[("scale", 16)].tolist() == [0.037, 0.516]
+    assert stated.loc[("scale", 32)].tolist() == [0.036, 0.637]
+    assert stated.loc[("scale", 48)].tolist() == [0.044, 0.623]
+    assert stated.loc[("crossattn", 16)].tolist() == [0.274, 0.378]
+    assert stated.loc[("crossattn", 32)].tolist() == [0.103, 0.498]
+    assert stated.loc[("crossattn", 48)].tolist() == [0.090, 0.484]
+    assert stated.loc[[("scale", 128), ("crossattn", 128), ("ppo", 16)]].isna().all(axis=None)
+
+
+def test_the_papers_numbers_stand_beside_its_own_setting_and_lambdas_alone(tmp_path: Path, rows: pd.DataFrame) -> None:
+    masked = features.table5(rows.assign(mask="feasible"))
+    assert not [column for column in masked if column.startswith("paper_")]
+    other = features.table5(rows.assign(lambda_decorrelation=0.5))
+    assert other["paper_feature_covariance"].isna().all()
+
+
+def test_with_few_seeds_no_interval_is_claimed(tmp_path: Path) -> None:
+    table = features.table5(written(tmp_path, artificial_features(seeds=SEEDS[:2])))
+    assert table["seeds_note"].eq("no CI").all()
+    assert table.filter(regex="_low$|_high$").isna().all(axis=None)
+    assert table["feature_covariance"].notna().all()
+
+
+def test_a_network_of_fixed_size_has_no_drift(rows: pd.DataFrame) -> None:
+    record = features.table5(rows).query("variant == 'ppo'").iloc[0]
+    assert record[["drift_wasserstein", "drift_wasserstein_relative", "drift_mmd2"]].isna().all()
+    assert record["feature_covariance"] > 0
+
+
+@pytest.mark.parametrize("column", ["scenario", "mask", "decision"])
+def test_mixed_settings_are_refused(rows: pd.DataFrame, column: str) -> None:
+    mixed = pd.concat([rows, rows.assign(**{column: "other"})])
+    for make in (features.table5, features.drift_against_servers):
+        with pytest.raises(UserError, match=f"mixes {column}s"):
+            make(mixed)
+
+
+def test_the_order_of_the_rows_does_not_matter(rows: pd.DataFrame) -> None:
+    shuffled = rows.sample(frac=1, random_state=1)
+    pd.testing.assert_frame_equal(features.table5(shuffled), features.table5(rows))
+
+
+def test_statistics_of_features_are_printed_with_the_papers_three_decimals() -> None:
+    table = pd.DataFrame(
+        [{"variant": "scale", "feature_covariance": 0.0374, "completed": 8.374, "drift_mmd2": -0.0001}]
+    )
+    assert "| scale | 0.037 | 8.37 | 0.000 |" in render.to_markdown(table)
+    assert render.to_csv(table).splitlines()[1] == "scale,0.037,8.37,0.000"
+
+
+# ---------------------------------------------------------------------- figure and report
+
+
+def lines_of(figure: Figure, panel: int) -> dict[str, np.ndarray]:
+    return {line.get_label(): np.asarray(line.get_ydata(), float) for line in figure.axes[panel].get_lines()}
+
+
+def test_the_figure_shows_every_seed_thin_and_the_mean_thick(rows: pd.DataFrame) -> None:
+    figure = features.drift_against_servers(rows)
+    for panel, metric in enumerate(("drift_wasserstein_relative", "drift_mmd2")):
+        lines = figure.axes[panel].get_lines()
+        assert sum(line.get_linewidth() < 1 and len(line.get_xdata()) == len(SCALES) for line in lines) == 2 * len(
+            SEEDS
+        )
+        for name in ("scale", "crossattn"):
+            own = rows[rows["variant"] == name]
+            expected = own.groupby("test_servers")[metric].mean()
+            np.testing.assert_allclose(lines_of(figure, panel)[name], expected)
+        assert "ppo" not in lines_of(figure, panel)
+    assert "training scale, N = 16" in caption(figure)
+    assert "each of 5 seeds" in caption(figure)
+
+
+@pytest.mark.parametrize(
+    "feature_rows",
+    [
+        artificial_features(),
+        artificial_features(seeds=SEEDS[:1]),
+        artificial_features(scales=(16,)),
+        artificial_features(scales=(16, 32, 48, 96, 128, 256, 512, 1024), methods=("scale", "crossattn")),
+        artificial_features(methods=("ppo",)),
+        [],
+    ],
+    ids=["sweep", "one seed", "one scale", "to 1024", "no drift", "empty"],
+)
+def test_every_case_is_drawn_whole(tmp_path: Path, feature_rows: list[dict[str, object]]) -> None:
+    drawn = drawn_whole(features.drift_against_servers(written(tmp_path, feature_rows)))
+    assert 0.002 < (drawn[..., :3].min(axis=2) < 230).mean() < 0.6
+
+
+def test_the_report_holds_table5_and_the_drift(folder: Path, tmp_path: Path) -> None:
+    page = write_report(folder, tmp_path / "report")
+    text = page.read_text()
+    assert (page.parent / "figures" / "drift-paper-none-argmax.png").is_file()
+    assert "(figures/drift-paper-none-argmax.png)" in text
+    table = features.table5(select(load(folder).features, "paper", "none", "argmax"))
+    assert render.to_markdown(table) in text
+    assert "paper: covariance" in text
+
+
+def test_without_a_second_scale_there_is_a_table_and_no_drift_figure(tmp_path: Path) -> None:
+    episodes = artificial_episodes(methods=("scale",), scales=(16,), episodes=1)
+    folder = write_folder(tmp_path / "r", episodes, [], artificial_features(methods=("scale",), scales=(16,)))
+    text = write_report(folder).read_text()
+    assert "Table 5" in text
+    assert "drift-paper" not in text
