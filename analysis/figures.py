@@ -1,6 +1,6 @@
-"""Figures of an evaluation and of the training, as functions of a frame that return a matplotlib Figure.
+"""Figures of an evaluation, as functions of a frame that return a matplotlib Figure.
 
-The evaluation figures take rows of one (scenario, mask, decision) and refuse a mixture. Each caption says how many
+They take rows of one (scenario, mask, decision) and refuse a mixture. Each caption says how many
 seeds and episodes stand behind it and what its bands are.
 """
 
@@ -32,19 +32,7 @@ LABELS = {
     "unfinished": "unfinished tasks",
     "response_mean_s": "response (s)",
     "response_censored_s": "censored response (s)",
-    "episode_return": "return",
-    "srr_decorrelation": "$L_c$ (decorrelation)",
-    "srr_kl": "$L_d$ (KL)",
-    "feature_correlation": "mean |correlation| of f",
 }
-CURVES = (
-    "episode_return",
-    "completed",
-    "response_mean_s",
-    "srr_decorrelation",
-    "srr_kl",
-    "feature_correlation",
-)
 SEED_INTERVAL = f"95 % interval over seeds (from {MIN_SEEDS} seeds on)"
 EPISODE_SD = "± 1 standard deviation over the episodes of a seed"
 
@@ -54,7 +42,9 @@ def save(figure: Figure, path: Path) -> None:
     kind = path.suffix.removeprefix(".")
     metadata = {"Date": None} if kind == "svg" else None  # the same figure makes the same file
     with mpl.rc_context(style.SVG_RC):
-        write_atomic(path, lambda p: figure.savefig(p, format=kind, dpi=style.DPI, facecolor="white", metadata=metadata))
+        write_atomic(
+            path, lambda p: figure.savefig(p, format=kind, dpi=style.DPI, facecolor="white", metadata=metadata)
+        )
 
 
 def setting_caption(episodes: pd.DataFrame) -> str:
@@ -110,7 +100,7 @@ def against_servers(episodes: pd.DataFrame) -> Figure:
                 rows = table[table["variant"] == name]
                 servers, look = rows["test_servers"].to_numpy(float), looks[name]
                 unit = servers if metric == "completed" else 1.0
-                x, (mean, low, high) = servers * shift, (values / unit for values in _mean_and_ends(rows, metric))
+                x, (mean, low, high) = servers * shift, (values / unit for values in mean_and_ends(rows, metric))
                 axes.plot(x, mean, color=look.colour, marker=look.marker, linestyle=look.line, label=name)
                 if name in spread and bands and len(rows) > 1:
                     axes.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0)
@@ -130,7 +120,7 @@ def against_servers(episodes: pd.DataFrame) -> Figure:
     return figure
 
 
-def _mean_and_ends(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def mean_and_ends(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean, and ends of its band: the interval over seeds, or where there is none ± sd over episodes, not below 0."""
     mean, sd = rows[metric].to_numpy(float), rows[f"{metric}_sd"].to_numpy(float)
     low, high = rows[f"{metric}_low"].to_numpy(float), rows[f"{metric}_high"].to_numpy(float)
@@ -252,61 +242,3 @@ def _scatter_variant(axes: Axes, rows: pd.DataFrame, look: style.Look, name: str
             alpha=0.55,
             linestyle="none",
         )
-
-
-def training_curves(training: pd.DataFrame) -> Figure:
-    """Training curves: every seed thin, the median over seeds thick [SCALE, fig. 6].
-
-    A quantity without a value in any epoch is left out.
-    """
-    shown = [name for name in CURVES if name in training and training[name].notna().any()]
-    if training.empty or not shown:
-        return style.empty_figure("no training epochs")
-    names = variants(training)
-    looks = style.looks(training, names)
-    last = training.groupby("variant")["epoch"].max()
-    window = max(1, int(last.max()) // 50)
-    columns = min(2, len(shown))
-    rows = math.ceil(len(shown) / columns)
-    with mpl.rc_context(style.RC):
-        height = 1.4 + 2.3 * rows + 0.22 * math.ceil(len(names) / 3)
-        figure = Figure(figsize=(7.2 if columns > 1 else 5.6, height), layout="constrained")
-        panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
-        for axes, metric in zip(panels.flat, shown, strict=False):
-            for name in names:
-                draw_curves(axes, training[training["variant"] == name], metric, window, looks[name], name)
-            axes.set_ylabel(LABELS[metric])
-            if metric == "srr_decorrelation" and (training[metric].dropna() > 0).all():
-                axes.set_yscale("log")  # it grows with the square of the feature's width, which differs by method
-        for axes in panels.flat[len(shown) :]:
-            axes.set_axis_off()
-        for axes in panels.flat[max(0, len(shown) - columns) : len(shown)]:
-            axes.set_xlabel("epoch")
-            axes.tick_params(labelbottom=True)
-            axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        style.legend(figure, panels[0, 0], len(names))
-        seeds = training.groupby("variant")["cell"].nunique()
-        smoothing = f" Running mean over {window} epochs." if window > 1 else ""
-        style.caption(
-            figure,
-            f"{count_range(seeds, 'seed')} per method, {count_range(last, 'epoch')}; sampled actions on training "
-            f"episodes. Thin: each seed; thick: the median over seeds.{smoothing}",
-        )
-    return figure
-
-
-def draw_curves(axes: Axes, rows: pd.DataFrame, metric: str, window: int, look: style.Look, name: str) -> None:
-    by_seed = rows.pivot(index="epoch", columns="cell", values=metric).astype(float).sort_index()
-    smooth = by_seed.rolling(window, min_periods=1).mean()
-    if smooth.shape[1] > 1:
-        axes.plot(smooth.index, smooth, color=look.colour, linewidth=0.7, alpha=0.4)
-    axes.plot(
-        smooth.index,
-        smooth.median(axis=1),
-        color=look.colour,
-        linewidth=2.2,
-        marker=look.marker,
-        markersize=5,
-        markevery=max(1, len(smooth) // 6),
-        label=name,
-    )

@@ -9,8 +9,10 @@ and the terminal print one cell, "8.37 ± 2.15 [7.90, 8.84]"; CSV keeps these co
 from __future__ import annotations
 
 import csv
+import html
 import io
 import math
+import re
 from collections.abc import Sequence
 
 import pandas as pd
@@ -54,6 +56,16 @@ HEADINGS = {
     "drift_wasserstein": "drift: Wasserstein",
     "drift_wasserstein_relative": "drift: Wasserstein (sd)",
     "drift_mmd2": "drift: MMD²",
+    "invalid_no_fit": "invalid: too small",
+    "invalid_busy_avoidable": "invalid: busy, another free",
+    "invalid_busy_unavoidable": "invalid: busy, none free",
+}
+TIER_PREFIX = "tier_"
+"""Of the columns with a tier's utilisation."""
+LATEX = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"},
+    **{"±": r"$\pm$", "λ": r"$\lambda$", "²": r"$^2$", MISSING: "--", "<": "$<$", ">": "$>$"},
 }
 OPTIONAL_COLUMNS = (
     *("paper_completed", "paper_response_mean_s", "without_response", "above_bound_percent"),
@@ -119,7 +131,13 @@ def cell_lines(row: pd.Series, stem: str) -> list[str]:
 
 def headings(columns: Sequence[str]) -> list[str]:
     """What stands above the columns."""
-    return [HEADINGS.get(column, column) for column in columns]
+    return [_heading(column) for column in columns]
+
+
+def _heading(column: str) -> str:
+    if column.startswith(TIER_PREFIX):
+        return f"utilisation: {column.removeprefix(TIER_PREFIX)}"
+    return HEADINGS.get(column, column)
 
 
 def to_csv(table: pd.DataFrame) -> str:
@@ -139,6 +157,37 @@ def to_markdown(table: pd.DataFrame) -> str:
     rule = [":--" if column in TEXT_COLUMNS else "--:" for column in columns]
     rows = [[" ".join(cell_lines(row, c)).replace("|", r"\|") for c in columns] for _, row in table.iterrows()]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (headings(columns), rule, *rows))
+
+
+def to_latex(table: pd.DataFrame) -> str:
+    """A LaTeX tabular, with the rules of booktabs."""
+    columns = stems(table)
+    places = "".join("l" if column in TEXT_COLUMNS else "r" for column in columns)
+    rows = [[" ".join(cell_lines(row, column)) for column in columns] for _, row in table.iterrows()]
+    head, *body = (" & ".join(map(_latex, cells)) + r" \\" for cells in (headings(columns), *rows))
+    lines = [rf"\begin{{tabular}}{{{places}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _latex(text: str) -> str:
+    escaped = "".join(LATEX.get(sign, sign) for sign in text)
+    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)
+
+
+def to_html(table: pd.DataFrame) -> str:
+    """An HTML table: what stands under a mean in its cell is small."""
+    columns = stems(table)
+    kind = {column: ' class="text"' if column in TEXT_COLUMNS else "" for column in columns}
+    out = ["<table>\n<thead><tr>"]
+    out += [f'<th scope="col"{kind[c]}>{html.escape(_heading(c))}</th>' for c in columns]
+    out.append("</tr></thead>\n<tbody>\n")
+    for _, row in table.iterrows():
+        out.append("<tr>")
+        for column in columns:
+            first, *others = (html.escape(line) for line in cell_lines(row, column))
+            out.append(f"<td{kind[column]}>{first}{''.join(f' <small>{line}</small>' for line in others)}</td>")
+        out.append("</tr>\n")
+    return "".join([*out, "</tbody>\n</table>"])
 
 
 def to_terminal(table: pd.DataFrame, title: str, columns: Sequence[str], width: int) -> list[Group]:
@@ -170,7 +219,7 @@ def _pack(rows: pd.DataFrame, key: str, columns: Sequence[str], width: int) -> l
 
 
 def _column_width(rows: pd.DataFrame, column: str) -> int:
-    words = HEADINGS.get(column, column).split()
+    words = _heading(column).split()
     cells = [line for _, row in rows.iterrows() for line in cell_lines(row, column)]
     longest = max(map(len, [*words, *cells]))
     return min(longest, NAME_WIDTH) if column in TEXT_COLUMNS else longest

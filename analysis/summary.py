@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import pandas as pd
 
 from analysis.load import Results, variants
@@ -15,6 +17,27 @@ NOUNS = {
     "response_mean_s": "response time",
     "response_censored_s": "censored response time",
 }
+BETTER = {
+    "completed": "completes more tasks than",
+    "response_mean_s": "has a lower response time than",
+    "response_censored_s": "has a lower censored response than",
+}
+"""What is said of the better one of a pair."""
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What a paired table decides, in sentences.
+
+    Attributes:
+        won: who is better than whom, where, and by how much.
+        undecided: pairs and quantities without a difference beyond chance.
+        unclaimed: pairs with too few seeds for any claim.
+    """
+
+    won: list[str] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)
+    unclaimed: list[str] = field(default_factory=list)
 
 
 def training_lines(results: Results) -> list[str]:
@@ -78,6 +101,46 @@ def verdict_lines(paired: pd.DataFrame) -> list[str]:
             line += f" Where N is {_scales(rows[bought])}, the lower response comes with fewer completed tasks."
         lines.append(line)
     return lines
+
+
+def verdicts(paired: pd.DataFrame) -> Verdicts:
+    """Sort the verdicts of a paired table, as of `comparisons.paired_table`, into sentences.
+
+    E.g. "fastest-idle completes more tasks than scale: by 4.90 at N = 16, 14.73 at N = 32". Where a lower response
+    comes with fewer completed tasks, the sentence says so.
+    """
+    found = Verdicts()
+    for (first, second), rows in paired.groupby(["first", "second"], sort=False):
+        if (rows["seeds"] < MIN_SEEDS).all():
+            found.unclaimed.append(f"{first} and {second} ({_count(int(rows['seeds'].max()), 'seed')})")
+            continue
+        open_at = []
+        for metric in NOUNS:
+            better = "higher" if metric == "completed" else "lower"
+            for winner, loser, verdict in (
+                (first, second, better),
+                (second, first, "lower" if better == "higher" else "higher"),
+            ):
+                won = rows[rows[f"{metric}_verdict"] == verdict]
+                if len(won):
+                    found.won.append(_won(str(winner), str(loser), metric, won, fewer_of_first=winner == first))
+            undecided = rows[rows[f"{metric}_verdict"] == "undecided"]
+            if len(undecided):
+                open_at.append(f"{NOUNS[metric]} at N = {_scales(undecided)}")
+        if open_at:
+            found.undecided.append(f"{first} and {second}: {'; '.join(open_at)}")
+    return found
+
+
+def _won(winner: str, loser: str, metric: str, rows: pd.DataFrame, fewer_of_first: bool) -> str:
+    unit = " s" if metric.endswith("_s") else ""
+    sizes = [
+        f"{format_value(abs(float(row[metric])))}{unit} at N = {row['test_servers']}" for _, row in rows.iterrows()
+    ]
+    fewer = rows["completed_verdict"] == ("lower" if fewer_of_first else "higher")
+    where = "" if fewer.all() else f" at N = {_scales(rows[fewer])}"
+    bought = f", while completing fewer tasks{where}" if metric == "response_mean_s" and fewer.any() else ""
+    return f"{winner} {BETTER[metric]} {loser}: by {', '.join(sizes)}{bought}"
 
 
 def _with_numbers(row: pd.Series, metric: str) -> str:

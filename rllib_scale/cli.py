@@ -353,16 +353,18 @@ def simulate(
 @main.command()
 @click.argument("results_dir", type=click.Path(path_type=Path))
 def report(results_dir: Path) -> None:
-    """Print the tables of a results folder and write them and the figures to RESULTS_DIR/report."""
+    """Print the tables of a results folder and write a page, the tables and the figures to RESULTS_DIR/report."""
     _report(results_dir)
 
 
 def _report(folder: Path) -> None:
     from analysis.load import load
     from analysis.report import print_report, write_report
+    from rllib_scale.experiments.replay import Replay
 
     print_report(load(folder), console)
-    say(f"wrote {write_report(folder)}")
+    page = write_report(folder, gantt=Replay(folder))
+    say(f"wrote {page} and {page.with_suffix('.html').name}")
 
 
 # ---------------------------------------------------------------------- what there is

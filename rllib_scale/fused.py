@@ -23,7 +23,15 @@ from rllib_scale.inference import exp_of_negative
 from rllib_scale.models.cross_attention import CrossAttentionPointer
 from rllib_scale.models.inputs import MASKED
 
-_compiled = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"}, error_model="numpy")
+# Inlined by force: a function that is called would be another one in the process that compiles it than in those that
+# take the cached code, and its sums would be rounded in another order.
+_compiled = numba.njit(
+    cache=True,
+    nogil=True,
+    forceinline=True,
+    fastmath={"reassoc", "contract", "nsz", "arcp"},
+    error_model="numpy",
+)
 _f32 = np.float32
 
 
@@ -289,8 +297,16 @@ def _dense(weight, bias, x, out):  # type: ignore[no-untyped-def]
 def _dense_backward(grad, x, grad_weight, grad_bias):  # type: ignore[no-untyped-def]
     """Gradients of weight and bias of a dense layer from that of its output."""
     np.dot(grad, x.T, grad_weight)
-    for k in range(len(grad)):
-        grad_bias[k] = grad[k].sum()
+    _sum_rows(grad, grad_bias)
+
+
+@_compiled
+def _sum_rows(x, out):  # type: ignore[no-untyped-def]
+    for k in range(len(x)):
+        total = _f32(0.0)
+        for b in range(x.shape[1]):
+            total += x[k, b]
+        out[k] = total
 
 
 @_compiled
@@ -604,8 +620,7 @@ def _backward(grad_features, grad_logits, p, w, g):  # type: ignore[no-untyped-d
         )
         np.dot(mean, grad.T, grad_output)
         np.dot(w.output[block], grad, grad_mean)
-        for k in range(d):
-            g.output_bias[block, k] = grad[k].sum()
+        _sum_rows(grad, g.output_bias[block])
         grad_u[:] = _f32(0.0)
         for h in range(H):
             _attend_backward(

@@ -22,7 +22,14 @@ from rllib_scale.models.pointer import SetPointer
 
 Forward = Callable[[np.ndarray], np.ndarray]
 # Sums may be reordered into vector lanes: results differ from torch's in the last bits, never between two calls.
-_compiled = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"}, error_model="numpy")
+# Inlined by force: see rllib_scale/fused.py.
+_compiled = numba.njit(
+    cache=True,
+    nogil=True,
+    forceinline=True,
+    fastmath={"reassoc", "contract", "nsz", "arcp"},
+    error_model="numpy",
+)
 
 
 class PointerWeights(NamedTuple):

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -86,3 +91,26 @@ def test_only_what_it_computes_is_fused() -> None:
     assert fuse(random_network(method="attention-model")) is None, "its logits are clipped"
     assert fuse(random_network(method="deepsets")) is None
     assert fuse(random_network().double()) is None
+
+
+PROGRAM = """
+import torch
+from models.observations import random_network, random_observations
+from rllib_scale.fused import FusedPointer
+from rllib_scale.inference import compile_network
+network, obs = random_network(), random_observations(64, 16)
+features, logits = FusedPointer(network)(obs)
+(features.square().sum() + logits.square().sum()).backward()
+values = [torch.from_numpy(compile_network(network)(obs.numpy())), features, logits]
+print(hash(b"".join(t.detach().numpy().tobytes() for t in [*values, *(p.grad for p in network.parameters())])))
+"""
+
+
+def test_the_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -> None:
+    """Else the first training on a machine would differ from its repetition."""
+    paths = os.pathsep.join((str(Path(__file__).parents[1]), str(Path(__file__).parent)))
+    own = {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": paths, "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
+    compiling, later = (
+        subprocess.check_output([sys.executable, "-c", PROGRAM], env=os.environ | own, text=True) for _ in range(2)
+    )
+    assert compiling == later

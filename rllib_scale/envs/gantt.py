@@ -24,6 +24,8 @@ UNFINISHED_HATCH = "////"
 WIDTH_IN = 11.0
 LANE_IN, THINNEST_LANE_IN, LANES_IN = 0.3, 0.11, 9.0
 """Height of a lane: the first; thinner where the lanes would not fit the last; but no thinner than the second."""
+SHARED_LANE_IN = 0.2
+"""Height of a lane at most, where charts are compared: they are to be seen at once."""
 MARGINS_IN, TALLEST_IN = 1.6, 18.0
 ARRIVALS_IN = 0.18
 """Height of the strip above the first lane in which arrivals are marked."""
@@ -64,7 +66,8 @@ def draw_gantts(charts: Sequence[Chart]) -> Figure:
         A figure outside pyplot's management: save it with `figure.savefig(path)`, nothing needs closing.
     """
     lanes = [chart.cluster.num_servers for chart in charts]
-    lane_in = min(LANE_IN, max(LANES_IN / sum(lanes), THINNEST_LANE_IN))
+    highest_in = LANE_IN if len(charts) == 1 else SHARED_LANE_IN
+    lane_in = min(highest_in, max(LANES_IN / sum(lanes), THINNEST_LANE_IN))
     height = min(TALLEST_IN, MARGINS_IN * len(charts) + lane_in * sum(lanes))
     figure = Figure(figsize=(WIDTH_IN, height), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)

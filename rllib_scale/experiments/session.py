@@ -35,6 +35,18 @@ def choose_auth_mode() -> None:
         Config.initialize("")  # reads the environment again
 
 
+def keep_credentials_out_of_logs() -> None:
+    """Stop Tune from sending the driver's AWS keys to the trials: every node would write them into a log.
+
+    A node reads a bucket with its own role or profile; on this machine, processes inherit the environment anyway.
+    """
+    from ray.tune.execution import class_cache
+
+    class_cache.ENV_VARS_TO_PROPAGATE.difference_update(
+        {name for name in class_cache.ENV_VARS_TO_PROPAGATE if name.startswith("AWS_")}
+    )
+
+
 @contextmanager
 def ray_session(address: str | None = None, num_cpus: int | None = None) -> Iterator[float]:
     """Ray for the duration of a block; yields the CPUs of the largest node.

@@ -27,7 +27,7 @@ from rllib_scale.experiments.results import (
     typed,
     write_table,
 )
-from rllib_scale.experiments.session import ray_session
+from rllib_scale.experiments.session import keep_credentials_out_of_logs, ray_session
 from rllib_scale.experiments.storage import Location
 from rllib_scale.experiments.trust import is_own, remember
 
@@ -152,6 +152,7 @@ def _fit(
 
     os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", str(os.cpu_count() or 1))
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # StopOnInterrupt handles it
+    keep_credentials_out_of_logs()
     run = f"run-{1 + sum(name.startswith('run-') for name in trials.folders()):03d}"
     configs = {cell.trial.name: cell.trial.model_dump_json() for cell in pending}
     bundles: list[dict[str, float]] = [{"CPU": sweep.resources.cpus}]

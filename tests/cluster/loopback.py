@@ -96,10 +96,10 @@ class Loopback:
         """A documented `ray start`, kept apart from every other Ray on this machine; two CPUs in all."""
         agent = self.ports[2 + len(self.nodes)]
         apart = f"--num-cpus=1 --object-store-memory=100000000 --dashboard-agent-listen-port={agent}"
-        apart += " --min-worker-port=0 --max-worker-port=0"
+        # Nodes that share a folder unpack a job's working directory over one another's.
+        apart += f" --min-worker-port=0 --max-worker-port=0 --temp-dir={self.base / f'ray{len(self.nodes)}'}"
         if "--head" in line:
             apart += f" --dashboard-port={self.ports[1]} --ray-client-server-port={self.ports[4]}"
-            apart += f" --temp-dir={self.base / 'ray'}"
         with (self.base / f"node{len(self.nodes)}.log").open("wb") as log:
             command = shlex.split(f"{self.here(line)} {apart}")
             command[0] = str(PROGRAMS / command[0])
@@ -133,6 +133,6 @@ class Loopback:
                 words = (process / "cmdline").read_bytes().decode(errors="replace")
             except OSError:
                 continue
-            if str(self.base / "ray") in words:
+            if f"{self.base}/ray" in words:
                 found.append(words.replace("\0", " "))
         return found

@@ -1,0 +1,13 @@
+"""A live page over a results folder: `rllib-scale dashboard DIR`.
+
+    rows.py        evaluation rows, read by column and summed up to one row for each cell, setting and scale
+    store.py       what the page shows of a folder, read again only where a file has changed
+    selection.py   filters, and the table of what they leave
+    charts.py      figures of evaluation and training
+    episodes.py    figures of one episode that is played again
+    page.py        the page itself: Streamlit, and nothing that could be tested without a browser
+    app.py         the script that Streamlit runs
+    serve.py       starts it
+
+Everything but page.py and app.py works without Streamlit.
+"""

@@ -1,0 +1,160 @@
+"""Filters over evaluation units and training curves, and the table of what they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import resampling
+from analysis.dashboard.rows import METRICS
+from analysis.load import SETTING, settings, variants
+from analysis.resampling import Interval
+from analysis.tables import interval_note
+
+Lambdas = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a filter may be set to, each in the order in which it is offered."""
+
+    settings: tuple[tuple[str, str, str], ...]
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    lambdas: tuple[Lambdas, ...]
+    scales: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What is looked at. An empty choice is no filter.
+
+    Heuristics have neither seeds nor lambdas: they stay, whatever is chosen there.
+
+    Attributes:
+        setting: scenario, mask and decision; rows that differ there never share a table.
+        methods, seeds, lambdas, scales: as in Options.
+    """
+
+    setting: tuple[str, str, str]
+    methods: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    lambdas: tuple[Lambdas, ...] = ()
+    scales: tuple[int, ...] = ()
+
+
+def options(units: pd.DataFrame, curves: pd.DataFrame) -> Options:
+    """Everything that occurs."""
+    columns = ["variant", "method", "train_seed", "lambda_decorrelation", "lambda_kl"]
+    both = pd.concat([units[[*columns, "kind"]], curves[columns].assign(kind="learned")]).drop_duplicates()
+    learned = both[both["kind"] == "learned"]
+    lambdas = learned[["lambda_decorrelation", "lambda_kl"]].dropna().drop_duplicates()
+    return Options(
+        settings=tuple(settings(units)),
+        methods=tuple(dict.fromkeys(_method_order(both))),
+        seeds=tuple(sorted(int(seed) for seed in learned["train_seed"].dropna().unique())),
+        lambdas=tuple(sorted((float(a), float(b)) for a, b in lambdas.itertuples(index=False))),
+        scales=tuple(sorted(int(n) for n in units["test_servers"].unique())),
+    )
+
+
+def _method_order(rows: pd.DataFrame) -> list[str]:
+    method_of = dict(zip(rows["variant"], rows["method"], strict=True))
+    return [str(method_of[name]) for name in variants(rows)]
+
+
+def apply(units: pd.DataFrame, filters: Filters) -> pd.DataFrame:
+    """The evaluation units that the filters leave."""
+    kept = np.ones(len(units), dtype=bool)
+    for column, value in zip(SETTING, filters.setting, strict=True):
+        kept &= (units[column] == value).to_numpy(bool)
+    if filters.scales:
+        kept &= units["test_servers"].isin(filters.scales).to_numpy(bool)
+    return apply_to_trainings(units[kept], filters)
+
+
+def apply_to_trainings(rows: pd.DataFrame, filters: Filters) -> pd.DataFrame:
+    """The rows of the methods, seeds and lambdas chosen; of training curves, which have no setting, too."""
+    heuristic = (rows["kind"] == "heuristic").to_numpy(bool) if "kind" in rows else np.zeros(len(rows), dtype=bool)
+    kept = np.ones(len(rows), dtype=bool)
+    if filters.methods:
+        kept &= rows["method"].isin(filters.methods).to_numpy(bool)
+    if filters.seeds:
+        kept &= heuristic | rows["train_seed"].isin(filters.seeds).to_numpy(bool)
+    if filters.lambdas:
+        both = zip(rows["lambda_decorrelation"], rows["lambda_kl"], strict=True)
+        kept &= heuristic | np.array([pair in filters.lambdas for pair in both], dtype=bool)
+    return rows[kept]
+
+
+def table(units: pd.DataFrame, metrics: Sequence[str] = METRICS) -> pd.DataFrame:
+    """Every variant at every scale, over the training seeds that are left.
+
+    Args:
+        units: of one setting.
+        metrics: some of METRICS.
+
+    Returns:
+        One row per (test_servers, variant), by test_servers, in the columns of `analysis.tables.table4`: seeds and
+        seeds_note; of each metric the mean over seeds, its _sd (over the episodes of a seed), _low and _high (over
+        seeds); episodes a seed; without_response: episodes, over all seeds, in which no task completed, if any. The
+        numbers are those of `analysis.stats.summarise`.
+    """
+    names = variants(units)
+    records = []
+    groups = {(int(n), str(name)): rows for (n, name), rows in units.groupby(["test_servers", "variant"])}  # type: ignore[misc]
+    for servers, name in sorted(groups, key=lambda key: (key[0], names.index(key[1]))):
+        rows = groups[servers, name].sort_values("train_seed")
+        learned = bool((rows["kind"] == "learned").any())
+        record: dict[str, Any] = {"test_servers": servers, "variant": name}
+        means = {metric: rows[metric].to_numpy(float) for metric in metrics}
+        completed = rows["completed"].to_numpy(float)
+        record["seeds"] = int((~np.isnan(completed)).sum()) if learned else 0
+        record["seeds_note"] = interval_note(record["seeds"])
+        for metric, values in means.items():
+            known = values[~np.isnan(values)]
+            variances = rows[f"{metric}_var"].to_numpy(float)
+            variances = variances[~np.isnan(variances)]
+            ends = _interval(tuple(known))
+            record |= {metric: float(known.mean()) if len(known) else np.nan}
+            record |= {f"{metric}_sd": float(np.sqrt(variances.mean())) if len(variances) else np.nan}
+            record |= {f"{metric}_low": ends.low, f"{metric}_high": ends.high}
+        record["episodes"] = int(rows["rows"].max())
+        record["without_response"] = int((rows["rows"] - rows["response_mean_s_n"]).sum()) or None
+        records.append(record)
+    suffixes = ("", "_sd", "_low", "_high")
+    columns = ["test_servers", "variant", "seeds", "seeds_note", *(f"{m}{end}" for m in metrics for end in suffixes)]
+    return pd.DataFrame(records, columns=[*columns, "episodes", "without_response"])
+
+
+@lru_cache(maxsize=65536)
+def _interval(means: tuple[float, ...]) -> Interval:
+    """The interval over seeds, which depends on nothing but their means."""
+    return resampling.mean_interval(np.array(means)[:, None]) if means else Interval()
+
+
+def repeated_seeds(units: pd.DataFrame) -> list[str]:
+    """Variants of which several cells hold the same training seed: no mean over seeds can be told of them."""
+    rows = units[units.duplicated(["variant", "test_servers", "train_seed"], keep=False)]
+    return sorted(rows["variant"].unique())
+
+
+def downsample(curves: pd.DataFrame, metrics: Sequence[str], points: int = 300) -> tuple[pd.DataFrame, int]:
+    """Training curves of at most about `points` points: means over as many epochs as that takes.
+
+    Returns:
+        variant, method, cell, epoch (the last of each mean) and the metrics; and the epochs of one mean.
+    """
+    if curves.empty:
+        return curves[["variant", "method", "cell", "epoch", *metrics]], 1
+    width = max(1, -(-int(curves["epoch"].max()) // points))
+    lead = ["variant", "method", "cell"]
+    bins = ((curves["epoch"] - 1) // width).rename("bin")
+    means = curves.groupby([*(curves[name] for name in lead), bins])[list(metrics)].mean()
+    last = curves.groupby([*(curves[name] for name in lead), bins])["epoch"].max()
+    return means.assign(epoch=last).reset_index().drop(columns="bin"), width

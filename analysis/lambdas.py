@@ -1,0 +1,92 @@
+"""Heat maps over the weights of SRR, lambda_1 x lambda_2, as functions of the rows of one setting."""
+
+from __future__ import annotations
+
+import math
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis import style
+from analysis.figures import LABELS, setting_caption
+from analysis.load import require_one_setting
+from analysis.render import format_value
+from analysis.stats import summarise
+
+METRICS = ("completed", "response_mean_s", "response_censored_s")
+AXES = ("lambda_decorrelation", "lambda_kl")
+COLOURS = "cividis"
+"""Told apart by colour-blind readers; every cell holds its number too."""
+SAME = ("method", "overrides", "train_servers", "epochs")
+"""Cells of one grid differ in the lambdas (and seeds) alone."""
+
+
+def lambda_grids(episodes: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of each group of cells that differ in the lambdas alone and have at least two pairs of them."""
+    learned = episodes[episodes["kind"] == "learned"]
+    groups = (rows for _, rows in learned.groupby(list(SAME), dropna=False))
+    return [rows for rows in groups if len(rows[list(AXES)].drop_duplicates()) > 1]
+
+
+def lambda_table(episodes: pd.DataFrame, servers: int) -> pd.DataFrame:
+    """Means over seeds of each pair of lambdas of one grid, at one number of servers.
+
+    Args:
+        episodes: rows of one setting and one grid.
+        servers: the scale N.
+
+    Returns:
+        One row per pair: lambda_decorrelation, lambda_kl, seeds and the METRICS.
+
+    Raises:
+        UserError: the frame mixes settings.
+    """
+    require_one_setting(episodes)
+    rows = episodes[episodes["test_servers"] == servers]
+    records = []
+    for pair, cell in rows.groupby(list(AXES)):
+        summaries = summarise(cell, METRICS)
+        means = {metric: summary.mean for metric, summary in summaries.items()}
+        records.append(dict(zip(AXES, pair, strict=True)) | {"seeds": summaries["completed"].seeds} | means)
+    return pd.DataFrame(records, columns=[*AXES, "seeds", *METRICS])
+
+
+def lambda_heatmaps(episodes: pd.DataFrame, servers: int) -> Figure:
+    """Completed tasks, response and censored response over lambda_1 x lambda_2, at one number of servers.
+
+    A pair that was not trained, or has no value, is left blank.
+    """
+    table = lambda_table(episodes, servers)
+    if table.empty:
+        return style.empty_figure(f"no lambda grid at N = {servers}")
+    grids = [table.pivot(index=AXES[0], columns=AXES[1], values=metric) for metric in METRICS]
+    rows, columns = grids[0].shape
+    with mpl.rc_context(style.RC | {"axes.grid": False}):
+        width = max(4.6, 1.6 + 0.85 * columns)
+        figure = Figure(figsize=(width, 1.1 + len(METRICS) * (0.9 + 0.5 * rows)), layout="constrained")
+        panels = figure.subplots(len(METRICS), 1, sharex=True)
+        for axes, metric, grid in zip(panels, METRICS, grids, strict=True):
+            _heatmap(axes, grid)
+            axes.set_title(LABELS[metric], loc="left")
+            axes.set_ylabel(r"$\lambda_1$ (decorrelation)")
+        panels[-1].set_xlabel(r"$\lambda_2$ (KL)")
+        at_scale = episodes[episodes["test_servers"] == servers]
+        method = str(at_scale["method"].iloc[0])
+        style.caption(figure, f"{method} at N = {servers}. {setting_caption(at_scale)} Means over seeds.")
+    return figure
+
+
+def _heatmap(axes: Axes, grid: pd.DataFrame) -> None:
+    values = grid.to_numpy(float)
+    image = axes.imshow(np.ma.masked_invalid(values), cmap=COLOURS, aspect="auto")
+    axes.set_xticks(range(values.shape[1]), [f"{value:g}" for value in grid.columns])
+    axes.set_yticks(range(values.shape[0]), [f"{value:g}" for value in grid.index])
+    for (y, x), value in np.ndenumerate(values):
+        if not math.isnan(value):
+            red, green, blue, _ = image.cmap(image.norm(value))
+            dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+            text = format_value(float(value))
+            axes.text(x, y, text, ha="center", va="center", color="white" if dark else "black", fontsize=11)

@@ -1,0 +1,243 @@
+"""What a report says: words, tables and figures, a section for each setting, as a function of the results alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import pandas as pd
+from matplotlib.figure import Figure
+from rich.console import Group
+
+from analysis import behaviour, comparisons, curves, features, figures, lambdas, paper_figures, render, summary, tables
+from analysis.load import Results, select, settings
+from analysis.paper import PAPER_SERVERS, is_papers_setting
+from analysis.replays import DrawGantt, chosen_episodes
+
+HOW_TO_READ = (
+    "mean ± standard deviation over the episodes of a seed; [low, high] is the 95 % BCa bootstrap interval of the mean "
+    "over training seeds (of few seeds it covers less than it says: docs/statistics.md). A response time covers "
+    "completed tasks alone: a policy that completes less shows a lower one, so read it with the completed and "
+    "unfinished tasks; the censored response counts every arrived task up to the end, and the bound is what no "
+    "scheduler can beat in it. The CSV also holds interquartile means."
+)
+PAIRED_HOW = (
+    "first minus second on identical episodes (and training seeds; shared: those that both have), averaged within a "
+    "seed, then over seeds. [low, high] is the 95 % interval of a hierarchical bootstrap over seeds and episodes, p is "
+    "Holm's over all verdicts of this table. Lower or higher is said only where the interval excludes 0 and p is below "
+    "0.05. P: probability that a seed of the first does better than one of the second in the same episode."
+)
+TABLE4_TITLE = "Table 4: response against the number of servers, zero-shot"
+TABLE5_TITLE = "Table 5: the attention feature and its drift from the training scale"
+SCENARIOS_TITLE = "Every setting side by side"
+TABLE3_SHOWN = (
+    *("variant", "seeds", *tables.OUTCOMES, tables.BOUND),
+    *("paper_completed", "paper_response_mean_s", "episode_return", "invalid_share", "episodes", "without_response"),
+)
+TABLE4_SHOWN = (
+    *("variant", "seeds", "response_mean_s", "paper_response_mean_s", "completed", "unfinished"),
+    *("response_censored_s", tables.BOUND, "without_response"),
+)
+PAIRED_SHOWN = ("test_servers", "seeds", *tables.OUTCOMES, "episodes")
+
+
+@dataclass(frozen=True)
+class NamedTable:
+    """A table with its title and file name, how to read it, and what of it a terminal shows.
+
+    A terminal shows a table of the columns `shown` for each value of `group`, titled by `group_title`. What is not
+    shown there, nor in report.md, as its rows stand in other tables, has nothing in `shown`.
+    """
+
+    name: str
+    title: str
+    table: pd.DataFrame
+    how: str
+    shown: tuple[str, ...]
+    group: tuple[str, ...] = ()
+    group_title: str = ""
+
+    def for_terminal(self, width: int) -> list[Group]:
+        """The rich tables for a terminal of `width` columns."""
+        if not self.shown:
+            return []
+        if not self.group:
+            return render.to_terminal(self.table, self.title, self.shown, width)
+        shown = []
+        for values, rows in self.table.groupby(list(self.group), sort=False):
+            title = f"{self.title} · {self.group_title.format(*values)}"
+            shown += render.to_terminal(rows, title, self.shown, width)
+        return shown
+
+
+@dataclass(frozen=True)
+class NamedFigure:
+    """A figure, drawn when it is needed, with its title and file name.
+
+    `draw` raises UserError where what it shows is not to be had. `fixed` colours mean numbers: no theme changes them.
+    """
+
+    name: str
+    title: str
+    draw: Callable[[], Figure]
+    fixed: bool = False
+    wide: bool = False
+
+
+@dataclass
+class Section:
+    """A part of a report, with a name for links to it.
+
+    Attributes:
+        best: who stands first on average, and at what price.
+        lines: every comparison with its numbers.
+        verdicts: the same sorted: who won, and what is undecided.
+        refusals: what could not be compared, and why.
+        items: tables and figures in the order in which they are to be seen.
+    """
+
+    name: str
+    title: str
+    best: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    verdicts: summary.Verdicts = field(default_factory=summary.Verdicts)
+    refusals: list[str] = field(default_factory=list)
+    items: list[NamedTable | NamedFigure] = field(default_factory=list)
+
+    @property
+    def tables(self) -> list[NamedTable]:
+        """Its tables in order."""
+        return [item for item in self.items if isinstance(item, NamedTable)]
+
+
+def sections(results: Results, gantt: DrawGantt | None = None) -> list[Section]:
+    """The sections of a report: each setting in a fixed order, all of them side by side, the training.
+
+    Args:
+        results: of a folder.
+        gantt: draws episodes of its rows; without it there are no Gantt charts.
+    """
+    found = [_section(results, setting, gantt) for setting in settings(results.episodes)]
+    if len(found) > 1:
+        every = Section("settings", SCENARIOS_TITLE)
+        table = tables.scenarios_table(results.episodes)
+        every.items.append(NamedTable("scenarios", SCENARIOS_TITLE, table, HOW_TO_READ, shown=()))
+        found.append(every)
+    if len(results.training):
+        training = Section("training", "Training")
+        draw = partial(curves.training_curves, results.training)
+        training.items.append(NamedFigure("training", "Training curves", draw))
+        found.append(training)
+    return found
+
+
+def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt | None) -> Section:
+    rows = select(results.episodes, *setting)
+    slug = re.sub(r"[^a-z0-9.]+", "-", "-".join(setting).lower())
+    section = Section(slug, "Scenario {}, mask {}, decision {}".format(*setting))
+    scales = tables.training_scales(rows)
+    for servers in scales:
+        _add_training_scale(section, rows, servers)
+    _add_papers_figures(section, rows, results.training)
+    table4 = tables.table4(rows)
+    section.items.append(
+        NamedTable(f"table4-{slug}", TABLE4_TITLE, table4, HOW_TO_READ, TABLE4_SHOWN, ("test_servers",), "N = {}")
+    )
+    if rows["test_servers"].nunique() > 1:
+        title = "Response and completed tasks against the number of servers N"
+        section.items.append(NamedFigure(f"servers-{slug}", title, partial(figures.against_servers, rows)))
+    title = "Completed tasks against response"
+    section.items.append(NamedFigure(f"throughput-{slug}", title, partial(figures.throughput_against_response, rows)))
+    _add_comparisons(section, rows)
+    _add_features(section, select(results.features, *setting))
+    for servers in scales:
+        _add_behaviour(section, rows, servers)
+        if gantt is not None:
+            _add_schedules(section, rows, servers, gantt)
+    return section
+
+
+def _add_comparisons(section: Section, rows: pd.DataFrame) -> None:
+    """The paired table, and what it says in words."""
+    pairs, refused = comparisons.complete_pairs(rows, comparisons.default_pairs(rows), shared_seeds=True)
+    section.refusals = [f"Not compared: {error}." for error in refused]
+    paired = comparisons.paired_table(rows, pairs, shared_seeds=True)
+    section.lines = summary.verdict_lines(paired)
+    section.verdicts = summary.verdicts(paired)
+    if len(paired):
+        title, pair = "Paired differences", ("first", "second")
+        section.items.append(
+            NamedTable(f"paired-{section.name}", title, paired, PAIRED_HOW, PAIRED_SHOWN, pair, "{} minus {}")
+        )
+
+
+def _add_papers_figures(section: Section, rows: pd.DataFrame, training: pd.DataFrame) -> None:
+    """Figures 3 to 6 in the paper's layout, of its setting and methods."""
+    at_papers_scale = rows[rows["test_servers"] == PAPER_SERVERS]
+    if not is_papers_setting(rows) or not paper_figures.papers_variants(at_papers_scale):
+        return
+    drawn: list[tuple[str, str, Callable[[], Figure]]] = [
+        ("figure3", "Figure 3: completed tasks", partial(paper_figures.figure3, rows)),
+        ("figure4", "Figure 4: response time", partial(paper_figures.figure4, rows)),
+        ("figure5", "Figure 5: response time against the number of servers", partial(paper_figures.figure5, rows)),
+    ]
+    if paper_figures.papers_variants(training):
+        drawn.append(("figure6", "Figure 6: training curves", partial(paper_figures.figure6, training)))
+    section.items += [NamedFigure(f"{name}-{section.name}", title, draw) for name, title, draw in drawn]
+
+
+def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int) -> None:
+    """Table 3 and its bars, and the heat maps of a lambda grid."""
+    slug = f"{section.name}-n{servers}"
+    table3 = tables.table3(rows, servers)
+    section.best += [f"N = {servers}. {line}" for line in summary.best_lines(table3)]
+    title = f"Table 3: methods at the training scale, N = {servers}"
+    section.items.append(NamedTable(f"table3-{slug}", title, table3, HOW_TO_READ, TABLE3_SHOWN))
+    section.items.append(NamedFigure(f"methods-{slug}", title, partial(figures.method_bars, rows, servers)))
+    for number, grid in enumerate(lambdas.lambda_grids(rows), start=1):
+        title = f"Weights of SRR: {grid['method'].iloc[0]} at N = {servers}"
+        draw = partial(lambdas.lambda_heatmaps, grid, servers)
+        section.items.append(NamedFigure(f"lambdas{number}-{slug}", title, draw, fixed=True))
+
+
+def _add_features(section: Section, rows: pd.DataFrame) -> None:
+    """Table 5 and the drift, of a sweep that looked at the attention feature."""
+    if rows.empty:
+        return
+    how, shown = features.HOW_TO_READ, features.TABLE5_SHOWN
+    table5 = NamedTable(f"table5-{section.name}", TABLE5_TITLE, features.table5(rows), how, shown, ("variant",), "{}")
+    section.items.append(table5)
+    if features.has_drift(rows):
+        title = "Drift of the attention feature against the number of servers N"
+        draw = partial(features.drift_against_servers, rows)
+        section.items.append(NamedFigure(f"drift-{section.name}", title, draw))
+
+
+def _add_behaviour(section: Section, rows: pd.DataFrame, servers: int) -> None:
+    """Invalid decisions by cause and utilisation by tier."""
+    slug = f"{section.name}-n{servers}"
+    title, table = f"Decisions and utilisation at N = {servers}", behaviour.behaviour_table(rows, servers)
+    section.items.append(NamedTable(f"decisions-{slug}", title, table, behaviour.HOW_TO_READ, tuple(table.columns)))
+    section.items += [
+        NamedFigure(
+            f"invalid-{slug}",
+            f"Invalid decisions by cause, N = {servers}",
+            partial(behaviour.invalid_decisions, rows, servers),
+        ),
+        NamedFigure(
+            f"utilisation-{slug}",
+            f"Utilisation by tier, N = {servers}",
+            partial(behaviour.utilisation_by_tier, rows, servers),
+        ),
+    ]
+
+
+def _add_schedules(section: Section, rows: pd.DataFrame, servers: int, gantt: DrawGantt) -> None:
+    """Gantt charts of chosen episodes."""
+    for choice in chosen_episodes(rows, servers):
+        names = " and ".join(str(row["variant"]) for row in choice.rows)
+        title = f"Schedules of one episode: {names}, {choice.why}"
+        draw = partial(gantt, choice.rows, choice.titles)
+        section.items.append(NamedFigure(f"gantt-{choice.name}-{section.name}-n{servers}", title, draw, wide=True))
