@@ -164,7 +164,7 @@ def method_bars(episodes: pd.DataFrame, servers: int | None = None) -> Figure:
         for axes in panels[:, 0]:
             axes.set_yticks(position, table["variant"])
         panels[0, 0].set_ylim(max(len(table), 2) - 0.4, -0.6)
-        paper = " White diamond: the paper's mean." if "paper_completed" in table else ""
+        paper = " Diamond: the paper's mean." if "paper_completed" in table else ""
         thick = (
             f" Thick: {SEED_INTERVAL}."
             if table["completed_low"].notna().any()

@@ -71,19 +71,27 @@ def lambda_heatmaps(episodes: pd.DataFrame, servers: int) -> Figure:
         for axes, metric, grid in zip(panels, METRICS, grids, strict=True):
             _heatmap(axes, grid)
             axes.set_title(LABELS[metric], loc="left")
-            axes.set_ylabel(r"$\lambda_1$ (decorrelation)")
-        panels[-1].set_xlabel(r"$\lambda_2$ (KL)")
+            axes.set_ylabel(r"$\lambda_1$")
+        panels[-1].set_xlabel(r"$\lambda_2$")
         at_scale = episodes[episodes["test_servers"] == servers]
         method = str(at_scale["method"].iloc[0])
-        style.caption(figure, f"{method} at N = {servers}. {setting_caption(at_scale)} Means over seeds.")
+        blank = " Blank: not trained, or no value." if any(grid.isna().any(axis=None) for grid in grids) else ""
+        style.caption(
+            figure,
+            f"{method} at N = {servers}. {setting_caption(at_scale)} Means over seeds. λ1 weighs the "
+            f"decorrelation, λ2 the KL term.{blank}",
+        )
     return figure
 
 
 def _heatmap(axes: Axes, grid: pd.DataFrame) -> None:
     values = grid.to_numpy(float)
-    image = axes.imshow(np.ma.masked_invalid(values), cmap=COLOURS, aspect="auto")
-    axes.set_xticks(range(values.shape[1]), [f"{value:g}" for value in grid.columns])
-    axes.set_yticks(range(values.shape[0]), [f"{value:g}" for value in grid.index])
+    rows, columns = values.shape
+    edges = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
+    image = axes.pcolormesh(*edges, np.ma.masked_invalid(values), cmap=COLOURS)
+    axes.set_ylim(rows - 0.5, -0.5)
+    axes.set_xticks(range(columns), [f"{value:g}" for value in grid.columns])
+    axes.set_yticks(range(rows), [f"{value:g}" for value in grid.index])
     for (y, x), value in np.ndenumerate(values):
         if not math.isnan(value):
             red, green, blue, _ = image.cmap(image.norm(value))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from rllib_scale.errors import UserError
 from rllib_scale.experiments import results
@@ -89,6 +90,9 @@ def load(folder: str | Path) -> Results:
     ):
         path = folder / f"{name}.parquet"
         frame = _read(path, columns, key)
+        lacking = [column for column in columns if column not in pq.read_schema(path).names]
+        if lacking:
+            notes.append(f"{path.name}: by an older version, without {', '.join(lacking)}; these are shown as missing.")
         unique = results.EPISODE_KEY if name == "episodes" else TRAINING_KEY
         kept = frame.drop_duplicates(list(unique), keep="last", ignore_index=True)
         if len(kept) < len(frame):

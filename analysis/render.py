@@ -178,6 +178,8 @@ def to_html(table: pd.DataFrame) -> str:
     """An HTML table: what stands under a mean in its cell is small."""
     columns = stems(table)
     kind = {column: ' class="text"' if column in TEXT_COLUMNS else "" for column in columns}
+    long = {column for column in TEXT_COLUMNS if column in columns and _longest(table[column]) > NAME_WIDTH}
+    kind |= dict.fromkeys(long, ' class="text long"')
     out = ["<table>\n<thead><tr>"]
     out += [f'<th scope="col"{kind[c]}>{html.escape(_heading(c))}</th>' for c in columns]
     out.append("</tr></thead>\n<tbody>\n")
@@ -216,6 +218,10 @@ def _pack(rows: pd.DataFrame, key: str, columns: Sequence[str], width: int) -> l
         packed[-1].append(column)
         left -= needed
     return packed
+
+
+def _longest(values: pd.Series) -> int:
+    return max((len(str(value)) for value in values), default=0)
 
 
 def _column_width(rows: pd.DataFrame, column: str) -> int:

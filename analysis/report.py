@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +14,15 @@ from analysis.html_page import HtmlPage
 from analysis.load import Results, load
 from analysis.replays import DrawGantt
 from analysis.sections import HOW_TO_READ, PAIRED_HOW, NamedFigure, NamedTable, Section, sections
-from analysis.trials import trial_lines
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
 
 MARK = "<!-- written by rllib-scale report; overwritten by the next one -->"
 TABLE_FILES = {".csv": render.to_csv, ".md": render.to_markdown, ".tex": render.to_latex}
 FIGURE_FILES = (".png", ".svg")
+NAMED_VERDICTS, NAMED_PAIRS = 12, 6
+"""More verdicts, or pairs without a claim, are counted on top of the report, not named."""
+NOTHING = "There is nothing to compare yet."
 
 
 def print_report(results: Results, console: Console) -> None:
@@ -45,30 +48,33 @@ def print_report(results: Results, console: Console) -> None:
 
 def overview(results: Results, content: list[Section]) -> dict[str, list[str]]:
     """The report in one minute: heading -> sentences made from the numbers. Of the first setting all, else how many."""
-    of_settings = [section for section in content if section.tables and section.best]
-    won, undecided = [], []
-    for position, section in enumerate(of_settings):
-        verdicts = section.verdicts
-        if position:
-            counts = f"{len(verdicts.won)} differences decided, {len(verdicts.undecided)} pairs undecided"
-            won.append(f"{section.title}: {counts if section.lines else 'nothing to compare'}; see there.")
-            continue
-        won += verdicts.won or ["No difference is decided.", *section.best]
-        undecided += verdicts.undecided
-        if verdicts.unclaimed:
-            undecided.append(f"Nothing is claimed, for want of seeds, of {', '.join(verdicts.unclaimed)}.")
-        if section.lines and not undecided:
-            undecided.append("Nothing: every comparison is decided.")
+    first, *others = [section for section in content if section.best] or [Section("", "")]
+    won = _shortened(first.verdicts.won) or ["No difference is decided." if first.best else NOTHING, *first.best]
+    for section in others:
+        decided = section.verdicts
+        counts = f"{len(decided.won)} differences decided, {len(decided.undecided)} pairs undecided"
+        won.append(f"{section.title}: {counts if section.lines else 'nothing to compare'}; see there.")
+    undecided = _shortened(first.verdicts.undecided)
+    if pairs := first.verdicts.unclaimed:
+        said = ", ".join(pairs) if len(pairs) <= NAMED_PAIRS else f"{len(pairs)} pairs, each named in its section"
+        undecided.append(f"Nothing is claimed, for want of seeds, of {said}.")
+    if not undecided:
+        undecided.append("Nothing: every comparison is decided." if first.lines else NOTHING)
     refused = sum(len(section.refusals) for section in content)
-    failed = [*trial_lines(results.folder), *results.notes]
+    failed = [*summary.training_state_lines(results.folder, time.time()), *results.notes]
     if refused:
         failed.append(f"{refused} pairs could not be compared; each section says which.")
     return {
-        "How it was made": summary.training_lines(results),
-        f"What won: {of_settings[0].title}" if of_settings else "What won": won or ["There is nothing to compare yet."],
-        "What is undecided": undecided or ["There is nothing to compare yet."],
+        f"What won: {first.title}" if first.title else "What won": won,
+        "What is undecided": undecided,
         "What failed": failed or ["Nothing: every training that began has finished."],
+        "How it was made": summary.training_lines(results),
     }
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    more = len(lines) - NAMED_VERDICTS
+    return lines if more <= 0 else [*lines[:NAMED_VERDICTS], f"{more} more: see its comparisons in words."]
 
 
 def write_report(folder: str | Path, out: str | Path | None = None, gantt: DrawGantt | None = None) -> Path:
@@ -132,6 +138,7 @@ class _Files:
             return f"Not drawn: {error}."
         for suffix in FIGURE_FILES:
             figures.save(figure, path.with_suffix(suffix))
+            figure.set_layout_engine("none")  # what the first has laid out stays where it is
             self.written.add(path.with_suffix(suffix))
         return path
 

@@ -126,7 +126,7 @@ def sections(results: Results, gantt: DrawGantt | None = None) -> list[Section]:
         every.items.append(NamedTable("scenarios", SCENARIOS_TITLE, table, HOW_TO_READ, shown=()))
         found.append(every)
     if len(results.training):
-        training = Section("training", "Training")
+        training = Section("trainings", "Training")
         draw = partial(curves.training_curves, results.training)
         training.items.append(NamedFigure("training", "Training curves", draw))
         found.append(training)
@@ -139,8 +139,7 @@ def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt |
     section = Section(slug, "Scenario {}, mask {}, decision {}".format(*setting))
     scales = tables.training_scales(rows)
     for servers in scales:
-        _add_training_scale(section, rows, servers)
-    _add_papers_figures(section, rows, results.training)
+        _add_training_scale(section, rows, servers, results.training)
     table4 = tables.table4(rows)
     section.items.append(
         NamedTable(f"table4-{slug}", TABLE4_TITLE, table4, HOW_TO_READ, TABLE4_SHOWN, ("test_servers",), "N = {}")
@@ -188,13 +187,15 @@ def _add_papers_figures(section: Section, rows: pd.DataFrame, training: pd.DataF
     section.items += [NamedFigure(f"{name}-{section.name}", title, draw) for name, title, draw in drawn]
 
 
-def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int) -> None:
-    """Table 3 and its bars, and the heat maps of a lambda grid."""
+def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, training: pd.DataFrame) -> None:
+    """Table 3 and its figures, and the heat maps of a lambda grid."""
     slug = f"{section.name}-n{servers}"
     table3 = tables.table3(rows, servers)
     section.best += [f"N = {servers}. {line}" for line in summary.best_lines(table3)]
     title = f"Table 3: methods at the training scale, N = {servers}"
     section.items.append(NamedTable(f"table3-{slug}", title, table3, HOW_TO_READ, TABLE3_SHOWN))
+    if servers == PAPER_SERVERS:
+        _add_papers_figures(section, rows, training)
     section.items.append(NamedFigure(f"methods-{slug}", title, partial(figures.method_bars, rows, servers)))
     for number, grid in enumerate(lambdas.lambda_grids(rows), start=1):
         title = f"Weights of SRR: {grid['method'].iloc[0]} at N = {servers}"

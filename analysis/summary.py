@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pandas as pd
 
@@ -11,6 +12,8 @@ from analysis.paper import PAPER_EPOCHS
 from analysis.render import MISSING, format_p, format_value
 from analysis.resampling import MIN_SEEDS
 from analysis.stats import no_interval
+from rllib_scale.errors import UserError
+from rllib_scale.experiments import status
 
 NOUNS = {
     "completed": "completed tasks",
@@ -176,6 +179,22 @@ def manifest_lines(results: Results) -> list[str]:
         "versions: " + ", ".join(f"{key} {value}" for key, value in versions.items()),
         f"rows: {len(results.episodes)} evaluation episodes, {len(results.training)} training epochs",
     ]
+
+
+def training_state_lines(folder: Path, now_s: float) -> list[str]:
+    """What failed, and what is not finished, among the trainings of a results folder. `now_s`: Unix time."""
+    found: list[status.Training] = []
+    for home in status.homes(folder):
+        try:
+            found += status.trainings(home, now_s)
+        except UserError:
+            found += status.found_trainings(home, now_s)
+    lines = [f"Training failed: {one.name}: {one.error}" for one in found if one.state == "failed"]
+    for state, said in (("running", "still running"), ("stopped", "stopped before its end"), ("waiting", "not begun")):
+        names = [one.name for one in found if one.state == state]
+        if names:
+            lines.append(f"Not in these numbers, as {said}: {', '.join(names)}.")
+    return lines
 
 
 def _count(number: int, noun: str) -> str:

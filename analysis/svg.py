@@ -18,6 +18,8 @@ DARK_PAPER, DARK_INK = 0.115, 0.92
 """Lightness of white and of black in the dark theme."""
 LEAST_CONTRAST = 3.5
 """Of a colour with the paper of the dark theme, as WCAG 2 defines it."""
+LARGEST = 1.45
+"""Pixels that a point of the figure has at most: its text does not grow out of proportion."""
 
 
 def inline(svg: str, name: str, title: str, themed: bool = True) -> str:
@@ -32,8 +34,9 @@ def inline(svg: str, name: str, title: str, themed: bool = True) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<title>.*?</title>", "", svg, flags=re.DOTALL)
     start = svg.index(">") + 1
-    view = re.search(r'viewBox="([^"]*)"', svg[:start])
-    frame = f'viewBox="{view.group(1)}"' if view else ""
+    view = re.search(r'viewBox="([\d. ]*)"', svg[:start])
+    box = view.group(1) if view else "0 0 1 1"
+    frame = f'viewBox="{box}" style="max-width:{float(box.split()[2]) * LARGEST:.0f}px"'
     body = _TAG.sub(lambda tag: _tag(tag.group(), name, themed), svg[start:])
     body = re.sub(r">\s+<(?!/?tspan|/text)", "><", body)
     return f'<svg {frame} role="img" aria-label="{html.escape(title)}">{body.strip()}'

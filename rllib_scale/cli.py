@@ -109,7 +109,8 @@ def sweep(
 )
 @_address
 @_set
-def reproduce(budget: str, results: Path | None, address: str | None, overrides: tuple[str, ...]) -> None:
+@_trust
+def reproduce(budget: str, results: Path | None, address: str | None, overrides: tuple[str, ...], trust: bool) -> None:
     """Run what Tables 3, 4, 5 and Figures 3 to 6 of the paper need, and write one report.
 
     Run again, it goes on where it was.
@@ -117,7 +118,7 @@ def reproduce(budget: str, results: Path | None, address: str | None, overrides:
     from rllib_scale.experiments.reproduce import run_reproduction
 
     folder = results or Path("results") / f"reproduction-{budget}"
-    _finish(folder, run_reproduction(folder, budget, overrides, address, say))
+    _finish(folder, run_reproduction(folder, budget, overrides, address, say, trust))
 
 
 @main.command()
@@ -355,6 +356,16 @@ def simulate(
 def report(results_dir: Path) -> None:
     """Print the tables of a results folder and write a page, the tables and the figures to RESULTS_DIR/report."""
     _report(results_dir)
+
+
+@main.command()
+@click.argument("results_dir", type=click.Path(path_type=Path))
+@click.option("--port", type=click.IntRange(1, 65535), help="Of loopback (default: 8501, or the next free one).")
+def dashboard(results_dir: Path, port: int | None) -> None:
+    """Show RESULTS_DIR, of a running or finished sweep, as a live page on loopback."""
+    from analysis.dashboard.serve import serve
+
+    serve(results_dir, port)
 
 
 def _report(folder: Path) -> None:

@@ -59,6 +59,12 @@ def typed_episodes(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     return derive(episodes, results.typed(pd.DataFrame(), results.TRAINING_COLUMNS))[0]
 
 
+def typed_training(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """Training rows as `analysis.load` returns them."""
+    none = results.typed(pd.DataFrame(), results.EPISODE_COLUMNS)
+    return derive(none, results.typed(pd.DataFrame(list(rows)), results.TRAINING_COLUMNS))[1]
+
+
 def artificial_episodes(
     seeds: Sequence[int] = SEEDS,
     scales: Sequence[int] = SCALES,

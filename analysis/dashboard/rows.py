@@ -66,8 +66,9 @@ def read_rows(path: Path) -> pa.Table:
         UserError: the file is torn or not a table of evaluation rows.
     """
     try:
-        file = pq.ParquetFile(path, read_dictionary=_STRINGS)
-        table = file.read(columns=[name for name in _READ if name in file.schema_arrow.names])
+        present = [name for name in _READ if name in pq.read_schema(path).names]
+        strings = [name for name in present if name in _STRINGS]
+        table = pq.ParquetFile(path, read_dictionary=strings).read(columns=present)
         typed = pa.table({name: _typed(table, name) for name in _READ})
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{path}: not a readable results table ({type(error).__name__})") from None

@@ -107,11 +107,11 @@ def table(units: pd.DataFrame, metrics: Sequence[str] = METRICS) -> pd.DataFrame
     """
     names = variants(units)
     records = []
-    groups = {(int(n), str(name)): rows for (n, name), rows in units.groupby(["test_servers", "variant"])}  # type: ignore[misc]
+    groups: dict[tuple[int, str], pd.DataFrame] = dict(iter(units.groupby(["test_servers", "variant"])))  # type: ignore[arg-type]
     for servers, name in sorted(groups, key=lambda key: (key[0], names.index(key[1]))):
         rows = groups[servers, name].sort_values("train_seed")
         learned = bool((rows["kind"] == "learned").any())
-        record: dict[str, Any] = {"test_servers": servers, "variant": name}
+        record: dict[str, Any] = {"test_servers": int(servers), "variant": name}
         means = {metric: rows[metric].to_numpy(float) for metric in metrics}
         completed = rows["completed"].to_numpy(float)
         record["seeds"] = int((~np.isnan(completed)).sum()) if learned else 0

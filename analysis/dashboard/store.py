@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,12 @@ class Store:
         stamp = _stamp(path)
         if stamp is not None:
             self._kept[path] = stamp, content
+
+
+@lru_cache(maxsize=8)
+def store_of(folder: Path) -> Store:
+    """The store that all visitors of a folder's page share."""
+    return Store(folder)
 
 
 def _evaluations(homes: list[Path]) -> list[Path]:

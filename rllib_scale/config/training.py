@@ -154,6 +154,7 @@ class TrialConfig(Model):
     srr: SRRConfig = SRRConfig()
     network: NetworkConfig = NetworkConfig()
     resources: TrialResources = TrialResources()
+    population: str = Field(default="", description="PBT: hash of the search whose members trained side by side")
 
     @model_validator(mode="after")
     def _method_decides_srr(self) -> TrialConfig:

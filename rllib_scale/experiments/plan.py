@@ -1,144 +1,20 @@
-"""A sweep as data: what stands in its YAML, and the trainings and evaluations it expands to. Free of ray and torch."""
+"""The trainings and evaluations that a sweep expands to. Free of ray and torch."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, model_validator
-
-from rllib_scale.config import (
-    MAX_SERVERS,
-    METHODS,
-    MIN_SERVERS,
-    SCENARIOS,
-    Count,
-    DecisionMode,
-    DQNConfig,
-    EnvConfig,
-    MaskMode,
-    Model,
-    NetworkConfig,
-    SACConfig,
-    Seed,
-    SRRConfig,
-    StopConfig,
-    TrainingConfig,
-    TrialConfig,
-    TrialResources,
-    digest,
-    scenario,
-)
+from rllib_scale.config import METHODS, DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, scenario
 from rllib_scale.configio import build_model, set_path
-from rllib_scale.errors import UserError
-from rllib_scale.schedulers.heuristics import SCHEDULERS
+from rllib_scale.experiments.search import Point, points
+from rllib_scale.experiments.sweep_config import CELL_SECTIONS, TRAIN_SCENARIO, SweepConfig
 
-CELL_SECTIONS = ("env", "training", "dqn", "sac", "stop", "srr", "network")
-"""Sections of a sweep that every cell starts from and a grid may vary."""
-TRAIN_SCENARIO = "train"
-"""Evaluation on the very problem a cell was trained on, at each test scale."""
-
-_Scale = Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)]
-
-
-def _check_names(what: str, names: Iterable[str], valid: Iterable[str]) -> None:
-    valid = list(valid)
-    for name in names:
-        if name not in valid:
-            raise ValueError(f"unknown {what} {name!r}; valid: {', '.join(valid)}")
-
-
-class EvaluationConfig(Model):
-    """Fixed episodes on which every policy and heuristic of the sweep is evaluated."""
-
-    scales: tuple[_Scale, ...] = Field(default=(16, 32, 48), min_length=1, description="servers")
-    scenarios: tuple[str, ...] = Field(
-        default=(), description="named problems, or 'train' for each cell's own; empty: the sweep's scenario"
-    )
-    episodes: Count = 30
-    seed: Seed = Field(default=1000, description="(seed, episode) fixes a workload, the same for every method")
-    masks: tuple[MaskMode, ...] = Field(default=(), description="empty: the scenario's own")
-    decisions: tuple[DecisionMode, ...] = Field(default=("argmax",), min_length=1)
-    features: bool = Field(default=True, description="distribution and drift of the attention feature of each policy")
-    heuristics: tuple[str, ...] = ("random-feasible", "fastest-idle", "earliest-finish", "large-only")
-
-    @model_validator(mode="after")
-    def _names_are_known(self) -> EvaluationConfig:
-        _check_names("scenario", self.scenarios, (*SCENARIOS, TRAIN_SCENARIO))
-        _check_names("scheduler", self.heuristics, SCHEDULERS)
-        return self
-
-
-class CheckpointConfig(Model):
-    """How often an unfinished training is saved."""
-
-    every_epochs: Count = 25
-    keep: Count = 2
-
-
-class SweepResources(TrialResources):
-    """What each training asks Ray for, and how many may run at once."""
-
-    max_concurrent: Count | None = Field(default=None, description="trainings at once; unset: as many as fit")
-
-
-class SweepConfig(Model):
-    """A sweep: methods x seeds x grid, each cell trained once and evaluated at every scale."""
-
-    name: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]*$")
-    description: str = ""
-    scenario: str = "paper"
-    methods: tuple[str, ...] = Field(min_length=1)
-    seeds: tuple[Seed, ...] = Field(default=(42,), min_length=1)
-    grid: dict[str, tuple[Any, ...]] = Field(default={}, description="config path -> values")
-    env: EnvConfig = EnvConfig()
-    training: TrainingConfig = TrainingConfig()
-    dqn: DQNConfig = DQNConfig()
-    sac: SACConfig = SACConfig()
-    stop: StopConfig = StopConfig()
-    srr: SRRConfig = SRRConfig()
-    network: NetworkConfig = NetworkConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
-    resources: SweepResources = SweepResources()
-    checkpoints: CheckpointConfig = CheckpointConfig()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _env_builds_on_scenario(cls, data: Any) -> Any:
-        """What `env` leaves out comes from the scenario."""
-        if not isinstance(data, dict) or not isinstance(data.get("scenario", "paper"), str):
-            return data
-        base = scenario(data.get("scenario", "paper"))
-        own = data.get("env", {})
-        if isinstance(own, dict):
-            data = data | {"env": _merged(base.model_dump(mode="json"), own)}
-        return data
-
-    @model_validator(mode="after")
-    def _grid_is_sound(self) -> SweepConfig:
-        _check_names("method", self.methods, METHODS)
-        for path, values in self.grid.items():
-            begins = path.split(".")[0] in CELL_SECTIONS
-            if not begins and path not in ("resources.sampler", "resources.learner"):
-                raise ValueError(
-                    f"grid.{path}: must begin with {'., '.join(CELL_SECTIONS)}., "
-                    "or be resources.sampler or resources.learner"
-                )
-            if not values:
-                raise ValueError(f"grid.{path}: an empty list leaves no cell to run")
-        return self
-
-    @property
-    def evaluated_scenarios(self) -> tuple[str, ...]:
-        """Scenarios to evaluate on; where none is named, the one trained on."""
-        if self.evaluation.scenarios:
-            return self.evaluation.scenarios
-        own = self.env != scenario(self.scenario) or any(path.startswith("env.") for path in self.grid)
-        return (TRAIN_SCENARIO,) if own else (self.scenario,)
+STOPPED = "stopped=asha"
+"""In the label of a cell that a scheduler stopped: its rows are no rows of the whole training's."""
 
 
 @dataclass(frozen=True)
@@ -147,11 +23,18 @@ class Cell:
 
     trial: TrialConfig
     overrides: tuple[tuple[str, Any], ...] = ()
+    stopped_epochs: int | None = None  # after which a scheduler stopped the training for good; None: it ran to its end
+
+    @property
+    def epochs(self) -> int:
+        """Epochs that it trains, or trained where it was stopped early."""
+        return self.stopped_epochs or self.trial.stop_epochs
 
     @property
     def label(self) -> str:
-        """Grid settings beside the lambdas, which have columns of their own."""
-        return "; ".join(f"{path}={_plain(value)}" for path, value in self.overrides if not _is_lambda(path))
+        """Grid settings beside the lambdas, which have columns of their own; and whether it was stopped early."""
+        parts = [f"{path}={_plain(value)}" for path, value in self.overrides if not _is_lambda(path)]
+        return "; ".join(parts + [STOPPED] * (self.stopped_epochs is not None))
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -166,8 +49,8 @@ class Cell:
             "lambda_kl": trial.srr.lambda_kl,
             "overrides": self.label,
             "train_servers": trial.env.cluster.num_servers,
-            "epochs": trial.stop_epochs,
-            "env_steps": trial.stop_epochs * trial.training.steps_per_epoch,
+            "epochs": self.epochs,
+            "env_steps": self.epochs * trial.training.steps_per_epoch,
         }
 
 
@@ -206,17 +89,30 @@ class EvaluationUnit:
         return digest(self.columns | {"env": self.env.model_dump(mode="json"), "episodes": self.episodes})
 
 
-def expand(sweep: SweepConfig, source: str) -> list[Cell]:
-    """All trainings of a sweep, in the order methods, grid, seeds; equal ones once.
+def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = None) -> list[Cell]:
+    """All trainings of a sweep, in the order methods, grid, points of its search, seeds; equal ones once.
+
+    Args:
+        sweep: what to expand.
+        source: where it came from, for messages.
+        searched: points of its search; None: those that are known before any training.
 
     Raises:
-        UserError: a grid value is not valid at its path.
+        UserError: a value is not valid at its path.
     """
     base = sweep.model_dump(mode="json", include=set(CELL_SECTIONS))
     base["resources"] = sweep.resources.model_dump(include=set(TrialResources.model_fields))
+    if sweep.search is not None and sweep.search.scheduler == "pbt":
+        # Who trains beside it decides what becomes of a member: another population, another cell.
+        base["population"] = digest(
+            sweep.model_dump(mode="json", include={*CELL_SECTIONS, "methods", "seeds", "search"})
+        )
     cells: dict[str, Cell] = {}
-    for method, values, seed in itertools.product(sweep.methods, itertools.product(*sweep.grid.values()), sweep.seeds):
-        overrides = tuple(zip(sweep.grid, values, strict=True))
+    searched = points(sweep.search) if searched is None else searched
+    for method, values, point, seed in itertools.product(
+        sweep.methods, itertools.product(*sweep.grid.values()), searched, sweep.seeds
+    ):
+        overrides = (*zip(sweep.grid, values, strict=True), *point.items())
         data = json.loads(json.dumps(base)) | {"method": method, "seed": seed}
         for path, value in overrides:
             set_path(data, path, value)
@@ -278,31 +174,9 @@ def cpus_per_trial(resources: TrialResources) -> float:
     return resources.cpus + resources.env_runners
 
 
-def check_fits(resources: TrialResources, largest_node_cpus: float) -> None:
-    """Refuse a sweep no trial of which could ever start.
-
-    Raises:
-        UserError: with the numbers.
-    """
-    if resources.cpus > largest_node_cpus:
-        raise UserError(
-            f"resources.cpus: a training needs {resources.cpus:g} CPUs on one node, "
-            f"the largest node has {math.floor(largest_node_cpus)}"
-        )
-
-
 def _is_lambda(path: str) -> bool:
     return path in ("srr.lambda_decorrelation", "srr.lambda_kl")
 
 
 def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-
-
-def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `over`, mapping by mapping; anything that is no mapping is replaced."""
-    both = dict(base)
-    for key, value in over.items():
-        inner = both.get(key)
-        both[key] = _merged(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
-    return both

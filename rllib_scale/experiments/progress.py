@@ -45,6 +45,27 @@ class StopOnInterrupt(tune.Stopper):
         return StopOnInterrupt, ()  # Tune saves a copy with its own state, which is never used
 
 
+class NoteStops(tune.Callback):
+    """Notes each training that a scheduler ended before its last epoch, at once: what comes after may be a crash.
+
+    Args:
+        targets: trial name -> epochs it is to run.
+        stop: whether it was Ctrl-C that ended it.
+        note: receives trial name and epoch.
+    """
+
+    def __init__(self, targets: dict[str, int], stop: StopOnInterrupt, note: Callable[[str, int], None]) -> None:
+        self.targets = targets
+        self.stop = stop
+        self.note = note
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
+        """Note it, where it ended early."""
+        name, epoch = str(trial.config["trial"]), int(trial.last_result.get("epoch", 0))
+        if 0 < epoch < self.targets[name] and not self.stop.interrupted:
+            self.note(name, epoch)
+
+
 class TuneProgress(tune.Callback):
     """Says how many trainings are done, running and waiting, their speed, newest figures and the time left.
 
@@ -52,12 +73,20 @@ class TuneProgress(tune.Callback):
         targets: trial name -> epochs it is to run.
         say: receives the line.
         interval_s: least time between two lines.
+        why_waiting: says, given how many trainings run, what the others wait for.
     """
 
-    def __init__(self, targets: dict[str, int], say: Callable[[str], None], interval_s: float) -> None:
+    def __init__(
+        self,
+        targets: dict[str, int],
+        say: Callable[[str], None],
+        interval_s: float,
+        why_waiting: Callable[[int], str],
+    ) -> None:
         self.targets = targets
         self.say = say
         self.interval_s = interval_s
+        self.why_waiting = why_waiting
         self.last: dict[str, dict[str, Any]] = {}
         self.done: set[str] = set()
         self.failed: set[str] = set()
@@ -73,7 +102,14 @@ class TuneProgress(tune.Callback):
         self.last[name] = result
         if result["epoch"] >= self.targets[name]:
             self.done.add(name)
+
+    def on_step_end(self, iteration: int, trials: list[Any], **_: Any) -> None:
+        """Called several times a second, whether or not a training reports."""
         self._speak(trials)
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
+        """Note a training that ended, early or not."""
+        self.done.add(str(trial.config["trial"]))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
         """Note a training that failed for good."""
@@ -90,29 +126,39 @@ class TuneProgress(tune.Callback):
             return
         self.spoken = now
         running = [row for name, row in self.last.items() if name not in self.done | self.failed]
-        ended = len(self.done) + len(self.failed)
-        line = f"{datetime.now():%H:%M:%S} trainings {ended}/{len(self.targets)} done"
-        unfinished = len(self.targets) - ended
-        started = min(unfinished, sum(trial.status == "RUNNING" for trial in trials))
-        line += f", {started} running, {unfinished - started} waiting"
-        if self.failed:
-            line += f", {len(self.failed)} failed"
+        parts = [f"{datetime.now():%H:%M:%S} trainings {self._counts(trials)}"]
         if running:
-            speed = sum(row["env_steps_per_s"] for row in running)
             first, last = min(row["epoch"] for row in running), max(row["epoch"] for row in running)
-            line += f" | epoch {first}" + (f" to {last}" if last > first else "")
-            line += f" | {speed:,.0f} env steps/s"
-        for key, unit in (("completed", " tasks"), ("response_mean_s", " s")):
-            values = [row[key] for row in self.last.values() if not math.isnan(row[key])]
-            if values:
-                label = {"completed": "completed", "response_mean_s": "response"}[key]
-                line += f" | {label} {statistics.median(values):.2f}{unit}"
+            parts.append(f"epoch {first}" + (f" to {last}" if last > first else ""))
+            parts.append(f"{sum(row['env_steps_per_s'] for row in running):,.0f} env steps/s")
+        completed = [row["completed"] for row in self.last.values() if not math.isnan(row["completed"])]
+        if completed:
+            parts.append(f"completed {statistics.median(completed):.2f} tasks")
+        responses = [value for row in self.last.values() if not math.isnan(value := row["response_recent_s"])]
+        if responses:
+            parts.append(f"response best {min(responses):.2f}, median {statistics.median(responses):.2f} s")
+        if sum(row["runners"] for row in running):
+            healthy = sum(row["runners_healthy"] for row in running)
+            restarts = sum(row["runner_restarts"] for row in self.last.values())
+            parts.append(f"env runners {healthy} healthy, {restarts} restarts")
         trained = sum(row["epoch"] - self.first_epoch[name] for name, row in self.last.items())
         left = sum(
             target - (self.last[name]["epoch"] if name in self.last else 0)
             for name, target in self.targets.items()
-            if name not in self.failed
+            if name not in self.failed | self.done
         )
-        if trained and left:
-            line += f" | {timedelta(seconds=round((now - self.start) / trained * left))} left"
-        self.say(line)
+        if trained > 0 and left > 0:
+            parts.append(f"{timedelta(seconds=round((now - self.start) / trained * left))} left")
+        self.say(" | ".join(parts))
+
+    def _counts(self, trials: list[Any]) -> str:
+        """How many trainings are done, run, wait, failed and began anew."""
+        ended = len(self.done) + len(self.failed)
+        unfinished = len(self.targets) - ended
+        running = min(unfinished, sum(trial.status == "RUNNING" for trial in trials))
+        text = f"{ended}/{len(self.targets)} done, {running} running, {unfinished - running} waiting"
+        if unfinished > running:
+            text += f" ({self.why_waiting(running)})"
+        anew = sum(trial.num_failures for trial in trials)
+        text += f", {anew} begun anew from a checkpoint" if anew else ""
+        return text + (f", {len(self.failed)} failed" if self.failed else "")

@@ -42,7 +42,12 @@ _TABLES: dict[str, tuple[dict[str, tuple[str, str]], tuple[str, ...]]] = {
 
 
 def run_reproduction(
-    folder: Path, budget: str, overrides: tuple[str, ...], address: str | None, say: Callable[[str], None]
+    folder: Path,
+    budget: str,
+    overrides: tuple[str, ...],
+    address: str | None,
+    say: Callable[[str], None],
+    trust: bool = False,
 ) -> list[str]:
     """Run all parts, or go on with them, and join their rows; returns one line for each training that failed.
 
@@ -52,6 +57,7 @@ def run_reproduction(
         overrides: of every part, after those of the budget.
         address: see `run_sweep`.
         say: see `run_sweep`.
+        trust: see `run_sweep`.
 
     Raises:
         UserError: see `run_sweep`; or this is no checkout, which the configs come with.
@@ -68,7 +74,7 @@ def run_reproduction(
             for position, (name, sweep) in enumerate(sweeps.items()):
                 say(f"part {position + 1} of {len(PARTS)}: {name}")
                 others = [other for key, other in folders.items() if key != name]
-                failures += run_sweep(sweep, folders[name], f"{name}.yaml", address, say, others)
+                failures += run_sweep(sweep, folders[name], f"{name}.yaml", address, say, others, trust=trust)
     finally:
         join(folder, list(folders.values()))
     return failures

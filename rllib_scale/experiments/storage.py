@@ -221,11 +221,11 @@ def mirrored(storage: Location, say: Callable[[str], None]) -> Iterator[Path]:
     Raises:
         UserError: there is something that is no results folder, or it cannot be read or written.
     """
-    parent = Path(tempfile.mkdtemp(prefix="rllib-scale-"))
-    folder = parent / "results"
     names = storage.files()
     if names and "manifest.json" not in names:
         raise UserError(f"{storage}: not empty and without a manifest.json; give another --results")
+    parent = Path(tempfile.mkdtemp(prefix="rllib-scale-"))
+    folder = parent / "results"
     folder.mkdir()
     if names:
         fetch(storage, folder, False, say)
@@ -253,6 +253,7 @@ def mirrored(storage: Location, say: Callable[[str], None]) -> Iterator[Path]:
             _push(folder, storage, pushed)
         except UserError as error:
             raise UserError(f"{error}; the results are kept in {folder}") from None
+        say(f"The results are in {storage}")
         shutil.rmtree(parent)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
+import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ import pandas as pd
 
 from rllib_scale.errors import UserError
 from rllib_scale.experiments import plan
+from rllib_scale.experiments.placement import check_fits, cluster_room
 from rllib_scale.experiments.results import (
     EPISODE_COLUMNS,
     EPISODE_KEY,
@@ -27,13 +28,14 @@ from rllib_scale.experiments.results import (
     typed,
     write_table,
 )
-from rllib_scale.experiments.session import keep_credentials_out_of_logs, ray_session
+from rllib_scale.experiments.search import Point, SearchConfig, points, recent
+from rllib_scale.experiments.session import ray_session
 from rllib_scale.experiments.storage import Location
+from rllib_scale.experiments.training import INTERVAL_S, MAX_RESTARTS, curve_of, published_epochs, train
 from rllib_scale.experiments.trust import is_own, remember
+from rllib_scale.files import write_json
 
 Report = Callable[[str], None]
-INTERVAL_S = 10.0
-MAX_RESTARTS = 3
 
 
 def run_sweep(
@@ -64,133 +66,83 @@ def run_sweep(
             no training could ever start.
         KeyboardInterrupt: Ctrl-C. What is finished is kept, and the same call goes on from it.
     """
-    cells = plan.expand(sweep, source)
-    units = plan.evaluation_units(sweep, cells)
+    searched = points(sweep.search)
+    cells = plan.expand(sweep, source, searched)
     content = sweep.model_dump(mode="json")
     folder = folder.absolute()
     new = not folder.exists() or read_manifest(folder) is None
     open_folder(folder, sweep.name, content, plan.digest(content))
     home = storage or Location(folder)
+    trials = home / "trials"
     created = str((read_manifest(folder) or {})["created"])
     if new:
         remember(str(home), created)
     trusted = trust or is_own(str(home), created)
-    with ray_session(address) as largest_node:
-        plan.check_fits(sweep.resources, largest_node)
+    search = sweep.search or SearchConfig()
+    failures: list[str] = []
+    with ray_session(address):
+        room = cluster_room()
+        check_fits(sweep.resources, room)
         try:
-            failures = _train(sweep, cells, folder, home / "trials", say, reuse, trusted)
-            _evaluate(units, folder, say)
+            while True:
+                failures += train(sweep, cells, folder, trials, room, say, reuse, trusted)
+                scores = [_score(cells, point, folder, search) for point in searched]
+                if len(more := points(sweep.search, scores)) == len(searched):
+                    break
+                searched, cells = more, plan.expand(sweep, source, more)
+            cells = [_as_trained(cell, folder) for cell in cells]
+            _evaluate(plan.evaluation_units(sweep, cells), folder, say)
+            if best := _best(cells, folder, search):
+                say(best)
+        except OSError as error:
+            raise UserError(
+                f"{home}: {error.strerror or error}; what is finished there is whole, and the same command goes on"
+            ) from None
         finally:
+            cells = [_as_trained(cell, folder) for cell in cells]
             _write_training(sweep, cells, folder)
-            _write_units(sweep, units, folder)
-    return failures
+            _write_units(sweep, plan.evaluation_units(sweep, cells), folder)
+            _write_nodes(cells, folder)
+    return list(dict.fromkeys(failures))
 
 
-# ---------------------------------------------------------------------- training
+def _as_trained(cell: plan.Cell, folder: Path) -> plan.Cell:
+    """The cell with the epochs that it ran, where a scheduler stopped it early."""
+    epochs = published_epochs(folder / "policies" / cell.trial.name)
+    return replace(cell, stopped_epochs=epochs if 0 < epochs < cell.trial.stop_epochs else None)
 
 
-def _train(
-    sweep: plan.SweepConfig,
-    cells: list[plan.Cell],
-    folder: Path,
-    trials: Location,
-    say: Report,
-    reuse: Sequence[Path],
-    trusted: bool,
-) -> list[str]:
-    from rllib_scale.experiments.trial import copy_policy, epoch_of, latest_checkpoint, publish
+def _score(cells: list[plan.Cell], point: Point, folder: Path, search: SearchConfig) -> float:
+    """Mean score of the trainings of a point of the search; NaN where one failed."""
+    scores = [
+        recent(curve_of(folder, cell), search.metric, search.window)
+        for cell in cells
+        if point.items() <= dict(cell.overrides).items()
+    ]
+    return sum(scores) / len(scores) if scores else math.nan
 
-    policies = folder / "policies"
-    policies.mkdir(exist_ok=True)
-    checkpoints: dict[str, str] = {}
-    pending: list[plan.Cell] = []
+
+def _best(cells: list[plan.Cell], folder: Path, search: SearchConfig) -> str | None:
+    """One line about the settings with the best score in training; None where there is nothing to choose.
+
+    A training's score is the mean over its last epochs, that of its settings the mean over their seeds. Evaluation
+    episodes are left out: choosing by them would make their results too good.
+    """
+    of_settings: dict[tuple[Any, ...], list[plan.Cell]] = {}
     for cell in cells:
-        if (policies / cell.trial.name).is_dir():
-            continue
-        elsewhere = [other / "policies" / cell.trial.name for other in reuse]
-        found = next((policy for policy in elsewhere if policy.is_dir()), None)
-        if found is not None:
-            copy_policy(found, policies / cell.trial.name)
-            continue
-        checkpoint = latest_checkpoint(trials, cell.trial.name)
-        if checkpoint is not None and epoch_of(checkpoint) >= cell.trial.stop_epochs:
-            publish(checkpoint, policies / cell.trial.name)
-            continue
-        if checkpoint is not None:
-            checkpoints[cell.trial.name] = str(checkpoint)
-        pending.append(cell)
-    if len(pending) < len(cells) or checkpoints:
-        say(f"{len(cells) - len(pending)} of {len(cells)} trainings are finished, {len(checkpoints)} go on")
-    if checkpoints and not trusted:
-        raise UserError(
-            f"{trials}: holds checkpoints that this account did not write here; to go on from one runs the code in it. "
-            "If you know where they come from, say --trust"
-        )
-    if not pending:
-        return []
-    errors = _fit(sweep, pending, checkpoints, trials, say)
-    failures = []
-    for cell in pending:
-        name = cell.trial.name
-        checkpoint = latest_checkpoint(trials, name)
-        if checkpoint is not None and epoch_of(checkpoint) >= cell.trial.stop_epochs:
-            publish(checkpoint, policies / name)
-        else:
-            failures.append(f"{name}: {errors.get(name, 'stopped without an error')} (see error.txt in {trials})")
-    return failures
-
-
-def _fit(
-    sweep: plan.SweepConfig, pending: list[plan.Cell], checkpoints: dict[str, str], trials: Location, say: Report
-) -> dict[str, str]:
-    """Train the pending cells by Tune. Returns trial name -> last line of the error, for those that failed."""
-    from ray import tune
-
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what failed is said once, at the end
-    from rllib_scale.experiments.progress import StopOnInterrupt, TuneProgress
-    from rllib_scale.experiments.trial import SchedulingTrial
-
-    os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", str(os.cpu_count() or 1))
-    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # StopOnInterrupt handles it
-    keep_credentials_out_of_logs()
-    run = f"run-{1 + sum(name.startswith('run-') for name in trials.folders()):03d}"
-    configs = {cell.trial.name: cell.trial.model_dump_json() for cell in pending}
-    bundles: list[dict[str, float]] = [{"CPU": sweep.resources.cpus}]
-    bundles += [{"CPU": 1.0}] * sweep.resources.env_runners
-    trainable = tune.with_resources(
-        tune.with_parameters(SchedulingTrial, trials=configs, restore=checkpoints, folder=str(trials)),
-        tune.PlacementGroupFactory(bundles),
-    )
-    stop = StopOnInterrupt()
-    tuner = tune.Tuner(
-        trainable,
-        param_space={"trial": tune.grid_search(list(configs))},
-        tune_config=tune.TuneConfig(
-            max_concurrent_trials=sweep.resources.max_concurrent,
-            trial_name_creator=lambda trial: str(trial.config["trial"]),
-            trial_dirname_creator=lambda trial: str(trial.config["trial"]),
-        ),
-        run_config=tune.RunConfig(
-            name=run,
-            storage_path=str(trials),
-            stop=stop,
-            callbacks=[TuneProgress({cell.trial.name: cell.trial.stop_epochs for cell in pending}, say, INTERVAL_S)],
-            failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
-            checkpoint_config=tune.CheckpointConfig(
-                checkpoint_frequency=sweep.checkpoints.every_epochs,
-                checkpoint_at_end=True,
-                num_to_keep=sweep.checkpoints.keep,
-            ),
-            verbose=0,
-        ),
-    )
-    with stop:
-        results = tuner.fit()
-    return {
-        str(result.config["trial"]): str(result.error).strip().splitlines()[-1]
-        for result in results
-        if result.error is not None and result.config
+        if cell.stopped_epochs is None:
+            of_settings.setdefault((cell.trial.method, repr(cell.overrides)), []).append(cell)
+    scores = {
+        key: sum(recent(curve_of(folder, cell), search.metric, search.window) for cell in group) / len(group)
+        for key, group in of_settings.items()
     }
+    key = search.better(scores)
+    if key is None or len({(cell.trial.method, repr(cell.overrides)) for cell in cells}) == 1:
+        return None
+    first = of_settings[key][0]
+    settings = "".join(f", {path}={value}" for path, value in first.overrides)
+    seeds = f"mean of {len(of_settings[key])} seeds" if len(of_settings[key]) > 1 else "one seed"
+    return f"best in training: {first.trial.method}{settings}: {search.metric} {scores[key]:.4g} ({seeds})"
 
 
 # ---------------------------------------------------------------------- evaluation
@@ -272,6 +224,14 @@ def _write_training(sweep: plan.SweepConfig, cells: list[plan.Cell], folder: Pat
             identity = {k: v for k, v in cell.identity.items() if k in TRAINING_COLUMNS and k != "env_steps"}
             frames.append(typed(frame.assign(sweep=sweep.name, **identity), TRAINING_COLUMNS))
     write_table(folder / "training.parquet", pd.concat(frames, ignore_index=True))
+
+
+def _write_nodes(cells: list[plan.Cell], folder: Path) -> None:
+    """Into the manifest: on which nodes of the cluster each finished training ran, from which epoch on."""
+    manifest = read_manifest(folder) or {}
+    paths = {cell.trial.name: folder / "policies" / cell.trial.name / "nodes.json" for cell in cells}
+    nodes = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.is_file()}
+    write_json(folder / "manifest.json", manifest | {"nodes": nodes})
 
 
 def _write_units(sweep: plan.SweepConfig, units: list[plan.EvaluationUnit], folder: Path) -> None:

@@ -55,7 +55,8 @@ def feature_statistics(features: Tensor) -> FeatureStatistics:
     mean, covariance = _moments(features, None)
     variance = covariance.diagonal()
     deviation = variance.clamp_min(MIN_VARIANCE).sqrt()
-    eigenvalues = torch.linalg.eigvalsh(covariance).clamp_min(0)
+    # In float32 the many zero eigenvalues of a wide feature with dead units can keep LAPACK from converging.
+    eigenvalues = torch.linalg.eigvalsh(covariance.double()).clamp_min(0)
     shares = eigenvalues / eigenvalues.sum().clamp_min(MIN_VARIANCE)
     return FeatureStatistics(
         covariance=_off_diagonal(covariance) / _pairs(features),

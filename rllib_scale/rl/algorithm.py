@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import time
 from collections.abc import Collection
 from typing import Any
 
@@ -11,10 +13,79 @@ from ray.rllib.algorithms.ppo import PPO
 from rllib_scale.rl.env_runner import COMPONENT_SAMPLER
 
 COMPONENT_REMOTE_SAMPLERS = "remote_samplers"
+MAX_REPEATS = 10
+BACK_WITHIN_S = 180.0
+"""Within which a lost environment runner is to be back: Ray may have to notice the loss of a node first."""
 
 
 class RemoteSamplers(Algorithm):
-    """RLlib saves the local environment runner alone; a restored training is to go on with every runner's next step."""
+    """Algorithms to which the loss of a remote environment runner makes no difference.
+
+    RLlib trains on what the others deliver, or on nothing, and a restarted runner begins its workloads anew. Here an
+    iteration in which a runner was lost does not count: once all are back, everything is set to the state before it,
+    samplers included, and it is done again. The result is bit for bit that of a training without the loss. What RLlib
+    saves, the local runner's state, is completed by the sampler of each remote one.
+    """
+
+    def setup(self, config: Any) -> None:
+        """Build as RLlib does."""
+        self._samplers: dict[int, dict[str, Any]] = {}  # worker index -> its newest known sampler
+        super().setup(config)
+
+    def step(self) -> dict[str, Any]:
+        """One iteration with all environment runners.
+
+        Raises:
+            RuntimeError: they do not come back, or are lost again and again.
+        """
+        group = self.env_runner_group
+        if group is None or group.num_remote_workers() == 0:
+            return dict(super().step())
+        before = pickle.dumps(self.get_state())
+        for _ in range(MAX_REPEATS):
+            restarts = group.num_remote_worker_restarts()
+            result: dict[str, Any] = super().step()
+            self._remember_samplers()
+            if self._all_there() and group.num_remote_worker_restarts() == restarts:
+                return result
+            self._await_runners()
+            self.set_state(pickle.loads(before))
+        raise RuntimeError(f"environment runners were lost in {MAX_REPEATS} iterations on end")
+
+    def _all_there(self) -> bool:
+        group = self.env_runner_group
+        return bool(group.num_healthy_remote_workers() == group.num_remote_workers())
+
+    def _await_runners(self) -> None:
+        """Wait until Ray has restarted the lost environment runners."""
+        deadline = time.monotonic() + BACK_WITHIN_S
+        while not self._all_there():
+            if time.monotonic() > deadline:
+                group = self.env_runner_group
+                lost = group.num_remote_workers() - group.num_healthy_remote_workers()
+                raise RuntimeError(f"{lost} environment runners stay dead: none came back within {BACK_WITHIN_S:g} s")
+            time.sleep(0.5)
+            self.restore_env_runners(self.env_runner_group)
+
+    def _remember_samplers(self) -> None:
+        if self.env_runner_group is None or self.env_runner_group.num_remote_workers() == 0:
+            return
+        states = self.env_runner_group.foreach_env_runner(
+            lambda runner: runner.get_state(components=[COMPONENT_SAMPLER]),
+            local_env_runner=False,
+            timeout_seconds=self.config.sample_timeout_s,
+        )
+        for state in states:
+            if COMPONENT_SAMPLER in state:  # RLlib's own runner has none
+                self._samplers[state[COMPONENT_SAMPLER]["worker_index"]] = state[COMPONENT_SAMPLER]
+
+    def _hand_samplers_out(self) -> None:
+        """Show every runner all samplers: each takes its own."""
+        samplers = list(self._samplers.values())
+        self.env_runner_group.foreach_env_runner(
+            lambda runner: [runner.set_state({COMPONENT_SAMPLER: sampler}) for sampler in samplers],
+            local_env_runner=False,
+        )
 
     def get_state(
         self,
@@ -26,23 +97,18 @@ class RemoteSamplers(Algorithm):
         """RLlib's state, and the sampler of each remote `ArrayEnvRunner`."""
         state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
         if self._check_component(COMPONENT_REMOTE_SAMPLERS, components, not_components):
-            runners = self.env_runner_group.foreach_env_runner(
-                lambda runner: runner.get_state(components=[COMPONENT_SAMPLER]), local_env_runner=False
-            )
-            state[COMPONENT_REMOTE_SAMPLERS] = [
-                {COMPONENT_SAMPLER: runner[COMPONENT_SAMPLER]} for runner in runners if COMPONENT_SAMPLER in runner
-            ]
+            self._remember_samplers()
+            state[COMPONENT_REMOTE_SAMPLERS] = [{COMPONENT_SAMPLER: sampler} for sampler in self._samplers.values()]
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on where `get_state` was called."""
         super().set_state(state)
-        samplers = state.get(COMPONENT_REMOTE_SAMPLERS)
-        if samplers:
-            # Every runner is shown all of them and takes its own.
-            self.env_runner_group.foreach_env_runner(
-                lambda runner: [runner.set_state(sampler) for sampler in samplers], local_env_runner=False
-            )
+        if COMPONENT_REMOTE_SAMPLERS in state:
+            samplers = [runner[COMPONENT_SAMPLER] for runner in state[COMPONENT_REMOTE_SAMPLERS]]
+            self._samplers = {sampler["worker_index"]: sampler for sampler in samplers}
+            if samplers:
+                self._hand_samplers_out()
 
 
 class SchedulingPPO(RemoteSamplers, PPO):

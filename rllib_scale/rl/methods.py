@@ -65,6 +65,7 @@ def build_algorithm_config(trial: TrialConfig) -> AlgorithmConfig:
             gym_env_vectorize_mode="vector_entry_point",
             rollout_fragment_length="auto",
             batch_mode="truncate_episodes",
+            sample_timeout_s=600,  # a runner that is slow must not be left out: the weights would depend on it
         )
         .learners(num_learners=0, learner_config_dict=plain)
         .callbacks(EpisodeMetrics)

@@ -74,7 +74,11 @@ class HEFT(PlanningDispatcher):
 
 
 class CPOP(PlanningDispatcher):
-    """Critical Path on a Processor (Topcuoglu et al. 2002), workflow by workflow."""
+    """Critical Path on a Processor (Topcuoglu et al. 2002), workflow by workflow.
+
+    The server of a critical path is chosen with what is planned on it (see `cpop`). Chosen by execution time alone, as
+    for a single workflow, it would be the same large server every time, and its queue would grow without end.
+    """
 
     name = "cpop"
     description = "plans each workflow at its arrival by CPOP; does not use the level-1 rule or the mask"

@@ -12,19 +12,13 @@ import pytest
 from matplotlib import image
 
 from analysis import figures, style
-from analysis.load import derive, variants
+from analysis.load import variants
 from analysis.tables import table3, table4
-from artificial_results import LEVELS, SEEDS, artificial_episodes, artificial_training, episode_row, typed_episodes
+from artificial_results import LEVELS, SEEDS, artificial_episodes, episode_row, typed_episodes
 from figure_checks import caption, drawn_whole
 from rllib_scale.errors import UserError
-from rllib_scale.experiments import results
 
 EVALUATION_FIGURES = (figures.against_servers, figures.method_bars, figures.throughput_against_response)
-
-
-def typed_training(rows: list[dict[str, object]]) -> pd.DataFrame:
-    none = results.typed(pd.DataFrame(), results.EPISODE_COLUMNS)
-    return derive(none, results.typed(pd.DataFrame(rows), results.TRAINING_COLUMNS))[1]
 
 
 def many_methods() -> list[dict[str, object]]:
@@ -56,6 +50,16 @@ CASES = {
 def test_every_case_is_drawn_whole_and_not_blank(draw, case: str) -> None:
     pixels = drawn_whole(draw(typed_episodes(CASES[case])))
     assert 0.002 < (pixels[..., :3].min(axis=2) < 230).mean() < 0.6
+
+
+def test_a_figure_is_saved_as_svg_with_its_text_as_text_and_always_the_same(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.svg" for number in range(2)]
+    for path in paths:
+        figures.save(figures.method_bars(typed_episodes(CASES["heuristics"])), path)
+    first, second = (path.read_text() for path in paths)
+    assert first == second
+    assert ">fastest-idle</text>" in first
+    assert ">completed tasks</text>" in first
 
 
 def test_a_figure_is_saved_as_png_of_200_dpi_and_nothing_else(tmp_path: Path) -> None:
@@ -147,36 +151,3 @@ def test_a_method_keeps_its_colour_and_its_variants_are_shades_of_it() -> None:
     assert len({look.colour for name, look in looks.items() if name.startswith("scale")}) == 3
     assert {look.line for name, look in looks.items() if name in ("scale (λ1=1)", "crossattn")} == {"-"}
     assert looks["large-only"].line == "--"
-
-
-@pytest.mark.parametrize(
-    ("rows", "panels"),
-    [
-        (artificial_training(epochs=120), 6),
-        (artificial_training(seeds=SEEDS[:1], epochs=1), 6),
-        (artificial_training(methods=("ppo",), epochs=5), 3),
-        ([], 1),
-    ],
-)
-def test_training_curves_are_drawn_whole(rows: list[dict[str, object]], panels: int) -> None:
-    figure = figures.training_curves(typed_training(rows))
-    drawn_whole(figure)
-    assert sum(axes.axison and bool(axes.get_lines()) for axes in figure.axes) == (panels if rows else 0)
-
-
-def test_training_curves_show_every_seed_thin_and_the_median_thick() -> None:
-    training = typed_training(artificial_training(methods=("scale",), epochs=10))
-    axes = figures.training_curves(training).axes[1]
-    assert axes.get_ylabel() == "completed tasks"
-    thick = [line for line in axes.get_lines() if line.get_linewidth() > 2]
-    thin = [line for line in axes.get_lines() if line.get_linewidth() < 1]
-    assert (len(thick), len(thin)) == (1, 5)
-    np.testing.assert_allclose(thick[0].get_ydata(), training.groupby("epoch")["completed"].median())
-
-
-def test_long_training_curves_are_smoothed_and_say_so() -> None:
-    training = typed_training(artificial_training(seeds=SEEDS[:1], methods=("scale",), epochs=100))
-    figure = figures.training_curves(training)
-    assert "Running mean over 2 epochs" in caption(figure)
-    raw = training["completed"].to_numpy()
-    np.testing.assert_allclose(figure.axes[1].get_lines()[0].get_ydata()[1:], (raw[1:] + raw[:-1]) / 2)

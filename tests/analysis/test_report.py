@@ -4,17 +4,35 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from matplotlib import image
+from matplotlib.figure import Figure
 from rich.console import Console
 
-from analysis import load
+from analysis import Results, load, render, style, summary
+from analysis.html_page import HtmlPage
 from analysis.report import print_report, write_report
-from artificial_results import SEEDS, artificial_episodes, artificial_training, write_folder
+from analysis.sections import NamedTable, sections
+from artificial_results import (
+    SEEDS,
+    artificial_episodes,
+    artificial_features,
+    artificial_training,
+    typed_episodes,
+    typed_training,
+    write_folder,
+)
+from parsed_html import Parsed
 from rllib_scale.errors import UserError
+from rllib_scale.experiments import results
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +53,13 @@ def paired_rows(report: Path) -> list[dict[str, str]]:
 def test_the_page_shows_every_file_and_every_file_is_shown(report: Path) -> None:
     text = report.read_text()
     shown = set(re.findall(r"\((figures/[^)]+|tables/[^)]+)\)", text))
-    there = {str(p.relative_to(report.parent)) for p in report.parent.glob("*/*") if p.suffix != ".md"}
-    assert shown == there
-    assert sorted(Path(name).name.split("-")[0] for name in there) == [
-        *("methods", "paired", "servers", "table3", "table4", "throughput", "training.png")
-    ]
+    there = {p.relative_to(report.parent) for p in report.parent.glob("*/*")}
+    assert shown == {str(p) for p in there if p.suffix in (".csv", ".png")}
+    tables, drawn = ({p.stem.split("-")[0] for p in there if p.parent.name == name} for name in ("tables", "figures"))
+    assert tables == {"decisions", "paired", "table3", "table4"}
+    papers = {"figure3", "figure4", "figure5", "figure6"}
+    assert drawn == papers | {"invalid", "methods", "servers", "throughput", "training", "utilisation"}
+    assert len(there) == 3 * len(tables) + 2 * len(drawn)
     for path in report.parent.glob("figures/*.png"):
         assert image.imread(path).std() > 0.05
 
@@ -68,9 +88,10 @@ def test_the_markdown_tables_stand_in_the_page_and_agree_with_the_csv(report: Pa
         rows = list(csv.DictReader(path.open()))
         lines = markdown.splitlines()[2:]
         assert len(rows) == len(lines) > 0
+        metric = "decisions" if path.name.startswith("decisions") else "completed"
         for row, line in zip(rows, lines, strict=True):
-            assert f" {row['response_mean_s']} " in line
-            assert f"[{row['completed_low']}, {row['completed_high']}]" in line or not row["completed_low"]
+            assert f" {row[metric]} " in line
+            assert f"[{row[f'{metric}_low']}, {row[f'{metric}_high']}]" in line or not row[f"{metric}_low"]
 
 
 def test_the_terminal_says_what_the_page_says_within_a_hundred_columns(results_folder: Path, report: Path) -> None:
@@ -158,3 +179,210 @@ def test_nothing_else_is_overwritten(results_folder: Path, tmp_path: Path) -> No
         write_report(results_folder, taken / "report.md" / "below")
     assert (taken / "report.md").read_text() == "# my own report\n"
     assert [p.name for p in taken.iterdir()] == ["report.md"]
+
+
+# ---------------------------------------------------------------------- the page
+
+
+FORMS = ("page", "markdown", "latex", "terminal")
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e-\d+)?(?![\w.])")
+
+
+def numbers(text: str) -> list[str]:
+    return sorted(NUMBER.findall(text))
+
+
+def bodies(named: NamedTable) -> dict[str, str]:
+    """The rows of a table, without its headings, in each form it is shown in."""
+    page = HtmlPage("t", {}, [])
+    page.table(named.name, named.title, named.table, named.how)
+    console = Console(width=100_000, file=io.StringIO(), color_system=None)
+    (terminal,) = render.to_terminal(named.table, "title", render.stems(named.table), console.width)
+    console.print(terminal)
+    latex = render.to_latex(named.table).replace("$-$", "-")
+    return {
+        "page": " ".join(Parsed(page.text()).within("td")),
+        "markdown": render.to_markdown(named.table).split("\n", 2)[2],
+        "latex": latex.split(r"\midrule")[1],
+        "terminal": re.split("─{3,}", console.file.getvalue())[-1],
+    }
+
+
+def csv_cells(table: pd.DataFrame) -> str:
+    """What a CSV holds of the cells that are shown: it also has p-values, IQMs and the ends of P's interval."""
+    shown = []
+    for row in csv.DictReader(io.StringIO(render.to_csv(table))):
+        for column, value in row.items():
+            metric = re.sub(r"_(verdict|p_adjusted|better|low|high|sd)$", "", column)
+            unclaimed = not row.get(f"{metric}_low", "-") and column.endswith(("_verdict", "_p_adjusted", "_better"))
+            hidden = re.search(r"_(p|iqm|iqm_low|iqm_high|better_low|better_high)$", column)
+            if not hidden and not unclaimed:
+                shown.append(value)
+    return " ".join(shown)
+
+
+metric = st.floats(0, 1e4) | st.just(math.nan)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    seeds=st.integers(1, 6),
+    scales=st.sampled_from([(16,), (16, 48), (32, 128)]),
+    methods=st.sampled_from([("scale", "crossattn", "fastest-idle"), ("scale",), ("large-only",), ("ppo", "scale")]),
+    values=st.lists(st.tuples(metric, metric, metric), min_size=1, max_size=7),
+)
+def test_page_csv_markdown_latex_and_terminal_agree_to_the_digit_on_random_results(
+    seeds: int, scales: tuple[int, ...], methods: tuple[str, ...], values: list[tuple[float, float, float]]
+) -> None:
+    rows = artificial_episodes(seeds=range(seeds), scales=scales, methods=methods, episodes=2)
+    for number, row in enumerate(rows):
+        completed, response, censored = values[number % len(values)]
+        row |= {"completed": None if math.isnan(completed) else int(completed)}
+        row |= {"response_mean_s": response, "response_censored_s": censored, "bound_capacity_s": censored / 2}
+    feature_rows = artificial_features(
+        seeds=range(seeds), scales=scales, methods=[m for m in methods if m != "large-only"]
+    )
+    features = results.typed(pd.DataFrame(feature_rows), results.FEATURE_COLUMNS)
+    found = Results(
+        Path("nowhere"),
+        typed_episodes(rows),
+        typed_training([]),
+        features.assign(variant=features["method"]),
+        manifest={},
+    )
+    tables = [named for section in sections(found) for named in section.tables]
+    assert {named.name.split("-")[0] for named in tables} >= {"table4"}
+    for named in tables:
+        expected = numbers(csv_cells(named.table))
+        assert {form: numbers(text) for form, text in bodies(named).items()} == dict.fromkeys(FORMS, expected)
+
+
+def page_of(report: Path) -> Parsed:
+    return Parsed(report.with_suffix(".html").read_text())
+
+
+def test_the_page_holds_every_table_and_figure_that_was_written_and_the_words(report: Path) -> None:
+    page, folder = page_of(report), report.parent
+    ids = {attributes.get("id") for _, attributes in page.attributes}
+    assert ids >= {path.stem for path in folder.glob("*/*.*")}
+    assert sum(tag == "svg" for tag, _ in page.attributes) == len(list(folder.glob("figures/*.svg")))
+    assert report.with_suffix(".html").stat().st_size < 1_500_000
+    for line in report.read_text().splitlines():
+        if line.startswith("- "):
+            assert line[2:] in page.text
+    text = " ".join(page.within("td"))
+    for path in folder.glob("tables/*.md"):
+        body = path.read_text().split("\n\n", 1)[1].split("\n", 2)[2]
+        assert set(numbers(body)) <= set(numbers(text))
+
+
+def test_the_summary_says_who_won_by_how_much_and_what_is_open(report: Path) -> None:
+    row = next(r for r in paired_rows(report) if (r["first"], r["second"]) == ("scale", "fastest-idle"))
+    by = row["completed"].removeprefix("-")
+    text = page_of(report).text
+    assert f"fastest-idle completes more tasks than scale: by {by} at N = 16," in text
+    assert re.search(
+        r"scale has a lower response time than fastest-idle: by \d\.\d\d s at N = 16, while completing", text
+    )
+    assert re.search(r"scale and crossattn: completed tasks at N = 16", text)
+    assert "Nothing: every training that began has finished." in text
+    won = summary.verdicts(pd.DataFrame(columns=["first", "second"]))
+    assert (won.won, won.undecided, won.unclaimed) == ([], [], [])
+
+
+def write(folder: Path, episodes: list[dict[str, object]], **tables: list[dict[str, object]]) -> Parsed:
+    write_folder(folder, episodes, tables.get("training", []), tables.get("features", []))
+    return page_of(write_report(folder))
+
+
+def test_an_empty_folder_of_results(tmp_path: Path) -> None:
+    text = write(tmp_path / "r", []).text
+    assert "No evaluation episode has been written yet." in text
+    assert text.count("There is nothing to compare yet.") == 2
+
+
+def test_one_row_and_one_seed_claim_nothing(tmp_path: Path) -> None:
+    one = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=1)
+    text = write(tmp_path / "one", one).text
+    assert "No difference is decided." in text
+    assert "1, no CI" in text
+    several = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale", "crossattn"), episodes=2)
+    text = write(tmp_path / "several", several).text
+    assert "Nothing is claimed, for want of seeds, of scale and crossattn (1 seed)." in text
+
+
+def test_metrics_without_a_value_are_dashes(tmp_path: Path) -> None:
+    rows = artificial_episodes(seeds=(1, 2), scales=(16, 32), methods=("scale", "crossattn"), episodes=2)
+    nothing = {name: None for name in results.METRIC_COLUMNS} | {"utilisation_large": math.nan, "mask": "feasible"}
+    page = write(tmp_path / "r", [row | nothing for row in rows])
+    assert not numbers(" ".join(text for text in page.within("td") if "." in text and "–" not in text))  # noqa: RUF001
+    assert page.within("td").count("–") > 20  # noqa: RUF001
+    assert "nan" not in page.text.lower().split()
+
+
+def test_a_training_that_failed_or_is_not_finished_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    write_folder(folder, artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=1), [])
+    failed = folder / "trials" / "run-001" / "ppo-s47-abc"
+    failed.mkdir(parents=True)
+    failures = "".join(f"Failure # {number}\nTraceback\nRuntimeError: out of <memory>\n" for number in range(1, 5))
+    (failed / "error.txt").write_text(failures)
+    (folder / "trials" / "run-001" / "scale-s48-def").mkdir()
+    text = page_of(write_report(folder)).text
+    assert "Training failed: ppo-s47-abc: RuntimeError: out of <memory>" in text
+    assert "Not in these numbers, as still running: scale-s48-def." in text
+
+
+def test_rows_written_twice_count_once_and_the_page_says_so(tmp_path: Path) -> None:
+    rows = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=2)
+    page = write(tmp_path / "r", [*rows, rows[0] | {"completed": 3}])
+    assert "episodes.parquet: 1 rows stood there twice; the last of each counts." in page.text
+    row = write(tmp_path / "again", [rows[1], rows[0] | {"completed": 3}])
+    assert page.within("td") == row.within("td")
+
+
+def test_results_of_an_older_version_say_what_they_lack(tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    write_folder(folder, artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=2), [])
+    path = folder / "episodes.parquet"
+    pd.read_parquet(path).drop(columns=["bound_capacity_s", "energy_j"]).to_parquet(path)
+    text = page_of(write_report(folder)).text
+    assert "episodes.parquet: by an older version, without energy_j, bound_capacity_s" in text
+    manifest = (folder / "manifest.json").read_text()
+    (folder / "manifest.json").write_text(manifest.replace('"version": 1', '"version": 0'))
+    with pytest.raises(UserError, match="results version 0; this program reads version 1"):
+        write_report(folder)
+
+
+def test_several_settings_and_a_lambda_grid_share_a_page(tmp_path: Path) -> None:
+    rows = artificial_episodes(seeds=(1, 2), scales=(16, 32), methods=("scale", "large-only"), episodes=2)
+    grid = [r | {"lambda_kl": 0.1, "cell": r["cell"] + "-grid"} for r in rows if r["method"] == "scale"]
+    steady = [r | {"scenario": "steady-0.7", "mask": "feasible"} for r in rows]
+    features = artificial_features(seeds=(1, 2), scales=(16, 32), methods=("scale",))
+    page = write(
+        tmp_path / "r", [*rows, *grid, *steady], features=features, training=artificial_training((1,), ("scale",), 3)
+    )
+    ids = [str(attributes["id"]) for _, attributes in page.attributes if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {"paper-none-argmax", "steady-0.7-feasible-argmax", "settings", "trainings", "training", "scenarios"} <= set(ids)
+    assert "lambdas1-paper-none-argmax-n16" in ids
+    assert "drift-paper-none-argmax" in ids
+    assert "figure3-paper-none-argmax" in ids
+    assert "figure3-steady-0.7-feasible-argmax" not in ids
+
+
+def test_schedules_stand_there_where_they_can_be_drawn_and_else_why_not(results_folder: Path, tmp_path: Path) -> None:
+    asked = []
+
+    def gantt(rows: Sequence[pd.Series], titles: Sequence[str]) -> Figure:
+        asked.append([row["variant"] for row in rows])
+        if len(asked) > 1:
+            raise UserError("the policy is gone")
+        return style.empty_figure(titles[0])
+
+    report = write_report(results_folder, tmp_path / "report", gantt)
+    assert asked == [["scale", "crossattn"]] * 2
+    assert (report.parent / "figures" / "gantt-typical-paper-none-argmax-n16.svg").is_file()
+    for text in (report.read_text(), page_of(report).text):
+        assert "Not drawn: the policy is gone." in text
+        assert "Schedules of one episode: scale and crossattn" in text

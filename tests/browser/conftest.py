@@ -6,19 +6,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-INLINE = ("file", "data", "blob", "about")
-
-
-def is_local(url: str) -> bool:
-    """Whether a request stays on this machine."""
-    parts = urlsplit(url)
-    return parts.scheme in INLINE or parts.hostname in LOOPBACK
+from browser_page import guarded_page
 
 
 @pytest.fixture(scope="session")
@@ -43,22 +35,9 @@ def browser(playwright: Playwright) -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """An empty page. A test with it fails at its end on a console error, an exception or a request beyond loopback.
-
-    Such a request is stopped, not only noticed.
-    """
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    errors: list[str] = []
-    requests: list[str] = []
-    context.on("request", lambda request: requests.append(request.url))
-    context.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    context.on("weberror", lambda error: errors.append(str(error.error)))
-    context.on("page", lambda opened: opened.on("websocket", lambda socket: requests.append(socket.url)))
-    context.route(lambda url: not is_local(url), lambda route: route.abort())
-    yield context.new_page()
-    context.close()
-    assert [url for url in requests if not is_local(url)] == []
-    assert errors == []
+    """See `guarded_page`: a test with it fails on a console error, an exception or a request beyond loopback."""
+    with guarded_page(browser) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -82,11 +82,13 @@ def test_submitting_again_while_it_runs_follows_the_same_job(loopback: Loopback)
     second = subprocess.run(
         ["bash", "-c", command], cwd=folder, env=loopback.environment, capture_output=True, text=True, timeout=300
     )
-    rest, _ = first.communicate(timeout=300)
+    rest = first.stdout.read()
+    first.wait(timeout=300)
     assert first.returncode == second.returncode == 0, rest + second.stderr
     assert second.stdout.splitlines()[0] == submitted.replace("Submitted", "Runs already").rstrip()
     assert second.stdout.splitlines()[2:] == rest.splitlines()[1:]
 
+    assert rest.rstrip().endswith(f"The results are in {place}")
     assert (loopback.shared / "uri" / "manifest.json").is_file()
     assert len(read_table(loopback.shared / "uri" / "episodes.parquet", EPISODE_COLUMNS)) == 2 * 2
     fetched = loopback.run(f"rllib-scale fetch {place} with_trials --trials")
@@ -141,7 +143,8 @@ def test_checkpoints_of_somebody_else_are_not_unpickled_without_trust(
     assert refused.returncode == 2
     assert "--trust" in refused.stderr
     assert not touched.exists()
-    sweep(foreign, "--trust")
+    trusted = sweep(foreign, "--trust")
+    assert trusted.returncode == 0, trusted.stderr
     assert touched.exists()  # what the refusal was for
     resumed = sweep(own)
     assert resumed.returncode == 0, resumed.stderr
@@ -149,20 +152,23 @@ def test_checkpoints_of_somebody_else_are_not_unpickled_without_trust(
 
 
 class Poison:
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    """Makes a folder when it is loaded, and is then what was there before."""
+
+    def __init__(self, original: bytes, path: Path) -> None:
+        make, load = f"makedirs({str(path)!r}, exist_ok=True)", f"loads({original!r})"
+        self.code = f"__import__('os').{make} or __import__('pickle').{load}"
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
-        return Path.touch.__globals__["os"].mkdir, (str(self.path),)
+        return eval, (self.code,)
 
 
 def poison(results: Path, trial: str, touched: Path) -> None:
-    """Replace every pickle of the last checkpoint by one that makes a folder when it is loaded."""
+    """Poison every pickle of the last checkpoint."""
     checkpoint = latest_checkpoint(results / "trials", trial)
     assert checkpoint is not None
     assert checkpoint.local is not None
     for path in checkpoint.local.rglob("*.pkl"):
-        path.write_bytes(pickle.dumps(Poison(touched)))
+        path.write_bytes(pickle.dumps(Poison(path.read_bytes(), touched)))
     contents = checkpoint.local / "contents.json"
     described = json.loads(contents.read_text())
     described["sizes"] = {name: (checkpoint.local / name).stat().st_size for name in described["sizes"]}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rllib_scale.config import ClusterConfig
-from rllib_scale.envs.gantt import draw_gantt, to_rgb
+from rllib_scale.envs.gantt import Chart, draw_gantt, draw_gantts, to_rgb
 from rllib_scale.simulator.engine import SCHEDULE
 
 END_S = 12.0
@@ -85,3 +85,26 @@ def test_image():
 def test_nothing_started():
     axes = draw_gantt(np.zeros(0, dtype=SCHEDULE), ClusterConfig(), 0.0).axes[0]
     assert len(axes.patches) == 0
+
+
+def test_several_schedules_stand_one_above_the_other_on_one_axis():
+    charts = [
+        Chart(some_schedule(ClusterConfig(), rows), ClusterConfig(), end, f"{rows}") for rows, end in ((20, 9), (5, 12))
+    ]
+    figure = draw_gantts(charts)
+    upper, lower = figure.axes
+    assert (len(upper.patches), len(lower.patches)) == (20, 5)
+    assert upper.get_xlim() == lower.get_xlim() == (0, 12)
+    assert (upper.get_title(loc="left"), lower.get_title(loc="left")) == ("20", "5")
+    assert upper.get_position().y0 > lower.get_position().y1
+    figure.canvas.draw()
+    bars = [bar for bar in upper.patches if bar.get_hatch()]
+    np.testing.assert_allclose([bar.get_x() + bar.get_width() for bar in bars], 9)  # not finished by its own end
+
+
+def test_every_bar_is_named_after_its_task_in_an_svg(tmp_path):
+    schedule = some_schedule(ClusterConfig(), 12)
+    schedule["task"] = np.arange(12)
+    draw_gantt(schedule, ClusterConfig(), END_S).savefig(tmp_path / "g.svg")
+    text = (tmp_path / "g.svg").read_text()
+    assert all(f'id="task-{row["workflow"]}-{row["task"]}"' in text for row in schedule)

@@ -8,6 +8,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from pyarrow import fs
 
 from rllib_scale.errors import UserError
 from rllib_scale.experiments.storage import Location, fetch, mirrored, results_folder
@@ -119,7 +120,8 @@ def test_a_mirror_brings_results_back_and_forgets_what_was_half_uploaded(tmp_pat
     assert (elsewhere / "late").is_file()
 
 
-def test_results_that_cannot_be_uploaded_are_kept(tmp_path: Path) -> None:
+def test_results_that_cannot_be_uploaded_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / "file").touch()
     said = pytest.raises(UserError, match="the results are kept in ")
     with said as caught, mirrored(Location(f"file://{tmp_path}/elsewhere"), quiet) as folder:
@@ -127,6 +129,40 @@ def test_results_that_cannot_be_uploaded_are_kept(tmp_path: Path) -> None:
         (tmp_path / "elsewhere").symlink_to(tmp_path / "file")  # no folder can be made there
     kept = Path(str(caught.value).rsplit(" ", 1)[1])
     assert (kept / "manifest.json").is_file()
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that `s3://bucket` leads to, through a file system that is not this machine's."""
+    root = tmp_path / "cloud"
+    for name in ("a/policies/a", "a/trials/run-001", "c/policy"):
+        (root / "bucket" / name).mkdir(parents=True)  # in a bucket there are none to make
+    filesystem = fs.SubTreeFileSystem(str(root), fs.LocalFileSystem())
+    monkeypatch.setattr(Location, "_resolved", property(lambda self: (filesystem, self.text.removeprefix("s3://"))))
+    return root / "bucket"
+
+
+def test_results_in_a_bucket_come_back_whole(bucket: Path, tmp_path: Path) -> None:
+    with results_folder("s3://bucket/a", quiet) as (folder, _):
+        results(folder)
+    assert names(bucket / "a") == names(results(tmp_path / "like"))
+    with results_folder("s3://bucket/a", quiet) as (folder, _):
+        assert (folder / "manifest.json").read_text() == "manifest.json"
+        assert not (folder / "trials").exists()
+
+
+def test_a_checkpoint_in_a_bucket_is_written_read_and_published(bucket: Path, tmp_path: Path) -> None:
+    place = Location("s3://bucket/c")
+    with place.writing() as folder:
+        checkpoint(folder, 7)
+    assert names(bucket / "c") == {"contents.json", "curve.json", "policy/policy.json"}
+    assert epoch_of(place) == 7
+    with place.reading() as folder:
+        assert names(folder) == names(bucket / "c")
+    assert not folder.exists()
+    (tmp_path / "policies").mkdir()
+    publish(place, tmp_path / "policies" / "a")
+    assert names(tmp_path / "policies") == {"a/policy.json", "a/curve.json"}
 
 
 def test_a_location_is_what_its_text_says() -> None:
@@ -139,7 +175,7 @@ def test_a_location_is_what_its_text_says() -> None:
 
 
 def checkpoint(folder: Path, epoch: int) -> Path:
-    (folder / "policy").mkdir(parents=True)
+    (folder / "policy").mkdir(parents=True, exist_ok=True)
     (folder / "policy" / "policy.json").write_text("{}")
     (folder / "curve.json").write_text("[]")
     sizes = {"policy/policy.json": 2, "curve.json": 2}

@@ -83,13 +83,18 @@ def test_one_epoch_is_the_papers_update(build: Any, kind: str) -> None:
     algorithm = build(training=TrainingConfig(), resources=TrialResources(learner=kind))
     learner = learner_of(algorithm)
     minibatches: list[torch.Tensor] = []
-    loss = learner._loss
 
-    def spy(batch: dict[str, Any], *args: Any) -> torch.Tensor:
-        minibatches.append(torch.cat((batch["obs"], batch["action_logp"][:, None]), 1))
-        return loss(batch, *args)
+    def record(obs: torch.Tensor, action_logp: torch.Tensor) -> None:
+        minibatches.append(torch.cat((obs, action_logp[:, None]), 1))
 
-    learner._loss = spy
+    if kind == "lean":
+        lean_loss = learner._lean.loss
+        learner._lean.loss = lambda obs, rows, weights: record(obs, rows.action_logp) or lean_loss(obs, rows, weights)
+    else:
+        loss = learner.compute_loss_for_module
+        learner.compute_loss_for_module = lambda batch, **kwargs: (
+            record(batch["obs"], batch["action_logp"]) or loss(batch=batch, **kwargs)
+        )
     before = weights_of(algorithm)
     result = algorithm.train()
     assert result["learners"]["default_policy"]["num_module_steps_trained"] == 8192

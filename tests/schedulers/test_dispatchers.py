@@ -10,7 +10,7 @@ from rllib_scale.cli import main
 from rllib_scale.config import SCENARIOS, ClusterConfig, EnvConfig, EpisodeConfig, RewardConfig, TierConfig
 from rllib_scale.errors import UserError
 from rllib_scale.experiments.evaluate import evaluate, play
-from rllib_scale.experiments.plan import EvaluationConfig
+from rllib_scale.experiments.sweep_config import EvaluationConfig
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.heuristics import DISPATCHERS, make_scheduler
 from rllib_scale.simulator.engine import Engine

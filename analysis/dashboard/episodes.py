@@ -1,0 +1,264 @@
+"""Figures of one episode that was played again: its schedule, a workflow, and what a policy saw at a decision.
+
+They take plain arrays: dtypes `rllib_scale.simulator.engine.SCHEDULE` and `rllib_scale.inspect_policy.DECISION`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+from plotly.subplots import make_subplots
+
+PALETTE = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
+"""Okabe and Ito's, as in the Gantt charts in files; workflow w has colour w modulo its length."""
+INK_ON = dict.fromkeys(PALETTE, "#000000") | {"#0072B2": "#FFFFFF", "#D55E00": "#FFFFFF"}
+WAITING, READY, DECIDED, RUNNING, DONE = "waiting", "ready", "decided on now", "running", "completed"
+STATE_COLOURS = {WAITING: "#BBBBBB", READY: "#F0E442", DECIDED: "#D55E00", RUNNING: "#56B4E9", DONE: "#009E73"}
+SERVER_COLOURS = {"idle and fits": "#009E73", "busy": "#E69F00", "too small": "#999999", "empty slot": "#CCCCCC"}
+LANE_PX, THINNEST_LANE_PX, TALLEST_PX = 24, 4, 1400
+ARRIVALS = -1.2
+"""Where on the axis of servers arrivals are marked: above the first."""
+CHOSEN = "#D55E00"
+
+
+def gantt(
+    schedule: NDArray[Any], tiers: list[tuple[str, int]], end_s: float, decision: Any = None, dark: bool = False
+) -> go.Figure:
+    """The schedule up to `end_s`: one lane a server, one bar a started task, in the order of the schedule.
+
+    Args:
+        schedule: SCHEDULE rows; `finish_s` is NaN where a task has not finished, and its bar hatched up to the end.
+        tiers: name and number of servers of each tier, in the order of the servers.
+        end_s: right end of the time axis [s].
+        decision: a DECISION row to be marked.
+        dark: for a dark page.
+    """
+    servers = sum(count for _, count in tiers)
+    ink = "#EBEBEB" if dark else "#222222"
+    unfinished = np.isnan(schedule["finish_s"])
+    stop = np.where(unfinished, end_s, schedule["finish_s"])
+    bars = go.Bar(
+        base=schedule["start_s"],
+        x=stop - schedule["start_s"],
+        y=schedule["server"],
+        orientation="h",
+        width=0.82,
+        marker={
+            "color": [PALETTE[w % len(PALETTE)] for w in schedule["workflow"].tolist()],
+            "line": {"color": ink, "width": _outlines(schedule, decision)},
+            "pattern": {
+                "shape": np.where(unfinished, "/", "").tolist(),
+                "fillmode": "overlay",
+                "fgcolor": "white",
+                "size": 6,
+            },
+        },
+        text=[str(w) for w in schedule["workflow"].tolist()] if servers <= 64 else None,
+        textposition="inside",
+        insidetextanchor="middle",
+        textangle=0,
+        insidetextfont={"color": [INK_ON[PALETTE[w % len(PALETTE)]] for w in schedule["workflow"].tolist()]},
+        customdata=np.column_stack([schedule[name] for name in ("workflow", "task", "ready_s")] + [stop]),
+        hovertemplate="workflow %{customdata[0]}, task %{customdata[1]} on server %{y}<br>"
+        "ready %{customdata[2]:.2f} s, runs %{base:.2f} to %{customdata[3]:.2f} s<extra></extra>",
+        showlegend=False,
+    )
+    workflow, first = np.unique(schedule["workflow"], return_index=True)
+    arrivals = go.Scatter(
+        x=schedule["arrival_s"][first],
+        y=np.full(len(workflow), ARRIVALS),
+        mode="markers",
+        marker={"symbol": "triangle-down", "size": 9, "color": [PALETTE[w % len(PALETTE)] for w in workflow.tolist()]},
+        customdata=workflow,
+        hovertemplate="workflow %{customdata} arrives at %{x:.2f} s<extra></extra>",
+        showlegend=False,
+    )
+    figure = go.Figure([bars, arrivals])
+    lane = min(LANE_PX, max(THINNEST_LANE_PX, 640 // servers))
+    figure.update_layout(
+        height=min(TALLEST_PX, 110 + lane * (servers + 2)),
+        margin={"t": 20, "b": 50, "l": 60, "r": 110},
+        uniformtext={"mode": "hide", "minsize": 8},
+        bargap=0,
+    )
+    figure.update_xaxes(title_text="time (s)", range=[0, end_s if end_s > 0 else 1])
+    every = max(1, -(-14 // lane))
+    figure.update_yaxes(
+        title_text="server",
+        range=[servers - 0.4, ARRIVALS - 0.8],
+        tickvals=list(range(0, servers, every)),
+        zeroline=False,
+    )
+    below = 0
+    for name, count in tiers:
+        middle = {"x": 1.005, "xref": "paper", "xanchor": "left", "y": below + (count - 1) / 2, "showarrow": False}
+        figure.add_annotation(text=f"{name} ({count})", **middle)
+        below += count
+        if below < servers:
+            figure.add_hline(y=below - 0.5, line={"color": ink, "width": 1, "dash": "dot"})
+    if decision is not None:
+        figure.add_vline(x=float(decision["clock_s"]), line={"color": CHOSEN, "width": 2})
+    return figure
+
+
+def _outlines(schedule: NDArray[Any], decision: Any) -> list[float]:
+    """Widths of the outlines: the task that is decided on stands out."""
+    if decision is None:
+        return [0.0] * len(schedule)
+    same = (schedule["workflow"] == decision["workflow"]) & (schedule["task"] == decision["task"])
+    return np.where(same, 3.0, 0.0).tolist()
+
+
+def task_states(
+    schedule: NDArray[Any], decisions: NDArray[Any], chosen: int, num_tasks: int, edges: NDArray[np.int64]
+) -> list[str]:
+    """The state of each task of the workflow that a decision is about, at that moment.
+
+    Args:
+        schedule: SCHEDULE rows of the whole episode.
+        decisions: DECISION rows.
+        chosen: which of them.
+        num_tasks: T of the workflow.
+        edges: (E, 2) its edges.
+    """
+    now = decisions[chosen]
+    before = decisions[:chosen]
+    begun = before[(before["workflow"] == now["workflow"]) & (before["outcome"] == "started")]["task"].tolist()
+    own = schedule[schedule["workflow"] == now["workflow"]]
+    done = set(own[own["finish_s"] <= now["clock_s"]]["task"].tolist())
+    states = []
+    for task in range(num_tasks):
+        predecessors = edges[edges[:, 1] == task, 0].tolist()
+        if task in done:
+            states.append(DONE)
+        elif task in begun:
+            states.append(RUNNING)
+        elif task == now["task"]:
+            states.append(DECIDED)
+        else:
+            states.append(READY if done.issuperset(predecessors) else WAITING)
+    return states
+
+
+def dag(edges: NDArray[np.int64], states: list[str], texts: list[str], dark: bool = False) -> go.Figure:
+    """A workflow: tasks from left to right by the longest path to them, arrows to their successors.
+
+    Args:
+        edges: (E, 2) predecessor and successor.
+        states: of each of the T tasks, keys of STATE_COLOURS.
+        texts: shown where the mouse rests on a task.
+        dark: for a dark page.
+    """
+    x, y = _layout(len(states), edges)
+    ink = "#BBBBBB" if dark else "#555555"
+    figure = go.Figure()
+    for a, b in edges.tolist():
+        ends = {"x": x[b], "y": y[b], "ax": x[a], "ay": y[a], "xref": "x", "yref": "y", "axref": "x", "ayref": "y"}
+        arrow = {"showarrow": True, "arrowhead": 2, "arrowcolor": ink, "arrowwidth": 1.3, "arrowsize": 1.1}
+        figure.add_annotation(**ends, **arrow, text="", standoff=15, startstandoff=15)
+    for state, colour in STATE_COLOURS.items():
+        tasks = [task for task, is_now in enumerate(states) if is_now == state]
+        figure.add_trace(
+            go.Scatter(
+                x=x[tasks],
+                y=y[tasks],
+                mode="markers+text",
+                marker={"size": 28, "color": colour, "line": {"color": ink, "width": 3 if state == DECIDED else 1}},
+                text=[str(task) for task in tasks],
+                textfont={"color": "#000000", "size": 13},
+                customdata=[texts[task] for task in tasks],
+                hovertemplate="%{customdata}<extra></extra>",
+                name=state,
+                showlegend=bool(tasks),
+            )
+        )
+    bare = {"visible": False, "showgrid": False, "zeroline": False}
+    figure.update_xaxes(**bare, range=[-0.6, x.max() + 0.6])
+    spread = max(1.0, float(np.abs(y).max()))
+    figure.update_yaxes(**bare, range=[-spread - 0.6, spread + 0.6])
+    legend = {"orientation": "h", "y": -0.02, "yanchor": "top", "x": 0}
+    figure.update_layout(height=340, margin={"t": 10, "b": 10, "l": 10, "r": 10}, legend=legend)
+    return figure
+
+
+def _layout(num_tasks: int, edges: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """x: edges on the longest path from a source; y: spread evenly around 0 within one x."""
+    depth = np.zeros(num_tasks, dtype=int)
+    for _ in range(num_tasks):
+        for a, b in edges.tolist():
+            depth[b] = max(depth[b], depth[a] + 1)
+    y = np.zeros(num_tasks)
+    for layer in range(depth.max() + 1):
+        tasks = np.flatnonzero(depth == layer)
+        y[tasks] = (len(tasks) - 1) / 2 - np.arange(len(tasks))
+    return depth.astype(float), y
+
+
+def probabilities(
+    values: NDArray[np.float64] | None, states: NDArray[np.str_], chosen: int, dark: bool = False
+) -> go.Figure:
+    """The probability of each server, in the colour of its state, the chosen one outlined; without any, the states.
+
+    Args:
+        values: (N,) or none, of a heuristic.
+        states: (N,) keys of SERVER_COLOURS.
+        chosen: the server that was decided for.
+        dark: for a dark page.
+    """
+    height = values if values is not None else np.ones(len(states))
+    ink = "#EBEBEB" if dark else "#000000"
+    figure = go.Figure()
+    for state, colour in SERVER_COLOURS.items():
+        servers = np.flatnonzero(states == state)
+        outline = np.where(servers == chosen, 3.0, 0.0).tolist()
+        figure.add_trace(
+            go.Bar(
+                x=servers,
+                y=height[servers],
+                name=state,
+                marker={"color": colour, "line": {"color": ink, "width": outline}},
+                hovertemplate="server %{x}: %{y:.3f}<extra></extra>"
+                if values is not None
+                else "server %{x}<extra></extra>",
+                showlegend=bool(len(servers)),
+            )
+        )
+    figure.add_annotation(
+        x=chosen, y=float(height[chosen]), text="chosen", showarrow=True, arrowhead=2, arrowcolor=ink, ax=0, ay=-24
+    )
+    figure.update_xaxes(range=[-0.6, len(states) - 0.4], title_text="server")
+    top = float(height.max()) * 1.3 or 1.0
+    title = "probability" if values is not None else None
+    figure.update_yaxes(range=[0, top], title_text=title, showticklabels=values is not None)
+    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
+    figure.update_layout(
+        height=260 if values is not None else 170, barmode="overlay", margin={"t": 30, "b": 45, "l": 60, "r": 10}
+    )
+    figure.update_layout(legend=legend, bargap=0.15)
+    return figure
+
+
+def attention(weights: NDArray[np.float64], dark: bool = False) -> go.Figure:
+    """Attention weights (L, H, N) over the servers: one row a head, the blocks from top to bottom."""
+    blocks, heads, servers = weights.shape
+    labels = [f"block {b + 1}, head {h + 1}" for b in range(blocks) for h in range(heads)]
+    figure = make_subplots()
+    figure.add_trace(
+        go.Heatmap(
+            z=weights.reshape(-1, servers),
+            y=labels,
+            colorscale="Cividis",
+            zmin=0,
+            colorbar={"title": {"text": "weight"}, "thickness": 12},
+            hovertemplate="%{y}: server %{x}, weight %{z:.3f}<extra></extra>",
+        )
+    )
+    for block in range(1, blocks):
+        figure.add_hline(y=block * heads - 0.5, line={"color": "white", "width": 2})
+    figure.update_yaxes(autorange="reversed")
+    figure.update_xaxes(title_text="server")
+    figure.update_layout(height=90 + 24 * blocks * heads, margin={"t": 10, "b": 45, "l": 110, "r": 10})
+    return figure

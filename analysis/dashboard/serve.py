@@ -1,0 +1,64 @@
+"""Starting the dashboard: Streamlit bound to loopback, without usage statistics, without opening a browser."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import NoReturn
+
+from rllib_scale.errors import UserError
+
+ADDRESS = "127.0.0.1"
+OPTIONS = {
+    "server.address": ADDRESS,
+    "server.headless": "true",
+    "server.fileWatcherType": "none",
+    "browser.gatherUsageStats": "false",
+    "browser.serverAddress": ADDRESS,
+    "client.toolbarMode": "minimal",
+    "client.showErrorDetails": "type",
+    "theme.light.primaryColor": "#0072B2",
+    "theme.dark.primaryColor": "#56B4E9",
+}
+
+
+def serve(folder: Path, port: int | None) -> NoReturn:
+    """Serve the page of a results folder until Ctrl-C.
+
+    Args:
+        folder: it may still be without results.
+        port: none: 8501, or the next one that is free.
+
+    Raises:
+        UserError: Streamlit is not installed, the folder is missing, or the port is in use.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such results folder")
+    if any(importlib.util.find_spec(name) is None for name in ("streamlit", "plotly")):
+        raise UserError("the dashboard needs Streamlit and plotly: pip install 'rllib-scale[dashboard]'")
+    options = dict(OPTIONS)
+    if port is not None:
+        _require_free(port)
+        options["server.port"] = str(port)
+    script = Path(__file__).with_name("app.py")
+    from streamlit.web import cli
+
+    # What takes seconds, modules and a large folder, is there or under way before the first visitor.
+    from analysis.dashboard import charts, episodes  # noqa: F401
+    from analysis.dashboard.store import store_of
+
+    threading.Thread(target=store_of(folder.absolute()).snapshot, daemon=True).start()
+    arguments = ["run", str(script), *(f"--{name}={value}" for name, value in options.items()), "--", str(folder)]
+    sys.exit(cli.main(arguments, prog_name="streamlit"))
+
+
+def _require_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((ADDRESS, port))
+        except OSError as error:
+            raise UserError(f"--port {port}: cannot be used ({error.strerror})") from None

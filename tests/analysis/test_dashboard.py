@@ -1,0 +1,446 @@
+"""The dashboard without its page: the report's numbers from any files, filters, figures, a note for what is torn."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.dashboard import charts, episodes, selection
+from analysis.dashboard.rows import read_many, read_rows, select_rows, sum_up
+from analysis.dashboard.selection import Filters
+from analysis.dashboard.store import Snapshot, Store
+from analysis.load import PAPER_SETTING, load, select
+from analysis.render import to_csv
+from analysis.tables import table4
+from artificial_results import artificial_episodes, artificial_training, episode_row, write_folder
+from rllib_scale.experiments import results
+from rllib_scale.inspect_policy import DECISION, STARTED
+from rllib_scale.simulator.engine import SCHEDULE
+
+SHOWN = ("completed", "unfinished", "response_mean_s", "response_censored_s", "above_bound_percent")
+
+
+def check_table(folder: Path) -> pd.DataFrame:
+    """The table of every row of the paper's setting is Table 4 of the report, to the last digit."""
+    ours = selection.table(selection.apply(Store(folder).snapshot().units, Filters(PAPER_SETTING)), SHOWN)
+    reports = table4(select(load(folder).episodes, *PAPER_SETTING))
+    columns = [name for name in ours if name in reports]
+    assert {f"{name}{end}" for name in SHOWN for end in ("", "_sd", "_low", "_high")} <= set(columns)
+    pd.testing.assert_frame_equal(ours[columns], reports[columns], check_exact=True, check_dtype=False)
+    assert to_csv(ours[columns]) == to_csv(reports[columns])
+    return ours
+
+
+def write_units(folder: Path, rows: list[dict[str, Any]]) -> list[Path]:
+    """Rows as a running sweep leaves them: a file for each unit, with the columns that it knows, and no table."""
+    results.open_folder(folder, "artificial", {"name": "artificial"}, "0123456789ab")
+    frame = pd.DataFrame(rows)
+    paths = []
+    for number, (_, unit) in enumerate(frame.groupby(["cell", "scenario", "test_servers", "mask", "decision"])):
+        paths.append(folder / "evaluations" / f"{number:012d}.parquet")
+        results.write_table(paths[-1], unit.dropna(axis=1, how="all"))
+    return paths
+
+
+# ---------------------------------------------------------------------- the numbers
+
+
+def test_table_is_the_reports(results_folder: Path) -> None:
+    table = check_table(results_folder)
+    assert table["completed_low"].notna().any()
+
+
+def test_rows_of_a_running_sweep_give_the_same_table(results_folder: Path, tmp_path: Path) -> None:
+    write_units(tmp_path, artificial_episodes())
+    running, finished = (Store(folder).snapshot().units for folder in (tmp_path, results_folder))
+    tables = [selection.table(selection.apply(units, Filters(PAPER_SETTING)), SHOWN) for units in (running, finished)]
+    pd.testing.assert_frame_equal(*tables, check_exact=True)
+
+
+VALUES = st.floats(-100, 100).map(lambda x: round(x, 2)) | st.sampled_from([float("nan"), 0.125, 0.005, 2.675])
+UNIT = st.tuples(
+    st.sampled_from(["scale", "ppo", "fastest-idle"]),
+    st.sampled_from([42, 43, 44, 45, 46, 47]),
+    st.sampled_from([16, 32]),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    units=st.dictionaries(UNIT, st.integers(1, 9), min_size=1, max_size=8),
+    data=st.data(),
+)
+def test_table_is_the_reports_for_random_results(
+    units: dict[tuple[str, int, int], int], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rows = []
+    for (method, seed, servers), count in units.items():
+        for episode in range(count):
+            completed = data.draw(st.integers(0, 20))
+            values = {"completed": completed, "unfinished": data.draw(st.integers(0, 20))}
+            values |= {name: data.draw(VALUES) for name in ("response_mean_s", "response_censored_s")}
+            values["bound_capacity_s"] = data.draw(st.sampled_from([np.nan, 0.0, 1.0, 3.7]))
+            rows.append(episode_row(method, None if method == "fastest-idle" else seed, servers, episode, **values))
+    frame = pd.DataFrame(rows).drop_duplicates(["cell", "test_servers", "episode"])
+    shuffled = frame.sample(frac=1, random_state=1)
+    folder = write_folder(tmp_path_factory.mktemp("random"), shuffled.to_dict("records"), [])
+    check_table(folder)
+
+
+def test_rows_that_stand_twice_count_once_and_are_told(tmp_path: Path) -> None:
+    rows = artificial_episodes(seeds=(42, 43), scales=(16,), methods=("scale", "fastest-idle"))
+    stale = rows[0] | {"completed": 999}
+    folder = write_folder(tmp_path, [stale, *rows], [])
+    check_table(folder)
+    (note,) = Store(folder).snapshot().notes
+    assert note == "episodes.parquet: 1 rows stood there twice; the last of each counts."
+
+
+def test_columns_that_an_older_version_did_not_write_are_missing_values(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path, artificial_episodes(seeds=(42,), scales=(16,), methods=("scale",)), [])
+    old = pd.read_parquet(folder / "episodes.parquet").drop(columns=["bound_capacity_s", "overrides"])
+    results.write_table(folder / "episodes.parquet", old)
+    snapshot = Store(folder).snapshot()
+    assert snapshot.notes == ()
+    assert snapshot.units["above_bound_percent"].isna().all()
+    assert snapshot.units["completed"].notna().all()
+
+
+def test_rows_behind_units_are_those_of_the_file(results_folder: Path) -> None:
+    units = Store(results_folder).snapshot().units
+    wanted = units[(units["method"] == "scale") & (units["test_servers"] == 32)]
+    every = load(results_folder).episodes
+    expected = every[(every["method"] == "scale") & (every["test_servers"] == 32)]
+    found = select_rows(wanted)
+    key = list(results.EPISODE_KEY)
+    columns = [*key, "completed", "response_mean_s"]
+    pd.testing.assert_frame_equal(
+        found[columns].sort_values(key, ignore_index=True), expected[columns].sort_values(key, ignore_index=True)
+    )
+
+
+def test_many_files_are_read_though_one_is_torn(tmp_path: Path) -> None:
+    paths = write_units(tmp_path, artificial_episodes(seeds=(42,), scales=(16, 32), methods=("scale", "fastest-idle")))
+    whole, _ = read_many(paths)
+    paths[1].write_bytes(paths[1].read_bytes()[:500])
+    rest, refusals = read_many(paths)
+    assert [str(error).startswith(f"{paths[1]}: not a readable results table") for error in refusals] == [True]
+    assert rest.num_rows == whole.num_rows - 6
+    assert len(sum_up(rest)[0]) == len(paths) - 1
+
+
+# ---------------------------------------------------------------------- a folder that changes
+
+
+class Watched:
+    """A store, and how often it read a file."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read: list[str] = []
+        self.store = Store(folder)
+        for name, spy in (("read_rows", self.spy), ("read_many", self.spy_many)):
+            monkeypatch.setattr(f"analysis.dashboard.store.{name}", spy)
+
+    def spy(self, path: Path) -> Any:
+        self.read.append(path.name)
+        return read_rows(path)
+
+    def spy_many(self, paths: list[Path]) -> Any:
+        self.read += [path.name for path in paths]
+        return read_many(paths)
+
+
+def test_only_files_that_changed_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = artificial_episodes(seeds=(42,), scales=(16,), methods=("scale", "ppo"))
+    folder = write_folder(tmp_path, rows, [])
+    watched = Watched(folder, monkeypatch)
+    first = watched.store.snapshot()
+    assert watched.store.snapshot() is first
+    assert watched.read == ["episodes.parquet"]
+    later = pd.DataFrame(artificial_episodes(seeds=(42,), scales=(32,), methods=("scale",)))
+    results.write_table(folder / "evaluations" / "new.parquet", later)
+    second = watched.store.snapshot()
+    assert watched.read == ["episodes.parquet", "new.parquet"]
+    assert (first.rows, second.rows) == (12, 18)
+    assert first.stamp != second.stamp
+
+
+def test_a_unit_evaluated_after_the_table_was_written_replaces_its_rows(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path, artificial_episodes(seeds=(42,), scales=(16,), methods=("scale",), episodes=4), [])
+    again = [row | {"completed": 100} for row in artificial_episodes((42,), (16,), ("scale",), episodes=5)]
+    results.write_table(folder / "evaluations" / "again.parquet", pd.DataFrame(again))
+    older = folder / "evaluations" / "older.parquet"
+    results.write_table(older, pd.DataFrame(artificial_episodes((42,), (32,), ("scale",))))
+    os.utime(older, (1, 1))  # from before: the sweep has left it out of its table
+    units = Store(folder).snapshot().units
+    assert units[["test_servers", "rows", "completed"]].to_numpy().tolist() == [[16, 5, 100.0]]
+
+
+def test_parts_of_a_reproduction_count_until_they_are_joined(tmp_path: Path) -> None:
+    results.open_folder(tmp_path, "reproduction", {"one": {}, "two": {}}, "0")
+    one = artificial_episodes((42,), (16,), ("scale",))
+    two = artificial_episodes((42,), (32,), ("scale",))
+    write_folder(tmp_path / "parts" / "one", one, [], sweep="one")
+    write_units(tmp_path / "parts" / "two", two)
+    store = Store(tmp_path)
+    assert sorted(store.snapshot().units["test_servers"]) == [16, 32]
+    joined = pd.DataFrame([*one, *two, *artificial_episodes((42,), (48,), ("scale",))])
+    results.write_table(tmp_path / "episodes.parquet", results.typed(joined, results.EPISODE_COLUMNS))
+    snapshot = store.snapshot()
+    assert sorted(snapshot.units["test_servers"]) == [16, 32, 48]
+    assert snapshot.notes == ()
+
+
+def _torn(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str, int]] = {
+    "torn table": (lambda f: _torn(f / "episodes.parquet"), "episodes.parquet: not a readable results table", 0),
+    "foreign table": (
+        lambda f: pd.DataFrame({"a": [1]}).to_parquet(f / "episodes.parquet"),
+        "column 'method' has missing values; not a table of this program",
+        0,
+    ),
+    "no table": (lambda f: (f / "episodes.parquet").unlink(), "", 0),
+    "torn curves": (lambda f: _torn(f / "training.parquet"), "training.parquet: not a readable results table", 12),
+    "no curves": (lambda f: (f / "training.parquet").unlink(), "", 12),
+    "torn manifest": (lambda f: _torn(f / "manifest.json"), "manifest.json: not a readable manifest", 12),
+    "no manifest": (lambda f: (f / "manifest.json").unlink(), "no manifest.json yet", 12),
+    "newer version": (
+        lambda f: (f / "manifest.json").write_text('{"format": "rllib-scale-results", "version": 99}'),
+        "results version 99",
+        12,
+    ),
+    "foreign sweep": (
+        lambda f: results.write_json(
+            f / "manifest.json",
+            {"format": results.FORMAT, "version": 1, "sweep": "s", "config": {"name": "s", "methods": ["no"]}},
+        ),
+        "unknown method 'no'",
+        12,
+    ),
+    "torn unit": (
+        lambda f: ((f / "evaluations").mkdir(), (f / "evaluations" / "x.parquet").write_bytes(b"PAR1")),
+        "x.parquet: not a readable results table",
+        12,
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_cannot_be_read_is_a_note(tmp_path: Path, damage: str) -> None:
+    rows = artificial_episodes(seeds=(42,), scales=(16,), methods=("scale", "ppo"))
+    folder = write_folder(tmp_path, rows, artificial_training(seeds=(42,), methods=("scale",)))
+    harm, note, left = DAMAGE[damage]
+    harm(folder)
+    snapshot = Store(folder).snapshot()
+    assert snapshot.rows == left
+    assert len(snapshot.notes) == bool(note)
+    assert all(note in told for told in snapshot.notes)
+
+
+def test_a_torn_table_is_replaced_by_its_units(tmp_path: Path) -> None:
+    rows = artificial_episodes(seeds=(42,), scales=(16,), methods=("scale", "ppo"))
+    write_units(tmp_path, rows)
+    (tmp_path / "episodes.parquet").write_bytes(b"PAR1 half a table")
+    snapshot = Store(tmp_path).snapshot()
+    assert snapshot.rows == 12
+    assert [note.endswith(f"rows come from {tmp_path}/evaluations instead.") for note in snapshot.notes] == [True]
+
+
+def test_an_empty_folder_has_nothing_to_show(tmp_path: Path) -> None:
+    snapshot = Store(tmp_path).snapshot()
+    options = selection.options(snapshot.units, snapshot.curves)
+    assert options == selection.Options((), (), (), (), ())
+    assert (snapshot.rows, snapshot.trainings, len(snapshot.curves)) == (0, (), 0)
+    assert selection.table(snapshot.units).empty
+
+
+# ---------------------------------------------------------------------- filters
+
+
+@pytest.fixture(scope="module")
+def snapshot(results_folder: Path) -> Snapshot:
+    return Store(results_folder).snapshot()
+
+
+def test_options_are_what_occurs(snapshot: Snapshot) -> None:
+    options = selection.options(snapshot.units, snapshot.curves)
+    assert options.settings == (PAPER_SETTING,)
+    assert options.methods[:4] == ("scale", "crossattn", "ppo", "fastest-idle")
+    assert options.seeds == (42, 43, 44, 45, 46)
+    assert options.lambdas == ((0.0, 0.0), (0.01, 0.001))
+    assert options.scales == (16, 32, 48, 128)
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ({"methods": ("scale", "large-only")}, {"scale", "large-only"}),
+        ({"lambdas": ((0.01, 0.001),)}, {"scale", "heuristics"}),
+        ({"lambdas": ((0.0, 0.0),), "methods": ("scale", "crossattn")}, {"crossattn"}),
+    ],
+)
+def test_filters_leave_what_was_chosen(snapshot: Snapshot, choice: dict[str, Any], expected: set[str]) -> None:
+    kept = selection.apply(snapshot.units, Filters(PAPER_SETTING, **choice))
+    names = set(kept["method"])
+    if "heuristics" in expected:
+        heuristics = set(snapshot.units.loc[snapshot.units["kind"] == "heuristic", "method"])
+        expected = expected - {"heuristics"} | heuristics
+    assert names == expected
+
+
+def test_seeds_filter_policies_and_leave_heuristics(snapshot: Snapshot) -> None:
+    kept = selection.apply(snapshot.units, Filters(PAPER_SETTING, seeds=(42, 43), scales=(16,)))
+    table = selection.table(kept, SHOWN).set_index("variant")
+    assert table.loc[["scale", "ppo"], "seeds"].tolist() == [2, 2]
+    assert table.loc["fastest-idle", "seeds"] == 0
+    assert table["completed_low"].isna().all()  # two seeds claim no interval
+    curves = selection.apply_to_trainings(snapshot.curves, Filters(PAPER_SETTING, seeds=(42,)))
+    assert set(curves["train_seed"]) == {42}
+
+
+def test_another_setting_is_another_table(tmp_path: Path) -> None:
+    rows = artificial_episodes(seeds=(42,), scales=(16,), methods=("scale",))
+    masked = [row | {"mask": "feasible", "completed": 50} for row in rows]
+    units = Store(write_folder(tmp_path, [*rows, *masked], [])).snapshot().units
+    options = selection.options(units, results.typed(pd.DataFrame(), results.TRAINING_COLUMNS).assign(variant=""))
+    assert options.settings == (PAPER_SETTING, ("paper", "feasible", "argmax"))
+    tables = [selection.table(selection.apply(units, Filters(setting))) for setting in options.settings]
+    assert [table["completed"].item() == 50 for table in tables] == [False, True]
+
+
+def test_cells_with_the_same_seed_are_named(snapshot: Snapshot) -> None:
+    assert selection.repeated_seeds(snapshot.units) == []
+    twice = pd.concat([snapshot.units, snapshot.units[snapshot.units["cell"] == "scale-42"].assign(cell="other")])
+    assert selection.repeated_seeds(twice) == ["scale"]
+
+
+def test_curves_are_means_of_as_many_epochs_as_it_takes(snapshot: Snapshot) -> None:
+    few, width = selection.downsample(snapshot.curves, ["completed"], points=10)
+    assert width == 4
+    own = few[few["cell"] == "scale-42"]
+    rows = snapshot.curves[snapshot.curves["cell"] == "scale-42"].sort_values("epoch")
+    assert own["epoch"].tolist() == list(range(4, 41, 4))
+    assert own["completed"].to_numpy(float) == pytest.approx(rows["completed"].to_numpy(float).reshape(10, 4).mean(1))
+
+
+# ---------------------------------------------------------------------- figures
+
+
+def test_points_of_the_figure_are_the_means_of_the_table(snapshot: Snapshot) -> None:
+    units = selection.apply(snapshot.units, Filters(PAPER_SETTING))
+    table = selection.table(units, SHOWN)
+    figure = charts.against_servers(table, units)
+    names = list(dict.fromkeys(table["variant"]))
+    assert len(figure.data) == 4 * len(names)
+    for position, metric in enumerate(charts.AGAINST_N):
+        for k, name in enumerate(names):
+            trace, rows = figure.data[position * len(names) + k], table[table["variant"] == name]
+            per = rows["test_servers"].to_numpy(float) if metric == "completed" else 1.0
+            assert trace.name == name
+            assert np.array(trace.y, float) == pytest.approx(rows[metric].to_numpy(float) / per, nan_ok=True)
+            bars = trace.error_y.array is not None
+            assert bars == (name in ("scale", "crossattn", "ppo"))  # heuristics: means alone
+            if bars:
+                low = np.array(trace.y) - np.array(trace.error_y.arrayminus)
+                expected = rows[f"{metric}_low"].to_numpy(float) / per
+                assert low == pytest.approx(expected, nan_ok=True)
+
+
+def test_a_method_has_one_colour_in_all_figures_and_can_be_seen_on_dark(snapshot: Snapshot) -> None:
+    units = selection.apply(snapshot.units, Filters(PAPER_SETTING))
+    table = selection.table(units, SHOWN)
+    colours: dict[bool, dict[str, set[str]]] = {False: {}, True: {}}
+    for dark, seen in colours.items():
+        figures = [
+            charts.against_servers(table, units, dark),
+            charts.throughput_against_response(units, dark),
+            charts.training_curves(snapshot.curves, ["completed"], dark)[0],
+        ]
+        for trace in (trace for figure in figures for trace in figure.data if trace.name):
+            seen.setdefault(trace.name, set()).add(trace.line.color)
+    assert all(len(found) == 1 for seen in colours.values() for found in seen.values())
+    assert colours[False]["scale"] == {"#0072b2"}
+    assert colours[False]["fastest-idle"] == {"#000000"}
+    (lightened,) = colours[True]["fastest-idle"]
+    assert int(lightened[1:3], 16) > 200
+
+
+def test_training_figure_has_a_line_for_the_seeds_and_one_for_their_median(snapshot: Snapshot) -> None:
+    figure, caption = charts.training_curves(snapshot.curves, ["completed", "srr_kl"])
+    thin = [trace for trace in figure.data if trace.line.width < 1]
+    thick = [trace for trace in figure.data if trace.line.width > 1]
+    assert [trace.name for trace in thick] == ["scale", "crossattn", "ppo", "scale", "crossattn"]  # an MLP has no f
+    assert len(thin) == len(thick)
+    rows = snapshot.curves[snapshot.curves["method"] == "scale"]
+    median = rows.pivot(index="epoch", columns="cell", values="completed").astype(float).median(axis=1)
+    assert np.array(thick[0].y) == pytest.approx(median.to_numpy())
+    assert "each training seed" in caption
+
+
+@pytest.fixture
+def played() -> tuple[np.ndarray, np.ndarray]:
+    """Schedule and decisions of three tasks of workflow 0 (0 -> 1, 0 -> 2); the last does not finish."""
+    starts = [(0, 0, 1, "a", 0, 0, 0, 2), (0, 1, 0, "a", 0, 2, 2, 3), (0, 2, 1, "a", 0, 2, 2.5, np.nan)]
+    schedule = np.array(starts, SCHEDULE)
+    decisions = np.array(
+        [(0, 0, 0, 1, STARTED), (2, 0, 1, 0, STARTED), (2, 0, 2, 0, "invalid"), (2.5, 0, 2, 1, STARTED)], DECISION
+    )
+    return schedule, decisions
+
+
+def test_gantt_has_a_bar_for_each_task(played: tuple[np.ndarray, np.ndarray]) -> None:
+    schedule, decisions = played
+    figure = episodes.gantt(schedule, [("small", 1), ("large", 1)], 4.0, decisions[3])
+    bars = figure.data[0]
+    assert list(bars.base) == [0, 2, 2.5]
+    assert list(bars.x) == [2, 1, 1.5]  # to the end of the episode
+    assert list(bars.y) == [1, 0, 1]
+    assert list(bars.marker.pattern.shape) == ["", "", "/"]
+    assert list(bars.marker.line.width) == [0, 0, 3]
+
+
+def test_states_of_a_workflow_at_a_decision(played: tuple[np.ndarray, np.ndarray]) -> None:
+    schedule, decisions = played
+    edges = np.array([[0, 1], [0, 2]])
+    states = [episodes.task_states(schedule, decisions, k, 3, edges) for k in range(4)]
+    assert states == [
+        [episodes.DECIDED, episodes.WAITING, episodes.WAITING],
+        [episodes.DONE, episodes.DECIDED, episodes.READY],
+        [episodes.DONE, episodes.RUNNING, episodes.DECIDED],
+        [episodes.DONE, episodes.RUNNING, episodes.DECIDED],
+    ]
+
+
+def test_dag_has_a_node_for_each_task_and_an_arrow_for_each_edge() -> None:
+    edges = np.array([[0, 1], [0, 2], [1, 3], [2, 3]])
+    states = [episodes.DONE, episodes.RUNNING, episodes.READY, episodes.WAITING]
+    figure = episodes.dag(edges, states, ["a", "b", "c", "d"])
+    nodes = {text: (x, y) for trace in figure.data for text, x, y in zip(trace.text, trace.x, trace.y, strict=True)}
+    assert {text: x for text, (x, _) in nodes.items()} == {"0": 0, "1": 1, "2": 1, "3": 2}
+    assert len(set(nodes.values())) == 4
+    arrows = {(note.ax, note.ay, note.x, note.y) for note in figure.layout.annotations}
+    assert arrows == {(*nodes[str(a)], *nodes[str(b)]) for a, b in edges.tolist()}
+
+
+def test_attention_and_probabilities_are_shown_as_they_are() -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet(np.ones(5), size=(2, 3))
+    heat = episodes.attention(weights).data[0]
+    assert np.array(heat.z) == pytest.approx(weights.reshape(6, 5))
+    assert heat.y[3] == "block 2, head 1"
+    states = np.array(["idle and fits", "busy", "busy", "too small", "empty slot"])
+    figure = episodes.probabilities(weights[0, 0], states, 0)
+    shown = {server: p for bar in figure.data for server, p in zip(bar.x, bar.y, strict=True)}
+    assert [shown[j] for j in range(5)] == pytest.approx(weights[0, 0].tolist())
+    assert [bar.name for bar in figure.data for j in bar.x if j == 0] == ["idle and fits"]

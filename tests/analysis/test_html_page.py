@@ -1,0 +1,91 @@
+"""The page of a report by itself: it needs nothing, and what it is given stands in it as text."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from analysis import figures, html_page, render
+from analysis.html_page import HtmlPage
+from parsed_html import Parsed
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> str:
+    figure = Figure()
+    figure.subplots().plot([1, 2], color="#d55e00")
+    figures.save(figure, tmp_path / "f.svg")
+    return (tmp_path / "f.svg").read_text()
+
+
+NASTY = "<b>&\"'</b>"
+TABLE = pd.DataFrame([{"variant": NASTY, "completed": 8.367, "completed_low": 7.9, "completed_high": 8.844}])
+
+
+def a_page(image: str) -> HtmlPage:
+    page = HtmlPage(NASTY, {NASTY: [NASTY, "second"]}, [NASTY])
+    page.section("one", NASTY, [NASTY], [NASTY], [NASTY])
+    page.table("t", NASTY, TABLE, NASTY)
+    page.figure("f", NASTY, image)
+    page.note(NASTY, NASTY)
+    page.section("two", "Second", [], [], [])
+    page.figure("g", "Fixed", image, fixed=True, wide=True)
+    return page
+
+
+def test_what_it_is_given_stands_there_as_text(image: str) -> None:
+    parsed = Parsed(a_page(image).text())
+    assert "".join(parsed.within("title")) == NASTY
+    assert "".join(parsed.within("h1")) == NASTY
+    assert parsed.within("td") == [NASTY, "8.37 ", "[7.90, 8.84]"]
+    assert parsed.within("figcaption") == [NASTY, "Fixed"]
+    assert {text for text in parsed.within("li")} == {NASTY, "second"}
+    assert parsed.within("nav") == ["Summary", NASTY, "Second", "Manifest"]
+    ids = [attributes["id"] for tag, attributes in parsed.attributes if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = {attributes["href"] for tag, attributes in parsed.attributes if tag == "a"}
+    assert {link[1:] for link in links if link and link.startswith("#")} <= set(ids)
+
+
+def test_it_loads_nothing(image: str) -> None:
+    text = a_page(image).text()
+    for tag, attributes in Parsed(text).attributes:
+        assert tag not in ("link", "iframe", "object"), tag
+        for name in ("src", "href", "xlink:href", "action"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:")), (tag, attributes)
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+    assert "default-src 'none'" in text
+
+
+def test_the_csv_of_a_table_can_be_saved_from_the_page(image: str) -> None:
+    links = [a for tag, a in Parsed(a_page(image).text()).attributes if tag == "a" and "download" in a]
+    assert [link["download"] for link in links] == ["t.csv"]
+    content = base64.b64decode(str(links[0]["href"]).split(",")[1]).decode()
+    assert content == render.to_csv(TABLE)
+
+
+def test_both_themes_define_the_colours_of_the_figures_and_fixed_ones_keep_theirs(image: str) -> None:
+    text = a_page(image).text()
+    assert text.count("--cd55e00:") == 2
+    themed, fixed = re.findall(r"<figure.*?</figure>", text, re.DOTALL)
+    assert "var(--cd55e00)" in themed
+    assert "#d55e00" in fixed
+    assert 'class="fixed wide"' in fixed
+
+
+def test_a_figure_too_many_is_named_instead(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html_page, "MAX_BYTES", 100_000 + 3 * len(image))
+    page = HtmlPage("t", {}, [])
+    page.section("one", "One", [], [], [])
+    for number in range(5):
+        page.figure(f"f{number}", f"Figure {number}", image)
+    text = page.text()
+    assert len(text.encode()) < html_page.MAX_BYTES
+    assert 2 <= text.count("<figure") < 5
+    assert "<b>Figure 4.</b> Left out to keep this page small: see figures/f4.svg" in text

@@ -1,0 +1,56 @@
+"""Heat maps over the weights of SRR."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import lambdas
+from artificial_results import SEEDS, artificial_episodes, typed_episodes
+from figure_checks import caption, drawn_whole
+from rllib_scale.errors import UserError
+
+PAIRS = [*itertools.product((0.0, 0.001, 0.1), (0.0, 0.01))][:-1]  # one pair was not trained
+
+
+def grid_rows(methods: tuple[str, ...] = ("scale",)) -> list[dict[str, object]]:
+    rows = []
+    for number, (first, second) in enumerate(PAIRS):
+        for row in artificial_episodes(seeds=SEEDS[:2], scales=(16, 32), methods=methods, episodes=2):
+            weights = {"lambda_decorrelation": first, "lambda_kl": second, "cell": f"{row['cell']}-{number}"}
+            rows.append(row | weights | {"completed": number + row["episode"]})
+    return rows
+
+
+def test_grids_are_those_of_one_method_with_the_same_other_settings() -> None:
+    others = artificial_episodes(seeds=SEEDS[:2], scales=(16,), episodes=2)
+    wider = [r | {"overrides": "network.embedding_dim=32", "cell": r["cell"] + "w"} for r in grid_rows()]
+    grids = lambdas.lambda_grids(typed_episodes([*grid_rows(), *wider, *others]))
+    assert [len(grid[["lambda_decorrelation", "lambda_kl"]].drop_duplicates()) for grid in grids] == [6, 5]
+    assert {name for grid in grids for name in grid["method"]} == {"scale"}
+    assert lambdas.lambda_grids(typed_episodes(others)) == []
+    assert lambdas.lambda_grids(typed_episodes([])) == []
+
+
+def test_every_cell_of_the_map_prints_the_mean_of_its_pair() -> None:
+    (grid,) = lambdas.lambda_grids(typed_episodes(grid_rows()))
+    figure = lambdas.lambda_heatmaps(grid, 16)
+    drawn_whole(figure)
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "0.001", "0.1"]
+    assert [label.get_text() for label in figure.axes[-1].get_xticklabels()] == ["0", "0.01"]
+    printed = {(round(t.get_position()[1]), round(t.get_position()[0])): t.get_text() for t in axes.texts}
+    assert printed == {(n // 2, n % 2): f"{n + 0.5:.2f}" for n in range(5)}
+    assert "Blank: not trained, or no value." in caption(figure)
+    shown = np.ma.filled(axes.collections[0].get_array(), np.nan)
+    np.testing.assert_array_equal(shown, [[0.5, 1.5], [2.5, 3.5], [4.5, np.nan]])
+
+
+def test_mixed_settings_and_no_rows() -> None:
+    episodes = typed_episodes(grid_rows())
+    with pytest.raises(UserError, match="mixes masks"):
+        lambdas.lambda_heatmaps(pd.concat([episodes, episodes.assign(mask="feasible")]), 16)
+    assert "no lambda grid at N = 99" in lambdas.lambda_heatmaps(episodes, 99).axes[0].texts[0].get_text()

@@ -1,0 +1,46 @@
+"""A results folder whose policies were never trained and whose episodes were really played, made without Ray."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from models.observations import random_network
+from rllib_scale.experiments import results
+from rllib_scale.experiments.plan import SweepConfig, evaluation_units, expand
+from rllib_scale.experiments.sweep import evaluate_unit
+from rllib_scale.policy import policy_files, save_policy
+
+
+def play_folder(home: Path, name: str = "played", **settings: Any) -> pd.DataFrame:
+    """Write the folder of a sweep and return its rows.
+
+    Args:
+        home: where to.
+        name: of the sweep.
+        settings: of the sweep, besides its name.
+    """
+    sweep = SweepConfig.model_validate({"name": name} | settings)
+    results.open_folder(home, name, sweep.model_dump(mode="json"), "0123456789ab")
+    cells = expand(sweep, name)
+    policies = {}
+    for cell in cells:
+        target = home / "policies" / cell.trial.name
+        save_policy(target, random_network(method=cell.trial.method), cell.trial, epochs=1)
+        policies[cell.trial.name] = policy_files(target)
+    rows: list[dict[str, Any]] = []
+    features: list[dict[str, Any]] = []
+    for unit in evaluation_units(sweep, cells):
+        found = evaluate_unit(unit, policies.get(unit.scheduler))
+        rows += [{"sweep": name} | unit.columns | row for row in found.episodes]
+        if found.features is not None:
+            features.append({"sweep": name} | unit.columns | found.features)
+    for table, records, columns in (
+        ("episodes", rows, results.EPISODE_COLUMNS),
+        ("features", features, results.FEATURE_COLUMNS),
+        ("training", [], results.TRAINING_COLUMNS),
+    ):
+        results.write_table(home / f"{table}.parquet", results.typed(pd.DataFrame(records), columns))
+    return results.read_table(home / "episodes.parquet", results.EPISODE_COLUMNS)
