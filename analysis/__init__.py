@@ -5,9 +5,21 @@
     >>> rows = analysis.select(results.episodes, "paper", "none", "argmax")         # doctest: +SKIP
     >>> analysis.tables.table3(rows)                                                # doctest: +SKIP
 
-Every statistic, table and figure is a function of a frame that `load` returns.
+`load` returns typed frames, whose columns `analysis.columns` documents. Every statistic, table and figure is a function
+of such a frame:
+
+    tables          table3, table4, scenarios_table
+    comparisons     paired_table
+    features        table5, drift_against_servers
+    behaviour       behaviour_table, invalid_decisions, utilisation_by_tier
+    lambdas         lambda_table, lambda_heatmaps
+    paper_figures   figure3, figure4, figure5, figure6
+    figures         method_bars, against_servers, throughput_against_response
+    curves          training_curves
+    replays         chosen_episodes, which `rllib_scale.experiments.replay.Replay` draws as Gantt charts
+    report          write_report: all of them, as a page and as files
 """
 
-from analysis.load import Results, load, select, settings
+from analysis.load import Results, columns, load, select, settings
 
-__all__ = ["Results", "load", "select", "settings"]
+__all__ = ["Results", "columns", "load", "select", "settings"]

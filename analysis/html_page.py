@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import html
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -13,6 +15,8 @@ from analysis import render, svg
 
 MAX_BYTES = 5_000_000
 """Of the page. Figures that would make it larger are named instead."""
+KEPT = 500_000
+"""Of these for what is not a figure and stands further down."""
 _HERE = Path(__file__).parent
 STYLE = _HERE / "html_page.css"
 SCRIPT = _HERE / "html_page.js"
@@ -27,14 +31,19 @@ class HtmlPage:
         title: of the page.
         summary: heading -> sentences, on top.
         made: what made the numbers, at the end.
+        config: of the sweep, folded below.
     """
 
-    def __init__(self, title: str, summary: Mapping[str, Sequence[str]], made: Sequence[str]) -> None:
+    def __init__(
+        self, title: str, summary: Mapping[str, Sequence[str]], made: Sequence[str], config: Mapping[str, Any]
+    ) -> None:
         self._title = title
         self._links = [("summary", "Summary")]
         cards = [f"<div><h3>{html.escape(heading)}</h3>{_list(lines)}</div>" for heading, lines in summary.items()]
         self._body = ['<section id="summary"><h2>Summary</h2><div class="cards">', *cards, "</div>"]
-        self._made = f'<section id="made"><h2>What made these numbers</h2>{_list(made)}</section>'
+        told = html.escape(json.dumps(config, indent=1), quote=False)
+        folded = f"<details><summary>Config</summary><pre>{told}</pre></details>"
+        self._made = f'<section id="made"><h2>What made these numbers</h2>{_list(made)}{folded}</section>'
         self._colours: set[str] = set()
         self._grid_is_open = False
         self._size = sum(map(len, self._body)) + len(self._made)
@@ -61,7 +70,7 @@ class HtmlPage:
     def figure(self, name: str, title: str, image: str, fixed: bool = False, wide: bool = False) -> None:
         """Add a figure, an SVG of matplotlib; `fixed` keeps its colours in every theme, `wide` gives it a whole row."""
         drawn = svg.inline(image, name, title, themed=not fixed)
-        if self._size + len(drawn.encode()) > MAX_BYTES - 100_000:
+        if self._size + len(drawn.encode()) > MAX_BYTES - KEPT:
             self.note(title, f"Left out to keep this page small: see figures/{name}.svg of the report's folder.")
             return
         self._colours |= svg.colours(drawn)

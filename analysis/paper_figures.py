@@ -148,6 +148,8 @@ def figure5(episodes: pd.DataFrame) -> Figure:
             mean, low, high = mean_and_ends(own, "response_mean_s")
             servers = own["test_servers"].to_numpy(float)
             axes.fill_between(servers, low, high, color=colour, alpha=0.15, linewidth=0)
+            if len(servers) == 1:
+                axes.vlines(servers, low, high, color=colour, linewidth=1.5, alpha=0.7)
             axes.plot(servers, mean, color=colour, marker=marker, label=name)
             papers = [PAPER_RESPONSE[method, scale][0] for scale in scales]
             axes.plot(scales, papers, color=colour, marker=marker, mfc="white", ls=":", label=f"the paper's {method}")
@@ -156,7 +158,8 @@ def figure5(episodes: pd.DataFrame) -> Figure:
         style.legend(figure, axes, 2)
         band = SEED_INTERVAL if table["response_mean_s_low"].notna().all() else EPISODE_SD
         style.caption(
-            figure, f"{setting_caption(rows)} Band: {band}. Dotted: the paper's, means over 30 episodes of one seed."
+            figure,
+            f"{setting_caption(rows)} Band or bar: {band}. Dotted: the paper's, means over 30 episodes of one seed.",
         )
     return figure
 

@@ -67,7 +67,7 @@ def overview(results: Results, content: list[Section]) -> dict[str, list[str]]:
     return {
         f"What won: {first.title}" if first.title else "What won": won,
         "What is undecided": undecided,
-        "What failed": failed or ["Nothing: every training that began has finished."],
+        "What failed or is missing": failed or ["Nothing: every training that began has finished."],
         "How it was made": summary.training_lines(results),
     }
 
@@ -157,7 +157,7 @@ def _write(results: Results, target: Path, gantt: DrawGantt | None) -> Path:
     files = _Files(target, {path})
     title, content = f"Report: {results.manifest.get('sweep', results.folder.name)}", sections(results, gantt)
     words, made = overview(results, content), summary.manifest_lines(results)
-    html = HtmlPage(title, words, made)
+    html = HtmlPage(title, words, made, results.manifest.get("config", {}))
     body = [MARK, "", f"# {title}", ""]
     for heading, lines in words.items():
         body += [f"**{heading}**", "", *_bullets(lines)]

@@ -64,6 +64,8 @@ MOST_PANELS = 6
 def against_servers(table: pd.DataFrame, units: pd.DataFrame, dark: bool = False) -> go.Figure:
     """Response, completed tasks per server, censored response and distance to the bound against N [SCALE, fig. 5].
 
+    A metric without a value is left out.
+
     Args:
         table: of `selection.table`, with the metrics of AGAINST_N.
         units: what it was made of.
@@ -75,8 +77,9 @@ def against_servers(table: pd.DataFrame, units: pd.DataFrame, dark: bool = False
     gap = float(min(np.diff(np.log2(scales)), default=1.0))
     shift = min(0.03, 0.5 * gap / len(looks)) if len(scales) > 1 else 0.8 / len(looks)
     shifts = {name: 2 ** (shift * (k - (len(looks) - 1) / 2)) for k, name in enumerate(looks)}
-    figure = _panels(list(AGAINST_N.values()), 2)
-    for position, metric in enumerate(AGAINST_N):
+    metrics = [metric for metric in AGAINST_N if table[metric].notna().any()]
+    figure = _panels([AGAINST_N[metric] for metric in metrics], 2)
+    for position, metric in enumerate(metrics):
         for name, look in looks.items():
             rows = table[table["variant"] == name]
             servers = rows["test_servers"].to_numpy(float)
@@ -95,7 +98,7 @@ def against_servers(table: pd.DataFrame, units: pd.DataFrame, dark: bool = False
             figure.add_trace(trace, position // 2 + 1, position % 2 + 1)
     ends = [math.log10(min(scales)) - 0.15 * gap, math.log10(max(scales)) + 0.15 * gap]
     figure.update_xaxes(type="log", tickvals=scales, ticktext=[str(n) for n in scales], range=ends)
-    figure.update_xaxes(title_text="servers N", row=2)
+    figure.update_xaxes(title_text="servers N", row=math.ceil(len(metrics) / 2))
     return figure
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,8 @@ def _results(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
         "mean over training seeds ± standard deviation over the episodes of a seed; [low, high]: 95 % BCa bootstrap "
         "interval of the mean over seeds, from 5 seeds on. Read a response with the completed tasks beside it."
     )
-    st.download_button("Download CSV", render.to_csv(table), f"{snapshot.sweep}.csv", "text/csv", key="results csv")
+    csv = partial(render.to_csv, table)  # made on a click alone
+    st.download_button("Download CSV", csv, f"{snapshot.sweep}.csv", "text/csv", key="results csv")
     st.plotly_chart(charts.against_servers(table, units, dark), config=PLOT, key="against N")
     st.caption(charts.AGAINST_N_CAPTION)
     st.plotly_chart(charts.throughput_against_response(units, dark), config=PLOT, key="throughput")
@@ -276,12 +278,14 @@ def _episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     row = _chosen_row(units, snapshot)
     inspected = _inspected(snapshot.folder, tuple(row.items()))
     episode, decisions = inspected.episode, inspected.decisions
-    invalid = sum(int(row[name]) for name in ("invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable"))
+    invalid = sum(
+        int(row[name] or 0) for name in ("invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable")
+    )
     figures = {
         "completed tasks": str(row["completed"]),
         "unfinished tasks": str(row["unfinished"]),
-        "response (s)": render.format_value(float(row["response_mean_s"])),
-        "censored response (s)": render.format_value(float(row["response_censored_s"])),
+        "response (s)": render.format_value(row["response_mean_s"]),
+        "censored response (s)": render.format_value(row["response_censored_s"]),
         "decisions": str(row["decisions"]),
         "of them invalid": str(invalid),
     }

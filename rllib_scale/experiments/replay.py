@@ -20,6 +20,7 @@ from rllib_scale.experiments.evaluate import Player, Watch, play
 from rllib_scale.experiments.results import FEATURE_KEY, read_manifest
 from rllib_scale.simulator.engine import Engine
 
+Row = Mapping[str, Any] | pd.Series
 UNIT_KEY = FEATURE_KEY
 """The columns that name an evaluation unit: those of a row's key but for the episode."""
 CHECKED = ("arrived", "completed", "decisions")
@@ -65,7 +66,7 @@ class Replay:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def __call__(self, rows: Sequence[Mapping[str, Any]], titles: Sequence[str]) -> Figure:
+    def __call__(self, rows: Sequence[Row], titles: Sequence[str]) -> Figure:
         """Gantt charts of the episodes of some rows, one above the other; raises as `episode` does."""
         charts = []
         for row, title in zip(rows, titles, strict=True):
@@ -73,7 +74,7 @@ class Replay:
             charts.append(Chart(episode.schedule, episode.unit.env.cluster, episode.end_s, title))
         return draw_gantts(charts)
 
-    def episode(self, row: Mapping[str, Any], watch: Watch | None = None) -> Episode:
+    def episode(self, row: Row, watch: Watch | None = None) -> Episode:
         """Play the episode of a row again.
 
         Args:
@@ -125,7 +126,7 @@ class Replay:
         return load_policy(found, mask=mask, decision=unit.decision)
 
 
-def _described(row: Mapping[str, Any]) -> str:
+def _described(row: Row) -> str:
     """E.g. "scale-s42 at N = 16, scenario paper, episode 3"."""
-    name = row["method"] if pd.isna(row["train_seed"]) else f"{row['method']}-s{row['train_seed']}"
+    name: Any = row["method"] if pd.isna(row["train_seed"]) else f"{row['method']}-s{row['train_seed']}"
     return f"{name} at N = {row['test_servers']}, scenario {row['scenario']}, episode {row['episode']}"

@@ -49,7 +49,7 @@ class RemoteSamplers(Algorithm):
             if self._all_there() and group.num_remote_worker_restarts() == restarts:
                 return result
             self._await_runners()
-            self.set_state(pickle.loads(before))
+            self._go_back(pickle.loads(before))
         raise RuntimeError(f"environment runners were lost in {MAX_REPEATS} iterations on end")
 
     def _all_there(self) -> bool:
@@ -66,6 +66,16 @@ class RemoteSamplers(Algorithm):
                 raise RuntimeError(f"{lost} environment runners stay dead: none came back within {BACK_WITHIN_S:g} s")
             time.sleep(0.5)
             self.restore_env_runners(self.env_runner_group)
+
+    def _go_back(self, state: dict[str, Any]) -> None:
+        """Set an earlier state: RLlib keeps weights that it takes for newer than those it is given."""
+
+        def forget_age(holder: Any) -> None:
+            holder._weights_seq_no = 0
+
+        self.learner_group.foreach_learner(forget_age)
+        self.env_runner_group.foreach_env_runner(forget_age)
+        self.set_state(state)
 
     def _remember_samplers(self) -> None:
         if self.env_runner_group is None or self.env_runner_group.num_remote_workers() == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from analysis import figures, html_page, render
+from analysis import figures, html_page, render, svg
 from analysis.html_page import HtmlPage
 from parsed_html import Parsed
 
@@ -28,7 +29,7 @@ TABLE = pd.DataFrame([{"variant": NASTY, "completed": 8.367, "completed_low": 7.
 
 
 def a_page(image: str) -> HtmlPage:
-    page = HtmlPage(NASTY, {NASTY: [NASTY, "second"]}, [NASTY])
+    page = HtmlPage(NASTY, {NASTY: [NASTY, "second"]}, [NASTY], {NASTY: 1})
     page.section("one", NASTY, [NASTY], [NASTY], [NASTY])
     page.table("t", NASTY, TABLE, NASTY)
     page.figure("f", NASTY, image)
@@ -45,6 +46,7 @@ def test_what_it_is_given_stands_there_as_text(image: str) -> None:
     assert parsed.within("td") == [NASTY, "8.37 ", "[7.90, 8.84]"]
     assert parsed.within("figcaption") == [NASTY, "Fixed"]
     assert {text for text in parsed.within("li")} == {NASTY, "second"}
+    assert json.loads("".join(parsed.within("pre"))) == {NASTY: 1}
     assert parsed.within("nav") == ["Summary", NASTY, "Second", "Manifest"]
     ids = [attributes["id"] for tag, attributes in parsed.attributes if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -80,8 +82,8 @@ def test_both_themes_define_the_colours_of_the_figures_and_fixed_ones_keep_their
 
 
 def test_a_figure_too_many_is_named_instead(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html_page, "MAX_BYTES", 100_000 + 3 * len(image))
-    page = HtmlPage("t", {}, [])
+    monkeypatch.setattr(html_page, "MAX_BYTES", html_page.KEPT + 3 * len(svg.inline(image, "f", "t")))
+    page = HtmlPage("t", {}, [], {})
     page.section("one", "One", [], [], [])
     for number in range(5):
         page.figure(f"f{number}", f"Figure {number}", image)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import load
+from analysis import columns, load
 from analysis.load import derive, require_one_setting, select, settings, variants
 from artificial_results import (
     SEEDS,
@@ -24,13 +24,26 @@ from rllib_scale.experiments import results
 
 def test_frames_have_the_documented_columns_and_types(results_folder: Path) -> None:
     loaded = load(results_folder)
-    for columns, frame in ((results.EPISODE_COLUMNS, loaded.episodes), (results.TRAINING_COLUMNS, loaded.training)):
-        assert {name: str(frame[name].dtype) for name in columns} == {n: dtype for n, (dtype, _) in columns.items()}
+    for schema, frame in ((results.EPISODE_COLUMNS, loaded.episodes), (results.TRAINING_COLUMNS, loaded.training)):
+        assert {name: str(frame[name].dtype) for name in schema} == {n: dtype for n, (dtype, _) in schema.items()}
     assert "utilisation_large" in loaded.episodes
     assert len(loaded.episodes) == (2 * 5 * 4 + 5 + 6 * 4) * 6
     assert len(loaded.training) == 3 * 5 * 40
     assert loaded.manifest["sweep"] == "artificial"
     assert loaded.notes == ()
+
+
+def test_every_column_has_a_type_and_a_meaning(results_folder: Path) -> None:
+    loaded = load(results_folder)
+    for frame in (loaded.episodes, loaded.training, loaded.features):
+        told = columns(frame)
+        assert list(told["column"]) == list(frame.columns)
+        assert list(told["type"]) == [str(dtype) for dtype in frame.dtypes]
+        assert (told["meaning"].str.len() > 3).all()
+    meaning = columns(loaded.episodes).set_index("column")["meaning"]
+    assert "tier" in meaning["utilisation_large"]
+    assert meaning["episode_return"] == "undiscounted sum of rewards"
+    assert columns(loaded.training).set_index("column")["meaning"]["env_steps"] == "decisions so far"
 
 
 def test_invalid_share_is_all_invalid_decisions_over_decisions() -> None:

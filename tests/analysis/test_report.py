@@ -194,7 +194,7 @@ def numbers(text: str) -> list[str]:
 
 def bodies(named: NamedTable) -> dict[str, str]:
     """The rows of a table, without its headings, in each form it is shown in."""
-    page = HtmlPage("t", {}, [])
+    page = HtmlPage("t", {}, [], {})
     page.table(named.name, named.title, named.table, named.how)
     console = Console(width=100_000, file=io.StringIO(), color_system=None)
     (terminal,) = render.to_terminal(named.table, "title", render.stems(named.table), console.width)
@@ -364,7 +364,7 @@ def test_several_settings_and_a_lambda_grid_share_a_page(tmp_path: Path) -> None
     )
     ids = [str(attributes["id"]) for _, attributes in page.attributes if "id" in attributes]
     assert len(ids) == len(set(ids))
-    assert {"paper-none-argmax", "steady-0.7-feasible-argmax", "settings", "trainings", "training", "scenarios"} <= set(ids)
+    assert {"paper-none-argmax", "steady-0.7-feasible-argmax", "settings", "scenarios", "training"} <= set(ids)
     assert "lambdas1-paper-none-argmax-n16" in ids
     assert "drift-paper-none-argmax" in ids
     assert "figure3-paper-none-argmax" in ids

@@ -1,8 +1,7 @@
-"""The dashboard as a person meets it: its numbers, its filters, an episode, a folder that changes, files that are torn."""
+"""The dashboard as a person meets it: its numbers, its filters, an episode, a folder that changes, torn files."""
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import subprocess
@@ -12,7 +11,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import psutil
@@ -21,7 +19,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from analysis.comparisons import paired_table
 from analysis.load import PAPER_SETTING, load, select
-from analysis.render import cell_lines, format_value
+from analysis.render import cell_lines, format_value, to_csv
 from analysis.tables import table4
 from artificial_results import artificial_episodes, artificial_training, write_folder
 from models.observations import random_network
@@ -65,7 +63,8 @@ def dashboard(folder: Path) -> Iterator[tuple[str, int]]:
 @pytest.fixture(scope="module")
 def artificial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, int]]:
     """Three learned methods with 5 seeds and six heuristics; nothing that could be played again."""
-    folder = write_folder(tmp_path_factory.mktemp("artificial"), artificial_episodes(), artificial_training())
+    rows = [row | {"bound_capacity_s": 3.0 + 0.1 * row["episode"]} for row in artificial_episodes()]
+    folder = write_folder(tmp_path_factory.mktemp("artificial"), rows, artificial_training())
     with dashboard(folder) as (url, process):
         yield folder, url, process
 
@@ -115,28 +114,201 @@ def settle(page: Page) -> None:
     expect(page.get_by_test_id("stException")).to_have_count(0)
 
 
-def cells(page: Page, key: str) -> list[list[str]]:
-    """The rows of a table as they are shown, those that are scrolled to."""
-    grid = page.locator(f".st-key-{key} [data-testid=stDataFrame] table")
-    grid.wait_for(state="attached", timeout=30_000)
-    return grid.evaluate(
-        "t => [...t.querySelectorAll('tbody tr')].map(r => [...r.querySelectorAll('td')].map(c => c.innerText))"
-    )
+def rows_of(page: Page, table: str) -> list[list[str]]:
+    """The cells of a table, a line break in one as a space."""
+    texts = "rows => rows.map(row => [...row.cells].map(cell => cell.innerText.split(/\\s+/).join(' ')))"
+    return page.locator(f"#{table} tbody tr").evaluate_all(texts)
 
 
-def choose(page: Page, label: str, value: str) -> None:
-    page.get_by_role("combobox", name=label).click()
-    page.get_by_role("option", name=value, exact=True).click()
-    page.keyboard.press("Escape")
-    settle(page)
+def choose(page: Page, key: str, *values: str) -> None:
+    """Choose values in a selector, named by its key. An open list hides the rest of the page from roles."""
+    box = page.locator(f".st-key-{key} input")
+    for value in values:
+        option = page.locator("[role=option]").filter(has_text=re.compile(f"^{re.escape(value)}$"))
+        for _ in range(5):  # a click while another list closes does nothing
+            if option.count() == 0:
+                box.click()
+                page.wait_for_timeout(500)
+        option.click()
+        settle(page)
+    if box.get_attribute("aria-expanded") == "true":
+        page.keyboard.press("Escape")
+    expect(page.locator("[role=option]")).to_have_count(0)
+
+
+def expect_rows(page: Page, table: str, expected: list[list[str]]) -> None:
+    """The table shows these cells, at once or when the script has run."""
+    end = time.monotonic() + 30
+    while rows_of(page, table) != expected and time.monotonic() < end:
+        page.wait_for_timeout(200)
+    assert rows_of(page, table) == expected
+
+
+def printed(table: pd.DataFrame, columns: tuple[str, ...]) -> list[list[str]]:
+    return [[" ".join(cell_lines(row, column)) for column in columns] for _, row in table.iterrows()]
 
 
 def bars(page: Page) -> Locator:
-    return page.locator(".st-key-gantt .barlayer .trace.bars .point path")
+    return page.locator(".st-key-gantt .barlayer .point path")
+
+
+SHOWN = ("completed", "response_mean_s", "response_censored_s", "above_bound_percent", "unfinished")
+COLUMNS = ("test_servers", "variant", "seeds", *SHOWN, "episodes")
 
 
 def test_table_holds_the_numbers_of_the_frame(artificial: tuple[Path, str, int], page: Page, shoot: Shoot) -> None:
     folder, url, _ = artificial
     open_view(page, url)
-    shown = cells(page, "results-table")
-    print(shown)
+    expected = table4(select(load(folder).episodes, *PAPER_SETTING))
+    expect_rows(page, "results-table", printed(expected, COLUMNS))
+    expect(page.locator(".js-plotly-plot")).to_have_count(2)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download CSV").click()
+    written = download.value.path().read_text()
+    assert written == to_csv(expected[written.partition("\n")[0].split(",")])
+    shoot(page, "results")
+    choose(page, "order", "response (s)")
+    ranked = expected.sort_values(["test_servers", "response_mean_s"])
+    expect_rows(page, "results-table", printed(ranked, COLUMNS))
+
+
+def test_filters_change_table_and_figures(artificial: tuple[Path, str, int], page: Page) -> None:
+    folder, url, _ = artificial
+    open_view(page, url)
+    choose(page, "Methods", "scale", "fastest-idle")
+    choose(page, "Servers-N", "32")
+    choose(page, "Training-seeds", "42", "45")
+    episodes = select(load(folder).episodes, *PAPER_SETTING)
+    seeds = episodes["train_seed"].isna() | episodes["train_seed"].isin([42, 45])
+    chosen = episodes["method"].isin(["scale", "fastest-idle"]) & (episodes["test_servers"] == 32) & seeds
+    expected = printed(table4(episodes[chosen]), COLUMNS)
+    assert len(expected) == 2
+    expect_rows(page, "results-table", expected)
+    legend = page.locator(".st-key-against-N .legendtext")
+    expect(legend).to_have_text(["scale", "fastest-idle"])
+    choose(page, "Lambdas", "λ₁ = 0, λ₂ = 0")
+    expect_rows(page, "results-table", [row for row in expected if row[1] == "fastest-idle"])
+
+
+def test_training_curves_of_what_was_chosen(artificial: tuple[Path, str, int], page: Page, shoot: Shoot) -> None:
+    _, url, _ = artificial
+    open_view(page, url, "Training")
+    legend = page.locator(".st-key-training-curves .legendtext")
+    expect(legend).to_have_text(["scale", "crossattn", "ppo"])
+    expect(page.locator(".st-key-training-curves .scatterlayer")).to_have_count(4)
+    shoot(page, "training")
+    choose(page, "Methods", "ppo")
+    expect(legend).to_have_text(["ppo"])
+
+
+def test_comparison_is_the_paired_table(artificial: tuple[Path, str, int], page: Page, shoot: Shoot) -> None:
+    folder, url, _ = artificial
+    open_view(page, url, "Compare")
+    choose(page, "second", "fastest-idle")
+    episodes = select(load(folder).episodes, *PAPER_SETTING)
+    paired = paired_table(episodes, [("scale", "fastest-idle")])
+    columns = ("test_servers", "seeds", "completed", "unfinished", "response_mean_s", "response_censored_s", "episodes")
+    expect_rows(page, "paired-table", printed(paired, columns))
+    points = page.locator(".st-key-episode-pairs .scatterlayer .point")
+    expect(points).to_have_count(4 * 6)
+    shoot(page, "compare")
+
+
+def test_an_episode_has_a_bar_for_each_task_and_a_click_chooses_its_decision(
+    played: tuple[Path, str], page: Page, shoot: Shoot
+) -> None:
+    folder, url = played
+    open_view(page, url, "Episode")
+    frames = [pd.read_parquet(path) for path in (folder / "evaluations").iterdir()]
+    rows = [row for frame in frames for row in frame.to_dict("records") if row["method"] == "scale"]
+    row = next(row for row in rows if row["episode"] == 1)
+    choose(page, "episode-number", "1")
+    inspected = inspect_episode(Replay(folder), row)
+    schedule, decisions = inspected.episode.schedule, inspected.decisions
+    expect(bars(page)).to_have_count(len(schedule))
+    first = decisions[0]
+    said = page.get_by_text(re.compile(r"^Decision 1 at"))
+    text = f"Decision 1 at {first['clock_s']:.2f} s: task {first['task']} of workflow {first['workflow']}"
+    expect(said).to_contain_text(text)
+    expect(page.locator(".st-key-attention .heatmaplayer image")).to_have_count(1)
+    expect(page.locator(".st-key-probabilities .barlayer .point path")).to_have_count(16)
+    tasks = int(
+        inspected.workload.task_offsets[first["workflow"] + 1] - inspected.workload.task_offsets[first["workflow"]]
+    )
+    expect(page.locator(".st-key-dag .scatterlayer .point")).to_have_count(tasks)
+    shoot(page, "episode")
+    last = len(schedule) - 1
+    place = bars(page).nth(last).bounding_box()
+    assert place is not None
+    page.mouse.click(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    started = [k for k, outcome in enumerate(decisions["outcome"]) if outcome == STARTED]
+    clicked = f"Decision {started[last] + 1} at {decisions['clock_s'][started[last]]:.2f} s"
+    expect(page.get_by_text(clicked)).to_be_visible(timeout=30_000)
+    settle(page)
+    expect(bars(page)).to_have_count(len(schedule))
+
+
+@pytest.mark.parametrize(("method", "says"), [("fastest-idle", "a rule has no"), ("heft", "A dispatcher looks at all")])
+def test_an_episode_of_a_heuristic_has_no_probabilities(
+    played: tuple[Path, str], page: Page, method: str, says: str
+) -> None:
+    _, url = played
+    open_view(page, url, "Episode")
+    choose(page, "episode-method", method)
+    expect(page.get_by_text(says)).to_be_visible()
+    assert bars(page).count() > 5
+    expect(page.locator(".st-key-attention")).to_have_count(0)
+
+
+def test_trainings_show_their_state_and_error(played: tuple[Path, str], page: Page, shoot: Shoot) -> None:
+    _, url = played
+    open_view(page, url, "Trainings")
+    expect(page.get_by_text("2 finished, 1 failed")).to_be_visible()
+    expect(page.get_by_test_id("stAlertContainer")).to_contain_text("ValueError: it *broke*")
+    shoot(page, "trainings")
+
+
+def test_episodes_without_their_policy_are_a_note(artificial: tuple[Path, str, int], page: Page) -> None:
+    _, url, _ = artificial
+    open_view(page, url, "Episode")
+    expect(page.get_by_test_id("stAlertContainer")).to_contain_text("manifest.json: ")
+
+
+def test_rows_appear_as_they_are_written_and_torn_files_are_notes(tmp_path: Path, page: Page, shoot: Shoot) -> None:
+    with dashboard(tmp_path) as (url, _):
+        page.goto(url)
+        note = page.get_by_test_id("stAlertContainer")
+        expect(note.filter(has_text="no manifest.json yet")).to_be_visible(timeout=60_000)
+        expect(note.filter(has_text="No evaluation rows yet")).to_be_visible()
+        results.open_folder(tmp_path, "live", {"name": "live"}, "0")
+        first = pd.DataFrame(artificial_episodes((42,), (16,), ("scale",)))
+        results.write_table(tmp_path / "evaluations" / "first.parquet", first)
+        row = page.locator("#results-table tbody tr")
+        expect(row).to_have_count(1, timeout=60_000)
+        expect(note).to_have_count(0)
+        second = pd.DataFrame(artificial_episodes((42,), (32,), ("scale",)))
+        results.write_table(tmp_path / "evaluations" / "second.parquet", second)
+        (tmp_path / "evaluations" / "third.parquet").write_bytes(b"PAR1 and not much more")
+        expect(row).to_have_count(2, timeout=60_000)
+        expect(note).to_have_count(1, timeout=60_000)
+        expect(note).to_contain_text("third.parquet: not a readable results table")
+        settle(page)
+        assert [cells[3].split(" ")[0] for cells in rows_of(page, "results-table")] == [
+            format_value(float(frame["completed"].mean())) for frame in (first, second)
+        ]
+        shoot(page, "note")
+
+
+@pytest.mark.parametrize("view", ["Results", "Training", "Compare", "Episode", "Trainings"])
+def test_every_view_in_the_dark_theme(played: tuple[Path, str], page: Page, shoot: Shoot, view: str) -> None:
+    page.emulate_media(color_scheme="dark")
+    open_view(page, played[1], view)
+    shoot(page, f"dark-{view.lower()}")
+
+
+def test_server_listens_on_loopback_alone(artificial: tuple[Path, str, int]) -> None:
+    process = psutil.Process(artificial[2])
+    sockets = [c for p in (process, *process.children(recursive=True)) for c in p.net_connections(kind="inet")]
+    listening = {connection.laddr.ip for connection in sockets if connection.status == psutil.CONN_LISTEN}
+    assert listening == {"127.0.0.1"}
+    assert {connection.raddr.ip for connection in sockets if connection.raddr} <= {"127.0.0.1"}

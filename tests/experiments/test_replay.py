@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from played_results import play_folder
+from rllib_scale.cli import main
 from rllib_scale.errors import UserError
 from rllib_scale.experiments.replay import Replay
 from rllib_scale.experiments.results import METRIC_COLUMNS
@@ -86,3 +88,15 @@ def test_what_cannot_be_played_again_is_refused_by_name(played: tuple[Path, pd.D
     (bare / "manifest.json").unlink()
     with pytest.raises(UserError, match="no evaluation of"):
         Replay(bare).episode(row)
+
+
+def test_the_report_command_draws_schedules(tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    evaluation = {"scales": [16], "episodes": 2, "heuristics": ["fastest-idle"], "features": False}
+    play_folder(folder, methods=["scale"], seeds=[1], evaluation=evaluation)
+    found = CliRunner().invoke(main, ["report", str(folder)])
+    assert found.exit_code == 0, found.output
+    assert "report.md and report.html" in " ".join(found.output.split())
+    page = (folder / "report" / "report.html").read_text()
+    assert "Schedules of one episode: scale and fastest-idle" in page
+    assert "Not drawn" not in page
