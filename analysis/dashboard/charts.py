@@ -106,7 +106,7 @@ def throughput_against_response(units: pd.DataFrame, dark: bool = False) -> go.F
     """Completed tasks against response, a panel for each of the first scales."""
     looks = _looks(units, dark)
     scales = sorted(int(n) for n in units["test_servers"].unique())[:MOST_PANELS]
-    columns = min(len(scales), 3)
+    columns = 2 if len(scales) in (2, 4) else min(len(scales), 3)
     figure = _panels([f"N = {n}" for n in scales], columns, 0.22)
     for name, look in looks.items():  # the legend: a trace for every method in every panel would be slow to draw
         figure.add_trace(go.Scatter(x=[None], y=[None], **_drawn(name, look, True) | {"mode": "markers"}))
@@ -171,7 +171,9 @@ def training_curves(curves: pd.DataFrame, metrics: Sequence[str], dark: bool = F
             hover = "epoch %{x}: %{y:.3g}"
             figure.add_trace(go.Scatter(x=median.index, y=median, mode="lines", hovertemplate=hover, **thick), **place)
         if metric == "srr_decorrelation" and (few[metric].dropna() > 0).all():
-            figure.update_yaxes(type="log", **place)  # it grows with the square of the feature's width
+            figure.update_yaxes(
+                type="log", dtick="D2", tickformat="~g", **place
+            )  # it grows with the square of the feature's width
     figure.update_xaxes(title_text="epoch", row=math.ceil(len(metrics) / 2))
     means = f" Each point is a mean over {width} epochs." if width > 1 else ""
     lines = "Thin: each training seed; thick: the median" if len(looks) <= MOST_THIN else "The median"

@@ -22,6 +22,8 @@ LANE_PX, THINNEST_LANE_PX, TALLEST_PX = 24, 4, 1400
 ARRIVALS = -1.2
 """Where on the axis of servers arrivals are marked: above the first."""
 CHOSEN = "#D55E00"
+CLEARANCE = 0.35
+"""Between an edge and a task that it passes, where tasks of one layer are 1 apart."""
 
 
 def gantt(
@@ -155,10 +157,18 @@ def dag(edges: NDArray[np.int64], states: list[str], texts: list[str], dark: boo
     x, y = _layout(len(states), edges)
     ink = "#BBBBBB" if dark else "#555555"
     figure = go.Figure()
+    arrow = {"showarrow": True, "arrowhead": 2, "arrowcolor": ink, "arrowwidth": 1.3, "arrowsize": 1.1}
+    axes = {"xref": "x", "yref": "y", "axref": "x", "ayref": "y"}
     for a, b in edges.tolist():
-        ends = {"x": x[b], "y": y[b], "ax": x[a], "ay": y[a], "xref": "x", "yref": "y", "axref": "x", "ayref": "y"}
-        arrow = {"showarrow": True, "arrowhead": 2, "arrowcolor": ink, "arrowwidth": 1.3, "arrowsize": 1.1}
-        figure.add_annotation(**ends, **arrow, text="", standoff=15, startstandoff=15)
+        way = _way(a, b, x, y)
+        (tail_x, tail_y), (head_x, head_y) = way[-2:]
+        gap = 15 if len(way) == 2 else 0
+        ends = {"x": head_x, "y": head_y, "ax": tail_x, "ay": tail_y, "standoff": 15, "startstandoff": gap}
+        figure.add_annotation(**ends, **axes, **arrow, text="")
+        if len(way) > 2:
+            xs, ys = zip(*way[:-1], strict=True)
+            line = {"color": ink, "width": 1.3}
+            figure.add_trace(go.Scatter(x=xs, y=ys, mode="lines", line=line, hoverinfo="skip", showlegend=False))
     for state, colour in STATE_COLOURS.items():
         tasks = [task for task, is_now in enumerate(states) if is_now == state]
         figure.add_trace(
@@ -195,6 +205,18 @@ def _layout(num_tasks: int, edges: NDArray[np.int64]) -> tuple[NDArray[np.float6
         tasks = np.flatnonzero(depth == layer)
         y[tasks] = (len(tasks) - 1) / 2 - np.arange(len(tasks))
     return depth.astype(float), y
+
+
+def _way(a: int, b: int, x: NDArray[np.float64], y: NDArray[np.float64]) -> list[tuple[float, float]]:
+    """Points of an edge: in the layers that it leaps over it passes between the tasks."""
+    way = [(float(x[a]), float(y[a]))]
+    for layer in range(int(x[a]) + 1, int(x[b])):
+        level = y[a] + (y[b] - y[a]) * (layer - x[a]) / (x[b] - x[a])
+        nearest = y[x == layer][np.abs(y[x == layer] - level).argmin()]
+        if abs(level - nearest) < CLEARANCE:
+            level = nearest + (0.5 if level >= nearest else -0.5)
+        way.append((float(layer), float(level)))
+    return [*way, (float(x[b]), float(y[b]))]
 
 
 def probabilities(
@@ -252,6 +274,7 @@ def attention(weights: NDArray[np.float64], dark: bool = False) -> go.Figure:
             y=labels,
             colorscale="Cividis",
             zmin=0,
+            zmax=float(weights.max()),
             colorbar={"title": {"text": "weight"}, "thickness": 12},
             hovertemplate="%{y}: server %{x}, weight %{z:.3f}<extra></extra>",
         )

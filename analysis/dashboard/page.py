@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +110,13 @@ def _header_and_filters(snapshot: Snapshot, options: Options) -> Filters:
     st.caption(f"{snapshot.rows:,} evaluation rows" + (f" · trainings: {states}" if states else ""))
     st.caption(_escaped(str(snapshot.folder)))
     st.subheader("Setting", anchor=False, help="Rows that differ here answer different questions and never mix.")
-    scenario = _one("Scenario", [setting[0] for setting in options.settings])
-    mask = _one("Mask", [setting[1] for setting in options.settings if setting[0] == scenario])
+    scenario = _one(st, "Scenario", [setting[0] for setting in options.settings], "Scenario")
+    mask = _one(st, "Mask", [setting[1] for setting in options.settings if setting[0] == scenario], "Mask")
     both = (scenario, mask)
-    decision = _one("Decision", [setting[2] for setting in options.settings if setting[:2] == both])
+    decision = _one(st, "Decision", [setting[2] for setting in options.settings if setting[:2] == both], "Decision")
     st.subheader("Filters", anchor=False, help="Nothing chosen: all. Heuristics have neither seeds nor lambdas.")
     return Filters(
-        setting=(scenario, mask, decision),
+        setting=(scenario or "", mask or "", decision or ""),
         methods=_several("Methods", options.methods),
         seeds=_several("Training seeds", options.seeds),
         lambdas=_several("Lambdas", options.lambdas, "λ₁ = {0[0]:g}, λ₂ = {0[1]:g}"),
@@ -125,12 +124,14 @@ def _header_and_filters(snapshot: Snapshot, options: Options) -> Filters:
     )
 
 
-def _one(label: str, values: Iterable[str]) -> str:
-    """One of the values; the choice stays while others arrive."""
+def _one(place: Any, label: str, values: Iterable[Any], key: str, text: Callable[[Any], str] = str) -> Any:
+    """One of the values, None where there are none; the choice stays while others arrive, as long as it is one."""
     choices = list(dict.fromkeys(values))
-    if st.session_state.get(label) not in choices:
-        st.session_state.pop(label, None)
-    return str(st.selectbox(label, choices, key=label) or "")
+    if not choices:
+        return None
+    if st.session_state.get(key) not in choices:
+        st.session_state[key] = choices[0]
+    return place.selectbox(label, choices, key=key, format_func=text)
 
 
 def _several(label: str, values: tuple[Any, ...], text: str = "{0}") -> tuple[Any, ...]:
@@ -147,14 +148,12 @@ def _results(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     if units.empty:
         return
     table = selection.table(units, SHOWN)
-    by = st.selectbox("Order at each N", [BY_METHOD, *SHOWN], key="order", format_func=_heading, width=300)
+    by = _one(st.columns(3)[0], "Order at each N", [BY_METHOD, *SHOWN], "order", _heading)
     _table(_ranked(table, by), ("test_servers", "variant", "seeds", *SHOWN, "episodes"), "results-table")
     st.caption(
         "mean over training seeds ± standard deviation over the episodes of a seed; [low, high]: 95 % BCa bootstrap "
         "interval of the mean over seeds, from 5 seeds on. Read a response with the completed tasks beside it."
     )
-    csv = partial(render.to_csv, table)  # made on a click alone
-    st.download_button("Download CSV", csv, f"{snapshot.sweep}.csv", "text/csv", key="results csv")
     st.plotly_chart(charts.against_servers(table, units, dark), config=PLOT, key="against N")
     st.caption(charts.AGAINST_N_CAPTION)
     st.plotly_chart(charts.throughput_against_response(units, dark), config=PLOT, key="throughput")
@@ -223,9 +222,9 @@ def _compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
             st.info("Two methods are needed for a comparison.")
         return
     left, right, third = st.columns(3)
-    first = left.selectbox("First", names, key="first")
-    second = right.selectbox("Second", [name for name in names if name != first], key="second")
-    metric = third.selectbox("Episode by episode", list(COMPARED), key="metric", format_func=COMPARED.__getitem__)
+    first = _one(left, "First", names, "first")
+    second = _one(right, "Second", [name for name in names if name != first], "second")
+    metric = _one(third, "Episode by episode", COMPARED, "metric", COMPARED.__getitem__)
     key = (snapshot.stamp, filters, first, second)
     rows = _rows(units[units["variant"].isin([first, second])], key)
     paired = _paired(rows, first, second, key)
@@ -285,7 +284,7 @@ def _episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
         "completed tasks": str(row["completed"]),
         "unfinished tasks": str(row["unfinished"]),
         "response (s)": render.format_value(row["response_mean_s"]),
-        "censored response (s)": render.format_value(row["response_censored_s"]),
+        "censored (s)": render.format_value(row["response_censored_s"]),
         "decisions": str(row["decisions"]),
         "of them invalid": str(invalid),
     }
@@ -308,21 +307,20 @@ def _episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
 def _chosen_row(units: pd.DataFrame, snapshot: Snapshot) -> dict[str, Any]:
     """The evaluation row that the selectors name."""
     columns = st.columns(4)
-    name = columns[0].selectbox("Method", variants(units), key="episode method")
+    name = _one(columns[0], "Method", variants(units), "episode method")
     units = units[units["variant"] == name]
     seeds = sorted({int(seed) for seed in units["train_seed"].dropna()})
     if seeds:
-        seed = columns[1].selectbox("Training seed", seeds, key="episode seed")
+        seed = _one(columns[1], "Training seed", seeds, "episode seed")
         units = units[units["train_seed"] == seed]
     scales = sorted({int(n) for n in units["test_servers"]})
-    servers = columns[2].selectbox("Servers", scales, key="episode servers")
+    servers = _one(columns[2], "Servers", scales, "episode servers")
     unit = units[units["test_servers"] == servers].iloc[:1]
     rows = _rows(unit, (snapshot.stamp, *unit[list(KEY)].iloc[0]))
     keys = sorted(zip(rows["eval_seed"].astype(int), rows["episode"].astype(int), strict=True))
     several = len({seed for seed, _ in keys}) > 1
-    key = columns[3].selectbox(
-        "Episode", keys, key="episode number", format_func=lambda k: f"seed {k[0]}, {k[1]}" if several else str(k[1])
-    )
+    text = "seed {0[0]}, {0[1]}" if several else "{0[1]}"
+    key = _one(columns[3], "Episode", keys, "episode number", text.format)
     row = rows[(rows["eval_seed"] == key[0]) & (rows["episode"] == key[1])].iloc[0]
     return {name: None if pd.isna(value) else value for name, value in row.items()}
 
@@ -403,7 +401,7 @@ def _trainings(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
             "lambda_kl": training.identity.get("lambda_kl", np.nan),
             "settings": training.identity.get("overrides", ""),
             "state": STATES[training.state],
-            "epoch": f"{snapshot.epochs[training.name]} of {training.epochs or 'unknown'}",
+            "epoch": f"{snapshot.epochs[training.name] or render.MISSING} of {training.epochs or render.MISSING}",
             "changed": "" if training.updated_s is None else _ago(now - training.updated_s),
             "error": training.error or "",
         }

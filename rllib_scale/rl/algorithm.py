@@ -68,13 +68,14 @@ class RemoteSamplers(Algorithm):
             self.restore_env_runners(self.env_runner_group)
 
     def _go_back(self, state: dict[str, Any]) -> None:
-        """Set an earlier state: RLlib keeps weights that it takes for newer than those it is given."""
+        """Set an earlier state: RLlib keeps weights that it takes for newer than those it is given, and any metrics."""
 
         def forget_age(holder: Any) -> None:
             holder._weights_seq_no = 0
 
         self.learner_group.foreach_learner(forget_age)
         self.env_runner_group.foreach_env_runner(forget_age)
+        self.metrics.reset()
         self.set_state(state)
 
     def _remember_samplers(self) -> None:

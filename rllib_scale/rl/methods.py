@@ -65,7 +65,10 @@ def build_algorithm_config(trial: TrialConfig) -> AlgorithmConfig:
             gym_env_vectorize_mode="vector_entry_point",
             rollout_fragment_length="auto",
             batch_mode="truncate_episodes",
-            sample_timeout_s=600,  # a runner that is slow must not be left out: the weights would depend on it
+            # A runner that is slow must be neither left out nor left with old weights: results would depend on it.
+            # With RLlib's limit of one request in flight it drops newer weights while older ones are on their way.
+            sample_timeout_s=600,
+            max_requests_in_flight_per_env_runner=64,
         )
         .learners(num_learners=0, learner_config_dict=plain)
         .callbacks(EpisodeMetrics)

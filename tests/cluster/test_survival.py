@@ -1,4 +1,4 @@
-"""Sweeps on clusters of several nodes: spread over them, and whatever is killed on the way, the results are the same."""
+"""Sweeps on clusters of several nodes: spread over them, and whatever is killed, the results are the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nodes import Nodes, assert_same, await_that, epochs_saved, kill_driver, nod
 
 from rllib_scale.experiments.results import read_manifest  # noqa: E402
 
-EPOCHS = 60
+EPOCHS = 40
 SWEEP = f"""
 name: faults
 methods: [scale, ppo]

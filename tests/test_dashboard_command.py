@@ -1,0 +1,45 @@
+"""`rllib-scale dashboard` refuses what it cannot serve in one line; its server is tried in tests/browser."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from analysis.dashboard import serve
+from rllib_scale.cli import main
+
+
+def refuse(*arguments: object) -> str:
+    """The one line on stderr of a command that refuses its input."""
+    result = CliRunner().invoke(main, ["dashboard", *map(str, arguments)])
+    assert result.exit_code == 2, (result.exit_code, result.exception)
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("package", ["streamlit", "plotly"])
+def test_without_its_packages_it_says_how_to_install_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    assert "pip install 'rllib-scale[dashboard]'" in refuse(tmp_path)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    assert refuse(tmp_path / "none") == f"Error: {tmp_path / 'none'}: no such results folder"
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind((serve.ADDRESS, 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert refuse(tmp_path, "--port", port).startswith(f"Error: --port {port}: cannot be used")
+
+
+def test_a_port_that_is_none_is_refused(tmp_path: Path) -> None:
+    assert "65535" in refuse(tmp_path, "--port", 65536)
