@@ -81,7 +81,13 @@ def run_reproduction(
 
 
 def join(folder: Path, parts: list[Path]) -> None:
-    """Write the rows of all parts as tables of `folder`; a row that several parts hold stands there once."""
+    """Write the rows of all parts as tables of `folder`, and their policies; what several parts hold stands there once."""
+    from rllib_scale.experiments.trial import copy_policy
+
+    (folder / "policies").mkdir(exist_ok=True)
+    for policy in (path for part in parts for path in sorted(part.glob("policies/[!.]*"))):
+        if not (folder / "policies" / policy.name).is_dir():
+            copy_policy(policy, folder / "policies" / policy.name)
     for name, (columns, key) in _TABLES.items():
         paths = [part / f"{name}.parquet" for part in parts]
         frames = [typed(pd.DataFrame(), columns), *(read_table(path, columns) for path in paths if path.is_file())]
