@@ -9,21 +9,21 @@ of the functions behind the page, and as a person sees them in headless Chromium
 from __future__ import annotations
 
 import os
-import re
+import shutil
 import socket
 import statistics
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rllib_scale.config import METHODS
+from rllib_scale.config import METHODS, digest
 from rllib_scale.experiments import results
 from rllib_scale.schedulers.heuristics import SCHEDULERS
 
@@ -72,7 +72,7 @@ def _identities(cells: list[tuple[str, int | None]]) -> dict[str, np.ndarray]:
         rows.append(
             {
                 "sweep": "large",
-                "cell": f"{abs(hash((name, seed))):012x}"[:12] if learned else name,
+                "cell": digest([name, seed]) if learned else name,
                 "method": name,
                 "kind": "learned" if learned else "heuristic",
                 "train_seed": seed,
@@ -95,3 +95,121 @@ def _training(identity: dict[str, np.ndarray], cells: int) -> pd.DataFrame:
     columns |= {"epoch": epoch, "env_steps": 1024 * epoch, "episode_return": progress + 0.1 * noise}
     columns |= {"completed": 4 + 6 * progress + noise, "response_mean_s": 5 - 0.5 * progress + 0.1 * noise}
     return results.typed(pd.DataFrame(columns), results.TRAINING_COLUMNS)
+
+
+def time_functions(folder: Path) -> dict[str, list[tuple[float, float]]]:
+    """Wall and CPU seconds of what stands behind the page, ROUNDS times, nothing kept from the round before."""
+    from analysis.dashboard import charts, selection
+    from analysis.dashboard.page import SHOWN
+    from analysis.dashboard.selection import Filters
+    from analysis.dashboard.store import Store
+
+    taken: dict[str, list[tuple[float, float]]] = {}
+
+    def timed(name: str, work: Callable[[], Any]) -> Any:
+        wall, cpu = time.perf_counter(), time.process_time()
+        result = work()
+        taken.setdefault(name, []).append((time.perf_counter() - wall, time.process_time() - cpu))
+        return result
+
+    for _ in range(ROUNDS):
+        selection._interval.cache_clear()
+        snapshot = timed("read and sum up", Store(folder).snapshot)
+        setting = selection.options(snapshot.units, snapshot.curves).settings[0]
+        for name, filters in (
+            ("first table", Filters(setting)),
+            ("filter: four methods", Filters(setting, methods=("scale", "crossattn", "ppo", "fastest-idle"))),
+            ("filter: five seeds", Filters(setting, seeds=SEEDS[:5])),
+        ):
+            units = selection.apply(snapshot.units, filters)
+            table = timed(name, lambda units=units: selection.table(units, SHOWN))
+            timed(f"{name}, figures", lambda units=units, table=table: _figures(charts, units, table))
+    return taken
+
+
+def _figures(charts: Any, units: pd.DataFrame, table: pd.DataFrame) -> int:
+    figures = charts.against_servers(table, units), charts.throughput_against_response(units)
+    return sum(len(figure.to_json()) for figure in figures)
+
+
+def time_page(folder: Path) -> dict[str, list[tuple[float, float]]]:
+    """Wall seconds of a visit in headless Chromium, ROUNDS times: to the table, to the figures, and for a filter.
+
+    Each visit is a new browser context, without a cache. Beside them the server's CPU seconds.
+    """
+    import psutil
+    from playwright.sync_api import sync_playwright
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "rllib_scale", "dashboard", str(folder), "--port", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    taken: dict[str, list[tuple[float, float]]] = {}
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/_stcore/health")
+        process = psutil.Process(server.pid)
+
+        def note(name: str, start: tuple[float, float]) -> None:
+            taken.setdefault(name, []).append((time.perf_counter() - start[0], sum(process.cpu_times()[:2]) - start[1]))
+
+        def now() -> tuple[float, float]:
+            return time.perf_counter(), sum(process.cpu_times()[:2])
+
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+            for visit in range(ROUNDS):
+                page = browser.new_context(viewport={"width": 1400, "height": 950}).new_page()
+                kind = "first visit" if visit == 0 else "later visit"
+                start = now()
+                page.goto(f"http://127.0.0.1:{port}")
+                page.wait_for_selector("#results-table td", timeout=60_000)
+                note(f"{kind}: table", start)
+                page.wait_for_selector(".js-plotly-plot .scatterlayer .trace", timeout=60_000)
+                note(f"{kind}: figures", start)
+                page.wait_for_timeout(2000)
+                page.locator(".st-key-Methods input").click()
+                option = page.locator("[role=option]").filter(has_text="crossattn")
+                option.wait_for()
+                start = now()
+                option.click()
+                page.wait_for_function(
+                    "document.querySelectorAll('#results-table tbody tr').length == 5 && "
+                    "document.querySelectorAll('.st-key-against-N .legend .traces').length == 1"
+                )
+                note("filter: table and figures", start)
+                page.context.close()
+            browser.close()
+    finally:
+        server.terminate()
+        server.wait()
+    return taken
+
+
+def _wait_for(url: str) -> None:
+    end = time.monotonic() + START_S
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+            return
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+
+
+def main(folder: Path, rows: int) -> None:
+    """Print the medians, and the range, of wall seconds, and the median of CPU seconds."""
+    if not folder.exists():
+        write_folder(folder, rows)
+    taken = time_functions(folder) | time_page(folder)
+    print(f"{rows:,} rows, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; seconds: median (range), CPU")
+    for name, values in taken.items():
+        wall, cpu = zip(*values, strict=True)
+        print(
+            f"{name:32}{statistics.median(wall):6.2f} ({min(wall):.2f} to {max(wall):.2f}){statistics.median(cpu):8.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000)

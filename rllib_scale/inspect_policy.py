@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rllib_scale.experiments.evaluate import play
 from rllib_scale.experiments.replay import Episode, Replay
+from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.heuristics import SCHEDULERS
 from rllib_scale.simulator.engine import Engine
+from rllib_scale.simulator.observation import view
+from rllib_scale.simulator.system import System
 from rllib_scale.simulator.workflow import Workload
 from rllib_scale.simulator.workload import generate
 
@@ -33,6 +37,10 @@ DECISION = np.dtype(
 IDLE, BUSY, TOO_SMALL, EMPTY = "idle and fits", "busy", "too small", "empty slot"
 
 
+MOST_BYTES = 2**28
+"""Of observations of one episode that are kept."""
+
+
 @dataclass(frozen=True, eq=False)
 class Inspection:
     """The decisions of an episode. Shapes: K decisions, N server slots.
@@ -41,15 +49,28 @@ class Inspection:
         episode: it, played to its end.
         workload: the workflows that arrived.
         decisions: (K,) DECISION. A dispatcher decides on many tasks at once: its starts stand for decisions.
-        observations: (K, 5 + 5N) what each was decided on; none of a dispatcher.
-        servers: (K, N) IDLE, BUSY, TOO_SMALL or EMPTY for the task that is decided on; none of a dispatcher.
+        observations: (K, 5 + 5N) what each was decided on; none of a dispatcher, or with more than MOST_BYTES of them.
     """
 
     episode: Episode
     workload: Workload
     decisions: NDArray[Any]
     observations: NDArray[np.float32] | None = None
-    servers: NDArray[np.str_] | None = None
+
+    @property
+    def is_dispatched(self) -> bool:
+        """Whether a dispatcher played."""
+        return isinstance(self.episode.player, Dispatcher)
+
+    def servers(self, decision: int) -> NDArray[np.str_] | None:
+        """(N,) IDLE, BUSY, TOO_SMALL or EMPTY for the task of a decision, as its scheduler saw them."""
+        if self.observations is None:
+            return None
+        seen = view(self.observations[decision, None], self.episode.unit.env.observation)
+        state = np.where(seen.feasible[0], IDLE, BUSY)
+        state[~seen.fits[0]] = TOO_SMALL
+        state[seen.capacity[0] == 0] = EMPTY
+        return state
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,23 +93,20 @@ def inspect_episode(replay: Replay, row: Mapping[str, Any]) -> Inspection:
     Raises:
         UserError: see `Replay.episode`.
     """
-    watched = _Watched([], [], [])
-    episode = replay.episode(row, watch=watched)
-    workload = generate(episode.unit.env, episode.unit.seed, episode.episode)
-    player, schedule = episode.player, episode.schedule
+    episode = replay.episode(row)
+    env, seed, player = episode.unit.env, episode.unit.seed, episode.player
+    workload = generate(env, seed, episode.episode)
     if isinstance(player, Dispatcher):
+        schedule = episode.schedule
         decisions = np.empty(len(schedule), dtype=DECISION)
         decisions["clock_s"], decisions["outcome"] = schedule["start_s"], STARTED
         for name in ("workflow", "task", "server"):
             decisions[name] = schedule[name]
         return Inspection(episode, workload, decisions)
-    decisions = np.array(watched.tasks, dtype=DECISION)
-    # The engine tells nothing of a choice that it refused. Asked again from the start, a scheduler chooses the same.
-    player.reset([(episode.unit.seed, episode.episode)])
-    decisions["server"] = [int(player(observation[None])[0]) for observation in watched.observations]
-    states = np.array(watched.servers, dtype=np.str_).reshape(len(decisions), -1)
-    decisions["outcome"] = [_outcome(*both) for both in zip(states, decisions["server"].tolist(), strict=True)]
-    return Inspection(episode, workload, decisions, np.array(watched.observations), states)
+    recorder = _Recorder(player)
+    play(recorder, env, seed, [episode.episode], watch=recorder.watch)
+    kept = np.array(recorder.observations) if recorder.keeps else None
+    return Inspection(episode, workload, np.array(recorder.decisions, dtype=DECISION), kept)
 
 
 def look(inspected: Inspection, decision: int) -> DecisionView | None:
@@ -114,29 +132,47 @@ def look(inspected: Inspection, decision: int) -> DecisionView | None:
     return DecisionView(probabilities.double().numpy(), None)
 
 
-@dataclass
-class _Watched:
-    """Is shown the engine before each decision and keeps what there is to decide on."""
+class _Recorder(Scheduler):
+    """Stands between the engine and a scheduler and notes what it decides, and what comes of it."""
 
-    observations: list[NDArray[np.float32]]
-    tasks: list[tuple[float, int, int, int, str]]  # DECISION, the last two open
-    servers: list[NDArray[np.str_]]
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.decisions: list[tuple[float, int, int, int, str]] = []  # DECISION
+        self.observations: list[NDArray[np.float32]] = []
+        self.keeps = True
 
-    def __call__(self, engine: Engine) -> None:
-        system = engine.system(0)
-        task = system.ready[0]
-        state = np.where(system.idle, IDLE, BUSY)
-        state[system.memory_gb < task["memory_gb"]] = TOO_SMALL
-        state[system.capacity_gflops == 0] = EMPTY
-        self.observations.append(engine.observation[0].copy())
-        self.tasks.append((system.clock_s, int(task["workflow"]), int(task["task"]), -1, ""))
-        self.servers.append(state)
+    def watch(self, engine: Engine) -> None:
+        """Is shown the engine before each decision."""
+        self._engine = engine
+
+    def reset(self, seeds: list[tuple[int, int]]) -> None:
+        """See `Scheduler.reset`."""
+        self.scheduler.reset(seeds)
+
+    def scores(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        """See `Scheduler.scores`."""
+        return self.scheduler.scores(observation)
+
+    def __call__(self, observation: NDArray[np.float32]) -> NDArray[np.int64]:
+        """See `Scheduler.__call__`."""
+        self.keeps = self.keeps and observation.nbytes * (len(self.decisions) + 1) <= MOST_BYTES
+        if self.keeps:
+            self.observations.append(observation[0].copy())
+        else:
+            self.observations.clear()
+        servers = self.scheduler(observation)
+        system = self._engine.system(0)
+        task, server = system.ready[0], int(servers[0])
+        outcome = _outcome(system, float(task["memory_gb"]), server)
+        self.decisions.append((system.clock_s, int(task["workflow"]), int(task["task"]), server, outcome))
+        return servers
 
 
-def _outcome(servers: NDArray[np.str_], chosen: int) -> str:
+def _outcome(system: System, memory_gb: float, chosen: int) -> str:
     """What comes of a decision, as the engine counts it."""
-    if servers[chosen] == IDLE:
-        return STARTED
-    if servers[chosen] != BUSY:
+    fits = (system.capacity_gflops > 0) & (memory_gb <= system.memory_gb)
+    if not fits[chosen]:
         return NO_FIT
-    return AVOIDABLE if (servers == IDLE).any() else UNAVOIDABLE
+    if system.idle[chosen]:
+        return STARTED
+    return AVOIDABLE if (fits & system.idle).any() else UNAVOIDABLE

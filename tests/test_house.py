@@ -22,7 +22,12 @@ ROOMS = {
     "rllib_scale.experiments.results": {"ray", "torch", "gymnasium"},
     "rllib_scale.experiments.features": {"ray", "gymnasium"},
     "rllib_scale.experiments.evaluate": {"ray", "torch", "gymnasium"},
+    "rllib_scale.experiments.status": {"ray", "torch", "gymnasium"},
+    "rllib_scale.inspect_policy": {"ray", "torch"},
+    "rllib_scale.models.attention": {"ray", "gymnasium", "numba", "pandas"},
     "analysis.report": {"ray", "torch", "gymnasium"},
+    "analysis.dashboard.store": {"ray", "torch", "gymnasium", "streamlit"},
+    "analysis.dashboard.page": {"ray", "torch", "gymnasium"},
 }
 
 

@@ -107,15 +107,17 @@ def test_the_server_chosen_is_the_most_probable(
 ) -> None:
     row = of(folder[1], method, **place)
     inspected = inspect_episode(Replay(folder[0]), row)
-    assert inspected.servers is not None
     for k in range(0, len(inspected.decisions), 5):
         view = look(inspected, k)
         assert view is not None
         assert view.probabilities.sum() == pytest.approx(1)
         chosen = view.probabilities[inspected.decisions["server"][k]]
         assert chosen == pytest.approx(view.probabilities.max(), rel=1e-4)
+        servers = inspected.servers(k)
+        assert servers is not None
+        assert (inspected.decisions["outcome"][k] == STARTED) == (servers[inspected.decisions["server"][k]] == IDLE)
         if row["mask"] == "feasible":
-            assert (view.probabilities[inspected.servers[k] != IDLE] == 0).all()
+            assert (view.probabilities[servers != IDLE] == 0).all()
         assert (view.attention is not None) == has_attention
         if view.attention is not None:
             assert view.attention.shape == (2, 4, row["test_servers"])
@@ -125,3 +127,13 @@ def test_the_server_chosen_is_the_most_probable(
 @pytest.mark.parametrize("method", ["fastest-idle", "heft"])
 def test_heuristics_have_neither_probabilities_nor_attention(folder: tuple[Path, Rows], method: str) -> None:
     assert look(inspect_episode(Replay(folder[0]), of(folder[1], method)), 0) is None
+
+
+def test_observations_of_a_huge_episode_are_not_kept(
+    folder: tuple[Path, Rows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = of(folder[1], "scale")
+    monkeypatch.setattr("rllib_scale.inspect_policy.MOST_BYTES", 10_000)
+    inspected = inspect_episode(Replay(folder[0]), row)
+    assert len(inspected.decisions) == row["decisions"]
+    assert (inspected.observations, inspected.servers(0), look(inspected, 0)) == (None, None, None)

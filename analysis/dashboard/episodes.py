@@ -18,30 +18,43 @@ INK_ON = dict.fromkeys(PALETTE, "#000000") | {"#0072B2": "#FFFFFF", "#D55E00": "
 WAITING, READY, DECIDED, RUNNING, DONE = "waiting", "ready", "decided on now", "running", "completed"
 STATE_COLOURS = {WAITING: "#BBBBBB", READY: "#F0E442", DECIDED: "#D55E00", RUNNING: "#56B4E9", DONE: "#009E73"}
 SERVER_COLOURS = {"idle and fits": "#009E73", "busy": "#E69F00", "too small": "#999999", "empty slot": "#CCCCCC"}
-LANE_PX, THINNEST_LANE_PX, TALLEST_PX = 24, 4, 1400
+LANE_PX, THINNEST_LANE_PX, TALLEST_PX = 24, 4, 1000
+LABEL_PX = 14
+"""Room that a server's number needs; where lanes are thinner, only some servers are numbered."""
 ARRIVALS = -1.2
 """Where on the axis of servers arrivals are marked: above the first."""
 CHOSEN = "#D55E00"
+MOST_BARS = 2000
+"""A browser takes a second for so many."""
 CLEARANCE = 0.35
 """Between an edge and a task that it passes, where tasks of one layer are 1 apart."""
 
 
+def nearest(schedule: NDArray[Any], clock_s: float) -> NDArray[np.int64]:
+    """The rows of a schedule that are drawn: all or, of more than MOST_BARS, those that start nearest a time."""
+    return np.sort(np.argsort(np.abs(schedule["start_s"] - clock_s), kind="stable")[:MOST_BARS])
+
+
 def gantt(
-    schedule: NDArray[Any], tiers: list[tuple[str, int]], end_s: float, decision: Any = None, dark: bool = False
+    schedule: NDArray[Any],
+    tiers: list[tuple[str, int]],
+    span_s: tuple[float, float],
+    decision: Any = None,
+    dark: bool = False,
 ) -> go.Figure:
-    """The schedule up to `end_s`: one lane a server, one bar a started task, in the order of the schedule.
+    """A schedule: one lane a server, one bar a started task, in the order of the schedule.
 
     Args:
         schedule: SCHEDULE rows; `finish_s` is NaN where a task has not finished, and its bar hatched up to the end.
         tiers: name and number of servers of each tier, in the order of the servers.
-        end_s: right end of the time axis [s].
+        span_s: ends of the time axis [s].
         decision: a DECISION row to be marked.
         dark: for a dark page.
     """
     servers = sum(count for _, count in tiers)
     ink = "#EBEBEB" if dark else "#222222"
     unfinished = np.isnan(schedule["finish_s"])
-    stop = np.where(unfinished, end_s, schedule["finish_s"])
+    stop = np.where(unfinished, span_s[1], schedule["finish_s"])
     bars = go.Bar(
         base=schedule["start_s"],
         x=stop - schedule["start_s"],
@@ -86,14 +99,9 @@ def gantt(
         uniformtext={"mode": "hide", "minsize": 8},
         bargap=0,
     )
-    figure.update_xaxes(title_text="time (s)", range=[0, end_s if end_s > 0 else 1])
-    every = max(1, -(-14 // lane))
-    figure.update_yaxes(
-        title_text="server",
-        range=[servers - 0.4, ARRIVALS - 0.8],
-        tickvals=list(range(0, servers, every)),
-        zeroline=False,
-    )
+    figure.update_xaxes(title_text="time (s)", range=list(span_s) if span_s[1] > span_s[0] else None)
+    every = {"tickvals": list(range(servers))} if lane >= LABEL_PX else {"nticks": 25, "tickformat": "d"}
+    figure.update_yaxes(title_text="server", range=[servers - 0.4, ARRIVALS - 0.8], zeroline=False, **every)
     below = 0
     for name, count in tiers:
         middle = {"x": 1.005, "xref": "paper", "xanchor": "left", "y": below + (count - 1) / 2, "showarrow": False}

@@ -13,14 +13,13 @@ import streamlit as st
 
 from analysis import comparisons, render
 from analysis.dashboard import charts, episodes, selection
-from analysis.dashboard.rows import KEY, select_rows
+from analysis.dashboard.rows import KEY
 from analysis.dashboard.selection import Filters, Options
 from analysis.dashboard.store import Snapshot, Store, store_of
-from analysis.load import derive, variants
+from analysis.load import variants
 from analysis.stats import LOWER_IS_BETTER
 from analysis.tables import OUTCOMES
 from rllib_scale.errors import UserError
-from rllib_scale.experiments import results
 
 REFRESH_S = 3.0
 """How often the folder is looked at while a page is open."""
@@ -248,11 +247,7 @@ def _compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
 
 @st.cache_data(max_entries=8, show_spinner="Reading rows …")
 def _rows(_units: pd.DataFrame, key: tuple[Any, ...]) -> pd.DataFrame:
-    """The evaluation rows of some units with the columns of `analysis.load`."""
-    training = results.typed(pd.DataFrame(), results.TRAINING_COLUMNS)
-    labels = dict(zip(_units["cell"], _units["variant"], strict=True))
-    rows = derive(select_rows(_units), training)[0]
-    return rows.assign(variant=rows["cell"].map(labels).astype("string"))
+    return selection.evaluation_rows(_units)
 
 
 @st.cache_data(max_entries=32, show_spinner="Comparing …")
@@ -294,12 +289,18 @@ def _episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
         st.info("No decision was asked for in this episode.")
         return
     chosen = _decision_slider(len(decisions), decisions, tuple(row.items()))
+    schedule = episode.schedule
+    shown = episodes.nearest(schedule, float(decisions["clock_s"][chosen]))
+    whole = len(shown) == len(schedule)
+    span = (0.0, episode.end_s) if whole else (schedule["start_s"][shown[0]], schedule["start_s"][shown[-1]])
     tiers = [(tier.name, tier.count) for tier in episode.unit.env.cluster.tiers]
-    figure = episodes.gantt(episode.schedule, tiers, episode.end_s, decisions[chosen], dark)
+    figure = episodes.gantt(schedule[shown], tiers, span, decisions[chosen], dark)
+    st.session_state["bars"] = shown.tolist()
     st.plotly_chart(figure, config=PLOT, key="gantt", on_select="rerun", selection_mode="points")
+    some = "" if whole else f"The {len(shown):,} of {len(schedule):,} tasks that start nearest the decision. "
     st.caption(
-        "One bar a task, in the colour of its workflow, whose number it bears; hatched: not finished at the end. "
-        "Triangles: arrivals. Click on a bar to choose the decision that started it."
+        f"{some}One bar a task, in the colour of its workflow, whose number it bears; hatched: not finished at the end."
+        " Triangles: arrivals. Click on a bar to choose the decision that started it."
     )
     _decision(inspected, chosen, dark)
 
@@ -325,7 +326,7 @@ def _chosen_row(units: pd.DataFrame, snapshot: Snapshot) -> dict[str, Any]:
     return {name: None if pd.isna(value) else value for name, value in row.items()}
 
 
-@st.cache_resource(max_entries=16, show_spinner="Playing the episode again …")
+@st.cache_resource(max_entries=4, show_spinner="Playing the episode again …")
 def _inspected(folder: Path, row: tuple[tuple[str, Any], ...]) -> Any:
     from rllib_scale.experiments.replay import Replay
     from rllib_scale.inspect_policy import inspect_episode
@@ -341,7 +342,7 @@ def _decision_slider(count: int, decisions: Any, episode: tuple[Any, ...]) -> in
     picked = st.session_state.get("gantt", {}).get("selection", {}).get("point_indices", [])
     if picked and st.session_state.get("picked") != picked:
         started = np.flatnonzero(decisions["outcome"] == "started")
-        st.session_state["decision"] = int(started[picked[0]]) + 1
+        st.session_state["decision"] = int(started[st.session_state["bars"][picked[0]]]) + 1
     st.session_state["picked"] = picked
     if count == 1:
         return 0
@@ -372,13 +373,16 @@ def _decision(inspected: Any, chosen: int, dark: bool) -> None:
         st.markdown(f"Workflow {workflow}")
         st.plotly_chart(episodes.dag(edges, states, texts, dark), config=PLOT, key="dag")
     with right:
-        if inspected.servers is None:
-            st.info("A dispatcher looks at all ready tasks at once: there is no single decision to look into.")
+        servers = inspected.servers(chosen)
+        if servers is None:
+            dispatched = "A dispatcher looks at all ready tasks at once: there is no single decision to look into."
+            large = "What each decision was taken on is too much to keep for so many decisions over so many servers."
+            st.info(dispatched if inspected.is_dispatched else large)
             return
         view = look(inspected, chosen)
         st.markdown("Servers: probability and state" if view else "Servers: a rule has no probabilities")
         values = view.probabilities if view else None
-        figure = episodes.probabilities(values, inspected.servers[chosen], server, dark)
+        figure = episodes.probabilities(values, servers, server, dark)
         st.plotly_chart(figure, config=PLOT, key="probabilities")
         if view is not None and view.attention is not None:
             st.markdown("Attention weights over the servers")

@@ -144,14 +144,14 @@ def sum_up(table: pa.Table) -> tuple[pd.DataFrame, int]:
 
     Returns:
         One row per unit (and source, where there is such a column): IDENTITY, KEY; rows: its different episodes;
-        first_seed and first_episode: of the first of them; of each of the METRICS the mean over the episodes with a
-        value, METRIC_var their variance (n - 1), NaN with less than two, and METRIC_n their number.
+        episodes_hash: the same for the same episodes; of each of the METRICS the mean over the episodes with a value,
+        METRIC_var their variance (n - 1), NaN with less than two, and METRIC_n their number.
     """
     key = [name for name in (*KEY, SOURCE) if name in table.column_names]
     kept = list(dict.fromkeys((*IDENTITY, *key)))
     if not table.num_rows:
         metrics = [f"{metric}{end}" for metric in METRICS for end in ("", "_var", "_n")]
-        return pd.DataFrame(columns=[*kept, "rows", "first_seed", "first_episode", *metrics]), 0
+        return pd.DataFrame(columns=[*kept, "rows", "episodes_hash", *metrics]), 0
     unit = np.zeros(table.num_rows, dtype=np.int64)
     for name in key:
         codes = _codes(table[name])
@@ -168,11 +168,19 @@ def sum_up(table: pa.Table) -> tuple[pd.DataFrame, int]:
     lead = table.select(kept).take(pa.array(order[first])).to_pandas()
     dtypes = {name: results.EPISODE_COLUMNS[name][0] for name in kept if name != SOURCE}
     columns: dict[str, Any] = {name: column for name, column in lead.astype(dtypes).items()}
-    columns |= {"rows": sizes, "first_seed": seed[first], "first_episode": episode[first]}
+    columns |= {"rows": sizes, "episodes_hash": np.add.reduceat(_scrambled(seed, episode), first)}
     for name, values in _metrics(table).items():
         columns |= _moments(name, values[order], first, sizes)
     columns["overrides"] = columns["overrides"].fillna("")
     return pd.DataFrame(columns), int((~last).sum())
+
+
+def _scrambled(seed: Ints, episode: Ints) -> NDArray[np.uint64]:
+    """A number for each (seed, episode) whose sums tell sets of them apart (the mixing steps of splitmix64)."""
+    mixed = seed.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + episode.astype(np.uint64)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64)
 
 
 def _codes(column: pa.ChunkedArray) -> Ints:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,11 +12,14 @@ import numpy as np
 import pandas as pd
 
 from analysis import resampling
-from analysis.dashboard.rows import METRICS
-from analysis.load import SETTING, settings, variants
+from analysis.dashboard.rows import METRICS, select_rows
+from analysis.load import SETTING, derive, settings, variants
 from analysis.resampling import Interval
+from analysis.stats import Summary, summarise
 from analysis.tables import interval_note
+from rllib_scale.experiments import results
 
+SUFFIXES = ("", "_sd", "_low", "_high")
 Lambdas = tuple[float, float]
 
 
@@ -103,39 +107,73 @@ def table(units: pd.DataFrame, metrics: Sequence[str] = METRICS) -> pd.DataFrame
         One row per (test_servers, variant), by test_servers, in the columns of `analysis.tables.table4`: seeds and
         seeds_note; of each metric the mean over seeds, its _sd (over the episodes of a seed), _low and _high (over
         seeds); episodes a seed; without_response: episodes, over all seeds, in which no task completed, if any. The
-        numbers are those of `analysis.stats.summarise`.
+        numbers are those of `analysis.stats.summarise`, which is asked itself where the seeds of a variant have
+        different episodes.
+
+    Raises:
+        UserError: see `evaluation_rows`, in the latter case.
     """
     names = variants(units)
     records = []
     groups: dict[tuple[int, str], pd.DataFrame] = dict(iter(units.groupby(["test_servers", "variant"])))  # type: ignore[arg-type]
     for servers, name in sorted(groups, key=lambda key: (key[0], names.index(key[1]))):
         rows = groups[servers, name].sort_values("train_seed")
+        if rows["episodes_hash"].nunique() > 1:
+            every = evaluation_rows(rows)
+            summaries: Mapping[str, Summary | _Spread] = summarise(every, metrics)
+            episodes = len(every[["eval_seed", "episode"]].drop_duplicates())
+        else:
+            summaries = {metric: _summary(rows, metric) for metric in metrics}
+            episodes = int(rows["rows"].iloc[0])
         learned = bool((rows["kind"] == "learned").any())
-        record: dict[str, Any] = {"test_servers": int(servers), "variant": name}
-        means = {metric: rows[metric].to_numpy(float) for metric in metrics}
-        completed = rows["completed"].to_numpy(float)
-        record["seeds"] = int((~np.isnan(completed)).sum()) if learned else 0
-        record["seeds_note"] = interval_note(record["seeds"])
-        for metric, values in means.items():
-            known = values[~np.isnan(values)]
-            variances = rows[f"{metric}_var"].to_numpy(float)
-            variances = variances[~np.isnan(variances)]
-            ends = _interval(tuple(known))
-            record |= {metric: float(known.mean()) if len(known) else np.nan}
-            record |= {f"{metric}_sd": float(np.sqrt(variances.mean())) if len(variances) else np.nan}
-            record |= {f"{metric}_low": ends.low, f"{metric}_high": ends.high}
-        record["episodes"] = int(rows["rows"].max())
+        seeds = int(rows["completed"].notna().sum()) if learned else 0
+        record: dict[str, Any] = {"test_servers": int(servers), "variant": name, "seeds": seeds}
+        record["seeds_note"] = interval_note(seeds)
+        for metric, summary in summaries.items():
+            record |= {f"{metric}{end}": getattr(summary, end.removeprefix("_") or "mean") for end in SUFFIXES}
+        record["episodes"] = episodes
         record["without_response"] = int((rows["rows"] - rows["response_mean_s_n"]).sum()) or None
         records.append(record)
-    suffixes = ("", "_sd", "_low", "_high")
-    columns = ["test_servers", "variant", "seeds", "seeds_note", *(f"{m}{end}" for m in metrics for end in suffixes)]
+    columns = ["test_servers", "variant", "seeds", "seeds_note", *(f"{m}{end}" for m in metrics for end in SUFFIXES)]
     return pd.DataFrame(records, columns=[*columns, "episodes", "without_response"])
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """What the table says of a metric, named as in `analysis.stats.Summary`."""
+
+    mean: float = math.nan
+    sd: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+
+
+def _summary(rows: pd.DataFrame, metric: str) -> _Spread:
+    """The numbers of `analysis.stats.summarise`, from the sums of each seed, where all seeds have the same episodes."""
+    means, variances = (rows[name].to_numpy(float) for name in (metric, f"{metric}_var"))
+    means, variances = means[~np.isnan(means)], variances[~np.isnan(variances)]
+    if not len(means):
+        return _Spread()
+    ends = _interval(tuple(means))
+    sd = math.sqrt(variances.mean()) if len(variances) else math.nan
+    return _Spread(float(means.mean()), sd, ends.low, ends.high)
 
 
 @lru_cache(maxsize=65536)
 def _interval(means: tuple[float, ...]) -> Interval:
     """The interval over seeds, which depends on nothing but their means."""
-    return resampling.mean_interval(np.array(means)[:, None]) if means else Interval()
+    return resampling.mean_interval(np.array(means)[:, None])
+
+
+def evaluation_rows(units: pd.DataFrame) -> pd.DataFrame:
+    """The evaluation rows behind some units, with the columns of `analysis.load.load`.
+
+    Raises:
+        UserError: a file cannot be read any more.
+    """
+    rows = derive(select_rows(units), results.typed(pd.DataFrame(), results.TRAINING_COLUMNS))[0]
+    labels = dict(zip(units["cell"], units["variant"], strict=True))
+    return rows.assign(variant=rows["cell"].map(labels).astype("string"))
 
 
 def repeated_seeds(units: pd.DataFrame) -> list[str]:

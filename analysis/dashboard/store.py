@@ -23,6 +23,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.experiments import results, status
 from rllib_scale.experiments.status import Training
 
+_PROGRESS = ("finished", "running", "failed", "stopped", "waiting")
 Stamp = tuple[int, int]
 """Modification time [ns] and size of a file: what tells that it has changed."""
 
@@ -99,6 +100,7 @@ class Store:
         return [*paths, *_evaluations(homes)]
 
     def _trainings(self) -> tuple[list[Training], list[str]]:
+        """Every training once: parts of a reproduction take finished ones over from each other."""
         found: list[Training] = []
         notes = []
         for home in status.homes(self.folder):
@@ -107,7 +109,9 @@ class Store:
             except UserError as error:
                 notes.append(f"{error}. Trainings that have not begun are not listed.")
                 found += status.found_trainings(home, self.clock())
-        return found, notes
+        furthest = sorted(found, key=lambda training: _PROGRESS.index(training.state))
+        chosen = {training.name: training for training in reversed(furthest)}
+        return [chosen[name] for name in dict.fromkeys(training.name for training in found)], notes
 
     # ------------------------------------------------------------------ reading
 

@@ -91,7 +91,8 @@ class TuneProgress(tune.Callback):
         self.done: set[str] = set()
         self.failed: set[str] = set()
         self.first_epoch: dict[str, int] = {}
-        self.start = self.spoken = time.monotonic()
+        self.start = time.monotonic()
+        self.spoken = -math.inf
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **_: Any) -> None:
         """Note the newest row of a training."""
@@ -104,7 +105,7 @@ class TuneProgress(tune.Callback):
             self.done.add(name)
 
     def on_step_end(self, iteration: int, trials: list[Any], **_: Any) -> None:
-        """Called several times a second, whether or not a training reports."""
+        """Say how things stand though no training reports."""
         self._speak(trials)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:

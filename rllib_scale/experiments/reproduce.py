@@ -81,7 +81,7 @@ def run_reproduction(
 
 
 def join(folder: Path, parts: list[Path]) -> None:
-    """Write the rows of all parts as tables of `folder`, and their policies; what several parts hold stands there once."""
+    """Write the rows of all parts as tables of `folder`, and their policies; what several hold stands there once."""
     from rllib_scale.experiments.trial import copy_policy
 
     (folder / "policies").mkdir(exist_ok=True)

@@ -70,7 +70,7 @@ def ray_session(address: str | None = None, num_cpus: int | None = None) -> Iter
         return
     try:
         ray.init(
-            address=address,
+            address=address or "local",  # without, Ray joins whatever runs on this machine
             num_cpus=None if address else num_cpus,
             include_dashboard=None if address else False,
             logging_level="error",

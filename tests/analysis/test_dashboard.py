@@ -21,6 +21,7 @@ from analysis.load import PAPER_SETTING, load, select
 from analysis.render import to_csv
 from analysis.tables import table4
 from artificial_results import artificial_episodes, artificial_training, episode_row, write_folder
+from benchmarks.dashboard import write_folder as write_folder_of_size
 from rllib_scale.experiments import results
 from rllib_scale.inspect_policy import DECISION, STARTED
 from rllib_scale.simulator.engine import SCHEDULE
@@ -89,14 +90,12 @@ def test_table_is_the_reports_for_random_results(
     check_table(write_folder(tmp_path_factory.mktemp("random"), shuffled.to_dict("records"), []))
 
 
-def test_seeds_with_fewer_episodes_differ_from_the_report_by_rounding_alone(tmp_path: Path) -> None:
+def test_table_is_the_reports_where_seeds_have_different_episodes(tmp_path: Path) -> None:
     rows = artificial_episodes(seeds=range(42, 48), scales=(16,), methods=("scale", "crossattn"), episodes=20)
     rng = np.random.default_rng(0)
-    folder = write_folder(tmp_path, [row for row in rows if rng.random() < 0.7], [])
-    ours = selection.table(selection.apply(Store(folder).snapshot().units, Filters(PAPER_SETTING)), SHOWN)
-    reports = table4(select(load(folder).episodes, *PAPER_SETTING))
-    for column in [f"{name}{end}" for name in SHOWN for end in ("", "_sd", "_low", "_high")]:
-        assert ours[column].to_numpy(float) == pytest.approx(reports[column].to_numpy(float), rel=1e-12, nan_ok=True)
+    check_table(write_folder(tmp_path / "fewer", [row for row in rows if rng.random() < 0.7], []))
+    other = [row | {"episode": row["episode"] + (row["train_seed"] == 44)} for row in rows]
+    check_table(write_folder(tmp_path / "others", other, []))
 
 
 def test_rows_that_stand_twice_count_once_and_are_told(tmp_path: Path) -> None:
@@ -201,6 +200,19 @@ def test_parts_of_a_reproduction_count_until_they_are_joined(tmp_path: Path) -> 
     snapshot = store.snapshot()
     assert sorted(snapshot.units["test_servers"]) == [16, 32, 48]
     assert snapshot.notes == ()
+
+
+def test_a_training_of_several_parts_is_shown_once_with_what_it_got_furthest_with(tmp_path: Path) -> None:
+    results.open_folder(tmp_path, "reproduction", {"one": {}, "two": {}}, "0")
+    names = ["ppo-s42-0123", "scale-s42-4567"]
+    for part in ("one", "two"):
+        results.open_folder(tmp_path / "parts" / part, part, {"name": part}, "0")
+    for place in ("one/policies/ppo-s42-0123", "two/trials/run-001/ppo-s42-0123", "two/trials/run-001/scale-s42-4567"):
+        (tmp_path / "parts" / place).mkdir(parents=True)
+    assert [(training.name, training.state) for training in Store(tmp_path).snapshot().trainings] == [
+        (names[0], "finished"),
+        (names[1], "running"),
+    ]
 
 
 def _torn(path: Path) -> None:
@@ -405,13 +417,21 @@ def played() -> tuple[np.ndarray, np.ndarray]:
 
 def test_gantt_has_a_bar_for_each_task(played: tuple[np.ndarray, np.ndarray]) -> None:
     schedule, decisions = played
-    figure = episodes.gantt(schedule, [("small", 1), ("large", 1)], 4.0, decisions[3])
+    figure = episodes.gantt(schedule, [("small", 1), ("large", 1)], (0.0, 4.0), decisions[3])
     bars = figure.data[0]
     assert list(bars.base) == [0, 2, 2.5]
     assert list(bars.x) == [2, 1, 1.5]  # to the end of the episode
     assert list(bars.y) == [1, 0, 1]
     assert list(bars.marker.pattern.shape) == ["", "", "/"]
     assert list(bars.marker.line.width) == [0, 0, 3]
+
+
+def test_of_a_long_schedule_what_starts_nearest_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule = np.zeros(10, SCHEDULE)
+    schedule["start_s"] = np.arange(10)
+    assert episodes.nearest(schedule, 6.1).tolist() == list(range(10))
+    monkeypatch.setattr(episodes, "MOST_BARS", 3)
+    assert episodes.nearest(schedule, 6.1).tolist() == [5, 6, 7]
 
 
 def test_states_of_a_workflow_at_a_decision(played: tuple[np.ndarray, np.ndarray]) -> None:
@@ -455,3 +475,15 @@ def test_attention_and_probabilities_are_shown_as_they_are() -> None:
     shown = {server: p for bar in figure.data for server, p in zip(bar.x, bar.y, strict=True)}
     assert [shown[j] for j in range(5)] == pytest.approx(weights[0, 0].tolist())
     assert [bar.name for bar in figure.data for j in bar.x if j == 0] == ["idle and fits"]
+
+
+# ---------------------------------------------------------------------- the folder that is timed
+
+
+def test_generated_folder_holds_the_rows_asked_for(tmp_path: Path) -> None:
+    write_folder_of_size(tmp_path / "large", 5000)
+    snapshot = Store(tmp_path / "large").snapshot()
+    assert (snapshot.rows, snapshot.notes) == (5000, ())
+    assert len(snapshot.curves) == 12 * 8 * 1000
+    table = selection.table(selection.apply(snapshot.units, Filters(PAPER_SETTING)), SHOWN)
+    assert table[list(SHOWN)].notna().all(axis=None)

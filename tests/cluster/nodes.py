@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pandas as pd
 import psutil
@@ -38,7 +39,9 @@ class Nodes:
             "temp_dir": str(base / "ray"),
         }
         self.base = base
-        self.cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=True)
+        # It would make itself the Ray that any program on this machine joins by default.
+        with mock.patch("ray._private.utils.write_ray_address"):
+            self.cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=True)
         self.workers = [self.add(number) for number in cpus[1:]]
 
     def add(self, cpus: int) -> Any:
@@ -51,7 +54,8 @@ class Nodes:
         self.cluster.remove_node(node, allow_graceful=False)
 
     def stop(self) -> None:
-        self.cluster.shutdown()
+        with mock.patch("ray._common.utils.reset_ray_address"):
+            self.cluster.shutdown()
 
     def sweep(self, file: Path, results: Path, *options: str) -> subprocess.Popen[str]:
         """Start `rllib-scale sweep` on the cluster."""

@@ -53,9 +53,9 @@ def test_between_two_lines_there_is_the_interval() -> None:
     for epoch in range(1, 9):
         progress.on_trial_result(1, [trial("a")], trial("a"), row(epoch, 1.0))
         progress.on_step_end(1, [trial("a")])
-    assert lines == []
-    progress.on_experiment_end([trial("a")])
     assert len(lines) == 1
+    progress.on_experiment_end([trial("a")])
+    assert len(lines) == 2
 
 
 @pytest.mark.parametrize(("epoch", "interrupted", "noted"), [(4, False, [("a", 4)]), (10, False, []), (4, True, [])])

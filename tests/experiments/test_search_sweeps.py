@@ -13,16 +13,16 @@ import pytest
 pytest.importorskip("ray")
 pytestmark = pytest.mark.ray
 
-from rllib_scale.configio import load_model
-from rllib_scale.experiments.plan import SweepConfig, expand
-from rllib_scale.experiments.results import EPISODE_COLUMNS, TRAINING_COLUMNS, read_table
+from rllib_scale.configio import load_model  # noqa: E402
+from rllib_scale.experiments.plan import SweepConfig, expand  # noqa: E402
+from rllib_scale.experiments.results import EPISODE_COLUMNS, TRAINING_COLUMNS, read_table  # noqa: E402
 
 STEPS = 64
 SWEEP = """
 name: search
 methods: [scale]
 training: {epochs: 8, steps_per_epoch: 64, minibatch_size: 32, passes: 1, num_envs: 2}
-env: {episode: {horizon_s: 5}}
+env: {episode: {horizon_s: 1}}
 evaluation: {scales: [8], episodes: 1, heuristics: [], features: false}
 checkpoints: {every_epochs: 2}
 search:
