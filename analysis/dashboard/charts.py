@@ -171,9 +171,9 @@ def training_curves(curves: pd.DataFrame, metrics: Sequence[str], dark: bool = F
             hover = "epoch %{x}: %{y:.3g}"
             figure.add_trace(go.Scatter(x=median.index, y=median, mode="lines", hovertemplate=hover, **thick), **place)
         if metric == "srr_decorrelation" and (few[metric].dropna() > 0).all():
-            figure.update_yaxes(
-                type="log", dtick="D2", tickformat="~g", **place
-            )  # it grows with the square of the feature's width
+            # It grows with the square of the feature's width, which differs by method.
+            wide = few[metric].max() > 100 * few[metric].min()
+            figure.update_yaxes(type="log", dtick=1 if wide else "D2", tickformat="~g", **place)
     figure.update_xaxes(title_text="epoch", row=math.ceil(len(metrics) / 2))
     means = f" Each point is a mean over {width} epochs." if width > 1 else ""
     lines = "Thin: each training seed; thick: the median" if len(looks) <= MOST_THIN else "The median"

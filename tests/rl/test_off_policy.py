@@ -162,7 +162,6 @@ def test_an_iteration_without_environment_runners_is_no_epoch(build: Any) -> Non
     while not is_epoch(algorithm, algorithm.train(), 2):
         iterations += 1
         assert iterations < 20
-    assert iterations > 0
     assert 2 * EPOCH <= algorithm.env_steps < 3 * EPOCH
 
 
