@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 from rllib_scale.configio import load_model  # noqa: E402
 from rllib_scale.experiments.plan import SweepConfig, expand  # noqa: E402
