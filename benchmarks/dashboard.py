@@ -100,9 +100,9 @@ def _training(identity: dict[str, np.ndarray], cells: int) -> pd.DataFrame:
 def time_functions(folder: Path) -> dict[str, list[tuple[float, float]]]:
     """Wall and CPU seconds of what stands behind the page, ROUNDS times, nothing kept from the round before."""
     from analysis.dashboard import charts, selection
-    from analysis.dashboard.page import SHOWN
     from analysis.dashboard.selection import Filters
     from analysis.dashboard.store import Store
+    from analysis.dashboard.views import SHOWN
 
     taken: dict[str, list[tuple[float, float]]] = {}
 

@@ -5,9 +5,12 @@
     selection.py   filters, and the table of what they leave
     charts.py      figures of evaluation and training
     episodes.py    figures of one episode that is played again
-    page.py        the page itself: Streamlit, and nothing that could be tested without a browser
+    page.py        the page: Streamlit, and nothing that could be tested without a browser; so are its
+    controls.py    selectors and tables,
+    views.py       views of many rows
+    episode_view.py  and of one episode
     app.py         the script that Streamlit runs
     serve.py       starts it
 
-Everything but page.py and app.py works without Streamlit.
+What stands above page.py, and serve.py, can be loaded without Streamlit.
 """

@@ -253,6 +253,17 @@ def test_an_episode_has_a_bar_for_each_task_and_a_click_chooses_its_decision(
     expect(bars(page)).to_have_count(len(schedule))
 
 
+def test_a_view_keeps_its_choices_while_another_is_open(played: tuple[Path, str], page: Page) -> None:
+    _, url = played
+    open_view(page, url, "Episode")
+    choose(page, "episode-method", "heft")
+    for view in ("Results", "Episode"):
+        page.get_by_role("tab", name=view, exact=True).click()
+        settle(page)
+    expect(page.locator(".st-key-episode-method input")).to_have_value("heft")
+    expect(page.get_by_text("A dispatcher looks at all")).to_be_visible()
+
+
 @pytest.mark.parametrize(("method", "says"), [("fastest-idle", "a rule has no"), ("heft", "A dispatcher looks at all")])
 def test_an_episode_of_a_heuristic_has_no_probabilities(
     played: tuple[Path, str], page: Page, method: str, says: str

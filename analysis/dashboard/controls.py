@@ -1,0 +1,86 @@
+"""What all views of the page share: selectors, tables, and which rows they look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from analysis import render
+from analysis.dashboard import selection
+from analysis.dashboard.selection import Filters
+from analysis.dashboard.store import Snapshot
+
+PLOT = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+"""How plotly's figures are set up."""
+TABLE_CSS = """
+.rllib-table { overflow: auto; max-height: 32rem; border: 1px solid rgb(128 128 128 / 30%); border-radius: 8px; }
+.rllib-table table { border-collapse: collapse; width: 100%; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
+.rllib-table th, .rllib-table td {
+  padding: 0.35rem 0.6rem; text-align: right; vertical-align: top; border: 0; white-space: nowrap;
+  border-bottom: 1px solid rgb(128 128 128 / 20%);
+}
+.rllib-table thead th {
+  position: sticky; top: 0; vertical-align: bottom; white-space: normal; font-weight: 600; backdrop-filter: blur(12px);
+}
+.rllib-table .text { text-align: left; }
+.rllib-table td small { display: block; opacity: 0.7; }
+"""
+
+
+def escaped(text: str) -> str:
+    """Text for Streamlit's Markdown that is shown as it is."""
+    for sign in "\\`*_[]$:~<>#":
+        text = text.replace(sign, f"\\{sign}")
+    return text
+
+
+def one(place: Any, label: str, values: Iterable[Any], key: str, text: Callable[[Any], str] = str) -> Any:
+    """One of the values, None where there are none; the choice stays while others arrive, as long as it is one."""
+    choices = list(dict.fromkeys(values))
+    if not choices:
+        return None
+    if st.session_state.get(key) not in choices:
+        st.session_state[key] = choices[0]
+    return place.selectbox(label, choices, key=key, format_func=text, persist_state="session")
+
+
+def several(label: str, values: tuple[Any, ...], text: str = "{0}") -> tuple[Any, ...]:
+    """Some of the values, or none; the choice stays while others arrive."""
+    st.session_state[label] = [value for value in st.session_state.get(label, []) if value in values]
+    return tuple(st.multiselect(label, values, key=label, placeholder="all", format_func=text.format))
+
+
+def heading(metric: str) -> str:
+    """What the report calls a column."""
+    return render.HEADINGS.get(metric, metric)
+
+
+def selected_units(snapshot: Snapshot, filters: Filters) -> pd.DataFrame:
+    """The units that the filters leave, without those of which no mean can be told; says where there are none."""
+    if snapshot.units.empty:
+        st.info("No evaluation rows yet: they appear here as they are written.")
+        return snapshot.units
+    units = selection.apply(snapshot.units, filters)
+    ambiguous = selection.repeated_seeds(units)
+    if ambiguous:
+        st.info(f"Left out, as several cells hold the same training seed: {', '.join(ambiguous)}.")
+        units = units[~units["variant"].isin(ambiguous)]
+    if units.empty:
+        st.info("No row passes these filters.")
+    return units
+
+
+def show_table(table: pd.DataFrame, columns: Iterable[str], key: str) -> None:
+    """The cells that the report prints, those of some columns; a long table scrolls in a frame of its own."""
+    beside = [f"{column}{suffix}" for column in columns for suffix in ("", *render.SUFFIXES)]
+    cells = render.to_html(table[[column for column in beside if column in table]])
+    st.html(f'<style>{TABLE_CSS}</style><div class="rllib-table" id="{key}">{cells}</div>')
+
+
+@st.cache_data(max_entries=8, show_spinner="Reading rows …")
+def cached_rows(_units: pd.DataFrame, key: tuple[Any, ...]) -> pd.DataFrame:
+    """The evaluation rows behind some units, read once for a `key` that names both units and snapshot."""
+    return selection.evaluation_rows(_units)

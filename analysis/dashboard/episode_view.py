@@ -1,0 +1,146 @@
+"""The view of one episode, played again: its schedule, and each of its decisions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from analysis import render
+from analysis.dashboard import episodes
+from analysis.dashboard.controls import PLOT, cached_rows, one, selected_units
+from analysis.dashboard.rows import KEY
+from analysis.dashboard.selection import Filters
+from analysis.dashboard.store import Snapshot
+from analysis.load import variants
+
+
+def episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
+    """One evaluation episode: its figures, its Gantt chart, and a decision of it with workflow and attention."""
+    units = selected_units(snapshot, filters)
+    if units.empty:
+        return
+    row = _chosen_row(units, snapshot)
+    inspected = _inspected(snapshot.folder, tuple(row.items()))
+    episode, decisions = inspected.episode, inspected.decisions
+    invalid = sum(
+        int(row[name] or 0) for name in ("invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable")
+    )
+    figures = {
+        "completed tasks": str(row["completed"]),
+        "unfinished tasks": str(row["unfinished"]),
+        "response (s)": render.format_value(row["response_mean_s"]),
+        "censored (s)": render.format_value(row["response_censored_s"]),
+        "decisions": str(row["decisions"]),
+        "of them invalid": str(invalid),
+    }
+    for column, (label, value) in zip(st.columns(len(figures)), figures.items(), strict=True):
+        column.metric(label, value)
+    if not len(decisions):
+        st.info("No decision was asked for in this episode.")
+        return
+    chosen = _decision_slider(len(decisions), decisions, tuple(row.items()))
+    schedule = episode.schedule
+    shown = episodes.nearest(schedule, float(decisions["clock_s"][chosen]))
+    whole = len(shown) == len(schedule)
+    span = (0.0, episode.end_s) if whole else (schedule["start_s"][shown[0]], schedule["start_s"][shown[-1]])
+    tiers = [(tier.name, tier.count) for tier in episode.unit.env.cluster.tiers]
+    figure = episodes.gantt(schedule[shown], tiers, span, decisions[chosen], dark)
+    st.session_state["bars"] = shown.tolist()
+    st.plotly_chart(figure, config=PLOT, key="gantt", on_select="rerun", selection_mode="points")
+    some = "" if whole else f"The {len(shown):,} of {len(schedule):,} tasks that start nearest the decision. "
+    st.caption(
+        f"{some}One bar a task, in the colour of its workflow, whose number it bears; hatched: not finished at the end."
+        " Triangles: arrivals. Click on a bar to choose the decision that started it."
+    )
+    _decision(inspected, chosen, dark)
+
+
+def _chosen_row(units: pd.DataFrame, snapshot: Snapshot) -> dict[str, Any]:
+    """The evaluation row that the selectors name."""
+    columns = st.columns(4)
+    name = one(columns[0], "Method", variants(units), "episode method")
+    units = units[units["variant"] == name]
+    seeds = sorted({int(seed) for seed in units["train_seed"].dropna()})
+    if seeds:
+        seed = one(columns[1], "Training seed", seeds, "episode seed")
+        units = units[units["train_seed"] == seed]
+    scales = sorted({int(n) for n in units["test_servers"]})
+    servers = one(columns[2], "Servers", scales, "episode servers")
+    unit = units[units["test_servers"] == servers].iloc[:1]
+    rows = cached_rows(unit, (snapshot.stamp, *unit[list(KEY)].iloc[0]))
+    keys = sorted(zip(rows["eval_seed"].astype(int), rows["episode"].astype(int), strict=True))
+    several = len({seed for seed, _ in keys}) > 1
+    text = "seed {0[0]}, {0[1]}" if several else "{0[1]}"
+    key = one(columns[3], "Episode", keys, "episode number", text.format)
+    row = rows[(rows["eval_seed"] == key[0]) & (rows["episode"] == key[1])].iloc[0]
+    return {name: None if pd.isna(value) else value for name, value in row.items()}
+
+
+@st.cache_resource(max_entries=4, show_spinner="Playing the episode again …")
+def _inspected(folder: Path, row: tuple[tuple[str, Any], ...]) -> Any:
+    from rllib_scale.experiments.replay import Replay
+    from rllib_scale.inspect_policy import inspect_episode
+
+    return inspect_episode(Replay(folder), dict(row))
+
+
+def _decision_slider(count: int, decisions: Any, episode: tuple[Any, ...]) -> int:
+    """The decision chosen by the slider, or by a click on the bar of a task; counted from 0."""
+    if st.session_state.get("shown episode") != episode:
+        st.session_state["shown episode"], st.session_state["decision"] = episode, 1
+        st.session_state.pop("gantt", None)
+    points = st.session_state.get("gantt", {}).get("selection", {}).get("points", [])
+    picked = [point["point_index"] for point in points if point["curve_number"] == 0]  # bars, not arrivals
+    if picked and st.session_state.get("picked") != picked:
+        started = np.flatnonzero(decisions["outcome"] == "started")
+        st.session_state["decision"] = int(started[st.session_state["bars"][picked[0]]]) + 1
+    st.session_state["picked"] = picked
+    if count == 1:
+        return 0
+    return int(st.slider("Decision", 1, count, key="decision")) - 1
+
+
+def _decision(inspected: Any, chosen: int, dark: bool) -> None:
+    """A decision: the workflow it is about, and what the policy saw."""
+    from rllib_scale.inspect_policy import look
+
+    now, workload = inspected.decisions[chosen], inspected.workload
+    workflow, task, server = int(now["workflow"]), int(now["task"]), int(now["server"])
+    st.markdown(
+        f"**Decision {chosen + 1}** at {now['clock_s']:.2f} s: task {task} of workflow {workflow} to server {server} — "
+        f"{now['outcome']}"
+    )
+    left, right = st.columns([2, 3])
+    first, last = workload.task_offsets[workflow : workflow + 2]
+    edges = workload.edges[workload.edge_offsets[workflow] : workload.edge_offsets[workflow + 1]]
+    texts = [
+        f"task {k}: {c:.1f} GFLOP, {m:.1f} GB, {d:.2f} GB of output"
+        for k, (c, m, d) in enumerate(
+            zip(*(getattr(workload, n)[first:last] for n in ("compute_gflop", "memory_gb", "output_gb")), strict=True)
+        )
+    ]
+    states = episodes.task_states(inspected.episode.schedule, inspected.decisions, chosen, len(texts), edges)
+    with left:
+        st.markdown(f"Workflow {workflow}")
+        st.plotly_chart(episodes.dag(edges, states, texts, dark), config=PLOT, key="dag")
+    with right:
+        servers = inspected.servers(chosen)
+        if servers is None:
+            dispatched = "A dispatcher looks at all ready tasks at once: there is no single decision to look into."
+            large = "What each decision was taken on is too much to keep for so many decisions over so many servers."
+            st.info(dispatched if inspected.is_dispatched else large)
+            return
+        view = look(inspected, chosen)
+        st.markdown("Servers: probability and state" if view else "Servers: a rule has no probabilities")
+        values = view.probabilities if view else None
+        figure = episodes.probabilities(values, servers, server, dark)
+        st.plotly_chart(figure, config=PLOT, key="probabilities")
+        if view is not None and view.attention is not None:
+            st.markdown("Attention weights over the servers")
+            st.plotly_chart(episodes.attention(view.attention, dark), config=PLOT, key="attention")
+        elif view is not None:
+            st.caption("This network has no attention over the servers.")
