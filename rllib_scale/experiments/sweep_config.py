@@ -70,7 +70,7 @@ class CheckpointConfig(Model):
     """How often an unfinished training is saved."""
 
     every_epochs: Count = 25
-    keep: Count = 2
+    keep: Count = Field(default=2, description="newest of each training; PBT keeps all, for members to go on from")
 
 
 class SweepResources(TrialResources):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,7 @@ def _fit(
     from ray import tune
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what failed is said once, at the end
+    warnings.filterwarnings("ignore", "Consider boosting PBT")  # a reused actor would keep RLlib's state
     from rllib_scale.experiments.progress import NoteStops, StopOnInterrupt, TuneProgress
     from rllib_scale.experiments.schedulers import make_scheduler
     from rllib_scale.experiments.tracking import trackers
@@ -174,13 +176,13 @@ def _fit(
             callbacks=[
                 TuneProgress(targets, say, INTERVAL_S, why_waiting(sweep.resources, at_once)),
                 NoteStops(targets, stop, lambda name, epoch: write_json(_mark(folder, name), {"epoch": epoch})),
-                *trackers(sweep, folder),
+                *trackers(sweep, pending, folder, say),
             ],
             failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
             checkpoint_config=tune.CheckpointConfig(
                 checkpoint_frequency=sweep.checkpoints.every_epochs,
                 checkpoint_at_end=True,
-                num_to_keep=sweep.checkpoints.keep,
+                num_to_keep=None if search.scheduler == "pbt" else sweep.checkpoints.keep,
             ),
             verbose=0,
         ),
