@@ -15,7 +15,7 @@ from rich.table import Table
 from benchmarks.measure import Measure
 from rllib_scale.experiments.doctor import PACKAGES
 
-NAMES = ("sim", "net", "train", "decide")
+NAMES = ("sim", "net", "train", "scaling", "decide")
 
 
 def run(names: tuple[str, ...], rounds: int, console: Console) -> dict[str, Any]:

@@ -370,7 +370,8 @@ def dashboard(results_dir: Path, port: int | None) -> None:
 
 def _report(folder: Path) -> None:
     from analysis.load import load
-    from analysis.report import print_report, write_report
+    from analysis.report import write_report
+    from analysis.terminal import print_report
     from rllib_scale.experiments.replay import Replay
 
     print_report(load(folder), console)
@@ -421,7 +422,7 @@ def doctor(address: str | None) -> None:
 
 
 @main.command()
-@click.argument("what", type=click.Choice(["sim", "net", "train", "decide", "all"]), default="all")
+@click.argument("what", type=click.Choice(["sim", "net", "train", "scaling", "decide", "all"]), default="all")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Medians are over these.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write every raw number (JSON).")
 def bench(what: str, rounds: int, output: Path | None) -> None:

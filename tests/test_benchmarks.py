@@ -28,7 +28,7 @@ def local_ray() -> Iterator[None]:
     from rllib_scale.experiments.session import ray_session
     from rllib_scale.rl.environment import TRAINING_ENV, make_env
 
-    with ray_session(num_cpus=4):
+    with ray_session(num_cpus=8):
         register_env(TRAINING_ENV, make_env)  # what an earlier session of this process registered ended with it
         yield
 
@@ -78,6 +78,18 @@ def test_training(local_ray: None) -> None:
     (only,) = rows["training, ours / stock RLlib"]["rounds"]
     assert only.keys() == {"ours", "compiled", "stock", "plain"}
     assert {sample["units"] for sample in only.values()} == {64}
+
+
+@pytest.mark.ray
+@pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")
+def test_scaling(local_ray: None) -> None:
+    from benchmarks import scaling
+
+    rows = check(scaling.run(1, epochs=1, trial=TINY, servers=(16,)), 1)
+    (only,) = rows["training, N=16, environment runners: 2 / none"]["rounds"]
+    assert {name: sample["units"] for name, sample in only.items()} == dict.fromkeys("0124", 64)
+    (only,) = rows["trainings side by side: 4"]["rounds"]
+    assert {name: sample["units"] for name, sample in only.items()} == {"1": 64, "2": 128, "4": 256}
     assert rows["peak memory of one training process"]["value"] > 100
 
 
