@@ -201,7 +201,9 @@ def test_the_command_writes_json(tmp_path: Path) -> None:
 
 
 def test_the_command_needs_a_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rllib_scale.cli.__file__", str(tmp_path / "site-packages" / "rllib_scale" / "cli.py"))
+    monkeypatch.setattr(
+        "rllib_scale.cli.about.__file__", str(tmp_path / "site-packages" / "rllib_scale" / "cli" / "about.py")
+    )
     result = CliRunner().invoke(main, ["bench"])
     assert result.exit_code == 2
     assert "bench needs a clone of the repository" in result.stderr

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from rllib_scale.terminal import say
+from rllib_scale.cli.options import set_option
+from rllib_scale.cli.terminal import say
 
 _path = click.Path(path_type=Path)
 
@@ -35,7 +36,7 @@ def check(file: Path, sweep: Path | None, open_dashboard: bool) -> None:
 @click.option("--results", required=True, metavar="PLACE", help="Absolute path that every node sees, s3:// or gs://.")
 @click.option("--working-dir", type=_path, default=".", show_default=True, help="Sent to the cluster; holds FILE.")
 @click.option("--trust", is_flag=True, help="Go on from the checkpoints in PLACE though another head wrote them.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key; repeatable.")
+@set_option
 def submit(file: Path, address: str, results: str, working_dir: Path, trust: bool, overrides: tuple[str, ...]) -> None:
     """Run the sweep of FILE on a cluster as a Ray job, follow its log, end with its exit code.
 

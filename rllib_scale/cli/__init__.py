@@ -1,0 +1,68 @@
+"""The command line. Thin: every command reads its input, calls one function and prints what came back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import click
+
+from rllib_scale import __version__
+from rllib_scale.cli import about, cluster, play, results, sweeps
+from rllib_scale.cli.terminal import errors
+from rllib_scale.errors import UserError
+
+
+class Commands(click.Group):
+    """Turns bad input into one line and exit code 2, Ctrl-C into one line and 130."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        signal.signal(signal.SIGINT, _interrupt_once)
+        try:
+            return super().invoke(ctx)
+        except (UserError, click.UsageError) as error:
+            message = error.format_message() if isinstance(error, click.UsageError) else str(error)
+            errors.print(f"Error: {message}", style="red", markup=False)
+            ctx.exit(2)
+        except KeyboardInterrupt:
+            errors.print("Interrupted. What is finished is kept; the same command goes on from it.", markup=False)
+            ctx.exit(130)
+
+
+def _interrupt_once(number: int, frame: object) -> None:
+    """Ctrl-C: what runs comes to an orderly end, which a second Ctrl-C must not break off."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="rllib-scale")
+def main() -> None:
+    """Train, sweep and evaluate schedulers of agentic workflows (SCALE, arXiv:2606.06820) on Ray."""
+    # Before torch and BLAS start: one compute thread a process, parallelism comes from processes.
+    from rllib_scale.experiments.session import ONE_THREAD
+
+    os.environ.update(ONE_THREAD)
+
+
+for _command in (
+    sweeps.sweep,
+    sweeps.reproduce,
+    sweeps.validate,
+    sweeps.train,
+    cluster.cluster,
+    cluster.submit,
+    cluster.fetch,
+    play.evaluate,
+    play.simulate,
+    results.report,
+    results.dashboard,
+    about.methods,
+    about.schedulers,
+    about.scenarios,
+    about.doctor,
+    about.bench,
+):
+    main.add_command(_command)

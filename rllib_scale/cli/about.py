@@ -1,0 +1,79 @@
+"""Commands about what there is: methods, schedulers, scenarios, doctor, bench."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from rllib_scale.cli.options import address_option
+from rllib_scale.cli.terminal import console, say
+from rllib_scale.errors import UserError
+
+
+@click.command()
+def methods() -> None:
+    """List the learned methods."""
+    from rllib_scale.config import METHODS
+
+    _print_names({name: spec.description for name, spec in METHODS.items()})
+
+
+@click.command()
+def schedulers() -> None:
+    """List the heuristics."""
+    from rllib_scale.schedulers.heuristics import SCHEDULERS
+
+    _print_names({name: rule.description for name, rule in SCHEDULERS.items()})
+
+
+@click.command()
+def scenarios() -> None:
+    """List the named problems."""
+    from rllib_scale.config import SCENARIOS
+
+    _print_names({name: text for name, (_, text) in SCENARIOS.items()})
+
+
+@click.command()
+@address_option
+def doctor(address: str | None) -> None:
+    """Check the installation: versions, cores, memory, compiled code, Ray."""
+    from rllib_scale.experiments.doctor import checks
+
+    table = Table("check", "result", "state")
+    healthy = True
+    for name, result, good in checks(address):
+        healthy &= good
+        table.add_row(name, result, "ok" if good else "[red]FAILED[/red]")
+    console.print(table)
+    sys.exit(0 if healthy else 1)
+
+
+@click.command()
+@click.argument("what", type=click.Choice(["sim", "net", "train", "scaling", "decide", "all"]), default="all")
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Medians are over these.")
+@click.option("--output", type=click.Path(path_type=Path), help="Write every raw number (JSON).")
+def bench(what: str, rounds: int, output: Path | None) -> None:
+    """Measure speed side by side with stock RLlib, a plain PPO loop and textbook forms. Needs a clone."""
+    clone = Path(__file__).resolve().parents[2]
+    if not (clone / "benchmarks" / "run.py").is_file():
+        raise UserError("bench needs a clone of the repository: benchmarks/ is not installed with the package")
+    sys.path.insert(0, str(clone))
+    from benchmarks import run as benchmarks
+    from rllib_scale.files import write_json
+
+    names = benchmarks.NAMES if what == "all" else (what,)
+    result = benchmarks.run(names, rounds, console)
+    if output is not None:
+        write_json(output, result)
+        say(f"wrote {output}")
+
+
+def _print_names(names: dict[str, str]) -> None:
+    table = Table("name", "what it is")
+    for name, text in names.items():
+        table.add_row(name, text)
+    console.print(table)

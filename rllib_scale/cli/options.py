@@ -1,0 +1,29 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import click
+
+from rllib_scale.errors import UserError
+
+SEED = click.IntRange(0, 2**63 - 1)
+set_option = click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key; repeatable."
+)
+address_option = click.option(
+    "--address", metavar="ADDR", help="Ray cluster to run on (default: a local Ray of its own)."
+)
+results_option = click.option(
+    "--results", metavar="PLACE", help="Results folder, or an s3:// or gs:// URI (default: results/NAME)."
+)
+trust_option = click.option(
+    "--trust", is_flag=True, help="Go on from checkpoints, which are pickles, in a results folder made elsewhere."
+)
+
+
+def numbers(option: str, text: str) -> list[int]:
+    """Whole numbers by commas."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(f"{option} {text!r}: must be whole numbers separated by commas") from None

@@ -1,0 +1,156 @@
+"""Commands that play episodes: evaluate, simulate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.table import Table
+
+from rllib_scale.cli.options import SEED, numbers
+from rllib_scale.cli.terminal import console, say
+from rllib_scale.errors import UserError, choice_error
+
+if TYPE_CHECKING:
+    from rllib_scale.config import EnvConfig
+    from rllib_scale.experiments.evaluate import Player
+
+
+@click.command()
+@click.argument("policy")
+@click.option("--scales", default="16,32,48,128", show_default=True, help="Servers, by commas.")
+@click.option("--episodes", type=click.IntRange(min=1), default=30, show_default=True)
+@click.option("--seed", type=SEED, default=1000, show_default=True, help="(seed, episode) fixes a workload.")
+@click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`.")
+@click.option("--decision", type=click.Choice(["argmax", "sample"]), default="argmax", show_default=True)
+@click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: the scenario's own.")
+@click.option("--output", type=click.Path(path_type=Path), help="Write one row per episode, .csv or .parquet.")
+def evaluate(
+    policy: str,
+    scales: str,
+    episodes: int,
+    seed: int,
+    scenario: str,
+    decision: str,
+    mask: str | None,
+    output: Path | None,
+) -> None:
+    """Evaluate POLICY, a folder with an exported policy or a heuristic's name, at any number of servers."""
+    import pandas as pd
+
+    from rllib_scale.experiments.evaluate import evaluate as run
+    from rllib_scale.files import write_atomic
+
+    if output is not None and output.suffix not in (".csv", ".parquet"):
+        raise UserError(f"--output {output}: must end in .csv or .parquet")
+    frames = []
+    for servers in numbers("--scales", scales):
+        env = _problem(scenario, servers, mask)
+        scheduler = _scheduler(policy, env, decision)
+        rows = pd.DataFrame(run(scheduler, env, seed, episodes))
+        frames.append(
+            rows.assign(method=scheduler.name, scenario=scenario, test_servers=servers, mask=env.episode.mask)
+        )
+    frame = pd.concat(frames, ignore_index=True).assign(decision=decision, eval_seed=seed)
+    title = f"{frame['method'][0]}, scenario {scenario}, mask {frame['mask'][0]}, {decision}"
+    table = Table(title=f"{title}: mean ± sd over {episodes} episodes", title_justify="left")
+    for column in ("servers", "completed", "unfinished", "response (s)", "censored (s)", "return", "invalid"):
+        table.add_column(column, justify="right")
+    for at_scale, rows in frame.groupby("test_servers"):
+        invalid = rows.filter(like="invalid_").to_numpy().sum() / max(1, rows["decisions"].sum())
+        means = (
+            f"{rows[k].mean():.{d}f} ± {rows[k].std(ddof=1) if len(rows) > 1 else 0:.{d}f}"
+            for k, d in (("completed", 2), ("unfinished", 1), ("response_mean_s", 2), ("response_censored_s", 2))
+        )
+        table.add_row(str(at_scale), *means, f"{rows['episode_return'].mean():.2f}", f"{invalid:.0%}")
+    console.print(table)
+    if output is not None:
+        write = frame.to_csv if output.suffix == ".csv" else frame.to_parquet
+        write_atomic(output, lambda path: write(path, index=False))
+        say(f"wrote {output}")
+
+
+@click.command()
+@click.option("--scheduler", default="fastest-idle", show_default=True, help="A heuristic's name or a policy folder.")
+@click.option("--scenario", default="paper", show_default=True)
+@click.option("--servers", default=16, show_default=True)
+@click.option("--workload", type=click.Path(path_type=Path), help="Workload to play (JSON).")
+@click.option("--horizon", type=float, help="End of the episode in s (default: the scenario's).")
+@click.option("--seed", type=SEED, default=1000, show_default=True, help="Of the workload, where none is given.")
+@click.option("--episode", type=SEED, default=0, show_default=True)
+@click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: the scenario's own.")
+@click.option("--schedule", type=click.Path(path_type=Path), help="Write the schedule (CSV).")
+@click.option("--gantt", type=click.Path(path_type=Path), help="Draw the schedule (PNG).")
+@click.option("--save-workload", type=click.Path(path_type=Path), help="Write the workload that was played (JSON).")
+def simulate(
+    scheduler: str,
+    scenario: str,
+    servers: int,
+    workload: Path | None,
+    horizon: float | None,
+    seed: int,
+    episode: int,
+    mask: str | None,
+    schedule: Path | None,
+    gantt: Path | None,
+    save_workload: Path | None,
+) -> None:
+    """Play one episode and write its whole schedule."""
+    import pandas as pd
+
+    from rllib_scale.envs.gantt import draw_gantt
+    from rllib_scale.experiments.evaluate import play
+    from rllib_scale.files import write_atomic
+    from rllib_scale.simulator.workflow import Workload
+    from rllib_scale.simulator.workload import generate
+
+    env = _problem(scenario, servers, mask, horizon)
+    given = Workload.load(workload) if workload else None
+    if given is not None:
+        given.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), str(workload))
+    chosen = _scheduler(scheduler, env, "argmax")
+    engine = play(chosen, env, seed, [episode], workload=given)
+    title = f"{chosen.name} on {workload.name if workload else f'{scenario}, seed {seed}, episode {episode}'}"
+    table = Table("metric", "value", title=title, title_justify="left")
+    for name, value in engine.metrics().items():
+        table.add_row(name, f"{value:.3f}" if isinstance(value, float) else str(value))
+    console.print(table)
+    rows = engine.schedule()
+    if schedule is not None:
+        write_atomic(schedule, lambda path: pd.DataFrame(rows).to_csv(path, index=False))
+        say(f"wrote {schedule}: {len(rows)} started tasks")
+    if gantt is not None:
+        figure = draw_gantt(rows, env.cluster, float(engine.clock[0]), title)
+        write_atomic(gantt, lambda path: figure.savefig(path, format="png"))
+        say(f"wrote {gantt}")
+    if save_workload is not None:
+        (given or generate(env, seed, episode)).save(save_workload)
+        say(f"wrote {save_workload}")
+
+
+def _problem(name: str, servers: int, mask: str | None, horizon: float | None = None) -> EnvConfig:
+    from rllib_scale.config import SCENARIOS, EnvConfig
+    from rllib_scale.configio import build_model
+
+    if name not in SCENARIOS:
+        raise choice_error("scenario", name, SCENARIOS)
+    data = SCENARIOS[name][0].model_dump(mode="json")
+    data["cluster"]["servers"] = servers
+    if mask is not None:
+        data["episode"]["mask"] = mask
+    if horizon is not None:
+        data["episode"]["horizon_s"] = horizon
+    return build_model(EnvConfig, data, name)
+
+
+def _scheduler(name: str, env: EnvConfig, decision: str) -> Player:
+    from rllib_scale.schedulers.heuristics import SCHEDULERS, make_scheduler
+
+    if name in SCHEDULERS or not Path(name).exists():
+        if name not in SCHEDULERS:
+            raise UserError(f"{choice_error('scheduler', name, SCHEDULERS)}; and no policy folder of that name")
+        return make_scheduler(name, env.observation, env.episode.mask, decision)  # type: ignore[arg-type]
+    from rllib_scale.policy import load_policy
+
+    return load_policy(Path(name), mask=env.episode.mask, decision=decision)  # type: ignore[arg-type]

@@ -1,0 +1,181 @@
+"""Commands that train: sweep, reproduce, validate, train."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table
+
+from rllib_scale.cli.options import address_option, numbers, results_option, set_option, trust_option
+from rllib_scale.cli.results import write_report
+from rllib_scale.cli.terminal import console, errors, say
+
+if TYPE_CHECKING:
+    from rllib_scale.experiments.plan import SweepConfig
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@address_option
+@results_option
+@trust_option
+@set_option
+@click.option(
+    "--reuse",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    multiple=True,
+    help="Results folder whose finished trainings of the same cells are taken over; repeatable.",
+)
+def sweep(
+    file: Path,
+    address: str | None,
+    results: str | None,
+    trust: bool,
+    overrides: tuple[str, ...],
+    reuse: tuple[Path, ...],
+) -> None:
+    """Run the sweep of FILE: train and evaluate every cell, write the results and the report.
+
+    Run again, it skips what is finished and goes on with what is not.
+    """
+    config = _read_sweep(file, overrides)
+    _run(config, results, str(file), address, trust, reuse)
+
+
+@click.command()
+@click.option(
+    "--budget",
+    type=click.Choice(["quick", "paper"]),
+    default="quick",
+    show_default=True,
+    help="quick: one seed, 60 epochs, to see it work; paper: all seeds, 1000 epochs.",
+)
+@click.option(
+    "--results", type=click.Path(path_type=Path), help="Results folder (default: results/reproduction-BUDGET)."
+)
+@address_option
+@set_option
+@trust_option
+def reproduce(budget: str, results: Path | None, address: str | None, overrides: tuple[str, ...], trust: bool) -> None:
+    """Run what Tables 3, 4, 5 and Figures 3 to 6 of the paper need, and write one report.
+
+    Run again, it goes on where it was.
+    """
+    from rllib_scale.experiments.reproduce import run_reproduction
+
+    folder = results or Path("results") / f"reproduction-{budget}"
+    _finish(folder, run_reproduction(folder, budget, overrides, address, say, trust))
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@set_option
+@click.option("--full", is_flag=True, help="Print each resolved training config as JSON.")
+def validate(file: Path, overrides: tuple[str, ...], full: bool) -> None:
+    """Show what the sweep of FILE expands to, without running it."""
+    from rllib_scale.experiments import plan
+
+    config = _read_sweep(file, overrides)
+    cells = plan.expand(config, str(file))
+    table = Table("training", "method", "seed", "lambda_1", "lambda_2", "epochs", "servers", "other settings")
+    for cell in cells:
+        trial = cell.trial
+        lambdas = (f"{trial.srr.lambda_decorrelation:g}", f"{trial.srr.lambda_kl:g}")
+        numbers = (str(trial.stop_epochs), str(trial.env.cluster.num_servers))
+        table.add_row(trial.name, trial.method, str(trial.seed), *lambdas, *numbers, cell.label)
+    console.print(table)
+    if full:
+        for cell in cells:
+            console.print_json(cell.trial.model_dump_json())
+    _print_plan(config, str(file))
+
+
+@click.command()
+@click.option("--method", default="scale", show_default=True, help="See `rllib-scale methods`.")
+@click.option("--seed", default=42, show_default=True)
+@click.option("--epochs", default=1000, show_default=True, help="Also the length of the learning-rate cosine.")
+@click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`.")
+@click.option("--scales", default="16,32,48", show_default=True, help="Servers to evaluate at, by commas.")
+@click.option("--env-runners", default=0, show_default=True, help="Remote samplers; 0 samples in the learner.")
+@address_option
+@results_option
+@trust_option
+@set_option
+def train(
+    method: str,
+    seed: int,
+    epochs: int,
+    scenario: str,
+    scales: str,
+    env_runners: int,
+    address: str | None,
+    results: str | None,
+    trust: bool,
+    overrides: tuple[str, ...],
+) -> None:
+    """Train one policy and evaluate it: a sweep of a single cell."""
+    from rllib_scale.configio import build_model, parse_override, set_path
+    from rllib_scale.experiments.plan import SweepConfig
+
+    data: dict[str, Any] = {
+        "name": f"train-{method}-s{seed}-e{epochs}",
+        "scenario": scenario,
+        "methods": [method],
+        "seeds": [seed],
+        "training": {"epochs": epochs},
+        "resources": {"env_runners": env_runners},
+        "evaluation": {"scales": numbers("--scales", scales)},
+    }
+    for override in overrides:
+        set_path(data, *parse_override(override))
+    config = build_model(SweepConfig, data, "train")
+    _run(config, results, "train", address, trust)
+
+
+def _read_sweep(file: Path, overrides: tuple[str, ...]) -> SweepConfig:
+    from rllib_scale.configio import load_model
+    from rllib_scale.experiments.plan import SweepConfig
+
+    return load_model(SweepConfig, file, overrides)
+
+
+def _print_plan(config: SweepConfig, source: str) -> None:
+    from rllib_scale.experiments import plan
+
+    cells = plan.expand(config, source)
+    units = plan.evaluation_units(config, cells)
+    each = plan.cpus_per_trial(config.resources)
+    epochs = sorted({cell.trial.stop_epochs for cell in cells})
+    noun = "training" if len(cells) == 1 else "trainings"
+    shown = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
+    say(
+        f"{config.name}: {len(cells)} {noun} of {shown} epochs (the paper trains 1000), "
+        f"{plan.training_steps(cells):,} env steps in all; each needs {each:g} CPUs"
+    )
+    say(f"{len(units)} evaluations of {config.evaluation.episodes} episodes at {config.evaluation.scales} servers")
+    skipped = sorted({cell.trial.method for cell in cells if not cell.trial.spec.any_scale})
+    if skipped:
+        say(f"{', '.join(skipped)}: evaluated only at the number of servers trained on, to which the network is fixed")
+
+
+def _run(
+    config: SweepConfig, place: str | None, source: str, address: str | None, trust: bool, reuse: tuple[Path, ...] = ()
+) -> None:
+    from rllib_scale.experiments.storage import results_folder
+    from rllib_scale.experiments.sweep import run_sweep
+
+    _print_plan(config, source)
+    with results_folder(place or f"results/{config.name}", say) as (folder, storage):
+        _finish(folder, run_sweep(config, folder, source, address, say, reuse, storage, trust))
+
+
+def _finish(folder: Path, failures: list[str]) -> None:
+    """Write the report; the exit code is 1 where a training failed."""
+    write_report(folder)
+    for line in failures:
+        errors.print(f"Failed: {line}", style="red", markup=False)
+    if failures:
+        sys.exit(1)
