@@ -88,7 +88,9 @@ class SearchConfig(Model):
     batch: Count = Field(default=4, description="optuna: points trained at once, before it learns from their scores")
     seed: Seed = 0
     scheduler: Literal["none", "asha", "pbt"] = "none"
-    metric: Metric = "response_mean_s"
+    metric: Metric = Field(
+        default="episode_return", description="a low response alone may come from few completed tasks"
+    )
     window: Count = Field(default=10, description="epochs with an ended episode whose mean is a training's score")
     asha: ASHAConfig = ASHAConfig()
     pbt: PBTConfig = PBTConfig()
