@@ -47,10 +47,11 @@ def test_python_example_runs(code: str, workplace: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_yaml_example_is_a_sweep() -> None:
-    (text,) = [text for language, text in BLOCKS if language == "yaml"]
-    cells = expand(build_model(SweepConfig, parse_yaml(text, "README"), "README"), "README")
-    assert len(cells) == 5 * (2 + 1)
+def test_yaml_examples_are_a_sweep_and_a_search_beside_it() -> None:
+    sweep, search = (parse_yaml(text, "README") for language, text in BLOCKS if language == "yaml")
+    assert len(expand(build_model(SweepConfig, sweep, "README"), "README")) == 5 * (2 + 1)
+    searched = {"name": "search", "methods": ["scale"]} | search
+    assert len(expand(build_model(SweepConfig, searched, "README"), "README")) == 32
 
 
 def test_every_command_of_the_program_is_in_the_readme_and_the_other_way_round() -> None:
