@@ -26,9 +26,9 @@ checkpoints: {every_epochs: 1}
 """
 
 
-def documented(heading: str) -> list[str]:
-    """The command lines of one section of docs/cluster.md."""
-    section = DOCUMENT.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+def documented(heading: str, document: str = DOCUMENT) -> list[str]:
+    """The command lines of one section of docs/cluster.md, or another document."""
+    section = document.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     return [line for block in re.findall(r"```\n(.*?)```", section, flags=re.DOTALL) for line in block.splitlines()]
 
 
