@@ -5,6 +5,8 @@ arithmetic. Here everything from the folding of the weights to their gradients i
 dense layers are BLAS products, the rest are loops over the minibatch that a compiler turns into vector instructions.
 Values and gradients are those of `CrossAttentionPointer.forward` within float32 rounding; its notation and derivation
 stand in models/cross_attention.py. Arrays are feature-major: the B rows of the minibatch are the last axis.
+
+All in one file: Numba compiles a cached function anew when its own file changes, not when that of a callee does.
 """
 
 from __future__ import annotations
