@@ -58,9 +58,11 @@ def behaviour_table(episodes: pd.DataFrame, servers: int) -> pd.DataFrame:
     metrics = {name: name for name in ("decisions", *CAUSES, "utilisation")} | of_tier
     records = []
     for name in variants(rows):
-        summaries = summarise(rows[rows["variant"] == name], tuple(metrics.values()))
+        own = rows[rows["variant"] == name]
+        summaries = summarise(own, tuple(metrics.values()))
         seeds = summaries["decisions"].seeds
-        record: dict[str, Any] = {"variant": name, "seeds": seeds, "seeds_note": interval_note(seeds)}
+        note = interval_note(seeds, bool((own["kind"] == "heuristic").any()))
+        record: dict[str, Any] = {"variant": name, "seeds": seeds, "seeds_note": note}
         for column, metric in metrics.items():
             summary = summaries[metric]
             record |= {column: summary.mean, f"{column}_low": summary.low, f"{column}_high": summary.high}

@@ -23,7 +23,7 @@ LABELS = {
     "srr_kl": "$L_d$ (KL)",
     "feature_correlation": "mean |correlation| of f",
 }
-SHOWN_EPOCHS = 250
+SHOWN_EPOCHS = 150
 """Of a longer curve only about so many epochs are drawn, evenly spread; no more can be told apart."""
 VECTOR_LINES = 12
 """Thin lines up to this number are vectors in an SVG, more are pixels: the file stays small."""
@@ -65,9 +65,14 @@ def training_curves(training: pd.DataFrame) -> Figure:
         style.caption(
             figure,
             f"{count_range(seeds, 'seed')} per method, {count_range(last, 'epoch')}; sampled actions on training "
-            f"episodes. Thin: each seed; thick: the median over seeds.{smoothing}",
+            f"episodes.{lines_said(seeds)}{smoothing}",
         )
     return figure
+
+
+def lines_said(seeds: pd.Series) -> str:
+    """What thin and thick lines are, where a method has several seeds."""
+    return " Thin: each seed; thick: the median over seeds." if seeds.max() > 1 else ""
 
 
 def smoothing_window(training: pd.DataFrame) -> int:

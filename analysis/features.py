@@ -29,10 +29,6 @@ STATISTICS = (
     "feature_variance",
 )
 DRIFTS = ("drift_wasserstein", "drift_wasserstein_relative", "drift_mmd2")
-TABLE5_SHOWN = (
-    *("test_servers", "seeds", "feature_covariance", "paper_feature_covariance", "feature_kl", "paper_feature_kl"),
-    *("feature_correlation", "feature_effective_rank", "feature_variance", *DRIFTS[1:]),
-)
 HOW_TO_READ = (
     "mean over training seeds of a statistic of f at the policy's own decisions; [low, high] is its 95 % BCa bootstrap "
     "interval. Covariance and correlation: mean magnitude off the diagonal. Covariance and KL change with the variance "
@@ -118,13 +114,14 @@ def drift_against_servers(features: pd.DataFrame) -> Figure:
         server_axis(panels[1], scales, gap)
         style.legend(figure, panels[0], len(names))
         row = features.iloc[0]
-        counts = count_range(features.groupby("variant")["cell"].nunique(), "seed")
+        seeds = features.groupby("variant")["cell"].nunique()
+        thin = f"Thin: each of {count_range(seeds, 'seed')}; thick: their mean." if seeds.max() > 1 else "1 seed each."
         trained = ", ".join(str(n) for n in sorted(features["train_servers"].unique()))
         style.caption(
             figure,
             f"Scenario {row['scenario']}, mask {row['mask']}, decision {row['decision']}. Drift of the attention "
             f"feature f from the training scale, N = {trained}; Wasserstein in standard deviations (sd) of f there. "
-            f"Thin: each of {counts}; thick: their mean. At the training scale two samples of that scale are compared: "
+            f"{thin} At the training scale two samples of that scale are compared: "
             "what sampling alone makes of it.",
         )
     return figure

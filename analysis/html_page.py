@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
 
@@ -44,7 +44,8 @@ class HtmlPage:
         told = html.escape(json.dumps(config, indent=1), quote=False)
         folded = f"<details><summary>Config</summary><pre>{told}</pre></details>"
         self._made = f'<section id="made"><h2>What made these numbers</h2>{_list(made)}{folded}</section>'
-        self._colours: set[str] = set()
+        self._figures = 0
+        self._classes: dict[str, str] = {}
         self._grid_is_open = False
         self._size = sum(map(len, self._body)) + len(self._made)
 
@@ -60,20 +61,20 @@ class HtmlPage:
     def table(self, name: str, title: str, table: pd.DataFrame, how: str) -> None:
         """Add a table, with its CSV to be saved."""
         self._close_grid()
-        csv = base64.b64encode(render.to_csv(table).encode()).decode()
+        csv = quote(render.to_csv(table), safe=" ,:;()=@")
         self._add(
             f'<h3 id="{name}">{html.escape(title)}</h3><div class="table" tabindex="0">{render.to_html(table)}</div>'
             f"<details><summary>How to read it</summary><p>{html.escape(how[0].upper() + how[1:])}</p></details>"
-            f'<p class="files"><a download="{name}.csv" href="data:text/csv;base64,{csv}">Save as CSV</a></p>'
+            f'<p class="files"><a download="{name}.csv" href="data:text/csv;charset=utf-8,{csv}">Save as CSV</a></p>'
         )
 
     def figure(self, name: str, title: str, image: str, fixed: bool = False, wide: bool = False) -> None:
         """Add a figure, an SVG of matplotlib; `fixed` keeps its colours in every theme, `wide` gives it a whole row."""
-        drawn = svg.inline(image, name, title, themed=not fixed)
+        drawn = svg.classed(svg.inline(image, f"f{self._figures}", title, themed=not fixed), self._classes)
         if self._size + len(drawn.encode()) > MAX_BYTES - KEPT:
             self.note(title, f"Left out to keep this page small: see figures/{name}.svg of the report's folder.")
             return
-        self._colours |= svg.colours(drawn)
+        self._figures += 1
         classes = " ".join(["fixed"] * fixed + ["wide"] * wide)
         self._open_grid()
         self._add(
@@ -88,8 +89,9 @@ class HtmlPage:
     def text(self) -> str:
         """The whole page."""
         self._close_grid()
-        themes = f":root{{{svg.palette(self._colours, dark=False)}}}"
-        themes += f"@media (prefers-color-scheme:dark){{:root{{{svg.palette(self._colours, dark=True)}}}}}"
+        rules = svg.rules(self._classes)
+        light, dark = (svg.palette(svg.colours(rules), dark=dark) for dark in (False, True))
+        drawn = f":root{{{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}{svg.EVERYWHERE}{rules}"
         links = [f'<a href="#{name}">{html.escape(text)}</a>' for name, text in [*self._links, ("made", "Manifest")]]
         return "\n".join(
             [
@@ -98,7 +100,7 @@ class HtmlPage:
                 '<meta name="viewport" content="width=device-width, initial-scale=1">',
                 '<meta name="color-scheme" content="light dark">',
                 f"<title>{html.escape(self._title)}</title>",
-                f"<style>\n{STYLE.read_text(encoding='utf-8')}{themes}</style>\n</head>\n<body>",
+                f"<style>\n{STYLE.read_text(encoding='utf-8')}{drawn}</style>\n</head>\n<body>",
                 f"<header><h1>{html.escape(self._title)}</h1></header>\n<nav>{''.join(links)}</nav>\n<main>",
                 *self._body,
                 f"</section>\n{self._made}\n</main>",

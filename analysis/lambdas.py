@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -15,8 +16,10 @@ from analysis.figures import LABELS, setting_caption
 from analysis.load import require_one_setting
 from analysis.render import format_value
 from analysis.stats import summarise
+from analysis.tables import interval_note
 
 METRICS = ("completed", "response_mean_s", "response_censored_s")
+SUFFIXES = ("", "_sd", "_low", "_high")
 AXES = ("lambda_decorrelation", "lambda_kl")
 COLOURS = "cividis"
 """Told apart by colour-blind readers; every cell holds its number too."""
@@ -39,7 +42,8 @@ def lambda_table(episodes: pd.DataFrame, servers: int) -> pd.DataFrame:
         servers: the scale N.
 
     Returns:
-        One row per pair: lambda_decorrelation, lambda_kl, seeds and the METRICS.
+        One row per pair: lambda_decorrelation, lambda_kl; seeds and seeds_note; the METRICS with their _sd (over the
+        episodes of a seed), _low and _high (over seeds).
 
     Raises:
         UserError: the frame mixes settings.
@@ -49,9 +53,14 @@ def lambda_table(episodes: pd.DataFrame, servers: int) -> pd.DataFrame:
     records = []
     for pair, cell in rows.groupby(list(AXES)):
         summaries = summarise(cell, METRICS)
-        means = {metric: summary.mean for metric, summary in summaries.items()}
-        records.append(dict(zip(AXES, pair, strict=True)) | {"seeds": summaries["completed"].seeds} | means)
-    return pd.DataFrame(records, columns=[*AXES, "seeds", *METRICS])
+        seeds = summaries["completed"].seeds
+        record: dict[str, Any] = dict(zip(AXES, pair, strict=True))
+        record |= {"seeds": seeds, "seeds_note": interval_note(seeds)}
+        for metric, summary in summaries.items():
+            record |= {f"{metric}{end}": getattr(summary, end.removeprefix("_") or "mean") for end in SUFFIXES}
+        records.append(record)
+    columns = [f"{metric}{end}" for metric in METRICS for end in SUFFIXES]
+    return pd.DataFrame(records, columns=[*AXES, "seeds", "seeds_note", *columns])
 
 
 def lambda_heatmaps(episodes: pd.DataFrame, servers: int) -> Figure:

@@ -5,7 +5,7 @@ Beside the columns of `rllib_scale.experiments.results` the frames hold those of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,10 +82,11 @@ def columns(frame: pd.DataFrame) -> pd.DataFrame:
 def load(folder: str | Path) -> Results:
     """Read a results folder.
 
-    A restored run may have written an episode or an epoch twice: the last row counts, and a note says so.
+    A restored run may have written an episode or an epoch twice: the last row counts, and a note says so. Training
+    curves or features that cannot be read are left out, and a note says that too.
 
     Raises:
-        UserError: the folder, its manifest or a table is missing, torn, or not one of this program.
+        UserError: the folder, its manifest or its evaluation rows are missing, torn, or not of this program.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -94,45 +95,52 @@ def load(folder: str | Path) -> Results:
     if manifest is None:
         raise UserError(f"{folder}: not a results folder (no manifest.json)")
     notes: list[str] = []
-    frames = []
-    for name, columns, key in (
-        ("episodes", results.EPISODE_COLUMNS, (*results.EPISODE_KEY, "method", "kind")),
-        ("training", results.TRAINING_COLUMNS, (*TRAINING_KEY, "method")),
-    ):
-        path = folder / f"{name}.parquet"
-        frame = _read(path, columns, key)
-        lacking = [column for column in columns if column not in pq.read_schema(path).names]
-        if lacking:
-            notes.append(f"{path.name}: by an older version, without {', '.join(lacking)}; these are shown as missing.")
-        unique = results.EPISODE_KEY if name == "episodes" else TRAINING_KEY
-        kept = frame.drop_duplicates(list(unique), keep="last", ignore_index=True)
-        if len(kept) < len(frame):
-            notes.append(f"{path.name}: {len(frame) - len(kept)} rows stood there twice; the last of each counts.")
-        frames.append(kept)
-    episodes, training = derive(*frames)
-    features = _read_features(folder / "features.parquet", episodes)
-    return Results(folder, episodes, training, features, manifest, tuple(notes))
-
-
-def _read(path: Path, columns: Mapping[str, tuple[str, str]], required: tuple[str, ...]) -> pd.DataFrame:
-    frame = results.read_table(path, columns)
-    for name in required:
-        if frame[name].isna().any():
-            raise UserError(f"{path}: column {name!r} has missing values; not a table of this program")
-    return frame
-
-
-def _read_features(path: Path, episodes: pd.DataFrame) -> pd.DataFrame:
-    """The features of the cells that the episodes name, or no row where there is no such table."""
-    if not path.is_file():
-        features = results.typed(pd.DataFrame(), results.FEATURE_COLUMNS)
-    else:
-        features = _read(path, results.FEATURE_COLUMNS, (*results.FEATURE_KEY, "method", "kind"))
+    episodes = _read(folder / "episodes.parquet", results.EPISODE_COLUMNS, results.EPISODE_KEY, notes)
+    training = _optional(folder / "training.parquet", results.TRAINING_COLUMNS, TRAINING_KEY, notes)
+    episodes, training = derive(episodes, training)
+    features = results.typed(pd.DataFrame(), results.FEATURE_COLUMNS)
+    if (folder / "features.parquet").is_file():
+        features = _optional(folder / "features.parquet", results.FEATURE_COLUMNS, results.FEATURE_KEY, notes)
     labels = dict(zip(episodes["cell"], episodes["variant"], strict=True))
     variant = features["cell"].map(labels).astype("string")
     if variant.isna().any():
-        raise UserError(f"{path}: cell {features['cell'][variant.isna()].iloc[0]!r} has no evaluation episodes")
-    return features.assign(overrides=features["overrides"].fillna(""), variant=variant)
+        cells = sorted(features.loc[variant.isna(), "cell"].unique())
+        notes.append(f"features.parquet: left out, as they have no evaluation episodes: {', '.join(cells)}.")
+    features = features.assign(overrides=features["overrides"].fillna(""), variant=variant)[variant.notna()]
+    return Results(folder, episodes, training, features.reset_index(drop=True), manifest, tuple(notes))
+
+
+def lacking_note(path: Path, columns: Iterable[str]) -> list[str]:
+    """A sentence where a table, which can be read, lacks some of the columns."""
+    present = set(pq.read_schema(path).names)
+    lacking = [column for column in columns if column not in present]
+    if not lacking:
+        return []
+    return [f"{path.name}: by an older version, without {', '.join(lacking)}; these are shown as missing."]
+
+
+def _read(path: Path, columns: Mapping[str, tuple[str, str]], key: Sequence[str], notes: list[str]) -> pd.DataFrame:
+    """The rows of a table, each key once; adds to the notes what a reader should know."""
+    frame = results.read_table(path, columns)
+    for name in (*key, "method", *(("kind",) if "kind" in columns else ())):
+        if frame[name].isna().any():
+            raise UserError(f"{path}: column {name!r} has missing values; not a table of this program")
+    notes += lacking_note(path, columns)
+    kept = frame.drop_duplicates(list(key), keep="last", ignore_index=True)
+    if len(kept) < len(frame):
+        notes.append(f"{path.name}: {len(frame) - len(kept)} rows stood there twice; the last of each counts.")
+    return kept
+
+
+def _optional(
+    path: Path, columns: Mapping[str, tuple[str, str]], key: Sequence[str], notes: list[str]
+) -> pd.DataFrame:
+    """As `_read`, but without rows where the table cannot be read."""
+    try:
+        return _read(path, columns, key, notes)
+    except UserError as error:
+        notes.append(f"{error}. What it would show is left out.")
+        return results.typed(pd.DataFrame(), columns)
 
 
 def derive(episodes: pd.DataFrame, training: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -14,9 +14,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from analysis import style
-from analysis.curves import draw_curves, smoothing_window
+from analysis.curves import draw_curves, lines_said, smoothing_window
 from analysis.figures import (
     EPISODE_SD,
     LABELS,
@@ -181,14 +182,15 @@ def figure6(training: pd.DataFrame) -> Figure:
         for name in ours.values():
             draw_curves(axes, rows[rows["variant"] == name], "episode_return", window, looks[name], name)
         axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylabel("return of an episode")
         style.legend(figure, axes, len(ours))
         smoothing = f" Running mean over {window} epochs." if window > 1 else ""
-        seeds = count_range(rows.groupby("variant")["cell"].nunique(), "seed")
+        seeds = rows.groupby("variant")["cell"].nunique()
         style.caption(
             figure,
-            f"{seeds} per method; sampled actions on training episodes. Thin: each seed; thick: the median over seeds."
-            f"{smoothing}",
+            f"{count_range(seeds, 'seed')} per method; sampled actions on training episodes."
+            f"{lines_said(seeds)}{smoothing}",
         )
     return figure
 

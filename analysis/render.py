@@ -34,6 +34,8 @@ GAP = 2
 
 HEADINGS = {
     "variant": "method",
+    "lambda_decorrelation": "λ1 (decorrelation)",
+    "lambda_kl": "λ2 (KL)",
     "test_servers": "N",
     "episodes": "episodes",
     "completed": "completed tasks",
@@ -45,7 +47,7 @@ HEADINGS = {
     "invalid_share": "invalid share",
     "paper_completed": "paper: completed",
     "paper_response_mean_s": "paper: response (s)",
-    "without_response": "episodes without response",
+    "without_response": "without response",
     "feature_covariance": "off-diagonal covariance",
     "feature_correlation": "off-diagonal correlation",
     "feature_kl": "KL from N(0, I)",
@@ -98,9 +100,11 @@ def format_p(value: float) -> str:
 
 
 def format_field(value: object, column: str) -> str:
-    """One value of a column: p-values by `format_p`, numbers with the decimals of the column by `format_value`."""
+    """One value of a column: p-values by `format_p`, lambdas as they were set, else by `format_value`."""
     if column.endswith(("_p", "_p_adjusted")) and isinstance(value, float):
         return format_p(value)
+    if column.startswith("lambda_") and isinstance(value, float) and not math.isnan(value):
+        return f"{value:g}"
     is_feature = column.removeprefix("paper_").startswith(("feature_", "drift_"))
     return format_value(value, FEATURE_DECIMALS if is_feature else DECIMALS)
 
@@ -192,32 +196,21 @@ def to_html(table: pd.DataFrame) -> str:
     return "".join([*out, "</tbody>\n</table>"])
 
 
-def to_terminal(table: pd.DataFrame, title: str, columns: Sequence[str], width: int) -> list[Group]:
-    """Titled rich tables of some printed columns for a terminal of `width` columns.
-
-    Columns that do not fit beside the others go on in a further table that repeats the first, so that no digit is
-    ever cut off or wrapped.
+def to_terminal(table: pd.DataFrame, title: str, columns: Sequence[str], width: int) -> tuple[Group, list[str]]:
+    """A titled rich table of those of some printed columns that fit a terminal of `width` columns, the first in any
+    case, and the headings of the others. No digit is ever cut off or wrapped.
     """
-    printed = stems(table)
-    key, *others = [column for column in columns if column in printed]
-    return [
-        Group(Text(f"{title} (continued)" if part else title, style="bold"), _rich_table(table, [key, *shown]))
-        for part, shown in enumerate(_pack(table, key, others, width))
-    ]
-
-
-def _pack(rows: pd.DataFrame, key: str, columns: Sequence[str], width: int) -> list[list[str]]:
-    """Spread columns over as few tables as fit the width, each with the key column first."""
-    packed: list[list[str]] = [[]]
-    left = width - _column_width(rows, key)
-    for column in columns:
-        needed = _column_width(rows, column) + GAP
-        if needed > left and packed[-1]:
-            packed.append([])
-            left = width - _column_width(rows, key)
-        packed[-1].append(column)
-        left -= needed
-    return packed
+    key, *others = [column for column in columns if column in stems(table)]
+    shown, left_out = [key], []
+    left = width - _column_width(table, key)
+    for column in others:
+        needed = _column_width(table, column) + GAP
+        if needed <= left:
+            shown.append(column)
+            left -= needed
+        else:
+            left_out.append(_heading(column))
+    return Group(Text(title, style="bold"), _rich_table(table, shown)), left_out
 
 
 def _longest(values: pd.Series) -> int:

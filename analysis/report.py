@@ -1,80 +1,22 @@
-"""The report of a results folder: words, tables and figures in one folder, and the tables on a terminal."""
+"""The report of a results folder: words, tables and figures in one folder."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
-
-from analysis import features, figures, render, summary
+from analysis import figures, render, summary
 from analysis.html_page import HtmlPage
 from analysis.load import Results, load
+from analysis.overview import overview
 from analysis.replays import DrawGantt
-from analysis.sections import HOW_TO_READ, PAIRED_HOW, NamedFigure, NamedTable, Section, sections
+from analysis.sections import NamedFigure, NamedTable, sections
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
 
 MARK = "<!-- written by rllib-scale report; overwritten by the next one -->"
 TABLE_FILES = {".csv": render.to_csv, ".md": render.to_markdown, ".tex": render.to_latex}
 FIGURE_FILES = (".png", ".svg")
-NAMED_VERDICTS, NAMED_PAIRS = 12, 6
-"""More verdicts, or pairs without a claim, are counted on top of the report, not named."""
-NOTHING = "There is nothing to compare yet."
-
-
-def print_report(results: Results, console: Console) -> None:
-    """Print the report's words and tables; they fit 100 columns unless names are long."""
-    for line in (*results.notes, *summary.training_lines(results)):
-        console.print(Text(line))
-    for section in sections(results):
-        shown = [table for named in section.tables for table in named.for_terminal(console.width)]
-        if not shown:
-            continue
-        console.print()
-        console.print(Text(section.title, style="bold underline"))
-        for table in shown:
-            console.print(table, crop=False)
-            console.print()
-        for line in (*section.best, *section.lines, *section.refusals):
-            console.print(Text(f"- {line}"))
-        console.print(Text(f"How to read: {HOW_TO_READ}", style="dim"))
-        for what, how in (("Paired differences", PAIRED_HOW), ("Table 5", features.HOW_TO_READ)):
-            if any(named.how == how for named in section.tables):
-                console.print(Text(f"{what}: {how}", style="dim"))
-
-
-def overview(results: Results, content: list[Section]) -> dict[str, list[str]]:
-    """The report in one minute: heading -> sentences made from the numbers. Of the first setting all, else how many."""
-    first, *others = [section for section in content if section.best] or [Section("", "")]
-    won = _shortened(first.verdicts.won) or ["No difference is decided." if first.best else NOTHING, *first.best]
-    for section in others:
-        decided = section.verdicts
-        counts = f"{len(decided.won)} differences decided, {len(decided.undecided)} pairs undecided"
-        won.append(f"{section.title}: {counts if section.lines else 'nothing to compare'}; see there.")
-    undecided = _shortened(first.verdicts.undecided)
-    if pairs := first.verdicts.unclaimed:
-        said = ", ".join(pairs) if len(pairs) <= NAMED_PAIRS else f"{len(pairs)} pairs, each named in its section"
-        undecided.append(f"Nothing is claimed, for want of seeds, of {said}.")
-    if not undecided:
-        undecided.append("Nothing: every comparison is decided." if first.lines else NOTHING)
-    refused = sum(len(section.refusals) for section in content)
-    failed = [*summary.training_state_lines(results.folder, time.time()), *results.notes]
-    if refused:
-        failed.append(f"{refused} pairs could not be compared; each section says which.")
-    return {
-        f"What won: {first.title}" if first.title else "What won": won,
-        "What is undecided": undecided,
-        "What failed or is missing": failed or ["Nothing: every training that began has finished."],
-        "How it was made": summary.training_lines(results),
-    }
-
-
-def _shortened(lines: list[str]) -> list[str]:
-    more = len(lines) - NAMED_VERDICTS
-    return lines if more <= 0 else [*lines[:NAMED_VERDICTS], f"{more} more: see its comparisons in words."]
 
 
 def write_report(folder: str | Path, out: str | Path | None = None, gantt: DrawGantt | None = None) -> Path:
@@ -180,7 +122,7 @@ def _add_table(named: NamedTable, section: str, files: _Files, html: HtmlPage) -
     """Write its files, add it to the page, and return what report.md shows of it."""
     path = files.table(named, section)
     html.table(named.name, named.title, named.table, named.how)
-    shown = f"### {named.title}\n\n{render.to_markdown(named.table)}\n*{named.how}* " if named.shown else ""
+    shown = f"### {named.title}\n\n{render.to_markdown(named.table)}\n*{named.how}* " if named.in_markdown else ""
     return [f"{shown}[CSV](tables/{path.name})", ""]
 
 

@@ -9,9 +9,19 @@ from functools import partial
 
 import pandas as pd
 from matplotlib.figure import Figure
-from rich.console import Group
 
-from analysis import behaviour, comparisons, curves, features, figures, lambdas, paper_figures, render, summary, tables
+from analysis import (
+    behaviour,
+    comparisons,
+    curves,
+    features,
+    figures,
+    lambdas,
+    paper_figures,
+    summary,
+    tables,
+    verdicts,
+)
 from analysis.load import Results, select, settings
 from analysis.paper import PAPER_SERVERS, is_papers_setting
 from analysis.replays import DrawGantt, chosen_episodes
@@ -32,44 +42,17 @@ PAIRED_HOW = (
 TABLE4_TITLE = "Table 4: response against the number of servers, zero-shot"
 TABLE5_TITLE = "Table 5: the attention feature and its drift from the training scale"
 SCENARIOS_TITLE = "Every setting side by side"
-TABLE3_SHOWN = (
-    *("variant", "seeds", *tables.OUTCOMES, tables.BOUND),
-    *("paper_completed", "paper_response_mean_s", "episode_return", "invalid_share", "episodes", "without_response"),
-)
-TABLE4_SHOWN = (
-    *("variant", "seeds", "response_mean_s", "paper_response_mean_s", "completed", "unfinished"),
-    *("response_censored_s", tables.BOUND, "without_response"),
-)
-PAIRED_SHOWN = ("test_servers", "seeds", *tables.OUTCOMES, "episodes")
 
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A table with its title and file name, how to read it, and what of it a terminal shows.
-
-    A terminal shows a table of the columns `shown` for each value of `group`, titled by `group_title`. What is not
-    shown there, nor in report.md, as its rows stand in other tables, has nothing in `shown`.
-    """
+    """A table with its title and file name, and how to read it. report.md shows it but where others hold its rows."""
 
     name: str
     title: str
     table: pd.DataFrame
     how: str
-    shown: tuple[str, ...]
-    group: tuple[str, ...] = ()
-    group_title: str = ""
-
-    def for_terminal(self, width: int) -> list[Group]:
-        """The rich tables for a terminal of `width` columns."""
-        if not self.shown:
-            return []
-        if not self.group:
-            return render.to_terminal(self.table, self.title, self.shown, width)
-        shown = []
-        for values, rows in self.table.groupby(list(self.group), sort=False):
-            title = f"{self.title} · {self.group_title.format(*values)}"
-            shown += render.to_terminal(rows, title, self.shown, width)
-        return shown
+    in_markdown: bool = True
 
 
 @dataclass(frozen=True)
@@ -91,7 +74,10 @@ class Section:
     """A part of a report, with a name for links to it.
 
     Attributes:
+        setting: scenario, mask and decision; empty where it is not of one setting.
         best: who stands first on average, and at what price.
+        leaders: who is first in what.
+        beside: our means beside the paper's.
         lines: every comparison with its numbers.
         verdicts: the same sorted: who won, and what is undecided.
         refusals: what could not be compared, and why.
@@ -100,9 +86,12 @@ class Section:
 
     name: str
     title: str
+    setting: tuple[str, str, str] = ("", "", "")
     best: list[str] = field(default_factory=list)
+    leaders: str = ""
+    beside: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-    verdicts: summary.Verdicts = field(default_factory=summary.Verdicts)
+    verdicts: verdicts.Verdicts = field(default_factory=verdicts.Verdicts)
     refusals: list[str] = field(default_factory=list)
     items: list[NamedTable | NamedFigure] = field(default_factory=list)
 
@@ -123,7 +112,7 @@ def sections(results: Results, gantt: DrawGantt | None = None) -> list[Section]:
     if len(found) > 1:
         every = Section("settings", SCENARIOS_TITLE)
         table = tables.scenarios_table(results.episodes)
-        every.items.append(NamedTable("scenarios", SCENARIOS_TITLE, table, HOW_TO_READ, shown=()))
+        every.items.append(NamedTable("scenarios", SCENARIOS_TITLE, table, HOW_TO_READ, in_markdown=False))
         found.append(every)
     if len(results.training):
         training = Section("trainings", "Training")
@@ -136,14 +125,12 @@ def sections(results: Results, gantt: DrawGantt | None = None) -> list[Section]:
 def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt | None) -> Section:
     rows = select(results.episodes, *setting)
     slug = re.sub(r"[^a-z0-9.]+", "-", "-".join(setting).lower())
-    section = Section(slug, "Scenario {}, mask {}, decision {}".format(*setting))
+    section = Section(slug, "Scenario {}, mask {}, decision {}".format(*setting), setting)
     scales = tables.training_scales(rows)
     for servers in scales:
         _add_training_scale(section, rows, servers, results.training)
     table4 = tables.table4(rows)
-    section.items.append(
-        NamedTable(f"table4-{slug}", TABLE4_TITLE, table4, HOW_TO_READ, TABLE4_SHOWN, ("test_servers",), "N = {}")
-    )
+    section.items.append(NamedTable(f"table4-{slug}", TABLE4_TITLE, table4, HOW_TO_READ))
     if rows["test_servers"].nunique() > 1:
         title = "Response and completed tasks against the number of servers N"
         section.items.append(NamedFigure(f"servers-{slug}", title, partial(figures.against_servers, rows)))
@@ -163,13 +150,10 @@ def _add_comparisons(section: Section, rows: pd.DataFrame) -> None:
     pairs, refused = comparisons.complete_pairs(rows, comparisons.default_pairs(rows), shared_seeds=True)
     section.refusals = [f"Not compared: {error}." for error in refused]
     paired = comparisons.paired_table(rows, pairs, shared_seeds=True)
-    section.lines = summary.verdict_lines(paired)
-    section.verdicts = summary.verdicts(paired)
+    section.lines = verdicts.verdict_lines(paired)
+    section.verdicts = verdicts.verdicts(paired)
     if len(paired):
-        title, pair = "Paired differences", ("first", "second")
-        section.items.append(
-            NamedTable(f"paired-{section.name}", title, paired, PAIRED_HOW, PAIRED_SHOWN, pair, "{} minus {}")
-        )
+        section.items.append(NamedTable(f"paired-{section.name}", "Paired differences", paired, PAIRED_HOW))
 
 
 def _add_papers_figures(section: Section, rows: pd.DataFrame, training: pd.DataFrame) -> None:
@@ -191,14 +175,19 @@ def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, trai
     """Table 3 and its figures, and the heat maps of a lambda grid."""
     slug = f"{section.name}-n{servers}"
     table3 = tables.table3(rows, servers)
-    section.best += [f"N = {servers}. {line}" for line in summary.best_lines(table3)]
+    section.best += summary.best_lines(table3, servers)
+    section.leaders = section.leaders or summary.leaders(table3)
+    if servers == PAPER_SERVERS:
+        section.beside = summary.paper_lines(table3, tables.table4(rows))
     title = f"Table 3: methods at the training scale, N = {servers}"
-    section.items.append(NamedTable(f"table3-{slug}", title, table3, HOW_TO_READ, TABLE3_SHOWN))
+    section.items.append(NamedTable(f"table3-{slug}", title, table3, HOW_TO_READ))
     if servers == PAPER_SERVERS:
         _add_papers_figures(section, rows, training)
     section.items.append(NamedFigure(f"methods-{slug}", title, partial(figures.method_bars, rows, servers)))
     for number, grid in enumerate(lambdas.lambda_grids(rows), start=1):
         title = f"Weights of SRR: {grid['method'].iloc[0]} at N = {servers}"
+        weights = lambdas.lambda_table(grid, servers)
+        section.items.append(NamedTable(f"weights{number}-{slug}", title, weights, HOW_TO_READ))
         draw = partial(lambdas.lambda_heatmaps, grid, servers)
         section.items.append(NamedFigure(f"lambdas{number}-{slug}", title, draw, fixed=True))
 
@@ -207,9 +196,8 @@ def _add_features(section: Section, rows: pd.DataFrame) -> None:
     """Table 5 and the drift, of a sweep that looked at the attention feature."""
     if rows.empty:
         return
-    how, shown = features.HOW_TO_READ, features.TABLE5_SHOWN
-    table5 = NamedTable(f"table5-{section.name}", TABLE5_TITLE, features.table5(rows), how, shown, ("variant",), "{}")
-    section.items.append(table5)
+    table5 = features.table5(rows)
+    section.items.append(NamedTable(f"table5-{section.name}", TABLE5_TITLE, table5, features.HOW_TO_READ))
     if features.has_drift(rows):
         title = "Drift of the attention feature against the number of servers N"
         draw = partial(features.drift_against_servers, rows)
@@ -220,7 +208,7 @@ def _add_behaviour(section: Section, rows: pd.DataFrame, servers: int) -> None:
     """Invalid decisions by cause and utilisation by tier."""
     slug = f"{section.name}-n{servers}"
     title, table = f"Decisions and utilisation at N = {servers}", behaviour.behaviour_table(rows, servers)
-    section.items.append(NamedTable(f"decisions-{slug}", title, table, behaviour.HOW_TO_READ, tuple(table.columns)))
+    section.items.append(NamedTable(f"decisions-{slug}", title, table, behaviour.HOW_TO_READ))
     section.items += [
         NamedFigure(
             f"invalid-{slug}",

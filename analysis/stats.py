@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
 
 from analysis import resampling
-from analysis.resampling import CONFIDENCE, Array, Unit
+from analysis.resampling import CONFIDENCE, Array, Interval, Unit
 from analysis.scores import Scores, require_partners
 
 LOWER_IS_BETTER = frozenset({"unfinished", "response_mean_s", "response_censored_s", "above_bound_percent"})
@@ -121,7 +122,7 @@ def _summary(values: Array, scores: Scores) -> Summary:
         return replace(NOTHING, missing=missing)
     several = values[known.sum(axis=1) > 1]
     sd = math.sqrt(np.nanvar(several, axis=1, ddof=1).mean()) if len(several) else math.nan
-    ends, iqm_ends = resampling.mean_interval(values), resampling.iqm_interval(values)
+    ends, iqm_ends = _intervals(values.tobytes(), len(values))
     return Summary(
         mean=float(resampling.seed_means(values).mean()),
         sd=sd,
@@ -134,6 +135,13 @@ def _summary(values: Array, scores: Scores) -> Summary:
         episodes=used,
         missing=missing,
     )
+
+
+@lru_cache(maxsize=2**14)
+def _intervals(values: bytes, seeds: int) -> tuple[Interval, Interval]:
+    """Of the mean and of the IQM of scores (S, E); a report asks for the same ones in several tables and figures."""
+    scores = np.frombuffer(values).reshape(seeds, -1)
+    return resampling.mean_interval(scores), resampling.iqm_interval(scores)
 
 
 def paired_differences(first: pd.DataFrame, second: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Difference]:

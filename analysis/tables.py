@@ -25,9 +25,9 @@ TABLE4_METRICS = ("response_mean_s", "completed", "unfinished", "response_censor
 SUMMARY_SUFFIXES = ("", "_sd", "_low", "_high", "_iqm", "_iqm_low", "_iqm_high")
 
 
-def interval_note(seeds: int) -> str | None:
-    """What stands beside the number of seeds: "no CI" where no interval is claimed, "rule" where there are none."""
-    return "rule" if seeds == 0 else "no CI" if seeds < MIN_SEEDS else None
+def interval_note(seeds: int, is_rule: bool = False) -> str | None:
+    """What stands beside the number of seeds: "no CI" where no interval is claimed; "rule" of one, which has none."""
+    return "rule" if is_rule else "no CI" if seeds < MIN_SEEDS else None
 
 
 def training_scales(episodes: pd.DataFrame) -> list[int]:
@@ -63,7 +63,7 @@ def table3(episodes: pd.DataFrame, servers: int | None = None) -> pd.DataFrame:
     rows = episodes[(episodes["test_servers"] == servers) & trained_here.astype(bool)]
     papers = servers == PAPER_SERVERS and is_papers_setting(episodes)
     records = [_record(rows[rows["variant"] == name], TABLE3_METRICS, papers, True) for name in variants(rows)]
-    return pd.DataFrame(records, columns=_columns(("variant",), TABLE3_METRICS, papers, True))
+    return _frame(records, _columns(("variant",), TABLE3_METRICS, papers, True))
 
 
 def table4(episodes: pd.DataFrame) -> pd.DataFrame:
@@ -89,9 +89,7 @@ def table4(episodes: pd.DataFrame) -> pd.DataFrame:
             records.append(
                 {"test_servers": int(servers), "trained": _trained(rows)} | _record(rows, TABLE4_METRICS, papers, False)
             )
-    return pd.DataFrame(
-        records, columns=_columns(("test_servers", "variant", "trained"), TABLE4_METRICS, papers, False)
-    )
+    return _frame(records, _columns(("test_servers", "variant", "trained"), TABLE4_METRICS, papers, False))
 
 
 def scenarios_table(episodes: pd.DataFrame) -> pd.DataFrame:
@@ -112,7 +110,7 @@ def scenarios_table(episodes: pd.DataFrame) -> pd.DataFrame:
     if not tables:
         return pd.DataFrame(columns=[*SETTING, *table4(episodes).columns])
     columns = max((list(table.columns) for table in tables), key=len)
-    return pd.DataFrame([row for table in tables for row in table.to_dict("records")], columns=columns)
+    return _frame([dict(row) for table in tables for row in table.to_dict("records")], columns)
 
 
 def _record(rows: pd.DataFrame, metrics: Sequence[str], papers: bool, with_completed: bool) -> dict[str, Any]:
@@ -121,7 +119,7 @@ def _record(rows: pd.DataFrame, metrics: Sequence[str], papers: bool, with_compl
     record: dict[str, Any] = {
         "variant": rows["variant"].iloc[0],
         "seeds": completed.seeds,
-        "seeds_note": interval_note(completed.seeds),
+        "seeds_note": interval_note(completed.seeds, _is_rule(rows)),
         "episodes": _episodes(rows),
         "without_response": summaries["response_mean_s"].missing or None,
     }
@@ -137,6 +135,10 @@ def _record(rows: pd.DataFrame, metrics: Sequence[str], papers: bool, with_compl
     return record
 
 
+def _frame(records: list[dict[Any, Any]], columns: list[str]) -> pd.DataFrame:
+    return pd.DataFrame(records, columns=columns).astype({"without_response": "Int64"})  # None would make it a float
+
+
 def _columns(lead: Sequence[str], metrics: Sequence[str], papers: bool, with_completed: bool) -> list[str]:
     columns = [*lead, "seeds", "seeds_note"]
     columns += [f"{metric}{suffix}" for metric in metrics for suffix in SUMMARY_SUFFIXES]
@@ -144,6 +146,10 @@ def _columns(lead: Sequence[str], metrics: Sequence[str], papers: bool, with_com
         of_paper = (["paper_completed"] if with_completed else []) + ["paper_response_mean_s"]
         columns += [f"{name}{suffix}" for name in of_paper for suffix in ("", "_sd")]
     return [*columns, "episodes", "without_response"]
+
+
+def _is_rule(rows: pd.DataFrame) -> bool:
+    return bool((rows["kind"] == "heuristic").any())
 
 
 def _episodes(rows: pd.DataFrame) -> int:

@@ -14,7 +14,7 @@ from plotly.subplots import make_subplots
 
 from analysis import style
 from analysis.dashboard.selection import downsample
-from analysis.figures import EPISODE_SD, SEED_INTERVAL, mean_and_ends
+from analysis.figures import EPISODE_SD, SEED_INTERVAL, count_range, mean_and_ends
 from analysis.load import variants
 from analysis.svg import dark_colour
 
@@ -53,12 +53,28 @@ SCATTER_CAPTION = (
     "Small: a training seed's mean over its episodes; large: the mean over seeds. Better is to the right and down: a "
     "low response that is bought with few completions stands at the left."
 )
+DIFFERENCES_CAPTION = (
+    "Mean differences of the table; bars: 95 % interval of a hierarchical bootstrap over seeds and episodes, where "
+    "one is claimed."
+)
 MOST_THIN = 6
 """Of more methods the curves of single seeds would cover each other: only medians are drawn."""
 POINTS = 150
 """Of each training curve: more cannot be told apart."""
 PANEL_PX = 300
 MOST_PANELS = 6
+
+
+def counts(table: pd.DataFrame) -> str:
+    """How many seeds and episodes stand behind a table of `selection.table`, in words."""
+    rules = table["seeds_note"].isin(["rule", "rules"])
+    parts = []
+    for rows, name in ((table[~rules], "Learned methods"), (table[rules], "heuristics")):
+        if len(rows):
+            seeds = f"{count_range(rows['seeds'], 'seed')} of " if name == "Learned methods" else ""
+            parts.append(f"{name}: {seeds}{count_range(rows['episodes'], 'episode')}")
+    said = "; ".join(parts)
+    return f"{said[:1].upper()}{said[1:]}."
 
 
 def against_servers(table: pd.DataFrame, units: pd.DataFrame, dark: bool = False) -> go.Figure:
@@ -177,7 +193,8 @@ def training_curves(curves: pd.DataFrame, metrics: Sequence[str], dark: bool = F
     figure.update_xaxes(title_text="epoch", row=math.ceil(len(metrics) / 2))
     means = f" Each point is a mean over {width} epochs." if width > 1 else ""
     lines = "Thin: each training seed; thick: the median" if len(looks) <= MOST_THIN else "The median"
-    return figure, f"{lines} over seeds.{means} Sampled actions, training episodes."
+    seeds = count_range(curves.groupby("variant")["cell"].nunique(), "seed")
+    return figure, f"{seeds} per method. {lines} over seeds.{means} Sampled actions, training episodes."
 
 
 def differences(paired: pd.DataFrame, metrics: dict[str, str], dark: bool = False) -> go.Figure:
@@ -225,9 +242,13 @@ def episode_pairs(pairs: pd.DataFrame, names: tuple[str, str], label: str, dark:
     """
     ink = "#EBEBEB" if dark else "#000000"
     figure = go.Figure()
-    for (servers, rows), opacity in zip(pairs.groupby("test_servers"), np.linspace(0.9, 0.4, 50), strict=False):
+    by_scale = list(pairs.groupby("test_servers"))
+    # Shades of one scale, none of them a method's colour; not its ends, which are hard to see on the page.
+    low, high = (0.25, 1.0) if dark else (0.0, 0.85)
+    shades = mpl.colormaps["viridis"](np.linspace(low, high, len(by_scale)))
+    for (servers, rows), shade in zip(by_scale, shades, strict=True):
         hover = f"N = {servers}, episode %{{customdata}}: %{{x:.2f}} and %{{y:.2f}}<extra></extra>"
-        marker = {"size": 6, "opacity": float(opacity)}
+        marker = {"size": 6, "opacity": 0.8, "color": str(mpl.colors.to_hex(shade))}
         figure.add_trace(
             go.Scatter(
                 x=rows["second"],

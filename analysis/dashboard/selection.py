@@ -128,14 +128,15 @@ def table(units: pd.DataFrame, metrics: Sequence[str] = METRICS) -> pd.DataFrame
         learned = bool((rows["kind"] == "learned").any())
         seeds = int(rows["completed"].notna().sum()) if learned else 0
         record: dict[str, Any] = {"test_servers": int(servers), "variant": name, "seeds": seeds}
-        record["seeds_note"] = interval_note(seeds)
+        record["seeds_note"] = interval_note(seeds, not learned)
         for metric, summary in summaries.items():
             record |= {f"{metric}{end}": getattr(summary, end.removeprefix("_") or "mean") for end in SUFFIXES}
         record["episodes"] = episodes
         record["without_response"] = int((rows["rows"] - rows["response_mean_s_n"]).sum()) or None
         records.append(record)
     columns = ["test_servers", "variant", "seeds", "seeds_note", *(f"{m}{end}" for m in metrics for end in SUFFIXES)]
-    return pd.DataFrame(records, columns=[*columns, "episodes", "without_response"])
+    frame = pd.DataFrame(records, columns=[*columns, "episodes", "without_response"])
+    return frame.astype({"without_response": "Int64"})
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from typing import Any
 import pandas as pd
 
 from analysis.dashboard.rows import IDENTITY, KEY, SOURCE, is_whole, read_many, read_rows, sum_up
-from analysis.load import TRAINING_KEY, variant_labels
+from analysis.load import TRAINING_KEY, lacking_note, variant_labels
+from analysis.trainings import renamed, renamed_note, trainings_of
 from rllib_scale.errors import UserError
 from rllib_scale.experiments import results, status
 from rllib_scale.experiments.status import Training
 
-_PROGRESS = ("finished", "running", "failed", "stopped", "waiting")
 Stamp = tuple[int, int]
 """Modification time [ns] and size of a file: what tells that it has changed."""
 
@@ -100,18 +100,7 @@ class Store:
         return [*paths, *_evaluations(homes)]
 
     def _trainings(self) -> tuple[list[Training], list[str]]:
-        """Every training once: parts of a reproduction take finished ones over from each other."""
-        found: list[Training] = []
-        notes = []
-        for home in status.homes(self.folder):
-            try:
-                found += status.trainings(home, self.clock())
-            except UserError as error:
-                notes.append(f"{error}. Trainings that have not begun are not listed.")
-                found += status.found_trainings(home, self.clock())
-        furthest = sorted(found, key=lambda training: _PROGRESS.index(training.state))
-        chosen = {training.name: training for training in reversed(furthest)}
-        return [chosen[name] for name in dict.fromkeys(training.name for training in found)], notes
+        return trainings_of(self.folder, self.clock())
 
     # ------------------------------------------------------------------ reading
 
@@ -131,6 +120,8 @@ class Store:
         units = self._units(notes)
         curves, epochs = self._curves(trainings, notes)
         units, curves = _labelled(units, curves)
+        if other := renamed(trainings, units):
+            notes.append(renamed_note(other))
         return Snapshot(self.folder, sweep, units, curves, tuple(trainings), epochs, tuple(notes), stamp)
 
     def _units(self, notes: list[str]) -> pd.DataFrame:
@@ -143,7 +134,8 @@ class Store:
         for path in (path for path in new if path.name == "episodes.parquet"):
             try:
                 units, repeated = sum_up(read_rows(path))
-                self._keep(path, (units.assign(**{SOURCE: str(path)}), repeated, None))
+                note = next(iter(lacking_note(path, results.EPISODE_COLUMNS)), None)
+                self._keep(path, (units.assign(**{SOURCE: str(path)}), repeated, note))
             except UserError as error:
                 self._keep(path, (None, 0, f"{error}. Its rows are missing here."))
         small = [path for path in new if path.name != "episodes.parquet"]

@@ -48,9 +48,14 @@ def results(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
         "interval of the mean over seeds, from 5 seeds on. Read a response with the completed tasks beside it."
     )
     st.plotly_chart(charts.against_servers(table, units, dark), config=PLOT, key="against N")
-    st.caption(charts.AGAINST_N_CAPTION)
+    counts = charts.counts(table)
+    st.caption(f"{counts} {charts.AGAINST_N_CAPTION}")
     st.plotly_chart(charts.throughput_against_response(units, dark), config=PLOT, key="throughput")
-    st.caption(charts.SCATTER_CAPTION)
+    more = units["test_servers"].nunique() > charts.MOST_PANELS
+    st.caption(
+        f"{counts} {charts.SCATTER_CAPTION}"
+        + (f" The {charts.MOST_PANELS} smallest N; a filter shows others." if more else "")
+    )
 
 
 def _ranked(table: pd.DataFrame, by: str) -> pd.DataFrame:
@@ -101,6 +106,7 @@ def compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
         return
     show_table(paired, ("test_servers", "seeds", *OUTCOMES, "episodes"), "paired-table")
     st.plotly_chart(charts.differences(paired, COMPARED, dark), config=PLOT, key="differences")
+    st.caption(f"{charts.counts(paired)} {charts.DIFFERENCES_CAPTION}")
     pairs = _episode_means(rows, first, second, metric)
     shown = pairs.sample(MOST_POINTS, random_state=0) if len(pairs) > MOST_POINTS else pairs
     figure = charts.episode_pairs(shown, (first, second), COMPARED[metric], dark)

@@ -112,7 +112,9 @@ def test_columns_that_an_older_version_did_not_write_are_missing_values(tmp_path
     old = pd.read_parquet(folder / "episodes.parquet").drop(columns=["bound_capacity_s", "overrides"])
     results.write_table(folder / "episodes.parquet", old)
     snapshot = Store(folder).snapshot()
-    assert snapshot.notes == ()
+    assert snapshot.notes == (
+        "episodes.parquet: by an older version, without overrides, bound_capacity_s; these are shown as missing.",
+    )
     assert snapshot.units["above_bound_percent"].isna().all()
     assert snapshot.units["completed"].notna().all()
 

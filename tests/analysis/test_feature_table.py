@@ -61,15 +61,6 @@ def test_a_folder_of_a_sweep_without_features_is_read(tmp_path: Path) -> None:
     assert "Table 5" not in write_report(folder).read_text()
 
 
-def test_features_of_a_cell_that_was_never_evaluated_are_refused(tmp_path: Path) -> None:
-    foreign = artificial_features(scales=(16,), seeds=SEEDS[:1])
-    with pytest.raises(UserError, match="cell 'foreign' has no evaluation episodes"):
-        written(tmp_path, [*foreign, foreign[0] | {"cell": "foreign"}])
-
-
-# ---------------------------------------------------------------------- table 5
-
-
 def test_table5_holds_means_over_seeds_with_intervals_beside_the_papers_numbers(rows: pd.DataFrame) -> None:
     table = features.table5(rows)
     assert [*zip(table["test_servers"], table["variant"], strict=True)] == [

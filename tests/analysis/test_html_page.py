@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import pandas as pd
 import pytest
@@ -68,17 +68,20 @@ def test_it_loads_nothing(image: str) -> None:
 def test_the_csv_of_a_table_can_be_saved_from_the_page(image: str) -> None:
     links = [a for tag, a in Parsed(a_page(image).text()).attributes if tag == "a" and "download" in a]
     assert [link["download"] for link in links] == ["t.csv"]
-    content = base64.b64decode(str(links[0]["href"]).split(",")[1]).decode()
+    content = unquote(str(links[0]["href"]).split(",", 1)[1])
     assert content == render.to_csv(TABLE)
 
 
 def test_both_themes_define_the_colours_of_the_figures_and_fixed_ones_keep_theirs(image: str) -> None:
     text = a_page(image).text()
     assert text.count("--cd55e00:") == 2
-    themed, fixed = re.findall(r"<figure.*?</figure>", text, re.DOTALL)
-    assert "var(--cd55e00)" in themed
-    assert "#d55e00" in fixed
-    assert 'class="fixed wide"' in fixed
+    rules = dict(re.findall(r"\.(s\d+)\{([^}]*)\}", text))
+    figures_of_page = re.findall(r"<figure.*?</figure>", text, re.DOTALL)
+    themed, fixed = (" ".join(rules[name] for name in re.findall(r'class="(s\d+)"', one)) for one in figures_of_page)
+    assert "stroke:var(--cd55e00)" in themed
+    assert "#d55e00" not in themed
+    assert "stroke:#d55e00" in fixed
+    assert 'class="fixed wide"' in figures_of_page[1]
 
 
 def test_a_figure_too_many_is_named_instead(image: str, monkeypatch: pytest.MonkeyPatch) -> None:

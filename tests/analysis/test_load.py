@@ -13,6 +13,7 @@ from analysis.load import derive, require_one_setting, select, settings, variant
 from artificial_results import (
     SEEDS,
     artificial_episodes,
+    artificial_features,
     artificial_training,
     episode_row,
     typed_episodes,
@@ -80,9 +81,38 @@ def test_missing_folder_manifest_and_table_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no manifest\.json"):
         load(tmp_path)
     folder = write_folder(tmp_path / "r", [], [])
-    (folder / "training.parquet").unlink()
-    with pytest.raises(UserError, match=r"training\.parquet: no such"):
+    (folder / "episodes.parquet").unlink()
+    with pytest.raises(UserError, match=r"episodes\.parquet: no such"):
         load(folder)
+
+
+@pytest.mark.parametrize("name", ["training", "features"])
+@pytest.mark.parametrize("harm", ["missing", "torn", "foreign"])
+def test_what_stands_beside_the_rows_is_left_out_where_it_cannot_be_read(tmp_path: Path, name: str, harm: str) -> None:
+    rows = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=2)
+    beside = artificial_training((1,), ("scale",), 3), artificial_features((1,), (16,), ("scale",))
+    folder = write_folder(tmp_path / "r", rows, *beside)
+    assert (len(load(folder).training), len(load(folder).features), load(folder).notes) == (3, 1, ())
+    path = folder / f"{name}.parquet"
+    whole = path.read_bytes()
+    path.unlink()
+    if harm == "torn":
+        path.write_bytes(whole[: len(whole) // 2])
+    if harm == "foreign":
+        pd.DataFrame({"x": [1]}).to_parquet(path)
+    loaded = load(folder)
+    assert len(loaded.episodes) == 2
+    assert getattr(loaded, name).empty
+    assert list(getattr(loaded, name)) == list(getattr(load(write_folder(tmp_path / "whole", rows, *beside)), name))
+    told = [note for note in loaded.notes if note.startswith(str(path)) and note.endswith("is left out.")]
+    assert len(told) == (0 if (name, harm) == ("features", "missing") else 1)
+
+
+def test_features_of_cells_without_episodes_are_left_out(tmp_path: Path) -> None:
+    rows = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=1)
+    loaded = load(write_folder(tmp_path / "r", rows, [], artificial_features((1, 2), (16,), ("scale",))))
+    assert list(loaded.features["cell"]) == ["scale-1"]
+    assert loaded.notes == ("features.parquet: left out, as they have no evaluation episodes: scale-2.",)
 
 
 def test_a_torn_or_foreign_table_is_refused(tmp_path: Path) -> None:

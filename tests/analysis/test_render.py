@@ -21,11 +21,12 @@ from artificial_results import artificial_episodes, episode_row, typed_episodes
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
 
 
-def terminal_text(table: pd.DataFrame, width: int) -> str:
+def terminal_text(table: pd.DataFrame, width: int) -> tuple[str, list[str]]:
+    """What a terminal shows of a table, and the headings of the columns that it leaves out."""
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    for part in to_terminal(table, "title", stems(table), width):
-        console.print(part, crop=False)
-    return console.file.getvalue()
+    shown, left_out = to_terminal(table, "title", stems(table), width)
+    console.print(shown, crop=False)
+    return console.file.getvalue(), left_out
 
 
 def csv_numbers(table: pd.DataFrame) -> list[str]:
@@ -75,7 +76,13 @@ def test_terminal_csv_and_markdown_agree_to_the_digit(rows: list[dict[str, float
     table.loc[alone, ["completed_low", "completed_high"]] = math.nan
     numbers = csv_numbers(table)
     assert sorted(NUMBER.findall(to_markdown(table))) == numbers
-    assert sorted(NUMBER.findall(terminal_text(table, width))) == numbers
+    assert sorted(NUMBER.findall(terminal_text(table, 1000)[0])) == numbers
+    text, left_out = terminal_text(table, width)
+    of_column = {"completed tasks": "completed", "response (s)": "response_mean_s", "episodes": "episodes"}
+    gone = [of_column[heading] for heading in left_out]
+    kept = table[[c for c in table if not any(c == name or c.startswith(f"{name}_") for name in gone)]]
+    assert sorted(NUMBER.findall(text)) == csv_numbers(kept), "a column is there as a whole or not at all"
+    assert not left_out or width < 120
 
 
 def test_the_cell_of_a_statistic() -> None:
@@ -98,7 +105,7 @@ def test_a_table_with_fewer_than_five_seeds_says_that_it_claims_no_interval() ->
 def test_the_tables_of_a_real_layout_fit_a_hundred_columns() -> None:
     episodes = typed_episodes(artificial_episodes())
     for table in (table3(episodes), table4(episodes)):
-        lines = terminal_text(table, 100).splitlines()
+        lines = terminal_text(table, 100)[0].splitlines()
         assert max(map(len, lines)) <= 100
         assert sorted(NUMBER.findall("\n".join(lines))) != []
 

@@ -79,7 +79,7 @@ def test_a_gantt_has_as_many_bars_as_its_schedules_have_tasks(
     assert choices
     for choice in choices:
         figure = page.locator(f"#gantt-{choice.name}-paper-feasible-argmax-n16")
-        bars = figure.locator(f"[id^='gantt-{choice.name}-paper-feasible-argmax-n16-task-'] path")
+        bars = figure.locator(".task path")
         assert bars.count() == sum(len(replay.episode(row).schedule) for row in choice.rows) > 10
         assert all(bar.bounding_box() for bar in bars.all())
     shoot(page, "report-played")
@@ -105,7 +105,7 @@ def test_without_javascript_words_and_tables_are_there(browser: Browser, artific
     page = context.new_page()
     page.goto(artificial.as_uri())
     assert page.locator("#summary li").first.is_visible()
-    assert "fastest-idle completes more tasks than scale" in page.locator("#summary").inner_text()
+    assert "fastest-idle completes more tasks (by " in page.locator("#summary").inner_text()
     assert page.locator("table tbody td").first.is_visible()
     assert page.locator("figure svg").first.is_visible()
     context.close()
