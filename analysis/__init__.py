@@ -18,6 +18,7 @@ of such a frame:
     curves          training_curves
     replays         chosen_episodes, which `rllib_scale.experiments.replay.Replay` draws as Gantt charts
     report          write_report: all of them, as a page and as files
+    terminal        print_report: the words and the main tables
 """
 
 from analysis.load import Results, columns, load, select, settings

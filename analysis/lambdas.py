@@ -34,6 +34,12 @@ def lambda_grids(episodes: pd.DataFrame) -> list[pd.DataFrame]:
     return [rows for rows in groups if len(rows[list(AXES)].drop_duplicates()) > 1]
 
 
+def grid_name(episodes: pd.DataFrame) -> str:
+    """Method of one grid and the settings that tell it from other grids of the method."""
+    method, overrides = (str(episodes[column].iloc[0]) for column in ("method", "overrides"))
+    return f"{method} ({overrides})" if overrides else method
+
+
 def lambda_table(episodes: pd.DataFrame, servers: int) -> pd.DataFrame:
     """Means over seeds of each pair of lambdas of one grid, at one number of servers.
 
@@ -83,11 +89,10 @@ def lambda_heatmaps(episodes: pd.DataFrame, servers: int) -> Figure:
             axes.set_ylabel(r"$\lambda_1$")
         panels[-1].set_xlabel(r"$\lambda_2$")
         at_scale = episodes[episodes["test_servers"] == servers]
-        method = str(at_scale["method"].iloc[0])
         blank = " Blank: not trained, or no value." if any(grid.isna().any(axis=None) for grid in grids) else ""
         style.caption(
             figure,
-            f"{method} at N = {servers}. {setting_caption(at_scale)} Means over seeds. λ1 weighs the "
+            f"{grid_name(at_scale)} at N = {servers}. {setting_caption(at_scale)} Means over seeds. λ1 weighs the "
             f"decorrelation, λ2 the KL term.{blank}",
         )
     return figure

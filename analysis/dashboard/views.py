@@ -47,6 +47,9 @@ def results(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
         "mean over training seeds ± standard deviation over the episodes of a seed; [low, high]: 95 % BCa bootstrap "
         "interval of the mean over seeds, from 5 seeds on. Read a response with the completed tasks beside it."
     )
+    if table[list(SHOWN)].isna().all(axis=None):
+        st.info("None of these rows has a value: there is nothing to draw.")
+        return
     st.plotly_chart(charts.against_servers(table, units, dark), config=PLOT, key="against N")
     counts = charts.counts(table)
     st.caption(f"{counts} {charts.AGAINST_N_CAPTION}")

@@ -75,7 +75,7 @@ def draw_gantts(charts: Sequence[Chart]) -> Figure:
     span = max(chart.end_s for chart in charts) or 1.0
     for axes, chart in zip(panels.flat, charts, strict=True):
         _draw(axes, chart, span, lane_in)
-        axes.set_xlabel("time [s]")
+        axes.set_xlabel("time (s)")
         axes.tick_params(labelbottom=True)
     legend: dict[str, Artist] = {
         f"task (colour{' and number' if lane_in >= NUMBERED_LANE_IN else ''}: its workflow)": Patch(facecolor="0.6"),

@@ -19,10 +19,12 @@ from analysis.dashboard.selection import Filters
 from analysis.dashboard.store import Snapshot, Store
 from analysis.load import PAPER_SETTING, load, select
 from analysis.render import to_csv
+from analysis.summary import training_state_lines
 from analysis.tables import table4
 from artificial_results import artificial_episodes, artificial_training, episode_row, write_folder
 from benchmarks.dashboard import write_folder as write_folder_of_size
 from rllib_scale.experiments import results
+from rllib_scale.experiments.plan import SweepConfig
 from rllib_scale.inspect_policy import DECISION, STARTED
 from rllib_scale.simulator.engine import SCHEDULE
 
@@ -373,6 +375,30 @@ def test_points_of_the_figure_are_the_means_of_the_table(snapshot: Snapshot) -> 
                 low = np.array(trace.y) - np.array(trace.error_y.arrayminus)
                 expected = rows[f"{metric}_low"].to_numpy(float) / per
                 assert low == pytest.approx(expected, nan_ok=True)
+
+
+def test_rows_without_a_value_make_an_empty_figure(tmp_path: Path) -> None:
+    nothing = dict.fromkeys(results.METRIC_COLUMNS)
+    rows = [row | nothing for row in artificial_episodes(seeds=(42, 43), scales=(16, 32), methods=("scale", "ppo"))]
+    units = Store(write_folder(tmp_path, rows, [])).snapshot().units
+    table = selection.table(units, SHOWN)
+    assert set(table["seeds_note"]) == {"no CI"}
+    assert not charts.against_servers(table, units).data
+    assert charts.counts(table) == "Learned methods: 0 seeds of 6 episodes."
+
+
+def test_trainings_of_another_version_are_told(tmp_path: Path) -> None:
+    rows = artificial_episodes(seeds=(42,), scales=(16,), methods=("scale", "crossattn"))
+    folder = write_folder(tmp_path, rows, [])
+    sweep = SweepConfig(name="artificial", methods=["scale", "crossattn", "ppo"], seeds=[42])
+    results.open_folder(folder, "artificial", sweep.model_dump(mode="json"), "0")
+    snapshot = Store(folder).snapshot()
+    assert [training.state for training in snapshot.trainings] == ["waiting"] * 3
+    (note,) = snapshot.notes
+    assert note.startswith("2 trainings have other names in these results, which another version")
+    lines = training_state_lines(load(folder), 0.0)
+    assert lines[0].startswith("Not in these numbers, as not begun: ppo-s42-")
+    assert lines[1:] == [note]
 
 
 def test_a_method_has_one_colour_in_all_figures_and_can_be_seen_on_dark(snapshot: Snapshot) -> None:

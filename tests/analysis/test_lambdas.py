@@ -30,7 +30,7 @@ def test_grids_are_those_of_one_method_with_the_same_other_settings() -> None:
     wider = [r | {"overrides": "network.embedding_dim=32", "cell": r["cell"] + "w"} for r in grid_rows()]
     grids = lambdas.lambda_grids(typed_episodes([*grid_rows(), *wider, *others]))
     assert [len(grid[["lambda_decorrelation", "lambda_kl"]].drop_duplicates()) for grid in grids] == [6, 5]
-    assert {name for grid in grids for name in grid["method"]} == {"scale"}
+    assert [lambdas.grid_name(grid) for grid in grids] == ["scale", "scale (network.embedding_dim=32)"]
     assert lambdas.lambda_grids(typed_episodes(others)) == []
     assert lambdas.lambda_grids(typed_episodes([])) == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,22 @@ def test_what_stands_beside_the_rows_is_left_out_where_it_cannot_be_read(tmp_pat
     assert list(getattr(loaded, name)) == list(getattr(load(write_folder(tmp_path / "whole", rows, *beside)), name))
     told = [note for note in loaded.notes if note.startswith(str(path)) and note.endswith("is left out.")]
     assert len(told) == (0 if (name, harm) == ("features", "missing") else 1)
+
+
+def test_a_variant_with_two_cells_for_one_seed_is_left_out_and_named(tmp_path: Path) -> None:
+    rows = artificial_episodes(seeds=(1, 2), scales=(16,), methods=("scale", "ppo"), episodes=2)
+    again = [row | {"cell": "of-an-older-version"} for row in rows if row["cell"] == "scale-1"]
+    loaded = load(write_folder(tmp_path / "r", [*rows, *again], []))
+    assert set(loaded.episodes["variant"]) == {"ppo"}
+    assert loaded.notes == ("Left out, as several cells of it hold the same training seed: scale.",)
+
+
+def test_a_manifest_whose_config_is_none_is_refused(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "r", [], [])
+    manifest = (folder / "manifest.json").read_text()
+    (folder / "manifest.json").write_text(re.sub(r'"config": \{[^}]*\}', '"config": [1]', manifest))
+    with pytest.raises(UserError, match="not a readable manifest"):
+        load(folder)
 
 
 def test_features_of_cells_without_episodes_are_left_out(tmp_path: Path) -> None:

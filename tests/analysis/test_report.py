@@ -172,7 +172,7 @@ def test_the_page_holds_every_table_and_figure_that_was_written_and_the_words(re
     ids = {attributes.get("id") for _, attributes in page.attributes}
     assert ids >= {path.stem for path in folder.glob("*/*.*")}
     assert sum(tag == "svg" for tag, _ in page.attributes) == len(list(folder.glob("figures/*.svg")))
-    assert report.with_suffix(".html").stat().st_size < 1_500_000
+    assert report.with_suffix(".html").stat().st_size < 300_000
     for line in report.read_text().splitlines():
         if line.startswith("- "):
             assert line[2:] in page.text
