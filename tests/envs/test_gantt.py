@@ -68,7 +68,7 @@ def test_lanes_and_labels_have_room(servers):
     assert texts >= {f"{tier.name} ({tier.count})" for tier in cluster.tiers}
     assert axes.get_xlim() == (0, END_S)
     assert axes.get_ylim()[0] == servers - 0.5  # empty slots have no lane
-    assert axes.get_xlabel() == "time [s]"
+    assert axes.get_xlabel() == "time (s)"
     assert axes.get_title(loc="left") == "an episode"
 
 
