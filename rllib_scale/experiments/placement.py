@@ -1,7 +1,8 @@
-"""Where trainings fit: the CPUs of the cluster's nodes, now and as far as its autoscaler may add some."""
+"""Where trainings fit: the CPUs of the cluster's nodes, to which an autoscaler may add some."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,41 +14,42 @@ from rllib_scale.experiments.plan import cpus_per_trial
 
 @dataclass(frozen=True)
 class Room:
-    """CPUs of the nodes that trainings may come to run on.
+    """CPUs of the nodes that trainings run on.
 
     Attributes:
-        nodes: CPUs of each node.
-        grows: whether an autoscaler may add nodes; with `nodes` those of the cluster at its largest, or, where its
-            limits are not known, those that are there.
-        limit_known: whether there will never be more than `nodes`.
+        nodes: CPUs of each node that is there.
+        grows: whether an autoscaler may add nodes. Of what size and how many it tells nobody.
     """
 
     nodes: tuple[float, ...]
     grows: bool = False
-    limit_known: bool = True
 
     def __str__(self) -> str:
         counts = {cpus: self.nodes.count(cpus) for cpus in sorted(set(self.nodes), reverse=True) if cpus > 0}
         nodes = ", ".join(f"{count} x {cpus:g}" for cpus, count in counts.items())
-        return f"{sum(self.nodes):g} CPUs ({nodes or 'none'})" + (" at its largest" if self.grows else "")
+        return f"{sum(self.nodes):g} CPUs ({nodes or 'none'})"
 
 
 def cluster_room() -> Room:
     """The room of the Ray that this process is connected to."""
     import ray
 
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    there = tuple(float(node["Resources"].get("CPU", 0.0)) for node in nodes)
-    config = ray._private.state.state.get_cluster_config()
-    groups = [group for group in config.node_group_configs if group.max_count] if config is not None else []
-    if groups:
-        largest = [float(group.resources.get("CPU", 0)) for group in groups for _ in range(group.max_count)]
-        heads = (float(n["Resources"].get("CPU", 0.0)) for n in nodes if "node:__internal_head__" in n["Resources"])
-        return Room((*heads, *largest), grows=True)
-    # Autoscalers that report no limits mark their nodes with the group that they belong to.
-    if any(node.get("Labels", {}).get("ray.io/node-group") for node in nodes):
-        return Room(there, grows=True, limit_known=False)
-    return Room(there)
+    nodes = (float(node["Resources"].get("CPU", 0.0)) for node in ray.nodes() if node["Alive"])
+    return Room(tuple(nodes), grows=_autoscales())
+
+
+def _autoscales() -> bool:
+    """Whether an autoscaler works for this Ray."""
+    from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
+    from ray.autoscaler.v2.utils import is_autoscaler_v2
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    if is_autoscaler_v2(fetch_from_server=True):  # that of `ray up` and KubeRay
+        return True
+    status = json.loads(_internal_kv_get(DEBUG_AUTOSCALING_STATUS) or "{}")
+    types = (status.get("autoscaler_report") or {}).get("node_type_mapping") or {}
+    # Where the first autoscaler only looks on, each node is a type of its own, named by the node.
+    return any(kind != f"node_{node}" for node, kind in types.items())
 
 
 def check_fits(resources: TrialResources, room: Room) -> None:
@@ -62,7 +64,7 @@ def check_fits(resources: TrialResources, room: Room) -> None:
     if resources.cpus > largest:
         raise UserError(
             f"resources.cpus: a training needs {resources.cpus:g} CPUs on one node, "
-            f"the largest node has {math.floor(largest)}" + (" at the cluster's largest" if room.grows else "")
+            f"the largest node has {math.floor(largest)}"
         )
     raise UserError(
         f"resources: a training needs {cpus_per_trial(resources):g} CPUs, {resources.cpus:g} for its learner and 1 for "
@@ -75,7 +77,7 @@ def trials_at_once(resources: TrialResources, room: Room) -> int | None:
 
     A training's learner goes to one node, its environment runners, of one CPU each, wherever there is one.
     """
-    if not room.limit_known:
+    if room.grows:
         return None
     free, count = list(room.nodes), 0
     while _place(resources, free):
@@ -106,7 +108,7 @@ def _place(resources: TrialResources, free: list[float]) -> bool:
     return True
 
 
-def why_waiting(resources: TrialResources, at_once: int | None) -> Callable[[int], str]:
+def why_waiting(resources: TrialResources, at_once: int | None, room: Room) -> Callable[[int], str]:
     """A function that says, given how many trainings run, what the others wait for."""
 
     def say(running: int) -> str:
@@ -116,9 +118,25 @@ def why_waiting(resources: TrialResources, at_once: int | None) -> Callable[[int
 
         available = ray._private.state.available_resources_per_node()
         free = [float(node.get("CPU", 0.0)) for node in available.values()]
-        return (
+        if _place(resources, list(free)):
+            return "one is starting"
+        text = (
             f"needs {cpus_per_trial(resources):g} CPUs, the largest node has {max(free, default=0.0):g} free, "
             f"all nodes {sum(free):g}"
         )
+        if not room.grows:
+            return text
+        return text + (
+            "; the autoscaler has no room for it either" if _turned_down() else "; the autoscaler may add nodes"
+        )
 
     return say
+
+
+def _turned_down() -> bool:
+    """Whether the autoscaler, version 2, has no nodes to add for a training: they are too small, or all there are."""
+    import ray
+    from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
+
+    status = GetClusterStatusReply.FromString(ray._private.worker.global_worker.gcs_client.get_cluster_status())
+    return bool(status.autoscaling_state.infeasible_gang_resource_requests)

@@ -8,20 +8,34 @@ import statistics
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from ray import tune
 
+from rllib_scale.experiments.results import is_there
 
-class StopOnInterrupt(tune.Stopper):
-    """Ctrl-C while Tune runs, as a context: trainings are stopped, each of which saves itself, then the context's end
-    passes the interruption on to whoever handled it before. More of them meanwhile change nothing.
+LOOK_INTERVAL_S = 1.0
+"""Between two looks at the results folder."""
+
+
+class StopAll(tune.Stopper):
+    """What stops all trainings while Tune runs: Ctrl-C, and the loss of the results folder, which Tune would make anew.
+
+    A context: after Ctrl-C each training saves itself, then the context's end passes the interruption on to whoever
+    handled it before. More of them meanwhile change nothing.
+
+    Args:
+        results: the folder, there as long as it holds a manifest.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, results: Path) -> None:
+        self.results = results
         self.interrupted = False
+        self.lost = False
+        self._looked = -math.inf
 
-    def __enter__(self) -> StopOnInterrupt:
+    def __enter__(self) -> StopAll:
         self._previous = signal.signal(signal.SIGINT, self._note)
         return self
 
@@ -38,11 +52,14 @@ class StopOnInterrupt(tune.Stopper):
         return False
 
     def stop_all(self) -> bool:
-        """Whether there was a Ctrl-C."""
-        return self.interrupted
+        """Whether there was a Ctrl-C, or the results folder is gone."""
+        if not self.lost and time.monotonic() - self._looked >= LOOK_INTERVAL_S:
+            self._looked = time.monotonic()
+            self.lost = not is_there(self.results)
+        return self.interrupted or self.lost
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StopOnInterrupt, ()  # Tune saves a copy with its own state, which is never used
+        return StopAll, (self.results,)  # Tune saves a copy with its own state, which is never used
 
 
 class NoteStops(tune.Callback):
@@ -50,11 +67,11 @@ class NoteStops(tune.Callback):
 
     Args:
         targets: trial name -> epochs it is to run.
-        stop: whether it was Ctrl-C that ended it.
+        stop: whether all were stopped.
         note: receives trial name and epoch.
     """
 
-    def __init__(self, targets: dict[str, int], stop: StopOnInterrupt, note: Callable[[str, int], None]) -> None:
+    def __init__(self, targets: dict[str, int], stop: StopAll, note: Callable[[str, int], None]) -> None:
         self.targets = targets
         self.stop = stop
         self.note = note
@@ -62,7 +79,7 @@ class NoteStops(tune.Callback):
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
         """Note it, where it ended early."""
         name, epoch = str(trial.config["trial"]), int(trial.last_result.get("epoch", 0))
-        if 0 < epoch < self.targets[name] and not self.stop.interrupted:
+        if 0 < epoch < self.targets[name] and not self.stop.stop_all():
             self.note(name, epoch)
 
 
@@ -89,7 +106,10 @@ class TuneProgress(tune.Callback):
         self.why_waiting = why_waiting
         self.last: dict[str, dict[str, Any]] = {}
         self.done: set[str] = set()
-        self.failed: set[str] = set()
+        self.failed: dict[str, str] = {}
+        """Trial name -> last line of its error, of those that failed for good."""
+        self.ended = False
+        """Whether Tune has nothing left to train."""
         self.first_epoch: dict[str, int] = {}
         self.start = time.monotonic()
         self.spoken = -math.inf
@@ -114,11 +134,14 @@ class TuneProgress(tune.Callback):
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
         """Note a training that failed for good."""
-        self.failed.add(str(trial.config["trial"]))
+        # Here and not from Tune's results, which it reads back from a storage that may be what failed.
+        lines = Path(trial.error_file).read_text(encoding="utf-8").strip().splitlines()
+        self.failed[str(trial.config["trial"])] = lines[-1]
         self._speak(trials, at_once=True)
 
     def on_experiment_end(self, trials: list[Any], **_: Any) -> None:
         """Say how it ended."""
+        self.ended = True
         self._speak(trials, at_once=True)
 
     def _speak(self, trials: list[Any], at_once: bool = False) -> None:
@@ -126,7 +149,7 @@ class TuneProgress(tune.Callback):
         if not at_once and now - self.spoken < self.interval_s:
             return
         self.spoken = now
-        running = [row for name, row in self.last.items() if name not in self.done | self.failed]
+        running = [row for name, row in self.last.items() if name not in self.done | self.failed.keys()]
         parts = [f"{datetime.now():%H:%M:%S} trainings {self._counts(trials)}"]
         if running:
             first, last = min(row["epoch"] for row in running), max(row["epoch"] for row in running)
@@ -146,7 +169,7 @@ class TuneProgress(tune.Callback):
         left = sum(
             target - (self.last[name]["epoch"] if name in self.last else 0)
             for name, target in self.targets.items()
-            if name not in self.failed | self.done
+            if name not in self.done | self.failed.keys()
         )
         if trained > 0 and left > 0:
             parts.append(f"{timedelta(seconds=round((now - self.start) / trained * left))} left")

@@ -157,6 +157,24 @@ def read_table(path: Path, columns: Mapping[str, tuple[str, str]]) -> pd.DataFra
         raise UserError(f"{path}: not a readable results table ({type(error).__name__})") from None
 
 
+def is_there(folder: Path) -> bool:
+    """Whether a results folder is where it was: a disk may go, and what writes there make the folder anew."""
+    try:
+        return (folder / "manifest.json").is_file()
+    except OSError:
+        return False
+
+
+def check_there(folder: Path) -> None:
+    """Refuse to go on in a results folder that is gone.
+
+    Raises:
+        UserError: it is.
+    """
+    if not is_there(folder):
+        raise UserError(f"{folder}: gone in the middle (no manifest.json); once it is back, the same command goes on")
+
+
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest of a results folder, or None where there is none.
 
@@ -169,7 +187,8 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         known = manifest.get("format") == FORMAT
-    except (OSError, ValueError, AttributeError):
+        dict(manifest.get("config", {}))
+    except (OSError, ValueError, AttributeError, TypeError):
         raise UserError(f"{path}: not a readable manifest") from None
     if not known:
         raise UserError(f"{path}: not a manifest of this program (format {manifest.get('format')!r}, not {FORMAT!r})")

@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,6 +23,7 @@ from rllib_scale.experiments.results import (
     FEATURE_COLUMNS,
     FEATURE_KEY,
     TRAINING_COLUMNS,
+    check_there,
     open_folder,
     read_manifest,
     read_table,
@@ -94,15 +96,15 @@ def run_sweep(
             _evaluate(plan.evaluation_units(sweep, cells), folder, say)
             if best := _best(cells, folder, search):
                 say(best)
-        except OSError as error:
-            raise UserError(
-                f"{home}: {error.strerror or error}; what is finished there is whole, and the same command goes on"
-            ) from None
-        finally:
-            cells = [_as_trained(cell, folder) for cell in cells]
-            _write_training(sweep, cells, folder)
-            _write_units(sweep, plan.evaluation_units(sweep, cells), folder)
-            _write_nodes(cells, folder)
+        except BaseException as error:
+            with suppress(UserError, OSError):
+                _write_tables(sweep, cells, folder)
+            if isinstance(error, OSError):
+                raise UserError(
+                    f"{home}: {error.strerror or error}; what is finished there is whole, and the same command goes on"
+                ) from None
+            raise
+        _write_tables(sweep, cells, folder)
     return list(dict.fromkeys(failures))
 
 
@@ -213,6 +215,19 @@ def _evaluate(units: list[plan.EvaluationUnit], folder: Path, say: Report) -> No
 
 
 # ---------------------------------------------------------------------- tables
+
+
+def _write_tables(sweep: plan.SweepConfig, cells: list[plan.Cell], folder: Path) -> None:
+    """What is finished by now.
+
+    Raises:
+        UserError: it cannot be written, or the results folder is gone.
+    """
+    check_there(folder)
+    cells = [_as_trained(cell, folder) for cell in cells]
+    _write_training(sweep, cells, folder)
+    _write_units(sweep, plan.evaluation_units(sweep, cells), folder)
+    _write_nodes(cells, folder)
 
 
 def _write_training(sweep: plan.SweepConfig, cells: list[plan.Cell], folder: Path) -> None:

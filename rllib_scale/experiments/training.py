@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ from typing import Any
 from rllib_scale.errors import UserError
 from rllib_scale.experiments import plan
 from rllib_scale.experiments.placement import Room, trials_at_once, why_waiting
+from rllib_scale.experiments.results import check_there
 from rllib_scale.experiments.search import SearchConfig
 from rllib_scale.experiments.session import keep_credentials_out_of_logs
 from rllib_scale.experiments.storage import Location
@@ -36,7 +38,8 @@ def train(
     """Train what is not finished and publish every finished policy; returns one line for each training that failed.
 
     Raises:
-        UserError: there are checkpoints to go on from, and they are not trusted.
+        UserError: there are checkpoints to go on from, and they are not trusted; or the results folder is gone.
+        OSError: there is no room left for checkpoints.
     """
     from rllib_scale.experiments.trial import copy_policy, latest_checkpoint
 
@@ -123,20 +126,27 @@ def _fit(
     room: Room,
     say: Callable[[str], None],
 ) -> dict[str, str]:
-    """Train the pending cells. Returns trial name -> last line of the error, for those that failed."""
+    """Train the pending cells. Returns trial name -> last line of the error, for those that failed.
+
+    Raises:
+        UserError: the results folder is gone.
+        OSError: there is no room left for checkpoints.
+    """
     from ray import tune
 
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what failed is said once, at the end
+    for name in ("ray.tune", "ray.train"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what failed is said once, at the end
     warnings.filterwarnings("ignore", "Consider boosting PBT")  # a reused actor would keep RLlib's state
-    from rllib_scale.experiments.progress import NoteStops, StopOnInterrupt, TuneProgress
+    from rllib_scale.experiments.progress import NoteStops, StopAll, TuneProgress
     from rllib_scale.experiments.schedulers import make_scheduler
     from rllib_scale.experiments.tracking import trackers
     from rllib_scale.experiments.trial import SchedulingTrial, curve_at, settings_at
 
     fits = trials_at_once(sweep.resources, room)
     at_once = sweep.resources.max_concurrent or fits
-    os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", str(min(len(pending), at_once or len(pending))))
-    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # StopOnInterrupt handles it
+    # What does not wait as a placement group, no autoscaler adds nodes for.
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(min(len(pending), at_once or len(pending)))
+    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # StopAll handles it
     keep_credentials_out_of_logs()
     run = f"run-{1 + sum(name.startswith('run-') for name in trials.folders()):03d}"
     targets = {cell.trial.name: target_epochs(sweep, cell, folder) for cell in pending}
@@ -156,7 +166,8 @@ def _fit(
         ),
         tune.PlacementGroupFactory(bundles),
     )
-    stop = StopOnInterrupt()
+    stop = StopAll(folder)
+    progress = TuneProgress(targets, say, INTERVAL_S, why_waiting(sweep.resources, at_once, room))
     tuner = tune.Tuner(
         trainable,
         param_space={
@@ -174,7 +185,7 @@ def _fit(
             storage_path=str(trials),
             stop=stop,
             callbacks=[
-                TuneProgress(targets, say, INTERVAL_S, why_waiting(sweep.resources, at_once)),
+                progress,
                 NoteStops(targets, stop, lambda name, epoch: write_json(_mark(folder, name), {"epoch": epoch})),
                 *trackers(sweep, pending, folder, say),
             ],
@@ -188,12 +199,19 @@ def _fit(
         ),
     )
     with stop:
-        results = tuner.fit()
-    return {
-        str(result.config["trial"]): str(result.error).strip().splitlines()[-1]
-        for result in results
-        if result.error is not None and result.config
-    }
+        try:
+            tuner.fit()
+        except Exception:
+            check_there(folder)
+            if not progress.ended:
+                raise
+            # At last Tune reads back its own files, which a full disk tears. Nothing here needs them.
+    check_there(folder)
+    for line in progress.failed.values():
+        for number in (errno.ENOSPC, errno.EDQUOT):
+            if os.strerror(number) in line:
+                raise OSError(number, os.strerror(number))
+    return progress.failed
 
 
 def _changing(search: SearchConfig, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

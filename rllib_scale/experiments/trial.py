@@ -95,8 +95,8 @@ class SchedulingTrial(tune.Trainable):
             row["settings"] = self.settings
         self.curve.append(row)
         runners = self.algorithm.env_runner_group
-        if runners.num_remote_worker_restarts() > self.restarts:
-            self.restarts = runners.num_remote_worker_restarts()
+        if self.algorithm.runner_restarts > self.restarts:
+            self.restarts = self.algorithm.runner_restarts
             self._note_nodes()
         return row | {
             "done": len(self.curve) >= self.target,
@@ -140,11 +140,13 @@ class SchedulingTrial(tune.Trainable):
 
     def cleanup(self) -> None:
         """Save what no checkpoint holds yet, as after Ctrl-C, and stop the algorithm and its environment runners."""
-        if len(self.curve) > self.saved_epochs and self._storage is not None:
-            trial = self.folder / self._storage.experiment_dir_name / self._storage.trial_dir_name
-            with (trial / f"checkpoint_stopped_{len(self.curve):06d}").writing() as folder:
-                self.save_checkpoint(str(folder))
-        self.algorithm.stop()
+        try:
+            if len(self.curve) > self.saved_epochs and self._storage is not None:
+                trial = self.folder / self._storage.experiment_dir_name / self._storage.trial_dir_name
+                with (trial / f"checkpoint_stopped_{len(self.curve):06d}").writing() as folder:
+                    self.save_checkpoint(str(folder))
+        finally:
+            self.algorithm.stop()
 
 
 def epoch_of(checkpoint: Location | Path) -> int:

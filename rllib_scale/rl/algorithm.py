@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection
 from typing import Any
 
+import ray
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.ppo import PPO
 
@@ -21,16 +22,21 @@ BACK_WITHIN_S = 180.0
 class RemoteSamplers(Algorithm):
     """Algorithms to which the loss of a remote environment runner makes no difference.
 
-    RLlib trains on what the others deliver, or on nothing, and a restarted runner begins its workloads anew. Here an
-    iteration in which a runner was lost does not count: once all are back, everything is set to the state before it,
-    samplers included, and it is done again. The result is bit for bit that of a training without the loss. What RLlib
-    saves, the local runner's state, is completed by the sampler of each remote one.
+    RLlib trains on what the others deliver, or on nothing, and a restarted runner begins its workloads anew; one that
+    was lost and restarted while nobody called it is not even noticed. Here an iteration in which a runner was lost does
+    not count: once all are back, everything is set to the state before it, samplers included, and it is done again. The
+    result is bit for bit that of a training without the loss. What RLlib saves, the local runner's state, is completed
+    by the sampler of each remote one.
     """
 
     def setup(self, config: Any) -> None:
         """Build as RLlib does."""
         self._samplers: dict[int, dict[str, Any]] = {}  # worker index -> its newest known sampler
+        self._processes: dict[int, str] = {}  # worker index -> Ray's id of the process that has this sampler
+        self.runner_restarts = 0
+        """How often a remote environment runner was lost and came back."""
         super().setup(config)
+        self._processes = {index: process for index, process, _ in self._ask_runners()}
 
     def step(self) -> dict[str, Any]:
         """One iteration with all environment runners.
@@ -45,8 +51,7 @@ class RemoteSamplers(Algorithm):
         for _ in range(MAX_REPEATS):
             restarts = group.num_remote_worker_restarts()
             result: dict[str, Any] = super().step()
-            self._remember_samplers()
-            if self._all_there() and group.num_remote_worker_restarts() == restarts:
+            if self._remember_samplers() and group.num_remote_worker_restarts() == restarts:
                 return result
             self._await_runners()
             self._go_back(pickle.loads(before))
@@ -78,25 +83,39 @@ class RemoteSamplers(Algorithm):
         self.metrics.reset()
         self.set_state(state)
 
-    def _remember_samplers(self) -> None:
+    def _ask_runners(self, *samplers: dict[str, Any]) -> list[tuple[int, str, dict[str, Any]]]:
+        """Index, process and state of the sampler of each remote runner that answers, after it took its own of these.
+
+        RLlib's own runner has no sampler: its state is empty.
+        """
+
+        def answer(runner: Any) -> tuple[int, str, dict[str, Any]]:
+            for sampler in samplers:  # each takes its own
+                runner.set_state({COMPONENT_SAMPLER: sampler})
+            state = runner.get_state(components=[COMPONENT_SAMPLER])
+            return runner.worker_index, ray.get_runtime_context().get_worker_id(), state
+
         if self.env_runner_group is None or self.env_runner_group.num_remote_workers() == 0:
-            return
-        states = self.env_runner_group.foreach_env_runner(
-            lambda runner: runner.get_state(components=[COMPONENT_SAMPLER]),
-            local_env_runner=False,
-            timeout_seconds=self.config.sample_timeout_s,
+            return []
+        return list(
+            self.env_runner_group.foreach_env_runner(
+                answer, local_env_runner=False, timeout_seconds=self.config.sample_timeout_s
+            )
         )
-        for state in states:
-            if COMPONENT_SAMPLER in state:  # RLlib's own runner has none
-                self._samplers[state[COMPONENT_SAMPLER]["worker_index"]] = state[COMPONENT_SAMPLER]
+
+    def _remember_samplers(self) -> bool:
+        """Note the sampler of each remote runner; says whether all are there, in the processes that they were in."""
+        found = self._ask_runners()
+        for index, process, state in found:
+            if process == self._processes.get(index) and COMPONENT_SAMPLER in state:
+                self._samplers[index] = state[COMPONENT_SAMPLER]
+        return {index: process for index, process, _ in found} == self._processes
 
     def _hand_samplers_out(self) -> None:
-        """Show every runner all samplers: each takes its own."""
-        samplers = list(self._samplers.values())
-        self.env_runner_group.foreach_env_runner(
-            lambda runner: [runner.set_state({COMPONENT_SAMPLER: sampler}) for sampler in samplers],
-            local_env_runner=False,
-        )
+        """Show every runner all samplers: each takes its own, in whatever process it is now."""
+        for index, process, _ in self._ask_runners(*self._samplers.values()):
+            self.runner_restarts += process != self._processes[index]
+            self._processes[index] = process
 
     def get_state(
         self,
@@ -118,8 +137,7 @@ class RemoteSamplers(Algorithm):
         if COMPONENT_REMOTE_SAMPLERS in state:
             samplers = [runner[COMPONENT_SAMPLER] for runner in state[COMPONENT_REMOTE_SAMPLERS]]
             self._samplers = {sampler["worker_index"]: sampler for sampler in samplers}
-            if samplers:
-                self._hand_samplers_out()
+            self._hand_samplers_out()
 
 
 class SchedulingPPO(RemoteSamplers, PPO):

@@ -59,15 +59,7 @@ class Nodes:
 
     def sweep(self, file: Path, results: Path, *options: str) -> subprocess.Popen[str]:
         """Start `rllib-scale sweep` on the cluster."""
-        words = ["sweep", str(file), "--address", self.cluster.address, "--results", str(results), *options]
-        return subprocess.Popen(
-            [sys.executable, "-m", "rllib_scale", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=os.environ | {"HOME": str(self.base)},
-            start_new_session=True,
-        )
+        return start_sweep(self.base, self.cluster.address, file, results, *options)
 
     def finish(self, file: Path, results: Path, *options: str) -> str:
         """Run a sweep to its end; returns what it said."""
@@ -92,25 +84,49 @@ class Nodes:
         return found
 
 
+def start_sweep(home: Path, address: str, file: Path, results: Path, *options: str) -> subprocess.Popen[str]:
+    """Start `rllib-scale sweep` on the cluster at an address."""
+    words = ["sweep", str(file), "--address", address, "--results", str(results), *options]
+    return subprocess.Popen(
+        [sys.executable, "-m", "rllib_scale", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"HOME": str(home)},
+        start_new_session=True,
+    )
+
+
 @contextmanager
-def nodes(*cpus: int) -> Iterator[Nodes]:
-    """A cluster for a block, without a token: it listens on this machine alone and ends with the block."""
+def without_token() -> Iterator[None]:
+    """Ray without a token for a block: what listens on this machine alone and ends with the block."""
     from ray._raylet import Config
 
     before = os.environ.get("RAY_AUTH_MODE")
     os.environ["RAY_AUTH_MODE"] = "disabled"
     Config.initialize("")
-    with tempfile.TemporaryDirectory(prefix="rn", dir="/tmp", ignore_cleanup_errors=True) as folder:
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["RAY_AUTH_MODE"]
+        else:
+            os.environ["RAY_AUTH_MODE"] = before
+        Config.initialize("")
+
+
+@contextmanager
+def nodes(*cpus: int) -> Iterator[Nodes]:
+    """A cluster for a block."""
+    with (
+        without_token(),
+        tempfile.TemporaryDirectory(prefix="rn", dir="/tmp", ignore_cleanup_errors=True) as folder,
+    ):
         cluster = Nodes(Path(folder), cpus)
         try:
             yield cluster
         finally:
             cluster.stop()
-            if before is None:
-                del os.environ["RAY_AUTH_MODE"]
-            else:
-                os.environ["RAY_AUTH_MODE"] = before
-            Config.initialize("")
 
 
 def await_that(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:

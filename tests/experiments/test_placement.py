@@ -6,7 +6,8 @@ import pytest
 
 from rllib_scale.config import TrialResources
 from rllib_scale.errors import UserError
-from rllib_scale.experiments.placement import Room, check_fits, trials_at_once
+from rllib_scale.experiments.placement import Room, check_fits, cluster_room, trials_at_once, why_waiting
+from rllib_scale.experiments.session import ray_session
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,6 @@ def test_number_that_fits_at_once(nodes: tuple[float, ...], cpus: float, env_run
             "needs 9 CPUs, 1 for its learner and 1 for each of its 8 environment runners; "
             "the cluster has 5 CPUs (2 x 2, 1 x 1)",
         ),
-        ({"cpus": 8}, Room((0.0, 4.0), grows=True), "the largest node has 4 at the cluster's largest"),
     ],
 )
 def test_what_can_never_fit_is_refused_with_the_numbers(resources: dict[str, int], room: Room, why: str) -> None:
@@ -48,6 +48,17 @@ def test_what_can_never_fit_is_refused_with_the_numbers(resources: dict[str, int
 
 
 def test_where_nobody_knows_how_far_a_cluster_grows_nothing_is_refused() -> None:
-    room = Room((0.0,), grows=True, limit_known=False)
+    room = Room((0.0,), grows=True)
     check_fits(TrialResources(cpus=8), room)
     assert trials_at_once(TrialResources(), room) is None
+
+
+@pytest.mark.ray
+def test_what_waits_is_told_why() -> None:
+    with ray_session(num_cpus=2):
+        room = cluster_room()
+        assert (room.nodes, room.grows) == ((2.0,), False)
+        assert why_waiting(TrialResources(cpus=1), 2, room)(2) == "2 at once"
+        assert why_waiting(TrialResources(cpus=1), 2, room)(1) == "one is starting"
+        needs = "needs 3 CPUs, the largest node has 2 free, all nodes 2"
+        assert why_waiting(TrialResources(cpus=1, env_runners=2), 1, room)(0) == needs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 pytest.importorskip("ray")
 
-from rllib_scale.experiments.progress import NoteStops, StopOnInterrupt, TuneProgress
+from rllib_scale.experiments.progress import NoteStops, StopAll, TuneProgress
 
 
 def trial(name: str, status: str = "RUNNING", failures: int = 0, **last: Any) -> Any:
@@ -58,11 +59,17 @@ def test_between_two_lines_there_is_the_interval() -> None:
     assert len(lines) == 2
 
 
-@pytest.mark.parametrize(("epoch", "interrupted", "noted"), [(4, False, [("a", 4)]), (10, False, []), (4, True, [])])
-def test_only_a_scheduler_ends_a_training_early(epoch: int, interrupted: bool, noted: list[tuple[str, int]]) -> None:
+@pytest.mark.parametrize(
+    ("epoch", "why", "noted"), [(4, None, [("a", 4)]), (10, None, []), (4, "interrupted", []), (4, "lost", [])]
+)
+def test_only_a_scheduler_ends_a_training_early(
+    epoch: int, why: str | None, noted: list[tuple[str, int]], tmp_path: Path
+) -> None:
     found: list[tuple[str, int]] = []
-    stop = StopOnInterrupt()
-    stop.interrupted = interrupted
+    stop = StopAll(tmp_path)
+    stop.interrupted = why == "interrupted"
+    if why != "lost":
+        (tmp_path / "manifest.json").touch()
     callback = NoteStops({"a": 10}, stop, lambda name, at: found.append((name, at)))
     callback.on_trial_complete(1, [], trial("a", epoch=epoch))
     assert found == noted

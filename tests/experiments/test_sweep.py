@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -42,7 +43,19 @@ srr: {{lambda_decorrelation: 0.02, lambda_kl: 0.003, ramp_start_epoch: 0, ramp_e
 training: {TRAINING % 3}
 evaluation: {{scales: [8, 16], episodes: 3, heuristics: [fastest-idle]}}
 """
-EPOCHS = 120
+EPOCHS, EVERY = 120, 10
+OFF_POLICY = "{warmup_steps: 128, steps_per_update: 32}"
+FOUR = f"""
+name: four
+methods: [scale, ppo, dqn, sac]
+seeds: [5]
+training: {TRAINING % EPOCHS}
+dqn: {OFF_POLICY}
+sac: {OFF_POLICY}
+evaluation: {{scales: [16], episodes: 2, heuristics: [], features: false}}
+checkpoints: {{every_epochs: {EVERY}}}
+resources: {{cpus: 0.25}}
+"""
 
 
 def command(*arguments: object) -> list[str]:
@@ -186,70 +199,116 @@ def test_features_that_a_finished_sweep_lacks_are_added_without_training_anew(ba
     assert file_times(results / "policies") == trained
 
 
-def wait_for_checkpoint(process: subprocess.Popen[str], trials: Path, epoch: int) -> None:
+def test_train_is_a_sweep_of_one_cell(base: Path, tmp_path: Path) -> None:
+    settings = [
+        "--set",
+        f"training={TRAINING % 3}",
+        "--set",
+        "evaluation.heuristics=[]",
+        "--set",
+        "evaluation.episodes=3",
+    ]
+    settings += [part for key in ("lambda_decorrelation=0.02", "lambda_kl=0.003") for part in ("--set", f"srr.{key}")]
+    settings += ["--set", "srr.ramp_start_epoch=0", "--set", "srr.ramp_epochs=1"]
+    done = run(base / "home", "train", "--epochs", 3, "--scales", "8,16", "--results", tmp_path / "train", *settings)
+    assert done.returncode == 0, done.stderr
+    (trained,) = (tmp_path / "train" / "policies").iterdir()
+    swept = base / "results" / "policies" / trained.name
+    assert (trained / "policy.safetensors").read_bytes() == (swept / "policy.safetensors").read_bytes()
+    assert len(read_table(tmp_path / "train" / "episodes.parquet", EPISODE_COLUMNS)) == 2 * 3
+
+
+def wait_for_checkpoints(process: subprocess.Popen[str], results: Path, after: dict[str, int]) -> None:
+    """Until each training has a checkpoint of a later epoch than the given one; who has it is held till all have."""
     deadline = time.monotonic() + 120
-    while not any(epoch_of(path) >= epoch for path in trials.glob("*/*/checkpoint_*")):
+    held: dict[str, psutil.Process] = {}
+    while len(held) < len(after):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
+        for name in after.keys() - held:
+            if saved_epoch(results, name) > after[name]:
+                held[name] = process_of(name, process)
+                held[name].suspend()
         time.sleep(0.05)
+    for training in held.values():
+        training.resume()
 
 
-def test_interrupted_killed_and_torn_a_training_ends_as_if_it_had_never_stopped(tmp_path: Path) -> None:
-    """Ctrl-C at first, then kill -9 and a torn checkpoint; the weights equal those of an undisturbed `train`."""
-    (tmp_path / "home").mkdir()
-    settings = ["--set", f"training={TRAINING % EPOCHS}", "--set", "evaluation.episodes=1"]
-    settings += ["--set", "evaluation.heuristics=[]", "--set", "evaluation.scales=[8]"]
-    undisturbed = run(
-        tmp_path / "home", "train", "--seed", 5, "--epochs", EPOCHS, "--results", tmp_path / "train", *settings
-    )
-    assert undisturbed.returncode == 0, undisturbed.stderr
-    assert len(read_table(tmp_path / "train" / "episodes.parquet", EPISODE_COLUMNS)) == 1
-    (policy,) = (tmp_path / "train" / "policies").iterdir()
+def process_of(name: str, driver: subprocess.Popen[str]) -> psutil.Process:
+    """The process of a training, which Tune runs in a folder of that name."""
+    for process in psutil.Process(driver.pid).children(recursive=True):
+        with suppress(psutil.Error):
+            if Path(process.cwd()).name == name:
+                return process
+    raise AssertionError(name)
 
-    (tmp_path / "one.yaml").write_text("name: one\nmethods: [scale]\nseeds: [5]\ncheckpoints: {every_epochs: 40}\n")
-    results = tmp_path / "results"
-    arguments = ["sweep", tmp_path / "one.yaml", "--results", results, *settings]
+
+def saved_epoch(results: Path, name: str) -> int:
+    """The epoch of a training's newest whole checkpoint; -1 where there is none."""
+    checkpoint = latest_checkpoint(results / "trials", name)
+    return -1 if checkpoint is None else epoch_of(checkpoint)
+
+
+def test_interrupted_killed_and_torn_trainings_end_as_if_they_had_never_stopped(tmp_path: Path) -> None:
+    """Ctrl-C at first, then kill -9 and a torn checkpoint; tables and weights equal those of an undisturbed sweep."""
+    home, undisturbed, results = tmp_path / "home", tmp_path / "undisturbed", tmp_path / "results"
+    home.mkdir()
+    (tmp_path / "four.yaml").write_text(FOUR)
+    done = run(home, "sweep", tmp_path / "four.yaml", "--results", undisturbed)
+    assert done.returncode == 0, done.stderr
+    names = sorted(path.name for path in (undisturbed / "policies").iterdir())
+    assert len(names) == 4
 
     def start() -> subprocess.Popen[str]:
         return subprocess.Popen(
-            command(*arguments),
+            command("sweep", tmp_path / "four.yaml", "--results", results),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment(tmp_path / "home"),
+            env=environment(home),
             start_new_session=True,
         )
 
     interrupted = start()
-    wait_for_checkpoint(interrupted, results / "trials", 40)
+    wait_for_checkpoints(interrupted, results, dict.fromkeys(names, 0))
     interrupted.send_signal(signal.SIGINT)
     time.sleep(0.2)
     interrupted.send_signal(signal.SIGINT)  # an impatient person
     _, stderr = interrupted.communicate(timeout=120)
     assert interrupted.returncode == 130
     assert stderr == "Interrupted. What is finished is kept; the same command goes on from it.\n"
-    at_interrupt = latest_checkpoint(results / "trials", policy.name)
-    assert at_interrupt is not None
-    assert 40 < epoch_of(at_interrupt) < EPOCHS  # saved when interrupted, not at the 40th alone
+    at_interrupt = {name: saved_epoch(results, name) for name in names}
+    assert all(0 < epoch < EPOCHS for epoch in at_interrupt.values()), at_interrupt
+    # Saved when interrupted, and not by the schedule alone.
+    assert any(epoch % EVERY for epoch in at_interrupt.values()), at_interrupt
 
     killed = start()
-    wait_for_checkpoint(killed, results / "trials", 80)
+    wait_for_checkpoints(killed, results, at_interrupt)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate(timeout=60)
-    torn = latest_checkpoint(results / "trials", policy.name)
+    at_kill = {name: saved_epoch(results, name) for name in names}
+    assert all(epoch < EPOCHS for epoch in at_kill.values()), at_kill
+    torn = latest_checkpoint(results / "trials", names[-1])
     assert torn is not None
     assert torn.local is not None
     weights = torn.local / "policy" / "policy.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
-    assert latest_checkpoint(results / "trials", policy.name) not in (None, torn)
+    assert latest_checkpoint(results / "trials", names[-1]) not in (None, torn)
 
-    finished = run(tmp_path / "home", *arguments)
+    finished = run(home, "sweep", tmp_path / "four.yaml", "--results", results)
     assert finished.returncode == 0, finished.stderr
-    assert "0 of 1 trainings are finished, 1 go on" in finished.stdout
-    resumed = results / "policies" / policy.name
-    curve = json.loads((resumed / "curve.json").read_text())
-    assert [row["epoch"] for row in curve] == list(range(1, EPOCHS + 1))
-    assert (resumed / "policy.safetensors").read_bytes() == (policy / "policy.safetensors").read_bytes()
+    assert "0 of 4 trainings are finished, 4 go on" in finished.stdout
+    for table, columns, times in (
+        ("training", TRAINING_COLUMNS, ["wall_s", "env_steps_per_s"]),
+        ("episodes", EPISODE_COLUMNS, []),
+    ):
+        one, other = (
+            read_table(folder / f"{table}.parquet", columns).drop(columns=times) for folder in (results, undisturbed)
+        )
+        pd.testing.assert_frame_equal(one, other, check_exact=True)
+    for name in names:
+        one, other = (folder / "policies" / name / "policy.safetensors" for folder in (results, undisturbed))
+        assert one.read_bytes() == other.read_bytes(), name
 
 
 def test_a_training_that_fails_is_reported_in_one_line_and_the_others_finish(base: Path, tmp_path: Path) -> None:

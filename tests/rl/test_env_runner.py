@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import signal
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +16,7 @@ import pytest
 import torch
 from scipy.stats import chisquare, ks_2samp
 
-from rllib_scale.config import EnvConfig, EpisodeConfig, TrainingConfig, TrialConfig, TrialResources
+from rllib_scale.config import EnvConfig, EpisodeConfig, SACConfig, TrainingConfig, TrialConfig, TrialResources
 from rllib_scale.envs.vector import SchedulingVectorEnv
 
 ray = pytest.importorskip("ray")
@@ -248,20 +251,39 @@ def test_both_samplers_draw_from_the_same_distribution() -> None:
         assert ks_2samp(one, other).pvalue > 0.01
 
 
-def test_a_killed_remote_runner_comes_back_and_training_goes_on() -> None:
-    trial = TrialConfig(env=ENV, training=TRAINING, resources=TrialResources(env_runners=2))
-    config = build_algorithm_config(trial).fault_tolerance(
-        restart_failed_env_runners=True, delay_between_env_runner_restarts_s=0, env_runner_health_probe_timeout_s=10
+@pytest.mark.parametrize(("method", "noticed"), [("scale", True), ("scale", False), ("sac", False)])
+def test_a_killed_remote_runner_makes_no_difference(method: str, noticed: bool) -> None:
+    """Killed when it is called next; or killed and back before anybody calls it."""
+    trial = TrialConfig(
+        method=method,
+        env=ENV,
+        training=TRAINING.model_copy(update={"num_envs": 1}),
+        sac=SACConfig(warmup_steps=64),
+        resources=TrialResources(env_runners=2),
     )
-    algorithm = config.build_algo()
-    try:
-        algorithm.train()
-        manager = algorithm.env_runner_group._worker_manager
-        ray.kill(manager.actors()[1], no_restart=False)
-        rows = [training_row(algorithm.train(), epoch, 64) for epoch in range(2, 9)]
-        assert algorithm.env_runner_group.num_healthy_remote_workers() == 2
-        assert all(math.isfinite(row["policy_loss"]) for row in rows[-2:])
-        result = algorithm.train()
-        assert result["env_runners"]["num_env_steps_sampled"] >= 64
-    finally:
-        algorithm.stop()
+    weights, rows = [], []
+    for kill in (False, True):
+        algorithm = build_algorithm_config(trial).build_algo()
+        try:
+            before = [training_row(algorithm.train(), epoch, 64) for epoch in (1, 2)]
+            if kill:
+                end_process(algorithm.env_runner_group._worker_manager.actors()[1], until_back=not noticed)
+            rows.append(before + [training_row(algorithm.train(), epoch, 64) for epoch in (3, 4)])
+            assert algorithm.runner_restarts == kill
+            weights.append(algorithm.learner_group.get_weights()["default_policy"])
+        finally:
+            algorithm.stop()
+    assert repr(rows[0]) == repr(rows[1])
+    assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def end_process(actor: Any, until_back: bool) -> None:
+    """kill -9; wait until Ray has restarted the actor, if so asked."""
+    pid = ray.get(actor.apply.remote(lambda _: os.getpid()))
+    os.kill(pid, signal.SIGKILL)
+    while until_back:
+        try:
+            if ray.get(actor.apply.remote(lambda _: os.getpid())) != pid:
+                return
+        except ray.exceptions.RayError:
+            time.sleep(0.1)
