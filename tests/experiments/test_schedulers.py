@@ -14,7 +14,9 @@ from ray.tune.schedulers import TrialScheduler
 from rllib_scale.experiments.schedulers import GoingOnASHA, score_of
 from rllib_scale.experiments.search import ASHAConfig, SearchConfig
 
-SEARCH = SearchConfig(metric="response_mean_s", scheduler="asha", window=1, asha=ASHAConfig(grace_steps=100, reduction_factor=2))
+SEARCH = SearchConfig(
+    metric="response_mean_s", scheduler="asha", window=1, asha=ASHAConfig(grace_steps=100, reduction_factor=2)
+)
 
 
 def trial(name: str) -> Any:

@@ -76,7 +76,13 @@ def ask_until_done(config: SearchConfig, score: Any) -> list[Point]:
 
 def test_optuna_learns_from_scores_and_arrives_at_the_same_points_again() -> None:
     pytest.importorskip("optuna")
-    config = search(metric="response_mean_s", sampler="optuna", samples=40, batch=4, space={"srr.lambda_kl": {"loguniform": [1e-5, 0.1]}})
+    config = search(
+        metric="response_mean_s",
+        sampler="optuna",
+        samples=40,
+        batch=4,
+        space={"srr.lambda_kl": {"loguniform": [1e-5, 0.1]}},
+    )
 
     def distance(point: Point) -> float:
         return abs(math.log10(point["srr.lambda_kl"]) + 3)
