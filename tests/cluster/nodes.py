@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -153,12 +152,6 @@ def kill_driver(process: subprocess.Popen[str], after_s: float) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
-
-
-def random_moments(count: int, longest_s: float, seed: int) -> list[float]:
-    """Seconds after a sweep's start."""
-    generator = random.Random(seed)
-    return [generator.uniform(1.0, longest_s) for _ in range(count)]
 
 
 def tables(results: Path) -> dict[str, pd.DataFrame]:

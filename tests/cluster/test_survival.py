@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import signal
 import time
@@ -13,7 +14,7 @@ import pytest
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.ray]
 
-from nodes import Nodes, assert_same, await_that, epochs_saved, kill_driver, nodes, random_moments  # noqa: E402
+from nodes import Nodes, assert_same, await_that, epochs_saved, kill_driver, nodes  # noqa: E402
 
 from rllib_scale.experiments.results import read_manifest  # noqa: E402
 
@@ -117,12 +118,18 @@ def test_a_training_that_no_node_holds_is_refused_at_once(file: Path, three: Nod
 def test_ten_kills_of_the_driver_at_random_moments_change_nothing(
     file: Path, undisturbed: Path, three: Nodes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    results, survived = tmp_path / "results", 0
-    for moment in random_moments(10, longest_s=30.0, seed=5):
-        driver = three.sweep(file, results)
-        kill_driver(driver, moment)
-        survived += driver.returncode == -9
-    three.finish(file, results)
-    assert_same(results, undisturbed)
+    """Of one sweep after another, as some end before they are killed ten times."""
+    generator, survived, sweeps = random.Random(5), 0, 0
+    while survived < 10:
+        driver = three.sweep(file, tmp_path / str(sweeps))
+        kill_driver(driver, generator.uniform(1.0, 25.0))
+        if driver.returncode == -9:
+            survived += 1
+            continue
+        assert driver.returncode == 0
+        assert_same(tmp_path / str(sweeps), undisturbed)
+        sweeps += 1
+    three.finish(file, tmp_path / str(sweeps))
+    assert_same(tmp_path / str(sweeps), undisturbed)
     with capsys.disabled():
-        print(f"\n{survived} kills of the driver survived")
+        print(f"\n{survived} kills of the driver survived, in {sweeps + 1} sweeps")
