@@ -42,6 +42,11 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def as_in_a_terminal() -> None:
+    """For a new process: Ctrl-C ends it, also where this one ignores it, as a shell's background jobs do."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @dataclass
 class Loopback:
     """The cluster, a home whose token it asks for, and a folder that looks like a clone."""
@@ -104,7 +109,14 @@ class Loopback:
             command = shlex.split(f"{self.here(line)} {apart}")
             command[0] = str(PROGRAMS / command[0])
             self.nodes.append(
-                subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, start_new_session=True)
+                subprocess.Popen(
+                    command,
+                    env=self.environment,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    preexec_fn=as_in_a_terminal,
+                )
             )
         self.await_line(len(self.nodes) - 1, "Ray runtime started")
 

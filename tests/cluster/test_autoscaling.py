@@ -24,7 +24,7 @@ import pytest
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.ray]
 
-from loopback import free_ports  # noqa: E402
+from loopback import as_in_a_terminal, free_ports  # noqa: E402
 from nodes import start_sweep, without_token  # noqa: E402
 
 from rllib_scale.experiments.results import EPISODE_COLUMNS, read_manifest, read_table  # noqa: E402
@@ -92,6 +92,7 @@ class Autoscaled:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=as_in_a_terminal,
             )
         deadline = time.monotonic() + 120
         while "Ray runtime started" not in (log := (base / "head.log").read_text()):
