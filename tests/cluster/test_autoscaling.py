@@ -137,7 +137,7 @@ def autoscaled(version: int) -> Iterator[Autoscaled]:
             cluster.stop()
 
 
-@pytest.mark.parametrize("version", [2, 1])
+@pytest.mark.parametrize("version", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_workers_come_for_a_sweep_and_go_after_it(
     version: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -118,7 +118,7 @@ def test_a_full_disk(base: Path, small_disk: Path) -> None:
     assert_goes_on(base, results)
 
 
-@pytest.mark.parametrize("left", ["nothing", "a file"])
+@pytest.mark.parametrize("left", ["nothing", pytest.param("a file", marks=pytest.mark.slow)])
 def test_a_shared_folder_that_goes_away(base: Path, tmp_path: Path, left: str) -> None:
     """Gone without a trace, as a disk that is unmounted, or with something else in its place."""
     shared, away = tmp_path / "shared", tmp_path / "away"
