@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,17 +44,17 @@ class Tracker(tune.Callback):
         self.failed = False
         self.runs: dict[str, Any] = {}
 
+    @abstractmethod
     def begin(self, name: str, key: str) -> Any:
         """A run of the tracker, new or gone on with; `key` tells it from every other."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log(self, run: Any, epoch: int, row: dict[str, float]) -> None:
         """One epoch of a run."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, run: Any, status: str) -> None:
         """The run is FINISHED, FAILED or, with the sweep unfinished, KILLED."""
-        raise NotImplementedError
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **_: Any) -> None:
         """Pass on what is a number."""

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -97,15 +97,20 @@ def start_sweep(home: Path, address: str, file: Path, results: Path, *options: s
 
 
 @contextmanager
-def without_token() -> Iterator[None]:
-    """Ray without a token for a block: what listens on this machine alone and ends with the block."""
+def alone(make: Callable[[Path], Any]) -> Iterator[Any]:
+    """The cluster that `make` starts in a folder, for a block, without a token: it listens on this machine alone."""
     from ray._raylet import Config
 
     before = os.environ.get("RAY_AUTH_MODE")
     os.environ["RAY_AUTH_MODE"] = "disabled"
     Config.initialize("")
     try:
-        yield
+        with tempfile.TemporaryDirectory(prefix="rn", dir="/tmp", ignore_cleanup_errors=True) as folder:
+            cluster = make(Path(folder))
+            try:
+                yield cluster
+            finally:
+                cluster.stop()
     finally:
         if before is None:
             del os.environ["RAY_AUTH_MODE"]
@@ -114,18 +119,9 @@ def without_token() -> Iterator[None]:
         Config.initialize("")
 
 
-@contextmanager
-def nodes(*cpus: int) -> Iterator[Nodes]:
+def nodes(*cpus: int) -> AbstractContextManager[Nodes]:
     """A cluster for a block."""
-    with (
-        without_token(),
-        tempfile.TemporaryDirectory(prefix="rn", dir="/tmp", ignore_cleanup_errors=True) as folder,
-    ):
-        cluster = Nodes(Path(folder), cpus)
-        try:
-            yield cluster
-        finally:
-            cluster.stop()
+    return alone(lambda folder: Nodes(folder, cpus))
 
 
 def await_that(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:

@@ -11,10 +11,8 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.ray]
 
 from loopback import as_in_a_terminal, free_ports  # noqa: E402
-from nodes import start_sweep, without_token  # noqa: E402
+from nodes import alone, start_sweep  # noqa: E402
 
 from rllib_scale.experiments.results import EPISODE_COLUMNS, read_manifest, read_table  # noqa: E402
 
@@ -124,17 +122,8 @@ class Autoscaled:
                 process.kill()
 
 
-@contextmanager
-def autoscaled(version: int) -> Iterator[Autoscaled]:
-    with (
-        without_token(),
-        tempfile.TemporaryDirectory(prefix="ra", dir="/tmp", ignore_cleanup_errors=True) as folder,
-    ):
-        cluster = Autoscaled(Path(folder), version)
-        try:
-            yield cluster
-        finally:
-            cluster.stop()
+def autoscaled(version: int) -> AbstractContextManager[Autoscaled]:
+    return alone(lambda folder: Autoscaled(folder, version))
 
 
 @pytest.mark.parametrize("version", [2, pytest.param(1, marks=pytest.mark.slow)])
