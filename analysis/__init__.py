@@ -16,11 +16,11 @@ of such a frame:
     paper_figures   figure3, figure4, figure5, figure6
     figures         method_bars, against_servers, throughput_against_response
     curves          training_curves
-    replays         chosen_episodes, which `rllib_scale.experiments.replay.Replay` draws as Gantt charts
+    replays         chosen_episodes, which `rllib_scale.evaluation.replay.Replay` draws as Gantt charts
     report          write_report: all of them, as a page and as files
     terminal        print_report: the words and the main tables
 """
 
-from analysis.load import Results, columns, load, select, settings
+from .load import Results, columns, load, select, settings
 
 __all__ = ["Results", "columns", "load", "select", "settings"]

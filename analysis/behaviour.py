@@ -10,20 +10,21 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis import style
-from analysis.figures import setting_caption
-from analysis.load import require_one_setting, variants
-from analysis.render import TIER_PREFIX
-from analysis.stats import summarise
-from analysis.tables import interval_note
-from rllib_scale.experiments.results import UTILISATION_PREFIX
+from rllib_scale.results.tables import UTILISATION_PREFIX
+
+from . import style
+from .figures import setting_caption
+from .load import require_one_setting, variants
+from .render import TIER_PREFIX
+from .stats import summarise
+from .tables import interval_note
 
 CAUSES = {
     "invalid_no_fit": "server too small",
     "invalid_busy_avoidable": "busy, another was free",
     "invalid_busy_unavoidable": "busy, none was free",
 }
-"""Why a decision was invalid, as `rllib_scale.experiments.results.METRIC_COLUMNS` defines it."""
+"""Why a decision was invalid, as `rllib_scale.results.tables.METRIC_COLUMNS` defines it."""
 VALID_COLOUR, CAUSE_COLOURS = "#D9D9D9", ("#B2182B", "#F4A582", "#4393C3")
 TIER_COLOURS = ("#B3CDE3", "#6497B1", "#03396C", "#A6A6A6", "#595959")
 HOW_TO_READ = (

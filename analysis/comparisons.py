@@ -7,11 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.load import require_one_setting, variants
-from analysis.scores import Scores, require_partners
-from analysis.stats import Difference, adjust, differences
-from analysis.tables import OUTCOMES, interval_note
 from rllib_scale.errors import UserError
+
+from .load import require_one_setting, variants
+from .scores import Scores, require_partners
+from .stats import Difference, adjust, differences
+from .tables import OUTCOMES, interval_note
 
 BASELINES = ("crossattn", "ppo", "fastest-idle")
 """What learned methods are compared with: the same networks without SRR, and the strongest simple rule."""

@@ -1,6 +1,6 @@
 """How often the intervals and tests of `analysis.resampling` err where the truth is known.
 
-    python -m analysis.coverage [DRAWS]
+    python -m rllib_scale_analysis.coverage [DRAWS]
 
 prints docs/statistics.md's table: of simulated comparisons of two equal methods, the share in % in which each excludes
 the truth; 5 is what a 95 % interval promises. 2000 draws take some minutes.
@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 
-from analysis.resampling import Array, Interval, counts, mean_interval, mean_test, probability_greater
+from .resampling import Array, Interval, counts, mean_interval, mean_test, probability_greater
 
 EFFECTS = {
     "seeds differ": (1.0, 0.1, 1.0),

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from analysis import style
-from analysis.figures import count_range
-from analysis.load import variants
+from . import style
+from .figures import count_range
+from .load import variants
 
 LABELS = {
     "episode_return": "return",

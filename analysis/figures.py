@@ -17,12 +17,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
-from analysis import style
-from analysis.load import require_one_setting, variants
-from analysis.resampling import MIN_SEEDS
-from analysis.stats import summarise
-from analysis.tables import OUTCOMES, table3, table4, training_scales
 from rllib_scale.files import write_atomic
+
+from . import style
+from .load import require_one_setting, variants
+from .resampling import MIN_SEEDS
+from .stats import summarise
+from .tables import OUTCOMES, table3, table4, training_scales
 
 MAX_BANDS = 4
 """More bands than this cover each other: bars take their place."""

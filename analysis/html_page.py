@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from analysis import render, svg
+from . import render, svg
 
 MAX_BYTES = 5_000_000
 """Of the page. Figures that would make it larger are named instead."""

@@ -1,6 +1,6 @@
 """A results folder as typed frames.
 
-Beside the columns of `rllib_scale.experiments.results` the frames hold those of DERIVED_COLUMNS.
+Beside the columns of `rllib_scale.results.tables` the frames hold those of DERIVED_COLUMNS.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from rllib_scale.errors import UserError
-from rllib_scale.experiments import results
+from rllib_scale.results import tables as results
 
 DERIVED_COLUMNS: dict[str, tuple[str, str]] = {
     "variant": ("string", "readable name of what is compared: the method, and whatever tells its cells apart"),

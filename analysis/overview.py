@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from analysis import summary
-from analysis.load import Results
-from analysis.resampling import MIN_SEEDS
-from analysis.sections import Section
-from analysis.verdicts import Verdicts
+from . import summary
+from .load import Results
+from .resampling import MIN_SEEDS
+from .sections import Section
+from .verdicts import Verdicts
 
 NAMED_VERDICTS, NAMED_PAIRS = 12, 8
 """More verdicts, or pairs without a claim, are counted, not named."""

@@ -16,9 +16,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis import style
-from analysis.curves import draw_curves, lines_said, smoothing_window
-from analysis.figures import (
+from rllib_scale.errors import UserError
+
+from . import style
+from .curves import draw_curves, lines_said, smoothing_window
+from .figures import (
     EPISODE_SD,
     LABELS,
     SEED_INTERVAL,
@@ -27,17 +29,16 @@ from analysis.figures import (
     server_axis,
     setting_caption,
 )
-from analysis.load import variants
-from analysis.paper import (
+from .load import variants
+from .paper import (
     PAPER_COMPLETED,
     PAPER_RESPONSE,
     PAPER_SERVERS,
     is_papers_setting,
     is_papers_variant,
 )
-from analysis.render import format_value
-from analysis.tables import table3, table4
-from rllib_scale.errors import UserError
+from .render import format_value
+from .tables import table3, table4
 
 OF_PAPER = "mean ± standard deviation over 30 episodes of one seed"
 BAR_WIDTH = 0.38

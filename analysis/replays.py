@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.comparisons import default_pairs
-from analysis.load import require_one_setting, variants
-from analysis.render import format_value
+from .comparisons import default_pairs
+from .load import require_one_setting, variants
+from .render import format_value
 
 DrawGantt = Callable[[Sequence[pd.Series], Sequence[str]], Figure]
 """Plays the episodes of some rows again and draws them one above the other, each under its title.
 
-`rllib_scale.experiments.replay.Replay` is one. It needs the simulator and the policies, which this package does not.
+`rllib_scale.evaluation.replay.Replay` is one. It needs the simulator and the policies, which this package does not.
 """
 
 WORKLOAD = ["eval_seed", "episode"]

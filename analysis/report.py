@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis import figures, render, summary
-from analysis.html_page import HtmlPage
-from analysis.load import Results, load
-from analysis.overview import overview
-from analysis.replays import DrawGantt
-from analysis.sections import NamedFigure, NamedTable, sections
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
+
+from . import figures, render, summary
+from .html_page import HtmlPage
+from .load import Results, load
+from .overview import overview
+from .replays import DrawGantt
+from .sections import NamedFigure, NamedTable, sections
 
 MARK = "<!-- written by rllib-scale report; overwritten by the next one -->"
 TABLE_FILES = {".csv": render.to_csv, ".md": render.to_markdown, ".tex": render.to_latex}

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.load import SETTING
 from rllib_scale.errors import UserError
+
+from .load import SETTING
 
 PLACE = (*SETTING, "test_servers")
 EPISODE = ("eval_seed", "episode")

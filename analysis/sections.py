@@ -10,7 +10,7 @@ from functools import partial
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import (
+from . import (
     behaviour,
     comparisons,
     curves,
@@ -22,9 +22,9 @@ from analysis import (
     tables,
     verdicts,
 )
-from analysis.load import Results, select, settings
-from analysis.paper import PAPER_SERVERS, is_papers_setting
-from analysis.replays import DrawGantt, chosen_episodes
+from .load import Results, select, settings
+from .paper import PAPER_SERVERS, is_papers_setting
+from .replays import DrawGantt, chosen_episodes
 
 HOW_TO_READ = (
     "mean ± standard deviation over the episodes of a seed; [low, high] is the 95 % BCa bootstrap interval of the mean "

@@ -16,9 +16,9 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-from analysis import resampling
-from analysis.resampling import CONFIDENCE, Array, Interval, Unit
-from analysis.scores import Scores, require_partners
+from . import resampling
+from .resampling import CONFIDENCE, Array, Interval, Unit
+from .scores import Scores, require_partners
 
 LOWER_IS_BETTER = frozenset({"unfinished", "response_mean_s", "response_censored_s", "above_bound_percent"})
 

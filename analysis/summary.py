@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from analysis.load import Results, variants
-from analysis.paper import PAPER_EPOCHS
-from analysis.render import format_value
-from analysis.resampling import MIN_SEEDS
-from analysis.trainings import renamed, renamed_note, trainings_of
-from analysis.verdicts import NOUNS, listed
+from .load import Results, variants
+from .paper import PAPER_EPOCHS
+from .render import format_value
+from .resampling import MIN_SEEDS
+from .trainings import renamed, renamed_note, trainings_of
+from .verdicts import NOUNS, listed
 
 MOST_NAMES = 9
 """That stand in one sentence."""

@@ -12,11 +12,12 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.load import SETTING, require_one_setting, select, settings, variants
-from analysis.paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, is_papers_variant
-from analysis.resampling import MIN_SEEDS
-from analysis.stats import summarise
 from rllib_scale.errors import UserError
+
+from .load import SETTING, require_one_setting, select, settings, variants
+from .paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, is_papers_variant
+from .resampling import MIN_SEEDS
+from .stats import summarise
 
 OUTCOMES = ("completed", "unfinished", "response_mean_s", "response_censored_s")
 BOUND = "above_bound_percent"

@@ -6,11 +6,11 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from analysis import render
-from analysis.load import Results
-from analysis.overview import overview
-from analysis.sections import NamedFigure, NamedTable, Section, sections
-from analysis.tables import BOUND
+from . import render
+from .load import Results
+from .overview import overview
+from .sections import NamedFigure, NamedTable, Section, sections
+from .tables import BOUND
 
 TABLE3_SHOWN = (
     *("variant", "completed", "response_mean_s", "response_censored_s", "paper_completed", "paper_response_mean_s"),

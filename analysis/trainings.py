@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from rllib_scale.errors import UserError
-from rllib_scale.experiments import status
-from rllib_scale.experiments.status import Training
+from rllib_scale.results import status
+from rllib_scale.results.status import Training
 
 _PROGRESS = ("finished", "running", "failed", "stopped", "waiting")
 _SAME = ("method", "train_seed", "lambda_decorrelation", "lambda_kl", "overrides", "train_servers")

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from analysis.render import MISSING, format_p, format_value
-from analysis.resampling import MIN_SEEDS
-from analysis.stats import no_interval
+from .render import MISSING, format_p, format_value
+from .resampling import MIN_SEEDS
+from .stats import no_interval
 
 NOUNS = {
     "completed": "completed tasks",

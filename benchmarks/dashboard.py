@@ -24,8 +24,8 @@ import numpy as np
 import pandas as pd
 
 from rllib_scale.config import METHODS, digest
-from rllib_scale.experiments import results
-from rllib_scale.schedulers.heuristics import SCHEDULERS
+from rllib_scale.results import tables as results
+from rllib_scale.schedulers.rules import SCHEDULERS
 
 SCALES = (16, 32, 48, 128, 512)
 SCENARIOS = ("paper", "steady-0.5", "steady-0.7", "steady-0.9", "overload-1.1", "deep")
@@ -99,10 +99,10 @@ def _training(identity: dict[str, np.ndarray], cells: int) -> pd.DataFrame:
 
 def time_functions(folder: Path) -> dict[str, list[tuple[float, float]]]:
     """Wall and CPU seconds of what stands behind the page, ROUNDS times, nothing kept from the round before."""
-    from analysis.dashboard import charts, selection
-    from analysis.dashboard.selection import Filters
-    from analysis.dashboard.store import Store
-    from analysis.dashboard.views import SHOWN
+    from rllib_scale_analysis.dashboard import charts, selection
+    from rllib_scale_analysis.dashboard.selection import Filters
+    from rllib_scale_analysis.dashboard.store import Store
+    from rllib_scale_analysis.dashboard.views import SHOWN
 
     taken: dict[str, list[tuple[float, float]]] = {}
 

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from rllib_scale.config import TrainingConfig, TrialConfig
 from rllib_scale.envs.vector import SchedulingVectorEnv
-from rllib_scale.models.mlp import Critic
-from rllib_scale.models.srr import ramp
-from rllib_scale.policy import build_network
-from rllib_scale.rl.loss import Outputs, Rows, Weights, ppo_loss
+from rllib_scale.networks.mlp import Critic
+from rllib_scale.networks.srr import ramp
+from rllib_scale.policies.policy import build_network
+from rllib_scale.rl.ppo.loss import Outputs, Rows, Weights, ppo_loss
 
 
 class Agent(nn.Module):

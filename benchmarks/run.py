@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import Measure
-from rllib_scale.experiments.doctor import PACKAGES
+from rllib_scale.cli.doctor import PACKAGES
 
 NAMES = ("sim", "net", "train", "scaling", "decide")
 

@@ -11,8 +11,8 @@ import ray
 
 from benchmarks.measure import Measure, Round, Work, interleave, rate, ratio
 from benchmarks.train import training
+from rllib_scale.clusters.session import ray_session
 from rllib_scale.config import TrialConfig
-from rllib_scale.experiments.session import ray_session
 from rllib_scale.rl.methods import build_algorithm_config
 
 COUNTS = (1, 2, 4)

@@ -12,9 +12,9 @@ import numpy as np
 
 from benchmarks.measure import Measure, Work, interleave, rate_measure, ratio_measure
 from rllib_scale.config import EnvConfig, EpisodeConfig, WorkloadConfig
-from rllib_scale.schedulers.heuristics import make_scheduler
+from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
-from rllib_scale.simulator.workload import generate
+from rllib_scale.workloads.generators import generate
 from tests.reference.simulator import ReferenceSimulator
 
 

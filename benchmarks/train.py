@@ -14,8 +14,8 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
 from benchmarks.measure import Measure, Work, interleave, rate_measure, ratio_measure
 from benchmarks.plain_ppo import PlainPPO
+from rllib_scale.clusters.session import ray_session
 from rllib_scale.config import TrialConfig
-from rllib_scale.experiments.session import ray_session
 from rllib_scale.rl.methods import build_algorithm_config
 
 

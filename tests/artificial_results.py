@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from rllib_scale_analysis.load import derive
 
-from analysis.load import derive
-from rllib_scale.experiments import results
+from rllib_scale.results import tables as results
 
 SEEDS = (42, 43, 44, 45, 46)
 SCALES = (16, 32, 48, 128)

@@ -2,7 +2,7 @@
 
 import os
 
-from rllib_scale.experiments.session import ONE_THREAD
+from rllib_scale.clusters.session import ONE_THREAD
 
 os.environ.update(ONE_THREAD)
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from models.observations import random_network
-from rllib_scale.experiments import results
-from rllib_scale.experiments.plan import SweepConfig, evaluation_units, expand
-from rllib_scale.experiments.sweep import evaluate_unit
-from rllib_scale.policy import policy_files, save_policy
+from networks.observations import random_network
+from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
+from rllib_scale.policies.policy import policy_files, save_policy
+from rllib_scale.results import tables as results
+from rllib_scale.sweeps.sweep import evaluate_unit
 
 
 def play_folder(home: Path, name: str = "played", **settings: Any) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from benchmarks.measure import Measure
 from benchmarks.plain_ppo import PlainPPO
 from rllib_scale.cli import main
 from rllib_scale.config import SRRConfig, TrainingConfig, TrialConfig, TrialResources
-from rllib_scale.rl.loss import Rows
+from rllib_scale.rl.ppo.loss import Rows
 
 TINY = TrialConfig(training=TrainingConfig(epochs=4, steps_per_epoch=64, minibatch_size=32, passes=2, num_envs=2))
 
@@ -25,7 +25,7 @@ TINY = TrialConfig(training=TrainingConfig(epochs=4, steps_per_epoch=64, minibat
 def local_ray() -> Iterator[None]:
     from ray.tune.registry import register_env
 
-    from rllib_scale.experiments.session import ray_session
+    from rllib_scale.clusters.session import ray_session
     from rllib_scale.rl.environment import TRAINING_ENV, make_env
 
     with ray_session(num_cpus=8):

@@ -13,11 +13,11 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
-from models.observations import random_network
+from networks.observations import random_network
 from rllib_scale.cli import main
 from rllib_scale.config import METHODS, SCENARIOS, TrialConfig
-from rllib_scale.policy import TENSORS, build_network, save_policy
-from rllib_scale.schedulers.heuristics import SCHEDULERS
+from rllib_scale.policies.policy import TENSORS, build_network, save_policy
+from rllib_scale.schedulers.rules import SCHEDULERS
 
 CONFIGS = sorted(Path("tune_configs").glob("*.yaml"))
 SCHEDULE_COLUMNS = ["workflow", "task", "server", "tier", "arrival_s", "ready_s", "start_s", "finish_s"]

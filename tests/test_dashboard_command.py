@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rllib_scale_analysis.dashboard import serve
 
-from analysis.dashboard import serve
 from rllib_scale.cli import main
 
 

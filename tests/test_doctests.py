@@ -9,8 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 MODULES = [
-    ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for folder in ("rllib_scale", "analysis")
+    ".".join((package, *path.relative_to(ROOT / folder).with_suffix("").parts))
+    for folder, package in (("rllib_scale", "rllib_scale"), ("analysis", "rllib_scale_analysis"))
     for path in sorted((ROOT / folder).rglob("*.py"))
     if re.search(r"^ *>>> ", path.read_text(encoding="utf-8"), flags=re.MULTILINE) and path.name != "__init__.py"
 ]

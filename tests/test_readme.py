@@ -11,8 +11,8 @@ import pytest
 
 from artificial_results import artificial_episodes, artificial_training, write_folder
 from rllib_scale.cli import main
-from rllib_scale.configio import build_model, parse_yaml
-from rllib_scale.experiments.plan import SweepConfig, expand
+from rllib_scale.config.plan import SweepConfig, expand
+from rllib_scale.config.yaml_files import build_model, parse_yaml
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -3,6 +3,6 @@
 import sys
 from pathlib import Path
 
-from analysis.dashboard.page import main
+from rllib_scale_analysis.dashboard.page import main
 
 main(Path(sys.argv[1]))

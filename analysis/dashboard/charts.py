@@ -12,11 +12,11 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from analysis import style
-from analysis.dashboard.selection import downsample
-from analysis.figures import EPISODE_SD, SEED_INTERVAL, count_range, mean_and_ends
-from analysis.load import variants
-from analysis.svg import dark_colour
+from .. import style
+from ..figures import EPISODE_SD, SEED_INTERVAL, count_range, mean_and_ends
+from ..load import variants
+from ..svg import dark_colour
+from .selection import downsample
 
 SYMBOLS = {
     **{"o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "P": "cross"},

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analysis import render
-from analysis.dashboard import selection
-from analysis.dashboard.selection import Filters
-from analysis.dashboard.store import Snapshot
+from .. import render
+from . import selection
+from .selection import Filters
+from .store import Snapshot
 
 PLOT = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 """How plotly's figures are set up."""

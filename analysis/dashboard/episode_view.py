@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from analysis import render
-from analysis.dashboard import episodes
-from analysis.dashboard.controls import PLOT, cached_rows, one, selected_units
-from analysis.dashboard.rows import KEY
-from analysis.dashboard.selection import Filters
-from analysis.dashboard.store import Snapshot
-from analysis.load import variants
+from .. import render
+from ..load import variants
+from . import episodes
+from .controls import PLOT, cached_rows, one, selected_units
+from .rows import KEY
+from .selection import Filters
+from .store import Snapshot
 
 
 def episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
@@ -82,8 +82,8 @@ def _chosen_row(units: pd.DataFrame, snapshot: Snapshot) -> dict[str, Any]:
 
 @st.cache_resource(max_entries=4, show_spinner="Playing the episode again …")
 def _inspected(folder: Path, row: tuple[tuple[str, Any], ...]) -> Any:
-    from rllib_scale.experiments.replay import Replay
-    from rllib_scale.inspect_policy import inspect_episode
+    from rllib_scale.evaluation.inspection import inspect_episode
+    from rllib_scale.evaluation.replay import Replay
 
     return inspect_episode(Replay(folder), dict(row))
 
@@ -106,7 +106,7 @@ def _decision_slider(count: int, decisions: Any, episode: tuple[Any, ...]) -> in
 
 def _decision(inspected: Any, chosen: int, dark: bool) -> None:
     """A decision: the workflow it is about, and what the policy saw."""
-    from rllib_scale.inspect_policy import look
+    from rllib_scale.evaluation.inspection import look
 
     now, workload = inspected.decisions[chosen], inspected.workload
     workflow, task, server = int(now["workflow"]), int(now["task"]), int(now["server"])

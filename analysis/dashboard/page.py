@@ -7,11 +7,12 @@ from pathlib import Path
 
 import streamlit as st
 
-from analysis.dashboard import episode_view, selection, views
-from analysis.dashboard.controls import escaped, one, several
-from analysis.dashboard.selection import Filters, Options
-from analysis.dashboard.store import Snapshot, Store, store_of
 from rllib_scale.errors import UserError
+
+from . import episode_view, selection, views
+from .controls import escaped, one, several
+from .selection import Filters, Options
+from .store import Snapshot, Store, store_of
 
 REFRESH_S = 3.0
 """How often the folder is looked at while a page is open."""

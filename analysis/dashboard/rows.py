@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rllib_scale.errors import UserError
-from rllib_scale.experiments import results
+from rllib_scale.results import tables as results
 
 KEY = ("cell", "scenario", "test_servers", "mask", "decision")
 """What an evaluation unit is: one policy or heuristic, at one scale of one setting."""

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import resampling
-from analysis.dashboard.rows import METRICS, select_rows
-from analysis.load import SETTING, derive, settings, variants
-from analysis.resampling import Interval
-from analysis.stats import Summary, summarise
-from analysis.tables import interval_note
-from rllib_scale.experiments import results
+from rllib_scale.results import tables as results
+
+from .. import resampling
+from ..load import SETTING, derive, settings, variants
+from ..resampling import Interval
+from ..stats import Summary, summarise
+from ..tables import interval_note
+from .rows import METRICS, select_rows
 
 SUFFIXES = ("", "_sd", "_low", "_high")
 Lambdas = tuple[float, float]

@@ -47,8 +47,8 @@ def serve(folder: Path, port: int | None) -> NoReturn:
     from streamlit.web import cli
 
     # What takes seconds, modules and a large folder, is there or under way before the first visitor.
-    from analysis.dashboard import charts, episodes  # noqa: F401
-    from analysis.dashboard.store import store_of
+    from . import charts, episodes  # noqa: F401
+    from .store import store_of
 
     threading.Thread(target=store_of(folder.absolute()).snapshot, daemon=True).start()
     arguments = ["run", str(script), *(f"--{name}={value}" for name, value in options.items()), "--", str(folder)]

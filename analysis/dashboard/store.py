@@ -17,12 +17,14 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.dashboard.rows import IDENTITY, KEY, SOURCE, is_whole, read_many, read_rows, sum_up
-from analysis.load import TRAINING_KEY, lacking_note, variant_labels
-from analysis.trainings import renamed, renamed_note, trainings_of
 from rllib_scale.errors import UserError
-from rllib_scale.experiments import results, status
-from rllib_scale.experiments.status import Training
+from rllib_scale.results import status
+from rllib_scale.results import tables as results
+from rllib_scale.results.status import Training
+
+from ..load import TRAINING_KEY, lacking_note, variant_labels
+from ..trainings import renamed, renamed_note, trainings_of
+from .rows import IDENTITY, KEY, SOURCE, is_whole, read_many, read_rows, sum_up
 
 Stamp = tuple[int, int]
 """Modification time [ns] and size of a file: what tells that it has changed."""

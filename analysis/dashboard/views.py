@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from analysis import comparisons, render
-from analysis.dashboard import charts, selection
-from analysis.dashboard.controls import PLOT, cached_rows, escaped, heading, one, selected_units, show_table
-from analysis.dashboard.selection import Filters
-from analysis.dashboard.store import Snapshot
-from analysis.load import variants
-from analysis.stats import LOWER_IS_BETTER
-from analysis.tables import OUTCOMES
+from .. import comparisons, render
+from ..load import variants
+from ..stats import LOWER_IS_BETTER
+from ..tables import OUTCOMES
+from . import charts, selection
+from .controls import PLOT, cached_rows, escaped, heading, one, selected_units, show_table
+from .selection import Filters
+from .store import Snapshot
 
 SHOWN = ("completed", "response_mean_s", "response_censored_s", "above_bound_percent", "unfinished")
 COMPARED = {

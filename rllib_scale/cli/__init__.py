@@ -42,7 +42,7 @@ def _interrupt_once(number: int, frame: object) -> None:
 def main() -> None:
     """Train, sweep and evaluate schedulers of agentic workflows (SCALE, arXiv:2606.06820) on Ray."""
     # Before torch and BLAS start: one compute thread a process, parallelism comes from processes.
-    from rllib_scale.experiments.session import ONE_THREAD
+    from rllib_scale.clusters.session import ONE_THREAD
 
     os.environ.update(ONE_THREAD)
 

@@ -24,7 +24,7 @@ def methods() -> None:
 @click.command()
 def schedulers() -> None:
     """List the heuristics."""
-    from rllib_scale.schedulers.heuristics import SCHEDULERS
+    from rllib_scale.schedulers.rules import SCHEDULERS
 
     _print_names({name: rule.description for name, rule in SCHEDULERS.items()})
 
@@ -41,7 +41,7 @@ def scenarios() -> None:
 @address_option
 def doctor(address: str | None) -> None:
     """Check the installation: versions, cores, memory, compiled code, Ray."""
-    from rllib_scale.experiments.doctor import checks
+    from rllib_scale.cli.doctor import checks
 
     table = Table("check", "result", "state")
     healthy = True

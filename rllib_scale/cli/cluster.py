@@ -24,7 +24,7 @@ def cluster() -> None:
 @click.option("--open-dashboard", is_flag=True, help="Allow a dashboard that others than the head itself can reach.")
 def check(file: Path, sweep: Path | None, open_dashboard: bool) -> None:
     """Check the cluster FILE for `ray up` without a cloud: Ray's own schema, sizes, authentication, secrets."""
-    from rllib_scale.experiments.clusterfile import check_cluster_file
+    from rllib_scale.clusters.cluster_file import check_cluster_file
 
     for line in check_cluster_file(file, sweep, open_dashboard):
         say(line)
@@ -42,7 +42,7 @@ def submit(file: Path, address: str, results: str, working_dir: Path, trust: boo
 
     Ctrl-C leaves the job running; the same command follows it again.
     """
-    from rllib_scale.experiments.jobs import SweepJob, run_job
+    from rllib_scale.clusters.jobs import SweepJob, run_job
 
     job = SweepJob(file, results, overrides, trust)
     sys.exit(run_job(job, address, working_dir, say))
@@ -57,7 +57,7 @@ def fetch(source: str, destination: Path, trials: bool) -> None:
 
     Each file is there whole or not at all. Run again, it copies what is missing or has changed.
     """
-    from rllib_scale.experiments.storage import Location
-    from rllib_scale.experiments.storage import fetch as copy
+    from rllib_scale.results.storage import Location
+    from rllib_scale.results.storage import fetch as copy
 
     copy(Location(source), destination, trials, say)

@@ -14,7 +14,7 @@ from rllib_scale.errors import UserError, choice_error
 
 if TYPE_CHECKING:
     from rllib_scale.config import EnvConfig
-    from rllib_scale.experiments.evaluate import Player
+    from rllib_scale.evaluation.play import Player
 
 
 @click.command()
@@ -39,7 +39,7 @@ def evaluate(
     """Evaluate POLICY, a folder with an exported policy or a heuristic's name, at any number of servers."""
     import pandas as pd
 
-    from rllib_scale.experiments.evaluate import evaluate as run
+    from rllib_scale.evaluation.play import evaluate as run
     from rllib_scale.files import write_atomic
 
     if output is not None and output.suffix not in (".csv", ".parquet"):
@@ -100,10 +100,10 @@ def simulate(
     import pandas as pd
 
     from rllib_scale.envs.gantt import draw_gantt
-    from rllib_scale.experiments.evaluate import play
+    from rllib_scale.evaluation.play import play
     from rllib_scale.files import write_atomic
-    from rllib_scale.simulator.workflow import Workload
-    from rllib_scale.simulator.workload import generate
+    from rllib_scale.workloads.generators import generate
+    from rllib_scale.workloads.model import Workload
 
     env = _problem(scenario, servers, mask, horizon)
     given = Workload.load(workload) if workload else None
@@ -131,7 +131,7 @@ def simulate(
 
 def _problem(name: str, servers: int, mask: str | None, horizon: float | None = None) -> EnvConfig:
     from rllib_scale.config import SCENARIOS, EnvConfig
-    from rllib_scale.configio import build_model
+    from rllib_scale.config.yaml_files import build_model
 
     if name not in SCENARIOS:
         raise choice_error("scenario", name, SCENARIOS)
@@ -145,12 +145,12 @@ def _problem(name: str, servers: int, mask: str | None, horizon: float | None = 
 
 
 def _scheduler(name: str, env: EnvConfig, decision: str) -> Player:
-    from rllib_scale.schedulers.heuristics import SCHEDULERS, make_scheduler
+    from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
 
     if name in SCHEDULERS or not Path(name).exists():
         if name not in SCHEDULERS:
             raise UserError(f"{choice_error('scheduler', name, SCHEDULERS)}; and no policy folder of that name")
         return make_scheduler(name, env.observation, env.episode.mask, decision)  # type: ignore[arg-type]
-    from rllib_scale.policy import load_policy
+    from rllib_scale.policies.policy import load_policy
 
     return load_policy(Path(name), mask=env.episode.mask, decision=decision)  # type: ignore[arg-type]

@@ -21,17 +21,18 @@ def report(results_dir: Path) -> None:
 @click.option("--port", type=click.IntRange(1, 65535), help="Of loopback (default: 8501, or the next free one).")
 def dashboard(results_dir: Path, port: int | None) -> None:
     """Show RESULTS_DIR, of a running or finished sweep, as a live page on loopback."""
-    from analysis.dashboard.serve import serve
+    from rllib_scale_analysis.dashboard.serve import serve
 
     serve(results_dir, port)
 
 
 def write_report(folder: Path) -> None:
     """Print the tables of a results folder and write its report."""
-    from analysis.load import load
-    from analysis.report import write_report as write
-    from analysis.terminal import print_report
-    from rllib_scale.experiments.replay import Replay
+    from rllib_scale_analysis.load import load
+    from rllib_scale_analysis.report import write_report as write
+    from rllib_scale_analysis.terminal import print_report
+
+    from rllib_scale.evaluation.replay import Replay
 
     print_report(load(folder), console)
     page = write(folder, gantt=Replay(folder))

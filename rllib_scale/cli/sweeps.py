@@ -14,7 +14,7 @@ from rllib_scale.cli.results import write_report
 from rllib_scale.cli.terminal import console, errors, say
 
 if TYPE_CHECKING:
-    from rllib_scale.experiments.plan import SweepConfig
+    from rllib_scale.config.plan import SweepConfig
 
 
 @click.command()
@@ -64,7 +64,7 @@ def reproduce(budget: str, results: Path | None, address: str | None, overrides:
 
     Run again, it goes on where it was.
     """
-    from rllib_scale.experiments.reproduce import run_reproduction
+    from rllib_scale.sweeps.reproduce import run_reproduction
 
     folder = results or Path("results") / f"reproduction-{budget}"
     _finish(folder, run_reproduction(folder, budget, overrides, address, say, trust))
@@ -76,7 +76,7 @@ def reproduce(budget: str, results: Path | None, address: str | None, overrides:
 @click.option("--full", is_flag=True, help="Print each resolved training config as JSON.")
 def validate(file: Path, overrides: tuple[str, ...], full: bool) -> None:
     """Show what the sweep of FILE expands to, without running it."""
-    from rllib_scale.experiments import plan
+    from rllib_scale.config import plan
 
     config = _read_sweep(file, overrides)
     cells = plan.expand(config, str(file))
@@ -117,8 +117,8 @@ def train(
     overrides: tuple[str, ...],
 ) -> None:
     """Train one policy and evaluate it: a sweep of a single cell."""
-    from rllib_scale.configio import build_model, parse_override, set_path
-    from rllib_scale.experiments.plan import SweepConfig
+    from rllib_scale.config.plan import SweepConfig
+    from rllib_scale.config.yaml_files import build_model, parse_override, set_path
 
     data: dict[str, Any] = {
         "name": f"train-{method}-s{seed}-e{epochs}",
@@ -136,14 +136,14 @@ def train(
 
 
 def _read_sweep(file: Path, overrides: tuple[str, ...]) -> SweepConfig:
-    from rllib_scale.configio import load_model
-    from rllib_scale.experiments.plan import SweepConfig
+    from rllib_scale.config.plan import SweepConfig
+    from rllib_scale.config.yaml_files import load_model
 
     return load_model(SweepConfig, file, overrides)
 
 
 def _print_plan(config: SweepConfig, source: str) -> None:
-    from rllib_scale.experiments import plan
+    from rllib_scale.config import plan
 
     cells = plan.expand(config, source)
     units = plan.evaluation_units(config, cells)
@@ -164,8 +164,8 @@ def _print_plan(config: SweepConfig, source: str) -> None:
 def _run(
     config: SweepConfig, place: str | None, source: str, address: str | None, trust: bool, reuse: tuple[Path, ...] = ()
 ) -> None:
-    from rllib_scale.experiments.storage import results_folder
-    from rllib_scale.experiments.sweep import run_sweep
+    from rllib_scale.results.storage import results_folder
+    from rllib_scale.sweeps.sweep import run_sweep
 
     _print_plan(config, source)
     with results_folder(place or f"results/{config.name}", say) as (folder, storage):

@@ -11,7 +11,7 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.envs.problem import MAX_SEED, check_index, observation_space, read_options, resolve_config
+from rllib_scale.envs.spaces import MAX_SEED, check_index, observation_space, read_options, resolve_config
 from rllib_scale.errors import UserError
 from rllib_scale.simulator.engine import Engine
 
@@ -69,7 +69,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
     Truncation: the clock is at the horizon, where it is not; or `episode.max_decisions` were made.
 
     The last step's `info["metrics"]` holds the metrics of the episode (names and units:
-    `rllib_scale.experiments.results.METRIC_COLUMNS`), every other `info` is empty.
+    `rllib_scale.results.tables.METRIC_COLUMNS`), every other `info` is empty.
 
     ## Arguments
     - `config`: name of a scenario (`"paper"`), a mapping of `rllib_scale.config.EnvConfig`'s keys, or an `EnvConfig`;

@@ -13,8 +13,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.envs.problem import MAX_SEED, check_index, observation_space, read_options, resolve_config
 from rllib_scale.envs.scheduling import SchedulingEnv
+from rllib_scale.envs.spaces import MAX_SEED, check_index, observation_space, read_options, resolve_config
 from rllib_scale.errors import UserError
 from rllib_scale.simulator.engine import Engine
 

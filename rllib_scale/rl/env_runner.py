@@ -22,8 +22,8 @@ from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rllib_scale.envs.vector import SchedulingVectorEnv
-from rllib_scale.inference import Forward, compile_network
-from rllib_scale.models.inputs import MASKED
+from rllib_scale.networks.compiled.inference import Forward, compile_network
+from rllib_scale.networks.inputs import MASKED
 
 COMPONENT_SAMPLER = "sampler"
 

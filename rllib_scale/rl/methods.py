@@ -18,15 +18,15 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.methods import AlgorithmName
-from rllib_scale.experiments.results import TRAINING_COLUMNS
+from rllib_scale.results.tables import TRAINING_COLUMNS
 from rllib_scale.rl.algorithm import SchedulingPPO
 from rllib_scale.rl.env_runner import ArrayEnvRunner
 from rllib_scale.rl.environment import TRAINING_ENV, register_training_env, rllib_seed
-from rllib_scale.rl.learner import SchedulingLearner
-from rllib_scale.rl.modules import SchedulingModule
-from rllib_scale.rl.off_policy import OffPolicy, SchedulingDQN, SchedulingSAC
-from rllib_scale.rl.off_policy_learner import TOTALS, DQNLearner, SACLearner
-from rllib_scale.rl.off_policy_modules import DQNModule, SACModule
+from rllib_scale.rl.off_policy.dqn_and_sac import OffPolicy, SchedulingDQN, SchedulingSAC
+from rllib_scale.rl.off_policy.off_policy_learner import TOTALS, DQNLearner, SACLearner
+from rllib_scale.rl.off_policy.off_policy_modules import DQNModule, SACModule
+from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner
+from rllib_scale.rl.ppo.ppo_module import SchedulingModule
 
 NEVER = 2**62
 """In env steps."""

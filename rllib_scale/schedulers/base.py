@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
-from rllib_scale.simulator.observation import ObservationView, view
+from rllib_scale.observation.feature_sets import ObservationView, view
 
 
 class Scheduler(ABC):

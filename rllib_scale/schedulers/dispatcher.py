@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rllib_scale.simulator.system import System
+from rllib_scale.observation.snapshot import System
 
 
 class Dispatcher(ABC):

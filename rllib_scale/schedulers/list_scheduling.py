@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from rllib_scale.simulator.compiled import compiled
+from rllib_scale.compiled import compiled
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

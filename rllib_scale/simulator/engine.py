@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from rllib_scale.compiled import Direct
 from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError
+from rllib_scale.observation.feature_sets import FEATURE_SETS, write_static
+from rllib_scale.observation.snapshot import System
 from rllib_scale.simulator import kernel, metrics
 from rllib_scale.simulator import state as layout
-from rllib_scale.simulator import workload as workloads
+from rllib_scale.simulator.arrays import build_problem
 from rllib_scale.simulator.cluster import build_servers, tier_names
-from rllib_scale.simulator.compiled import Direct
-from rllib_scale.simulator.observation import FEATURE_SETS, write_static
-from rllib_scale.simulator.problem import build_problem
-from rllib_scale.simulator.system import System
-from rllib_scale.simulator.workflow import Workload
+from rllib_scale.workloads import generators as workloads
+from rllib_scale.workloads.model import Workload
 
 _step_batch, _dispatch_batch = Direct(kernel.step_batch), Direct(kernel.dispatch_batch)
 FIRST_SLOTS = 8
@@ -185,7 +185,7 @@ class Engine:
         return System(b, self._state, self._servers)
 
     def metrics(self, b: int = 0) -> dict[str, float | int]:
-        """Metrics of environment b so far; names and units in `rllib_scale.experiments/results.py`."""
+        """Metrics of environment b so far; names and units in `rllib_scale/results/tables.py`."""
         env = self._state.env[b]
         floats = metrics.summarise(b, self._state, self._problem_now, self._tier, len(self.config.cluster.tiers))
         response, median, p95, censored, makespan, energy, utilisation = (float(x) for x in floats[:7])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rllib_scale.simulator.compiled import compiled
+from rllib_scale.compiled import compiled
 from rllib_scale.simulator.heaps import pop_busy, push_ready
 from rllib_scale.simulator.state import (
     ALL_DONE,
@@ -19,7 +19,7 @@ from rllib_scale.simulator.state import (
     RUNNING,
     TASK_BITS,
 )
-from rllib_scale.simulator.workload import draw_gap, draw_workflow
+from rllib_scale.workloads.generators import draw_gap, draw_workflow
 
 # ---------------------------------------------------------------------- workflows
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rllib_scale.simulator.compiled import compiled
+from rllib_scale.compiled import compiled
 from rllib_scale.simulator.state import TASK_BITS
 
 # ---------------------------------------------------------------------- the ready tasks, a binary heap

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from rllib_scale.simulator.compiled import compiled
+from rllib_scale.compiled import compiled
+from rllib_scale.observation.feature_sets import write_servers, write_task
 from rllib_scale.simulator.events import run, schedule_arrival, some_idle_fits
 from rllib_scale.simulator.heaps import push_busy, remove_ready
-from rllib_scale.simulator.observation import write_servers, write_task
 from rllib_scale.simulator.reward import TASKS_IN_SYSTEM, assignment_reward
 from rllib_scale.simulator.state import FREE, GO_ON, NEEDS_LOG, NEEDS_SLOTS, REFUSED, RUNNING, TASK_BITS
-from rllib_scale.simulator.workload import seed_generator
+from rllib_scale.workloads.generators import seed_generator
 
 # ---------------------------------------------------------------------- one environment
 

@@ -1,4 +1,4 @@
-"""The metrics of an episode; their names and units stand in `rllib_scale/experiments/results.py`."""
+"""The metrics of an episode; their names and units stand in `rllib_scale/results/tables.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from rllib_scale.simulator.compiled import compiled
+from rllib_scale.compiled import compiled
 
 
 @partial(compiled, allocates=True)

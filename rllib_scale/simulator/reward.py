@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rllib_scale.simulator.compiled import compiled
+from rllib_scale.compiled import compiled
 
 REWARDS = ("paper", "tasks-in-system")
 PAPER, TASKS_IN_SYSTEM = range(2)

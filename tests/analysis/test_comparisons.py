@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from rllib_scale_analysis.comparisons import TESTED, complete_pairs, default_pairs, paired_table
+from rllib_scale_analysis.resampling import holm
 
-from analysis.comparisons import TESTED, complete_pairs, default_pairs, paired_table
-from analysis.resampling import holm
 from artificial_results import artificial_episodes, episode_row, typed_episodes
 from rllib_scale.errors import UserError
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rllib_scale_analysis import curves, figures
 
-from analysis import curves, figures
 from artificial_results import SEEDS, artificial_training, typed_training
 from figure_checks import caption, drawn_whole
 

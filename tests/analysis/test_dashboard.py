@@ -12,20 +12,20 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rllib_scale_analysis.dashboard import charts, episodes, selection
+from rllib_scale_analysis.dashboard.rows import read_many, read_rows, select_rows, sum_up
+from rllib_scale_analysis.dashboard.selection import Filters
+from rllib_scale_analysis.dashboard.store import Snapshot, Store
+from rllib_scale_analysis.load import PAPER_SETTING, load, select
+from rllib_scale_analysis.render import to_csv
+from rllib_scale_analysis.summary import training_state_lines
+from rllib_scale_analysis.tables import table4
 
-from analysis.dashboard import charts, episodes, selection
-from analysis.dashboard.rows import read_many, read_rows, select_rows, sum_up
-from analysis.dashboard.selection import Filters
-from analysis.dashboard.store import Snapshot, Store
-from analysis.load import PAPER_SETTING, load, select
-from analysis.render import to_csv
-from analysis.summary import training_state_lines
-from analysis.tables import table4
 from artificial_results import artificial_episodes, artificial_training, episode_row, write_folder
 from benchmarks.dashboard import write_folder as write_folder_of_size
-from rllib_scale.experiments import results
-from rllib_scale.experiments.plan import SweepConfig
-from rllib_scale.inspect_policy import DECISION, STARTED
+from rllib_scale.config.plan import SweepConfig
+from rllib_scale.evaluation.inspection import DECISION, STARTED
+from rllib_scale.results import tables as results
 from rllib_scale.simulator.engine import SCHEDULE
 
 SHOWN = ("completed", "unfinished", "response_mean_s", "response_censored_s", "above_bound_percent")
@@ -154,7 +154,7 @@ class Watched:
         self.read: list[str] = []
         self.store = Store(folder)
         for name, spy in (("read_rows", self.spy), ("read_many", self.spy_many)):
-            monkeypatch.setattr(f"analysis.dashboard.store.{name}", spy)
+            monkeypatch.setattr(f"rllib_scale_analysis.dashboard.store.{name}", spy)
 
     def spy(self, path: Path) -> Any:
         self.read.append(path.name)

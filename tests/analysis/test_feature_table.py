@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from rllib_scale_analysis import features, load, render, select
+from rllib_scale_analysis.report import write_report
 
-from analysis import features, load, render, select
-from analysis.report import write_report
 from artificial_results import SCALES, SEEDS, artificial_episodes, artificial_features, write_folder
 from figure_checks import caption, drawn_whole
 from rllib_scale.errors import UserError
-from rllib_scale.experiments import results
+from rllib_scale.results import tables as results
 
 
 @pytest.fixture(scope="module")

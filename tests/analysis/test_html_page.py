@@ -10,9 +10,9 @@ from urllib.parse import unquote
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from rllib_scale_analysis import figures, html_page, render, svg
+from rllib_scale_analysis.html_page import HtmlPage
 
-from analysis import figures, html_page, render, svg
-from analysis.html_page import HtmlPage
 from parsed_html import Parsed
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from rllib_scale_analysis import columns, load
+from rllib_scale_analysis.load import derive, require_one_setting, select, settings, variants
 
-from analysis import columns, load
-from analysis.load import derive, require_one_setting, select, settings, variants
 from artificial_results import (
     SEEDS,
     artificial_episodes,
@@ -21,7 +21,7 @@ from artificial_results import (
     write_folder,
 )
 from rllib_scale.errors import UserError
-from rllib_scale.experiments import results
+from rllib_scale.results import tables as results
 
 
 def test_frames_have_the_documented_columns_and_types(results_folder: Path) -> None:

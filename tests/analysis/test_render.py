@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from rllib_scale_analysis.render import format_value, stems, to_csv, to_markdown, to_terminal
+from rllib_scale_analysis.tables import table3, table4
 
-from analysis.render import format_value, stems, to_csv, to_markdown, to_terminal
-from analysis.tables import table3, table4
 from artificial_results import artificial_episodes, episode_row, typed_episodes
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")

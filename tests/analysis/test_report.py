@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 from matplotlib import image
 from matplotlib.figure import Figure
+from rllib_scale_analysis import style, verdicts
+from rllib_scale_analysis.report import write_report
 
-from analysis import style, verdicts
-from analysis.report import write_report
 from artificial_results import (
     SEEDS,
     artificial_episodes,
@@ -24,7 +24,7 @@ from artificial_results import (
 )
 from parsed_html import Parsed
 from rllib_scale.errors import UserError
-from rllib_scale.experiments import results
+from rllib_scale.results import tables as results
 
 
 @pytest.fixture(scope="module")

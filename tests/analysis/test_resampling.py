@@ -6,11 +6,18 @@ import math
 
 import numpy as np
 import pytest
+from rllib_scale_analysis import resampling
+from rllib_scale_analysis.coverage import EFFECTS, MEASURES, false_rates, simulate
+from rllib_scale_analysis.resampling import (
+    Interval,
+    holm,
+    iqm,
+    iqm_interval,
+    mean_interval,
+    mean_test,
+    probability_greater,
+)
 from scipy import stats as scipy_stats
-
-from analysis import resampling
-from analysis.coverage import EFFECTS, MEASURES, false_rates, simulate
-from analysis.resampling import Interval, holm, iqm, iqm_interval, mean_interval, mean_test, probability_greater
 
 DRAWS = 400
 FALSE_WINS = (4, 38)

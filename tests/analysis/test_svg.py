@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
-
-from analysis import figures, svg
-from analysis.style import METHOD_STYLES
+from rllib_scale_analysis import figures, svg
+from rllib_scale_analysis.style import METHOD_STYLES
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import math
 
 import pandas as pd
 import pytest
+from rllib_scale_analysis.stats import summarise
+from rllib_scale_analysis.tables import scenarios_table, table3, table4, training_scales
 
-from analysis.stats import summarise
-from analysis.tables import scenarios_table, table3, table4, training_scales
 from artificial_results import HEURISTICS, artificial_episodes, episode_row, typed_episodes
 from rllib_scale.errors import UserError
 

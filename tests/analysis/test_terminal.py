@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rllib_scale_analysis import load
+from rllib_scale_analysis.report import write_report
+from rllib_scale_analysis.sections import NamedTable, sections
+from rllib_scale_analysis.terminal import MOST_ROWS, print_report
 
-from analysis import load
-from analysis.report import write_report
-from analysis.sections import NamedTable, sections
-from analysis.terminal import MOST_ROWS, print_report
 from artificial_results import artificial_episodes, artificial_training, write_folder
 
 

@@ -16,19 +16,19 @@ import pandas as pd
 import psutil
 import pytest
 from playwright.sync_api import Locator, Page, expect
+from rllib_scale_analysis.comparisons import paired_table
+from rllib_scale_analysis.load import PAPER_SETTING, load, select
+from rllib_scale_analysis.render import cell_lines, format_value
+from rllib_scale_analysis.tables import table4
 
-from analysis.comparisons import paired_table
-from analysis.load import PAPER_SETTING, load, select
-from analysis.render import cell_lines, format_value
-from analysis.tables import table4
 from artificial_results import artificial_episodes, artificial_training, write_folder
-from models.observations import random_network
-from rllib_scale.experiments import results
-from rllib_scale.experiments.plan import SweepConfig, evaluation_units, expand
-from rllib_scale.experiments.replay import Replay
-from rllib_scale.experiments.sweep import evaluate_unit
-from rllib_scale.inspect_policy import STARTED, inspect_episode
-from rllib_scale.policy import policy_files, save_policy
+from networks.observations import random_network
+from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
+from rllib_scale.evaluation.inspection import STARTED, inspect_episode
+from rllib_scale.evaluation.replay import Replay
+from rllib_scale.policies.policy import policy_files, save_policy
+from rllib_scale.results import tables as results
+from rllib_scale.sweeps.sweep import evaluate_unit
 
 pytestmark = pytest.mark.browser
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
+from rllib_scale_analysis import load
+from rllib_scale_analysis.replays import chosen_episodes
+from rllib_scale_analysis.report import write_report
+from rllib_scale_analysis.tables import table3
 
-from analysis import load
-from analysis.replays import chosen_episodes
-from analysis.report import write_report
-from analysis.tables import table3
 from artificial_results import artificial_episodes, artificial_features, artificial_training, write_folder
 from played_results import play_folder
-from rllib_scale.experiments.replay import Replay
+from rllib_scale.evaluation.replay import Replay
 
 pytestmark = pytest.mark.browser
 

@@ -15,13 +15,13 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rllib_scale.envs
 from rllib_scale.config import SCENARIOS, EnvConfig
-from rllib_scale.envs.problem import NO_LIMIT
 from rllib_scale.envs.scheduling import SchedulingEnv
+from rllib_scale.envs.spaces import NO_LIMIT
 from rllib_scale.envs.vector import SchedulingVectorEnv
 from rllib_scale.errors import UserError
-from rllib_scale.experiments.results import METRIC_COLUMNS
-from rllib_scale.simulator.observation import PAPER
-from rllib_scale.simulator.workload import generate
+from rllib_scale.observation.feature_sets import PAPER
+from rllib_scale.results.tables import METRIC_COLUMNS
+from rllib_scale.workloads.generators import generate
 
 ENV_IDS = [spec.id for spec in gymnasium.registry.values() if spec.namespace == "rllib_scale"]
 SHORT = {"horizon_s": 3.0}

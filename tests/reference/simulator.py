@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.simulator.workflow import Workload
+from rllib_scale.workloads.model import Workload
 
 
 @dataclass(eq=False)

@@ -20,13 +20,13 @@ from rllib_scale.config import (
     TrialConfig,
     TrialResources,
 )
-from rllib_scale.experiments.evaluate import evaluate
-from rllib_scale.policy import load_policy, save_policy
+from rllib_scale.evaluation.play import evaluate
+from rllib_scale.policies.policy import load_policy, save_policy
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")]
 
-from rllib_scale.experiments.session import ray_session  # noqa: E402
+from rllib_scale.clusters.session import ray_session  # noqa: E402
 from rllib_scale.rl.methods import build_algorithm_config  # noqa: E402
 
 ENCODERS = [name for name, spec in METHODS.items() if spec.network not in ("cross-attention", "mlp")]

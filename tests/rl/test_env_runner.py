@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:.*rllib-single
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner  # noqa: E402
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode  # noqa: E402
 
-from rllib_scale.experiments.session import ray_session  # noqa: E402
+from rllib_scale.clusters.session import ray_session  # noqa: E402
 from rllib_scale.rl.env_runner import ArrayEnvRunner  # noqa: E402
 from rllib_scale.rl.environment import workload_seed  # noqa: E402
 from rllib_scale.rl.methods import build_algorithm_config, training_row  # noqa: E402

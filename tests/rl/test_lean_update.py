@@ -19,11 +19,11 @@ pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:.*rllib-single
 from ray.rllib.algorithms.algorithm import Algorithm  # noqa: E402
 from ray.rllib.core.learner.training_data import TrainingData  # noqa: E402
 
+from rllib_scale.clusters.session import ray_session  # noqa: E402
 from rllib_scale.errors import UserError  # noqa: E402
-from rllib_scale.experiments.session import ray_session  # noqa: E402
-from rllib_scale.rl.lean_update import advantage_estimates, minibatches  # noqa: E402
-from rllib_scale.rl.learner import SchedulingLearner  # noqa: E402
 from rllib_scale.rl.methods import build_algorithm_config  # noqa: E402
+from rllib_scale.rl.ppo.lean_update import advantage_estimates, minibatches  # noqa: E402
+from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner  # noqa: E402
 
 SHORT = TrainingConfig(epochs=5, steps_per_epoch=256, minibatch_size=64, passes=3, num_envs=3)
 
@@ -109,7 +109,7 @@ def test_five_epochs_give_the_weights_and_logs_of_rllibs_path(
 def test_falls_back_to_rllibs_path_and_says_so_once(build: Any, caplog: pytest.LogCaptureFixture) -> None:
     lean, stock = build("lean"), build("rllib")
     episodes = lean.env_runner.sample(num_timesteps=128)
-    with caplog.at_level(logging.WARNING, logger="rllib_scale.rl.learner"):
+    with caplog.at_level(logging.WARNING, logger="rllib_scale.rl.ppo.ppo_learner"):
         for algorithm in (lean, stock):
             for epoch in range(2):
                 update(learner_of(algorithm), episodes, epoch)
@@ -130,7 +130,7 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_finite(build: Any, cap
     algorithm = build("lean")
     episodes = algorithm.env_runner.sample(num_timesteps=256)
     episodes[0].rewards.data[3] = np.inf
-    with caplog.at_level(logging.WARNING, logger="rllib_scale.rl.learner"):
+    with caplog.at_level(logging.WARNING, logger="rllib_scale.rl.ppo.ppo_learner"):
         update(learner_of(algorithm), episodes, 0)
     assert "not finite" in caplog.text
     assert all(parameter.isfinite().all() for parameter in learner_of(algorithm).module["default_policy"].parameters())

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from rllib_scale.config import TrainingConfig
-from rllib_scale.models.inputs import MASKED
-from rllib_scale.models.srr import srr
-from rllib_scale.rl.learner import ExactBatch, cosine
-from rllib_scale.rl.loss import Outputs, Rows, Weights, ppo_loss
+from rllib_scale.networks.inputs import MASKED
+from rllib_scale.networks.srr import srr
+from rllib_scale.rl.ppo.loss import Outputs, Rows, Weights, ppo_loss
+from rllib_scale.rl.ppo.ppo_learner import ExactBatch, cosine
 
 torch.set_num_threads(1)
 

@@ -26,11 +26,11 @@ pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:.*rllib-single
 
 from ray.rllib.algorithms.algorithm import Algorithm  # noqa: E402
 
-from rllib_scale.experiments.evaluate import evaluate  # noqa: E402
-from rllib_scale.experiments.session import ray_session  # noqa: E402
-from rllib_scale.policy import load_policy, save_policy  # noqa: E402
+from rllib_scale.clusters.session import ray_session  # noqa: E402
+from rllib_scale.evaluation.play import evaluate  # noqa: E402
+from rllib_scale.observation.feature_sets import view  # noqa: E402
+from rllib_scale.policies.policy import load_policy, save_policy  # noqa: E402
 from rllib_scale.rl.methods import build_algorithm_config, is_epoch, training_row  # noqa: E402
-from rllib_scale.simulator.observation import view  # noqa: E402
 
 METHODS = ("dqn", "sac")
 EPOCH = 64

@@ -22,7 +22,7 @@ from rllib_scale.config import (
     TrialConfig,
     TrialResources,
 )
-from rllib_scale.experiments.results import TRAINING_COLUMNS
+from rllib_scale.results.tables import TRAINING_COLUMNS
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")]
@@ -30,10 +30,10 @@ pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:.*rllib-single
 from ray.rllib.algorithms.algorithm import Algorithm  # noqa: E402
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner  # noqa: E402
 
-from rllib_scale.experiments.session import ray_session  # noqa: E402
+from rllib_scale.clusters.session import ray_session  # noqa: E402
 from rllib_scale.rl.environment import workload_seed  # noqa: E402
-from rllib_scale.rl.learner import SchedulingLearner  # noqa: E402
 from rllib_scale.rl.methods import build_algorithm_config, training_row  # noqa: E402
+from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner  # noqa: E402
 
 SHORT = TrainingConfig(epochs=4, steps_per_epoch=64, minibatch_size=32, passes=2, num_envs=2)
 OFF_POLICY_COLUMNS = {"q_mean", "epsilon", "temperature"}

@@ -39,7 +39,7 @@ from rllib_scale.config import (
     WorkloadConfig,
 )
 from rllib_scale.simulator.engine import Engine
-from rllib_scale.simulator.workflow import Workload
+from rllib_scale.workloads.model import Workload
 
 TIERS = (
     TierConfig(name="slow", count=1, compute_gflops=1, memory_gb=4, idle_power_w=10, busy_power_w=50),

@@ -19,7 +19,7 @@ from rllib_scale.config import (
     WorkloadConfig,
 )
 from rllib_scale.simulator.engine import Engine
-from rllib_scale.simulator.workload import generate
+from rllib_scale.workloads.generators import generate
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 examples = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -9,8 +9,8 @@ from reference.cases import TOPOLOGIES, RandomActions, on_a_grid, random_config,
 from reference.simulator import ReferenceSimulator
 from rllib_scale.config import ClusterConfig, EnvConfig, EpisodeConfig, WorkloadConfig
 from rllib_scale.simulator.engine import Engine
-from rllib_scale.simulator.workflow import Workload
-from rllib_scale.simulator.workload import generate
+from rllib_scale.workloads.generators import generate
+from rllib_scale.workloads.model import Workload
 
 GENERATED = range(240)
 GIVEN = range(240, 400)

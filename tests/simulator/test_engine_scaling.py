@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rllib_scale.config import EnvConfig, EpisodeConfig, WorkloadConfig
-from rllib_scale.schedulers.heuristics import make_scheduler
+from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.simulator.state import LOG
 

@@ -1,0 +1,1 @@
+"""What no scheduler can beat."""

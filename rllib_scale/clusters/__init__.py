@@ -1,0 +1,1 @@
+"""Ray clusters: sessions, cluster files, jobs, placement."""

@@ -1,0 +1,73 @@
+"""The one way that functions of this package are compiled, and cached on disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+
+ROOMS = ("workloads", "observation", "simulator", "schedulers", "bounds", "networks", "rl")
+"""Folders that hold compiled functions, or constants that are compiled into them."""
+FAST = frozenset({"reassoc", "contract", "nsz", "arcp"})
+"""Sums may be reordered into vector lanes: the last bits differ from machine to machine, never between two calls."""
+
+
+def sources_stamp(package: Path) -> str:
+    """Digest of every file that machine code may have been made from, by path and content."""
+    digest = hashlib.sha256()
+    for path in sorted(p for room in ROOMS for p in (package / room).rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+_SOURCES = sources_stamp(Path(__file__).parent)
+
+
+def compiled(
+    function: Callable[..., Any], allocates: bool = False, inline: bool | None = None, fastmath: Any = False
+) -> Any:
+    """Compile on first call, or take the machine code of an earlier process.
+
+    Args:
+        function: to be compiled.
+        allocates: it makes arrays of its own. All others work in arrays that outlive the call, and do without counting
+            references to them: the count would take half the time of a simulator's step.
+        inline: into every compiled function that calls it; by default where it does not allocate. A function that is
+            called instead is another one in the process that compiles it than in those that take the cached code, and
+            may round in another order.
+        fastmath: False is strict IEEE, by which the same seed gives the same episode on every machine; or numba's
+            flags, such as FAST.
+    """
+    inline = not allocates if inline is None else inline
+    dispatcher = numba.njit(
+        cache=True, nogil=True, error_model="numpy", forceinline=inline, fastmath=fastmath, _nrt=allocates
+    )(function)
+    # numba looks at a function's own file alone: without this, a change of reward.py would leave the old reward
+    # inside the cached kernel.
+    index = dispatcher._cache._cache_file
+    index._source_stamp = (index._source_stamp, _SOURCES)
+    return dispatcher
+
+
+class Direct:
+    """A compiled function that is always called with the same types.
+
+    numba finds out the types of all arguments at each call: for the two dozen arrays of a batch of environments 3.4 us,
+    four times what the call takes otherwise. Here they are found out at the first call and must not change: arrays of
+    the same dtype and number of dimensions, C-contiguous.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._call: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the machine code itself."""
+        if self._call is None:
+            types = tuple(numba.typeof(argument) for argument in args)
+            self._function.compile(types)
+            self._call = self._function.overloads[types].entry_point
+        return self._call(*args)

@@ -1,0 +1,182 @@
+"""The trainings and evaluations that a sweep expands to. Free of ray and torch."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_scale.config import METHODS, DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, scenario
+from rllib_scale.config.search import Point, points
+from rllib_scale.config.sweep import CELL_SECTIONS, TRAIN_SCENARIO, SweepConfig
+from rllib_scale.config.yaml_files import build_model, set_path
+
+STOPPED = "stopped=asha"
+"""In the label of a cell that a scheduler stopped: its rows are no rows of the whole training's."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training of a sweep and the grid settings that tell it from the others."""
+
+    trial: TrialConfig
+    overrides: tuple[tuple[str, Any], ...] = ()
+    stopped_epochs: int | None = None  # after which a scheduler stopped the training for good; None: it ran to its end
+
+    @property
+    def epochs(self) -> int:
+        """Epochs that it trains, or trained where it was stopped early."""
+        return self.stopped_epochs or self.trial.stop_epochs
+
+    @property
+    def label(self) -> str:
+        """Grid settings beside the lambdas, which have columns of their own; and whether it was stopped early."""
+        parts = [f"{path}={_plain(value)}" for path, value in self.overrides if not _is_lambda(path)]
+        return "; ".join(parts + [STOPPED] * (self.stopped_epochs is not None))
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The identity columns of this cell's rows (results.py), but for the sweep's name."""
+        trial = self.trial
+        return {
+            "cell": trial.cell,
+            "method": trial.method,
+            "kind": "learned",
+            "train_seed": trial.seed,
+            "lambda_decorrelation": trial.srr.lambda_decorrelation,
+            "lambda_kl": trial.srr.lambda_kl,
+            "overrides": self.label,
+            "train_servers": trial.env.cluster.num_servers,
+            "epochs": self.epochs,
+            "env_steps": self.epochs * trial.training.steps_per_epoch,
+        }
+
+
+@dataclass(frozen=True)
+class EvaluationUnit:
+    """One scheduler on one problem: the episodes of one batch, the unit that is spread over Ray tasks."""
+
+    scheduler: str  # a heuristic's name, or the trial name of a policy
+    identity: dict[str, Any]
+    scenario: str
+    env: EnvConfig
+    decision: DecisionMode
+    seed: int
+    episodes: int
+    features: bool = False  # whether to look at the policy's attention feature too; decides nothing about its rows
+
+    @property
+    def learned(self) -> bool:
+        """Whether the scheduler is a trained policy."""
+        return bool(self.identity["kind"] == "learned")
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Identity and evaluation columns that all its rows share."""
+        return self.identity | {
+            "scenario": self.scenario,
+            "test_servers": self.env.cluster.num_servers,
+            "mask": self.env.episode.mask,
+            "decision": self.decision,
+            "eval_seed": self.seed,
+        }
+
+    @property
+    def key(self) -> str:
+        """Hash of all that decides its rows."""
+        return digest(self.columns | {"env": self.env.model_dump(mode="json"), "episodes": self.episodes})
+
+
+def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = None) -> list[Cell]:
+    """All trainings of a sweep, in the order methods, grid, points of its search, seeds; equal ones once.
+
+    Args:
+        sweep: what to expand.
+        source: where it came from, for messages.
+        searched: points of its search; None: those that are known before any training.
+
+    Raises:
+        UserError: a value is not valid at its path.
+    """
+    base = sweep.model_dump(mode="json", include=set(CELL_SECTIONS))
+    base["resources"] = sweep.resources.model_dump(include=set(TrialResources.model_fields))
+    if sweep.search is not None and sweep.search.scheduler == "pbt":
+        # Who trains beside it decides what becomes of a member: another population, another cell.
+        base["population"] = digest(
+            sweep.model_dump(mode="json", include={*CELL_SECTIONS, "methods", "seeds", "search"})
+        )
+    cells: dict[str, Cell] = {}
+    searched = points(sweep.search) if searched is None else searched
+    for method, values, point, seed in itertools.product(
+        sweep.methods, itertools.product(*sweep.grid.values()), searched, sweep.seeds
+    ):
+        overrides = (*zip(sweep.grid, values, strict=True), *point.items())
+        data = json.loads(json.dumps(base)) | {"method": method, "seed": seed}
+        for path, value in overrides:
+            set_path(data, path, value)
+        trial = build_model(TrialConfig, data, f"{source}: grid")
+        if not METHODS[method].srr:
+            overrides = tuple((path, value) for path, value in overrides if not path.startswith("srr."))
+        cells.setdefault(trial.cell, Cell(trial, overrides))
+    return list(cells.values())
+
+
+def evaluation_units(sweep: SweepConfig, cells: list[Cell]) -> list[EvaluationUnit]:
+    """All evaluations of a sweep: heuristics first, then each cell's policy at every scale it can run at."""
+    units: dict[str, EvaluationUnit] = {}
+    for name, cell in itertools.chain(
+        itertools.product(sweep.evaluation.heuristics, cells), ((None, cell) for cell in cells)
+    ):
+        for label, env in _problems(sweep, cell):
+            if name is None:
+                if not cell.trial.spec.any_scale and env.cluster.num_slots != cell.trial.env.cluster.num_slots:
+                    continue  # an MLP policy is fixed to the number of servers it was trained at
+                scheduler, identity, decisions = cell.trial.name, cell.identity, sweep.evaluation.decisions
+            else:
+                own = [f"{p}={_plain(v)}" for p, v in cell.overrides if p.startswith("env.")]
+                own = own if label == TRAIN_SCENARIO else []
+                identity = {"cell": "@".join([name, *own]), "method": name, "kind": "heuristic"}
+                identity["overrides"] = "; ".join(own)
+                scheduler, decisions = name, ("argmax",)
+            for decision in decisions:
+                unit = EvaluationUnit(
+                    scheduler,
+                    identity,
+                    label,
+                    env,
+                    decision,
+                    sweep.evaluation.seed,
+                    sweep.evaluation.episodes,
+                    features=name is None and sweep.evaluation.features,
+                )
+                units.setdefault(unit.key, unit)
+    return list(units.values())
+
+
+def _problems(sweep: SweepConfig, cell: Cell) -> Iterable[tuple[str, EnvConfig]]:
+    for label in sweep.evaluated_scenarios:
+        problem = cell.trial.env if label == TRAIN_SCENARIO else scenario(label)
+        for servers, mask in itertools.product(
+            sweep.evaluation.scales, sweep.evaluation.masks or (problem.episode.mask,)
+        ):
+            yield label, problem.at_scale(servers).with_mask(mask)
+
+
+def training_steps(cells: list[Cell]) -> int:
+    """Decisions to train on in all."""
+    return sum(cell.trial.stop_epochs * cell.trial.training.steps_per_epoch for cell in cells)
+
+
+def cpus_per_trial(resources: TrialResources) -> float:
+    """CPUs one training occupies: its learner and one for each environment runner."""
+    return resources.cpus + resources.env_runners
+
+
+def _is_lambda(path: str) -> bool:
+    return path in ("srr.lambda_decorrelation", "srr.lambda_kl")
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

@@ -1,0 +1,165 @@
+"""What stands in the YAML of a sweep. Free of ray and torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from rllib_scale.config import (
+    MAX_SERVERS,
+    METHODS,
+    MIN_SERVERS,
+    SCENARIOS,
+    Count,
+    DecisionMode,
+    DQNConfig,
+    EnvConfig,
+    MaskMode,
+    Model,
+    NetworkConfig,
+    SACConfig,
+    Seed,
+    SRRConfig,
+    StopConfig,
+    TrainingConfig,
+    TrialResources,
+    scenario,
+)
+from rllib_scale.config.search import SearchConfig
+from rllib_scale.schedulers.rules import SCHEDULERS
+
+CELL_SECTIONS = ("env", "training", "dqn", "sac", "stop", "srr", "network")
+"""Sections of a sweep that every cell starts from and a grid may vary."""
+TRAIN_SCENARIO = "train"
+"""Evaluation on the very problem a cell was trained on, at each test scale."""
+
+_Scale = Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)]
+
+
+def _check_names(what: str, names: Iterable[str], valid: Iterable[str]) -> None:
+    valid = list(valid)
+    for name in names:
+        if name not in valid:
+            raise ValueError(f"unknown {what} {name!r}; valid: {', '.join(valid)}")
+
+
+class EvaluationConfig(Model):
+    """Fixed episodes on which every policy and heuristic of the sweep is evaluated."""
+
+    scales: tuple[_Scale, ...] = Field(default=(16, 32, 48), min_length=1, description="servers")
+    scenarios: tuple[str, ...] = Field(
+        default=(), description="named problems, or 'train' for each cell's own; empty: the sweep's scenario"
+    )
+    episodes: Count = 30
+    seed: Seed = Field(default=1000, description="(seed, episode) fixes a workload, the same for every method")
+    masks: tuple[MaskMode, ...] = Field(default=(), description="empty: the scenario's own")
+    decisions: tuple[DecisionMode, ...] = Field(default=("argmax",), min_length=1)
+    features: bool = Field(default=True, description="distribution and drift of the attention feature of each policy")
+    heuristics: tuple[str, ...] = ("random-feasible", "fastest-idle", "earliest-finish", "large-only")
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> EvaluationConfig:
+        _check_names("scenario", self.scenarios, (*SCENARIOS, TRAIN_SCENARIO))
+        _check_names("scheduler", self.heuristics, SCHEDULERS)
+        return self
+
+
+class CheckpointConfig(Model):
+    """How often an unfinished training is saved."""
+
+    every_epochs: Count = 25
+    keep: Count = Field(default=2, description="newest of each training; PBT keeps all, for members to go on from")
+
+
+class SweepResources(TrialResources):
+    """What each training asks Ray for, and how many may run at once."""
+
+    max_concurrent: Count | None = Field(default=None, description="trainings at once; unset: as many as fit")
+
+
+class SweepConfig(Model):
+    """A sweep: methods x seeds x grid, each cell trained once and evaluated at every scale."""
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]*$")
+    description: str = ""
+    scenario: str = "paper"
+    methods: tuple[str, ...] = Field(min_length=1)
+    seeds: tuple[Seed, ...] = Field(default=(42,), min_length=1)
+    grid: dict[str, tuple[Any, ...]] = Field(default={}, description="config path -> values")
+    search: SearchConfig | None = None
+    env: EnvConfig = EnvConfig()
+    training: TrainingConfig = TrainingConfig()
+    dqn: DQNConfig = DQNConfig()
+    sac: SACConfig = SACConfig()
+    stop: StopConfig = StopConfig()
+    srr: SRRConfig = SRRConfig()
+    network: NetworkConfig = NetworkConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    resources: SweepResources = SweepResources()
+    checkpoints: CheckpointConfig = CheckpointConfig()
+    tracking: tuple[Literal["mlflow", "wandb"], ...] = Field(
+        default=(), description="where else training curves go; `pip install rllib-scale[tracking]`"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _env_builds_on_scenario(cls, data: Any) -> Any:
+        """What `env` leaves out comes from the scenario."""
+        if not isinstance(data, dict) or not isinstance(data.get("scenario", "paper"), str):
+            return data
+        base = scenario(data.get("scenario", "paper"))
+        own = data.get("env", {})
+        if isinstance(own, dict):
+            data = data | {"env": _merged(base.model_dump(mode="json"), own)}
+        return data
+
+    @model_validator(mode="after")
+    def _grid_is_sound(self) -> SweepConfig:
+        _check_names("method", self.methods, METHODS)
+        for path, values in self.grid.items():
+            begins = path.split(".")[0] in CELL_SECTIONS
+            if not begins and path not in ("resources.sampler", "resources.learner"):
+                raise ValueError(
+                    f"grid.{path}: must begin with {'., '.join(CELL_SECTIONS)}., "
+                    "or be resources.sampler or resources.learner"
+                )
+            if not values:
+                raise ValueError(f"grid.{path}: an empty list leaves no cell to run")
+        return self
+
+    @model_validator(mode="after")
+    def _search_is_sound(self) -> SweepConfig:
+        if self.search is None:
+            return self
+        for path in self.search.space:
+            if path.split(".")[0] not in CELL_SECTIONS:
+                raise ValueError(f"search.space.{path}: must begin with {'., '.join(CELL_SECTIONS)}.")
+            if path in self.grid:
+                raise ValueError(f"search.space.{path}: stands in grid, too")
+        if self.search.scheduler != "none" and len(self.methods) > 1:
+            raise ValueError(
+                f"search.scheduler {self.search.scheduler} compares all trainings of a sweep: give one method, "
+                f"not {len(self.methods)}"
+            )
+        if self.search.scheduler == "pbt" and self.grid:
+            raise ValueError("search.scheduler pbt lets trainings go on as copies of others: no grid beside it")
+        return self
+
+    @property
+    def evaluated_scenarios(self) -> tuple[str, ...]:
+        """Scenarios to evaluate on; where none is named, the one trained on."""
+        if self.evaluation.scenarios:
+            return self.evaluation.scenarios
+        own = self.env != scenario(self.scenario) or any(path.startswith("env.") for path in self.grid)
+        return (TRAIN_SCENARIO,) if own else (self.scenario,)
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `over`, mapping by mapping; anything that is no mapping is replaced."""
+    both = dict(base)
+    for key, value in over.items():
+        inner = both.get(key)
+        both[key] = _merged(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return both

@@ -1,0 +1,98 @@
+"""What the environments are given, checked: their config, their spaces, the options of a reset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rllib_scale.config import SCENARIOS, EnvConfig
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError, choice_error
+from rllib_scale.observation.feature_sets import FEATURE_SETS
+from rllib_scale.workloads.model import Workload
+
+NO_LIMIT = float(np.finfo(np.float32).max)
+"""Upper bound of a feature without one: Gymnasium's checker does not accept inf."""
+MAX_SEED = 2**63 - 1
+
+
+def resolve_config(config: str | Mapping[str, Any] | EnvConfig | None) -> EnvConfig:
+    """The config that a scenario name, a mapping of EnvConfig's keys, an EnvConfig or None (`paper`) stands for.
+
+    Raises:
+        UserError: unknown scenario, unknown key, impossible value or another type.
+    """
+    if isinstance(config, EnvConfig):
+        return config
+    if config is None:
+        return EnvConfig()
+    if isinstance(config, str):
+        if config not in SCENARIOS:
+            raise choice_error("scenario", config, SCENARIOS)
+        return SCENARIOS[config][0]
+    if isinstance(config, Mapping):
+        return build_model(EnvConfig, dict(config), "config")
+    raise UserError(f"config must be a scenario name, a mapping or an EnvConfig, not {type(config).__name__}")
+
+
+def observation_space(config: EnvConfig) -> spaces.Box:
+    """Box (5 + 5N,) float32 of the config's feature set. Same bounds for every slot: servers may come and go."""
+    tiers, scales = config.cluster.tiers, config.observation
+    memory = max(tier.memory_gb for tier in tiers) / scales.memory_max_gb
+    task_high = {"memory": memory, "progress": 1.0}
+    server_high = {
+        "capacity": max(tier.compute_gflops for tier in tiers) / scales.server_compute_max_gflops,
+        "memory": memory,
+        "power": max(tier.busy_power_w for tier in tiers),
+    }
+    features = FEATURE_SETS[scales.feature_set]
+    task = [task_high.get(feature.name, NO_LIMIT) for feature in features.task]
+    server = [server_high.get(feature.name, NO_LIMIT) for feature in features.server]
+    high = np.array(task + server * config.cluster.num_slots, dtype=np.float32)
+    return spaces.Box(np.zeros_like(high), high, dtype=np.float32)
+
+
+def read_options(options: Mapping[str, Any] | None, config: EnvConfig) -> tuple[Workload | None, Any]:
+    """The `workload` and the `episode` of a reset's options, None for what is not given.
+
+    Raises:
+        UserError: unknown option, or a workload that cannot be read or does not fit the cluster.
+    """
+    options = options or {}
+    for key in options:
+        if key not in ("workload", "episode"):
+            raise UserError(f"unknown reset option {key!r}; valid: workload, episode")
+    workload = options.get("workload")
+    return None if workload is None else _read_workload(workload, config), options.get("episode")
+
+
+def check_index(name: str, value: Any) -> int:
+    """A seed or an episode, as the simulator takes it.
+
+    Raises:
+        UserError: it is not an integer, negative or too large.
+    """
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_integer or not 0 <= value <= MAX_SEED:
+        raise UserError(f"{name} must be an integer from 0 to {MAX_SEED} (got {value!r})")
+    return int(value)
+
+
+def _read_workload(given: Workload | Mapping[str, Any] | str | os.PathLike[str], config: EnvConfig) -> Workload:
+    source = "options['workload']"
+    if isinstance(given, Workload):
+        workload = given
+    elif isinstance(given, Mapping):
+        workload = Workload.from_dict(given, source)
+    elif isinstance(given, (str, os.PathLike)):
+        workload, source = Workload.load(given), str(given)
+    else:
+        raise UserError(f"{source} must be a Workload, its JSON content or a path, not {type(given).__name__}")
+    if workload.num_workflows == 0:
+        raise UserError(f"{source}: no workflows: at least one is needed")
+    workload.check_fits(max(tier.memory_gb for tier in config.cluster.tiers), source)
+    return workload

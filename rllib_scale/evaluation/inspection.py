@@ -1,0 +1,178 @@
+"""An evaluation episode looked into, decision by decision: what was chosen, what came of it, what the network saw."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rllib_scale.evaluation.play import play
+from rllib_scale.evaluation.replay import Episode, Replay
+from rllib_scale.observation.feature_sets import view
+from rllib_scale.observation.snapshot import System
+from rllib_scale.schedulers.base import Scheduler
+from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.rules import SCHEDULERS
+from rllib_scale.simulator.engine import Engine
+from rllib_scale.workloads.generators import generate
+from rllib_scale.workloads.model import Workload
+
+STARTED = "started"
+NO_FIT = "invalid: too small, or an empty slot"
+AVOIDABLE = "invalid: busy, while an idle one fits"
+UNAVOIDABLE = "invalid: busy, and no idle one fits"
+DECISION = np.dtype(
+    [
+        ("clock_s", "f8"),
+        ("workflow", "i8"),  # of the task that is decided on
+        ("task", "i8"),
+        ("server", "i8"),
+        ("outcome", "U40"),  # STARTED, or the cause of an invalid decision
+    ]
+)
+IDLE, BUSY, TOO_SMALL, EMPTY = "idle and fits", "busy", "too small", "empty slot"
+
+
+MOST_BYTES = 2**28
+"""Of observations of one episode that are kept."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """The decisions of an episode. Shapes: K decisions, N server slots.
+
+    Attributes:
+        episode: it, played to its end.
+        workload: the workflows that arrived.
+        decisions: (K,) DECISION. A dispatcher decides on many tasks at once: its starts stand for decisions.
+        observations: (K, 5 + 5N) what each was decided on; none of a dispatcher, or with more than MOST_BYTES of them.
+    """
+
+    episode: Episode
+    workload: Workload
+    decisions: NDArray[Any]
+    observations: NDArray[np.float32] | None = None
+
+    @property
+    def is_dispatched(self) -> bool:
+        """Whether a dispatcher played."""
+        return isinstance(self.episode.player, Dispatcher)
+
+    def servers(self, decision: int) -> NDArray[np.str_] | None:
+        """(N,) IDLE, BUSY, TOO_SMALL or EMPTY for the task of a decision, as its scheduler saw them."""
+        if self.observations is None:
+            return None
+        seen = view(self.observations[decision, None], self.episode.unit.env.observation)
+        state = np.where(seen.feasible[0], IDLE, BUSY)
+        state[~seen.fits[0]] = TOO_SMALL
+        state[seen.capacity[0] == 0] = EMPTY
+        return state
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionView:
+    """What a trained policy made of one decision.
+
+    Attributes:
+        probabilities: (N,) by which it would draw a server; argmax takes the largest.
+        attention: (L, H, N) weights of each block and head over the servers; none where the network has no
+            cross-attention.
+    """
+
+    probabilities: NDArray[np.float64]
+    attention: NDArray[np.float64] | None
+
+
+def inspect_episode(replay: Replay, row: Mapping[str, Any]) -> Inspection:
+    """Play the episode of a row of episodes.parquet again and note every decision.
+
+    Raises:
+        UserError: see `Replay.episode`.
+    """
+    episode = replay.episode(row)
+    env, seed, player = episode.unit.env, episode.unit.seed, episode.player
+    workload = generate(env, seed, episode.episode)
+    if isinstance(player, Dispatcher):
+        schedule = episode.schedule
+        decisions = np.empty(len(schedule), dtype=DECISION)
+        decisions["clock_s"], decisions["outcome"] = schedule["start_s"], STARTED
+        for name in ("workflow", "task", "server"):
+            decisions[name] = schedule[name]
+        return Inspection(episode, workload, decisions)
+    recorder = _Recorder(player)
+    play(recorder, env, seed, [episode.episode], watch=recorder.watch)
+    kept = np.array(recorder.observations) if recorder.keeps else None
+    return Inspection(episode, workload, np.array(recorder.decisions, dtype=DECISION), kept)
+
+
+def look(inspected: Inspection, decision: int) -> DecisionView | None:
+    """Attention and probabilities at a decision, counted from 0; none of a heuristic, which has no network."""
+    policy = inspected.episode.player
+    if inspected.observations is None or policy.name in SCHEDULERS:
+        return None
+    import torch
+
+    from rllib_scale.networks.attention import attention
+    from rllib_scale.networks.cross_attention import CrossAttentionPointer
+    from rllib_scale.policies.policy import TrainedPolicy
+
+    assert isinstance(policy, TrainedPolicy)
+    network = copy.deepcopy(policy.network)
+    network.inputs.mask_infeasible = policy.mask == "feasible"  # as a scheduler it masks outside its network
+    observation = torch.from_numpy(inspected.observations[decision])
+    if isinstance(network, CrossAttentionPointer):
+        seen = attention(network, observation)
+        return DecisionView(seen.probabilities.double().numpy(), seen.weights.double().numpy())
+    with torch.no_grad():
+        probabilities = torch.softmax(network(observation[None])[1][0], -1)
+    return DecisionView(probabilities.double().numpy(), None)
+
+
+class _Recorder(Scheduler):
+    """Stands between the engine and a scheduler and notes what it decides, and what comes of it."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.decisions: list[tuple[float, int, int, int, str]] = []  # DECISION
+        self.observations: list[NDArray[np.float32]] = []
+        self.keeps = True
+
+    def watch(self, engine: Engine) -> None:
+        """Is shown the engine before each decision."""
+        self._engine = engine
+
+    def reset(self, seeds: list[tuple[int, int]]) -> None:
+        """See `Scheduler.reset`."""
+        self.scheduler.reset(seeds)
+
+    def scores(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        """See `Scheduler.scores`."""
+        return self.scheduler.scores(observation)
+
+    def __call__(self, observation: NDArray[np.float32]) -> NDArray[np.int64]:
+        """See `Scheduler.__call__`."""
+        self.keeps = self.keeps and observation.nbytes * (len(self.decisions) + 1) <= MOST_BYTES
+        if self.keeps:
+            self.observations.append(observation[0].copy())
+        else:
+            self.observations.clear()
+        servers = self.scheduler(observation)
+        system = self._engine.system(0)
+        task, server = system.ready[0], int(servers[0])
+        outcome = _outcome(system, float(task["memory_gb"]), server)
+        self.decisions.append((system.clock_s, int(task["workflow"]), int(task["task"]), server, outcome))
+        return servers
+
+
+def _outcome(system: System, memory_gb: float, chosen: int) -> str:
+    """What comes of a decision, as the engine counts it."""
+    fits = (system.capacity_gflops > 0) & (memory_gb <= system.memory_gb)
+    if not fits[chosen]:
+        return NO_FIT
+    if system.idle[chosen]:
+        return STARTED
+    return AVOIDABLE if (fits & system.idle).any() else UNAVOIDABLE

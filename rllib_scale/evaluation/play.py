@@ -1,0 +1,55 @@
+"""Evaluation: a scheduler on fixed episodes, all of them side by side in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rllib_scale.bounds.lower_bounds import lower_bounds
+from rllib_scale.config import EnvConfig
+from rllib_scale.schedulers.base import Scheduler
+from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.simulator.engine import Engine
+from rllib_scale.workloads.generators import generate
+from rllib_scale.workloads.model import Workload
+
+Watch = Callable[[Engine], None]
+"""Is shown the engine before each decision."""
+Player = Scheduler | Dispatcher
+"""Whatever plays an episode: task by task in the order of level 1, or all ready tasks in view."""
+
+
+def play(
+    scheduler: Player,
+    env: EnvConfig,
+    seed: int,
+    episodes: list[int],
+    workload: Workload | None = None,
+    watch: Watch | None = None,
+) -> Engine:
+    """Run the episodes (seed, episode) to their end, or a given workload once an episode, and return the engine.
+
+    All episodes stay in the batch until the last one has ended, so that what a row computes does not depend on how
+    long its neighbours last.
+    """
+    engine = Engine(env, len(episodes))
+    engine.reset([seed] * len(episodes), episodes, workload=workload)
+    scheduler.reset([(seed, episode) for episode in episodes])
+    while not engine.done.all():
+        if watch is not None:
+            watch(engine)
+        if isinstance(scheduler, Dispatcher):
+            engine.dispatch(scheduler([engine.system(b) for b in np.flatnonzero(~engine.done).tolist()]))
+        else:
+            engine.step(scheduler(engine.observation))
+    return engine
+
+
+def evaluate(
+    scheduler: Player, env: EnvConfig, seed: int, episodes: int, watch: Watch | None = None
+) -> list[dict[str, Any]]:
+    """Metrics and lower bounds of each of the episodes 0 .. episodes - 1, with their `episode` number."""
+    engine = play(scheduler, env, seed, list(range(episodes)), watch=watch)
+    return [{"episode": b, **engine.metrics(b), **lower_bounds(env, generate(env, seed, b))} for b in range(episodes)]

@@ -1,0 +1,132 @@
+"""Evaluation episodes of a results folder, played again: from a row of episodes.parquet to its whole schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from rllib_scale.config import plan
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.envs.gantt import Chart, draw_gantts
+from rllib_scale.errors import UserError
+from rllib_scale.evaluation.play import Player, Watch, play
+from rllib_scale.results.tables import FEATURE_KEY, read_manifest
+from rllib_scale.simulator.engine import Engine
+
+Row = Mapping[str, Any] | pd.Series
+UNIT_KEY = FEATURE_KEY
+"""The columns that name an evaluation unit: those of a row's key but for the episode."""
+CHECKED = ("arrived", "completed", "decisions")
+"""What a row and its episode played again must agree on."""
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """An evaluation episode, played again to its end.
+
+    Attributes:
+        unit: the scheduler and the problem.
+        episode: its number; (unit.seed, episode) is its workload.
+        player: the scheduler that played it.
+        engine: the engine after the last decision, a batch of one.
+    """
+
+    unit: plan.EvaluationUnit
+    episode: int
+    player: Player
+    engine: Engine
+
+    @property
+    def schedule(self) -> np.ndarray:
+        """Every started task, dtype `rllib_scale.simulator.engine.SCHEDULE`."""
+        return self.engine.schedule()
+
+    @property
+    def end_s(self) -> float:
+        """Clock at the end [s]."""
+        return float(self.engine.clock[0])
+
+
+class Replay:
+    """Plays episodes of a results folder again.
+
+    The problem comes from the manifest's config, the policy from policies/ (or those of the parts of a reproduction).
+
+    Args:
+        folder: a results folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, rows: Sequence[Row], titles: Sequence[str]) -> Figure:
+        """Gantt charts of the episodes of some rows, one above the other; raises as `episode` does."""
+        charts = []
+        for row, title in zip(rows, titles, strict=True):
+            episode = self.episode(row)
+            charts.append(Chart(episode.schedule, episode.unit.env.cluster, episode.end_s, title))
+        return draw_gantts(charts)
+
+    def episode(self, row: Row, watch: Watch | None = None) -> Episode:
+        """Play the episode of a row again.
+
+        Args:
+            row: with the columns of `results.EPISODE_KEY` and those CHECKED.
+            watch: as for `play`.
+
+        Raises:
+            UserError: the config does not lead to the row, the policy is missing, or the episode goes otherwise than
+                the row says, as after a change of the program.
+        """
+        key = tuple(row[name] for name in UNIT_KEY)
+        unit = self._units.get(key)
+        if unit is None:
+            raise UserError(f"{self.folder}: its config has no evaluation of {_described(row)}")
+        player = self._player(unit)
+        number = int(row["episode"])
+        engine = play(player, unit.env, unit.seed, [number], watch=watch)
+        metrics = engine.metrics()
+        for name in CHECKED:
+            if metrics[name] != row[name]:
+                raise UserError(
+                    f"{_described(row)} played again has {name} {metrics[name]}, its row says {row[name]}: "
+                    "the results were made by another version of the program"
+                )
+        return Episode(unit, number, player, engine)
+
+    @cached_property
+    def _units(self) -> dict[tuple[Any, ...], plan.EvaluationUnit]:
+        config = (read_manifest(self.folder) or {}).get("config", {})
+        found: dict[tuple[Any, ...], plan.EvaluationUnit] = {}
+        for content in [config] if "methods" in config else config.values():  # of a sweep, or of a reproduction's parts
+            source = str(self.folder / "manifest.json")
+            sweep = build_model(plan.SweepConfig, content, source)
+            for unit in plan.evaluation_units(sweep, plan.expand(sweep, source)):
+                found[tuple(unit.columns[name] for name in UNIT_KEY)] = unit
+        return found
+
+    def _player(self, unit: plan.EvaluationUnit) -> Player:
+        mask = unit.env.episode.mask
+        if not unit.learned:
+            from rllib_scale.schedulers.rules import make_scheduler
+
+            return make_scheduler(unit.scheduler, unit.env.observation, mask)
+        from rllib_scale.policies.policy import load_policy
+
+        places = [self.folder, *sorted(self.folder.glob("parts/*"))]
+        policies = [place / "policies" / unit.scheduler for place in places]
+        found = next((policy for policy in policies if policy.is_dir()), policies[0])
+        return load_policy(found, mask=mask, decision=unit.decision)
+
+
+def _described(row: Row) -> str:
+    """E.g. "scale-s42 at N = 16, scenario paper, episode 3"."""
+    name: Any = row["method"] if pd.isna(row["train_seed"]) else f"{row['method']}-s{row['train_seed']}"
+    return f"{name} at N = {row['test_servers']}, scenario {row['scenario']}, episode {row['episode']}"

@@ -1,1 +1,0 @@
-"""Trials, sweeps and evaluations on Ray, and the results they leave."""

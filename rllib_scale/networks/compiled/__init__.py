@@ -1,0 +1,1 @@
+"""The networks as compiled functions: for inference, and for training on a CPU."""

@@ -1,0 +1,207 @@
+"""Trained policies as files: weights in safetensors, the rest in JSON, no pickle; and as schedulers.
+
+A policy folder holds
+
+    policy.safetensors   parameters and standardisation constants of the network, without the critic
+    policy.json          {"format", "version", "method", "seed", "cell", "feature_set", "train_servers", "epochs",
+                          "trial": the whole TrialConfig, "sha256": of policy.safetensors}
+
+policy.json is written last and names the other's hash, so that a folder is either whole or refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from rllib_scale.config import DecisionMode, MaskMode, TrialConfig
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError
+from rllib_scale.files import write_atomic, write_json
+from rllib_scale.networks.compiled.inference import compile_network
+from rllib_scale.networks.cross_attention import CrossAttentionPointer
+from rllib_scale.networks.deep_sets import DeepSets
+from rllib_scale.networks.inputs import InputSpec
+from rllib_scale.networks.mlp import StructuredMLP
+from rllib_scale.networks.set_transformer import SetTransformer
+from rllib_scale.observation.feature_sets import FEATURE_SETS
+from rllib_scale.schedulers.base import Scheduler
+
+FORMAT = "rllib-scale-policy"
+VERSION = 1
+TENSORS = "policy.safetensors"
+DESCRIPTION = "policy.json"
+
+Network = CrossAttentionPointer | DeepSets | SetTransformer | StructuredMLP
+
+
+def input_spec(trial: TrialConfig) -> InputSpec:
+    """What the network of a trial knows about its observation."""
+    features = FEATURE_SETS[trial.env.observation.feature_set]
+    server = [feature.name for feature in features.server]
+    fixed = trial.network.standardise == "fixed"
+    return InputSpec(
+        task_mean=tuple(f.mean if fixed else 0.0 for f in features.task),
+        task_std=tuple(f.std if fixed else 1.0 for f in features.task),
+        server_mean=tuple(f.mean if fixed else 0.0 for f in features.server),
+        server_std=tuple(f.std if fixed else 1.0 for f in features.server),
+        task_memory=[feature.name for feature in features.task].index("memory"),
+        server_capacity=server.index("capacity"),
+        server_memory=server.index("memory"),
+        server_remaining=server.index("remaining"),
+    )
+
+
+def build_network(trial: TrialConfig) -> Network:
+    """The untrained network of a trial, masked as its environment asks."""
+    sizes = trial.network
+    inputs, d = input_spec(trial), sizes.embedding_dim
+    mask_infeasible = trial.env.episode.mask == "feasible"
+    match trial.spec.network:
+        case "mlp":
+            return StructuredMLP(inputs, trial.env.cluster.num_slots, d, sizes.mlp_hidden, mask_infeasible)
+        case "deep-sets":
+            return DeepSets(inputs, d, mask_infeasible)
+        case "set-transformer":
+            return SetTransformer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.induced_points, mask_infeasible)
+        case "cross-attention":
+            return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, mask_infeasible)
+        case "attention-model":
+            return CrossAttentionPointer(
+                inputs, d, sizes.num_heads, sizes.num_blocks, mask_infeasible, sizes.logit_clip
+            )
+
+
+class TrainedPolicy(Scheduler):
+    """A trained network as a scheduler: its logits are the scores.
+
+    Args:
+        network: as `build_network` makes it.
+        trial: what trained it.
+        epochs: epochs it was trained for.
+        mask: as for `Scheduler`; it replaces the mask of the training.
+        decision: as for `Scheduler`.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        trial: TrialConfig,
+        epochs: int,
+        mask: MaskMode = "none",
+        decision: DecisionMode = "argmax",
+    ) -> None:
+        super().__init__(trial.env.observation, mask, decision)
+        self.name = trial.name
+        self.description = trial.spec.description
+        self.trial = trial
+        self.epochs = epochs
+        self.network = network.eval()
+        network.inputs.mask_infeasible = False  # the scheduler masks
+        self._forward = compile_network(network)
+
+    def scores(self, observation: np.ndarray) -> np.ndarray:
+        """Logits (B, N) of observations (B, 5 + 5N).
+
+        Raises:
+            UserError: an MLP policy at another number of servers than it was trained at.
+        """
+        return self._forward(observation)
+
+
+def save_policy(folder: Path, network: torch.nn.Module, trial: TrialConfig, epochs: int) -> None:
+    """Write a policy folder, or replace the policy in one.
+
+    Args:
+        folder: made where it is missing.
+        network: as `build_network` makes it, trained.
+        trial: what trained it.
+        epochs: epochs it was trained for.
+    """
+    tensors = save_tensors({name: tensor.contiguous() for name, tensor in network.state_dict().items()})
+    write_atomic(folder / TENSORS, lambda path: path.write_bytes(tensors))
+    write_json(folder / DESCRIPTION, _facts(trial) | {"epochs": epochs, "sha256": hashlib.sha256(tensors).hexdigest()})
+
+
+def load_policy(folder: Path, mask: MaskMode = "none", decision: DecisionMode = "argmax") -> TrainedPolicy:
+    """Read a policy folder.
+
+    Raises:
+        UserError: a file is missing, torn, foreign or does not belong to the other.
+    """
+    return policy_from_bytes(policy_files(folder), str(folder), mask, decision)
+
+
+def policy_files(folder: Path) -> dict[str, bytes]:
+    """The files of a policy folder by name, unchecked.
+
+    Raises:
+        UserError: one is missing or cannot be read.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such policy folder")
+    try:
+        return {name: (folder / name).read_bytes() for name in (DESCRIPTION, TENSORS)}
+    except OSError as error:
+        raise UserError(f"{folder}: not a whole policy folder: {error.filename} ({error.strerror})") from None
+
+
+def policy_from_bytes(
+    files: Mapping[str, bytes], source: str, mask: MaskMode = "none", decision: DecisionMode = "argmax"
+) -> TrainedPolicy:
+    """The policy in the files that `policy_files` read; `source` names it in errors.
+
+    Raises:
+        UserError: see `load_policy`.
+    """
+    description = _read_description(files[DESCRIPTION], f"{source}: {DESCRIPTION}")
+    trial = build_model(TrialConfig, description.get("trial"), f"{source}: {DESCRIPTION}: trial")
+    for key, value in _facts(trial).items():
+        # The cell hashes every setting there was when the policy was saved: later versions may know more.
+        if key not in ("trial", "cell") and description.get(key) != value:
+            raise UserError(f"{source}: {DESCRIPTION}: {key} is {description.get(key)!r}, its trial says {value!r}")
+    epochs = description.get("epochs")
+    if not isinstance(epochs, int):
+        raise UserError(f"{source}: {DESCRIPTION}: epochs must be an integer (got {epochs!r})")
+    if hashlib.sha256(files[TENSORS]).hexdigest() != description.get("sha256"):
+        raise UserError(f"{source}: {TENSORS} is damaged or is not the one that {DESCRIPTION} describes (sha256)")
+    network = build_network(trial)
+    try:
+        network.load_state_dict(load_tensors(files[TENSORS]))
+    except (SafetensorError, RuntimeError):
+        raise UserError(f"{source}: {TENSORS} does not hold the weights of a {trial.method} network") from None
+    return TrainedPolicy(network, trial, epochs, mask, decision)
+
+
+def _facts(trial: TrialConfig) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "method": trial.method,
+        "seed": trial.seed,
+        "cell": trial.cell,
+        "feature_set": trial.env.observation.feature_set,
+        "train_servers": trial.env.cluster.num_servers,
+        "trial": trial.model_dump(mode="json"),
+    }
+
+
+def _read_description(content: bytes, source: str) -> dict[str, Any]:
+    try:
+        description = json.loads(content)
+    except (ValueError, RecursionError):
+        raise UserError(f"{source}: not readable as JSON") from None
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise UserError(f"{source}: not a policy of this program (format {FORMAT!r} is missing)")
+    if description.get("version") != VERSION:
+        raise UserError(f"{source}: policy version {description.get('version')!r}; this program reads {VERSION}")
+    return description

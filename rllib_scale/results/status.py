@@ -1,0 +1,195 @@
+"""What has become of the trainings of a results folder, read from its files alone, while they run or later.
+
+Free of ray and torch. What Ray Tune writes of a running training reaches the folder with its checkpoints and every five
+minutes; nothing in the folder says whether the sweep's process still lives. A training without a sign of life for
+QUIET_S is therefore called stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError
+from rllib_scale.config.plan import SweepConfig, expand
+from rllib_scale.results.tables import read_manifest
+
+QUIET_S = 900.0
+MAX_RESTARTS = 3
+"""As in `rllib_scale.sweeps.sweep`: one failure more ends a training."""
+
+State = Literal["finished", "running", "stopped", "failed", "waiting"]
+_NAME = re.compile(r"(?P<method>[a-z0-9-]+)-s(?P<seed>\d+)-(?P<cell>[0-9a-f]+)")
+_FAILURE = re.compile(r"^Failure # \d+", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training of a sweep.
+
+    Attributes:
+        name: of its folders in policies/ and trials/.
+        identity: identity columns of its rows, those of them that are known.
+        state: finished; running; stopped: begun, no sign of life for QUIET_S; failed; waiting: not begun.
+        epochs: that it is to run; None where its config cannot be read.
+        curve: the newest file with its training curve, as `read_curve` takes it; None before the first.
+        updated_s: when its files last changed, Unix time; None before the first.
+        error: last line of its last error.
+    """
+
+    name: str
+    identity: Mapping[str, Any]
+    state: State
+    epochs: int | None
+    curve: Path | None
+    updated_s: float | None
+    error: str | None
+
+
+def homes(folder: Path) -> list[Path]:
+    """The folder and, of a reproduction, those of its parts that have begun."""
+    return [folder, *sorted(path.parent for path in folder.glob("parts/*/manifest.json"))]
+
+
+def trainings(folder: Path, now_s: float) -> list[Training]:
+    """The trainings of a results folder: those planned, in their order, then any others found. `now_s`: Unix time.
+
+    Raises:
+        UserError: the manifest cannot be read, or its config not by this version; `found_trainings` needs neither.
+    """
+    planned = planned_trainings(folder)
+    others = [name for name in _found(folder) if name not in planned]
+    return [_training(folder, name, planned.get(name), now_s) for name in (*planned, *others)]
+
+
+def found_trainings(folder: Path, now_s: float) -> list[Training]:
+    """The trainings that have a folder in policies/ or trials/, by name."""
+    return [_training(folder, name, None, now_s) for name in _found(folder)]
+
+
+def planned_trainings(folder: Path) -> dict[str, tuple[dict[str, Any], int]]:
+    """Name -> identity columns and epochs of every training of the folder's sweep.
+
+    Raises:
+        UserError: see `trainings`.
+    """
+    manifest = read_manifest(folder)
+    if manifest is None or "methods" not in manifest.get("config", {}):
+        return {}  # a reproduction, whose parts have their own, or nothing yet
+    return _expanded(json.dumps(manifest["config"]), str(folder / "manifest.json"))
+
+
+@lru_cache(maxsize=16)
+def _expanded(config: str, source: str) -> dict[str, tuple[dict[str, Any], int]]:
+    cells = expand(build_model(SweepConfig, json.loads(config), source), source)
+    return {cell.trial.name: (cell.identity, cell.trial.stop_epochs) for cell in cells}
+
+
+def read_curve(path: Path) -> list[dict[str, Any]]:
+    """Rows of a training curve: a curve.json, or the result.json of Ray Tune, whose last line may still be unwritten.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.name == "curve.json":
+            return [dict(row) for row in json.loads(text)]
+        lines = text.splitlines()
+        rows = [dict(json.loads(line)) for line in lines[:-1]]
+    except (OSError, ValueError, TypeError):
+        raise UserError(f"{path}: not a readable training curve") from None
+    try:
+        return rows + [dict(json.loads(line)) for line in lines[-1:]]
+    except (ValueError, TypeError):
+        return rows
+
+
+def _found(folder: Path) -> list[str]:
+    paths = [*folder.glob("policies/*"), *folder.glob("trials/run-*/*")]
+    return sorted({path.name for path in paths if _NAME.fullmatch(path.name) and path.is_dir()})
+
+
+def _training(folder: Path, name: str, planned: tuple[dict[str, Any], int] | None, now_s: float) -> Training:
+    identity, epochs = planned or _described(folder, name)
+    policy = folder / "policies" / name
+    if policy.is_dir():
+        curve = policy / "curve.json"
+        return Training(name, identity, "finished", epochs, _existing(curve), _changed(policy), None)
+    runs = sorted(folder.glob(f"trials/run-*/{name}"))
+    if not runs:
+        return Training(name, identity, "waiting", epochs, None, None, None)
+    trial = runs[-1]
+    curves = [path for run in runs for path in (*run.glob("checkpoint_*/curve.json"), run / "result.json")]
+    by_age = sorted((changed, path) for path in curves if (changed := _changed(path)) is not None)
+    error = _read(trial / "error.txt")
+    signs = [_changed(path) for path in (trial, trial.parent, *trial.parent.glob("experiment_state-*"))]
+    updated = max((sign for sign in (*signs, *(age for age, _ in by_age)) if sign is not None), default=None)
+    quiet = updated is None or now_s - updated > QUIET_S
+    state: State = "stopped" if quiet else "running"
+    if error is not None and (quiet or len(_FAILURE.findall(error)) > MAX_RESTARTS):
+        state = "failed"
+    said = error.strip().splitlines() if error else []
+    return Training(name, identity, state, epochs, _newest_whole(by_age), updated, said[-1] if said else None)
+
+
+def _newest_whole(by_age: list[tuple[float, Path]]) -> Path | None:
+    """The newest curve that can be read and holds a row: a checkpoint may be half copied."""
+    for changed, path in reversed(by_age):
+        if _rows(path, changed):
+            return path
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _rows(path: Path, changed: float) -> int:
+    try:
+        return len(read_curve(path))
+    except UserError:
+        return 0
+
+
+def _described(folder: Path, name: str) -> tuple[dict[str, Any], int | None]:
+    """What is known of a training that the plan does not name: from its policy, or from its name alone."""
+    match = _NAME.fullmatch(name)
+    assert match is not None
+    identity: dict[str, Any] = {"method": match["method"], "train_seed": int(match["seed"]), "cell": match["cell"]}
+    for path in _descriptions(folder, name):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            lambdas = content["trial"]["srr"]
+            identity |= {key: lambdas[key] for key in ("lambda_decorrelation", "lambda_kl")}
+            identity["train_servers"] = content["train_servers"]
+            return identity, int(content["trial"]["training"]["epochs"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return identity, None
+
+
+def _descriptions(folder: Path, name: str) -> Iterator[Path]:
+    yield folder / "policies" / name / "policy.json"
+    yield from folder.glob(f"trials/run-*/{name}/checkpoint_*/policy/policy.json")
+
+
+def _existing(path: Path) -> Path | None:
+    return path if path.is_file() else None
+
+
+def _changed(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None

@@ -1,0 +1,232 @@
+"""The results folder and its tables: what the experiment layer writes and the analysis reads. Free of ray and torch.
+
+A folder holds
+
+    manifest.json           what made it: config, config hash, versions, host, dates
+    episodes.parquet        one row per evaluation episode (EPISODE_COLUMNS)
+    training.parquet        one row per training epoch (TRAINING_COLUMNS)
+    features.parquet        one row per policy, setting and scale: its attention feature there (FEATURE_COLUMNS)
+    policies/TRIAL/         policy.safetensors and policy.json of each finished training
+    evaluations/HASH.parquet  the rows of one finished evaluation unit; episodes.parquet is all of them
+    features/HASH.parquet   its row of features.parquet
+    trials/                 Ray Tune's own folder: checkpoints, logs, TensorBoard events
+
+Every file is written under a temporary name and renamed, so that a reader never sees half of one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rllib_scale.errors import UserError
+from rllib_scale.files import write_atomic, write_json
+
+FORMAT = "rllib-scale-results"
+VERSION = 1
+
+IDENTITY_COLUMNS: dict[str, tuple[str, str]] = {
+    "sweep": ("string", "name of the sweep"),
+    "cell": ("string", "hash of the training config; for a heuristic its name"),
+    "method": ("string", "method or heuristic"),
+    "kind": ("string", "learned or heuristic"),
+    "train_seed": ("Int64", "seed of the training; missing for a heuristic"),
+    "lambda_decorrelation": ("float64", "lambda_1 in force; 0 without SRR, NaN for a heuristic"),
+    "lambda_kl": ("float64", "lambda_2 in force; 0 without SRR, NaN for a heuristic"),
+    "overrides": ("string", "the other grid settings of the cell, 'path=value' joined by '; '; may be empty"),
+    "train_servers": ("Int64", "servers trained at; missing for a heuristic"),
+    "epochs": ("Int64", "training epochs; missing for a heuristic"),
+    "env_steps": ("Int64", "decisions trained on; missing for a heuristic"),
+}
+EVALUATION_COLUMNS: dict[str, tuple[str, str]] = {
+    "scenario": ("string", "named problem"),
+    "test_servers": ("Int64", "servers at evaluation"),
+    "mask": ("string", "none or feasible"),
+    "decision": ("string", "argmax or sample"),
+    "eval_seed": ("Int64", "seed of the evaluation workloads"),
+    "episode": ("Int64", "(eval_seed, episode) fixes the workload, the same for every method"),
+}
+METRIC_COLUMNS: dict[str, tuple[str, str]] = {
+    "arrived": ("Int64", "tasks that arrived until the end"),
+    "completed": ("Int64", "tasks completed until the end"),
+    "unfinished": ("Int64", "arrived - completed"),
+    "response_mean_s": ("float64", "mean response over completed tasks [s]; NaN if none"),
+    "response_median_s": ("float64", "median response over completed tasks [s]"),
+    "response_p95_s": ("float64", "95th percentile of the response over completed tasks [s]"),
+    "response_censored_s": ("float64", "mean over every arrived task, unfinished ones counted up to the end [s]"),
+    "makespan_mean_s": ("float64", "mean over completed workflows of last finish - arrival [s]; NaN if none"),
+    "workflows_arrived": ("Int64", "workflows that arrived"),
+    "workflows_completed": ("Int64", "workflows whose tasks all completed"),
+    "episode_return": ("float64", "undiscounted sum of rewards"),
+    "decisions": ("Int64", "decisions asked for"),
+    "invalid_no_fit": ("Int64", "decisions for a server too small for the task, or an empty slot"),
+    "invalid_busy_avoidable": ("Int64", "decisions for a busy server while an idle one would have fitted"),
+    "invalid_busy_unavoidable": ("Int64", "decisions for a busy server while no idle one would have fitted"),
+    "duration_s": ("float64", "clock at the end [s]"),
+    "energy_j": ("float64", "energy of all servers from idle and busy power [J]"),
+    "utilisation": ("float64", "busy server-seconds over all server-seconds"),
+}
+UTILISATION_PREFIX = "utilisation_"
+"""One more float64 column per tier, e.g. utilisation_large."""
+BOUND_COLUMNS: dict[str, tuple[str, str]] = {
+    "bound_critical_path_s": ("float64", "lower bound on response_censored_s of any scheduler: no queues [s]"),
+    "bound_capacity_s": ("float64", "the best lower bound on it, with the servers' capacity [s]; NaN if none is known"),
+}
+"""What no scheduler can beat in the episode, `rllib_scale.bounds.lower_bounds`; missing in results of older versions."""
+EPISODE_COLUMNS = IDENTITY_COLUMNS | EVALUATION_COLUMNS | METRIC_COLUMNS | BOUND_COLUMNS
+EPISODE_KEY = ("cell", "scenario", "test_servers", "mask", "decision", "eval_seed", "episode")
+"""Identifies a row; pairs across methods share all but the cell."""
+
+FEATURE_COLUMNS: dict[str, tuple[str, str]] = {
+    **IDENTITY_COLUMNS,
+    **{name: column for name, column in EVALUATION_COLUMNS.items() if name != "episode"},
+    "feature_rows": ("Int64", "decisions in the sample of f, spread evenly over the evaluation episodes"),
+    "feature_dim": ("Int64", "d, the width of f"),
+    "feature_covariance": ("float64", "mean |off-diagonal covariance| of f"),
+    "feature_correlation": ("float64", "mean |off-diagonal correlation| of f; 0 with a feature that does not vary"),
+    "feature_kl": ("float64", "KL from N(0, I), L_d: 1/(2d) sum_k (mu_k^2 + var_k - ln var_k - 1), unbiased variances"),
+    "feature_effective_rank": ("float64", "exp of the entropy of the normalised eigenvalues of the covariance of f"),
+    "feature_variance": ("float64", "mean variance of f"),
+    "drift_wasserstein": ("float64", "from the training scale: mean over d of the 1-D distance; NaN with a fixed N"),
+    "drift_wasserstein_relative": ("float64", "the same in standard deviations of f at the training scale"),
+    "drift_mmd2": ("float64", "from the training scale: unbiased squared MMD, RBF kernel; may be below 0"),
+}
+FEATURE_KEY = tuple(name for name in EPISODE_KEY if name != "episode")
+
+TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
+    **{name: IDENTITY_COLUMNS[name] for name in IDENTITY_COLUMNS if name not in ("kind", "epochs", "env_steps")},
+    "epoch": ("Int64", "1 is the first"),
+    "env_steps": ("Int64", "decisions so far"),
+    "wall_s": ("float64", "training time so far [s]"),
+    "env_steps_per_s": ("float64", "decisions per second of this epoch, sampling and update"),
+    "episode_return": ("float64", "mean over the episodes that ended in this epoch; NaN if none"),
+    "completed": ("float64", "completed tasks, mean over the same episodes"),
+    "response_mean_s": ("float64", "mean response [s], over the same episodes"),
+    "policy_loss": ("float64", "clipped surrogate loss; SAC: mean of temperature x log-probability - Q"),
+    "value_loss": ("float64", "unweighted mean squared error of the critic; DQN and SAC: Huber loss of Q"),
+    "entropy": ("float64", "of the policy [nat]"),
+    "kl": ("float64", "mean KL from the policy that sampled to the policy after the update [nat]"),
+    "explained_variance": ("float64", "of the value targets by the critic"),
+    "srr_decorrelation": ("float64", "L_c, unweighted"),
+    "srr_kl": ("float64", "L_d, unweighted"),
+    "srr_ramp": ("float64", "0 to 1"),
+    "srr_lambda_decorrelation": ("float64", "ramp x lambda_1, as it reached the loss"),
+    "srr_lambda_kl": ("float64", "ramp x lambda_2, as it reached the loss"),
+    "feature_covariance": ("float64", "mean |off-diagonal covariance| of f"),
+    "feature_correlation": ("float64", "mean |off-diagonal correlation| of f"),
+    "feature_effective_rank": ("float64", "exp of the entropy of the normalised eigenvalues of the covariance of f"),
+    "gradient_norm": ("float64", "global norm before clipping"),
+    "learning_rate": ("float64", "of this epoch"),
+    "q_mean": ("float64", "DQN and SAC: mean Q-value of the decisions drawn from the replay buffer"),
+    "epsilon": ("float64", "DQN: share of random decisions, mean over the updates of this epoch"),
+    "temperature": ("float64", "SAC: weight of the entropy"),
+}
+
+
+def write_table(path: Path, frame: pd.DataFrame) -> None:
+    """Write a table atomically as parquet."""
+    write_atomic(path, lambda p: frame.to_parquet(p, index=False))
+
+
+def typed(frame: pd.DataFrame, columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
+    """The frame with `columns` first, in order and in their types; a missing one is filled with missing values."""
+    frame = frame.reindex(columns=[*columns, *(name for name in frame.columns if name not in columns)])
+    return frame.astype({name: dtype for name, (dtype, _) in columns.items()})
+
+
+def read_table(path: Path, columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
+    """Read one of the tables, typed.
+
+    Raises:
+        UserError: the file is missing, torn or not a table.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such results table")
+    try:
+        return typed(pd.read_parquet(path), columns)
+    except Exception as error:
+        raise UserError(f"{path}: not a readable results table ({type(error).__name__})") from None
+
+
+def is_there(folder: Path) -> bool:
+    """Whether a results folder is where it was: a disk may go, and what writes there make the folder anew."""
+    try:
+        return (folder / "manifest.json").is_file()
+    except OSError:
+        return False
+
+
+def check_there(folder: Path) -> None:
+    """Refuse to go on in a results folder that is gone.
+
+    Raises:
+        UserError: it is.
+    """
+    if not is_there(folder):
+        raise UserError(f"{folder}: gone in the middle (no manifest.json); once it is back, the same command goes on")
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a results folder, or None where there is none.
+
+    Raises:
+        UserError: it cannot be read, or is of another format or a newer version.
+    """
+    path = folder / "manifest.json"
+    if not path.is_file():
+        return None
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        known = manifest.get("format") == FORMAT
+        dict(manifest.get("config", {}))
+    except (OSError, ValueError, AttributeError, TypeError):
+        raise UserError(f"{path}: not a readable manifest") from None
+    if not known:
+        raise UserError(f"{path}: not a manifest of this program (format {manifest.get('format')!r}, not {FORMAT!r})")
+    if manifest.get("version") != VERSION:
+        raise UserError(f"{path}: results version {manifest.get('version')!r}; this program reads version {VERSION}")
+    return dict(manifest)
+
+
+def open_folder(folder: Path, sweep: str, config: dict[str, Any], config_hash: str) -> None:
+    """Create the results folder, or open it again for the same sweep, and write its manifest.
+
+    Raises:
+        UserError: it belongs to another sweep, holds something else, or cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"{folder}: the results folder cannot be written ({error.strerror})") from None
+    manifest = read_manifest(folder)
+    if manifest is None and any(folder.iterdir()):
+        raise UserError(f"{folder}: not empty and without a manifest.json; give another --results folder")
+    if manifest is not None and manifest["sweep"] != sweep:
+        raise UserError(f"{folder}: belongs to sweep {manifest['sweep']!r}, not {sweep!r}; give another --results")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    packages = ("rllib-scale", "ray", "torch", "numpy", "numba", "gymnasium", "pandas")
+    write_json(
+        folder / "manifest.json",
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "sweep": sweep,
+            "config": config,
+            "config_hash": config_hash,
+            "created": manifest["created"] if manifest else now,
+            "updated": now,
+            "host": {"machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count()},
+            "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
+        },
+    )

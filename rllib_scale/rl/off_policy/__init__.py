@@ -1,0 +1,1 @@
+"""DQN and SAC: modules, learners, replay buffer."""

@@ -1,0 +1,131 @@
+"""DQN and SAC by RLlib's modules, losses and learners, fed from `ReplayBuffer` in steps of several updates.
+
+RLlib's training step adds one fragment to its buffer, draws one batch and updates once, with all the machinery of an
+iteration around it. Here an iteration is an epoch of `steps_per_epoch` env steps; a round of it samples
+`steps_per_round` env steps with the weights as they are, then makes all updates that are due at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from ray.rllib.algorithms.dqn import DQN
+from ray.rllib.algorithms.sac import SAC
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.env.env_runner import EnvRunner
+from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TD_ERROR_KEY
+
+from rllib_scale.config import TrialConfig
+from rllib_scale.envs.spaces import observation_space
+from rllib_scale.rl.algorithm import RemoteSamplers
+from rllib_scale.rl.off_policy.replay_buffer import ReplayBuffer
+
+COMPONENT_REPLAY = "replay"
+REPLAY_STREAM = 2
+"""Spawn key that keeps the draws of the replay buffer apart from other uses of the trial's seed."""
+
+
+class OffPolicy(RemoteSamplers, DQN):
+    """The training step that DQN and SAC share. Its counters and the replay buffer are part of its state.
+
+    `env_config["trial"]` is the TrialConfig as plain data.
+    """
+
+    def setup(self, config: Any) -> None:
+        """Build as RLlib does."""
+        self.trial = TrialConfig.model_validate(config.env_config["trial"])
+        self.env_steps = 0
+        self.updates = 0
+        super().setup(config)
+
+    def _create_local_replay_buffer_if_necessary(self, config: Any) -> ReplayBuffer:
+        seed = np.random.SeedSequence(self.trial.seed, spawn_key=(REPLAY_STREAM,))
+        (width,) = observation_space(self.trial.env).shape
+        return ReplayBuffer(self.trial.off_policy.buffer_size, width, np.random.default_rng(seed))
+
+    def training_step(self) -> None:
+        """Train one epoch, or up to where no environment runner delivers: the next call goes on from there."""
+        steps_per_epoch = self.trial.training.steps_per_epoch
+        goal = (self.env_steps // steps_per_epoch + 1) * steps_per_epoch
+        while self.env_steps < goal:
+            steps = self._sample(min(self.trial.off_policy.steps_per_round, goal - self.env_steps))
+            if steps == 0:
+                return
+            self._update()
+
+    def _sample(self, num_steps: int) -> int:
+        """Let the environment runners add `num_steps` env steps, or a few more, to the buffer; returns how many."""
+        group, env_steps = self.env_runner_group, self.env_steps
+        share = -(-num_steps // max(1, group.num_healthy_remote_workers()))
+
+        def sample(runner: EnvRunner) -> tuple[Any, Any]:
+            runner.num_env_steps_sampled_lifetime = env_steps  # what exploration is scheduled by
+            return runner.sample(num_timesteps=share), runner.get_metrics()
+
+        results = group.foreach_env_runner(
+            sample,
+            local_env_runner=group.num_remote_workers() == 0,
+            timeout_seconds=self.config.sample_timeout_s,
+        )
+        self.metrics.aggregate([metrics for _, metrics in results], key=ENV_RUNNER_RESULTS)
+        episodes = [episode for sampled, _ in results for episode in sampled]
+        self.local_replay_buffer.add(episodes)
+        steps = sum(map(len, episodes))
+        self.env_steps += steps
+        return steps
+
+    def _update(self) -> None:
+        """Make the updates that are due."""
+        settings = self.trial.off_policy
+        due = max(0, self.env_steps - settings.warmup_steps) // settings.steps_per_update - self.updates
+        if due <= 0:
+            return
+        rows = SampleBatch(self.local_replay_buffer.sample(due * settings.batch_size))
+        results = self.learner_group.update(
+            batch=MultiAgentBatch({DEFAULT_MODULE_ID: rows}, env_steps=len(rows)),
+            timesteps={NUM_ENV_STEPS_SAMPLED_LIFETIME: self.env_steps},
+            num_epochs=1,
+            minibatch_size=settings.batch_size,
+        )
+        for modules in results:
+            for logged in modules.values():
+                logged.pop(TD_ERROR_KEY, None)  # one number a row, for prioritised replay
+        self.updates += due
+        self.metrics.aggregate(results, key=LEARNER_RESULTS)
+        self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group, inference_only=True)
+
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """RLlib's state, the counters and the replay buffer."""
+        state = super().get_state(components, not_components=not_components, **kwargs)
+        if self._check_component(COMPONENT_REPLAY, components, not_components):
+            state[COMPONENT_REPLAY] = {
+                "env_steps": self.env_steps,
+                "updates": self.updates,
+                "buffer": self.local_replay_buffer.get_state(),
+            }
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on where `get_state` was called."""
+        super().set_state(state)
+        if COMPONENT_REPLAY in state:
+            replay = state[COMPONENT_REPLAY]
+            self.env_steps, self.updates = replay["env_steps"], replay["updates"]
+            self.local_replay_buffer.set_state(replay["buffer"])
+
+
+class SchedulingDQN(OffPolicy):
+    """RLlib's DQN in epochs."""
+
+
+class SchedulingSAC(OffPolicy, SAC):
+    """RLlib's SAC in epochs."""

@@ -1,0 +1,199 @@
+"""The learners of DQN and SAC: RLlib's losses and target networks, what is logged, and what is saved."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from ray.rllib.algorithms.dqn.dqn_learner import QF_LOSS_KEY, QF_PREDS
+from ray.rllib.algorithms.dqn.torch.dqn_torch_learner import DQNTorchLearner
+from ray.rllib.algorithms.sac.sac_learner import ACTION_LOG_PROBS, ACTION_PROBS, QF_TWIN_LOSS_KEY
+from ray.rllib.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.learner.learner import POLICY_LOSS_KEY
+from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
+from torch import Tensor, nn
+
+from rllib_scale.config import TrialConfig
+from rllib_scale.networks.inputs import MASKED
+
+logger = logging.getLogger(__name__)
+
+TOTALS = "totals"
+"""Key of the sums over the updates of an epoch; `updates` among them is their number."""
+
+
+class DQNLearner(DQNTorchLearner):
+    """RLlib's DQN. The trial stands in `learner_config_dict["trial"]` as plain data.
+
+    With `resources.learner: lean` one gradient step leaves out what RLlib does around it for several modules,
+    several optimizers over one graph, and mixed precision; the arithmetic is the same. Logged under `TOTALS`: the
+    sums of what `rllib_scale.results.tables.TRAINING_COLUMNS` holds the means of.
+    """
+
+    def build(self) -> None:
+        """Build as RLlib does."""
+        self.trial = TrialConfig.model_validate(self.config.learner_config_dict["trial"])
+        self._totals: dict[str, list[Tensor]] = {}
+        super().build()
+
+    def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
+        """Adam for everything."""
+        self._register("q", self.get_parameters(self.module[module_id]))
+
+    def _register(self, name: str, parameters: list[Tensor]) -> None:
+        settings = self.trial.off_policy
+        self.register_optimizer(
+            module_id=DEFAULT_MODULE_ID,
+            optimizer_name=name,
+            optimizer=torch.optim.Adam(parameters, lr=settings.learning_rate, eps=settings.adam_epsilon, fused=True),
+            params=parameters,
+        )
+
+    def compute_loss_for_module(
+        self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Tensor]
+    ) -> Tensor:
+        """RLlib's loss, and note its terms."""
+        loss = super().compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
+        taken = fwd_out[QF_PREDS].detach().gather(1, batch[Columns.ACTIONS].long()[:, None])
+        for name, term in (self._terms(loss, fwd_out) | {"q_mean": taken.mean()}).items():
+            self._totals.setdefault(name, []).append(term.detach())
+        return loss
+
+    def _terms(self, loss: Tensor, fwd_out: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"value_loss": loss}
+
+    def _update(self, batch: dict[str, Any], **kwargs: Any) -> tuple[Any, Any, Any]:
+        """One gradient step."""
+        if self.trial.resources.learner == "lean":
+            return self._lean_update(batch[DEFAULT_MODULE_ID])
+        return super()._update(batch, **kwargs)
+
+    def _lean_update(self, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
+        fwd_out = self.module[DEFAULT_MODULE_ID]._forward_train(batch)
+        for parameter in self._params.values():
+            parameter.grad = None
+        loss = self.compute_loss_for_module(
+            module_id=DEFAULT_MODULE_ID, config=self.config, batch=batch, fwd_out=fwd_out
+        )
+        loss.backward()
+        gradients = {reference: parameter.grad for reference, parameter in self._params.items()}
+        self.postprocess_gradients_for_module(module_id=DEFAULT_MODULE_ID, module_gradients_dict=gradients)
+        if not math.isfinite(self._totals["gradient_norm"][-1]):
+            logger.warning("a gradient is not finite: it counts as 0")
+            for gradient in gradients.values():
+                gradient.zero_()
+        for _, optimizer in self.get_optimizers_for_module(DEFAULT_MODULE_ID):
+            optimizer.step()
+        return fwd_out, {DEFAULT_MODULE_ID: loss}, {}
+
+    def postprocess_gradients_for_module(
+        self, *, module_id: str, config: Any = None, module_gradients_dict: dict[Any, Tensor]
+    ) -> dict[Any, Tensor]:
+        """Clip by the global norm of each optimizer's parameters, in place."""
+        norms = [
+            nn.utils.clip_grad_norm_(self._optimizer_parameters[optimizer], self.trial.off_policy.gradient_clip)
+            for _, optimizer in self.get_optimizers_for_module(module_id)
+        ]
+        self._totals.setdefault("gradient_norm", []).append(torch.stack(norms).norm())
+        return module_gradients_dict
+
+    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Move the target networks as RLlib does, and log."""
+        super().after_gradient_based_update(timesteps=timesteps)
+        updates = len(self._totals["gradient_norm"])
+        totals = {name: torch.stack(terms).sum().item() for name, terms in self._totals.items()}
+        totals |= {name: updates * value for name, value in self._schedules(timesteps).items()}
+        for name, total in (totals | {"updates": updates}).items():
+            self.metrics.log_value((DEFAULT_MODULE_ID, TOTALS, name), total, reduce="sum")
+        self._totals.clear()
+
+    def _schedules(self, timesteps: dict[str, Any]) -> dict[str, float]:
+        epsilon = self.module[DEFAULT_MODULE_ID].unwrapped().epsilon(timesteps[NUM_ENV_STEPS_SAMPLED_LIFETIME])
+        return {"learning_rate": self.trial.dqn.learning_rate, "epsilon": epsilon}
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """RLlib's state, and when the target networks were last updated."""
+        state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
+        state["targets_updated"] = dict(self.last_update_ts_by_mid)
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on where `get_state` was called."""
+        super().set_state(state)
+        self.last_update_ts_by_mid.update(state.get("targets_updated", {}))
+
+
+class SACLearner(DQNLearner, SACTorchLearner):
+    """RLlib's SAC, with target networks that move at every gradient step however many an update makes."""
+
+    def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
+        """One Adam each for policy, either Q-network and temperature, as in RLlib."""
+        module = self.module[module_id]
+        self._register("qf", list(module.qf_encoder.parameters()))
+        self._register("qf_twin", list(module.qf_twin_encoder.parameters()))
+        self._register("policy", list(module.pi_encoder.parameters()))
+        self._register("alpha", [self.curr_log_alpha[module_id]])
+
+    def compute_loss_for_module(
+        self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Tensor]
+    ) -> Tensor:
+        """RLlib's loss with the entropy target of this batch.
+
+        A share of the logarithm of the number of servers that may be chosen, mean over the rows: with a mask, a
+        share of ln N may be out of reach, and the temperature would grow without end.
+        """
+        choices = (fwd_out[ACTION_LOG_PROBS] > MASKED / 2).sum(-1)
+        self.target_entropy[module_id] = self.trial.sac.target_entropy_share * choices.log().mean()
+        return super().compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
+
+    def _terms(self, loss: Tensor, fwd_out: dict[str, Tensor]) -> dict[str, Tensor]:
+        policy, one, twin = (
+            self._temp_losses[DEFAULT_MODULE_ID, name] for name in (POLICY_LOSS_KEY, QF_LOSS_KEY, QF_TWIN_LOSS_KEY)
+        )
+        return {
+            "policy_loss": policy,
+            "value_loss": (one + twin) / 2,
+            "entropy": -(fwd_out[ACTION_PROBS] * fwd_out[ACTION_LOG_PROBS]).sum(-1).mean(),
+            "temperature": self.curr_log_alpha[DEFAULT_MODULE_ID].exp()[0],
+        }
+
+    def _schedules(self, timesteps: dict[str, Any]) -> dict[str, float]:
+        return {"learning_rate": self.trial.sac.learning_rate}
+
+    def _update(self, batch: dict[str, Any], **kwargs: Any) -> tuple[Any, Any, Any]:
+        """One gradient step, and the target networks after it."""
+        result = super()._update(batch, **kwargs)
+        pairs = self.module[DEFAULT_MODULE_ID].get_target_network_pairs()
+        with torch.no_grad():
+            torch._foreach_lerp_(
+                _parameters(target for _, target in pairs),
+                _parameters(network for network, _ in pairs),
+                self.trial.sac.target_rate,
+            )
+        return result
+
+    def _lean_update(self, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
+        result = super()._lean_update(batch)
+        self._temp_losses.clear()  # the sum was differentiated: no two losses meet in a parameter
+        return result
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """RLlib's state, and the temperature."""
+        state = super().get_state(components, not_components=not_components, **kwargs)
+        state["log_temperature"] = self.curr_log_alpha[DEFAULT_MODULE_ID].item()
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on where `get_state` was called."""
+        super().set_state(state)
+        if "log_temperature" in state:
+            self.curr_log_alpha[DEFAULT_MODULE_ID].data.fill_(state["log_temperature"])
+
+
+def _parameters(networks: Iterable[nn.Module]) -> list[Tensor]:
+    return [parameter for network in networks for parameter in network.parameters()]

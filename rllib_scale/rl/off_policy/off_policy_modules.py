@@ -1,0 +1,128 @@
+"""The RLModules of DQN and SAC: RLlib's own, around the networks of rllib_scale.networks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from ray.rllib.algorithms.dqn.default_dqn_rl_module import QF_PREDS
+from ray.rllib.algorithms.dqn.torch.default_dqn_torch_rl_module import DefaultDQNTorchRLModule
+from ray.rllib.algorithms.sac.sac_learner import (
+    ACTION_LOG_PROBS,
+    ACTION_LOG_PROBS_NEXT,
+    ACTION_PROBS,
+    ACTION_PROBS_NEXT,
+    QF_TARGET_NEXT,
+    QF_TWIN_PREDS,
+)
+from ray.rllib.algorithms.sac.torch.default_sac_torch_rl_module import DefaultSACTorchRLModule
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.models.base import ENCODER_OUT
+from ray.rllib.utils.schedules.scheduler import Scheduler
+from torch import Tensor, nn
+
+from rllib_scale.config import TrialConfig
+from rllib_scale.networks.inputs import MASKED
+from rllib_scale.networks.mlp import Critic
+from rllib_scale.policies.policy import Network, build_network
+from rllib_scale.rl.env_runner import EpsilonGreedy
+
+FEATURES = "features"
+"""Key of the feature f among the encoder's outputs."""
+
+
+class Scores(nn.Module):
+    """A network as RLlib's encoder: its "encoding" are the scores of the servers, so that the head is the identity.
+
+    A head of its own could not mask: it does not see the observation.
+    """
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
+        """Scores (B, N) and feature (B, d) of observations (B, width)."""
+        features, scores = self.network(batch[Columns.OBS])
+        return {ENCODER_OUT: scores, FEATURES: features}
+
+
+class DQNModule(EpsilonGreedy, DefaultDQNTorchRLModule):
+    """Q = scores of the network; with dueling Q = V(f) + scores - their mean over the servers that may be chosen.
+
+    V is a constant of the state: the scores alone order the servers as Q does, and are what is exported. A server
+    that must not be chosen has Q = -inf, which RLlib's loss and exploration understand.
+    `model_config["trial"]` is the TrialConfig as plain data.
+    """
+
+    def setup(self) -> None:
+        """Build network and value stream."""
+        torch.set_num_threads(1)
+        trial = TrialConfig.model_validate(self.model_config["trial"])
+        self.uses_dueling = trial.dqn.dueling
+        self.uses_double_q = trial.dqn.double
+        self.num_atoms = 1
+        self.epsilon_schedule = Scheduler(
+            [[0, trial.dqn.epsilon_initial], [trial.dqn.epsilon_steps, trial.dqn.epsilon_final]], framework="torch"
+        )
+        self.encoder = Scores(build_network(trial))
+        self.af = nn.Identity()
+        if self.uses_dueling:
+            self.vf = Critic(self.network.feature_dim, trial.network.critic_hidden)
+
+    @property
+    def network(self) -> Network:
+        """What is exported."""
+        return self.encoder.network
+
+    def epsilon(self, env_steps: int) -> float:
+        """By the schedule of the trial."""
+        return float(self.epsilon_schedule.update(env_steps))
+
+    def _qf_forward_helper(self, batch: dict[str, Any], encoder: Scores, head: Any) -> dict[str, Tensor]:
+        encoded = encoder(batch)
+        scores = encoded[ENCODER_OUT]
+        closed = scores < MASKED / 2
+        if self.uses_dueling:
+            mean = scores.masked_fill(closed, 0).sum(1, keepdim=True) / (~closed).sum(1, keepdim=True)
+            scores = head["vf"](encoded[FEATURES])[:, None] + scores - mean
+        return {QF_PREDS: scores.masked_fill(closed, -torch.inf)}
+
+
+class SACModule(DefaultSACTorchRLModule):
+    """Discrete policy and twin Q-networks, of the same architecture and apart.
+
+    `model_config["trial"]` is the TrialConfig as plain data. On environment runners there are no Q-networks.
+    """
+
+    def setup(self) -> None:
+        """Build policy and Q-networks."""
+        torch.set_num_threads(1)
+        trial = TrialConfig.model_validate(self.model_config["trial"])
+        self.twin_q = True  # RLlib's loss for discrete actions needs both
+        self.pi_encoder, self.pi = Scores(build_network(trial)), nn.Identity()
+        if not self.inference_only:
+            self.qf_encoder, self.qf = Scores(build_network(trial)), nn.Identity()
+            self.qf_twin_encoder, self.qf_twin = Scores(build_network(trial)), nn.Identity()
+
+    @property
+    def network(self) -> Network:
+        """The policy, which is what is exported."""
+        return self.pi_encoder.network
+
+    def _forward_train_discrete(self, batch: dict[str, Any]) -> dict[str, Tensor]:
+        """As RLlib's, by log_softmax: the logarithm of a softmax is -inf where a probability underflows to 0."""
+        now, following = {Columns.OBS: batch[Columns.OBS]}, {Columns.OBS: batch[Columns.NEXT_OBS]}
+        logp = torch.log_softmax(self.pi_encoder(now)[ENCODER_OUT], -1)
+        with torch.no_grad():
+            logp_next = torch.log_softmax(self.pi_encoder(following)[ENCODER_OUT], -1)
+            target = self.forward_target(following, squeeze=False)
+        return {
+            ACTION_PROBS: logp.exp(),
+            ACTION_LOG_PROBS: logp,
+            ACTION_PROBS_NEXT: logp_next.exp(),
+            ACTION_LOG_PROBS_NEXT: logp_next,
+            QF_TARGET_NEXT: target,
+            QF_PREDS: self.qf_encoder(now)[ENCODER_OUT],
+            QF_TWIN_PREDS: self.qf_twin_encoder(now)[ENCODER_OUT],
+        }

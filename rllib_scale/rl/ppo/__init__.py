@@ -1,0 +1,1 @@
+"""PPO with the representation regulariser: module, loss, learner."""

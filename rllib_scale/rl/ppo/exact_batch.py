@@ -1,0 +1,53 @@
+"""Which rows of a sample an epoch learns from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.core.columns import Columns
+from ray.rllib.evaluation.postprocessing import Postprocessing
+from torch import Tensor
+
+from rllib_scale.rl.ppo.lean_update import Batch
+
+LOSS_COLUMNS = (
+    Columns.OBS,
+    Columns.ACTIONS,
+    Columns.ACTION_LOGP,
+    Columns.ACTION_DIST_INPUTS,
+    Postprocessing.ADVANTAGES,
+    Postprocessing.VALUE_TARGETS,
+)
+
+
+class ExactBatch(ConnectorV2):
+    """Last learner connector: exactly the collected rows, shuffled, with the columns of the loss.
+
+    RLlib's batch holds one masked bootstrap row more for every piece of an episode, and up to one row less than
+    `num_envs` too many, so that 1024 rows would not make 4 minibatches; and it shuffles from the second pass on only,
+    where a minibatch of one environment's consecutive steps has a covariance of its own.
+
+    Args:
+        rows: how many rows to keep.
+    """
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows = rows
+        self.kept: dict[str, Batch] = {}
+        """The last batch of each module, for diagnostics after the update."""
+
+    def __call__(self, *, batch: dict[str, Batch], **kwargs: Any) -> dict[str, Batch]:
+        """Select and shuffle the rows of each module's batch."""
+        self.kept = {
+            module_id: self.select(module_batch, module_batch[Columns.LOSS_MASK].nonzero()[:, 0])
+            for module_id, module_batch in batch.items()
+        }
+        return {module_id: dict(module_batch) for module_id, module_batch in self.kept.items()}
+
+    def select(self, batch: Batch, valid: Tensor) -> Batch:
+        """Rows in random order, out of those whose numbers are `valid`."""
+        chosen = valid[torch.randperm(len(valid))[: self.rows]]
+        return {column: batch[column][chosen] for column in LOSS_COLUMNS}

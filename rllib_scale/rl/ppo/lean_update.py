@@ -1,0 +1,156 @@
+"""The update of one epoch without RLlib's batches and connectors, and the same numbers as with them.
+
+RLlib turns episodes into a batch by a pipeline over Python objects, and passes every minibatch through several
+containers. Here the rows are cut from the episodes' arrays once, and a minibatch is an index into them. Rows, their
+order and the random numbers drawn are those of RLlib's path.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from ray.rllib.core.columns import Columns
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.evaluation.postprocessing import Postprocessing
+from torch import Tensor
+
+from rllib_scale.compiled import compiled
+from rllib_scale.errors import UserError
+from rllib_scale.networks.compiled.fused import fuse
+from rllib_scale.rl.ppo.loss import Outputs, Rows, Weights, ppo_loss
+
+Batch = dict[str, Tensor]
+
+
+class LeanPass:
+    """Observations to the loss and its terms, in the fewest calls.
+
+    Args:
+        module: a SchedulingModule on the CPU. Its network is replaced by the fused form, where it has one.
+        compiled: compile what is left: critic and loss, and a network without a fused form. The first minibatch then
+            takes half a minute.
+
+    Raises:
+        UserError: `compiled`, without a C++ compiler on the machine.
+    """
+
+    def __init__(self, module: Any, compiled: bool) -> None:
+        fused = fuse(module.network)
+        self.network = fused or module.network
+        self.critic = module.critic
+        self._forward, self._objective = self.network, _objective
+        if compiled:
+            if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++"))):
+                raise UserError("resources.compile: true needs a C++ compiler; install g++ or clang++, or set CXX")
+            self._objective = torch.compile(_objective, fullgraph=True, dynamic=False)
+            self._forward = fused or torch.compile(module.network, fullgraph=True, dynamic=False)
+        self._compiled = compiled
+
+    @torch.no_grad()
+    def values(self, observations: Tensor) -> Tensor:
+        """Values (B,) of observations (B, width)."""
+        return self.critic(self.network(observations)[0])
+
+    def loss(self, observations: Tensor, rows: Rows, weights: Weights) -> tuple[Tensor, Tensor]:
+        """Loss of a minibatch, and its unweighted terms (5,) in the order of `Terms`."""
+        if self._compiled:  # a number would be compiled in, and these change from epoch to epoch
+            weights = weights._replace(decorrelation=torch.tensor(weights.decorrelation), kl=torch.tensor(weights.kl))
+        features, logits = self._forward(observations)
+        return self._objective(self.critic, features, logits, rows, weights)
+
+
+def _objective(
+    critic: torch.nn.Module, features: Tensor, logits: Tensor, rows: Rows, weights: Weights
+) -> tuple[Tensor, Tensor]:
+    loss, terms = ppo_loss(rows, Outputs(features, logits, critic(features)), weights)
+    return loss, torch.stack(terms).detach()
+
+
+def train_batch(
+    episodes: Sequence[SingleAgentEpisode], values_of: Callable[[Tensor], Tensor], gamma: float, lambda_: float
+) -> Batch:
+    """All T steps of some episodes, or pieces of them, one after the other, as rows with the columns of the loss.
+
+    Args:
+        episodes: single-agent episodes with `action_logp` and `action_dist_inputs`.
+        values_of: the critic, observations (T + E, width) to values (T + E,).
+        gamma: discount.
+        lambda_: of generalised advantage estimation.
+    """
+    # Every piece has one observation more than steps: its value stands for what comes after the piece.
+    observations = torch.from_numpy(_concatenate([episode.get_observations() for episode in episodes], np.float32))
+    lengths = np.array([len(episode) for episode in episodes])
+    advantages, targets = advantage_estimates(
+        rewards=_concatenate([episode.get_rewards() for episode in episodes], np.float64),
+        values=values_of(observations).double().numpy(),
+        lengths=lengths,
+        terminated=np.array([episode.is_terminated for episode in episodes]),
+        gamma=gamma,
+        lambda_=lambda_,
+    )
+    is_step = np.ones(len(observations), dtype=bool)
+    is_step[np.cumsum(lengths + 1) - 1] = False
+    outputs = {
+        key: _concatenate([episode.get_extra_model_outputs(key) for episode in episodes], np.float32)
+        for key in (Columns.ACTION_LOGP, Columns.ACTION_DIST_INPUTS)
+    }
+    return {
+        Columns.OBS: observations[torch.from_numpy(is_step)],
+        Columns.ACTIONS: torch.from_numpy(_concatenate([episode.get_actions() for episode in episodes], np.int64)),
+        Columns.ACTION_LOGP: torch.from_numpy(outputs[Columns.ACTION_LOGP]),
+        Columns.ACTION_DIST_INPUTS: torch.from_numpy(outputs[Columns.ACTION_DIST_INPUTS]),
+        Postprocessing.ADVANTAGES: torch.from_numpy(advantages.astype(np.float32)),
+        Postprocessing.VALUE_TARGETS: torch.from_numpy(targets.astype(np.float32)),
+    }
+
+
+@partial(compiled, allocates=True)
+def advantage_estimates(rewards, values, lengths, terminated, gamma, lambda_):  # type: ignore[no-untyped-def]
+    """Generalised advantage estimation over E pieces of episodes.
+
+    Args:
+        rewards: (T,) of all pieces, one after the other.
+        values: (T + E,), those of a piece followed by the value of its last observation.
+        lengths: (E,) steps of each piece; they sum to T.
+        terminated: (E,) whether nothing comes after the piece, so that its last value counts as 0.
+        gamma: discount.
+        lambda_: share of the next step's advantage.
+
+    Returns:
+        Advantages (T,) and value targets (T,).
+    """
+    advantages = np.empty_like(rewards)
+    targets = np.empty_like(rewards)
+    start = 0
+    for e in range(len(lengths)):
+        following = 0.0 if terminated[e] else values[start + e + lengths[e]]
+        advantage = 0.0
+        for t in range(start + lengths[e] - 1, start - 1, -1):
+            value = values[t + e]
+            advantage = rewards[t] + gamma * following - value + gamma * lambda_ * advantage
+            advantages[t], targets[t] = advantage, advantage + value
+            following = value
+        start += lengths[e]
+    return advantages, targets
+
+
+def minibatches(batch: Batch, size: int, passes: int) -> Iterator[Batch]:
+    """The batch in pieces of `size` rows, `passes` times over, in a new order each time after the first.
+
+    Draws as RLlib's iterator does: from numpy's global generator, after every pass, the last one too.
+    """
+    for _ in range(passes):
+        for pieces in zip(*(column.split(size) for column in batch.values()), strict=True):
+            yield dict(zip(batch, pieces, strict=True))
+        order = torch.from_numpy(np.random.permutation(len(batch[Columns.OBS])))  # noqa: NPY002
+        batch = {name: column[order] for name, column in batch.items()}
+
+
+def _concatenate(parts: Sequence[np.ndarray], dtype: type) -> np.ndarray:
+    return np.concatenate([np.asarray(part, dtype=dtype) for part in parts])

@@ -1,0 +1,69 @@
+"""The loss of one minibatch: PPO with the representation regulariser [SCALE, sec. 4.3], as a pure function."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rllib_scale.networks.srr import srr
+
+
+class Rows(NamedTuple):
+    """The B rows of a minibatch."""
+
+    actions: Tensor  # (B,) int
+    action_logp: Tensor  # (B,) log-probability under the policy that sampled
+    advantages: Tensor  # (B,)
+    value_targets: Tensor  # (B,)
+
+
+class Outputs(NamedTuple):
+    """What the network says about the B rows."""
+
+    features: Tensor  # (B, d)
+    logits: Tensor  # (B, N)
+    values: Tensor  # (B,)
+
+
+class Weights(NamedTuple):
+    """Weights of the loss terms in force at an epoch."""
+
+    clip: float
+    value: float
+    entropy: float
+    decorrelation: float | Tensor  # ramp x lambda_1
+    kl: float | Tensor  # ramp x lambda_2
+    reduction: Literal["sum", "mean"]
+    regularise: bool  # whether the last two are ever above 0
+
+
+class Terms(NamedTuple):
+    """Unweighted terms, scalars. The names are those of the training table."""
+
+    policy_loss: Tensor
+    value_loss: Tensor
+    entropy: Tensor
+    srr_decorrelation: Tensor
+    srr_kl: Tensor
+
+
+def ppo_loss(rows: Rows, outputs: Outputs, weights: Weights) -> tuple[Tensor, Terms]:
+    """Clipped surrogate + c_1 MSE - entropy bonus + SRR, advantages standardised over the rows; and its terms.
+
+    No KL term and no value clipping [SCALE, sec. 4.3].
+    """
+    log_probabilities = torch.log_softmax(outputs.logits, -1)
+    logp = log_probabilities.gather(1, rows.actions[:, None])[:, 0]
+    entropy = -(log_probabilities.exp() * log_probabilities).sum(-1).mean()
+    ratio = torch.exp(logp - rows.action_logp)
+    advantages = (rows.advantages - rows.advantages.mean()) / (rows.advantages.std() + 1e-8)
+    surrogate = torch.min(advantages * ratio, advantages * ratio.clamp(1 - weights.clip, 1 + weights.clip))
+    policy_loss = -surrogate.mean()
+    value_loss = (outputs.values - rows.value_targets).square().mean()
+    decorrelation, kl = srr(outputs.features, reduction=weights.reduction)
+    loss = policy_loss + weights.value * value_loss - weights.entropy * entropy
+    if weights.regularise:
+        loss = loss + weights.decorrelation * decorrelation + weights.kl * kl
+    return loss, Terms(policy_loss, value_loss, entropy, decorrelation, kl)

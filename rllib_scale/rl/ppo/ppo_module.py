@@ -1,0 +1,48 @@
+"""The RLModule of every PPO method: a network of rllib_scale.networks and a critic on its feature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.apis import InferenceOnlyAPI, ValueFunctionAPI
+from ray.rllib.core.rl_module.torch import TorchRLModule
+from torch import Tensor
+
+from rllib_scale.config import TrialConfig
+from rllib_scale.networks.mlp import Critic
+from rllib_scale.policies.policy import build_network
+
+
+class SchedulingModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):
+    """Observation to logits, and to a value through the feature f, which RLlib carries as the embedding.
+
+    `model_config["trial"]` is the TrialConfig as plain data. On environment runners there is no critic.
+    """
+
+    def setup(self) -> None:
+        """Build network and critic."""
+        # Every process that computes builds a module. The networks are small: more threads only contend for cores.
+        torch.set_num_threads(1)
+        trial = TrialConfig.model_validate(self.model_config["trial"])
+        self.network = build_network(trial)
+        self.critic = Critic(self.network.feature_dim, trial.network.critic_hidden)
+
+    def get_non_inference_attributes(self) -> list[str]:
+        """What environment runners do without."""
+        return ["critic"]
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Tensor]:
+        _, logits = self.network(batch[Columns.OBS])
+        return {Columns.ACTION_DIST_INPUTS: logits}
+
+    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Tensor]:
+        features, logits = self.network(batch[Columns.OBS])
+        return {Columns.ACTION_DIST_INPUTS: logits, Columns.EMBEDDINGS: features}
+
+    def compute_values(self, batch: dict[str, Any], embeddings: Tensor | None = None) -> Tensor:
+        """Values (B,), from the features `embeddings` (B, d) where they are at hand."""
+        if embeddings is None:
+            embeddings, _ = self.network(batch[Columns.OBS])
+        return self.critic(embeddings)

@@ -1,0 +1,85 @@
+"""HEFT and CPOP online: each workflow is planned as a whole when it arrives, and the plan is carried out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rllib_scale.observation.snapshot import LiveWorkflow, System
+from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.list_scheduling import Planner, Timelines, cpop, heft
+from rllib_scale.simulator.state import TASK_BITS
+
+
+class _Plans:
+    """What is planned in one environment. A task's number in the timelines: workflow << TASK_BITS | task."""
+
+    def __init__(self, planner: Planner, system: System) -> None:
+        self.planner = planner
+        self.capacity, self.memory = system.capacity_gflops, system.memory_gb
+        self.timelines = Timelines(len(self.capacity))
+        self.num_workflows = 0
+
+    def add(self, workflow: LiveWorkflow) -> None:
+        """Plan a workflow that has just arrived."""
+        fits = (workflow.memory_gb[:, None] <= self.memory) & (self.capacity > 0)
+        execution = np.full(fits.shape, np.inf)
+        np.divide(workflow.compute_gflop[:, None], self.capacity, out=execution, where=fits)
+        self.planner(execution, workflow.edges, timelines=self.timelines, first_row=workflow.index << TASK_BITS)
+        self.num_workflows += 1
+
+    def due(self, system: System) -> np.ndarray:
+        """Ready tasks that are the next of their server, which is idle: (K, 3) workflow, task, server."""
+        ready, lines = system.ready, self.timelines
+        rows = ready["workflow"] << TASK_BITS | ready["task"]
+        able = np.flatnonzero(system.idle & (lines.count > 0))
+        _, due, at = np.intersect1d(rows, lines.row[able, 0], assume_unique=True, return_indices=True)
+        server = able[at]
+        lines.drop_next(server)
+        return np.stack([ready["workflow"][due], ready["task"][due], server], axis=1)
+
+
+class PlanningDispatcher(Dispatcher):
+    """Plans each workflow at its arrival into the timelines of the servers, and starts tasks as planned.
+
+    A workflow is planned as soon as it has arrived, in order of arrival. Its tasks may take any time in which a server
+    neither runs a task nor is planned to run one of an earlier workflow, gaps included; earlier plans do not move.
+    Execution times are exact and communication delays no task in this simulator, so the planner counts no communication
+    and every task starts at its planned time (with `idle_advance: clock-step`, at the next look at or after it).
+    A task starts when it is ready and its server is idle and has nothing planned before it.
+    """
+
+    planner: Planner
+
+    def reset(self, seeds: list[tuple[int, int]]) -> None:
+        """See `Dispatcher.reset`."""
+        super().reset(seeds)
+        self._plans: list[_Plans | None] = [None] * len(seeds)
+
+    def dispatch(self, system: System) -> np.ndarray:
+        """See `Dispatcher.dispatch`."""
+        plans = self._plans[system.index] or _Plans(type(self).planner, system)
+        self._plans[system.index] = plans
+        plans.timelines.free_at = system.free_at_s
+        for workflow in range(plans.num_workflows, system.num_arrived):
+            plans.add(system.workflow(workflow))
+        return plans.due(system)
+
+
+class HEFT(PlanningDispatcher):
+    """Heterogeneous Earliest Finish Time (Topcuoglu et al. 2002), workflow by workflow."""
+
+    name = "heft"
+    description = "plans each workflow at its arrival by HEFT; does not use the level-1 rule or the mask"
+    planner = staticmethod(heft)
+
+
+class CPOP(PlanningDispatcher):
+    """Critical Path on a Processor (Topcuoglu et al. 2002), workflow by workflow.
+
+    The server of a critical path is chosen with what is planned on it (see `cpop`). Chosen by execution time alone, as
+    for a single workflow, it would be the same large server every time, and its queue would grow without end.
+    """
+
+    name = "cpop"
+    description = "plans each workflow at its arrival by CPOP; does not use the level-1 rule or the mask"
+    planner = staticmethod(cpop)

@@ -1,0 +1,121 @@
+"""Heuristics. Where none of its servers is free, a rule names a busy one: an invalid decision, by which it waits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
+from rllib_scale.errors import UserError, choice_error
+from rllib_scale.observation.feature_sets import ObservationView, view
+from rllib_scale.schedulers.base import Rule
+from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.planning import CPOP, HEFT
+
+
+class RandomFeasible(Rule):
+    """Any idle server that fits, uniformly."""
+
+    name = "random-feasible"
+    description = "an idle server that fits, uniformly at random"
+
+    def rate(self, v: ObservationView) -> np.ndarray:
+        """See `Rule.rate`."""
+        return np.where(v.feasible, self.draw(v.capacity.shape[1]), -np.inf)
+
+
+class RoundRobin(Rule):
+    """The next idle server that fits, in cyclic order after the last one chosen."""
+
+    name = "round-robin"
+    description = "the next idle server that fits, in cyclic order"
+
+    def reset(self, seeds: list[tuple[int, int]]) -> None:
+        """See `Scheduler.reset`."""
+        super().reset(seeds)
+        self._last = np.full(len(seeds), -1)
+
+    def rate(self, v: ObservationView) -> np.ndarray:
+        """See `Rule.rate`."""
+        num_slots = v.capacity.shape[1]
+        distance = (np.arange(num_slots)[None, :] - self._last[:, None] - 1) % num_slots
+        return np.where(v.feasible, -distance.astype(np.float64), -np.inf)
+
+    def __call__(self, observation: np.ndarray) -> np.ndarray:
+        """See `Scheduler.__call__`; remembers the choice where it can be carried out."""
+        chosen = super().__call__(observation)
+        valid = view(observation, self.observation).feasible[np.arange(len(chosen)), chosen]
+        self._last = np.where(valid, chosen, self._last)
+        return chosen
+
+
+class FastestIdle(Rule):
+    """The fastest idle server that fits."""
+
+    name = "fastest-idle"
+    description = "the fastest idle server that fits"
+
+    def rate(self, v: ObservationView) -> np.ndarray:
+        """See `Rule.rate`."""
+        return np.where(v.feasible, v.capacity, -np.inf)
+
+
+class EarliestFinish(Rule):
+    """The server that would finish the task first, its running task awaited: it may wait for a fast one."""
+
+    name = "earliest-finish"
+    description = "the server that would finish the task first, waiting for it where it is busy"
+
+    def rate(self, v: ObservationView) -> np.ndarray:
+        """See `Rule.rate`."""
+        return np.where(v.fits, -(v.remaining + v.execution_s), -np.inf)
+
+
+class LargeOnly(Rule):
+    """The servers of the highest capacity, waiting for the one that is free first.
+
+    Others only where a mask forbids to wait, or where those are too small for the task: the fastest first.
+    """
+
+    name = "large-only"
+    description = "only servers of the highest capacity, waiting for the one that is free first"
+
+    def rate(self, v: ObservationView) -> np.ndarray:
+        """See `Rule.rate`."""
+        highest = v.capacity.max(axis=1, keepdims=True)
+        wait = -v.remaining.astype(np.float64)
+        return np.where(v.fits, np.where(v.capacity == highest, wait, v.capacity - 1e9), -np.inf)
+
+
+class BestFitMemory(Rule):
+    """The idle server whose memory is enough by the smallest margin."""
+
+    name = "best-fit-memory"
+    description = "the idle server whose memory is enough by the smallest margin"
+
+    def rate(self, v: ObservationView) -> np.ndarray:
+        """See `Rule.rate`."""
+        return np.where(v.feasible, -(v.memory - v.task_memory).astype(np.float64), -np.inf)
+
+
+RULES: dict[str, type[Rule]] = {
+    rule.name: rule for rule in (RandomFeasible, RoundRobin, FastestIdle, EarliestFinish, LargeOnly, BestFitMemory)
+}
+DISPATCHERS: dict[str, type[Dispatcher]] = {dispatcher.name: dispatcher for dispatcher in (HEFT, CPOP)}
+SCHEDULERS: dict[str, type[Rule] | type[Dispatcher]] = {**RULES, **DISPATCHERS}
+
+
+def make_scheduler(
+    name: str, observation: ObservationConfig, mask: MaskMode = "none", decision: DecisionMode = "argmax"
+) -> Rule | Dispatcher:
+    """The heuristic of that name; observation and mask are for rules, a dispatcher uses neither.
+
+    Raises:
+        UserError: there is none, or sampling is asked of a rule, whose scores are no probabilities.
+    """
+    if name not in SCHEDULERS:
+        raise choice_error("scheduler", name, SCHEDULERS)
+    if decision == "sample":
+        raise UserError(f"decision sample: {name!r} is a rule; only trained policies can sample")
+    if name in DISPATCHERS:
+        return DISPATCHERS[name]()
+    return RULES[name](observation, mask, decision)

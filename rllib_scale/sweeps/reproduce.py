@@ -1,0 +1,95 @@
+"""The reproduction of the paper: sweeps that take over each other's trainings, and their rows in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rllib_scale.clusters.session import ray_session
+from rllib_scale.config import digest
+from rllib_scale.config.plan import SweepConfig
+from rllib_scale.config.yaml_files import load_model
+from rllib_scale.errors import UserError
+from rllib_scale.results.tables import (
+    EPISODE_COLUMNS,
+    EPISODE_KEY,
+    FEATURE_COLUMNS,
+    FEATURE_KEY,
+    TRAINING_COLUMNS,
+    open_folder,
+    read_table,
+    typed,
+    write_table,
+)
+from rllib_scale.sweeps.sweep import run_sweep
+
+CONFIGS = Path(__file__).parents[2] / "tune_configs"
+PARTS = ("table4", "table3", "table3_off_policy", "scenarios", "scale_1024")
+"""In this order: what a later part trains too it takes over."""
+BUDGETS: dict[str, tuple[str, ...]] = {
+    "paper": (),
+    "quick": ("training.epochs=60", "seeds=[42]", "evaluation.episodes=10"),
+}
+"""Overrides of every part."""
+_TABLES: dict[str, tuple[dict[str, tuple[str, str]], tuple[str, ...]]] = {
+    "episodes": (EPISODE_COLUMNS, EPISODE_KEY),
+    "features": (FEATURE_COLUMNS, FEATURE_KEY),
+    "training": (TRAINING_COLUMNS, ("cell", "epoch")),
+}
+
+
+def run_reproduction(
+    folder: Path,
+    budget: str,
+    overrides: tuple[str, ...],
+    address: str | None,
+    say: Callable[[str], None],
+    trust: bool = False,
+) -> list[str]:
+    """Run all parts, or go on with them, and join their rows; returns one line for each training that failed.
+
+    Args:
+        folder: results folder of the whole; each part has its own in `parts`.
+        budget: a key of BUDGETS.
+        overrides: of every part, after those of the budget.
+        address: see `run_sweep`.
+        say: see `run_sweep`.
+        trust: see `run_sweep`.
+
+    Raises:
+        UserError: see `run_sweep`; or this is no checkout, which the configs come with.
+    """
+    if not CONFIGS.is_dir():
+        raise UserError(f"{CONFIGS}: no such folder; reproduce runs from a checkout of the project, which brings it")
+    sweeps = {name: load_model(SweepConfig, CONFIGS / f"{name}.yaml", BUDGETS[budget] + overrides) for name in PARTS}
+    content: dict[str, Any] = {name: sweep.model_dump(mode="json") for name, sweep in sweeps.items()}
+    open_folder(folder, "reproduction", content, digest(content))
+    folders = {name: folder / "parts" / name for name in PARTS}
+    failures = []
+    try:
+        with ray_session(address):
+            for position, (name, sweep) in enumerate(sweeps.items()):
+                say(f"part {position + 1} of {len(PARTS)}: {name}")
+                others = [other for key, other in folders.items() if key != name]
+                failures += run_sweep(sweep, folders[name], f"{name}.yaml", address, say, others, trust=trust)
+    finally:
+        join(folder, list(folders.values()))
+    return failures
+
+
+def join(folder: Path, parts: list[Path]) -> None:
+    """Write the rows of all parts as tables of `folder`, and their policies; what several hold stands there once."""
+    from rllib_scale.sweeps.trainable import copy_policy
+
+    (folder / "policies").mkdir(exist_ok=True)
+    for policy in (path for part in parts for path in sorted(part.glob("policies/[!.]*"))):
+        if not (folder / "policies" / policy.name).is_dir():
+            copy_policy(policy, folder / "policies" / policy.name)
+    for name, (columns, key) in _TABLES.items():
+        paths = [part / f"{name}.parquet" for part in parts]
+        frames = [typed(pd.DataFrame(), columns), *(read_table(path, columns) for path in paths if path.is_file())]
+        rows = pd.concat(frames, ignore_index=True).drop_duplicates(list(key)).assign(sweep="reproduction")
+        write_table(folder / f"{name}.parquet", typed(rows.sort_values(list(key), ignore_index=True), columns))

@@ -1,0 +1,94 @@
+"""Tune's ASHA and PBT over env steps, such that an interrupted sweep goes on with what it knew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining, TrialScheduler
+
+from rllib_scale.config.plan import Cell
+from rllib_scale.config.search import Distribution, SearchConfig, recent
+
+SCORE = "score"
+"""Result key that schedulers compare."""
+TIME = "env_steps"
+WORST = 1e30
+"""Beyond any score, and finite for TensorBoard."""
+
+Curves = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Trial name -> training curve so far."""
+
+
+def score_of(curve: Sequence[Mapping[str, Any]], search: SearchConfig) -> float:
+    """The score of a training; the worst of all where no episode has ended yet."""
+    score = recent(curve, search.metric, search.window)
+    return score if not math.isnan(score) else WORST if search.mode == "min" else -WORST
+
+
+class GoingOnASHA(ASHAScheduler):
+    """ASHA that knows the rungs that trainings of an interrupted sweep, or of earlier batches, have reached."""
+
+    def __init__(self, search: SearchConfig, max_steps: int, curves: Curves, pending: Sequence[str]) -> None:
+        grace = min(search.asha.grace_steps, max_steps)
+        super().__init__(
+            time_attr=TIME,
+            metric=SCORE,
+            mode=search.mode,
+            max_t=max_steps,
+            grace_period=grace,
+            reduction_factor=search.asha.reduction_factor,
+        )
+        self._search = search
+        self._curves = curves
+        for name in curves.keys() - set(pending):
+            self._replay(SimpleNamespace(trial_id=name), curves[name])
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        """A training that goes on has passed its rungs already."""
+        super().on_trial_add(tune_controller, trial)
+        self._pass_rungs(trial, self._curves.get(str(trial.config["trial"]), ()))
+
+    def _replay(self, trial: Any, curve: Sequence[Mapping[str, Any]]) -> None:
+        super().on_trial_add(None, trial)
+        self._pass_rungs(trial, curve)
+
+    def _pass_rungs(self, trial: Any, curve: Sequence[Mapping[str, Any]]) -> None:
+        for epoch, row in enumerate(curve, start=1):
+            super().on_trial_result(None, trial, {TIME: row[TIME], SCORE: score_of(curve[:epoch], self._search)})
+
+
+class Population(PopulationBasedTraining):
+    """PBT whose members keep their names."""
+
+    def _get_new_config(self, trial: Any, trial_to_clone: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        config, operations = super()._get_new_config(trial, trial_to_clone)
+        return config | {"trial": trial.config["trial"]}, operations
+
+
+def make_scheduler(search: SearchConfig, pending: Sequence[Cell], curves: Curves) -> TrialScheduler | None:
+    """The scheduler of the pending cells; None: first come, first served."""
+    if search.scheduler == "asha":
+        steps = max(cell.trial.stop_epochs * cell.trial.training.steps_per_epoch for cell in pending)
+        return GoingOnASHA(search, steps, curves, [cell.trial.name for cell in pending])
+    if search.scheduler == "pbt":
+        return Population(
+            time_attr=TIME,
+            metric=SCORE,
+            mode=search.mode,
+            perturbation_interval=search.pbt.interval_steps,
+            quantile_fraction=search.pbt.quantile,
+            resample_probability=search.pbt.resample,
+            hyperparam_mutations={path: _domain(values) for path, values in search.space.items()},
+        )
+    return None
+
+
+def _domain(values: Distribution) -> Any:
+    if values.choice is not None:
+        return list(values.choice)
+    assert values.bounds is not None
+    return tune.loguniform(*values.bounds) if values.loguniform else tune.uniform(*values.bounds)

@@ -1,0 +1,293 @@
+"""Drawing workloads: Poisson arrivals, task distributions and named DAG topologies.
+
+A workload is decided by (seed, episode) and nothing else. Each environment carries a generator of its own
+(xoshiro256++, Blackman and Vigna 2021, seeded by splitmix64) whose draws do not depend on numpy's version.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import get_args
+
+import numpy as np
+
+from rllib_scale.compiled import compiled
+from rllib_scale.config import EnvConfig, NormalConfig, Topology
+from rllib_scale.workloads.model import Workload
+
+TOPOLOGIES: tuple[str, ...] = get_args(Topology)
+RANDOM_PREDECESSORS, CHAIN, FORK_JOIN, LAYERED, ERDOS_RENYI, TREE = range(len(TOPOLOGIES))
+
+_NORMAL = np.dtype([("mean", "f8"), ("std", "f8"), ("low", "f8"), ("high", "f8"), ("truncate", "i8")])
+PARAMETERS = np.dtype(
+    [
+        ("rate", "f8"),  # workflows per second
+        ("first_at_zero", "i8"),
+        ("min_tasks", "i8"),
+        ("max_tasks", "i8"),
+        ("compute", _NORMAL),  # GFLOP
+        ("memory", _NORMAL),  # GB
+        ("output", _NORMAL),  # GB
+        ("topology", "i8"),
+        ("max_predecessors", "i8"),
+        ("layer_width", "i8"),
+        ("edge_probability", "f8"),
+        ("branching", "i8"),
+    ]
+)
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_TO_UNIT = 2.0**-53
+
+
+def parameters(config: EnvConfig) -> np.ndarray:
+    """The workload part of a config as a record array (1,) for compiled code."""
+    w = config.workload
+
+    def normal(d: NormalConfig) -> tuple[float, float, float, float, int]:
+        return d.mean, d.std, d.low, math.inf if d.high is None else d.high, int(d.bound == "truncate")
+
+    row = (
+        config.arrival_rate,
+        int(config.episode.first_arrival == "at-zero"),
+        w.min_tasks,
+        w.max_tasks,
+        normal(w.compute_gflop),
+        normal(w.memory_gb),
+        normal(w.output_gb),
+        TOPOLOGIES.index(w.topology),
+        w.max_predecessors,
+        w.layer_width,
+        w.edge_probability,
+        w.branching,
+    )
+    return np.array([row], dtype=PARAMETERS)
+
+
+def most_edges(config: EnvConfig) -> int:
+    """Upper bound on the edges of one workflow."""
+    k = config.workload.max_tasks
+    if config.workload.topology == "random-predecessors":
+        return min(config.workload.max_predecessors * k, k * (k - 1) // 2)
+    if config.workload.topology in ("chain", "tree", "fork-join"):
+        return 2 * k
+    if config.workload.topology == "layered":
+        return min(config.workload.layer_width * k, k * (k - 1) // 2)
+    return k * (k - 1) // 2
+
+
+# ---------------------------------------------------------------------- random numbers
+
+
+@compiled
+def _mix(x):  # type: ignore[no-untyped-def]
+    x = (x ^ (x >> np.uint64(30))) * _MIX_1
+    x = (x ^ (x >> np.uint64(27))) * _MIX_2
+    return x ^ (x >> np.uint64(31))
+
+
+@compiled
+def seed_generator(rng, seed, episode):  # type: ignore[no-untyped-def]
+    """Put the generator (4,) uint64 at the start of the stream of (seed, episode)."""
+    x = _mix(_mix(np.uint64(seed) + _GOLDEN) ^ (np.uint64(episode) * _MIX_1 + _GOLDEN))
+    for k in range(4):
+        x += _GOLDEN
+        rng[k] = _mix(x)
+
+
+@compiled
+def _rotate(x, k):  # type: ignore[no-untyped-def]
+    return (x << np.uint64(k)) | (x >> np.uint64(64 - k))
+
+
+@compiled
+def uniform(rng):  # type: ignore[no-untyped-def]
+    """Uniform in [0, 1), 53 bits."""
+    result = _rotate(rng[0] + rng[3], 23) + rng[0]
+    shifted = rng[1] << np.uint64(17)
+    rng[2] ^= rng[0]
+    rng[3] ^= rng[1]
+    rng[1] ^= rng[2]
+    rng[0] ^= rng[3]
+    rng[2] ^= shifted
+    rng[3] = _rotate(rng[3], 45)
+    return float(result >> np.uint64(11)) * _TO_UNIT
+
+
+@compiled
+def _integer(rng, low, high):  # type: ignore[no-untyped-def]
+    """Uniform integer in low..high, both included."""
+    return low + int(uniform(rng) * (high - low + 1))
+
+
+@compiled
+def _normal(rng, dist):  # type: ignore[no-untyped-def]
+    while True:
+        radius = math.sqrt(-2.0 * math.log(1.0 - uniform(rng)))
+        x = dist.mean + dist.std * radius * math.cos(2.0 * math.pi * uniform(rng))
+        if dist.low <= x <= dist.high:
+            return x
+        if not dist.truncate:
+            return min(max(x, dist.low), dist.high)
+
+
+# ---------------------------------------------------------------------- one workflow
+
+
+@compiled
+def draw_gap(rng, p, is_first):  # type: ignore[no-untyped-def]
+    """Seconds from the previous arrival, or from the start, to the next one."""
+    if is_first and p.first_at_zero:
+        return 0.0
+    return -math.log(1.0 - uniform(rng)) / p.rate
+
+
+@compiled
+def draw_workflow(rng, p, tasks, edges):  # type: ignore[no-untyped-def]
+    """Draw one workflow: demands into `tasks` (.compute, .memory, .output), edges into `edges` (E, 2).
+
+    Tasks are numbered so that every edge leads to a higher index. Returns (number of tasks, number of edges).
+    """
+    n = _integer(rng, p.min_tasks, p.max_tasks)
+    for k in range(n):
+        tasks[k].compute = _normal(rng, p.compute)
+        tasks[k].memory = _normal(rng, p.memory)
+        tasks[k].output = _normal(rng, p.output)
+    if p.topology == RANDOM_PREDECESSORS:
+        return n, _random_predecessors(rng, n, p.max_predecessors, edges)
+    if p.topology == CHAIN:
+        for k in range(n - 1):
+            edges[k, 0], edges[k, 1] = k, k + 1
+        return n, n - 1
+    if p.topology == FORK_JOIN:
+        return n, _fork_join(n, edges)
+    if p.topology == LAYERED:
+        return n, _layered(rng, n, p.layer_width, p.edge_probability, edges)
+    if p.topology == ERDOS_RENYI:
+        return n, _erdos_renyi(rng, n, p.edge_probability, edges)
+    return n, _tree(rng, n, p.branching, edges)
+
+
+@compiled
+def _random_predecessors(rng, n, most, edges):  # type: ignore[no-untyped-def]
+    """One root; every later node draws 1 to `most` distinct earlier nodes."""
+    e = 0
+    for k in range(1, n):
+        first = e
+        for _ in range(min(_integer(rng, 1, most), k)):
+            while True:
+                source = _integer(rng, 0, k - 1)
+                is_new = True
+                for i in range(first, e):
+                    if edges[i, 0] == source:
+                        is_new = False
+                if is_new:
+                    break
+            edges[e, 0], edges[e, 1] = source, k
+            e += 1
+    return e
+
+
+@compiled
+def _fork_join(n, edges):  # type: ignore[no-untyped-def]
+    """One source, parallel branches of one task, one sink; a chain where there are fewer than three tasks."""
+    if n == 1:
+        return 0
+    if n == 2:
+        edges[0, 0], edges[0, 1] = 0, 1
+        return 1
+    e = 0
+    for k in range(1, n - 1):
+        edges[e, 0], edges[e, 1] = 0, k
+        edges[e + 1, 0], edges[e + 1, 1] = k, n - 1
+        e += 2
+    return e
+
+
+@compiled
+def _layered(rng, n, width, probability, edges):  # type: ignore[no-untyped-def]
+    """Layers of 1 to `width` tasks; a task follows each of the layer before with `probability`, at least one."""
+    e = 0
+    previous, start = 0, 0
+    while start < n:
+        end = min(n, start + _integer(rng, 1, width))
+        if start > 0:
+            for k in range(start, end):
+                before = e
+                for source in range(previous, start):
+                    if uniform(rng) < probability:
+                        edges[e, 0], edges[e, 1] = source, k
+                        e += 1
+                if e == before:
+                    edges[e, 0], edges[e, 1] = _integer(rng, previous, start - 1), k
+                    e += 1
+        previous, start = start, end
+    return e
+
+
+@compiled
+def _erdos_renyi(rng, n, probability, edges):  # type: ignore[no-untyped-def]
+    """Each of the n (n - 1) / 2 forward edges with `probability`."""
+    e = 0
+    for k in range(1, n):
+        for source in range(k):
+            if uniform(rng) < probability:
+                edges[e, 0], edges[e, 1] = source, k
+                e += 1
+    return e
+
+
+@partial(compiled, allocates=True)
+def _tree(rng, n, branching, edges):  # type: ignore[no-untyped-def]
+    """An out-tree: each later node hangs below an earlier one with fewer than `branching` children, drawn uniformly."""
+    children = np.zeros(n, dtype=np.int64)
+    for k in range(1, n):
+        while True:
+            parent = _integer(rng, 0, k - 1)
+            if children[parent] < branching:
+                break
+        children[parent] += 1
+        edges[k - 1, 0], edges[k - 1, 1] = parent, k
+    return n - 1
+
+
+# ---------------------------------------------------------------------- a whole workload
+
+TASK_DEMAND = np.dtype([("compute", "f8"), ("memory", "f8"), ("output", "f8")])
+
+
+def generate(config: EnvConfig, seed: int, episode: int) -> Workload:
+    """The workload of (seed, episode): every workflow that arrives until `arrivals_until_s`, or else the horizon.
+
+    The engine draws the same workflows one by one as they arrive; this function is for reading and sharing them.
+    """
+    p = parameters(config)[0]
+    until = config.episode.arrivals_until_s or config.episode.horizon_s
+    rng = np.empty(4, dtype=np.uint64)
+    seed_generator(rng, seed, episode)
+    tasks = np.zeros(config.workload.max_tasks, dtype=TASK_DEMAND)
+    edges = np.zeros((max(1, most_edges(config)), 2), dtype=np.int64)
+    arrivals: list[float] = []
+    demands: list[np.ndarray] = []
+    links: list[np.ndarray] = []
+    clock = draw_gap(rng, p, True)
+    while clock <= until:
+        n, e = draw_workflow(rng, p, tasks, edges)
+        arrivals.append(clock)
+        demands.append(tasks[:n].copy())
+        order = np.lexsort((edges[:e, 1], edges[:e, 0]))
+        links.append(edges[:e][order])
+        clock += draw_gap(rng, p, False)
+    demand = np.concatenate([np.zeros(0, dtype=TASK_DEMAND), *demands])
+    return Workload(
+        arrival_s=np.array(arrivals, dtype=np.float64),
+        task_offsets=np.cumsum([0, *(len(d) for d in demands)], dtype=np.int64),
+        compute_gflop=demand["compute"].copy(),
+        memory_gb=demand["memory"].copy(),
+        output_gb=demand["output"].copy(),
+        edge_offsets=np.cumsum([0, *(len(x) for x in links)], dtype=np.int64),
+        edges=np.concatenate([np.zeros((0, 2), dtype=np.int64), *links]),
+    )

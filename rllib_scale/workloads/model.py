@@ -1,0 +1,235 @@
+"""What a workload is: workflow DAGs and their arrivals as flat arrays, and what makes them valid [SCALE, sec. 3]."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rllib_scale.errors import UserError
+from rllib_scale.workloads.formats.native import FORMAT, TASK_FIELDS, VERSION, parse, read, write
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """W workflows with T tasks and E edges in all, always valid: construction checks it and brings it into order.
+
+    W may be 0 for a drawn workload in which nothing arrived; a workload that is read must have a workflow.
+    The tasks of workflow w are rows `task_offsets[w]:task_offsets[w + 1]`, its edges are rows
+    `edge_offsets[w]:edge_offsets[w + 1]`. Workflows may be given in any order; they are stored by arrival
+    (stable), the edges of each by (predecessor, successor).
+
+    Attributes:
+        arrival_s: (W,) when the workflow arrives [s], at least 0, non-decreasing.
+        task_offsets: (W + 1,) first task row of each workflow, then T.
+        compute_gflop: (T,) compute demand c [GFLOP], above 0.
+        memory_gb: (T,) memory m [GB], at least 0.
+        output_gb: (T,) output data d [GB], at least 0.
+        edge_offsets: (W + 1,) first edge row of each workflow, then E.
+        edges: (E, 2) predecessor and successor, task indices local to their workflow; unique, acyclic.
+
+    Raises:
+        UserError: naming the workflow and the task, by their position as given.
+    """
+
+    arrival_s: Floats
+    task_offsets: Ints
+    compute_gflop: Floats
+    memory_gb: Floats
+    output_gb: Floats
+    edge_offsets: Ints
+    edges: Ints
+
+    def __post_init__(self) -> None:
+        for name in ("arrival_s", *TASK_FIELDS):
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.float64))
+        for name in ("task_offsets", "edge_offsets", "edges"):
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.int64))
+        object.__setattr__(self, "edges", self.edges.reshape(-1, 2))
+        self._check_shapes()
+        self._check_values()
+        self._sort_edges()
+        self._check_edges()
+        self._sort_workflows()
+
+    @property
+    def num_workflows(self) -> int:
+        """W."""
+        return len(self.arrival_s)
+
+    @property
+    def num_tasks(self) -> int:
+        """T, of all workflows together."""
+        return len(self.compute_gflop)
+
+    def equals(self, other: Workload) -> bool:
+        """Whether every number is the same."""
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in self.__dataclass_fields__)
+
+    def check_fits(self, largest_memory_gb: float, source: str) -> None:
+        """Check that every task fits the server with the most memory.
+
+        Raises:
+            UserError: naming the first task that fits no server, and its workflow in order of arrival.
+        """
+        for row in np.flatnonzero(self.memory_gb > largest_memory_gb)[:1]:
+            arrival = self.arrival_s[np.searchsorted(self.task_offsets, row, side="right") - 1]
+            raise UserError(
+                f"{source}: {self._task(row)} (arrival_s {arrival}) fits no server: memory_gb is "
+                f"{self.memory_gb[row]}, the largest server has {largest_memory_gb}"
+            )
+
+    # ------------------------------------------------------------------- JSON
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Workload:
+        """Read a JSON file.
+
+        Raises:
+            UserError: one line with the file and the first mistake in it.
+        """
+        return cls.from_dict(read(Path(path)), str(path))
+
+    @classmethod
+    def from_dict(cls, data: Any, source: str) -> Workload:
+        """Build a workload from parsed JSON; `source` names it in errors.
+
+        Raises:
+            UserError: one line with the source, the workflow and task index, and what would be valid.
+        """
+        try:
+            return cls(**parse(data))
+        except UserError as error:
+            raise UserError(f"{source}: {error}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON content; `from_dict` gives back exactly the same numbers."""
+        columns = [getattr(self, name).tolist() for name in TASK_FIELDS]
+        tasks = [dict(zip(TASK_FIELDS, values, strict=True)) for values in zip(*columns, strict=True)]
+        edges = self.edges.tolist()
+        first_task, first_edge = self.task_offsets.tolist(), self.edge_offsets.tolist()
+        workflows = [
+            {
+                "arrival_s": arrival,
+                "tasks": tasks[first_task[w] : first_task[w + 1]],
+                "edges": edges[first_edge[w] : first_edge[w + 1]],
+            }
+            for w, arrival in enumerate(self.arrival_s.tolist())
+        ]
+        return {"format": FORMAT, "version": VERSION, "workflows": workflows}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a JSON file; a reader sees the old file or the new one, never a part.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        write(Path(path), self.to_dict())
+
+    # ------------------------------------------------------------------- validation
+
+    def _check_shapes(self) -> None:
+        for name, offsets, rows in (
+            ("task_offsets", self.task_offsets, self.num_tasks),
+            ("edge_offsets", self.edge_offsets, len(self.edges)),
+        ):
+            if offsets.shape != (self.num_workflows + 1,) or offsets[0] != 0 or offsets[-1] != rows:
+                raise UserError(f"{name} must hold {self.num_workflows + 1} values from 0 to {rows}")
+            if (np.diff(offsets) < 0).any():
+                raise UserError(f"{name} must not decrease")
+        for name in TASK_FIELDS:
+            if getattr(self, name).shape != (self.num_tasks,):
+                raise UserError(f"{name} must hold {self.num_tasks} values, one a task")
+        for workflow in np.flatnonzero(np.diff(self.task_offsets) == 0)[:1]:
+            raise UserError(f"workflow {workflow}: no tasks: at least one is needed")
+
+    def _check_values(self) -> None:
+        possible = np.isfinite(self.arrival_s) & (self.arrival_s >= 0)
+        for workflow in np.flatnonzero(~possible)[:1]:
+            value = self.arrival_s[workflow]
+            raise UserError(f"workflow {workflow}: arrival_s must be a finite number, at least 0 (got {value})")
+        for name in TASK_FIELDS:
+            values = getattr(self, name)
+            positive = name == "compute_gflop"  # a task without work would take no time
+            possible = np.isfinite(values) & (values > 0 if positive else values >= 0)
+            for row in np.flatnonzero(~possible)[:1]:
+                limit = "above 0" if positive else "at least 0"
+                raise UserError(f"{self._task(row)}: {name} must be a finite number, {limit} (got {values[row]})")
+
+    def _check_edges(self) -> None:
+        workflow = self._workflow_of_edge()
+        num_tasks = np.diff(self.task_offsets)[workflow]
+        unknown = np.any((self.edges < 0) | (self.edges >= num_tasks[:, None]), axis=1)
+        itself = self.edges[:, 0] == self.edges[:, 1]
+        twice = np.zeros(len(self.edges), dtype=bool)  # sorted: duplicates are neighbours
+        twice[1:] = (workflow[1:] == workflow[:-1]) & np.all(self.edges[1:] == self.edges[:-1], axis=1)
+        for row in np.flatnonzero(unknown | itself | twice)[:1]:
+            edge, where = self.edges[row].tolist(), f"workflow {workflow[row]}, edge {self.edges[row].tolist()}"
+            if unknown[row]:
+                task = next(i for i in edge if not 0 <= i < num_tasks[row])
+                raise UserError(f"{where}: unknown task {task}; valid: 0 to {num_tasks[row] - 1}")
+            raise UserError(f"{where}: a task cannot need itself" if itself[row] else f"{where}: stands twice")
+        # Where every edge leads to a higher index there is no cycle: only the other workflows need the search.
+        for w in np.unique(workflow[self.edges[:, 0] > self.edges[:, 1]]):
+            cycle = _find_cycle(int(num_tasks[workflow == w][0]), self.edges[workflow == w].tolist())
+            if cycle:
+                raise UserError(f"workflow {w}: the edges form a cycle: {' -> '.join(map(str, cycle))}")
+
+    def _sort_edges(self) -> None:
+        order = np.lexsort((self.edges[:, 1], self.edges[:, 0], self._workflow_of_edge()))
+        object.__setattr__(self, "edges", self.edges[order])
+
+    def _sort_workflows(self) -> None:
+        if (np.diff(self.arrival_s) >= 0).all():
+            return
+        order = np.argsort(self.arrival_s, kind="stable")
+        tasks, task_offsets = _gather(self.task_offsets, order)
+        edges, edge_offsets = _gather(self.edge_offsets, order)
+        for name in TASK_FIELDS:
+            object.__setattr__(self, name, getattr(self, name)[tasks])
+        object.__setattr__(self, "arrival_s", self.arrival_s[order])
+        object.__setattr__(self, "task_offsets", task_offsets)
+        object.__setattr__(self, "edges", self.edges[edges])
+        object.__setattr__(self, "edge_offsets", edge_offsets)
+
+    def _workflow_of_edge(self) -> Ints:
+        return np.repeat(np.arange(self.num_workflows), np.diff(self.edge_offsets))
+
+    def _task(self, row: int) -> str:
+        """Name of a task row in errors."""
+        workflow = int(np.searchsorted(self.task_offsets, row, side="right")) - 1
+        return f"workflow {workflow}, task {row - self.task_offsets[workflow]}"
+
+
+def _gather(offsets: Ints, order: Ints) -> tuple[Ints, Ints]:
+    """Rows of the blocks `offsets` in a new order of blocks, and the offsets of the result."""
+    rows = np.concatenate([np.arange(offsets[w], offsets[w + 1]) for w in order])
+    return rows, np.concatenate([[0], np.cumsum(np.diff(offsets)[order])])
+
+
+def _find_cycle(num_tasks: int, edges: list[list[int]]) -> list[int]:
+    """Tasks along a cycle, the first one again at the end; empty where there is none."""
+    predecessors: list[set[int]] = [set() for _ in range(num_tasks)]
+    successors: list[list[int]] = [[] for _ in range(num_tasks)]
+    for predecessor, successor in edges:
+        predecessors[successor].add(predecessor)
+        successors[predecessor].append(successor)
+    free = [task for task in range(num_tasks) if not predecessors[task]]
+    while free:
+        task = free.pop()
+        for successor in successors[task]:
+            predecessors[successor].remove(task)
+            if not predecessors[successor]:
+                free.append(successor)
+    # Every task that is left has a predecessor that is left: walking back must meet itself.
+    path = [task for task in range(num_tasks) if predecessors[task]][:1]
+    while path and path[-1] not in path[:-1]:
+        path.append(min(predecessors[path[-1]]))
+    return path[path.index(path[-1]) :][::-1] if path else []

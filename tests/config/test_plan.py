@@ -1,0 +1,125 @@
+"""A sweep's YAML and what it expands to."""
+
+from pathlib import Path
+
+import pytest
+
+from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
+from rllib_scale.config.yaml_files import build_model, load_model
+from rllib_scale.errors import UserError
+
+CONFIGS = sorted(Path("tune_configs").glob("*.yaml"))
+
+
+def sweep(**data: object) -> SweepConfig:
+    return build_model(SweepConfig, {"name": "test", "methods": ["scale"], **data}, "test")
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_shipped_config_expands(path: Path) -> None:
+    config = load_model(SweepConfig, path)
+    assert config.name == path.stem
+    assert expand(config, str(path))
+    assert evaluation_units(config, expand(config, str(path)))
+
+
+def test_configs_named_in_the_readme_are_there() -> None:
+    assert {"quickstart", "table4", "lambda_grid", "smoke"} <= {path.stem for path in CONFIGS}
+
+
+def test_table4_trains_and_evaluates_all_that_table5_needs() -> None:
+    """As table5.yaml says of itself."""
+    trained, evaluated = [], []
+    for name in ("table4", "table5"):
+        config = load_model(SweepConfig, Path(f"tune_configs/{name}.yaml"))
+        cells = expand(config, name)
+        trained.append({cell.trial.cell for cell in cells})
+        evaluated.append({unit.key for unit in evaluation_units(config, cells) if unit.features})
+    assert trained[1] == trained[0]
+    assert evaluated[1] < evaluated[0]
+
+
+def test_features_are_asked_of_learned_policies_alone_and_leave_the_key_of_a_unit() -> None:
+    units = {}
+    for features in (True, False):
+        config = sweep(methods=["scale", "ppo"], evaluation={"heuristics": ["fastest-idle"], "features": features})
+        units[features] = evaluation_units(config, expand(config, "test"))
+    assert [unit.features for unit in units[True]] == [unit.learned for unit in units[True]]
+    assert not any(unit.features for unit in units[False])
+    assert [unit.key for unit in units[True]] == [unit.key for unit in units[False]]
+
+
+def test_grid_is_the_product_and_methods_without_srr_stand_once() -> None:
+    config = sweep(
+        methods=["scale", "crossattn"],
+        seeds=[1, 2],
+        grid={"srr.lambda_decorrelation": [0.0, 0.1], "srr.lambda_kl": [0.0, 0.01, 0.1]},
+    )
+    cells = expand(config, "test")
+    assert len([cell for cell in cells if cell.trial.method == "scale"]) == 2 * 2 * 3
+    assert len([cell for cell in cells if cell.trial.method == "crossattn"]) == 2
+    assert len({cell.trial.cell for cell in cells}) == len(cells)
+
+
+def test_any_config_path_can_be_a_grid_axis_and_labels_its_rows() -> None:
+    cells = expand(sweep(grid={"env.episode.clock_step_s": [0.1, 0.2], "training.gamma": [0.9]}), "test")
+    assert [cell.trial.env.episode.clock_step_s for cell in cells] == [0.1, 0.2]
+    assert cells[1].label == "env.episode.clock_step_s=0.2; training.gamma=0.9"
+
+
+def test_env_overrides_build_on_the_scenario() -> None:
+    config = sweep(scenario="steady-0.5", env={"episode": {"clock_step_s": 0.5}, "cluster": "paper-32"})
+    assert config.env.episode.arrivals_until_s == 150
+    assert config.env.episode.clock_step_s == 0.5
+    assert config.env.cluster.num_servers == 32
+    assert config.evaluated_scenarios == ("train",)
+    assert sweep(scenario="steady-0.5").evaluated_scenarios == ("steady-0.5",)
+
+
+def test_a_fixed_network_is_evaluated_only_where_it_was_trained() -> None:
+    config = sweep(methods=["scale", "ppo"], evaluation={"scales": [16, 32], "heuristics": ["fastest-idle"]})
+    units = evaluation_units(config, expand(config, "test"))
+    at = {(unit.identity["method"], unit.env.cluster.num_servers) for unit in units}
+    assert at == {("scale", 16), ("scale", 32), ("ppo", 16), ("fastest-idle", 16), ("fastest-idle", 32)}
+
+
+def test_heuristics_are_evaluated_once_however_many_cells_there_are() -> None:
+    config = sweep(seeds=[1, 2, 3], evaluation={"scales": [16], "heuristics": ["fastest-idle"]})
+    units = evaluation_units(config, expand(config, "test"))
+    assert sum(not unit.learned for unit in units) == 1
+    by_problem = sweep(grid={"env.episode.clock_step_s": [0.1, 0.2]}, evaluation={"scales": [16]})
+    keys = {
+        (u.columns["cell"], u.columns["test_servers"]) for u in evaluation_units(by_problem, expand(by_problem, ""))
+    }
+    assert len([cell for cell, _ in keys if cell.startswith("fastest-idle")]) == 2
+
+
+def test_stop_by_env_steps_is_rounded_up_to_epochs() -> None:
+    (cell,) = expand(sweep(stop={"env_steps": 1025}), "test")
+    assert cell.trial.stop_epochs == 2
+    assert cell.identity["env_steps"] == 2048
+
+
+@pytest.mark.parametrize(
+    ("data", "parts"),
+    [
+        ({"methods": []}, ["methods", "at least 1"]),
+        ({"seeds": []}, ["seeds", "at least 1"]),
+        ({"methods": ["scal"]}, ["unknown method 'scal'", "crossattn"]),
+        ({"grid": {"srr.lambda_kl": []}}, ["grid.srr.lambda_kl", "empty"]),
+        ({"grid": {"lambda": [1]}}, ["grid.lambda", "srr."]),
+        ({"grid": {"srr.lambda_k": [1]}}, ["srr.lambda_k", "lambda_kl"]),
+        ({"grid": {"srr.lambda_kl": ["much"]}}, ["srr.lambda_kl", "much"]),
+        ({"scenario": "papr"}, ["unknown scenario 'papr'", "steady-0.5"]),
+        ({"evaluation": {"scales": [3]}}, ["evaluation.scales", "4", "3"]),
+        ({"evaluation": {"scenarios": ["papr"]}}, ["unknown scenario 'papr'"]),
+        ({"evaluation": {"heuristics": ["fast"]}}, ["unknown scheduler 'fast'", "fastest-idle"]),
+        ({"evaluation": {"mask": ["none"]}}, ["evaluation.mask", "did you mean 'masks'?"]),
+    ],
+)
+def test_bad_sweep_gives_one_clear_line(data: dict[str, object], parts: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        expand(sweep(**data), "test")
+    for part in parts:
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,122 @@
+"""What a search draws, what it scores by, and the cells that it becomes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from rllib_scale.config.plan import SweepConfig, expand
+from rllib_scale.config.search import Point, SearchConfig, points, recent
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError
+
+LAMBDAS = {
+    "srr.lambda_decorrelation": {"loguniform": [1e-4, 1.0]},
+    "srr.lambda_kl": {"loguniform": [1e-5, 0.1]},
+}
+
+
+def search(**data: Any) -> SearchConfig:
+    return build_model(SearchConfig, {"space": LAMBDAS, **data}, "test")
+
+
+def sweep(**data: Any) -> SweepConfig:
+    return build_model(SweepConfig, {"name": "test", "methods": ["scale"], **data}, "test")
+
+
+def test_loguniform_draws_have_uniform_logarithms_within_their_bounds() -> None:
+    drawn = np.array([point["srr.lambda_kl"] for point in points(search(samples=400))])
+    shares = (np.log(drawn) - math.log(1e-5)) / (math.log(0.1) - math.log(1e-5))
+    assert kstest(shares, "uniform").pvalue > 0.01
+    assert 0 <= shares.min() < 0.02
+    assert 0.98 < shares.max() <= 1
+
+
+def test_draws_depend_on_the_seed_alone_and_more_samples_leave_the_first_what_they_are() -> None:
+    assert points(search(samples=8)) == points(search(samples=16))[:8]
+    assert points(search(seed=1)) != points(search(seed=2))
+
+
+def test_points_become_cells_with_their_seeds_and_a_grid() -> None:
+    config = sweep(seeds=[1, 2], grid={"training.gamma": [0.9, 0.99]}, search={"space": LAMBDAS, "samples": 3})
+    cells = expand(config, "test")
+    assert len(cells) == 2 * 2 * 3
+    assert {cell.trial.srr.lambda_kl for cell in cells} == {point["srr.lambda_kl"] for point in points(config.search)}
+    assert {cell.label for cell in cells} == {"training.gamma=0.9", "training.gamma=0.99"}
+    # A cell is what its values are, whoever chose them.
+    first = cells[0].trial
+    by_hand = sweep(seeds=[1], training={"gamma": 0.9}, srr=first.srr.model_dump())
+    assert [cell.trial.cell for cell in expand(by_hand, "test")] == [first.cell]
+
+
+def test_members_of_a_population_are_cells_of_their_own() -> None:
+    plain, population = (
+        expand(sweep(search={"space": LAMBDAS, "samples": 2, "scheduler": scheduler}), "test")
+        for scheduler in ("asha", "pbt")
+    )
+    assert not {cell.trial.cell for cell in plain} & {cell.trial.cell for cell in population}
+
+
+def test_score_is_the_mean_of_the_last_epochs_with_an_episode() -> None:
+    curve = [{"completed": value} for value in (1.0, 5.0, math.nan, 7.0, math.nan)]
+    assert recent(curve, "completed", 2) == 6
+    assert math.isnan(recent(curve[2:3], "completed", 2))
+
+
+def ask_until_done(config: SearchConfig, score: Any) -> list[Point]:
+    scores: list[float] = []
+    while len(found := points(config, scores)) > len(scores):
+        scores = [score(point) for point in found]
+    return found
+
+
+def test_optuna_learns_from_scores_and_arrives_at_the_same_points_again() -> None:
+    pytest.importorskip("optuna")
+    config = search(
+        metric="response_mean_s",
+        sampler="optuna",
+        samples=40,
+        batch=4,
+        space={"srr.lambda_kl": {"loguniform": [1e-5, 0.1]}},
+    )
+
+    def distance(point: Point) -> float:
+        return abs(math.log10(point["srr.lambda_kl"]) + 3)
+
+    assert len(points(config)) == 4
+    found = ask_until_done(config, distance)
+    assert len(found) == 40
+    assert found == ask_until_done(config, distance)
+    early, late = (np.mean([distance(point) for point in part]) for part in (found[:8], found[-16:]))
+    assert late < early / 2
+    failing = ask_until_done(config, lambda point: math.nan)  # trainings that failed teach nothing and stop nothing
+    assert len(failing) == 40
+
+
+@pytest.mark.parametrize(
+    ("data", "parts"),
+    [
+        ({"search": {"schedule": "asha"}}, ["search.schedule", "did you mean 'scheduler'?"]),
+        ({"search": {"scheduler": "hyperband"}}, ["search.scheduler", "'asha'", "hyperband"]),
+        ({"search": {"space": {"srr.lambda_kl": {"loguniform": [0.1, 0.01]}}}}, ["low must be below high"]),
+        ({"search": {"space": {"srr.lambda_kl": {"loguniform": [0, 1]}}}}, ["loguniform", "greater than 0"]),
+        ({"search": {"space": {"srr.lambda_kl": {}}}}, ["give one of uniform"]),
+        ({"search": {"space": {"lambda": {"uniform": [0, 1]}}}}, ["search.space.lambda", "srr."]),
+        ({"search": {"space": {"srr.lambda_k": {"uniform": [0, 1]}}}}, ["srr.lambda_k", "lambda_kl"]),
+        ({"search": {"space": LAMBDAS}, "grid": {"srr.lambda_kl": [1]}}, ["stands in grid, too"]),
+        ({"search": {"scheduler": "pbt"}}, ["`space`, which is empty"]),
+        ({"search": {"sampler": "optuna"}}, ["`space`, which is empty"]),
+        ({"search": {"scheduler": "asha"}, "methods": ["scale", "ppo"]}, ["give one method, not 2"]),
+        ({"tracking": ["tensorboard"]}, ["tracking", "'mlflow'"]),
+    ],
+)
+def test_bad_search_gives_one_clear_line(data: dict[str, Any], parts: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        expand(sweep(**data), "test")
+    for part in parts:
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,47 @@
+"""Random observations of the right size, and networks to read them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rllib_scale.config import EnvConfig, EpisodeConfig, NetworkConfig, TrialConfig
+from rllib_scale.policies.policy import Network, build_network, input_spec
+
+torch.set_num_threads(1)  # tests run side by side
+SPEC = input_spec(TrialConfig())
+
+
+def random_observations(batch: int, servers: int, seed: int = 0, empty: float = 0.0) -> Tensor:
+    """(batch, 5 + 5 * servers): tasks and servers of three tiers, about half of them busy, a share of slots empty."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def uniform(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=generator)
+
+    task = torch.tensor(SPEC.task_mean) + torch.tensor(SPEC.task_std) * (uniform(batch, 5) - 0.5) * 3
+    tier = torch.randint(3, (batch, servers), generator=generator)
+    busy = uniform(batch, servers) < 0.5
+    server = torch.stack(
+        (
+            torch.tensor([0.25, 0.5, 1.0])[tier],
+            torch.tensor([0.1, 0.4, 1.0])[tier],
+            uniform(batch, servers) * 10 * busy,
+            torch.where(busy, torch.tensor([100.0, 200.0, 400.0])[tier], torch.tensor([30.0, 50.0, 80.0])[tier]),
+            0.06 * (uniform(batch, servers) < 0.8),
+        ),
+        dim=-1,
+    )
+    server[:, 1:][uniform(batch, servers - 1) < empty] = 0
+    return torch.cat((task, server.flatten(1)), 1)
+
+
+def random_network(seed: int = 0, mask: str = "none", method: str = "scale", **sizes: float) -> Network:
+    """The network of a trial with every parameter drawn, biases and norms too, so that each has an effect."""
+    torch.manual_seed(seed)
+    trial = TrialConfig(method=method, env=EnvConfig(episode=EpisodeConfig(mask=mask)), network=NetworkConfig(**sizes))
+    network = build_network(trial)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return network

@@ -1,0 +1,253 @@
+"""What every set encoder promises: symmetry, empty slots, masks, any number of servers, gradients, logits, size."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from networks.observations import random_network, random_observations
+from rllib_scale.config import METHODS, TrialConfig
+from rllib_scale.networks.deep_sets import pool
+from rllib_scale.networks.inputs import MASKED
+from rllib_scale.networks.mlp import Critic
+from rllib_scale.networks.set_transformer import AttentionBlock, InducedBlock
+from rllib_scale.policies.policy import build_network
+
+ENCODERS = ["crossattn", "deepsets", "set-transformer", "attention-model"]
+BASELINES = ["deepsets", "set-transformer"]
+encoders = pytest.mark.parametrize("method", ENCODERS)
+exactly = settings(max_examples=20, deadline=None)
+
+
+def slots(obs: Tensor) -> tuple[Tensor, Tensor]:
+    """Task features (B, 5) and server features (B, N, 5)."""
+    return obs[:, :5], obs[:, 5:].unflatten(1, (-1, 5))
+
+
+def joined(task: Tensor, servers: Tensor) -> Tensor:
+    return torch.cat((task, servers.flatten(1)), 1)
+
+
+def test_the_encoders_are_the_networks_of_every_method_that_runs_at_any_number_of_servers() -> None:
+    networks = {spec.network for spec in METHODS.values() if spec.any_scale}
+    assert {METHODS[method].network for method in ENCODERS} == networks
+
+
+@encoders
+@exactly
+@given(servers=st.integers(1, 40), seed=st.integers(0, 1000), empty=st.sampled_from([0.0, 0.3]))
+def test_feature_ignores_and_logits_follow_the_order_of_the_servers(
+    method: str, servers: int, seed: int, empty: float
+) -> None:
+    network = random_network(method=method)
+    task, rows = slots(random_observations(4, servers, seed, empty))
+    order = torch.randperm(servers, generator=torch.Generator().manual_seed(seed))
+    (f, logits), (f_shuffled, shuffled) = network(joined(task, rows)), network(joined(task, rows[:, order]))
+    torch.testing.assert_close(f_shuffled, f, atol=1e-5, rtol=0)
+    torch.testing.assert_close(shuffled, logits[:, order], atol=1e-5, rtol=1e-5)
+
+
+@encoders
+@exactly
+@given(servers=st.integers(1, 20), added=st.integers(1, 60), seed=st.integers(0, 1000))
+def test_empty_slots_change_nothing_and_are_never_chosen(method: str, servers: int, added: int, seed: int) -> None:
+    network = random_network(method=method)
+    task, rows = slots(random_observations(4, servers, seed))
+    place = torch.randperm(servers + added, generator=torch.Generator().manual_seed(seed))
+    wide = torch.zeros(4, servers + added, 5)
+    wide[:, place[:servers]] = rows
+    (f, logits), (f_wide, logits_wide) = network(joined(task, rows)), network(joined(task, wide))
+    torch.testing.assert_close(f_wide, f, atol=1e-5, rtol=0)
+    torch.testing.assert_close(logits_wide[:, place[:servers]], logits, atol=1e-5, rtol=1e-5)
+    assert (torch.softmax(logits_wide, -1)[:, place[servers:]] == 0).all()
+
+
+@encoders
+@pytest.mark.parametrize("servers", [1, 2, 16, 129])
+def test_any_number_of_servers(method: str, servers: int) -> None:
+    f, logits = random_network(method=method)(random_observations(3, servers))
+    assert (f.shape, logits.shape) == ((3, 16), (3, servers))
+    assert torch.isfinite(logits).all()
+
+
+@encoders
+def test_a_larger_cluster_of_the_same_servers_has_features_of_the_same_scale(method: str) -> None:
+    task, rows = slots(random_observations(256, 16))
+    network = random_network(method=method)
+    f, f_wide = (network(joined(task, rows.repeat(1, times, 1)))[0] for times in (1, 8))
+    # Every server stands eight times: means, maxima and attention stay what they were, sums would not.
+    torch.testing.assert_close(f_wide, f, atol=1e-4, rtol=0)
+
+
+@encoders
+def test_task_and_every_server_matter(method: str) -> None:
+    network = random_network(method=method)
+    task, rows = slots(random_observations(8, 6))
+    f, logits = network(joined(task, rows))
+    f_task, _ = network(joined(task + 1, rows))
+    assert ((f_task - f).abs().amax(1) > 1e-3).all()
+    for j in range(6):
+        changed = rows.clone()
+        changed[:, j, 2] += 3.0
+        f_changed, logits_changed = network(joined(task, changed))
+        assert ((f_changed - f).abs().amax(1) > 1e-5).all(), j
+        assert ((logits_changed - logits)[:, j].abs() > 1e-5).all(), j
+
+
+@encoders
+def test_feasible_mask_closes_busy_and_too_small_servers(method: str) -> None:
+    obs = random_observations(32, 16, empty=0.2)
+    task, rows = slots(obs)
+    rows[0, :, 2] = 1.0  # every server busy: only empty slots are closed
+    obs = joined(task, rows)
+    (f_free, free), (f, logits) = (
+        random_network(method=method)(obs),
+        random_network(mask="feasible", method=method)(obs),
+    )
+    capacity, memory, remaining = rows[..., 0], rows[..., 1], rows[..., 2]
+    feasible = (capacity > 0) & (remaining == 0) & (memory >= task[:, 1, None])
+    opened = torch.where(feasible.any(1, keepdim=True), feasible, capacity > 0)
+    torch.testing.assert_close(logits > MASKED / 2, opened)
+    torch.testing.assert_close(logits[opened], free[opened])
+    torch.testing.assert_close(f, f_free)
+
+
+@encoders
+def test_values_and_gradients_stay_finite_with_masks_and_without_any_server(method: str) -> None:
+    network = random_network(method=method)
+    obs = random_observations(8, 16, empty=0.7)
+    obs[0, 5:] = 0
+    f, logits = network(obs)
+    log_probabilities = torch.log_softmax(logits, -1)
+    (f.square().mean() + (log_probabilities.exp() * log_probabilities).sum()).backward()
+    assert torch.isfinite(f).all()
+    assert torch.isfinite(logits).all()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in network.parameters())
+
+
+@encoders
+def test_every_parameter_gets_a_gradient_even_with_one_server(method: str) -> None:
+    network = random_network(method=method)
+    critic = Critic(network.feature_dim, 64)
+
+    def gradients(servers: int) -> dict[str, Tensor | None]:
+        network.zero_grad(set_to_none=True)
+        f, logits = network(random_observations(16, servers))
+        (critic(f).square().mean() + torch.log_softmax(logits, -1)[:, 0].mean()).backward()
+        return {name: parameter.grad for name, parameter in network.named_parameters()}
+
+    # RLlib asks every registered parameter for its gradient.
+    assert all(gradient is not None and torch.isfinite(gradient).all() for gradient in gradients(1).values())
+    for name, gradient in gradients(16).items():
+        assert gradient is not None, name
+        assert gradient.abs().max() > 1e-8, f"{name} has no effect"
+
+
+@encoders
+def test_gradients_are_those_of_finite_differences(method: str) -> None:
+    network = random_network(method=method, embedding_dim=4, num_heads=2, num_blocks=1).double()
+    task, rows = slots(random_observations(2, 3).double())
+    real = rows.clone().requires_grad_()
+    task.requires_grad_()
+    assert torch.autograd.gradcheck(lambda t, s: network(joined(t, s)), (task, real))
+
+
+@encoders
+def test_sizes_are_of_one_order(method: str) -> None:
+    count = sum(p.numel() for p in build_network(TrialConfig(method=method)).parameters())
+    scale = sum(p.numel() for p in build_network(TrialConfig(method="scale")).parameters())
+    assert 0.75 * scale < count < 1.33 * scale
+
+
+@encoders
+def test_untrained_features_have_unit_scale(method: str) -> None:
+    torch.manual_seed(0)
+    f, _ = build_network(TrialConfig(method=method))(random_observations(512, 16))
+    torch.testing.assert_close(f.mean(1), torch.zeros(512), atol=1e-4, rtol=0)
+    torch.testing.assert_close(f.var(1, correction=0), torch.ones(512), atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize("method", BASELINES)
+def test_logits_are_the_papers_pointer(method: str) -> None:
+    network = random_network(method=method)
+    obs = random_observations(4, 6)
+    inputs = network.inputs(obs)
+    f, z = network.encode(network.task_embedder(inputs.task), network.server_embedder(inputs.servers), inputs.empty)
+    expected = (network.pointer_key(z) @ network.pointer_query(f)[..., None])[..., 0]
+    torch.testing.assert_close(network(obs)[1], expected, atol=1e-5, rtol=1e-5)
+
+
+# ---------------------------------------------------------------------- attention-model
+
+
+def test_attention_model_scales_and_clips_the_logits_of_crossattn() -> None:
+    scores = random_network(method="crossattn")
+    clipped = random_network(method="attention-model", logit_clip=3.0)
+    obs = random_observations(16, 12, empty=0.2)
+    (f, p), (f_clipped, logits) = scores(obs), clipped(obs)
+    real = p > MASKED / 2
+    torch.testing.assert_close(f_clipped, f)
+    torch.testing.assert_close(logits[real], 3 * torch.tanh(p[real] / math.sqrt(16)))
+    assert (logits[~real] < MASKED / 2).all()
+
+
+@pytest.mark.parametrize("clip", [0.5, 10.0])
+def test_attention_model_never_exceeds_its_clip(clip: float) -> None:
+    network = random_network(method="attention-model", logit_clip=clip)
+    with torch.no_grad():
+        network.pointer_query.weight.mul_(100)
+    logits = network(random_observations(64, 16))[1]
+    assert logits.abs().max() <= clip
+    assert logits.abs().max() > 0.9 * clip, "the test reaches the clip"
+
+
+def test_attention_model_clips_at_ten_and_the_paper_does_not_clip() -> None:
+    assert build_network(TrialConfig(method="attention-model")).logit_clip == 10
+    assert build_network(TrialConfig(method="scale")).logit_clip is None
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def test_pool_by_hand() -> None:
+    servers = torch.tensor([[[1.0, -4.0], [3.0, -2.0], [9.0, 9.0]], [[5.0, 5.0], [6.0, 6.0], [7.0, 7.0]]])
+    empty = torch.tensor([[0.0, 0.0, MASKED], [MASKED, MASKED, MASKED]])
+    assert pool(servers, empty).tolist() == [[2.0, -3.0, 3.0, -2.0], [0.0, 0.0, 0.0, 0.0]]
+
+
+def test_attention_block_is_torchs_multihead_attention() -> None:
+    d, heads = 12, 3
+    torch.manual_seed(0)
+    block, oracle = AttentionBlock(d, heads), torch.nn.MultiheadAttention(d, heads, batch_first=True)
+    x, y = torch.randn(5, 4, d), torch.randn(5, 7, d)
+    bias = MASKED * (torch.rand(5, 7) < 0.3)
+    with torch.no_grad():
+        oracle.in_proj_weight.copy_(torch.cat((block.query.weight, block.key.weight, block.value.weight)))
+        oracle.in_proj_bias.copy_(torch.cat((block.query.bias, torch.zeros(d), block.value.bias)))
+        oracle.out_proj.load_state_dict(block.output.state_dict())
+    attended, _ = oracle(x, y, y, key_padding_mask=bias, need_weights=False)
+    middle = block.attention_norm(x + attended)
+    expected = block.feedforward_norm(middle + torch.relu(block.feedforward(middle)))
+    torch.testing.assert_close(block(x, y, bias), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_servers_of_the_set_transformer_know_of_each_other() -> None:
+    torch.manual_seed(0)
+    block = InducedBlock(16, 4, num_points=3)
+    x = torch.randn(2, 5, 16)
+    changed = x.clone()
+    changed[:, 4] += 1
+    empty = torch.zeros(2, 5)
+    assert ((block(changed, empty) - block(x, empty))[:, :4].abs().amax(2) > 1e-5).all()
+    empty[:, 4] = MASKED
+    torch.testing.assert_close(block(changed, empty)[:, :4], block(x, empty)[:, :4])
+
+
+def test_induced_points_are_a_setting() -> None:
+    network = random_network(method="set-transformer", induced_points=5)
+    assert [block.points.shape for block in network.blocks] == [(5, 16), (5, 16)]

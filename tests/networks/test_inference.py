@@ -1,0 +1,107 @@
+"""Compiled forwards: the numbers of the torch forward, of the weights at compilation, and nothing for empty slots."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from networks.observations import SPEC, random_network, random_observations
+from rllib_scale.networks.compiled.inference import compile_network
+from rllib_scale.networks.inputs import MASKED
+from rllib_scale.networks.mlp import StructuredMLP
+
+networks = pytest.mark.parametrize("method", ["scale", "attention-model", "deepsets", "set-transformer", "ppo"])
+
+
+def network_for(method: str, servers: int, mask: str) -> torch.nn.Module:
+    if method != "ppo":
+        return random_network(mask=mask, method=method)
+    torch.manual_seed(0)
+    network = StructuredMLP(SPEC, servers, 16, (64, 32), mask == "feasible")
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return network
+
+
+def assert_equal_logits(network: torch.nn.Module, obs: torch.Tensor) -> np.ndarray:
+    """Within 1e-5 of the largest logit, and masked alike; returns the compiled ones."""
+    actual = compile_network(network)(obs.numpy())
+    expected = network(obs)[1].detach().numpy()
+    assert actual.dtype == np.float32
+    open_slots = expected > MASKED / 2
+    np.testing.assert_array_equal(actual > MASKED / 2, open_slots)
+    scale = max(1.0, abs(expected[open_slots]).max())
+    np.testing.assert_allclose(actual[open_slots], expected[open_slots], atol=1e-5 * scale, rtol=0)
+    return actual
+
+
+@pytest.mark.parametrize("empty", [0.0, 0.3])
+@pytest.mark.parametrize("mask", ["none", "feasible"])
+@pytest.mark.parametrize("servers", [4, 16, 128, 1024])
+@networks
+def test_equal_to_torch(method: str, servers: int, mask: str, empty: float) -> None:
+    network = network_for(method, servers, mask)
+    for batch in (1, 4, 33):
+        obs = random_observations(batch, servers, seed=batch, empty=empty)
+        logits = assert_equal_logits(network, obs)
+        assert logits.shape == (batch, servers)
+        chosen = logits.argmax(1)
+        capacity = obs[:, 5:].view(batch, servers, 5)[:, :, 0].numpy()
+        assert (capacity[np.arange(batch), chosen] > 0).all(), "an empty slot is never chosen"
+
+
+@networks
+def test_mask_closes_servers_only_where_one_is_left(method: str) -> None:
+    network = network_for(method, 4, "feasible")
+    obs = random_observations(64, 4)
+    obs[:32, 7::5] = 1.0  # every server busy
+    logits = assert_equal_logits(network, obs)
+    closed = logits < MASKED / 2
+    assert not closed[:32].any()
+    assert closed[32:].any()
+    assert not closed.all(1).any()
+
+
+@pytest.mark.parametrize("clip", [0.1, 10.0, 1000.0])
+def test_clipped_logits(clip: float) -> None:
+    network = random_network(method="attention-model", logit_clip=clip)
+    with torch.no_grad():
+        network.pointer_query.weight.mul_(30)
+    logits = assert_equal_logits(network, random_observations(64, 16, empty=0.2))
+    assert abs(logits[logits > MASKED / 2]).max() <= clip
+
+
+@pytest.mark.parametrize("sizes", [{"embedding_dim": 8, "num_heads": 2, "num_blocks": 1}, {"num_blocks": 3}])
+def test_other_sizes(sizes: dict[str, int]) -> None:
+    assert_equal_logits(random_network(**sizes), random_observations(5, 16, empty=0.2))
+
+
+@networks
+def test_every_parameter_reaches_the_result_after_compiling_anew_only(method: str) -> None:
+    network = network_for(method, 16, "none")
+    obs = random_observations(8, 16)
+    before = compile_network(network)
+    logits = before(obs.numpy())
+    for name, parameter in network.named_parameters():
+        with torch.no_grad():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+        np.testing.assert_array_equal(before(obs.numpy()), logits)
+        changed = assert_equal_logits(network, obs)
+        previous, logits = logits, changed
+        assert not np.allclose(previous, changed, atol=1e-6), name
+        before = compile_network(network)
+
+
+@networks
+def test_deterministic_whatever_the_batch_and_the_observation_is_left_alone(method: str) -> None:
+    forward = compile_network(network_for(method, 16, "none"))
+    obs = random_observations(64, 16).numpy()
+    kept = obs.copy()
+    logits = forward(obs)
+    np.testing.assert_array_equal(forward(obs), logits)
+    np.testing.assert_array_equal(obs, kept)
+    np.testing.assert_allclose(np.concatenate([forward(row[None]) for row in obs]), logits, atol=1e-5)
+    wide = np.repeat(obs, 2, axis=1)[:, ::2]  # the same numbers, not contiguous
+    np.testing.assert_allclose(forward(wide), logits, atol=1e-5)

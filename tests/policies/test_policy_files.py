@@ -1,0 +1,159 @@
+"""Policies as files: what is saved is what is loaded, and anything else is refused with one clear line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from networks.observations import random_network, random_observations
+from rllib_scale.config import METHODS, EnvConfig, NetworkConfig, TrialConfig
+from rllib_scale.errors import UserError
+from rllib_scale.policies.policy import DESCRIPTION, TENSORS, load_policy, policy_files, policy_from_bytes, save_policy
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A saved policy of method scale."""
+    save_policy(tmp_path / "policy", random_network(), TrialConfig(seed=7), epochs=3)
+    return tmp_path / "policy"
+
+
+def edit(folder: Path, **changes: object) -> None:
+    description = json.loads((folder / DESCRIPTION).read_text())
+    (folder / DESCRIPTION).write_text(json.dumps(description | changes))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_round_trip(tmp_path: Path, method: str) -> None:
+    network = random_network(method=method)
+    trial = TrialConfig(method=method, seed=7)
+    save_policy(tmp_path / "policy", network, trial, epochs=3)
+    policy = load_policy(tmp_path / "policy")
+    obs = random_observations(8, 16)
+    np.testing.assert_allclose(policy.scores(obs.numpy()), network(obs)[1].detach().numpy(), atol=1e-5)
+    np.testing.assert_array_equal(policy(obs.numpy()), network(obs)[1].argmax(1).numpy())
+    assert (policy.trial, policy.epochs, policy.name) == (trial, 3, trial.name)
+    assert sorted(p.name for p in (tmp_path / "policy").iterdir()) == [DESCRIPTION, TENSORS]
+    description = json.loads((tmp_path / "policy" / DESCRIPTION).read_text())
+    assert description["method"] == method
+    assert (description["seed"], description["cell"], description["train_servers"]) == (7, trial.cell, 16)
+
+
+@pytest.mark.parametrize("method", [name for name, spec in METHODS.items() if spec.any_scale])
+def test_policies_but_those_of_the_mlp_run_at_any_number_of_servers(tmp_path: Path, method: str) -> None:
+    network = random_network(method=method)
+    save_policy(tmp_path, network, TrialConfig(method=method), epochs=1)
+    for servers in (1, 48):
+        obs = random_observations(4, servers)
+        scores = load_policy(tmp_path).scores(obs.numpy())
+        np.testing.assert_allclose(scores, network(obs)[1].detach().numpy(), atol=1e-5)
+
+
+def test_sizes_and_clip_are_those_of_the_trial(tmp_path: Path) -> None:
+    obs = random_observations(4, 16)
+    for method, sizes in (("attention-model", {"logit_clip": 2.0}), ("set-transformer", {"induced_points": 3})):
+        network = random_network(method=method, **sizes)
+        save_policy(tmp_path / method, network, TrialConfig(method=method, network=NetworkConfig(**sizes)), epochs=1)
+        scores = load_policy(tmp_path / method).scores(obs.numpy())
+        np.testing.assert_allclose(scores, network(obs)[1].detach().numpy(), atol=1e-5)
+
+
+def test_standardisation_constants_are_those_of_the_file(tmp_path: Path) -> None:
+    network = random_network()
+    network.inputs.task_scale.mul_(2)
+    save_policy(tmp_path, network, TrialConfig(), epochs=1)
+    torch.testing.assert_close(load_policy(tmp_path).network.inputs.task_scale, network.inputs.task_scale)
+
+
+def test_a_policy_can_be_replaced(folder: Path) -> None:
+    other = random_network(seed=1)
+    save_policy(folder, other, TrialConfig(seed=8), epochs=4)
+    policy = load_policy(folder)
+    assert policy.trial.seed == 8
+    obs = random_observations(2, 16)
+    np.testing.assert_allclose(policy.scores(obs.numpy()), other(obs)[1].detach().numpy(), atol=1e-5)
+
+
+def test_feasible_mask_replaces_the_mask_of_the_training(folder: Path) -> None:
+    obs = random_observations(64, 16).numpy()
+    servers = obs[:, 5:].reshape(64, 16, 5)
+    feasible = (servers[:, :, 2] == 0) & (servers[:, :, 1] >= obs[:, 1, None])
+    chosen = load_policy(folder, mask="feasible")(obs)
+    assert feasible[np.arange(64), chosen][feasible.any(1)].all()
+    unmasked = load_policy(folder)(obs)
+    assert not feasible[np.arange(64), unmasked][feasible.any(1)].all()
+    masked = TrialConfig(env=EnvConfig().with_mask("feasible"))
+    save_policy(folder, random_network(mask="feasible"), masked, epochs=3)
+    np.testing.assert_array_equal(load_policy(folder, mask="none")(obs), unmasked)
+
+
+def test_mlp_policy_is_fixed_to_its_number_of_servers(tmp_path: Path) -> None:
+    save_policy(tmp_path, random_network(method="ppo"), TrialConfig(method="ppo"), epochs=1)
+    with pytest.raises(UserError, match="fixed to N=16"):
+        load_policy(tmp_path)(random_observations(2, 32).numpy())
+
+
+def test_missing_folder_and_file(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere: no such policy folder"):
+        load_policy(folder / "nowhere")
+    (folder / TENSORS).unlink()
+    with pytest.raises(UserError, match=r"not a whole policy folder: .*policy\.safetensors"):
+        load_policy(folder)
+
+
+def test_torn_and_changed_tensors(folder: Path) -> None:
+    whole = (folder / TENSORS).read_bytes()
+    for content in (whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1]), b""):
+        (folder / TENSORS).write_bytes(content)
+        with pytest.raises(UserError, match=r"policy\.safetensors is damaged"):
+            load_policy(folder)
+
+
+def test_tensors_of_another_network_and_pickles_are_refused(folder: Path, tmp_path: Path) -> None:
+    save_policy(tmp_path / "mlp", random_network(method="ppo"), TrialConfig(method="ppo"), epochs=1)
+    mlp = policy_files(tmp_path / "mlp")
+    files = policy_files(folder)
+
+    class Bomb:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (pytest.fail, ("a pickle was loaded",))
+
+    for foreign in (mlp[TENSORS], pickle.dumps(Bomb()), b"{}"):
+        description = json.loads(files[DESCRIPTION]) | {"sha256": hashlib.sha256(foreign).hexdigest()}
+        mixed = {DESCRIPTION: json.dumps(description).encode(), TENSORS: foreign}
+        with pytest.raises(UserError, match="does not hold the weights of a scale network"):
+            policy_from_bytes(mixed, "mixed")
+
+
+@pytest.mark.parametrize("content", ["", "{", '"text"', "[1]", '{"format": "other"}', "\ufeff\udcff"])
+def test_foreign_description(folder: Path, content: str) -> None:
+    (folder / DESCRIPTION).write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UserError, match=r"policy\.json: not (readable as JSON|a policy of this program)"):
+        load_policy(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "policy version 2; this program reads 1"),
+        ({"seed": 8}, "seed is 8, its trial says 7"),
+        ({"method": "crossattn"}, "method is 'crossattn', its trial says 'scale'"),
+        ({"train_servers": 32}, "train_servers is 32, its trial says 16"),
+        ({"feature_set": "other"}, "feature_set is 'other', its trial says 'paper'"),
+        ({"epochs": "3"}, "epochs must be an integer"),
+        ({"trial": None}, "trial: "),
+        ({"trial": {"methd": "scale"}}, "did you mean 'method'"),
+        ({"sha256": "0"}, "damaged"),
+    ],
+)
+def test_description_that_does_not_fit(folder: Path, change: dict[str, object], message: str) -> None:
+    edit(folder, **change)
+    with pytest.raises(UserError, match=message) as error:
+        load_policy(folder)
+    assert "\n" not in str(error.value)

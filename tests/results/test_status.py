@@ -1,0 +1,164 @@
+"""What has become of each training, told from files as Ray Tune and a sweep leave them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rllib_scale.config import TrialConfig
+from rllib_scale.errors import UserError
+from rllib_scale.results import tables as results
+from rllib_scale.config.plan import SweepConfig, expand
+from rllib_scale.results.status import (
+    MAX_RESTARTS,
+    QUIET_S,
+    Training,
+    found_trainings,
+    homes,
+    read_curve,
+    trainings,
+)
+
+NOW = 1_000_000.0
+ROWS = [{"epoch": epoch, "completed": 5.0} for epoch in (1, 2, 3)]
+ERROR = "Failure # {} (occurred at 2026-11-21_05-14-10)\nTraceback\nValueError: it broke\n\n"
+
+
+def age(folder: Path, seconds: float) -> None:
+    """Date everything below a folder back."""
+    for path in (folder, *folder.rglob("*")):
+        os.utime(path, (NOW - seconds, NOW - seconds))
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> tuple[Path, list[str]]:
+    """A results folder of a sweep with two trainings of 60 epochs, and their names."""
+    config = SweepConfig(name="two", methods=("scale", "ppo"), training={"epochs": 60})  # type: ignore[arg-type]
+    results.open_folder(tmp_path, "two", config.model_dump(mode="json"), "0")
+    return tmp_path, [cell.trial.name for cell in expand(config, "two")]
+
+
+def only(folder: Path, name: str) -> Training:
+    (found,) = [training for training in trainings(folder, NOW) if training.name == name]
+    return found
+
+
+def test_a_training_waits_then_runs_then_stops_or_finishes(sweep: tuple[Path, list[str]]) -> None:
+    folder, (name, other) = sweep
+    assert [(t.name, t.state, t.epochs, t.curve) for t in trainings(folder, NOW)] == [
+        (name, "waiting", 60, None),
+        (other, "waiting", 60, None),
+    ]
+    checkpoint = folder / "trials" / "run-001" / name / "checkpoint_000001"
+    results.write_json(checkpoint / "curve.json", ROWS)
+    age(folder / "trials", 10)
+    running = only(folder, name)
+    assert (running.state, running.curve, running.updated_s) == ("running", checkpoint / "curve.json", NOW - 10)
+    assert running.identity["method"] == "scale"
+    age(folder / "trials", QUIET_S + 1)
+    assert only(folder, name).state == "stopped"
+    assert only(folder, other).state == "waiting"
+    results.write_json(folder / "policies" / name / "curve.json", ROWS)
+    assert (only(folder, name).state, only(folder, name).curve) == (
+        "finished",
+        folder / "policies" / name / "curve.json",
+    )
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds", "state"),
+    [(1, 10.0, "running"), (MAX_RESTARTS + 1, 10.0, "failed"), (1, QUIET_S + 1, "failed")],
+)
+def test_an_error_is_final_after_the_restarts_or_when_nothing_follows(
+    sweep: tuple[Path, list[str]], failures: int, seconds: float, state: str
+) -> None:
+    folder, (name, _) = sweep
+    trial = folder / "trials" / "run-001" / name
+    trial.mkdir(parents=True)
+    (trial / "error.txt").write_text("".join(ERROR.format(n + 1) for n in range(failures)))
+    age(folder / "trials", seconds)
+    assert (only(folder, name).state, only(folder, name).error) == (state, "ValueError: it broke")
+
+
+def test_a_restored_run_leaves_the_error_of_an_earlier_one_behind(sweep: tuple[Path, list[str]]) -> None:
+    folder, (name, _) = sweep
+    for run in ("run-001", "run-002"):
+        (folder / "trials" / run / name).mkdir(parents=True)
+    (folder / "trials" / "run-001" / name / "error.txt").write_text(ERROR.format(1) * 9)
+    age(folder / "trials", 10)
+    assert (only(folder, name).state, only(folder, name).error) == ("running", None)
+
+
+def test_the_newest_whole_curve_counts(sweep: tuple[Path, list[str]]) -> None:
+    folder, (name, _) = sweep
+    trial = folder / "trials" / "run-001" / name
+    results.write_json(trial / "checkpoint_000001" / "curve.json", ROWS)
+    age(folder / "trials", 100)
+    half = trial / "checkpoint_000002" / "curve.json"
+    half.parent.mkdir()
+    half.write_text(json.dumps(ROWS)[:-9])
+    os.utime(half, (NOW, NOW))
+    assert only(folder, name).curve == trial / "checkpoint_000001" / "curve.json"
+
+
+def test_tunes_own_log_is_a_curve_though_its_last_line_is_half_written(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    lines = [json.dumps(row) for row in ROWS]
+    path.write_text("\n".join([*lines[:2], lines[2][:7]]))
+    assert read_curve(path) == ROWS[:2]
+    path.write_text("\n".join(lines) + "\n")
+    assert read_curve(path) == ROWS
+
+
+@pytest.mark.parametrize("content", ["", "[1, 2]", '{"a": ', "null"])
+def test_a_broken_curve_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "curve.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match="not a readable training curve"):
+        read_curve(path)
+
+
+def test_trainings_that_the_plan_does_not_name_are_found_and_described(sweep: tuple[Path, list[str]]) -> None:
+    folder, planned = sweep
+    trial = TrialConfig(method="scale", seed=7)
+    description = {"trial": trial.model_dump(mode="json"), "train_servers": 16}
+    results.write_json(folder / "policies" / trial.name / "policy.json", description)
+    (folder / "policies" / ".scale-s8-0123.tmp").mkdir()
+    assert [training.name for training in trainings(folder, NOW)] == [*planned, trial.name]
+    (found,) = found_trainings(folder, NOW)
+    assert (found.state, found.epochs) == ("finished", 1000)
+    assert found.identity == {
+        "method": "scale",
+        "train_seed": 7,
+        "cell": trial.cell,
+        "lambda_decorrelation": 0.01,
+        "lambda_kl": 0.001,
+        "train_servers": 16,
+    }
+
+
+def test_parts_of_a_reproduction_have_their_own_plans(sweep: tuple[Path, list[str]], tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    results.open_folder(whole, "reproduction", {"one": {}}, "0")
+    results.open_folder(whole / "parts" / "one", "one", {"name": "one", "methods": ["sac"]}, "0")
+    (whole / "parts" / "two").mkdir()  # not begun
+    assert homes(whole) == [whole, whole / "parts" / "one"]
+    assert trainings(whole, NOW) == []
+    assert [training.identity["method"] for training in trainings(whole / "parts" / "one", NOW)] == ["sac"]
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda path: path.write_text("{"),
+        lambda path: path.write_text(path.read_text().replace('"scale"', '"marsh"')),
+    ],
+)
+def test_a_plan_that_cannot_be_read_is_refused(sweep: tuple[Path, list[str]], harm: Callable[[Path], object]) -> None:
+    harm(sweep[0] / "manifest.json")
+    with pytest.raises(UserError):
+        trainings(sweep[0], NOW)

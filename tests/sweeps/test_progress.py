@@ -1,0 +1,75 @@
+"""The line that tells how a sweep's trainings stand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray")
+
+from rllib_scale.sweeps.progress import NoteStops, StopAll, TuneProgress
+
+
+def trial(name: str, status: str = "RUNNING", failures: int = 0, **last: Any) -> Any:
+    return SimpleNamespace(config={"trial": name}, status=status, num_failures=failures, last_result=last)
+
+
+def row(epoch: int, response: float, **more: Any) -> dict[str, Any]:
+    return {
+        "epoch": epoch,
+        "env_steps_per_s": 500.0,
+        "completed": 20.0,
+        "response_recent_s": response,
+        "runners": 2,
+        "runners_healthy": 2,
+        "runner_restarts": 0,
+    } | more
+
+
+def test_the_line_tells_what_runs_waits_and_why_speed_responses_runners_and_time_left() -> None:
+    lines: list[str] = []
+    targets = dict.fromkeys("abcd", 10)
+    progress = TuneProgress(targets, lines.append, 0, lambda running: f"{running} run, needs 3 CPUs")
+    trials = [trial("a"), trial("b", failures=1), trial("c", status="PENDING")]
+    progress.on_trial_result(1, trials, trials[0], row(3, 12.0))
+    progress.on_trial_result(1, trials, trials[1], row(5, 16.0, runners_healthy=1, runner_restarts=1))
+    progress.on_trial_result(1, trials, trials[1], row(6, math.nan, runners_healthy=1, runner_restarts=1))
+    progress.on_trial_result(1, trials, trials[1], row(7, 14.0, runners_healthy=1, runner_restarts=1))
+    progress.on_step_end(1, trials)
+    (line,) = lines[-1:]
+    assert "trainings 0/4 done, 2 running, 2 waiting (2 run, needs 3 CPUs), 1 begun anew from a checkpoint" in line
+    assert "epoch 3 to 7 | 1,000 env steps/s" in line
+    assert "response best 12.00, median 13.00 s" in line
+    assert "env runners 3 healthy, 1 restarts" in line
+    assert line.endswith(" left")
+
+
+def test_between_two_lines_there_is_the_interval() -> None:
+    lines: list[str] = []
+    progress = TuneProgress({"a": 10}, lines.append, 3600, lambda running: "")
+    for epoch in range(1, 9):
+        progress.on_trial_result(1, [trial("a")], trial("a"), row(epoch, 1.0))
+        progress.on_step_end(1, [trial("a")])
+    assert len(lines) == 1
+    progress.on_experiment_end([trial("a")])
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("epoch", "why", "noted"), [(4, None, [("a", 4)]), (10, None, []), (4, "interrupted", []), (4, "lost", [])]
+)
+def test_only_a_scheduler_ends_a_training_early(
+    epoch: int, why: str | None, noted: list[tuple[str, int]], tmp_path: Path
+) -> None:
+    found: list[tuple[str, int]] = []
+    stop = StopAll(tmp_path)
+    stop.interrupted = why == "interrupted"
+    if why != "lost":
+        (tmp_path / "manifest.json").touch()
+    callback = NoteStops({"a": 10}, stop, lambda name, at: found.append((name, at)))
+    callback.on_trial_complete(1, [], trial("a", epoch=epoch))
+    assert found == noted

@@ -1,0 +1,143 @@
+"""Searches on a local Ray through the command line: what they train, stop and change, and that it is done once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray")
+pytestmark = [pytest.mark.ray]
+
+from rllib_scale.config.plan import SweepConfig, expand  # noqa: E402
+from rllib_scale.config.yaml_files import load_model  # noqa: E402
+from rllib_scale.results.tables import EPISODE_COLUMNS, TRAINING_COLUMNS, read_table  # noqa: E402
+
+STEPS = 64
+SWEEP = f"""
+name: search
+methods: [scale]
+training: {{epochs: 6, steps_per_epoch: {STEPS}, minibatch_size: 32, passes: 1, num_envs: 2}}
+env: {{episode: {{horizon_s: 1}}}}
+evaluation: {{scales: [8], episodes: 1, heuristics: [], features: false}}
+checkpoints: {{every_epochs: 2}}
+search: {{metric: episode_return}}
+"""
+SPACE = "search.space={training.learning_rate: {loguniform: [1.0e-4, 0.1]}}"
+
+
+def run(folder: Path, *settings: str, **environment: str) -> str:
+    """Run the sweep in the folder; returns what it said."""
+    (folder / "search.yaml").write_text(SWEEP)
+    words = ["sweep", str(folder / "search.yaml"), "--results", str(folder / "results")]
+    words += [part for setting in settings for part in ("--set", setting)]
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("WANDB_", "MLFLOW_"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "rllib_scale", *words],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        env=kept | environment | {"HOME": str(folder)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def snapshot(results: Path) -> dict[Path, int]:
+    parts = ("policies", "trials", "evaluations")
+    return {path: path.stat().st_mtime_ns for part in parts for path in (results / part).rglob("*") if path.is_file()}
+
+
+def test_asha_stops_the_worse_for_good_and_the_best_is_named(tmp_path: Path) -> None:
+    """One after the other: the second, whose steps are far too large, is compared with the first at its first rung."""
+    settings = ["grid.training.learning_rate=[1.0e-3, 10.0]", "resources.max_concurrent=1"]
+    asha = ["search.scheduler=asha", f"search.asha.grace_steps={2 * STEPS}", "search.asha.reduction_factor=2"]
+    said = run(tmp_path, *settings, *asha)
+    results = tmp_path / "results"
+    episodes = read_table(results / "episodes.parquet", EPISODE_COLUMNS).sort_values("epochs")
+    assert episodes["epochs"].tolist() == [2, 6]
+    assert episodes["env_steps"].tolist() == [2 * STEPS, 6 * STEPS]
+    labels = ["training.learning_rate=10.0; stopped=asha", "training.learning_rate=0.001"]
+    assert episodes["overrides"].tolist() == labels
+    trained = read_table(results / "training.parquet", TRAINING_COLUMNS).groupby("cell")["epoch"].max()
+    assert trained.to_dict() == episodes.set_index("cell")["epochs"].to_dict()
+    (best,) = [line for line in said.splitlines() if line.startswith("best in training")]
+    assert "training.learning_rate=0.001: episode_return" in best
+
+    before = snapshot(results)
+    assert best in run(tmp_path, *settings, *asha)
+    assert snapshot(results) == before
+
+    (marks := results / "stopped").rename(tmp_path / "elsewhere")  # as where the scheduler never was
+    assert "1 of 2 trainings are finished, 1 go on" in run(tmp_path, *settings)
+    assert not marks.exists()
+    whole = read_table(results / "episodes.parquet", EPISODE_COLUMNS)
+    assert whole["epochs"].tolist() == [6, 6]
+    assert not whole["overrides"].str.contains("stopped").any()
+
+
+def test_a_population_changes_settings_on_the_way(tmp_path: Path) -> None:
+    """Two members, each long enough for the other to be there when it is compared."""
+    settings = [SPACE, "search.scheduler=pbt", "search.samples=2", "search.pbt.quantile=0.5"]
+    settings += ["training.epochs=60", "training.steps_per_epoch=1024", "search.pbt.interval_steps=10240"]
+    run(tmp_path, *settings)
+    results = tmp_path / "results"
+    training = read_table(results / "training.parquet", TRAINING_COLUMNS)
+    (tmp_path / "pbt.yaml").write_text(SWEEP)
+    cells = expand(load_model(SweepConfig, tmp_path / "pbt.yaml", settings), "test")
+    initial = {"; ".join(f"{path}={value}" for path, value in cell.overrides) for cell in cells}
+    assert training.groupby("cell")["epoch"].agg(list).to_dict() == {cell.trial.cell: [*range(1, 61)] for cell in cells}
+    assert set(training["settings"]) - initial  # what no member began with
+    changed = training.groupby("cell")["settings"].nunique()
+    assert (changed > 1).any()  # by a member on its way
+
+
+def test_optuna_trains_batch_after_batch_and_curves_are_tracked(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    mlflow = pytest.importorskip("mlflow")
+    pytest.importorskip("wandb")
+    settings = [SPACE, "search.sampler=optuna", "search.samples=4", "search.batch=2", "training.epochs=3"]
+    settings += ["tracking=[mlflow, wandb]"]
+    said = run(tmp_path, *settings)
+    results = tmp_path / "results"
+    training = read_table(results / "training.parquet", TRAINING_COLUMNS)
+    assert training.groupby("cell")["epoch"].agg(list).tolist() == [[1, 2, 3]] * 4
+    names = {path.name for path in (results / "policies").iterdir()}
+    runs = [
+        {path.name for path in run.iterdir() if path.is_dir()} for run in sorted((results / "trials").glob("run-*"))
+    ]
+    assert [len(run) for run in runs] == [2, 2]
+    assert set.union(*runs) == names
+    assert "INFO" not in said
+
+    client = mlflow.MlflowClient(f"sqlite:///{results / 'mlflow.db'}")
+    tracked = client.search_runs([client.get_experiment_by_name("search").experiment_id])
+    assert {entry.info.run_name for entry in tracked} == names
+    for entry in tracked:
+        assert entry.info.status == "FINISHED"
+        rows = training[training["cell"] == entry.data.params["cell"]]
+        history = client.get_metric_history(entry.info.run_id, "policy_loss")
+        assert {point.step: point.value for point in history} == dict(
+            zip(rows["epoch"], rows["policy_loss"], strict=True)
+        )
+    assert len(list((results / "wandb").glob("offline-run-*/*.wandb"))) == 4
+    events = [*(results / "trials").glob("run-*/*/events.out.tfevents.*")]
+    assert {path.parent.name for path in events} == names
+    assert all(path.stat().st_size > 500 for path in events)
+
+    before = snapshot(results)
+    (best,) = [line for line in said.splitlines() if line.startswith("best in training")]
+    assert best in run(tmp_path, *settings)
+    assert snapshot(results) == before
+
+
+def test_a_tracker_that_fails_is_told_of_once_and_trainings_go_on(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    no_database = f"sqlite:///{tmp_path}/search.yaml"
+    said = run(tmp_path, "training.epochs=3", "seeds=[1, 2]", "tracking=[mlflow]", MLFLOW_TRACKING_URI=no_database)
+    assert said.count("tracking: mlflow failed and is left out from here on") == 1
+    training = read_table(tmp_path / "results" / "training.parquet", TRAINING_COLUMNS)
+    assert training.groupby("cell")["epoch"].agg(list).tolist() == [[1, 2, 3]] * 2

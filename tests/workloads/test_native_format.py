@@ -1,0 +1,268 @@
+"""The JSON workload: read, validated, sorted, written."""
+
+import copy
+import itertools
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllib_scale.errors import UserError
+from rllib_scale.workloads.model import Workload
+
+ARRAYS = ("arrival_s", "task_offsets", "compute_gflop", "memory_gb", "output_gb", "edge_offsets", "edges")
+
+
+def task(compute=9.1, memory=12.0, output=0.4):
+    return {"compute_gflop": compute, "memory_gb": memory, "output_gb": output}
+
+
+def workload(*workflows):
+    return {"format": "rllib-scale-workload", "version": 1, "workflows": list(workflows)}
+
+
+def valid():
+    return workload(
+        {"arrival_s": 0.3, "tasks": [task(), task(2.0)], "edges": [[0, 1]]},
+        {"arrival_s": 0.5, "tasks": [task(3.0), task(4.0), task(5.0)], "edges": [[0, 1], [1, 2]]},
+    )
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "workload.json"
+
+
+def test_reads_what_the_file_says(path):
+    path.write_text(json.dumps(valid()))
+    read = Workload.load(path)
+    assert (read.num_workflows, read.num_tasks) == (2, 5)
+    np.testing.assert_array_equal(read.arrival_s, [0.3, 0.5])
+    np.testing.assert_array_equal(read.task_offsets, [0, 2, 5])
+    np.testing.assert_array_equal(read.compute_gflop, [9.1, 2.0, 3.0, 4.0, 5.0])
+    np.testing.assert_array_equal(read.memory_gb, [12.0] * 5)
+    np.testing.assert_array_equal(read.output_gb, [0.4] * 5)
+    np.testing.assert_array_equal(read.edge_offsets, [0, 1, 3])
+    np.testing.assert_array_equal(read.edges, [[0, 1], [0, 1], [1, 2]])
+
+
+def test_sorts_workflows_by_arrival_and_keeps_the_order_of_equal_ones():
+    read = Workload.from_dict(
+        workload(
+            {"arrival_s": 2, "tasks": [task(1)], "edges": []},
+            {"arrival_s": 1, "tasks": [task(2), task(3), task(4)], "edges": [[2, 0], [1, 0]]},
+            {"arrival_s": 2, "tasks": [task(5), task(6)], "edges": [[1, 0]]},
+            {"arrival_s": 1, "tasks": [task(7)], "edges": []},
+        ),
+        "test",
+    )
+    np.testing.assert_array_equal(read.arrival_s, [1, 1, 2, 2])
+    np.testing.assert_array_equal(read.compute_gflop, [2, 3, 4, 7, 1, 5, 6])
+    np.testing.assert_array_equal(read.task_offsets, [0, 3, 4, 5, 7])
+    np.testing.assert_array_equal(read.edges, [[1, 0], [2, 0], [1, 0]])
+    np.testing.assert_array_equal(read.edge_offsets, [0, 2, 2, 2, 3])
+
+
+positive = st.floats(min_value=5e-324, allow_infinity=False)
+not_negative = st.floats(min_value=0, allow_infinity=False)
+
+
+@st.composite
+def workflows(draw):
+    count = draw(st.integers(1, 6))
+    names = draw(st.permutations(range(count)))  # so that an edge may lead to a lower index
+    pairs = [[names[i], names[j]] for i in range(count) for j in range(i + 1, count)]
+    edges = draw(st.lists(st.sampled_from(pairs), unique_by=tuple)) if pairs else []
+    tasks = [task(draw(positive), draw(not_negative), draw(not_negative)) for _ in range(count)]
+    return {"arrival_s": draw(not_negative), "tasks": tasks, "edges": edges}
+
+
+@given(st.lists(workflows(), min_size=1, max_size=5))
+def test_save_and_load_give_back_every_bit(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("workload") / "w.json"
+    written = Workload.from_dict(workload(*content), "test")
+    written.save(path)
+    read = Workload.load(path)
+    assert read.equals(written)
+    for name in ARRAYS:
+        assert getattr(read, name).tobytes() == getattr(written, name).tobytes()
+        assert getattr(read, name).dtype == getattr(written, name).dtype
+    by_arrival = sorted(content, key=lambda w: w["arrival_s"])
+    assert json.loads(path.read_text()) == workload(*[w | {"edges": sorted(w["edges"])} for w in by_arrival])
+
+
+def test_equals_sees_every_array():
+    one = Workload.from_dict(valid(), "test")
+    for change in ("arrival_s", "compute_gflop", "memory_gb", "output_gb"):
+        arrays = {name: getattr(one, name).copy() for name in ARRAYS}
+        arrays[change][0] /= 2
+        assert not one.equals(Workload(**arrays))
+    fewer_edges = valid()
+    fewer_edges["workflows"][0]["edges"] = []
+    assert not one.equals(Workload.from_dict(fewer_edges, "test"))
+
+
+MISSING = object()
+
+
+def changed(path, value):
+    """The valid content with one place changed, or removed."""
+    data = copy.deepcopy(valid())
+    *parents, last = path
+    at = data
+    for key in parents:
+        at = at[key]
+    if value is MISSING:
+        del at[last]
+    else:
+        at[last] = value
+    return data
+
+
+W = "workflows"
+ERRORS = {
+    "not a mapping": ([1], r"not a workload: format must be 'rllib-scale-workload' \(got a list\)"),
+    "other format": (changed(["format"], "dax"), r"format must be 'rllib-scale-workload' \(got 'dax'\)"),
+    "other version": (changed(["version"], 2), "workload version 2; this program reads version 1"),
+    "bool version": (changed(["version"], True), "workload version True; this program reads version 1"),
+    "unknown key": (changed(["name"], "x"), "unknown key 'name'; valid: format, version, workflows"),
+    "no workflows key": (changed([W], MISSING), "key 'workflows' is missing"),
+    "workflows no list": (changed([W], {}), r"workflows must be a list \(got {}\)"),
+    "no workflow": (changed([W], []), "no workflows: at least one is needed"),
+    "workflow no mapping": (changed([W, 1], 3), r"workflow 1 must be a mapping of keys to values \(got 3\)"),
+    "workflow key missing": (changed([W, 1, "edges"], MISSING), "workflow 1: key 'edges' is missing"),
+    "workflow key unknown": (changed([W, 1, "deadline"], 1), "workflow 1: unknown key 'deadline'; valid: arrival_s"),
+    "arrival text": (changed([W, 1, "arrival_s"], "0.5"), r"workflow 1: arrival_s must be a number \(got '0.5'\)"),
+    "arrival negative": (changed([W, 1, "arrival_s"], -1), r"workflow 1: arrival_s must be .* at least 0 \(got -1.0\)"),
+    "arrival infinite": (changed([W, 1, "arrival_s"], float("inf")), r"workflow 1: arrival_s must be a finite number"),
+    "tasks no list": (changed([W, 1, "tasks"], None), r"workflow 1: tasks must be a list \(got None\)"),
+    "no task": (changed([W, 0], {"arrival_s": 0, "tasks": [], "edges": []}), "workflow 0: no tasks"),
+    "task no mapping": (changed([W, 1, "tasks", 2], 9.1), r"workflow 1, task 2 must be a mapping"),
+    "task key missing": (changed([W, 1, "tasks", 2, "memory_gb"], MISSING), "workflow 1, task 2: key 'memory_gb' is"),
+    "task key unknown": (
+        changed([W, 1, "tasks", 2, "gpu"], 1),
+        "workflow 1, task 2: unknown key 'gpu'; valid: compute",
+    ),
+    "compute bool": (changed([W, 1, "tasks", 2, "compute_gflop"], True), r"task 2: compute_gflop must be a number"),
+    "compute zero": (changed([W, 1, "tasks", 2, "compute_gflop"], 0), r"task 2: compute_gflop .* above 0 \(got 0.0\)"),
+    "compute nan": (changed([W, 1, "tasks", 2, "compute_gflop"], float("nan")), r"task 2: compute_gflop .*\(got nan\)"),
+    "compute huge": (changed([W, 1, "tasks", 2, "compute_gflop"], 10**400), "task 2: compute_gflop must be a finite"),
+    "memory negative": (
+        changed([W, 1, "tasks", 2, "memory_gb"], -0.5),
+        r"workflow 1, task 2: memory_gb .*\(got -0.5\)",
+    ),
+    "output infinite": (changed([W, 1, "tasks", 2, "output_gb"], float("-inf")), "workflow 1, task 2: output_gb must"),
+    "edges no list": (changed([W, 1, "edges"], "0-1"), "workflow 1: edges must be a list"),
+    "edge no pair": (changed([W, 1, "edges", 0], [0, 1, 2]), r"workflow 1, edge \[0, 1, 2\]: must be \[predecessor,"),
+    "edge of floats": (changed([W, 1, "edges", 0], [0, 1.0]), r"workflow 1, edge \[0, 1.0\]: must be \[predecessor,"),
+    "edge beyond int64": (
+        changed([W, 1, "edges", 0], [0, 2**63]),
+        r"workflow 1, edge \[0, 9223372036854775808\]: must",
+    ),
+    "edge unknown": (changed([W, 1, "edges", 0], [0, 3]), r"workflow 1, edge \[0, 3\]: unknown task 3; valid: 0 to 2"),
+    "edge negative": (
+        changed([W, 1, "edges", 0], [-1, 2]),
+        r"workflow 1, edge \[-1, 2\]: unknown task -1; valid: 0 to",
+    ),
+    "edge to itself": (changed([W, 1, "edges", 0], [2, 2]), r"workflow 1, edge \[2, 2\]: a task cannot need itself"),
+    "edge twice": (changed([W, 1, "edges"], [[0, 1], [1, 2], [0, 1]]), r"workflow 1, edge \[0, 1\]: stands twice"),
+    "cycle": (
+        changed([W, 1, "edges"], [[0, 2], [2, 1], [1, 0]]),
+        "workflow 1: the edges form a cycle: 0 -> 2 -> 1 -> 0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), ERRORS.values(), ids=ERRORS.keys())
+def test_a_mistake_is_one_line_with_file_and_place(path, data, message):
+    path.write_text(json.dumps(data))
+    with pytest.raises(UserError, match=rf"^{re.escape(str(path))}: .*{message}") as caught:
+        Workload.load(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not valid JSON"),
+        ("", "not valid JSON"),
+        ('{"format": "rllib-scale-workload", "version": 1, "version": 1}', "key 'version' stands twice"),
+        ("[" * 100_000, "not valid JSON"),
+    ],
+    ids=["torn", "empty", "key twice", "deep"],
+)
+def test_what_is_not_json_is_refused(path, text, message):
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        Workload.load(path)
+
+
+def test_a_missing_file_is_refused(path):
+    with pytest.raises(UserError, match=r"workload\.json: cannot be read"):
+        Workload.load(path)
+
+
+@given(st.data())
+def test_a_cycle_that_is_named_is_a_cycle(data):
+    count = data.draw(st.integers(2, 7))
+    ring = data.draw(st.permutations(range(count)))[: data.draw(st.integers(2, count))]
+    edges = {(ring[i - 1], ring[i]) for i in range(len(ring))}
+    pairs = st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)).filter(lambda p: p[0] != p[1])
+    edges |= set(data.draw(st.lists(pairs)))
+    with pytest.raises(UserError, match="workflow 0: the edges form a cycle: ") as caught:
+        Workload.from_dict(workload({"arrival_s": 0, "tasks": [task()] * count, "edges": list(edges)}), "test")
+    named = [int(i) for i in str(caught.value).rpartition(": ")[2].split(" -> ")]
+    assert named[0] == named[-1]
+    assert len(set(named)) == len(named) - 1 >= 2
+    assert edges >= set(itertools.pairwise(named))
+
+
+def test_a_task_that_fits_no_server_is_named():
+    data = valid()
+    data["workflows"][1]["tasks"][2]["memory_gb"] = 80.5
+    read = Workload.from_dict(data, "test")
+    read.check_fits(80.5, "w.json")
+    message = r"^w.json: workflow 1, task 2 \(arrival_s 0.5\) fits no server: memory_gb is 80.5, .* has 80.0$"
+    with pytest.raises(UserError, match=message):
+        read.check_fits(80.0, "w.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"task_offsets": np.array([0, 2])}, "task_offsets must hold 3 values from 0 to 5"),
+        ({"task_offsets": np.array([0, 2, 4])}, "task_offsets must hold 3 values from 0 to 5"),
+        ({"task_offsets": np.array([0, 6, 5])}, "task_offsets must not decrease"),
+        ({"edge_offsets": np.array([0, 4, 3])}, "edge_offsets must not decrease"),
+        ({"memory_gb": np.ones(4)}, "memory_gb must hold 5 values"),
+        ({"output_gb": np.full(5, np.nan)}, "workflow 0, task 0: output_gb must be a finite number"),
+        ({"edges": np.array([[0, 1], [0, 1], [2, 3]])}, r"workflow 1, edge \[2, 3\]: unknown task 3"),
+    ],
+)
+def test_arrays_are_checked_too(change, message):
+    one = Workload.from_dict(valid(), "test")
+    with pytest.raises(UserError, match=message):
+        Workload(**{name: getattr(one, name) for name in ARRAYS} | change)
+
+
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
+    one = Workload.from_dict(valid(), "test")
+    target = tmp_path / "taken"
+    target.mkdir()
+    with pytest.raises(UserError, match=r"taken: cannot be written"):
+        one.save(target)
+    assert list(tmp_path.iterdir()) == [target]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"w\.json: cannot be written"):
+        one.save(tmp_path / "file" / "w.json")
+
+
+def test_a_file_is_replaced_as_a_whole(path):
+    path.write_text("something longer than what is written over it" * 100)
+    one = Workload.from_dict(valid(), "test")
+    one.save(path)
+    assert Workload.load(path).equals(one)
+    assert list(path.parent.iterdir()) == [path]
