@@ -29,6 +29,28 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+ADDED: dict[str, Any] = {"added": True}
+"""Marks, as `json_schema_extra`, a field that came after results had been published: see `identity`."""
+
+
+def identity(model: BaseModel) -> dict[str, Any]:
+    """JSON content without the fields that were ADDED later and stand at their default.
+
+    A hash of it is the same before and after a field was added, so that finished results are found again.
+    """
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, BaseModel):
+            return identity(value)
+        return [plain(item) for item in value] if isinstance(value, tuple) else value
+
+    return {
+        name: plain(getattr(model, name))
+        for name, field in type(model).model_fields.items()
+        if field.json_schema_extra is not ADDED or getattr(model, name) != field.default
+    }
+
+
 def digest(content: Any) -> str:
     """Twelve hex digits of the SHA-256 of a JSON value in canonical form."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))

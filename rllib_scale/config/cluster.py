@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Count, Model, NonNegative, Positive
+from rllib_scale.config.base import ADDED, MAX_SERVERS, MIN_SERVERS, Count, Model, NonNegative, Positive
 
 
 class TierConfig(Model):
@@ -19,6 +19,16 @@ class TierConfig(Model):
     memory_gb: Positive
     idle_power_w: NonNegative = 0.0
     busy_power_w: NonNegative = 0.0
+    slots: Annotated[int, Field(ge=1, le=1024)] = Field(
+        default=1,
+        description="tasks a server runs at once, each at compute_gflops; they share its memory, power and locality",
+        json_schema_extra=ADDED,
+    )
+    slot_slowdown: NonNegative = Field(
+        default=0.0,
+        description="an execution takes 1 + slot_slowdown x (other busy slots at its start) times as long",
+        json_schema_extra=ADDED,
+    )
 
     @model_validator(mode="after")
     def _busy_draws_at_least_idle(self) -> TierConfig:
@@ -56,6 +66,59 @@ def scale_counts(counts: tuple[int, ...], total: int) -> tuple[int, ...]:
     return tuple(scaled)
 
 
+class ChangeConfig(Model):
+    """One scheduled change: some servers join, drain or fail.
+
+    Servers are numbered tier by tier from 0. In place of numbers, `share` names the last servers of each tier, rounded
+    to whole servers: it holds at every scale.
+    """
+
+    time_s: NonNegative
+    event: Literal["join", "drain", "fail"] = Field(
+        description="drain: no task starts any more, the server leaves when its tasks have finished; fail: at once"
+    )
+    servers: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    share: Annotated[float, Field(gt=0, le=1)] | None = None
+    tiers: tuple[str, ...] = Field(default=(), description="with share: of these tiers only; empty: all")
+
+    @model_validator(mode="after")
+    def _names_servers(self) -> ChangeConfig:
+        if bool(self.servers) == (self.share is not None):
+            raise ValueError("give servers, by number, or share, one of the two")
+        if self.tiers and self.share is None:
+            raise ValueError("tiers go with share")
+        return self
+
+
+class ChangesConfig(Model):
+    """How servers join, drain and fail during an episode [SCALE, sec. 3]: by a schedule, or at random times.
+
+    Random times are drawn for each server by a generator of their own, decided by (seed, episode) and its number
+    alone. Servers in the schedule take no part in them. A server whose first scheduled change is a join is not there
+    before it.
+    """
+
+    schedule: tuple[ChangeConfig, ...] = ()
+    failures_per_1000_h: NonNegative = Field(default=0.0, description="of one server; exponential times")
+    repair_s: Positive | None = Field(
+        default=None, description="mean repair time, exponential; unset: it stays away"
+    )
+    departures_per_h: NonNegative = Field(default=0.0, description="of one server, with notice: spot capacity")
+    notice_s: NonNegative = Field(default=30.0, description="drains so long, then fails with what still runs")
+    return_s: Positive | None = Field(default=None, description="mean time until it returns; unset: it stays away")
+    tiers: tuple[str, ...] = Field(default=(), description="whose servers fail and depart at random; empty: all")
+
+    @property
+    def at_random(self) -> bool:
+        """Whether any server changes at random times."""
+        return self.failures_per_1000_h > 0 or self.departures_per_h > 0
+
+    @property
+    def none(self) -> bool:
+        """Whether the cluster stays as it is."""
+        return not (self.schedule or self.at_random)
+
+
 class ClusterConfig(Model):
     """Servers and the network between them.
 
@@ -72,6 +135,9 @@ class ClusterConfig(Model):
     )
     bandwidth_gb_s: Positive = 10.0
     latency_s: NonNegative = 0.01
+    changes: ChangesConfig = Field(
+        default=ChangesConfig(), description="servers that join, drain and fail", json_schema_extra=ADDED
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -93,6 +159,24 @@ class ClusterConfig(Model):
             object.__setattr__(self, "servers", None)
         return self
 
+    @model_validator(mode="after")
+    def _changes_name_servers(self) -> ClusterConfig:
+        names = [tier.name for tier in self.tiers]
+        for where, tiers in (
+            ("changes", self.changes.tiers),
+            *((f"changes.schedule.{i}", change.tiers) for i, change in enumerate(self.changes.schedule)),
+        ):
+            for name in tiers:
+                if name not in names:
+                    raise ValueError(f"{where}.tiers: unknown tier {name!r}; valid: {', '.join(names)}")
+        for i, change in enumerate(self.changes.schedule):
+            for server in change.servers:
+                if server >= self.num_servers:
+                    raise ValueError(
+                        f"changes.schedule.{i}.servers: no server {server}; valid: 0 to {self.num_servers - 1}"
+                    )
+        return self
+
     @property
     def num_servers(self) -> int:
         """Real servers, empty slots not counted."""
@@ -100,13 +184,18 @@ class ClusterConfig(Model):
 
     @property
     def num_slots(self) -> int:
-        """Width N of the action space: real servers and empty slots."""
-        return self.num_servers + self.empty_slots
+        """Rows N of the action space: the slots of all servers, and the empty ones."""
+        return sum(tier.count * tier.slots for tier in self.tiers) + self.empty_slots
 
     @property
     def total_gflops(self) -> float:
-        """Compute capacity of the whole cluster in GFLOPS."""
-        return sum(tier.count * tier.compute_gflops for tier in self.tiers)
+        """Compute capacity of the whole cluster in GFLOPS, of all slots."""
+        return sum(tier.count * tier.slots * tier.compute_gflops for tier in self.tiers)
+
+    @property
+    def simple(self) -> bool:
+        """Whether a server is one slot and stays where it is, as in the paper."""
+        return self.changes.none and all(tier.slots == 1 for tier in self.tiers)
 
     def scaled(self, servers: int) -> ClusterConfig:
         """The same tier ratio at another number of servers."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_scale.config import METHODS, DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, scenario
+from rllib_scale.config import METHODS, DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, identity, scenario
 from rllib_scale.config.search import Point, points
 from rllib_scale.config.sweep import CELL_SECTIONS, TRAIN_SCENARIO, SweepConfig
 from rllib_scale.config.yaml_files import build_model, set_path
@@ -86,7 +86,7 @@ class EvaluationUnit:
     @property
     def key(self) -> str:
         """Hash of all that decides its rows."""
-        return digest(self.columns | {"env": self.env.model_dump(mode="json"), "episodes": self.episodes})
+        return digest(self.columns | {"env": identity(self.env), "episodes": self.episodes})
 
 
 def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = None) -> list[Cell]:

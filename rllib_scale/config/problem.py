@@ -7,11 +7,11 @@ calibrated default.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.base import Count, Finite, Fraction, MaskMode, Model, NonNegative, Positive
+from rllib_scale.config.base import ADDED, Count, Finite, Fraction, MaskMode, Model, NonNegative, Positive
 from rllib_scale.config.cluster import ClusterConfig
 
 
@@ -50,6 +50,11 @@ class WorkloadConfig(Model):
     compute_gflop: NormalConfig = NormalConfig(mean=10, std=3, low=1, bound="truncate")
     memory_gb: NormalConfig = NormalConfig(mean=16, std=8, low=1, high=80)
     output_gb: NormalConfig = NormalConfig(mean=0.5, std=0.2, low=0.01)
+    delay_s: NormalConfig | None = Field(
+        default=None,
+        description="release delay: a task is ready so long after its predecessors end, or its workflow arrives",
+        json_schema_extra=ADDED,
+    )
     topology: Topology = "random-predecessors"
     max_predecessors: Count = Field(default=2, description="random-predecessors: 1 to this many distinct earlier nodes")
     layer_width: Count = Field(default=3, description="layered: tasks a layer, uniform from 1")
@@ -113,6 +118,77 @@ class EpisodeConfig(Model):
     )
 
 
+NamedOrder = Literal[
+    "longest-hop", "first-ready", "first-arrival", "most-descendants", "shortest-task", "descendants-per-work"
+]
+
+
+class DecisionConfig(Model):
+    """How decisions are asked for and what an answer means; the defaults are the paper's [SCALE, sec. 4.1].
+
+    At an event the ready tasks are offered, one at a time in a named order or several at once (`open`).
+    """
+
+    on_busy: Literal["step", "reserve"] = Field(
+        default="step",
+        description="a server named that is busy: the clock advances by clock_step_s; or the task waits for it until "
+        "the next event, and the next task is offered",
+    )
+    order: NamedOrder | Literal["open"] = Field(default="longest-hop", description="level 1, or open: the agent's")
+    ties: Literal["first-ready", "first-arrival"] = Field(
+        default="first-ready", description="of the order: the task ready first, or the workflow that arrived first"
+    )
+    candidates: Annotated[int, Field(ge=1, le=1024)] = Field(default=8, description="open: tasks offered at once, K")
+    open_by: NamedOrder = Field(default="longest-hop", description="open: the order by which the K tasks are taken")
+    preemption: Literal["none", "restart", "resume"] = Field(
+        default="none", description="an answer may stop a running task, which starts anew or goes on where it was"
+    )
+
+    @property
+    def offered(self) -> int:
+        """Tasks offered at once, K."""
+        return self.candidates if self.order == "open" else 1
+
+    @property
+    def level1(self) -> NamedOrder:
+        """The order in which tasks are offered."""
+        return self.open_by if self.order == "open" else self.order
+
+
+class CommunicationConfig(Model):
+    """What moving a task's input to its server costs. In YAML also the mode alone: `communication: transfer`."""
+
+    mode: Literal["reward", "transfer"] = Field(
+        default="reward",
+        description="the delay enters features and reward only [SCALE, sec. 3]; or it takes server time, too, before "
+        "the execution",
+    )
+    predecessors: Literal["first", "all"] = Field(
+        default="first", description="whose output is moved, from servers other than the task's own; all: in turn"
+    )
+    first: Literal["lowest-index", "largest-output"] = Field(
+        default="lowest-index", description="which predecessor is the first, open in the paper"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mode_alone(cls, value: Any) -> Any:
+        return {"mode": value} if isinstance(value, str) else value
+
+
+class InformationConfig(Model):
+    """What schedulers are told about tasks."""
+
+    estimate_error: NonNegative = Field(
+        default=0.0,
+        description="coefficient of variation of the compute demand that schedulers see over the true one: lognormal, "
+        "mean 1, drawn for each task by a generator of its own",
+    )
+    workflows: Literal["whole", "revealed"] = Field(
+        default="whole", description="a workflow is seen when it arrives, or a task when its predecessors have ended"
+    )
+
+
 class RewardConfig(Model):
     """Reward of a decision [SCALE, sec. 4.1].
 
@@ -144,11 +220,14 @@ class ObservationConfig(Model):
 
 
 class EnvConfig(Model):
-    """One scheduling problem: cluster, workload, clock, reward, observation."""
+    """One scheduling problem: cluster, workload, clock, decisions, communication, reward, observation."""
 
     cluster: ClusterConfig = ClusterConfig()
     workload: WorkloadConfig = WorkloadConfig()
     episode: EpisodeConfig = EpisodeConfig()
+    decision: DecisionConfig = Field(default=DecisionConfig(), json_schema_extra=ADDED)
+    communication: CommunicationConfig = Field(default=CommunicationConfig(), json_schema_extra=ADDED)
+    information: InformationConfig = Field(default=InformationConfig(), json_schema_extra=ADDED)
     reward: RewardConfig = RewardConfig()
     observation: ObservationConfig = ObservationConfig()
 
