@@ -27,8 +27,8 @@ from rllib_scale.config import (
     TrialResources,
     scenario,
 )
+from rllib_scale.config.methods import HEURISTICS
 from rllib_scale.config.search import SearchConfig
-from rllib_scale.schedulers.rules import SCHEDULERS
 
 CELL_SECTIONS = ("env", "training", "dqn", "sac", "stop", "srr", "network")
 """Sections of a sweep that every cell starts from and a grid may vary."""
@@ -62,7 +62,7 @@ class EvaluationConfig(Model):
     @model_validator(mode="after")
     def _names_are_known(self) -> EvaluationConfig:
         _check_names("scenario", self.scenarios, (*SCENARIOS, TRAIN_SCENARIO))
-        _check_names("scheduler", self.heuristics, SCHEDULERS)
+        _check_names("scheduler", self.heuristics, HEURISTICS)
         return self
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -19,7 +19,9 @@ from rllib_scale.clusters.session import ray_session
 from rllib_scale.config import plan
 from rllib_scale.config.search import Point, SearchConfig, points, recent
 from rllib_scale.errors import UserError
+from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.files import write_json
+from rllib_scale.results.status import MAX_RESTARTS
 from rllib_scale.results.storage import Location
 from rllib_scale.results.tables import (
     EPISODE_COLUMNS,
@@ -35,7 +37,7 @@ from rllib_scale.results.tables import (
     write_table,
 )
 from rllib_scale.results.trust import is_own, remember
-from rllib_scale.sweeps.tuning import INTERVAL_S, MAX_RESTARTS, curve_of, published_epochs, train
+from rllib_scale.sweeps.tuning import INTERVAL_S, curve_of, published_epochs, train
 
 Report = Callable[[str], None]
 
@@ -148,31 +150,6 @@ def _best(cells: list[plan.Cell], folder: Path, search: SearchConfig) -> str | N
 
 
 # ---------------------------------------------------------------------- evaluation
-
-
-class UnitResult(NamedTuple):
-    """What one evaluation unit gives, without the columns that its rows share."""
-
-    episodes: list[dict[str, Any]]
-    features: dict[str, Any] | None  # of a learned scheduler, where the unit asks for them
-
-
-def evaluate_unit(unit: plan.EvaluationUnit, policy: dict[str, bytes] | None) -> UnitResult:
-    """Play one evaluation unit. `policy` holds the files of a learned one by name."""
-    from rllib_scale.evaluation.play import evaluate
-
-    if policy is None:
-        from rllib_scale.schedulers.rules import make_scheduler
-
-        scheduler = make_scheduler(unit.scheduler, unit.env.observation, unit.env.episode.mask)
-        return UnitResult(evaluate(scheduler, unit.env, unit.seed, unit.episodes), None)
-    from rllib_scale.evaluation.feature_drift import evaluate_with_features
-    from rllib_scale.policies.policy import policy_from_bytes
-
-    trained = policy_from_bytes(policy, unit.scheduler, mask=unit.env.episode.mask, decision=unit.decision)
-    if not unit.features:
-        return UnitResult(evaluate(trained, unit.env, unit.seed, unit.episodes), None)
-    return UnitResult(*evaluate_with_features(trained, unit.env, unit.seed, unit.episodes))
 
 
 def _evaluate(units: list[plan.EvaluationUnit], folder: Path, say: Report) -> None:

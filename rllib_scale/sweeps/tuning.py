@@ -17,12 +17,12 @@ from rllib_scale.config import plan
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
+from rllib_scale.results.status import MAX_RESTARTS
 from rllib_scale.results.storage import Location
 from rllib_scale.results.tables import check_there
 
 INTERVAL_S = 10.0
 """Between two lines of progress."""
-MAX_RESTARTS = 3
 
 
 def train(
