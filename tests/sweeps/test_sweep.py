@@ -33,7 +33,7 @@ from rllib_scale.results.tables import (  # noqa: E402
     read_manifest,
     read_table,
 )
-from rllib_scale.sweeps.trainable import epoch_of, latest_checkpoint  # noqa: E402
+from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint  # noqa: E402
 
 TRAINING = "{epochs: %d, steps_per_epoch: 64, minibatch_size: 32, passes: 1, num_envs: 2}"
 SWEEP = f"""
