@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 MIN_SERVERS = 4
 """Smallest cluster a tier ratio is scaled to."""
@@ -27,6 +27,30 @@ class Model(BaseModel):
     """Base of every config model: unknown keys are refused and values never change after validation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+YOUNGER: dict[str, JsonValue] = {"younger": True}
+"""`json_schema_extra` of a field that came after version 0.1, so that `lasting` leaves it out at its default."""
+
+
+def lasting(model: BaseModel) -> dict[str, Any]:
+    """A model as JSON, without the fields that are YOUNGER and at their default.
+
+    What is hashed by it keeps its hash when a setting is added, and is found again by it.
+    """
+    content = model.model_dump(mode="json")
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        if field.json_schema_extra == YOUNGER and value == field.get_default(call_default_factory=True):
+            del content[name]
+        elif isinstance(value, BaseModel):
+            content[name] = lasting(value)
+        elif isinstance(value, tuple):
+            content[name] = [
+                lasting(item) if isinstance(item, BaseModel) else plain
+                for item, plain in zip(value, content[name], strict=True)
+            ]
+    return content
 
 
 def digest(content: Any) -> str:

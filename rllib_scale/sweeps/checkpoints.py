@@ -5,7 +5,8 @@ A checkpoint folder holds
     algorithm/      RLlib's state, with pickles that name classes of this program and of Ray
     policy/         the policy so far, as it is published
     curve.json, nodes.json  RECORDS
-    contents.json   {"epoch", "sizes": of every other file}; written last, it proves the rest whole
+    contents.json   {"format", "version": of the program, "epoch", "sizes": of every other file}; written last, it
+                    proves the rest whole
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from rllib_scale import __version__
 from rllib_scale.config.plan import Cell
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
 from rllib_scale.results.storage import Location
 
 CONTENTS = "contents.json"
+FORMAT = 2
+"""Changes when what the pickles of a checkpoint name moves or means something else. Version 0.1 wrote none."""
 RECORDS = ("curve.json", "nodes.json")
 """What is published of a training beside its policy: a row per epoch, and where it ran."""
 
@@ -28,7 +32,7 @@ RECORDS = ("curve.json", "nodes.json")
 def seal(checkpoint: Path, epoch: int) -> None:
     """Write the list of contents of a checkpoint folder that is complete."""
     sizes = {str(p.relative_to(checkpoint)): p.stat().st_size for p in sorted(checkpoint.rglob("*")) if p.is_file()}
-    write_json(checkpoint / CONTENTS, {"epoch": epoch, "sizes": sizes})
+    write_json(checkpoint / CONTENTS, {"format": FORMAT, "version": __version__, "epoch": epoch, "sizes": sizes})
 
 
 def epoch_of(checkpoint: Location | Path) -> int:
@@ -43,6 +47,21 @@ def epoch_of(checkpoint: Location | Path) -> int:
     return int(contents["epoch"]) if whole else -1
 
 
+def check_format(checkpoint: Location) -> None:
+    """Refuse to go on from a checkpoint of another version.
+
+    Raises:
+        UserError: its pickles would not find, in this version, what they name.
+    """
+    contents = json.loads((checkpoint / CONTENTS).read_text())
+    if contents.get("format") != FORMAT:
+        raise UserError(
+            f"{checkpoint}: version {contents.get('version', '0.1')} of rllib-scale left this training unfinished, and "
+            f"version {__version__} cannot go on from its checkpoint; finish it with that version, or give another "
+            "--results, to which --reuse takes over what is finished here"
+        )
+
+
 def latest_checkpoint(trials: Location | Path, name: str) -> Location | None:
     """The whole checkpoint of a trial with the highest epoch, over all runs of the sweep."""
     latest, highest = None, -1
@@ -55,16 +74,16 @@ def latest_checkpoint(trials: Location | Path, name: str) -> Location | None:
     return latest
 
 
-def curve_at(checkpoint: str) -> list[dict[str, Any]]:
+def curve_at(checkpoint: Location) -> list[dict[str, Any]]:
     """The training curve in a checkpoint."""
-    return list(json.loads((Location(checkpoint) / "curve.json").read_text()))
+    return list(json.loads((checkpoint / "curve.json").read_text()))
 
 
-def settings_at(checkpoint: str | None, cell: Cell) -> dict[str, Any]:
+def settings_at(checkpoint: Location | None, cell: Cell) -> dict[str, Any]:
     """Values of what a cell's search varies, by config path: those in a checkpoint, which PBT may have changed."""
     if checkpoint is None:
         return dict(cell.overrides)
-    described = json.loads((Location(checkpoint) / "policy" / "policy.json").read_text())["trial"]
+    described = json.loads((checkpoint / "policy" / "policy.json").read_text())["trial"]
     return {path: _at(described, path) for path, _ in cell.overrides}
 
 

@@ -16,8 +16,9 @@ from rllib_scale.config.plan import Cell
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.errors import UserError
 from rllib_scale.results.status import MAX_RESTARTS
+from rllib_scale.results.storage import Location
 from rllib_scale.results.tables import check_there
-from rllib_scale.sweeps.checkpoints import copy_policy, curve_at, published_epochs, settings_at
+from rllib_scale.sweeps.checkpoints import check_format, copy_policy, curve_at, published_epochs, settings_at
 from rllib_scale.sweeps.sweep import Sweep
 
 INTERVAL_S = 10.0
@@ -33,11 +34,12 @@ def train(sweep: Sweep, reuse: Sequence[Path], trusted: bool) -> list[str]:
         trusted: whether checkpoints, which are pickles, may be loaded.
 
     Raises:
-        UserError: there are checkpoints to go on from, and they are not trusted; or the results folder is gone.
+        UserError: there are checkpoints to go on from, and they are not trusted or of another version; or the results
+            folder is gone.
         OSError: there is no room left for checkpoints.
     """
     (sweep.folder / "policies").mkdir(exist_ok=True)
-    checkpoints: dict[str, str] = {}
+    checkpoints: dict[str, Location] = {}
     pending: list[Cell] = []
     for cell in sweep.cells:
         name = cell.trial.name
@@ -50,9 +52,8 @@ def train(sweep: Sweep, reuse: Sequence[Path], trusted: bool) -> list[str]:
             continue
         if sweep.publish(cell):
             continue
-        checkpoint = sweep.checkpoint(cell)
-        if checkpoint is not None:
-            checkpoints[name] = str(checkpoint)
+        if checkpoint := sweep.checkpoint(cell):
+            checkpoints[name] = checkpoint
         pending.append(cell)
     if len(pending) < len(sweep.cells) or checkpoints:
         finished = len(sweep.cells) - len(pending)
@@ -62,6 +63,8 @@ def train(sweep: Sweep, reuse: Sequence[Path], trusted: bool) -> list[str]:
             f"{sweep.trials}: holds checkpoints that this account did not write here; to go on from one runs the code "
             "in it. If you know where they come from, say --trust"
         )
+    for checkpoint in checkpoints.values():
+        check_format(checkpoint)
     if not pending:
         return []
     errors = _fit(sweep, pending, checkpoints)
@@ -70,7 +73,7 @@ def train(sweep: Sweep, reuse: Sequence[Path], trusted: bool) -> list[str]:
     return [f"{name}: {errors.get(name, 'stopped without an error')} {where}" for name in unfinished]
 
 
-def _fit(sweep: Sweep, pending: Sequence[Cell], checkpoints: dict[str, str]) -> dict[str, str]:
+def _fit(sweep: Sweep, pending: Sequence[Cell], checkpoints: Mapping[str, Location]) -> dict[str, str]:
     """Train the pending cells. Returns trial name -> last line of the error, for those that failed.
 
     Raises:
@@ -104,7 +107,7 @@ def _fit(sweep: Sweep, pending: Sequence[Cell], checkpoints: dict[str, str]) -> 
             SchedulingTrial,
             trials={cell.trial.name: cell.trial.model_dump_json() for cell in pending},
             targets=targets,
-            restore=checkpoints,
+            restore={name: str(checkpoint) for name, checkpoint in checkpoints.items()},
             folder=str(sweep.trials),
             search=search.model_dump_json(),
         ),
