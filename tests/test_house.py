@@ -188,6 +188,12 @@ def test_only_their_rooms_import(package: str) -> None:
     assert found <= IMPORTERS[package]
 
 
+def test_tests_mirror_the_rooms() -> None:
+    """A folder of tests has the name of its room; `browser` opens pages of the analysis, the others are no tests."""
+    folders = {path.name for path in (PROJECT / "tests").iterdir() if path.is_dir() and path.name[0] not in "._"}
+    assert folders - set(ROOMS) <= {"browser", "reference", "version_0_1"}
+
+
 def strictest(module: str) -> str | None:
     """The line of LOADS that holds for a module."""
     at = place(module)

@@ -39,7 +39,7 @@ class Cell:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The identity columns of this cell's rows (results.py), but for the sweep's name."""
+        """The identity columns of this cell's rows (`rllib_scale.results.tables`), but for the sweep's name."""
         trial = self.trial
         return {
             "cell": trial.cell,
