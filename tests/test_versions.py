@@ -17,7 +17,7 @@ from rllib_scale_analysis.dashboard.store import Store
 
 from rllib_scale import __version__
 from rllib_scale.cli import main
-from rllib_scale.config.base import YOUNGER, Model, digest, lasting
+from rllib_scale.config.base import ADDED, Model, digest, identity
 from rllib_scale.evaluation.replay import Replay
 from rllib_scale.policies.policy import load_policy
 from rllib_scale.results.tables import EPISODE_COLUMNS, read_manifest, read_table
@@ -85,18 +85,18 @@ def test_an_unfinished_training_of_it_is_refused_in_one_line(old: Path) -> None:
     assert f"version {__version__} cannot go on" in line
 
 
-def test_a_younger_setting_leaves_hashes_what_they_were_until_it_is_set() -> None:
+def test_an_added_setting_leaves_hashes_what_they_were_until_it_is_set() -> None:
     from pydantic import Field
 
     class Inner(Model):
         old: int = 1
-        new: int = Field(default=2, json_schema_extra=YOUNGER)
+        new: int = Field(default=2, json_schema_extra=ADDED)
 
     class Outer(Model):
         inner: Inner = Inner()
         several: tuple[Inner, ...] = (Inner(), Inner(new=3))
-        new: Inner = Field(default=Inner(), json_schema_extra=YOUNGER)
+        new: Inner = Field(default=Inner(), json_schema_extra=ADDED)
 
-    assert lasting(Outer()) == {"inner": {"old": 1}, "several": [{"old": 1}, {"old": 1, "new": 3}]}
-    assert lasting(Outer(new=Inner(new=5)))["new"] == {"old": 1, "new": 5}
-    assert digest(lasting(Outer())) != digest(lasting(Outer(inner=Inner(new=4))))
+    assert identity(Outer()) == {"inner": {"old": 1}, "several": [{"old": 1}, {"old": 1, "new": 3}]}
+    assert identity(Outer(new=Inner(new=5)))["new"] == {"old": 1, "new": 5}
+    assert digest(identity(Outer())) != digest(identity(Outer(inner=Inner(new=4))))

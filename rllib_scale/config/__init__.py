@@ -12,6 +12,7 @@ from rllib_scale.config.base import (
     Model,
     Seed,
     digest,
+    identity,
 )
 from rllib_scale.config.cluster import PAPER_TIERS, ClusterConfig, TierConfig, scale_counts
 from rllib_scale.config.methods import METHODS, MethodSpec
@@ -66,6 +67,7 @@ __all__ = [
     "TrialResources",
     "WorkloadConfig",
     "digest",
+    "identity",
     "scale_counts",
     "scenario",
 ]

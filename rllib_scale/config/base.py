@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field
 
 MIN_SERVERS = 4
 """Smallest cluster a tier ratio is scaled to."""
@@ -29,25 +29,26 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-YOUNGER: dict[str, JsonValue] = {"younger": True}
-"""`json_schema_extra` of a field that came after version 0.1, so that `lasting` leaves it out at its default."""
+ADDED: dict[str, Any] = {"added": True}
+"""Marks, as `json_schema_extra`, a field that came after results had been published: see `identity`."""
 
 
-def lasting(model: BaseModel) -> dict[str, Any]:
-    """A model as JSON, without the fields that are YOUNGER and at their default.
+def identity(model: BaseModel) -> dict[str, Any]:
+    """JSON content without the fields that were ADDED later and stand at their default.
 
-    What is hashed by it keeps its hash when a setting is added, and is found again by it.
+    A hash of it is the same before and after a field was added, so that finished results are found again. Numbers are
+    those of `model_dump`: a default of 10 where a float is asked for is 10.0, as it always was in hashes.
     """
     content = model.model_dump(mode="json")
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
-        if field.json_schema_extra == YOUNGER and value == field.get_default(call_default_factory=True):
+        if field.json_schema_extra == ADDED and value == field.default:
             del content[name]
         elif isinstance(value, BaseModel):
-            content[name] = lasting(value)
+            content[name] = identity(value)
         elif isinstance(value, tuple):
             content[name] = [
-                lasting(item) if isinstance(item, BaseModel) else plain
+                identity(item) if isinstance(item, BaseModel) else plain
                 for item, plain in zip(value, content[name], strict=True)
             ]
     return content

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_scale.config import METHODS, DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, scenario
-from rllib_scale.config.base import lasting
+from rllib_scale.config import METHODS, DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, identity, scenario
 from rllib_scale.config.search import Point, points
 from rllib_scale.config.sweep import CELL_SECTIONS, TRAIN_SCENARIO, SweepConfig
 from rllib_scale.config.yaml_files import build_model, set_path
@@ -87,7 +86,7 @@ class EvaluationUnit:
     @property
     def key(self) -> str:
         """Hash of all that decides its rows."""
-        return digest(self.columns | {"env": lasting(self.env), "episodes": self.episodes})
+        return digest(self.columns | {"env": identity(self.env), "episodes": self.episodes})
 
 
 def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = None) -> list[Cell]:
@@ -105,8 +104,8 @@ def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = N
     base["resources"] = sweep.resources.model_dump(include=set(TrialResources.model_fields))
     if sweep.search is not None and sweep.search.scheduler == "pbt":
         # Who trains beside it decides what becomes of a member: another population, another cell.
-        content = lasting(sweep)
-        base["population"] = digest({key: content[key] for key in (*CELL_SECTIONS, "methods", "seeds", "search")})
+        sections = {name: identity(getattr(sweep, name)) for name in CELL_SECTIONS}
+        base["population"] = digest(sections | sweep.model_dump(mode="json", include={"methods", "seeds", "search"}))
     cells: dict[str, Cell] = {}
     searched = points(sweep.search) if searched is None else searched
     for method, values, point, seed in itertools.product(
