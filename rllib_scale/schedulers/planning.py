@@ -8,7 +8,6 @@ from rllib_scale.observation.snapshot import LiveWorkflow, Snapshot
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.list_scheduling import Planner, Timelines, cpop, heft
 
-
 TASK_BITS = 24
 """Of a task's number in the timelines: its workflow's << TASK_BITS | its own."""
 
