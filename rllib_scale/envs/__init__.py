@@ -6,8 +6,8 @@
     env = gymnasium.make("rllib_scale/Scheduling-v0", config="paper")
     envs = gymnasium.make_vec("rllib_scale/Scheduling-v0", num_envs=4, config="paper")
 
-`Scheduling-v0` is the paper's: one task at a time, a flat observation. `Scheduling-v1` has all that a round of decisions
-may hold: several tasks at once, waiting, passing, stopping a task; its observation is a dictionary with its action mask.
+`Scheduling-v0` is the paper's: one task at a time, a flat observation. `Scheduling-v1` has all that a round of
+decisions may hold: several tasks at once, waiting, passing, stopping a task; its observation is a dictionary.
 
 Without the second import, Gymnasium finds it under "rllib_scale.envs:rllib_scale/Scheduling-v0".
 """

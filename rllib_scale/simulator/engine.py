@@ -103,9 +103,9 @@ class Engine:
         return action_mask(self.config, self.fit, self.preemptible)
 
     def answerable(self, actions: np.ndarray) -> np.ndarray:
-        """(B,) bool: whether each of the actions (B,), within the range of them, stands for an answer that `step` takes.
+        """(B,) bool: whether each of the actions (B,), within their range, stands for an answer that `step` takes.
 
-        Not for one are a candidate that is not there, as there are fewer, and to stop what runs on a row without a task.
+        No answer: a candidate that is not there, as fewer wait, and to stop what runs on a row without a task.
         """
         env, n = self._state.env, self.num_slots
         row = actions - self.candidates * n - 1
