@@ -9,7 +9,7 @@ from reference.comparison import begin, case_config, case_workload, dispatch_bot
 from reference.mode_cases import EVENTS, ORDERS, ModeActions
 from reference.simulator import OUTCOMES
 
-CASES = range(160)
+CASES = range(180)
 DISPATCHED = range(1000, 1060)
 MANY = range(2000, 3000)
 STEPS = 300  # answers of an episode, at most: one that stops tasks at once again need not end
