@@ -100,9 +100,7 @@ class ChangesConfig(Model):
 
     schedule: tuple[ChangeConfig, ...] = ()
     failures_per_1000_h: NonNegative = Field(default=0.0, description="of one server; exponential times")
-    repair_s: Positive | None = Field(
-        default=None, description="mean repair time, exponential; unset: it stays away"
-    )
+    repair_s: Positive | None = Field(default=None, description="mean repair time, exponential; unset: it stays away")
     departures_per_h: NonNegative = Field(default=0.0, description="of one server, with notice: spot capacity")
     notice_s: NonNegative = Field(default=30.0, description="drains so long, then fails with what still runs")
     return_s: Positive | None = Field(default=None, description="mean time until it returns; unset: it stays away")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rllib_scale.simulator.changes import change_events
 
 from reference.mode_cases import ModeActions, ModeDispatch, random_mode_config, random_mode_workload
 from reference.simulator import OUTCOMES, ReferenceSimulator
 from rllib_scale.config import EnvConfig
-from rllib_scale.simulator.changes import change_events
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import estimate_factors, generate
 from rllib_scale.workloads.model import Workload
@@ -31,9 +31,7 @@ def case_workload(case: int, config: EnvConfig, rng: np.random.Generator) -> Wor
     return Workload.from_dict(random_mode_workload(rng, config, grid=case % 3 == 0), "case")
 
 
-def begin(
-    config: EnvConfig, seed: int, episode: int, workload: Workload | None
-) -> tuple[Engine, ReferenceSimulator]:
+def begin(config: EnvConfig, seed: int, episode: int, workload: Workload | None) -> tuple[Engine, ReferenceSimulator]:
     """Both at the start of the same episode."""
     engine = Engine(config)
     engine.reset([seed], [episode], workload=workload)
@@ -87,9 +85,9 @@ def dispatch_both(engine: Engine, sim: ReferenceSimulator, rng: np.random.Genera
 def assert_refused(engine: Engine, sim: ReferenceSimulator, action: int | None) -> None:
     if action is None:
         return
-    with pytest.raises(ValueError, match="action|runs nothing"):
+    with pytest.raises(ValueError, match=str(action)):
         sim.step(action)
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=str(action)):
         engine.step([action])
 
 

@@ -72,7 +72,7 @@ def random_mode_cluster(rng: np.random.Generator, horizon: float, grid: bool) ->
                 idle_power_w=idle,
                 busy_power_w=idle + float(rng.uniform(0, 300)),
                 slots=slots,
-                slot_slowdown=pick(rng, 0.0, uniform(rng, 0.05, 1.0, grid)),
+                slot_slowdown=pick(rng, 0.0, 0.5, 1.0) if grid else pick(rng, 0.0, float(rng.uniform(0, 1))),
             )
         )
     return ClusterConfig(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from reference import accounts
-from reference.parts import Attempt, Host, Row, Task, Workflow, build_rows, build_workflows
+from reference.parts import Attempt, Host, Row, Task, build_rows, build_workflows
 from rllib_scale.config import EnvConfig
 from rllib_scale.workloads.model import Workload
 
@@ -170,7 +170,7 @@ class ReferenceSimulator:
             return None, None
         row = self.slots[action - passes - 1]
         if row.attempt is None:
-            raise ValueError(f"row {row.index} runs nothing")
+            raise ValueError(f"action {action} stops row {row.index}, which runs nothing")
         return None, row
 
     def _place(self, task: Task, row: Row) -> float:
@@ -194,7 +194,8 @@ class ReferenceSimulator:
     def dispatch(self, answers: Iterable[tuple[int, int, int]]) -> None:
         """Answer for these (workflow, task, row), or stop what runs on the row of (-1, -1, row), and close the round.
 
-        Each answer is asked for when those before it have been played. Then time passes to the next event after which a task waits, whatever the mask.
+        Each answer is asked for when those before it have been played. Then time
+        passes to the next event after which a task waits, whatever the mask.
         """
         self.reward = self.elapsed = 0.0
         if self.done:

@@ -150,9 +150,7 @@ def test_work_is_conserved_over_the_attempts_of_a_task(config, seed, answer_seed
         last[task] = row["outcome"]
         if row["outcome"] == "running":
             continue
-        lost = row["outcome"] == "failed" or (
-            row["outcome"] == "preempted" and config.decision.preemption == "restart"
-        )
+        lost = row["outcome"] == "failed" or (row["outcome"] == "preempted" and config.decision.preemption == "restart")
         kept[task] = 0 if lost else kept[task] + row["work_gflop"]
         demand = workload.compute_gflop[task]
         assert 0 <= row["work_gflop"] <= demand * (1 + 1e-9)
@@ -222,8 +220,9 @@ def test_reservations_end_with_their_round(config, seed, answer_seed):
                 until[row] = attempts[row], available[row]
 
     engine = play(config, seed, answer_seed, check)
-    finish = {(int(r["server"]), float(r["start_s"])): r["finish_s"] for r in engine.schedule()
-              if r["outcome"] == "finished"}
+    finish = {
+        (int(r["server"]), float(r["start_s"])): r["finish_s"] for r in engine.schedule() if r["outcome"] == "finished"
+    }
     for row, (begun, expected) in until.items():
         if (row, begun) in finish:
             assert expected == pytest.approx(finish[row, begun])  # and it was the end of what ran
@@ -254,7 +253,7 @@ def test_a_scheduler_that_names_idle_servers_alone_is_the_dispatcher(config, see
         opened = np.flatnonzero(one.fit[0][0] == 2)
         one.step([rule.row(opened) if len(opened) else n])
 
-    every = config.decision.model_copy(update={"order": "open", "candidates": 1000})
+    every = config.decision.model_copy(update={"order": "open", "candidates": 200})
     two, workload = start(with_parts(config, decision=every), seed), workload_of(config, seed)
     while not two.done[0]:
         two.dispatch(first_fit(two, rule, config, workload))

@@ -1,7 +1,7 @@
 """One small instance worked out by hand for each thing the simulator plays beyond the paper's mode.
 
-Unless a test says otherwise: rows of 1 GFLOPS and 10 GB, tasks of 1 GB with output 0, a horizon of 20 s, a clock step of
-0.5 s, no latency, bandwidth 2 GB/s, and all that is not named as in the paper's mode. A flat action is
+Unless a test says otherwise: rows of 1 GFLOPS and 10 GB, tasks of 1 GB with output 0, a horizon of 20 s, a clock step
+of 0.5 s, no latency, bandwidth 2 GB/s, and all that is not named as in the paper's mode. A flat action is
 candidate x N + row; K x N passes; K x N + 1 + row stops what runs on the row.
 """
 
@@ -9,11 +9,11 @@ import math
 
 import numpy as np
 import pytest
+from rllib_scale.simulator.changes import change_events
 
 from reference.simulator import OUTCOMES, ReferenceSimulator
 from rllib_scale.config import ClusterConfig, EnvConfig, EpisodeConfig, RewardConfig, TierConfig, WorkloadConfig
 from rllib_scale.config.cluster import ChangesConfig
-from rllib_scale.simulator.changes import change_events
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import estimate_factors
 from rllib_scale.workloads.model import Workload
@@ -32,7 +32,11 @@ AWAY = math.inf
 
 def tier(name="one", count=1, compute=1.0, memory=10.0, **settings):
     return TierConfig(
-        name=name, count=count, compute_gflops=compute, memory_gb=memory, **{"idle_power_w": 10, "busy_power_w": 50} | settings
+        name=name,
+        count=count,
+        compute_gflops=compute,
+        memory_gb=memory,
+        **{"idle_power_w": 10, "busy_power_w": 50} | settings,
     )
 
 
@@ -390,7 +394,8 @@ RESERVE = {"on_busy": "reserve"}
 def test_a_task_that_waits_for_a_busy_row_lets_the_others_be_offered(simulator):
     # Rows: slow (1 GFLOPS), fast (4). Three tasks of 4 GFLOP at 0; fast takes 1 s for each.
     sim = simulator(
-        problem(tier("slow"), tier("fast", compute=4), decision=RESERVE), workload(workflow(0, task(4), task(4), task(4)))
+        problem(tier("slow"), tier("fast", compute=4), decision=RESERVE),
+        workload(workflow(0, task(4), task(4), task(4))),
     )
     seen = []
     for action in (1, 1, 1):
@@ -418,7 +423,8 @@ def test_a_round_ends_when_no_row_is_left_to_use(simulator):
 
 
 def test_a_closed_row_and_a_pass_leave_the_task_out_of_the_round(simulator):
-    # Row 0 has 1 GB. A and B (2 GB each): A on row 0 is closed, B is passed; C starts on row 0. At 1 all are asked again.
+    # Row 0 has 1 GB. A and B (2 GB each): A on row 0 is closed, B is passed; C starts on row 0. At 1 all
+    # are asked again.
     config = problem(tier(memory=1), tier("two"), decision=RESERVE)
     sim = simulator(config, workload(workflow(0, task(2, 2), task(2, 2), task(1))))
     assert play(sim, 0) == [(0, "no_fit")]
@@ -478,8 +484,9 @@ def test_a_task_stopped_in_a_round_is_offered_in_it(simulator):
 
 @pytest.mark.parametrize("on_busy", ["step", "reserve"])
 def test_where_nothing_would_happen_any_more_the_first_task_starts(simulator, on_busy):
-    # A (8 GB) fits row 1 alone. Passed at 0, it is asked for again when B arrives at 5 (step: A first, a pass again ends
-    # the round; reserve: B is offered next). No event is to come: A, first in order, starts on row 1, unasked, to 8.
+    # A (8 GB) fits row 1 alone. Passed at 0, it is asked for again when B arrives at 5 (step: A first, a pass again
+    # ends the round; reserve: B is offered next). No event is to come: A, first in order, starts on row 1, unasked,
+    # to 8.
     config = problem(tier(memory=2), tier("two"), decision={"on_busy": on_busy, "order": "first-arrival"})
     sim = simulator(config, workload(workflow(0, task(3, 8)), workflow(5, task(1))))
     assert play(sim, 2) == [(5, "passed")]
@@ -500,16 +507,13 @@ def test_the_last_of_max_decisions_is_a_pass_that_takes_no_time(simulator):
     assert sim.done
 
 
-@pytest.mark.parametrize("action", [1, 2, 3, 4, 5, 99, -1])
+@pytest.mark.parametrize("action", [1, 3, 4, 99, -1])
 def test_answers_that_cannot_be_are_refused_and_change_nothing(simulator, action):
-    # K = 2, N = 1, one task is offered: 0 starts it, 1 is for a second candidate, 2 passes, 3 stops row 0, where nothing
-    # runs.
+    # K = 2, N = 1, one task is offered: 0 starts it, 1 is for a second candidate, 2 passes, 3 stops row 0, where
+    # nothing runs.
     decision = {"order": "open", "candidates": 2, "preemption": "restart"}
     sim = simulator(problem(tier(), decision=decision), workload(workflow(1, task(1))))
-    if action == 2:
-        assert play(sim, action) == [(2, "passed")]
-        return
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"\d"):  # it names the answer
         sim.step(action)
     assert (sim.clock, sim.metrics()["decisions"], sim.offers()) == (1, 0, [(0, 0)])
     assert play(sim, 0) == [(2, "started")]
@@ -518,7 +522,7 @@ def test_answers_that_cannot_be_are_refused_and_change_nothing(simulator, action
 def test_nothing_is_stopped_where_preemption_is_off(simulator):
     sim = simulator(problem(tier()), workload(workflow(0, task(4)), workflow(1, task(1))))
     play(sim, 0)
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"\d"):
         sim.step(2)
     assert sim.clock == 1
 
@@ -595,10 +599,12 @@ def test_estimates_have_mean_1_and_their_coefficient_of_variation():
     ],
 )
 def test_only_what_is_revealed_counts(simulator, workflows, order, offers):
-    # A (4 GFLOP) and B (1 GFLOP) of workflow 0, C (5 GFLOP) of workflow 1, which D, E and F follow: descendants per work
-    # 1/4, 1 and 4/5.
+    # A (4 GFLOP) and B (1 GFLOP) of workflow 0, C (5 GFLOP) of workflow 1, which D, E and F follow: descendants per
+    # work 1/4, 1 and 4/5.
     decision = {"order": "open", "candidates": 3, "open_by": order}
-    given = workload(workflow(0, task(4), task(1)), workflow(0, task(5), *[task(1)] * 3, edges=[(0, 1), (0, 2), (2, 3)]))
+    given = workload(
+        workflow(0, task(4), task(1)), workflow(0, task(5), *[task(1)] * 3, edges=[(0, 1), (0, 2), (2, 3)])
+    )
     sim = simulator(problem(tier(count=3), decision=decision, information={"workflows": workflows}), given)
     assert sim.offers() == offers
 
