@@ -155,7 +155,7 @@ def random_mode_config(rng: np.random.Generator, grid: bool = False) -> EnvConfi
 
 def random_mode_workload(rng: np.random.Generator, config: EnvConfig, grid: bool) -> dict[str, Any]:
     """A given workload, half of the time with release delays of some of its tasks."""
-    workload = random_workload(rng, config, grid)
+    workload = random_workload(rng, config, grid) | {"version": 2}
     delayed = pick(rng, 0.0, 0.0, float(rng.uniform(0.2, 1)), float(rng.uniform(0.2, 1)))
     for workflow in workload["workflows"]:
         for task in workflow["tasks"]:

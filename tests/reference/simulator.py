@@ -110,7 +110,7 @@ class ReferenceSimulator:
         order, ties = decision.level1, decision.ties
         whole = self.config.information.workflows == "whole"
         hop, descendants = (task.hop, task.descendants) if whole else (0, 1)
-        compute = task.compute_gflop * task.factor
+        compute = task.left_gflop * task.factor
         key = {
             "longest-hop": hop,
             "most-descendants": descendants,
@@ -149,7 +149,7 @@ class ReferenceSimulator:
             self._stop(row)
             self.outcome, paper_reward = "preempted", 0.0
         else:
-            self._left_out.add(self.offered[0])
+            self._left_out.update(self.offered)
             self.outcome, paper_reward = "passed", 0.0
         self.counts[self.outcome] += 1
         self._go_on()
@@ -479,17 +479,18 @@ class ReferenceSimulator:
 
     def observation(self) -> np.ndarray:
         scales, task = self.config.observation, self.current
-        values = [0.0] * 5
-        if task is not None:
-            whole = self.config.information.workflows == "whole"
-            workflow = task.workflow
-            values = [
-                task.left_gflop * task.factor / scales.task_compute_max_gflop,
-                task.memory_gb / scales.memory_max_gb,
-                (len(task.successors) if whole else 0) / 5,
+        whole = self.config.information.workflows == "whole"
+        values = []
+        for each in self.offered:
+            workflow = each.workflow
+            values += [
+                each.left_gflop * each.factor / scales.task_compute_max_gflop,
+                each.memory_gb / scales.memory_max_gb,
+                (len(each.successors) if whole else 0) / 5,
                 workflow.num_completed / (len(workflow.tasks) if whole else workflow.num_revealed),
-                task.output_gb,
+                each.output_gb,
             ]
+        values += [0.0] * 5 * (self.config.decision.offered - len(self.offered))
         for row in self.slots:
             if not row.takes_tasks:
                 values += [0.0] * 5
