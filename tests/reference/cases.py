@@ -1,4 +1,4 @@
-"""Random problems, workloads and actions for the tests of the simulator: everything follows from one generator."""
+"""Random problems in the paper's mode, workloads and actions for them: everything follows from one generator."""
 
 from __future__ import annotations
 

@@ -1,95 +1,24 @@
-"""The MDP of [SCALE, sec. 3 and 4.1] in plain Python objects: clear and slow, and independent of the compiled engine.
+"""The rules of docs/simulator.md in plain Python objects: clear and slow, and independent of the compiled engine.
 
-It shares nothing with the engine but its inputs: a `Workload` and an `EnvConfig`. Time moves in one place,
-`ReferenceSimulator._advance`, from event to event of a heap.
+It shares nothing with the engine but its inputs: a `Workload`, an `EnvConfig`, the changes of the cluster and the
+errors of estimates. Time moves in one place, `ReferenceSimulator._advance`, from event to event of a heap.
 """
 
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
-import statistics
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from reference import accounts
+from reference.parts import Attempt, Host, Row, Task, build_rows, build_workflows
 from rllib_scale.config import EnvConfig
 from rllib_scale.workloads.model import Workload
 
-
-@dataclass(eq=False)
-class Task:
-    workflow: Workflow
-    index: int
-    compute_gflop: float
-    memory_gb: float
-    output_gb: float
-    predecessors: list[Task] = field(default_factory=list)
-    successors: list[Task] = field(default_factory=list)
-    ready_s: float | None = None
-    start_s: float | None = None
-    finish_s: float | None = None  # known from the start on; the task is complete once `completed` is set
-    completed: bool = False
-    server: Server | None = None
-
-    @cached_property
-    def hop(self) -> int:
-        """Edges on the longest path to a sink; asked for once the whole workflow is built."""
-        return max((1 + successor.hop for successor in self.successors), default=0)
-
-    @property
-    def first_predecessor(self) -> Task | None:
-        return min(self.predecessors, key=lambda task: task.index, default=None)
-
-
-@dataclass(eq=False)
-class Workflow:
-    index: int
-    arrival_s: float
-    tasks: list[Task] = field(default_factory=list)
-    arrived: bool = False
-
-    @property
-    def num_completed(self) -> int:
-        return sum(task.completed for task in self.tasks)
-
-
-@dataclass(eq=False)
-class Server:
-    index: int
-    tier: str
-    compute_gflops: float
-    memory_gb: float
-    idle_power_w: float
-    busy_power_w: float
-    task: Task | None = None
-    history: list[Task] = field(default_factory=list)
-
-    def fits(self, task: Task) -> bool:
-        return task.memory_gb <= self.memory_gb
-
-    def busy_seconds(self, until: float) -> float:
-        return sum(min(task.finish_s, until) - task.start_s for task in self.history)
-
-
-class EmptySlot:
-    """A place in the action space with no server in it."""
-
-
-def build_workflows(workload: Workload) -> list[Workflow]:
-    workflows = []
-    for w in range(len(workload.arrival_s)):
-        workflow = Workflow(w, float(workload.arrival_s[w]))
-        for index, row in enumerate(range(int(workload.task_offsets[w]), int(workload.task_offsets[w + 1]))):
-            demands = (workload.compute_gflop[row], workload.memory_gb[row], workload.output_gb[row])
-            workflow.tasks.append(Task(workflow, index, *map(float, demands)))
-        for before, after in workload.edges[workload.edge_offsets[w] : workload.edge_offsets[w + 1]]:
-            workflow.tasks[before].successors.append(workflow.tasks[after])
-            workflow.tasks[after].predecessors.append(workflow.tasks[before])
-        workflows.append(workflow)
-    return workflows
+OUTCOMES = ("started", "waits", "busy", "no_fit", "passed", "preempted")
+END, RELEASE, ARRIVAL, CHANGE = range(4)  # the order of events at one moment
 
 
 class ReferenceSimulator:
@@ -100,39 +29,65 @@ class ReferenceSimulator:
         workload: every workflow that arrives.
         open_ended: more workflows may arrive after the last of `workload`, so an empty system is not yet the end
             (a generated workload without `arrivals_until_s`).
+        changes: time, event and server of every change, in the order in which they happen.
+        factors: (T,) demand as seen over the true one; all 1 where it is not given.
     """
 
-    def __init__(self, config: EnvConfig, workload: Workload, open_ended: bool):
+    def __init__(
+        self,
+        config: EnvConfig,
+        workload: Workload,
+        open_ended: bool,
+        changes: Sequence[tuple[float, str, int]] = (),
+        factors: Sequence[float] | None = None,
+    ):
         self.config = config
         self.open_ended = open_ended
-        self.workflows = build_workflows(workload)
-        self.slots: list[Server | EmptySlot] = []
-        for tier in config.cluster.tiers:
-            for _ in range(tier.count):
-                capacities = (tier.compute_gflops, tier.memory_gb, tier.idle_power_w, tier.busy_power_w)
-                self.slots.append(Server(len(self.slots), tier.name, *capacities))
-        self.slots += [EmptySlot() for _ in range(config.cluster.empty_slots)]
+        self.workflows = build_workflows(workload, [1.0] * workload.num_tasks if factors is None else factors)
+        self.hosts, self.slots = build_rows(config.cluster)
         self.clock = 0.0
         self.done = False
         self.reward = 0.0
-        self.current: Task | None = None
-        self.started: list[Task] = []
-        self.ready: list[Task] = []
+        self.elapsed = 0.0
+        self.outcome: str | None = None
+        self.ready: list[Task] = []  # waiting: ready and not running
+        self.offered: list[Task] = []
+        self.attempts: list[Attempt] = []
         self.decisions = 0
+        self.counts = dict.fromkeys(OUTCOMES, 0)
         self.invalid = {"no_fit": 0, "busy_avoidable": 0, "busy_unavoidable": 0}
+        self.forced = 0  # starts that no answer asked for
+        self.handled = dict.fromkeys(("end", "release", "arrival", "join", "drain", "fail"), 0)
         self.episode_return = 0.0
+        self.lost_s = 0.0
+        self._left_out: set[Task] = set()  # of this round: answered, or without an open row
         self._task_seconds = 0.0  # integral over time of the number of tasks in the system
-        self._order = itertools.count()
-        self._events: list[tuple[float, int, Workflow | Task]] = []
+        self._events: list[tuple[float, int, int, int, object]] = []
         for workflow in self.workflows:
-            self._schedule_event(workflow.arrival_s, workflow)
+            heapq.heappush(self._events, (workflow.arrival_s, ARRIVAL, workflow.index, 0, workflow))
+        first: dict[int, str] = {}
+        for place, (moment, event, server) in enumerate(changes):
+            heapq.heappush(self._events, (moment, CHANGE, place, 0, (event, self.hosts[server])))
+            first.setdefault(server, event)
+        for server, event in first.items():
+            self.hosts[server].there = event != "join"
+        self._handle_events(until=0.0)
         self._run_to_next_decision()
 
     # ------------------------------------------------------------------ what there is
 
     @property
-    def servers(self) -> list[Server]:
-        return [slot for slot in self.slots if isinstance(slot, Server)]
+    def servers(self) -> list[Row]:
+        """Every row with a server, there or not."""
+        return [row for row in self.slots if row.host is not None]
+
+    @property
+    def current(self) -> Task | None:
+        return self.offered[0] if self.offered else None
+
+    @property
+    def running(self) -> list[Attempt]:
+        return [row.attempt for row in self.slots if row.attempt is not None]
 
     @property
     def arrived_tasks(self) -> list[Task]:
@@ -142,119 +97,334 @@ class ReferenceSimulator:
     def tasks_in_system(self) -> int:
         return sum(not task.completed for task in self.arrived_tasks)
 
-    def feasible_servers(self, task: Task) -> list[Server]:
-        return [server for server in self.servers if server.task is None and server.fits(task)]
+    def feasible_servers(self, task: Task) -> list[Row]:
+        """Rows that are open for the task and not reserved."""
+        return [row for row in self.slots if row.open_for(task) and not row.reserved_s]
 
-    # ------------------------------------------------------------------ a decision
+    def waiting(self) -> list[Task]:
+        """The waiting tasks in order."""
+        return sorted(self.ready, key=self._priority)
+
+    def _priority(self, task: Task) -> tuple[float, ...]:
+        decision = self.config.decision
+        order, ties = decision.level1, decision.ties
+        whole = self.config.information.workflows == "whole"
+        hop, descendants = (task.hop, task.descendants) if whole else (0, 1)
+        compute = task.left_gflop * task.factor
+        key = {
+            "longest-hop": hop,
+            "most-descendants": descendants,
+            "descendants-per-work": descendants / compute,
+            "shortest-task": -compute,
+            "first-ready": 0,
+            "first-arrival": 0,
+        }[order]
+        if order in ("first-ready", "first-arrival"):
+            ties = order
+        if ties == "first-ready":
+            return (-key, task.ready_s, task.workflow.index, task.index)
+        return (-key, task.workflow.index, task.index)
+
+    # ------------------------------------------------------------------ answers
+
+    @property
+    def _reserves(self) -> bool:
+        return self.config.decision.on_busy == "reserve"
+
+    @property
+    def _limit(self) -> float:
+        return self.config.episode.max_decisions or math.inf
 
     def step(self, action: int) -> None:
-        self.reward = 0.0
+        """Answer with one flat action; one that cannot be raises ValueError and changes nothing."""
+        self.reward = self.elapsed = 0.0
         if self.done:
             return
+        candidate, row = self._parse(action)
+        clock, task_seconds = self.clock, self._task_seconds
         self.decisions += 1
-        task_seconds_before = self._task_seconds
-        cause = self._invalid_cause(action)
-        if cause is None:
-            paper_reward = self._start(self.current, self.slots[action])
+        if candidate is not None:
+            paper_reward = self._place(candidate, row)
+        elif row is not None:
+            self._stop(row)
+            self.outcome, paper_reward = "preempted", 0.0
         else:
-            self.invalid[cause] += 1
-            paper_reward = self.config.reward.invalid_reward
-            self._advance(self.clock + self.config.episode.clock_step_s)
-        self._run_to_next_decision()
-        if self.config.reward.name == "paper":
-            self.reward = paper_reward
+            self._left_out.update(self.offered)
+            self.outcome, paper_reward = "passed", 0.0
+        self.counts[self.outcome] += 1
+        self._go_on()
+        self._account(clock, task_seconds, paper_reward)
+
+    def _parse(self, action: int) -> tuple[Task | None, Row | None]:
+        """The candidate and the row it goes to; or None and the row to stop; or neither, a pass."""
+        n = len(self.slots)
+        stops = n if self.config.decision.preemption != "none" else 0
+        passes = self.config.decision.offered * n
+        if not 0 <= action <= passes + stops:
+            raise ValueError(f"no action {action}")
+        if action < passes:
+            if action // n >= len(self.offered):
+                raise ValueError(f"action {action} answers for a candidate that is not offered")
+            return self.offered[action // n], self.slots[action % n]
+        if action == passes:
+            return None, None
+        row = self.slots[action - passes - 1]
+        if row.attempt is None:
+            raise ValueError(f"action {action} stops row {row.index}, which runs nothing")
+        return None, row
+
+    def _place(self, task: Task, row: Row) -> float:
+        """Answer (task, row); sets the outcome and returns the paper's reward."""
+        if row.open_for(task) and not row.reserved_s:
+            self.outcome = "started"
+            return self._start(task, row)
+        self._left_out.add(task)
+        if self._reserves and row.fits(task):
+            self.outcome = "waits"
+            self._reserve(task, row)
+            return 0.0
+        if row.fits(task):
+            self.outcome = "busy"
+            self.invalid["busy_avoidable" if self.feasible_servers(task) else "busy_unavoidable"] += 1
         else:
-            self.reward = task_seconds_before - self._task_seconds
-        self.episode_return += self.reward
+            self.outcome = "no_fit"
+            self.invalid["no_fit"] += 1
+        return self.config.reward.invalid_reward
 
-    def dispatch(self, starts: list[tuple[int, int, int]]) -> None:
-        """Start these (workflow, task, server); then let time pass to the next event with a task ready.
+    def dispatch(self, answers: Iterable[tuple[int, int, int]]) -> None:
+        """Answer for these (workflow, task, row), or stop what runs on the row of (-1, -1, row), and close the round.
 
-        Where the config's mask is "none": with "feasible" it would run on while the current task fits no idle server.
+        Each answer is asked for when those before it have been played. Then time
+        passes to the next event after which a task waits, whatever the mask.
         """
-        self.reward = 0.0
+        self.reward = self.elapsed = 0.0
         if self.done:
             return
-        limit, task_seconds_before = self.config.episode.max_decisions or math.inf, self._task_seconds
+        clock, task_seconds = self.clock, self._task_seconds
         paper_reward = 0.0
-        for workflow, task, server in starts[: max(0, min(len(starts), limit - self.decisions))]:
+        for workflow, index, row in answers:
+            if self.decisions >= self._limit:
+                break
             self.decisions += 1
-            paper_reward += self._start(self.workflows[workflow].tasks[task], self.slots[server])
-        if self.ready and self.decisions < limit:
-            self._advance(self._events[0][0] if self._events else math.inf)
-        self._run_to_next_decision()
+            if workflow < 0:
+                self._stop(self.slots[row])
+                self.outcome = "preempted"
+            else:
+                paper_reward += self._place(self.workflows[workflow].tasks[index], self.slots[row])
+            if self.outcome not in ("started", "waits", "preempted"):
+                raise ValueError(f"refused: {self.outcome}")
+            self.counts[self.outcome] += 1
+        if self.decisions < self._limit:
+            self._end_round(keep_going=self._reserves)
+            if self.ready:
+                self._advance(self._next_event())
+        self._run_to_next_decision(dispatching=True)
+        self._account(clock, task_seconds, paper_reward)
+
+    def _account(self, clock: float, task_seconds: float, paper_reward: float) -> None:
+        self.elapsed = self.clock - clock
         if self.config.reward.name == "paper":
             self.reward = paper_reward
         elif self.decisions:
-            self.reward = task_seconds_before - self._task_seconds
+            self.reward = task_seconds - self._task_seconds
         self.episode_return += self.reward
 
-    def _invalid_cause(self, action: int) -> str | None:
-        slot = self.slots[action]
-        if isinstance(slot, EmptySlot) or not slot.fits(self.current):
-            return "no_fit"
-        if slot.task is None:
-            return None
-        return "busy_avoidable" if self.feasible_servers(self.current) else "busy_unavoidable"
+    # ------------------------------------------------------------------ attempts
 
-    def _start(self, task: Task, server: Server) -> float:
-        """Start the task on the server; returns the paper's reward of that."""
-        duration = task.compute_gflop / server.compute_gflops
-        task.start_s, task.finish_s, task.server = self.clock, self.clock + duration, server
-        server.task = task
-        server.history.append(task)
-        self.started.append(task)
+    def transfer_s(self, task: Task, host: Host) -> float:
+        """Time to move the task's inputs to the host."""
+        sources = sorted(task.predecessors, key=lambda source: source.index)
+        if self.config.communication.predecessors == "first":
+            if self.config.communication.first == "largest-output":
+                sources.sort(key=lambda source: -source.output_gb)  # stable: ties stay by index
+            sources = sources[:1]
+        cluster = self.config.cluster
+        return sum(
+            source.output_gb / cluster.bandwidth_gb_s + cluster.latency_s
+            for source in sources
+            if source.server.host is not host
+        )
+
+    def _start(self, task: Task, row: Row) -> float:
+        """Start the task on the row; returns the paper's reward of that."""
+        transfer = self.transfer_s(task, row.host)
+        moved = transfer if self.config.communication.mode == "transfer" else 0.0
+        slowed = row.slowed()
+        execution = task.left_gflop / row.compute_gflops * slowed
+        expected = self.clock + (moved + task.left_gflop * task.factor / row.compute_gflops * slowed)
+        attempt = Attempt(task, row, task.ready_s, self.clock, moved, execution, task.left_gflop, expected)
+        row.attempt = attempt
+        for history in (row.history, task.attempts, self.attempts):
+            history.append(attempt)
         self.ready.remove(task)
-        self._schedule_event(task.finish_s, task)
+        heapq.heappush(self._events, (attempt.finish_s, END, row.index, len(self.attempts), attempt))
         weights = self.config.reward
-        power = server.busy_power_w
+        power = row.busy_power_w
         if weights.energy_power == "above-idle":
-            power -= server.idle_power_w
-        energy = power * duration
+            power -= row.idle_power_w
+        energy = power * attempt.taken_s
         return (
-            weights.time_weight * math.exp(-duration / weights.time_scale_s)
-            - weights.communication_weight * self.delay(task, server) / weights.communication_scale_s
+            weights.time_weight * math.exp(-attempt.taken_s / weights.time_scale_s)
+            - weights.communication_weight * transfer / weights.communication_scale_s
             - weights.energy_weight * energy / weights.energy_scale_j
         )
 
-    def delay(self, task: Task, server: Server) -> float:
-        """Communication delay from the server of the first predecessor."""
-        source = task.first_predecessor
-        if source is None or source.server is server:
-            return 0.0
-        return source.output_gb / self.config.cluster.bandwidth_gb_s + self.config.cluster.latency_s
+    def _reserve(self, task: Task, row: Row) -> None:
+        row.reserved_s.append(task.left_gflop * task.factor / row.compute_gflops * row.slowed())
 
-    # ------------------------------------------------------------------ the clock
+    def _stop(self, row: Row) -> None:
+        """Stop what runs on the row; it waits again from now on."""
+        attempt, task = row.attempt, row.attempt.task
+        busy = self.clock - attempt.start_s
+        if self.config.decision.preemption == "restart":
+            self.lost_s += busy
+        else:
+            moving = min(busy, attempt.transfer_s)
+            self.lost_s += moving
+            task.kept_s += busy - moving
+            task.left_gflop *= 1 - attempt.done_share(self.clock)
+        self._end_attempt(attempt, "preempted")
+        self._left_out.discard(task)
+        self._wait(task)
 
-    def _run_to_next_decision(self) -> None:
+    def _fail(self, attempt: Attempt) -> None:
+        task = attempt.task
+        self.lost_s += self.clock - attempt.start_s + task.kept_s
+        task.kept_s, task.left_gflop = 0.0, task.compute_gflop
+        self._end_attempt(attempt, "failed")
+        self._wait(task)
+
+    def _end_attempt(self, attempt: Attempt, outcome: str) -> None:
+        attempt.outcome, attempt.end_s = outcome, self.clock
+        host = attempt.row.host
+        attempt.row.attempt = None
+        if host.draining and host.idle:
+            host.leave(self.clock)
+
+    def _wait(self, task: Task) -> None:
+        task.ready_s = self.clock
+        self.ready.append(task)
+
+    # ------------------------------------------------------------------ rounds
+
+    def offers(self) -> list[tuple[int, int]]:
+        return [(task.workflow.index, task.index) for task in self.offered]
+
+    def fit(self) -> np.ndarray:
+        """(K, N): 0 closed, 1 fits but busy or reserved, 2 open and not reserved."""
+        table = np.zeros((self.config.decision.offered, len(self.slots)), dtype=np.uint8)
+        for k, task in enumerate(self.offered):
+            for j, row in enumerate(self.slots):
+                if row.fits(task):
+                    table[k, j] = 2 if row.open_for(task) and not row.reserved_s else 1
+        return table
+
+    def available(self) -> np.ndarray:
+        """(N,) virtual availability."""
+        return np.array([row.available_s(self.clock) for row in self.slots])
+
+    def _go_on(self) -> None:
+        """What follows the answer that was just given, until the next one is wanted."""
+        if self._reserves:
+            if self.decisions < self._limit:
+                if self._round_goes_on():
+                    return
+                self._end_round(keep_going=True)
+                self._advance(self._next_event())
+        elif self.outcome in ("busy", "no_fit"):
+            self._advance(self.clock + self.config.episode.clock_step_s)
+        elif self.outcome == "passed" and self.decisions < self._limit:
+            self._end_round(keep_going=True)
+            self._advance(self._next_event())
+        self._run_to_next_decision()
+
+    def _round_goes_on(self) -> bool:
+        """Offer the next candidates of the round; whether there is anything left to decide."""
+        self.offered = []
+        for task in self.waiting():
+            if len(self.offered) == self.config.decision.offered:
+                break
+            if task in self._left_out:
+                continue
+            if self.config.episode.mask == "feasible" and not self.feasible_servers(task):
+                self._left_out.add(task)
+                continue
+            self.offered.append(task)
+        usable = any(row.unused and not row.reserved_s for row in self.slots)
+        return bool(self.offered) and (usable or self.config.decision.preemption != "none")
+
+    def _end_round(self, keep_going: bool) -> None:
+        """Forget the round; where nothing would ever happen again and `keep_going`, start the first task that can."""
+        self._left_out.clear()
+        for row in self.slots:
+            row.reserved_s.clear()
+        if not keep_going or self.running or self._next_event() < self.config.episode.horizon_s:
+            return
+        for task in self.waiting():
+            for row in self.slots:
+                if row.open_for(task):
+                    self._start(task, row)
+                    self.forced += 1
+                    return
+
+    def _wanted_in_steps(self) -> bool:
+        """Whether `on_busy: step` asks for a decision now."""
+        offered = self.waiting()[: self.config.decision.offered]
+        masked = self.config.episode.mask == "feasible"
+        return bool(offered) and (not masked or any(self.feasible_servers(task) for task in offered))
+
+    def _wanted_in_rounds(self) -> bool:
+        """Whether a round of `on_busy: reserve` begins now with something to decide."""
+        stoppable = self.config.decision.preemption != "none" and self.running
+        if not self.ready or not (stoppable or any(row.unused for row in self.slots)):
+            return False
+        return self._round_goes_on()
+
+    def _run_to_next_decision(self, dispatching: bool = False) -> None:
         """Let time pass until a decision is possible or the episode is over."""
         episode = self.config.episode
         while True:
             self._handle_events(until=self.clock)
-            cut = self.clock >= episode.horizon_s or self.decisions == episode.max_decisions
-            if cut or self._drained():
-                self.done, self.current = True, None
+            self.offered = []
+            if self.clock >= episode.horizon_s or self.decisions >= self._limit or self._drained():
+                self._end_round(keep_going=False)
+                self.done = True
                 return
-            self.current = min(self.ready, key=self._priority, default=None)
-            if self.current is None and episode.idle_advance == "clock-step":
-                self._advance(self.clock + episode.clock_step_s)
-            elif self.current is None or (episode.mask == "feasible" and not self.feasible_servers(self.current)):
-                self._advance(self._events[0][0] if self._events else math.inf)
+            if dispatching:
+                wanted = bool(self.ready)
             else:
+                wanted = self._wanted_in_rounds() if self._reserves else self._wanted_in_steps()
+            if wanted:
+                if dispatching or not self._reserves:
+                    self.offered = self.waiting()[: self.config.decision.offered]
                 return
+            if not self._reserves and not self.ready and episode.idle_advance == "clock-step":
+                self._advance(self.clock + episode.clock_step_s)
+                continue
+            if self._reserves and not dispatching and self.ready:
+                self._end_round(keep_going=True)
+            self._advance(self._next_event())
 
-    @staticmethod
-    def _priority(task: Task) -> tuple[int, float, int, int]:
-        return (-task.hop, task.ready_s, task.workflow.index, task.index)
+    # ------------------------------------------------------------------ the clock
 
     def _drained(self) -> bool:
         return not self.open_ended and all(workflow.arrived for workflow in self.workflows) and not self.tasks_in_system
 
+    def _next_event(self) -> float:
+        """When the next event is, infinite where none is to come."""
+        while self._events and self._stale(self._events[0]):
+            heapq.heappop(self._events)
+        return self._events[0][0] if self._events else math.inf
+
+    @staticmethod
+    def _stale(event: tuple[float, int, int, int, object]) -> bool:
+        """The end of an attempt that something else has ended."""
+        return event[1] == END and event[-1].end_s is not None
+
     def _advance(self, target: float) -> None:
         """Move the clock to `target`, to the horizon, or to the moment the system drains: whichever is first."""
         target = min(target, self.config.episode.horizon_s)
-        while self._events and self._events[0][0] <= target and not self._drained():
-            moment = self._events[0][0]
+        while (moment := self._next_event()) <= target and not self._drained():
             self._move_clock(moment)
             self._handle_events(until=moment)
         if not self._drained():
@@ -264,102 +434,79 @@ class ReferenceSimulator:
         self._task_seconds += (moment - self.clock) * self.tasks_in_system
         self.clock = moment
 
-    def _schedule_event(self, moment: float, subject: Workflow | Task) -> None:
-        heapq.heappush(self._events, (moment, next(self._order), subject))
-
     def _handle_events(self, until: float) -> None:
-        while self._events and self._events[0][0] <= until:
-            moment, _, subject = heapq.heappop(self._events)
-            if isinstance(subject, Workflow):
+        while self._next_event() <= until:
+            moment, kind, _, _, subject = heapq.heappop(self._events)
+            if kind == CHANGE:
+                self._change(*subject)
+                self.handled[subject[0]] += 1
+                continue
+            self.handled[("end", "release", "arrival")[kind]] += 1
+            if kind == RELEASE:
+                self._wait(subject)
+                continue
+            if kind == ARRIVAL:
                 subject.arrived = True
                 freed = [task for task in subject.tasks if not task.predecessors]
             else:
-                subject.completed = True
-                subject.server.task = None
-                freed = [t for t in subject.successors if all(before.completed for before in t.predecessors)]
+                subject.task.completed = True
+                self._end_attempt(subject, "finished")
+                freed = [task for task in subject.task.successors if task.revealed]
             for task in freed:
-                task.ready_s = moment
-                self.ready.append(task)
+                if task.delay_s > 0:
+                    place = (task.workflow.index, task.index)
+                    heapq.heappush(self._events, (moment + task.delay_s, RELEASE, *place, task))
+                else:
+                    self._wait(task)
 
-    # ------------------------------------------------------------------ what is seen
+    def _change(self, event: str, host: Host) -> None:
+        if event == "join":
+            host.draining = False
+            if not host.there:
+                host.arrive(self.clock)
+        elif event == "drain":
+            host.draining = host.there
+            if host.draining and host.idle:
+                host.leave(self.clock)
+        elif host.there:
+            for row in host.rows:
+                if row.attempt is not None:
+                    self._fail(row.attempt)
+            if host.there:  # one that drains has left with its last task
+                host.leave(self.clock)
+
+    # ------------------------------------------------------------------ what is seen and summed up
 
     def observation(self) -> np.ndarray:
         scales, task = self.config.observation, self.current
-        values = [0.0] * 5
-        if task is not None:
-            values = [
-                task.compute_gflop / scales.task_compute_max_gflop,
-                task.memory_gb / scales.memory_max_gb,
-                len(task.successors) / 5,
-                task.workflow.num_completed / len(task.workflow.tasks),
-                task.output_gb,
+        whole = self.config.information.workflows == "whole"
+        values = []
+        for each in self.offered:
+            workflow = each.workflow
+            values += [
+                each.left_gflop * each.factor / scales.task_compute_max_gflop,
+                each.memory_gb / scales.memory_max_gb,
+                (len(each.successors) if whole else 0) / 5,
+                workflow.num_completed / (len(workflow.tasks) if whole else workflow.num_revealed),
+                each.output_gb,
             ]
-        for slot in self.slots:
-            if isinstance(slot, EmptySlot):
+        values += [0.0] * 5 * (self.config.decision.offered - len(self.offered))
+        for row in self.slots:
+            if not row.takes_tasks:
                 values += [0.0] * 5
                 continue
             values += [
-                slot.compute_gflops / scales.server_compute_max_gflops,
-                slot.memory_gb / scales.memory_max_gb,
-                0.0 if slot.task is None else slot.task.finish_s - self.clock,
-                slot.idle_power_w if slot.task is None else slot.busy_power_w,
-                0.0 if task is None else self.delay(task, slot),
+                row.compute_gflops / scales.server_compute_max_gflops,
+                row.host.memory_gb / scales.memory_max_gb,
+                0.0 if row.attempt is None else max(0.0, row.attempt.expected_s - self.clock),
+                row.idle_power_w if row.attempt is None else row.busy_power_w,
+                0.0 if task is None else self.transfer_s(task, row.host),
             ]
         return np.array(values, dtype=np.float32)
 
-    def schedule(self) -> list[tuple[int, int, int, str, float, float, float, float]]:
-        """Workflow, task, server, tier, arrival, ready, start, finish of every started task, in order of start."""
-        return [
-            (
-                task.workflow.index,
-                task.index,
-                task.server.index,
-                task.server.tier,
-                task.workflow.arrival_s,
-                task.ready_s,
-                task.start_s,
-                task.finish_s if task.completed else math.nan,
-            )
-            for task in self.started
-        ]
+    def schedule(self) -> list[accounts.ScheduleRow]:
+        """Every attempt in order of start, see `accounts.ScheduleRow`."""
+        return [accounts.schedule_row(attempt) for attempt in self.attempts]
 
     def metrics(self) -> dict[str, float | int]:
-        arrived = self.arrived_tasks
-        responses = [task.finish_s - task.workflow.arrival_s for task in arrived if task.completed]
-        censored = [(t.finish_s if t.completed else self.clock) - t.workflow.arrival_s for t in arrived]
-        workflows = [workflow for workflow in self.workflows if workflow.arrived]
-        complete = [workflow for workflow in workflows if workflow.num_completed == len(workflow.tasks)]
-        makespans = [max(task.finish_s for task in w.tasks) - w.arrival_s for w in complete]
-        busy = {server: server.busy_seconds(self.clock) for server in self.servers}
-        metrics = {
-            "arrived": len(arrived),
-            "completed": len(responses),
-            "unfinished": len(arrived) - len(responses),
-            "response_mean_s": _mean(responses),
-            "response_median_s": statistics.median(responses) if responses else math.nan,
-            "response_p95_s": float(np.percentile(responses, 95)) if responses else math.nan,
-            "response_censored_s": _mean(censored),
-            "makespan_mean_s": _mean(makespans),
-            "workflows_arrived": len(workflows),
-            "workflows_completed": len(complete),
-            "episode_return": self.episode_return,
-            "decisions": self.decisions,
-            "duration_s": self.clock,
-            "energy_j": sum(
-                s.idle_power_w * self.clock + (s.busy_power_w - s.idle_power_w) * busy[s] for s in self.servers
-            ),
-            "utilisation": self._share(busy, self.servers),
-        }
-        metrics |= {f"invalid_{cause}": count for cause, count in self.invalid.items()}
-        for tier in self.config.cluster.tiers:
-            metrics[f"utilisation_{tier.name}"] = self._share(busy, [s for s in self.servers if s.tier == tier.name])
-        return metrics
-
-    def _share(self, busy: dict[Server, float], servers: list[Server]) -> float:
-        if self.clock == 0:
-            return 0.0
-        return sum(busy[server] for server in servers) / (len(servers) * self.clock)
-
-
-def _mean(values: list[float]) -> float:
-    return statistics.fmean(values) if values else math.nan
+        return accounts.metrics(self)

@@ -1,0 +1,620 @@
+"""One small instance worked out by hand for each thing the simulator plays beyond the paper's mode.
+
+Unless a test says otherwise: rows of 1 GFLOPS and 10 GB, tasks of 1 GB with output 0, a horizon of 20 s, a clock step
+of 0.5 s, no latency, bandwidth 2 GB/s, and all that is not named as in the paper's mode. A flat action is
+candidate x N + row; K x N passes; K x N + 1 + row stops what runs on the row.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from rllib_scale.simulator.changes import change_events
+
+from reference.simulator import OUTCOMES, ReferenceSimulator
+from rllib_scale.config import ClusterConfig, EnvConfig, EpisodeConfig, RewardConfig, TierConfig, WorkloadConfig
+from rllib_scale.config.cluster import ChangesConfig
+from rllib_scale.simulator.engine import Engine
+from rllib_scale.workloads.generators import estimate_factors
+from rllib_scale.workloads.model import Workload
+
+REWARD = RewardConfig(
+    time_weight=1,
+    time_scale_s=2,
+    communication_weight=0.5,
+    communication_scale_s=2,
+    energy_weight=0.25,
+    energy_scale_j=100,
+    invalid_reward=-0.125,
+)
+AWAY = math.inf
+
+
+def tier(name="one", count=1, compute=1.0, memory=10.0, **settings):
+    return TierConfig(
+        name=name,
+        count=count,
+        compute_gflops=compute,
+        memory_gb=memory,
+        **{"idle_power_w": 10, "busy_power_w": 50} | settings,
+    )
+
+
+def problem(*tiers, decision=(), communication=(), information=(), changes=(), latency=0.0, **episode):
+    return EnvConfig(
+        cluster=ClusterConfig(tiers=tiers, bandwidth_gb_s=2, latency_s=latency, changes={"schedule": list(changes)}),
+        workload=WorkloadConfig(memory_gb={"mean": 1, "std": 0, "low": 1, "high": 1}),
+        episode=EpisodeConfig(**{"horizon_s": 20, "clock_step_s": 0.5} | episode),
+        decision=dict(decision),
+        communication=dict(communication),
+        information=dict(information),
+        reward=REWARD,
+    )
+
+
+def task(compute, memory=1.0, output=0.0, delay=None):
+    given = {"compute_gflop": compute, "memory_gb": memory, "output_gb": output}
+    return given if delay is None else given | {"delay_s": delay}
+
+
+def workflow(arrival, *tasks, edges=()):
+    return {"arrival_s": arrival, "tasks": list(tasks), "edges": [list(edge) for edge in edges]}
+
+
+def workload(*workflows):
+    return Workload.from_dict({"format": "rllib-scale-workload", "version": 2, "workflows": list(workflows)}, "literal")
+
+
+class EngineUnderTest:
+    """The compiled engine, one episode."""
+
+    def __init__(self, config, given):
+        self.engine = Engine(config)
+        self.engine.reset([0], [0], workload=given)
+
+    def step(self, action):
+        self.engine.step([action])
+
+    def dispatch(self, answers):
+        self.engine.dispatch(np.array([(0, *answer) for answer in answers], dtype=np.int64).reshape(-1, 4))
+
+    clock = property(lambda self: self.engine.clock[0])
+    reward = property(lambda self: self.engine.reward[0])
+    elapsed = property(lambda self: self.engine.elapsed[0])
+    done = property(lambda self: bool(self.engine.done[0]))
+    outcome = property(lambda self: OUTCOMES[self.engine.outcome[0]])
+
+    def offers(self):
+        return [tuple(offer) for offer in self.engine.offers(0)]
+
+    def fit(self):
+        return self.engine.fit[0]
+
+    def available(self):
+        return self.engine.available(0)
+
+    def observation(self):
+        return self.engine.observation[0]
+
+    def metrics(self):
+        return self.engine.metrics()
+
+    def schedule(self):
+        return self.engine.schedule().tolist()
+
+
+class ReferenceUnderTest(ReferenceSimulator):
+    """The reference must give the same literal numbers, or it is no reference."""
+
+    def __init__(self, config, given):
+        changes = change_events(config.cluster, 0, 0, config.episode.horizon_s)
+        factors = estimate_factors(config, 0, 0, given)
+        super().__init__(config, given, open_ended=False, changes=changes, factors=factors)
+
+
+@pytest.fixture(params=[EngineUnderTest, ReferenceUnderTest], ids=["engine", "reference"])
+def simulator(request):
+    return request.param
+
+
+def play(sim, *actions):
+    """Play the actions; the clock and the outcome after each."""
+    seen = []
+    for action in actions:
+        assert not sim.done
+        sim.step(action)
+        seen.append((sim.clock, sim.outcome))
+    return seen
+
+
+def attempts(sim):
+    """Workflow, task, row, ready, start, end, outcome of every attempt."""
+    return [(*row[:3], *row[5:9]) for row in sim.schedule()]
+
+
+# ------------------------------------------------------------------- release delays
+
+
+def test_a_task_is_ready_its_delay_after_the_arrival_and_after_its_last_predecessor(simulator):
+    # A arrives at 1 and is released at 1.5, runs 2 s to 3.5; B is released 1.5 later, at 5, and runs to 6.
+    given = workload(workflow(1, task(2, delay=0.5), task(1, delay=1.5), edges=[(0, 1)]))
+    sim = simulator(problem(tier()), given)
+    assert sim.clock == 1.5
+    assert play(sim, 0) == [(5, "started")]
+    assert sim.elapsed == 3.5
+    assert play(sim, 0) == [(6, "started")]
+    assert sim.done
+    assert attempts(sim) == [(0, 0, 0, 1.5, 1.5, 3.5, "finished"), (0, 1, 0, 5, 5, 6, "finished")]
+    assert sim.metrics()["response_mean_s"] == 3.75  # 3.5 - 1 and 6 - 1
+    assert sim.metrics()["makespan_mean_s"] == 5
+
+
+# ------------------------------------------------------------------- transfers
+
+# A (output 1 GB) runs on row 0, B (3 GB) on row 1, C needs both. Latency 1/4: A's takes 0.75 s, B's 1.75 s.
+TRANSFERS = [
+    ("first", "lowest-index", [0, 0.75, 0.75]),  # A's
+    ("first", "largest-output", [1.75, 0, 1.75]),  # B's
+    ("all", "lowest-index", [1.75, 0.75, 2.5]),
+]
+
+
+@pytest.mark.parametrize("row", range(3))
+@pytest.mark.parametrize(("predecessors", "first", "transfers"), TRANSFERS)
+@pytest.mark.parametrize("mode", ["reward", "transfer"])
+def test_which_outputs_are_moved_and_whether_that_takes_the_row(simulator, mode, predecessors, first, transfers, row):
+    communication = {"mode": mode, "predecessors": predecessors, "first": first}
+    given = workload(workflow(0, task(1, output=1), task(1, output=3), task(2), edges=[(0, 2), (1, 2)]))
+    sim = simulator(problem(tier(count=3), communication=communication, latency=0.25), given)
+    play(sim, 0, 1)
+    assert sim.clock == 1
+    np.testing.assert_allclose(sim.observation()[5:].reshape(3, 5)[:, 4], transfers)
+    play(sim, row)
+    # C executes for 2 s; the row is taken for the transfer before it, too, in mode transfer.
+    moved = transfers[row] if mode == "transfer" else 0
+    assert sim.clock == 3 + moved
+    #   exp(-tau / 2)  -  0.5 delta / 2  -  0.25 * 50 W * tau / 100 J
+    reward = math.exp(-(2 + moved) / 2) - transfers[row] / 4 - (2 + moved) / 8
+    assert sim.reward == pytest.approx(reward, abs=1e-12)
+    assert sim.schedule()[2][8:] == ("finished", moved, 2)
+    assert sim.metrics()["lost_s"] == 0
+
+
+# ------------------------------------------------------------------- slots
+
+
+def test_the_slots_of_a_server_share_its_memory_power_and_place(simulator):
+    # A 6 GB on row 0. B 6 GB: 4 GB of 10 are free, row 1 fits but is busy though it runs nothing. C 4 GB fits exactly.
+    decision = {"order": "open", "candidates": 2}
+    given = workload(workflow(0, task(4, 6), task(4, 6), task(2, 4)))
+    sim = simulator(problem(tier(slots=2), decision=decision), given)
+    assert sim.fit().tolist() == [[2, 2], [2, 2]]
+    play(sim, 0)
+    assert sim.offers() == [(0, 1), (0, 2)]
+    assert sim.fit().tolist() == [[1, 1], [1, 2]]
+    assert play(sim, 1) == [(0.5, "busy")]  # B on row 1
+    assert play(sim, 3) == [(0.5, "started")]  # C on row 1, to 2.5
+    # Row 1 runs nothing from 2.5 on, but B fits from 4.0 on, when A ends: seven steps of 0.5 s.
+    assert play(sim, *[1] * 7) == [(1 + k / 2, "busy") for k in range(7)]
+    assert sim.available().tolist() == [4, 4]
+    assert play(sim, 1) == [(8, "started")]
+    metrics = sim.metrics()
+    assert (metrics["invalid_busy_avoidable"], metrics["invalid_busy_unavoidable"]) == (0, 8)
+    # Rows take 4 s, 2 s and 4 s of 2 x 8 s. A server idles at 10 W; a busy row adds (50 - 10) / 2 W.
+    assert metrics["utilisation"] == 10 / 16
+    assert metrics["energy_j"] == 10 * 8 + 20 * 10
+
+
+def test_nothing_is_moved_between_the_slots_of_a_server(simulator):
+    # Rows 0 and 1 are one server, row 2 another: B on row 1 needs no transfer from A on row 0, on row 2 it takes 2 s.
+    given = workload(workflow(0, task(1, output=4), task(1), edges=[(0, 1)]))
+    tiers = (tier(slots=2), tier("two"))
+    for row, end in ((1, 2), (2, 4)):
+        sim = simulator(problem(*tiers, communication={"mode": "transfer"}), given)
+        play(sim, 0)
+        np.testing.assert_allclose(sim.observation()[5:].reshape(3, 5)[:, 4], [0, 0, 2])
+        assert play(sim, row) == [(end, "started")]
+
+
+def test_other_busy_slots_slow_an_execution_as_they_are_at_its_start(simulator):
+    # A, alone, takes 4 s. B takes 4 x 1.5 s beside it, C 4 x 2 s beside both; A and B go on as they were.
+    sim = simulator(problem(tier(slots=3, slot_slowdown=0.5)), workload(workflow(0, task(4), task(4), task(4))))
+    play(sim, 0, 1, 2)
+    assert [row[5] for row in attempts(sim)] == [4, 6, 8]
+
+
+# ------------------------------------------------------------------- changes
+
+
+def test_what_runs_on_a_server_that_fails_starts_anew_elsewhere(simulator):
+    # A runs on server 0 from 0 on; it fails at 2. A runs on server 1 (2 GFLOPS) from 2 to 4.
+    tiers = (tier(), tier("two", compute=2))
+    changes = [{"time_s": 2, "event": "fail", "servers": [0]}]
+    sim = simulator(problem(*tiers, changes=changes), workload(workflow(0, task(4))))
+    assert play(sim, 0) == [(2, "started")]
+    assert sim.offers() == [(0, 0)]
+    assert sim.fit().tolist() == [[0, 2]]
+    assert sim.available().tolist() == [AWAY, 2]
+    assert sim.observation()[5:10].tolist() == [0] * 5
+    assert play(sim, 1) == [(4, "started")]
+    assert attempts(sim) == [(0, 0, 0, 0, 0, 2, "failed"), (0, 0, 1, 2, 2, 4, "finished")]
+    assert [row[10] for row in sim.schedule()] == [2, 4]  # GFLOP
+    metrics = sim.metrics()
+    assert (metrics["failed_attempts"], metrics["lost_s"], metrics["response_mean_s"]) == (1, 2, 4)
+    assert metrics["utilisation"] == 4 / 6  # 2 s on each; server 0 was there for 2 s, server 1 for 4
+    assert metrics["utilisation_one"] == 1
+    assert metrics["energy_j"] == 50 * 2 + 10 * 2 + 50 * 2
+
+
+def test_a_task_that_ends_as_its_server_fails_has_ended(simulator):
+    changes = [{"time_s": 2, "event": "fail", "servers": [0]}]
+    sim = simulator(problem(tier(), changes=changes), workload(workflow(0, task(2))))
+    assert play(sim, 0) == [(2, "started")]
+    assert sim.done
+    assert attempts(sim) == [(0, 0, 0, 0, 0, 2, "finished")]
+
+
+def test_a_server_that_drains_ends_its_task_takes_no_other_and_leaves(simulator):
+    # A runs on server 0 to 4, drained from 1 on; B arrives at 2. Server 0 was there for 4 s; it joins again at 6.
+    changes = [{"time_s": 1, "event": "drain", "servers": [0]}, {"time_s": 6, "event": "join", "servers": [0]}]
+    given = workload(workflow(0, task(4)), workflow(2, task(5)), workflow(7, task(1)))
+    sim = simulator(problem(tier(count=2), changes=changes), given)
+    assert play(sim, 0) == [(2, "started")]
+    assert sim.fit().tolist() == [[0, 2]]
+    assert sim.available().tolist() == [AWAY, 2]
+    assert play(sim, 0) == [(2.5, "no_fit")]
+    assert play(sim, 1) == [(7, "started")]  # B runs to 7.5
+    assert sim.fit().tolist() == [[2, 1]]
+    assert play(sim, 0) == [(8, "started")]
+    assert [row[6] for row in attempts(sim)] == ["finished"] * 3
+    assert sim.metrics()["utilisation"] == (4 + 5 + 1) / (4 + 2 + 8)
+
+
+def test_a_server_that_drains_goes_on_when_it_joins(simulator):
+    changes = [{"time_s": 1, "event": "drain", "servers": [0]}, {"time_s": 2, "event": "join", "servers": [0]}]
+    given = workload(workflow(0, task(4)), workflow(3, task(1)))
+    sim = simulator(problem(tier(), changes=changes), given)
+    play(sim, 0)
+    assert sim.clock == 3
+    assert sim.fit().tolist() == [[1]]
+    assert sim.available().tolist() == [4]
+
+
+def test_a_server_is_away_until_its_first_change_where_that_is_a_join(simulator):
+    # mask feasible: the 9 GB fit server 1 alone, which joins at 3.
+    tiers = (tier(memory=5), tier("two", memory=9))
+    changes = [{"time_s": 3, "event": "join", "servers": [1]}]
+    sim = simulator(problem(*tiers, changes=changes, mask="feasible"), workload(workflow(0, task(1, 9))))
+    assert sim.clock == 3
+    assert sim.fit().tolist() == [[0, 2]]
+    play(sim, 1)
+    assert sim.metrics()["utilisation"] == 1 / (4 + 1)
+
+
+def test_a_share_names_the_last_servers_of_each_tier():
+    # Of 5 servers 0.3 are 1.5, so 2: numbers 3 and 4. Of 1 server 0.3 are 0.3, so at least 1: number 5.
+    tiers = (tier(count=5), tier("two"))
+    changes = [
+        {"time_s": 4, "event": "fail", "share": 0.3},
+        {"time_s": 1, "event": "drain", "share": 0.5, "tiers": ["one"]},  # 2.5 of 5, so 3
+        {"time_s": 4, "event": "join", "servers": [0, 4]},
+    ]
+    events = [tuple(event) for event in change_events(problem(*tiers, changes=changes).cluster, 0, 0, 20)]
+    assert events[:3] == [(1, "drain", 2), (1, "drain", 3), (1, "drain", 4)]
+    assert events[3:] == [(4, "fail", 3), (4, "fail", 4), (4, "fail", 5), (4, "join", 0), (4, "join", 4)]
+
+
+def test_random_timelines_have_their_order_and_their_means():
+    # Mean 10 s to a failure, 5 s of repair; 40 s to a departure, 2 s of notice, 3 s until the return.
+    changes = ChangesConfig(
+        failures_per_1000_h=3.6e5, repair_s=5, departures_per_h=90, notice_s=2, return_s=3, tiers=("one",)
+    )
+    cluster = ClusterConfig(tiers=(tier(count=40), tier("two", count=2)), changes=changes)
+    events = change_events(cluster, 3, 1, 2000)
+    assert [time for time, _, _ in events] == sorted(time for time, _, _ in events)
+    assert {server for _, _, server in events} == set(range(40))  # none of tier two
+    up, repair, away, ends = [], [], [], {"fail": 0, "drain": 0}
+    for server in range(40):
+        own = [(time, event) for time, event, number in events if number == server]
+        k, since = 0, 0.0
+        while k + 3 < len(own):
+            time, event = own[k]
+            ends[event] += 1
+            up.append(time - since)
+            if event == "drain":
+                k += 1
+                assert own[k] == (pytest.approx(time + 2), "fail")
+            assert own[k + 1][1] == "join"
+            (repair if event == "fail" else away).append(own[k + 1][0] - own[k][0])
+            since, k = own[k + 1][0], k + 2
+    # Whichever is first: mean 1 / (1/10 + 1/40) = 8 s; four of five are failures. About 6000 draws: 5 % are 4 sigma.
+    assert np.mean(up) == pytest.approx(8, rel=0.05)
+    assert ends["fail"] / (ends["fail"] + ends["drain"]) == pytest.approx(0.8, abs=0.03)
+    assert np.mean(repair) == pytest.approx(5, rel=0.07)
+    assert np.mean(away) == pytest.approx(3, rel=0.15)
+
+
+# ------------------------------------------------------------------- preemption
+
+
+@pytest.mark.parametrize(
+    ("preemption", "end", "lost", "work"), [("restart", 6.0, 1.0, [1, 1, 4]), ("resume", 5.0, 0.0, [1, 1, 3])]
+)
+def test_a_stopped_task_starts_anew_or_goes_on(simulator, preemption, end, lost, work):
+    # A (4 GFLOP) runs from 0; B (1) arrives at 1 and is the shortest task. A is stopped, B runs to 2, then A again.
+    decision = {"order": "shortest-task", "preemption": preemption}
+    given = workload(workflow(0, task(4)), workflow(1, task(1)))
+    sim = simulator(problem(tier(), decision=decision), given)
+    assert play(sim, 0, 2) == [(1, "started"), (1, "preempted")]  # N = K = 1: 0 starts, 1 passes, 2 stops row 0
+    assert (sim.reward, sim.elapsed) == (0, 0)
+    assert sim.offers() == [(1, 0)]
+    assert play(sim, 0) == [(1, "started")]  # and A is offered
+    assert sim.offers() == [(0, 0)]
+    left = 4 if preemption == "restart" else 3
+    assert sim.observation()[0] == pytest.approx(left / 20)
+    assert play(sim, 1) == [(2, "passed")]  # on to the next event
+    assert play(sim, 0) == [(end, "started")]
+    ends = [(0, 0, 0, 0, 0, 1, "preempted"), (1, 0, 0, 1, 1, 2, "finished"), (0, 0, 0, 1, 2, end, "finished")]
+    assert attempts(sim) == ends
+    assert [row[10] for row in sim.schedule()] == work
+    metrics = sim.metrics()
+    assert (metrics["preempted_attempts"], metrics["lost_s"], metrics["decisions"]) == (1, lost, 5)
+
+
+def test_a_resumed_task_pays_its_transfer_again_and_loses_all_where_its_server_fails(simulator):
+    # A (1 GFLOP, 2 GB out) on row 0 to 1. B (4 GFLOP) on row 1 at 1: a second of transfer, a second of execution until
+    # C arrives at 3 and B is stopped: the transfer is lost, 3 GFLOP are left. B again on row 1 from 3: transfer to 4,
+    # 2 s until the server fails at 6: all of B's 1 + 1 + 1 + 2 s are lost, 4 GFLOP are left. On row 0 to 10.
+    decision = {"preemption": "resume", "order": "first-arrival"}
+    changes = [{"time_s": 6, "event": "fail", "servers": [1]}]
+    given = workload(workflow(0, task(1, output=2), task(4), edges=[(0, 1)]), workflow(3, task(1)))
+    config = problem(tier(count=2), decision=decision, communication={"mode": "transfer"}, changes=changes)
+    sim = simulator(config, given)
+    stop_row_1 = 2 + 1 + 1
+    assert play(sim, 0, 1, stop_row_1) == [(1, "started"), (3, "started"), (3, "preempted")]
+    assert sim.metrics()["lost_s"] == 1
+    assert play(sim, 1, 0) == [(3, "started"), (6, "started")]
+    assert sim.metrics()["lost_s"] == 5
+    assert play(sim, 0) == [(10, "started")]
+    assert [row[8:] for row in sim.schedule()] == [
+        ("finished", 0, 1),
+        ("preempted", 1, 1),
+        ("failed", 1, 2),
+        ("finished", 0, 1),  # C
+        ("finished", 0, 4),
+    ]
+
+
+# ------------------------------------------------------------------- rounds
+
+
+RESERVE = {"on_busy": "reserve"}
+
+
+def test_a_task_that_waits_for_a_busy_row_lets_the_others_be_offered(simulator):
+    # Rows: slow (1 GFLOPS), fast (4). Three tasks of 4 GFLOP at 0; fast takes 1 s for each.
+    sim = simulator(
+        problem(tier("slow"), tier("fast", compute=4), decision=RESERVE),
+        workload(workflow(0, task(4), task(4), task(4))),
+    )
+    seen = []
+    for action in (1, 1, 1):
+        seen.append((sim.offers(), sim.fit().tolist(), sim.available().tolist()))
+        sim.step(action)
+    # A starts on fast; B waits for it, from 1 to 2 as seen; C is offered in the same round and waits, too: to 3.
+    assert seen == [
+        ([(0, 0)], [[2, 2]], [0, 0]),
+        ([(0, 1)], [[2, 1]], [0, 1]),
+        ([(0, 2)], [[2, 1]], [0, 2]),
+    ]
+    # No candidate is left: on to 1.0, where A ends. A new round: nothing is reserved, B is offered again.
+    assert (sim.clock, sim.elapsed, sim.outcome, sim.reward) == (1, 1, "waits", 0)
+    assert (sim.offers(), sim.fit().tolist(), sim.available().tolist()) == ([(0, 1)], [[2, 2]], [1, 1])
+    assert play(sim, 1, 1) == [(1, "started"), (2, "waits")]
+    assert play(sim, 1) == [(3, "started")]
+    assert [row[2:6] for row in attempts(sim)] == [(1, 0, 0, 1), (1, 0, 1, 2), (1, 0, 2, 3)]
+    assert (sim.metrics()["waits"], sim.metrics()["decisions"]) == (3, 6)
+
+
+def test_a_round_ends_when_no_row_is_left_to_use(simulator):
+    # Two rows, three tasks: with both rows taken the third is not asked for before the next event.
+    sim = simulator(problem(tier(count=2), decision=RESERVE), workload(workflow(0, task(2), task(3), task(1))))
+    assert play(sim, 0, 1) == [(0, "started"), (2, "started")]
+
+
+def test_a_closed_row_and_a_pass_leave_the_task_out_of_the_round(simulator):
+    # Row 0 has 1 GB. A and B (2 GB each): A on row 0 is closed, B is passed; C starts on row 0. At 1 all
+    # are asked again.
+    config = problem(tier(memory=1), tier("two"), decision=RESERVE)
+    sim = simulator(config, workload(workflow(0, task(2, 2), task(2, 2), task(1))))
+    assert play(sim, 0) == [(0, "no_fit")]
+    assert (sim.reward, sim.elapsed, sim.offers()) == (-0.125, 0, [(0, 1)])
+    assert play(sim, 2) == [(0, "passed")]
+    assert sim.offers() == [(0, 2)]
+    assert play(sim, 0) == [(1, "started")]
+    assert sim.offers() == [(0, 0)]
+    metrics = sim.metrics()
+    assert (metrics["invalid_no_fit"], metrics["passed"]) == (1, 1)
+
+
+def test_a_masked_round_offers_only_tasks_with_an_open_row(simulator):
+    # A (8 GB) runs on the large row to 4. B (8 GB) has no open row and is left out; C (1 GB) is offered.
+    config = problem(tier("large"), tier("small", memory=2), decision=RESERVE, mask="feasible")
+    sim = simulator(config, workload(workflow(0, task(4, 8), task(4, 8), task(2))))
+    assert play(sim, 0) == [(0, "started")]
+    assert sim.offers() == [(0, 2)]
+    # C waits for the large row: the round ends, nothing but B is left. At 4 B and C are offered.
+    assert play(sim, 0) == [(4, "waits")]
+    assert sim.offers() == [(0, 1)]
+
+
+def test_open_candidates_are_refilled_in_order(simulator):
+    # Demands 4, 2, 1, 3 in order of arrival: K = 2 by shortest-task are C (1), B (2); then D (3), A (4).
+    decision = RESERVE | {"order": "open", "candidates": 2, "open_by": "shortest-task"}
+    sim = simulator(
+        problem(tier(count=4), decision=decision), workload(workflow(0, task(4), task(2), task(1), task(3)))
+    )
+    assert sim.offers() == [(0, 2), (0, 1)]
+    assert play(sim, 4) == [(0, "started")]  # candidate 1, B, on row 0
+    assert sim.offers() == [(0, 2), (0, 3)]
+    assert sim.fit().tolist() == [[1, 2, 2, 2], [1, 2, 2, 2]]
+    assert play(sim, 8) == [(0, "passed")]  # both
+    assert sim.offers() == [(0, 0)]
+    assert sim.fit().tolist() == [[1, 2, 2, 2], [0, 0, 0, 0]]
+    assert play(sim, 2) == [(2, "started")]  # B ends at 2
+    assert sim.offers() == [(0, 2), (0, 3)]
+
+
+def test_a_task_stopped_in_a_round_is_offered_in_it(simulator):
+    # A and B on two rows; A is stopped and, first in order, offered before C, which was passed.
+    decision = RESERVE | {"preemption": "restart"}
+    sim = simulator(problem(tier(count=2), decision=decision), workload(workflow(0, task(2), task(2), task(2))))
+    assert play(sim, 0, 1) == [(0, "started"), (0, "started")]
+    assert sim.offers() == [(0, 2)]  # a running task could be stopped: the round goes on
+    assert play(sim, 3) == [(0, "preempted")]  # N = 2: 2 passes, 3 stops row 0
+    assert sim.offers() == [(0, 0)]
+    assert play(sim, 2) == [(0, "passed")]
+    assert sim.offers() == [(0, 2)]
+    assert play(sim, 0) == [(2, "started")]
+
+
+# ------------------------------------------------------------------- progress, passes, the end
+
+
+@pytest.mark.parametrize("on_busy", ["step", "reserve"])
+def test_where_nothing_would_happen_any_more_the_first_task_starts(simulator, on_busy):
+    # A (8 GB) fits row 1 alone. Passed at 0, it is asked for again when B arrives at 5 (step: A first, a pass again
+    # ends the round; reserve: B is offered next). No event is to come: A, first in order, starts on row 1, unasked,
+    # to 8.
+    config = problem(tier(memory=2), tier("two"), decision={"on_busy": on_busy, "order": "first-arrival"})
+    sim = simulator(config, workload(workflow(0, task(3, 8)), workflow(5, task(1))))
+    assert play(sim, 2) == [(5, "passed")]
+    if on_busy == "reserve":
+        assert play(sim, 2) == [(5, "passed")]
+    assert sim.offers() == [(0, 0) if on_busy == "step" else (1, 0)]
+    assert play(sim, 2) == [(8, "passed")]
+    assert sim.reward == 0
+    assert attempts(sim)[0] == (0, 0, 1, 0, 5, 8, "finished")
+    assert sim.metrics()["decisions"] == (2 if on_busy == "step" else 3)
+    assert play(sim, 2)[0] == (9, "passed")  # B starts on row 0
+    assert sim.done
+
+
+def test_the_last_of_max_decisions_is_a_pass_that_takes_no_time(simulator):
+    sim = simulator(problem(tier(), max_decisions=1), workload(workflow(1, task(1)), workflow(2, task(1))))
+    assert play(sim, 1) == [(1, "passed")]
+    assert sim.done
+
+
+@pytest.mark.parametrize("action", [1, 3, 4, 99, -1])
+def test_answers_that_cannot_be_are_refused_and_change_nothing(simulator, action):
+    # K = 2, N = 1, one task is offered: 0 starts it, 1 is for a second candidate, 2 passes, 3 stops row 0, where
+    # nothing runs.
+    decision = {"order": "open", "candidates": 2, "preemption": "restart"}
+    sim = simulator(problem(tier(), decision=decision), workload(workflow(1, task(1))))
+    with pytest.raises(ValueError, match=r"\d"):  # it names the answer
+        sim.step(action)
+    assert (sim.clock, sim.metrics()["decisions"], sim.offers()) == (1, 0, [(0, 0)])
+    assert play(sim, 0) == [(2, "started")]
+
+
+def test_nothing_is_stopped_where_preemption_is_off(simulator):
+    sim = simulator(problem(tier()), workload(workflow(0, task(4)), workflow(1, task(1))))
+    play(sim, 0)
+    with pytest.raises(ValueError, match=r"\d"):
+        sim.step(2)
+    assert sim.clock == 1
+
+
+# ------------------------------------------------------------------- dispatchers
+
+
+def test_a_dispatcher_stops_starts_and_reserves_in_one_go(simulator):
+    # A on row 0 at 0. B and C arrive at 1: A is stopped, B starts there, A waits for row 0, C starts on row 1.
+    # Time runs to 2, where B ends and A waits.
+    decision = RESERVE | {"preemption": "resume"}
+    given = workload(workflow(0, task(4)), workflow(1, task(1)), workflow(1, task(5)))
+    sim = simulator(problem(tier(count=2), decision=decision), given)
+    sim.dispatch([(0, 0, 0)])
+    assert sim.clock == 1
+    sim.dispatch([(-1, -1, 0), (1, 0, 0), (0, 0, 0), (2, 0, 1)])
+    assert (sim.clock, sim.elapsed) == (2, 1)
+    assert sim.available().tolist() == [2, 6]
+    sim.dispatch([(0, 0, 0)])
+    assert sim.done
+    metrics = sim.metrics()
+    assert (metrics["decisions"], metrics["waits"], metrics["preempted_attempts"]) == (6, 1, 1)
+    assert [row[5] for row in attempts(sim)] == [1, 2, 6, 5]
+    # A again from 2 with 3 GFLOP left, to 5; C from 1 to 6.
+
+
+# ------------------------------------------------------------------- information
+
+
+def test_what_is_seen_of_a_task_has_an_error_what_happens_has_not(simulator):
+    config = problem(tier(compute=2), information={"estimate_error": 0.5}, decision={"order": "shortest-task"})
+    given = workload(workflow(0, *[task(4)] * 6), workflow(1, task(4)))
+    factors = estimate_factors(config, 0, 0, given)
+    assert len(set(factors)) == 7
+    assert (factors > 0).all()
+    sim = simulator(config, given)
+    first = int(np.argmin(factors[:6]))  # seen as the shortest
+    assert sim.offers() == [(0, first)]
+    assert sim.observation()[0] == pytest.approx(4 * factors[first] / 20)
+    sim.step(0)
+    assert sim.available()[0] == pytest.approx(2 * factors[first])
+    assert sim.observation()[7] == pytest.approx(2 * factors[first])
+    play(sim, 1)  # a pass: on to 1.0
+    expected = 2 * factors[first]
+    assert sim.available()[0] == pytest.approx(max(1, expected))
+    assert sim.observation()[7] == pytest.approx(max(0, expected - 1))
+    play(sim, 1)
+    assert sim.clock == 2  # the true end
+    assert attempts(sim)[0][5:] == (2, "finished")
+    assert sim.schedule()[0][10] == 4
+
+
+def test_estimates_have_mean_1_and_their_coefficient_of_variation():
+    config = EnvConfig(information={"estimate_error": 0.5})
+    given = workload(workflow(0, *[task(4)] * 4000))
+    factors = estimate_factors(config, 0, 0, given)
+    # ln: variance ln(1.25) = 0.2231, mean -0.1116; sigma of their estimates 0.005 and 0.0075
+    assert np.log(factors).var() == pytest.approx(math.log(1.25), abs=0.025)
+    assert np.log(factors).mean() == pytest.approx(-math.log(1.25) / 2, abs=0.03)
+    assert not np.array_equal(factors, estimate_factors(config, 0, 1, given))
+    assert (estimate_factors(EnvConfig(), 0, 0, given) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("workflows", "order", "offers"),
+    [
+        ("whole", "longest-hop", [(1, 0), (0, 0), (0, 1)]),
+        ("whole", "most-descendants", [(1, 0), (0, 0), (0, 1)]),
+        ("whole", "descendants-per-work", [(0, 1), (1, 0), (0, 0)]),
+        ("revealed", "longest-hop", [(0, 0), (0, 1), (1, 0)]),
+        ("revealed", "most-descendants", [(0, 0), (0, 1), (1, 0)]),
+        ("revealed", "descendants-per-work", [(0, 1), (0, 0), (1, 0)]),
+        ("revealed", "shortest-task", [(0, 1), (0, 0), (1, 0)]),
+    ],
+)
+def test_only_what_is_revealed_counts(simulator, workflows, order, offers):
+    # A (4 GFLOP) and B (1 GFLOP) of workflow 0, C (5 GFLOP) of workflow 1, which D, E and F follow: descendants per
+    # work 1/4, 1 and 4/5.
+    decision = {"order": "open", "candidates": 3, "open_by": order}
+    given = workload(
+        workflow(0, task(4), task(1)), workflow(0, task(5), *[task(1)] * 3, edges=[(0, 1), (0, 2), (2, 3)])
+    )
+    sim = simulator(problem(tier(count=3), decision=decision, information={"workflows": workflows}), given)
+    assert sim.offers() == offers
+
+
+def test_a_workflow_is_as_large_as_what_is_seen_of_it(simulator):
+    # A -> B, A -> C with a delay: with A ended, B is 1 of 3 done as a whole, and 1 of 3 seen, for C is seen, not ready.
+    # Before that A has two successors and is 0 of 3; as seen it has none.
+    given = workload(workflow(0, task(1), task(1), task(1, delay=9), task(1), edges=[(0, 1), (0, 2), (1, 3)]))
+    for workflows, successors, ended in (("whole", [2, 1], [0, 1 / 4]), ("revealed", [0, 0], [0, 1 / 3])):
+        sim = simulator(problem(tier(), information={"workflows": workflows}), given)
+        for k in range(2):
+            assert sim.observation()[2] == pytest.approx(successors[k] / 5)
+            assert sim.observation()[3] == pytest.approx(ended[k])
+            sim.step(0)
