@@ -167,4 +167,5 @@ def end_attempt(b, j, outcome, state, problem):  # type: ignore[no-untyped-def]
     state.hosts[b, h].running -= 1
     env.next_finish = state.finish[b, state.queue[b, 0]] if env.num_busy > 0 else np.inf
     share_memory(b, h, state, problem)
+    leave_if_done(b, h, state)
     make_ready(b, row, state, p)

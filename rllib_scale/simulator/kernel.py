@@ -41,7 +41,7 @@ def _begin(b, seed, episode, is_given, state, problem):  # type: ignore[no-untyp
     seed_generator(env.rng, seed, episode)
     if p.estimates:
         seed_stream(env.seen_rng, seed, episode, ESTIMATES)
-    env.clock = env.target = env.area = env.decided = env.forced = 0.0
+    env.clock = env.target = env.area = env.decided = 0.0
     env.pending = FREE
     env.num_drawn = env.num_ready = env.num_busy = env.in_system = env.end = 0
     env.num_offered = env.num_aside = env.num_released = env.num_reserved = env.in_round = 0
@@ -134,9 +134,9 @@ def step_batch(start_at, resume, actions, active, begins, seeds, episodes, is_gi
         if need != GO_ON:
             return need, b
         if not begins[b]:
-            state.reward[b] = -env.area if p.reward == TASKS_IN_SYSTEM else state.reward[b] + env.forced
+            if p.reward == TASKS_IN_SYSTEM:
+                state.reward[b] = -env.area
             state.elapsed[b] = env.clock - env.decided
-            env.forced = 0.0
         env.episode_return += state.reward[b]
         state.done[b] = env.end != RUNNING
         _observe(b, state, problem)
@@ -197,17 +197,13 @@ def dispatch_batch(first, start_at, resume, starts, active, state, problem):  # 
                 return NEEDS_LOG, len(starts), b
             env.area = 0.0
             env.decided = env.clock
-            close(b, state, problem)
+            close(b, p.reserve != 0, state, problem)
         need = run(b, DISPATCHED, state, problem)
         if need != GO_ON:
             return need, len(starts), b
-        if p.reward != TASKS_IN_SYSTEM:
-            state.reward[b] += env.forced
-            env.episode_return += env.forced
-        elif env.decisions > 0:
+        if p.reward == TASKS_IN_SYSTEM and env.decisions > 0:
             state.reward[b] = -env.area
             env.episode_return -= env.area
-        env.forced = 0.0
         state.elapsed[b] = env.clock - env.decided
         state.done[b] = env.end != RUNNING
         _observe(b, state, problem)

@@ -229,8 +229,12 @@ def open_all(b, state, p):  # type: ignore[no-untyped-def]
 
 
 @rare
-def close(b, state, problem):  # type: ignore[no-untyped-def]
-    """End the round: reservations are forgotten, and time may run to the next event."""
+def close(b, is_round, state, problem):  # type: ignore[no-untyped-def]
+    """End the round: reservations are forgotten, and time may run to the next event.
+
+    Where nothing runs and nothing is to come, the first task that can start does so: not after a dispatch with
+    `on_busy: step`, which is no round.
+    """
     env, p = state.env[b], problem.parameters[0]
     open_all(b, state, p)
     for i in range(env.num_reserved):
@@ -239,27 +243,25 @@ def close(b, state, problem):  # type: ignore[no-untyped-def]
     env.num_reserved = env.in_round = 0
     env.target = env.clock
     if env.num_ready > 0 and env.decisions < p.max_decisions:
-        if env.num_busy == 0 and next_event(env) >= p.horizon:
-            env.forced += _force(b, state, problem)
+        if is_round and env.num_busy == 0 and next_event(env) >= p.horizon:
+            _force(b, state, problem)
         env.target = min(p.horizon, next_event(env))
 
 
 @rare
 def _force(b, state, problem):  # type: ignore[no-untyped-def]
-    """Start the first task that some row is OPEN for, on the first such row: progress. Returns its reward."""
+    """Start the first task that some row is OPEN for, on the first such row: progress."""
     env, p = state.env[b], problem.parameters[0]
-    reward = 0.0
     while env.num_ready > 0:
         row = _pop(b, state, p)
         for j in range(state.room.shape[1]):
             if state.tasks[b, row].memory <= state.room[b, j]:
-                reward = start(b, row, j, state, problem)
+                start(b, row, j, state, problem)
                 break
         if env.num_busy > 0:
             break
         _set_aside(b, row, state)
     open_all(b, state, p)
-    return reward
 
 
 @compiled
@@ -276,9 +278,9 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
                 _offer(b, filtered, state, p)
                 if env.num_offered > 0 and (env.num_open > 0 or p.preemption != NO_PREEMPTION):
                     return GO_ON
-            close(b, state, problem)
+            close(b, True, state, problem)
         elif env.target == np.inf:
-            close(b, state, problem)
+            close(b, True, state, problem)
         else:
             withdraw(b, state, p)
         need = run_to_target(b, state, problem)

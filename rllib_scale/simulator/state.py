@@ -87,7 +87,6 @@ ENV = np.dtype(
         ("in_system", "i8"),  # arrived, uncompleted tasks
         ("area", "f8"),  # integral of in_system over time since the last decision
         ("decided", "f8"),  # s, when the last decision was taken
-        ("forced", "f8"),  # reward of a task that was started so that there is progress
         ("end", "i8"),  # RUNNING, or why the episode ended
         ("episode_return", "f8"),
         ("decisions", "i8"),
