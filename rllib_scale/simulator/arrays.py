@@ -70,6 +70,7 @@ def build_problem(config: EnvConfig, servers: np.ndarray, workload: Workload | N
         parameters=np.array([row], dtype=PARAMETERS),
         workload=workloads.parameters(c),
         servers=servers,
+        power=np.stack([servers["idle_power"], servers["busy_power"]]).astype(np.float32),
         first_row=first_rows(c.cluster),
         at_random=at_random(c.cluster),
         starts_away=starts_away(c.cluster),

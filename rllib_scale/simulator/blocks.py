@@ -1,9 +1,14 @@
-"""Blocks of task rows and of edges, a workflow's own as long as it lives: sizes of powers of two, used again."""
+"""Blocks of task rows and of edges, a workflow's own as long as it lives: sizes of powers of two, used again.
+
+A free block of task rows holds the next free one of its size in `first_successor` of its first row, one of edges in its
+first edge.
+"""
 
 from __future__ import annotations
 
 from rllib_scale.compiled import compiled
-from rllib_scale.simulator.state import CLASSES, FREE
+
+TASKS, EDGES = range(2)
 
 
 @compiled
@@ -16,20 +21,11 @@ def size_class(rows):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def forget_blocks(env):  # type: ignore[no-untyped-def]
-    """Give all blocks back at once."""
-    env.task_top = env.edge_top = 0
-    for k in range(CLASSES):
-        env.free_tasks[k] = FREE
-        env.free_edges[k] = FREE
-
-
-@compiled
-def take_tasks(env, tasks, k):  # type: ignore[no-untyped-def]
+def take_tasks(env, blocks, tasks, k):  # type: ignore[no-untyped-def]
     """First row of a block of 2^k task rows; -1 where there is no room."""
-    first = env.free_tasks[k]
+    first = blocks[TASKS, k]
     if first >= 0:
-        env.free_tasks[k] = tasks[first].workflow
+        blocks[TASKS, k] = tasks[first].first_successor
     elif env.task_top + (1 << k) <= len(tasks):
         first = env.task_top
         env.task_top += 1 << k
@@ -37,18 +33,18 @@ def take_tasks(env, tasks, k):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def give_tasks(env, tasks, first, k):  # type: ignore[no-untyped-def]
+def give_tasks(blocks, tasks, first, k):  # type: ignore[no-untyped-def]
     """Give a block back."""
-    tasks[first].workflow = env.free_tasks[k]
-    env.free_tasks[k] = first
+    tasks[first].first_successor = blocks[TASKS, k]
+    blocks[TASKS, k] = first
 
 
 @compiled
-def take_edges(env, edges, k):  # type: ignore[no-untyped-def]
+def take_edges(env, blocks, edges, k):  # type: ignore[no-untyped-def]
     """First of a block of 2^k edges; -1 where there is no room."""
-    first = env.free_edges[k]
+    first = blocks[EDGES, k]
     if first >= 0:
-        env.free_edges[k] = edges[first]
+        blocks[EDGES, k] = edges[first]
     elif env.edge_top + (1 << k) <= len(edges):
         first = env.edge_top
         env.edge_top += 1 << k
@@ -56,7 +52,7 @@ def take_edges(env, edges, k):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def give_edges(env, edges, first, k):  # type: ignore[no-untyped-def]
+def give_edges(blocks, edges, first, k):  # type: ignore[no-untyped-def]
     """Give a block back."""
-    edges[first] = env.free_edges[k]
-    env.free_edges[k] = first
+    edges[first] = blocks[EDGES, k]
+    blocks[EDGES, k] = first

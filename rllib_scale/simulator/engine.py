@@ -15,11 +15,13 @@ from rllib_scale.simulator import kernel, metrics
 from rllib_scale.simulator import state as layout
 from rllib_scale.simulator.arrays import build_problem
 from rllib_scale.simulator.cluster import build_servers, tier_names
+from rllib_scale.simulator.handles import handles
 from rllib_scale.simulator.snapshots import take_snapshot
 from rllib_scale.simulator.writers import write_static
 from rllib_scale.workloads.model import Workload
 
 _step_batch, _dispatch_batch = Direct(kernel.step_batch), Direct(kernel.dispatch_batch)
+_fit_batch = Direct(kernel.fit_batch)
 FIRST_SLOTS = 8
 FIRST_LOG_ROWS = 128
 ATTEMPTS = np.array(["finished", "failed", "preempted", "running"])
@@ -72,8 +74,7 @@ class Engine:
         self._all, self._none = np.ones(num_envs, dtype=bool), np.zeros(num_envs, dtype=bool)
         self._zeros, self._no_seeds = np.zeros(num_envs, dtype=np.int64), np.zeros(num_envs, dtype=np.uint64)
         self._drawn = build_problem(config, self._servers)
-        self._problem_now = self._drawn
-        self._state = self._allocate(FIRST_SLOTS)
+        self._use(self._allocate(FIRST_SLOTS), self._drawn)
 
     # ------------------------------------------------------------------ what one reads
 
@@ -85,6 +86,9 @@ class Engine:
     @property
     def fit(self) -> np.ndarray:
         """(B, K, N) uint8, how each row is for each candidate: CLOSED, TAKEN or OPEN (observation/answers.py)."""
+        if not self._fit_is_known:
+            _fit_batch(self._table)
+            self._fit_is_known = True
         return self._state.fit
 
     @property
@@ -165,10 +169,9 @@ class Engine:
             if which is not None and (self._state.env["is_given"][~np.asarray(which)] != 0).any():
                 raise ValueError("another environment of the batch is playing a given workload")
             workload.check_fits(float(self._servers["memory"].max()), "workload")
-            self._problem_now = build_problem(self.config, self._servers, workload)
-            self._fit_scratch()
-        elif which is None:
-            self._problem_now = self._drawn
+            self._use(self._state, _fit_scratch(build_problem(self.config, self._servers, workload)))
+        elif which is None and self._problem_now is not self._drawn:
+            self._use(self._state, self._drawn)
         which = self._all if which is None else self._row(which, np.bool_)
         seeds, episodes = self._row(seeds, np.uint64), self._row(episodes, np.uint64)
         self._step(self._zeros, self._none, which, seeds, episodes, workload is not None)
@@ -216,9 +219,10 @@ class Engine:
         starts = np.ascontiguousarray(starts, dtype=np.int64).reshape(-1, 4)
         active = self._all if active is None else self._row(active, np.bool_)
         self._state.reward[active] = 0.0
+        self._fit_is_known = False
         row, b, resume = 0, 0, False
         while b < self.num_envs:
-            need, row, b = _dispatch_batch(row, b, resume, starts, active, self._state, self._problem_now)
+            need, row, b = _dispatch_batch(row, b, resume, starts, active, self._table)
             if need == layout.REFUSED:
                 raise ValueError(
                     "environment {}: workflow {}, task {} cannot start on server {}".format(*starts[row].tolist())
@@ -244,7 +248,7 @@ class Engine:
     def metrics(self, b: int = 0) -> dict[str, float | int]:
         """Metrics of environment b so far; names and units in `rllib_scale/results/tables.py`."""
         env = self._state.env[b]
-        floats = metrics.summarise(b, self._state, self._problem_now, self._tier, len(self.config.cluster.tiers))
+        floats = metrics.summarise(b, self._table, self._tier, len(self.config.cluster.tiers))
         response, median, p95, censored, makespan, energy, utilisation = (float(x) for x in floats[:7])
         return {
             "arrived": int(env["arrived"]),
@@ -306,11 +310,15 @@ class Engine:
         arrays = {name: array.copy() for name, array in state["state"].items()}
         if arrays["env"].shape != (self.num_envs,) or arrays["observation"].shape != self.observation.shape:
             raise ValueError("the state belongs to an engine of another batch size or cluster")
-        self._state = layout.State(**arrays)
-        self._problem_now = self._drawn._replace(**state["given"])
-        self._fit_scratch()
+        self._use(layout.State(**arrays), _fit_scratch(self._drawn._replace(**state["given"])))
 
     # ------------------------------------------------------------------ inside
+
+    def _use(self, state: layout.State, problem: layout.Problem) -> None:
+        """Go on with these arrays."""
+        self._state, self._problem_now = state, problem
+        self._fit_is_known = False
+        self._table = handles(state, problem)
 
     def _row(self, values: Any, dtype: type) -> np.ndarray:
         """One value for each environment, in the form that compiled code takes."""
@@ -321,9 +329,10 @@ class Engine:
 
     def _step(self, *rows: Any) -> None:
         """Rows: actions, active, which begin, their seeds and episodes, and whether these play a given workload."""
+        self._fit_is_known = False
         start, resume = 0, False
         while start < self.num_envs:
-            need, start = _step_batch(start, resume, *rows, self._state, self._problem_now)
+            need, start = _step_batch(start, resume, *rows, self._table)
             if need == layout.REFUSED:
                 raise ValueError(
                     f"environment {start}: {rows[0][start]} is no answer that can be given now; servers are 0 to "
@@ -337,19 +346,21 @@ class Engine:
         old = self._state
         slots, tasks, edges, rows = (a.shape[1] for a in (old.slots, old.tasks, old.edges, old.log))
         if need == layout.NEEDS_LOG:
-            self._state = old._replace(log=_enlarged(old.log, 2 * rows))
+            self._use(old._replace(log=_enlarged(old.log, 2 * rows)), self._problem_now)
         elif need == layout.NEEDS_EDGES:
-            self._state = old._replace(edges=_enlarged(old.edges, 2 * edges))
+            self._use(old._replace(edges=_enlarged(old.edges, 2 * edges)), self._problem_now)
         elif need == layout.NEEDS_TASKS:
             names = ("tasks", "ready", "aside", "released")
-            self._state = old._replace(**{name: _enlarged(getattr(old, name), 2 * tasks) for name in names})
+            self._use(
+                old._replace(**{name: _enlarged(getattr(old, name), 2 * tasks) for name in names}), self._problem_now
+            )
         elif need == layout.NEEDS_SLOTS:
             # New slots go below the free ones: which slot a workflow gets must not depend on the rest of the batch.
             added = np.tile(np.arange(2 * slots - 1, slots - 1, -1), (self.num_envs, 1))
             new_slots = _enlarged(old.slots, 2 * slots)
             new_slots["workflow"][:, slots:] = layout.FREE
             old.env["num_free"] += slots
-            self._state = old._replace(slots=new_slots, free=np.concatenate([added, old.free], axis=1))
+            self._use(old._replace(slots=new_slots, free=np.concatenate([added, old.free], axis=1)), self._problem_now)
 
     def _allocate(self, slots: int) -> layout.State:
         b, n, k, hosts = self.num_envs, self.num_slots, self.candidates, len(self._drawn.at_random)
@@ -366,6 +377,7 @@ class Engine:
             tasks=np.zeros((b, tasks), dtype=layout.TASK),
             edges=np.zeros((b, edges), dtype=np.int64),
             free=np.zeros((b, slots), dtype=np.int64),
+            blocks=np.full((b, 2, layout.CLASSES), layout.FREE, dtype=np.int64),
             ready=np.zeros((b, tasks), dtype=np.int64),
             offered=np.zeros((b, k), dtype=np.int64),
             aside=np.zeros((b, tasks), dtype=np.int64),
@@ -390,14 +402,14 @@ class Engine:
             done=np.ones(b, dtype=bool),
         )
 
-    def _fit_scratch(self) -> None:
-        """Room in which the largest workflow of the given workload is linked."""
-        problem = self._problem_now
-        tasks = int(np.diff(problem.given_task_offsets).max(initial=len(problem.order_scratch[0])))
-        edges = int(np.diff(problem.given_edge_offsets).max(initial=len(problem.edge_scratch)))
-        self._problem_now = problem._replace(
-            order_scratch=np.zeros((2, tasks), dtype=np.int64), edge_scratch=np.zeros((edges, 2), dtype=np.int64)
-        )
+
+def _fit_scratch(problem: layout.Problem) -> layout.Problem:
+    """The problem with room in which the largest workflow of the given workload is linked."""
+    tasks = int(np.diff(problem.given_task_offsets).max(initial=len(problem.order_scratch[0])))
+    edges = int(np.diff(problem.given_edge_offsets).max(initial=len(problem.edge_scratch)))
+    return problem._replace(
+        order_scratch=np.zeros((2, tasks), dtype=np.int64), edge_scratch=np.zeros((edges, 2), dtype=np.int64)
+    )
 
 
 def action_mask(config: EnvConfig, fit: np.ndarray, preemptible: np.ndarray) -> np.ndarray:

@@ -126,12 +126,12 @@ def _draw_next(b, state, problem):  # type: ignore[no-untyped-def]
         first_given, first_edge = 0, 0
         n, e = problem.workload[0].max_tasks, len(edges)
     task_class, edge_class = size_class(n), size_class(e * (1 + p.from_all))
-    first = take_tasks(env, state.tasks[b], task_class)
+    first = take_tasks(env, state.blocks[b], state.tasks[b], task_class)
     if first < 0:
         return NEEDS_TASKS
-    at = take_edges(env, state.edges[b], edge_class)
+    at = take_edges(env, state.blocks[b], state.edges[b], edge_class)
     if at < 0:
-        give_tasks(env, state.tasks[b], first, task_class)
+        give_tasks(state.blocks[b], state.tasks[b], first, task_class)
         return NEEDS_EDGES
     env.num_free -= 1
     s = state.free[b, env.num_free]
@@ -260,8 +260,8 @@ def _complete(b, state, problem):  # type: ignore[no-untyped-def]
     if slot.num_completed == slot.num_tasks:
         env.workflows_completed += 1
         env.makespan_sum += env.clock - slot.arrival
-        give_tasks(env, state.tasks[b], slot.first_task, slot.task_class)
-        give_edges(env, state.edges[b], slot.first_edge, slot.edge_class)
+        give_tasks(state.blocks[b], state.tasks[b], slot.first_task, slot.task_class)
+        give_edges(state.blocks[b], state.edges[b], slot.first_edge, slot.edge_class)
         slot.workflow = FREE
         state.free[b, env.num_free] = task.slot
         env.num_free += 1

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import compiled
-from rllib_scale.observation.answers import CLOSED, OPEN, STARTED, TAKEN
+from rllib_scale.observation.answers import CLOSED, STARTED, TAKEN
 from rllib_scale.simulator.attempts import end_attempt, start
-from rllib_scale.simulator.blocks import forget_blocks
 from rllib_scale.simulator.changes import begin_changes
 from rllib_scale.simulator.events import schedule_arrival
+from rllib_scale.simulator.handles import problem_of, state_of
 from rllib_scale.simulator.heaps import remove_ready
 from rllib_scale.simulator.reward import TASKS_IN_SYSTEM
 from rllib_scale.simulator.rounds import answer, close, find_waiting, fit_of, reserve, run, withdraw
@@ -55,7 +55,8 @@ def _begin(b, seed, episode, is_given, state, problem):  # type: ignore[no-untyp
     for s in range(num_slots):
         state.slots[b, s].workflow = FREE
         state.free[b, s] = num_slots - 1 - s
-    forget_blocks(env)
+    env.task_top = env.edge_top = 0
+    state.blocks[b] = FREE
     state.finish[b] = np.inf
     state.expected[b] = np.inf
     state.running[b] = FREE
@@ -70,20 +71,20 @@ def _begin(b, seed, episode, is_given, state, problem):  # type: ignore[no-untyp
 
 
 @compiled
-def _observe(b, state, problem):  # type: ignore[no-untyped-def]
-    """Write what is seen at a decision, or at the end of an episode, where no task is current."""
-    env = state.env[b]
-    K, N = state.fit.shape[1], state.fit.shape[2]
-    count = env.num_offered if env.end == RUNNING else 0
-    for k in range(K):
-        if k >= count:
-            state.fit[b, k] = CLOSED
-            continue
-        memory = state.tasks[b, state.offered[b, k]].memory
-        for j in range(N):
-            room, limit = state.room[b, j], state.limit[b, j]
-            state.fit[b, k, j] = (TAKEN if memory <= limit else CLOSED) + (OPEN - TAKEN if memory <= room else 0)
-    write_observation(b, count, state, problem)
+def _num_candidates(env):  # type: ignore[no-untyped-def]
+    return env.num_offered if env.end == RUNNING else 0
+
+
+@compiled
+def fit_batch(table):  # type: ignore[no-untyped-def]
+    """Write how each row is for each candidate."""
+    state = state_of(table)
+    for b in range(len(state.env)):
+        state.fit[b] = CLOSED
+        for k in range(_num_candidates(state.env[b])):
+            memory, fit = state.tasks[b, state.offered[b, k]].memory, state.fit[b, k]
+            for j in range(len(fit)):
+                fit[j] = fit_of(b, memory, j, state)
 
 
 @compiled
@@ -102,13 +103,14 @@ def _is_answer(b, action, state, p):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def step_batch(start_at, resume, actions, active, begins, seeds, episodes, is_given, state, problem):  # type: ignore[no-untyped-def]
+def step_batch(start_at, resume, actions, active, begins, seeds, episodes, is_given, table):  # type: ignore[no-untyped-def]
     """From `start_at` on: bring each environment of `begins` to its first decision, answer in each other of `active`.
 
     Returns (GO_ON, B), or (REFUSED, b) where an action is no answer and nothing was done, or what buffer environment b
     needs: the caller enlarges it and calls again with start_at = b, and with `resume` where the answer was given
-    already.
+    already. `table` stands for state and problem, see handles.py.
     """
+    state, problem = state_of(table), problem_of(table)
     p = problem.parameters[0]
     if start_at == 0 and not resume:
         for b in range(len(state.env)):
@@ -139,12 +141,12 @@ def step_batch(start_at, resume, actions, active, begins, seeds, episodes, is_gi
             state.elapsed[b] = env.clock - env.decided
         env.episode_return += state.reward[b]
         state.done[b] = env.end != RUNNING
-        _observe(b, state, problem)
+        write_observation(b, _num_candidates(env), state, problem)
     return GO_ON, len(state.env)
 
 
 @compiled
-def dispatch_batch(first, start_at, resume, starts, active, state, problem):  # type: ignore[no-untyped-def]
+def dispatch_batch(first, start_at, resume, starts, active, table):  # type: ignore[no-untyped-def]
     """Several answers and a close: any tasks that wait, in any order; then each active environment runs on.
 
     `starts` (R, 4) holds environment, workflow, task, row; rows from `first` on are carried out, and environments from
@@ -152,6 +154,7 @@ def dispatch_batch(first, start_at, resume, starts, active, state, problem):  # 
     REFUSED, with the row and the environment: the caller enlarges the buffer and calls again from there, with `resume`
     where the environment is under way already.
     """
+    state, problem = state_of(table), problem_of(table)
     p, servers = problem.parameters[0], problem.servers
     for i in range(first, len(starts)):
         b, j = starts[i, 0], starts[i, 3]
@@ -206,5 +209,5 @@ def dispatch_batch(first, start_at, resume, starts, active, state, problem):  # 
             env.episode_return -= env.area
         state.elapsed[b] = env.clock - env.decided
         state.done[b] = env.end != RUNNING
-        _observe(b, state, problem)
+        write_observation(b, _num_candidates(env), state, problem)
     return GO_ON, len(starts), len(state.env)

@@ -8,12 +8,14 @@ from functools import partial
 import numpy as np
 
 from rllib_scale.compiled import compiled
+from rllib_scale.simulator.handles import problem_of, state_of
 from rllib_scale.simulator.state import AWAY, TO_END
 
 
 @partial(compiled, allocates=True)
-def summarise(b, state, problem, tier, num_tiers):  # type: ignore[no-untyped-def]
+def summarise(b, table, tier, num_tiers):  # type: ignore[no-untyped-def]
     """Metrics of environment b as it stands; in the order of `Engine.metrics`. `tier` (N,), -1 in an empty slot."""
+    state, problem = state_of(table), problem_of(table)
     env, servers = state.env[b], problem.servers
     count = 0
     responses = np.empty(env.num_started)

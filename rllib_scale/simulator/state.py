@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-CLASSES = 48
-"""Sizes of blocks: 2^0 to 2^47 rows."""
+CLASSES = 40
+"""Sizes of blocks: 2^0 to 2^39 rows."""
 
 PARAMETERS = np.dtype(
     [
@@ -73,8 +73,6 @@ ENV = np.dtype(
         ("num_free", "i8"),
         ("task_top", "i8"),  # task rows beyond were never used
         ("edge_top", "i8"),
-        ("free_tasks", "i8", (CLASSES,)),  # first free block of each size; -1: none
-        ("free_edges", "i8", (CLASSES,)),
         ("num_ready", "i8"),  # tasks in the heap of waiting ones
         ("num_offered", "i8"),  # candidates
         ("num_aside", "i8"),  # waiting tasks that are not offered again in this round
@@ -131,7 +129,7 @@ TASK = np.dtype(
         ("ready", "f8"),  # s
         ("rank", "f8"),  # key of the order, largest first
         ("spent", "f8"),  # s of rows that did what is no longer left
-        ("workflow", "i8"),  # in a free block: the next free one
+        ("workflow", "i8"),
         ("slot", "i4"),
         ("index", "i4"),  # in its workflow
         ("hop", "i4"),  # edges on the longest path to a sink
@@ -140,7 +138,7 @@ TASK = np.dtype(
         ("num_missing", "i4"),  # predecessors not yet completed
         ("num_predecessors", "i4"),
         ("host", "i4"),  # row it was assigned to; -1: none
-        ("first_successor", "i8"),  # position among the edges, where task rows stand
+        ("first_successor", "i8"),  # position among the edges, where task rows stand; in a free block: the next one
         ("predecessors", "i8"),  # position among the edges, where input comes from more than one
         ("first_predecessor", "i8"),  # task row; -1: none
     ]
@@ -194,6 +192,7 @@ class State(NamedTuple):
     tasks: np.ndarray  # (B, T) TASK
     edges: np.ndarray  # (B, E) int64 task rows: the successors of each task, then, where needed, predecessors
     free: np.ndarray  # (B, S) int64 stack of free slots
+    blocks: np.ndarray  # (B, 2, CLASSES) int64 first free block of task rows, and of edges, of each size; -1: none
     ready: np.ndarray  # (B, T) int64 heap of the task rows that wait
     offered: np.ndarray  # (B, K) int64 task rows, in order
     aside: np.ndarray  # (B, T) int64 task rows
@@ -224,6 +223,7 @@ class Problem(NamedTuple):
     parameters: np.ndarray  # (1,) PARAMETERS
     workload: np.ndarray  # (1,) generators.PARAMETERS
     servers: np.ndarray  # (N,) cluster.SERVER
+    power: np.ndarray  # (2, N) float32 W of each row, idle and busy
     first_row: np.ndarray  # (H + 1,) rows of host h: first_row[h] : first_row[h + 1]
     at_random: np.ndarray  # (H,) bool: changes at random
     starts_away: np.ndarray  # (H,) bool

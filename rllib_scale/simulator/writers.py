@@ -51,42 +51,37 @@ def write_static(row, candidates, servers, p):  # type: ignore[no-untyped-def]
 def write_observation(b, count, state, problem):  # type: ignore[no-untyped-def]
     """Write the observation of environment b, with `count` candidates; no task is current where that is 0."""
     p, row, K = problem.parameters[0], state.observation[b], state.fit.shape[1]
-    if p.feature_set == IS_ROUNDS:
-        _write_context(b, row, state, p)
-        first, width, task_width, at = _HEAD + K * _TASK, _SERVER, _TASK, _HEAD
-    else:
-        first, width, task_width, at = K * _PAPER_TASK, _PAPER_SERVER, _PAPER_TASK, 0
-    for k in range(K):
-        if k < count:
-            task = state.tasks[b, state.offered[b, k]]
-            _write_task(row[at + k * task_width : at + (k + 1) * task_width], task, state.slots[b, task.slot], p)
-            if p.feature_set == IS_ROUNDS:
-                _write_standing(b, row, at + k * task_width, task, state)
-        else:
-            row[at + k * task_width : at + (k + 1) * task_width] = 0.0
-    host, delay = -1, 0.0
+    low, high, delay = 0, 0, 0.0  # rows of the host of the first predecessor
     if count > 0:
         task = state.tasks[b, state.offered[b, 0]]
         if task.first_predecessor >= 0:
             predecessor = state.tasks[b, task.first_predecessor]
             host = problem.servers[predecessor.host].host
+            low, high = problem.first_row[host], problem.first_row[host + 1]
             delay = predecessor.output / p.bandwidth + p.latency
-    _write_servers(row, first, width, problem.servers, state.expected[b], state.env[b].clock, host, delay)
-    if count > 0 and p.from_all:
-        task = state.tasks[b, state.offered[b, 0]]
-        for j in range(len(problem.servers)):
-            if problem.servers[j].capacity > 0.0:
-                row[first + width * j + DELAY] = transfer_time(b, task, problem.servers[j].host, state, problem)
+    clock, expected = state.env[b].clock, state.expected[b]
+    # The widths are constants in each branch: the loops over the rows depend on that.
     if p.feature_set == IS_ROUNDS:
-        _write_waits(b, row, first, state, problem)
-    if p.changes:
-        for j in range(len(problem.servers)):
-            at = first + width * j
-            if state.limit[b, j] < 0.0:
-                row[at : at + width] = 0.0
-            else:
-                row[at + CAPACITY] = problem.servers[j].capacity / p.server_compute_max
-                row[at + MEMORY] = problem.servers[j].memory / p.memory_max
+        _write_tasks(b, row, _HEAD, _TASK, count, state, p)
+        _write_servers(row[_HEAD + K * _TASK :], _SERVER, problem, expected, clock, low, high, delay)
+        _write_rounds(b, row, count, state, problem)
+    else:
+        _write_tasks(b, row, 0, _PAPER_TASK, count, state, p)
+        _write_servers(row[K * _PAPER_TASK :], _PAPER_SERVER, problem, expected, clock, low, high, delay)
+    if p.changes or (p.from_all and count > 0):
+        _write_exceptions(b, row, count, state, problem)
+
+
+@compiled
+def _write_tasks(b, row, first, width, count, state, p):  # type: ignore[no-untyped-def]
+    """Write the paper's features of each candidate from column `first` on, and 0 for those that are not there."""
+    for k in range(state.fit.shape[1]):
+        columns = row[first + k * width : first + (k + 1) * width]
+        if k < count:
+            task = state.tasks[b, state.offered[b, k]]
+            _write_task(columns, task, state.slots[b, task.slot], p)
+        else:
+            columns[:] = 0.0
 
 
 @compiled
@@ -100,29 +95,51 @@ def _write_task(row, task, slot, p):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _write_servers(row, first, width, servers, expected, clock, host, delay):  # type: ignore[no-untyped-def]
-    """Write remaining time, power and delay of each row.
+def _write_servers(columns, width, problem, expected, clock, low, high, delay):  # type: ignore[no-untyped-def]
+    """Write remaining time, power and delay of each row that has a server.
 
-    `expected` is inf where it runs nothing; `delay` [s] holds for every server but `host`.
+    `expected` is inf where it runs nothing; `delay` [s] holds for every row but `low` to `high`.
     """
     # Whether a row is busy cannot be predicted: both values are read, so that the choice needs no branch.
-    for j in range(len(servers)):
-        if servers[j].capacity == 0.0:
+    idle_power, busy_power = problem.power[0], problem.power[1]
+    for j in range(problem.first_row[len(problem.first_row) - 1]):
+        at = width * j
+        remaining = expected[j] - clock
+        columns[at + REMAINING] = remaining if 0.0 < remaining < np.inf else 0.0
+        columns[at + POWER] = busy_power[j] if remaining < np.inf else idle_power[j]
+        columns[at + DELAY] = delay
+    for j in range(low, high):
+        columns[width * j + DELAY] = 0.0
+
+
+@rare
+def _write_exceptions(b, row, count, state, problem):  # type: ignore[no-untyped-def]
+    """Input from several predecessors; and servers that are away or drain, which are empty rows."""
+    p, K = problem.parameters[0], state.fit.shape[1]
+    if p.feature_set == IS_ROUNDS:
+        first, width = _HEAD + K * _TASK, _SERVER
+    else:
+        first, width = K * _PAPER_TASK, _PAPER_SERVER
+    for j in range(len(problem.servers)):
+        server, at = problem.servers[j], first + width * j
+        if p.changes and state.limit[b, j] < 0.0:
+            row[at : at + width] = 0.0
             continue
-        at = first + width * j
-        busy = expected[j] < np.inf
-        remaining, busy_power, idle_power = max(expected[j] - clock, 0.0), servers[j].busy_power, servers[j].idle_power
-        row[at + REMAINING] = remaining if busy else 0.0
-        row[at + POWER] = busy_power if busy else idle_power
-        row[at + DELAY] = 0.0 if servers[j].host == host else delay
+        row[at + CAPACITY] = server.capacity / p.server_compute_max
+        row[at + MEMORY] = server.memory / p.memory_max
+        if p.from_all and count > 0 and server.capacity > 0.0:
+            task = state.tasks[b, state.offered[b, 0]]
+            row[at + DELAY] = transfer_time(b, task, server.host, state, problem)
 
 
 # ---------------------------------------------------------------------- the set `rounds`
 
 
 @rare
-def _write_context(b, row, state, p):  # type: ignore[no-untyped-def]
-    env, there = state.env[b], 0
+def _write_rounds(b, row, count, state, problem):  # type: ignore[no-untyped-def]
+    """Write what the set has beyond the paper's features."""
+    env, p, K = state.env[b], problem.parameters[0], state.fit.shape[1]
+    there = 0
     for j in range(state.limit.shape[1]):
         there += int(state.limit[b, j] >= 0.0)
     rows = max(1, there)
@@ -131,25 +148,18 @@ def _write_context(b, row, state, p):  # type: ignore[no-untyped-def]
     row[1] = math.log1p(waiting / rows)
     row[2] = math.log1p(env.in_system / rows)
     row[3] = env.num_open / rows
-
-
-@rare
-def _write_standing(b, row, at, task, state):  # type: ignore[no-untyped-def]
-    clock = state.env[b].clock
-    row[at + _HOP] = task.hop / 5.0
-    row[at + _HOP + 1] = math.log(task.descendants)
-    row[at + _HOP + 2] = math.log1p((clock - state.slots[b, task.slot].arrival) / 10.0)
-    row[at + _HOP + 3] = math.log1p((clock - task.ready) / 10.0)
-
-
-@rare
-def _write_waits(b, row, first, state, problem):  # type: ignore[no-untyped-def]
+    for k in range(count):
+        task, at = state.tasks[b, state.offered[b, k]], _HEAD + k * _TASK + _HOP
+        row[at] = task.hop / 5.0
+        row[at + 1] = math.log(task.descendants)
+        row[at + 2] = math.log1p((env.clock - state.slots[b, task.slot].arrival) / 10.0)
+        row[at + 3] = math.log1p((env.clock - task.ready) / 10.0)
     for j in range(len(problem.servers)):
         h = problem.servers[j].host
         if h < 0:
             continue
-        at, host = first + _SERVER * j, state.hosts[b, h]
-        row[at + _FREE] = host.free / problem.parameters[0].memory_max
-        wait = available_at(b, j, state) - state.env[b].clock
-        row[at + _FREE + 1] = wait if wait < np.inf else 0.0
-        row[at + _FREE + 2] = host.running / (problem.first_row[h + 1] - problem.first_row[h])
+        at, host = _HEAD + K * _TASK + _SERVER * j + _FREE, state.hosts[b, h]
+        wait = available_at(b, j, state) - env.clock
+        row[at] = host.free / p.memory_max
+        row[at + 1] = wait if wait < np.inf else 0.0
+        row[at + 2] = host.running / (problem.first_row[h + 1] - problem.first_row[h])
