@@ -43,6 +43,7 @@ def build_problem(config: EnvConfig, servers: np.ndarray, workload: Workload | N
         int(moving.predecessors == "all"),
         int(moving.first == "largest-output"),
         int(told.workflows == "revealed"),
+        int(bool(workload.delay_s.any()) if workload is not None else c.workload.delay_s is not None),
         int(told.estimate_error > 0),
         *seen,
         int(not c.cluster.changes.none),
@@ -80,6 +81,7 @@ def build_problem(config: EnvConfig, servers: np.ndarray, workload: Workload | N
         given_task_offsets=np.zeros(1, dtype=np.int64) if workload is None else workload.task_offsets,
         given_edges=np.zeros((0, 2), dtype=np.int64) if workload is None else workload.edges,
         given_edge_offsets=np.zeros(1, dtype=np.int64) if workload is None else workload.edge_offsets,
+        demand_scratch=np.zeros(c.workload.max_tasks, dtype=workloads.TASK_DEMAND),
         edge_scratch=np.zeros((max(1, workloads.most_edges(c)), 2), dtype=np.int64),
         order_scratch=np.zeros((2, c.workload.max_tasks), dtype=np.int64),
     )

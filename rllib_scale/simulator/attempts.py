@@ -13,26 +13,31 @@ from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, PREEMPTED, RESUM
 
 
 @compiled
-def rank(task, order):  # type: ignore[no-untyped-def]
+def rank(task, detail, order):  # type: ignore[no-untyped-def]
     """Key of a task in a named order, largest first; in the order of config.NamedOrder."""
     if order == 0:  # longest-hop
-        return float(task.hop)
+        return float(detail.hop)
     if order == 3:  # most-descendants
-        return float(task.descendants)
+        return float(detail.descendants)
     if order == 4:  # shortest-task
-        return -task.left * task.error
+        return -task.left * detail.error
     if order == 5:  # descendants-per-work
-        return task.descendants / (task.left * task.error)
+        return detail.descendants / (task.left * detail.error)
     return 0.0
+
+
+@compiled
+def error_of(b, row, state, p):  # type: ignore[no-untyped-def]
+    """Demand of a task as schedulers see it over the true one."""
+    return state.details[b, row].error if p.estimates else 1.0
 
 
 @compiled
 def make_ready(b, row, state, p):  # type: ignore[no-untyped-def]
     """A task waits from now on."""
-    env, task = state.env[b], state.tasks[b, row]
-    task.ready = env.clock
-    task.rank = rank(task, p.order)
-    push_ready(state.ready[b], env.num_ready, state.tasks[b], p.ties_by_arrival, row)
+    env = state.env[b]
+    state.tasks[b, row].ready = env.clock
+    push_ready(state.ready[b], env.num_ready, state.slots[b], state.tasks[b], p.ties_by_arrival, row)
     env.num_ready += 1
 
 
@@ -76,9 +81,9 @@ def leave_if_done(b, h, state):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def transfer_time(b, task, host, state, problem):  # type: ignore[no-untyped-def]
+def transfer_time(b, row, host, state, problem):  # type: ignore[no-untyped-def]
     """Time [s] to move a task's input to a server, from where its predecessors ran [SCALE, sec. 3]."""
-    p = problem.parameters[0]
+    p, task = problem.parameters[0], state.tasks[b, row]
     if not p.from_all:
         if task.first_predecessor < 0:
             return 0.0
@@ -86,13 +91,13 @@ def transfer_time(b, task, host, state, problem):  # type: ignore[no-untyped-def
         if problem.servers[predecessor.host].host == host:
             return 0.0
         return predecessor.output / p.bandwidth + p.latency
-    return _transfer_from_all(b, task, host, state, problem)
+    return _transfer_from_all(b, state.details[b, row], host, state, problem)
 
 
 @rare
-def _transfer_from_all(b, task, host, state, problem):  # type: ignore[no-untyped-def]
+def _transfer_from_all(b, detail, host, state, problem):  # type: ignore[no-untyped-def]
     p, total = problem.parameters[0], 0.0
-    for i in range(task.predecessors, task.predecessors + task.num_predecessors):
+    for i in range(detail.predecessors, detail.predecessors + detail.num_predecessors):
         predecessor = state.tasks[b, state.edges[b, i]]
         if problem.servers[predecessor.host].host != host:
             total += predecessor.output / p.bandwidth + p.latency
@@ -104,14 +109,14 @@ def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     """Start a task, which waits no longer, on row j, which is open for it. Returns the reward."""
     env, p, server, task = state.env[b], problem.parameters[0], problem.servers[j], state.tasks[b, row]
     host = state.hosts[b, server.host]
-    delay = transfer_time(b, task, server.host, state, problem)
+    delay = transfer_time(b, row, server.host, state, problem)
     execution = task.left / server.capacity * (1.0 + server.slowdown * host.running)
     before = delay if p.transfer else 0.0
     taken = before + execution
     finish = env.clock + taken
     task.host = j
     state.finish[b, j] = finish
-    state.expected[b, j] = env.clock + (before + execution * task.error)
+    state.expected[b, j] = env.clock + (before + execution * error_of(b, row, state, p))
     state.running[b, j] = row
     state.busy[b, j] += taken
     state.room[b, j] = -1.0
@@ -123,9 +128,9 @@ def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     env.num_busy += 1
     env.next_finish = min(env.next_finish, finish)
     state.attempt[b, j] = env.num_started
-    log = state.log[b, env.num_started]
-    log.workflow, log.task, log.server, log.outcome = task.workflow, task.index, j, TO_END
-    log.arrival, log.ready, log.start, log.finish = state.slots[b, task.slot].arrival, task.ready, env.clock, finish
+    log, slot = state.log[b, env.num_started], state.slots[b, task.slot]
+    log.workflow, log.task, log.server, log.outcome = slot.workflow, row - slot.first_task, j, TO_END
+    log.arrival, log.ready, log.start, log.finish = slot.arrival, task.ready, env.clock, finish
     log.transfer, log.work = before, task.left
     env.num_started += 1
     return assignment_reward(taken, delay, server.reward_power * taken, p)
@@ -135,7 +140,7 @@ def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
 def end_attempt(b, j, outcome, state, problem):  # type: ignore[no-untyped-def]
     """The task on row j stops before its end, FAILED or PREEMPTED, and waits anew from now on."""
     env, p, row = state.env[b], problem.parameters[0], state.running[b, j]
-    task, log = state.tasks[b, row], state.log[b, state.attempt[b, j]]
+    task, detail, log = state.tasks[b, row], state.details[b, row], state.log[b, state.attempt[b, j]]
     for at in range(env.num_busy):
         if state.queue[b, at] == j:
             remove_busy(state.queue[b], env.num_busy, state.finish[b], at)
@@ -152,15 +157,16 @@ def end_attempt(b, j, outcome, state, problem):  # type: ignore[no-untyped-def]
         env.failed_attempts += 1
     if outcome == PREEMPTED and p.preemption == RESUME:
         task.left -= done
-        task.spent += worked
+        detail.spent += worked
         env.lost += took - worked
     else:
         env.lost += took
         if outcome == FAILED:
-            env.lost += task.spent
-            task.spent = 0.0
-            task.left = task.compute
+            env.lost += detail.spent
+            detail.spent = 0.0
+            task.left = detail.compute
     task.host = -1
+    task.rank = rank(task, detail, p.order)
     h = problem.servers[j].host
     state.finish[b, j] = state.expected[b, j] = np.inf
     state.running[b, j] = -1

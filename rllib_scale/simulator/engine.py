@@ -238,8 +238,9 @@ class Engine:
         """Workflow and task of the candidates of environment b, in order."""
         env = self._state.env[b]
         count = 0 if self.done[b] else env["num_offered"]
-        tasks = self._state.tasks[b, self._state.offered[b, :count]]
-        return list(zip(tasks["workflow"].tolist(), tasks["index"].tolist(), strict=True))
+        rows = self._state.offered[b, :count]
+        slots = self._state.slots[b, self._state.tasks[b, rows]["slot"]]
+        return list(zip(slots["workflow"].tolist(), (rows - slots["first_task"]).tolist(), strict=True))
 
     def available(self, b: int = 0) -> np.ndarray:
         """(N,) virtual availability of each row [s]: its task awaited, and those that wait for it in this round."""
@@ -296,7 +297,7 @@ class Engine:
     def memory(self) -> tuple[int, int]:
         """Bytes of (the buffers of live workflows, the log of attempts), of all environments together."""
         s = self._state
-        live = (s.slots, s.tasks, s.edges, s.free, s.ready, s.aside, s.released)
+        live = (s.slots, s.tasks, s.details, s.edges, s.free, s.ready, s.aside, s.released)
         return sum(array.nbytes for array in live), s.log.nbytes
 
     def get_state(self) -> dict[str, Any]:
@@ -350,7 +351,7 @@ class Engine:
         elif need == layout.NEEDS_EDGES:
             self._use(old._replace(edges=_enlarged(old.edges, 2 * edges)), self._problem_now)
         elif need == layout.NEEDS_TASKS:
-            names = ("tasks", "ready", "aside", "released")
+            names = ("tasks", "details", "ready", "aside", "released")
             self._use(
                 old._replace(**{name: _enlarged(getattr(old, name), 2 * tasks) for name in names}), self._problem_now
             )
@@ -375,6 +376,7 @@ class Engine:
             env=np.zeros(b, dtype=layout.ENV),
             slots=np.zeros((b, slots), dtype=layout.SLOT),
             tasks=np.zeros((b, tasks), dtype=layout.TASK),
+            details=np.zeros((b, tasks), dtype=layout.DETAIL),
             edges=np.zeros((b, edges), dtype=np.int64),
             free=np.zeros((b, slots), dtype=np.int64),
             blocks=np.full((b, 2, layout.CLASSES), layout.FREE, dtype=np.int64),

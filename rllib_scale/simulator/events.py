@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import compiled, rare
-from rllib_scale.simulator.attempts import leave_if_done, make_ready, set_room, share_memory
+from rllib_scale.simulator.attempts import leave_if_done, make_ready, rank, set_room, share_memory
 from rllib_scale.simulator.blocks import give_edges, give_tasks, size_class, take_edges, take_tasks
 from rllib_scale.simulator.changes import change
 from rllib_scale.simulator.heaps import pop_released, push_released, remove_busy
@@ -19,7 +19,7 @@ from rllib_scale.workloads.generators import draw_gap, draw_workflow, lognormal
 
 
 @compiled
-def _link(first, n, e, at, state_tasks, arena, problem):  # type: ignore[no-untyped-def]
+def _link(first, n, e, at, state_tasks, details, arena, problem):  # type: ignore[no-untyped-def]
     """Derive a workflow's successors, predecessors and hop counts from its edges, which get the block at `at`."""
     p, edges, order = problem.parameters[0], problem.edge_scratch, problem.order_scratch[0]
     tasks = state_tasks[first : first + n]
@@ -27,7 +27,7 @@ def _link(first, n, e, at, state_tasks, arena, problem):  # type: ignore[no-unty
         tasks[k].num_successors = 0
         tasks[k].num_missing = 0
         tasks[k].first_predecessor = -1
-        tasks[k].hop = 0
+        details[first + k].hop = 0
         tasks[k].host = -1
     for i in range(e):
         tasks[edges[i, 0]].num_successors += 1
@@ -68,28 +68,29 @@ def _link(first, n, e, at, state_tasks, arena, problem):  # type: ignore[no-unty
     for i in range(e):
         tasks[edges[i, 1]].num_missing += 1
     for position in range(n - 1, -1, -1):
-        task = state_tasks[order[position]]
+        task, detail = state_tasks[order[position]], details[order[position]]
         for i in range(task.first_successor, task.first_successor + task.num_successors):
-            task.hop = max(task.hop, state_tasks[arena[i]].hop + 1)
+            detail.hop = max(detail.hop, details[arena[i]].hop + 1)
     if p.from_all:
         for k in range(n):
-            tasks[k].predecessors = top
-            tasks[k].num_predecessors = 0
+            details[first + k].predecessors = top
+            details[first + k].num_predecessors = 0
             top += tasks[k].num_missing
         for i in range(e):
-            task = tasks[edges[i, 1]]
-            arena[task.predecessors + task.num_predecessors] = first + edges[i, 0]
-            task.num_predecessors += 1
+            detail = details[first + edges[i, 1]]
+            arena[detail.predecessors + detail.num_predecessors] = first + edges[i, 0]
+            detail.num_predecessors += 1
     if p.descendants:
-        _count_descendants(first, n, state_tasks, arena, problem.order_scratch)
-    if p.revealed:
-        for k in range(n):
-            tasks[k].hop = 0
-            tasks[k].descendants = 1
+        _count_descendants(first, n, state_tasks, details, arena, problem.order_scratch)
+    for k in range(n):
+        detail = details[first + k]
+        if p.revealed:
+            detail.hop, detail.descendants = 0, 1
+        tasks[k].rank = rank(tasks[k], detail, p.order)
 
 
 @rare
-def _count_descendants(first, n, tasks, arena, scratch):  # type: ignore[no-untyped-def]
+def _count_descendants(first, n, tasks, details, arena, scratch):  # type: ignore[no-untyped-def]
     """Tasks of a workflow that follow each, itself included: one search from each."""
     seen, stack = scratch[0], scratch[1]
     for k in range(n):
@@ -106,7 +107,7 @@ def _count_descendants(first, n, tasks, arena, scratch):  # type: ignore[no-unty
                     seen[arena[i] - first] = k
                     stack[height] = arena[i]
                     height += 1
-        tasks[first + k].descendants = count
+        details[first + k].descendants = count
 
 
 @compiled
@@ -136,23 +137,20 @@ def _draw_next(b, state, problem):  # type: ignore[no-untyped-def]
     env.num_free -= 1
     s = state.free[b, env.num_free]
     slot, tasks = state.slots[b, s], state.tasks[b, first : first + n]
+    demand = problem.demand_scratch
     if env.is_given:
-        for k in range(n):
-            given = problem.given_tasks[first_given + k]
-            tasks[k].compute, tasks[k].memory = given.compute, given.memory
-            tasks[k].output, tasks[k].delay = given.output, given.delay
+        demand = problem.given_tasks[first_given : first_given + n]
         for i in range(e):
             edges[i, 0], edges[i, 1] = problem.given_edges[first_edge + i, 0], problem.given_edges[first_edge + i, 1]
     else:
-        n, e = draw_workflow(env.rng, problem.workload[0], tasks, edges)
+        n, e = draw_workflow(env.rng, problem.workload[0], demand, edges)
     for k in range(n):
-        task = tasks[k]
-        task.left, task.error, task.spent = task.compute, 1.0, 0.0
-        task.workflow, task.slot, task.index = w, s, k
-        task.descendants = 0
+        task, detail = tasks[k], state.details[b, first + k]
+        task.left, task.memory, task.output, task.slot = demand[k].compute, demand[k].memory, demand[k].output, s
+        detail.compute, detail.delay, detail.error, detail.spent = demand[k].compute, demand[k].delay, 1.0, 0.0
         if p.estimates:
-            task.error = lognormal(env.seen_rng, p.estimate_mean, p.estimate_std)
-    _link(first, n, e, at, state.tasks[b], state.edges[b], problem)
+            detail.error = lognormal(env.seen_rng, p.estimate_mean, p.estimate_std)
+    _link(first, n, e, at, state.tasks[b], state.details[b], state.edges[b], problem)
     slot.workflow = w
     slot.arrival = env.next_arrival
     slot.num_tasks = n
@@ -193,11 +191,12 @@ def _release(b, row, state, p):  # type: ignore[no-untyped-def]
     env, task = state.env[b], state.tasks[b, row]
     if p.revealed:
         state.slots[b, task.slot].num_seen += 1
-    if task.delay == 0.0:
+    delay = state.details[b, row].delay if p.delays else 0.0
+    if delay == 0.0:
         make_ready(b, row, state, p)
         return
-    task.ready = env.clock + task.delay
-    push_released(state.released[b], env.num_released, state.tasks[b], row)
+    task.ready = env.clock + delay
+    push_released(state.released[b], env.num_released, state.slots[b], state.tasks[b], row)
     env.num_released += 1
     env.next_release = min(env.next_release, task.ready)
 
@@ -207,7 +206,7 @@ def _end_delay(b, state, p):  # type: ignore[no-untyped-def]
     """The release delay that ends first has ended."""
     env, released = state.env[b], state.released[b]
     row = released[0]
-    pop_released(released, env.num_released, state.tasks[b])
+    pop_released(released, env.num_released, state.slots[b], state.tasks[b])
     env.num_released -= 1
     env.next_release = state.tasks[b, released[0]].ready if env.num_released > 0 else np.inf
     make_ready(b, row, state, p)

@@ -27,6 +27,7 @@ STATE_ARRAYS: dict[str, tuple[np.dtype[Any], int]] = {
     "env": (layout.ENV, 1),
     "slots": (layout.SLOT, 2),
     "tasks": (layout.TASK, 2),
+    "details": (layout.DETAIL, 2),
     "edges": (_INTEGER, 2),
     "free": (_INTEGER, 2),
     "blocks": (_INTEGER, 3),
@@ -67,6 +68,7 @@ PROBLEM_ARRAYS: dict[str, tuple[np.dtype[Any], int]] = {
     "given_task_offsets": (_INTEGER, 1),
     "given_edges": (_INTEGER, 2),
     "given_edge_offsets": (_INTEGER, 1),
+    "demand_scratch": (TASK_DEMAND, 1),
     "edge_scratch": (_INTEGER, 2),
     "order_scratch": (_INTEGER, 2),
 }

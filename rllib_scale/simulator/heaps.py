@@ -8,25 +8,25 @@ from rllib_scale.compiled import compiled
 
 
 @compiled
-def _precedes(tasks, ties_by_arrival, a, b):  # type: ignore[no-untyped-def]
+def _precedes(slots, tasks, ties_by_arrival, a, b):  # type: ignore[no-untyped-def]
     """Level 1 [SCALE, sec. 4.1]: largest rank first; ties by ready time, or not, then workflow and task."""
     x, y = tasks[a], tasks[b]
     if x.rank != y.rank:
         return x.rank > y.rank
     if x.ready != y.ready and not ties_by_arrival:
         return x.ready < y.ready
-    if x.workflow != y.workflow:
-        return x.workflow < y.workflow
+    if x.slot != y.slot:
+        return slots[x.slot].workflow < slots[y.slot].workflow
     return a < b
 
 
 @compiled
-def push_ready(heap, size, tasks, ties_by_arrival, row):  # type: ignore[no-untyped-def]
+def push_ready(heap, size, slots, tasks, ties_by_arrival, row):  # type: ignore[no-untyped-def]
     """Add a task row to the `size` that are in the heap."""
     at = size
     while at > 0:
         parent = (at - 1) >> 1
-        if not _precedes(tasks, ties_by_arrival, row, heap[parent]):
+        if not _precedes(slots, tasks, ties_by_arrival, row, heap[parent]):
             break
         heap[at] = heap[parent]
         at = parent
@@ -34,40 +34,44 @@ def push_ready(heap, size, tasks, ties_by_arrival, row):  # type: ignore[no-unty
 
 
 @compiled
-def remove_ready(heap, size, tasks, ties_by_arrival, at):  # type: ignore[no-untyped-def]
+def remove_ready(heap, size, slots, tasks, ties_by_arrival, at):  # type: ignore[no-untyped-def]
     """Take the task row at position `at` out of the `size` in the heap; the first of all is at 0."""
     last = heap[size - 1]
     while True:
         child = 2 * at + 1
         if child >= size - 1:
             break
-        if child + 1 < size - 1 and _precedes(tasks, ties_by_arrival, heap[child + 1], heap[child]):
+        if child + 1 < size - 1 and _precedes(slots, tasks, ties_by_arrival, heap[child + 1], heap[child]):
             child += 1
-        if not _precedes(tasks, ties_by_arrival, heap[child], last):
+        if not _precedes(slots, tasks, ties_by_arrival, heap[child], last):
             break
         heap[at] = heap[child]
         at = child
-    push_ready(heap, at, tasks, ties_by_arrival, last)  # where it did not go down, the last one may have to go up
+    push_ready(
+        heap, at, slots, tasks, ties_by_arrival, last
+    )  # where it did not go down, the last one may have to go up
 
 
 # ---------------------------------------------------------------------- release delays
 
 
 @compiled
-def _released_before(tasks, a, b):  # type: ignore[no-untyped-def]
+def _released_before(slots, tasks, a, b):  # type: ignore[no-untyped-def]
     x, y = tasks[a], tasks[b]
     if x.ready != y.ready:
         return x.ready < y.ready
-    return x.workflow < y.workflow or (x.workflow == y.workflow and a < b)
+    if x.slot != y.slot:
+        return slots[x.slot].workflow < slots[y.slot].workflow
+    return a < b
 
 
 @compiled
-def push_released(heap, size, tasks, row):  # type: ignore[no-untyped-def]
+def push_released(heap, size, slots, tasks, row):  # type: ignore[no-untyped-def]
     """Add a task row to the `size` whose delay runs; its `ready` says until when."""
     at = size
     while at > 0:
         parent = (at - 1) >> 1
-        if not _released_before(tasks, row, heap[parent]):
+        if not _released_before(slots, tasks, row, heap[parent]):
             break
         heap[at] = heap[parent]
         at = parent
@@ -75,7 +79,7 @@ def push_released(heap, size, tasks, row):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def pop_released(heap, size, tasks):  # type: ignore[no-untyped-def]
+def pop_released(heap, size, slots, tasks):  # type: ignore[no-untyped-def]
     """Take the first of `size` task rows off the heap."""
     last = heap[size - 1]
     at = 0
@@ -83,9 +87,9 @@ def pop_released(heap, size, tasks):  # type: ignore[no-untyped-def]
         child = 2 * at + 1
         if child >= size - 1:
             break
-        if child + 1 < size - 1 and _released_before(tasks, heap[child + 1], heap[child]):
+        if child + 1 < size - 1 and _released_before(slots, tasks, heap[child + 1], heap[child]):
             child += 1
-        if not _released_before(tasks, heap[child], last):
+        if not _released_before(slots, tasks, heap[child], last):
             break
         heap[at] = heap[child]
         at = child

@@ -182,7 +182,7 @@ def dispatch_batch(first, start_at, resume, starts, active, table):  # type: ign
         if env.num_started == state.log.shape[1]:
             return NEEDS_LOG, i, start_at
         env.decisions += 1
-        remove_ready(state.ready[b], env.num_ready, state.tasks[b], p.ties_by_arrival, at)
+        remove_ready(state.ready[b], env.num_ready, state.slots[b], state.tasks[b], p.ties_by_arrival, at)
         env.num_ready -= 1
         if fit == TAKEN:
             reserve(b, row, j, state, problem)

@@ -10,7 +10,7 @@ import numpy as np
 
 from rllib_scale.compiled import compiled, rare
 from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, OPEN, PASSED, PREEMPTED, STARTED, TAKEN, WAITS
-from rllib_scale.simulator.attempts import end_attempt, set_room, start
+from rllib_scale.simulator.attempts import end_attempt, error_of, set_room, start
 from rllib_scale.simulator.events import next_event, run_to_target
 from rllib_scale.simulator.heaps import push_ready, remove_ready
 from rllib_scale.simulator.state import (
@@ -53,7 +53,7 @@ def _pop(b, state, p):  # type: ignore[no-untyped-def]
     """Take the first task out of the heap."""
     env = state.env[b]
     row = state.ready[b, 0]
-    remove_ready(state.ready[b], env.num_ready, state.tasks[b], p.ties_by_arrival, 0)
+    remove_ready(state.ready[b], env.num_ready, state.slots[b], state.tasks[b], p.ties_by_arrival, 0)
     env.num_ready -= 1
     return row
 
@@ -61,7 +61,7 @@ def _pop(b, state, p):  # type: ignore[no-untyped-def]
 @compiled
 def _push(b, row, state, p):  # type: ignore[no-untyped-def]
     env = state.env[b]
-    push_ready(state.ready[b], env.num_ready, state.tasks[b], p.ties_by_arrival, row)
+    push_ready(state.ready[b], env.num_ready, state.slots[b], state.tasks[b], p.ties_by_arrival, row)
     env.num_ready += 1
 
 
@@ -136,12 +136,12 @@ def _take(b, k, state, p):  # type: ignore[no-untyped-def]
 @rare
 def reserve(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     """A task, set aside, waits for row j until the round ends."""
-    env, server, task = state.env[b], problem.servers[j], state.tasks[b, row]
+    env, p, server, task = state.env[b], problem.parameters[0], problem.servers[j], state.tasks[b, row]
     if state.extra[b, j] == 0.0:
         state.reserved[b, env.num_reserved] = j
         env.num_reserved += 1
     others = state.hosts[b, server.host].running - int(state.finish[b, j] < np.inf)
-    state.extra[b, j] += task.left * task.error / server.capacity * (1.0 + server.slowdown * others)
+    state.extra[b, j] += task.left * error_of(b, row, state, p) / server.capacity * (1.0 + server.slowdown * others)
     set_room(b, j, state, problem)
     _set_aside(b, row, state)
     env.waits += 1
@@ -213,7 +213,8 @@ def find_waiting(b, workflow, task, state):  # type: ignore[no-untyped-def]
     """Position of a task in the heap; -1: it does not wait there."""
     for at in range(state.env[b].num_ready):
         row = state.ready[b, at]
-        if state.tasks[b, row].index == task and state.tasks[b, row].workflow == workflow:
+        slot = state.slots[b, state.tasks[b, row].slot]
+        if slot.workflow == workflow and row - slot.first_task == task:
             return at
     return -1
 

@@ -22,10 +22,8 @@ def take_snapshot(b: int, state: State, problem: Problem) -> Snapshot:
     free = np.where(there, hosts["free"][host], 0.0)
     away = ~there | (hosts["status"][host] == GONE)
     available = np.where(takes, np.where(is_free, clock, np.maximum(clock, expected)) + state.extra[b], np.inf)
-    running = state.running[b]
-    tasks = state.tasks[b, running]
-    runs = running >= 0
-    ready, candidates = _waiting(b, state)
+    running = np.stack(_names(b, state.running[b], state), axis=1)
+    ready, candidates = _waiting(b, bool(p["ties_by_arrival"]), state)
     return Snapshot(
         index=b,
         clock_s=clock,
@@ -37,7 +35,7 @@ def take_snapshot(b: int, state: State, problem: Problem) -> Snapshot:
         status=np.where(away, AWAY, np.where(~takes, DRAINING, np.where(is_free, IDLE, BUSY))),
         expected_end_s=expected,
         available_at_s=available,
-        running=np.stack([np.where(runs, tasks["workflow"], -1), np.where(runs, tasks["index"], -1)], axis=1),
+        running=np.where(state.running[b, :, None] >= 0, running, -1),
         ready=ready,
         candidates=candidates,
         workflows=_Workflows(b, state, problem),
@@ -46,18 +44,26 @@ def take_snapshot(b: int, state: State, problem: Problem) -> Snapshot:
     )
 
 
-def _waiting(b: int, state: State) -> tuple[np.ndarray, np.ndarray]:
+def _names(b: int, rows: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
+    """Workflow and index in it of task rows."""
+    slots = state.slots[b, state.tasks[b, rows]["slot"]]
+    return slots["workflow"], rows - slots["first_task"]
+
+
+def _waiting(b: int, ties_by_arrival: bool, state: State) -> tuple[np.ndarray, np.ndarray]:
     """The tasks that wait, READY, in order; positions of the candidates among them."""
     env = state.env[b]
     offered = state.offered[b, : env["num_offered"]]
     rows = np.concatenate([state.ready[b, : env["num_ready"]], state.aside[b, : env["num_aside"]], offered])
     rows = np.unique(rows)  # a single candidate may stay in the heap
-    tasks = state.tasks[b, rows]
-    order = np.lexsort((tasks["index"], tasks["workflow"], tasks["ready"], -tasks["rank"]))
+    tasks, details = state.tasks[b, rows], state.details[b, rows]
+    workflow, index = _names(b, rows, state)
+    since = np.zeros(len(rows)) if ties_by_arrival else tasks["ready"]
+    order = np.lexsort((index, workflow, since, -tasks["rank"]))
     table = np.empty(len(rows), dtype=READY)
-    table["workflow"], table["task"] = tasks["workflow"], tasks["index"]
-    table["compute_gflop"], table["memory_gb"] = tasks["left"] * tasks["error"], tasks["memory"]
-    table["output_gb"], table["hop"] = tasks["output"], tasks["hop"]
+    table["workflow"], table["task"] = workflow, index
+    table["compute_gflop"], table["memory_gb"] = tasks["left"] * details["error"], tasks["memory"]
+    table["output_gb"], table["hop"] = tasks["output"], details["hop"]
     table["arrival_s"], table["ready_s"] = state.slots["arrival"][b, tasks["slot"]], tasks["ready"]
     return table[order], np.flatnonzero(np.isin(rows[order], offered))
 
@@ -94,19 +100,19 @@ class _Workflows(Mapping[int, LiveWorkflow]):
             position = np.full(count, -1)
             position[seen] = np.arange(len(seen))
             edges = position[edges[np.isin(edges, seen).all(axis=1)]]
-        tasks = tasks[seen]
+        tasks, details = tasks[seen], state.details[b, first : first + count][seen]
         host = tasks["host"].astype(np.int64)
         running = state.running[b, host] == first + seen
         return LiveWorkflow(
             index=number,
             arrival_s=float(slot["arrival"]),
             task=seen,
-            compute_gflop=tasks["compute"] * tasks["error"],
+            compute_gflop=details["compute"] * details["error"],
             memory_gb=tasks["memory"].copy(),
             output_gb=tasks["output"].copy(),
-            delay_s=tasks["delay"].copy(),
+            delay_s=details["delay"].copy(),
             edges=edges,
-            hop=tasks["hop"].astype(np.int64),
+            hop=details["hop"].astype(np.int64),
             host=host,
             completed=(host >= 0) & ~running,
         )

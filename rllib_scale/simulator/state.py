@@ -32,6 +32,7 @@ PARAMETERS = np.dtype(
         ("from_all", "i8"),  # input of all predecessors is moved
         ("largest_first", "i8"),  # the first predecessor is the one of the largest output
         ("revealed", "i8"),
+        ("delays", "i8"),  # whether tasks have release delays
         ("estimates", "i8"),  # whether demands are seen with an error
         ("estimate_mean", "f8"),  # of the logarithm
         ("estimate_std", "f8"),
@@ -118,29 +119,31 @@ SLOT = np.dtype(
         ("edge_class", "i8"),
     ]
 )
-TASK = np.dtype(
+TASK = np.dtype(  # one cache line: in large clusters what is looked at between two decisions is tasks
     [
-        ("compute", "f8"),  # GFLOP
+        ("left", "f8"),  # GFLOP that an attempt has still to do
         ("memory", "f8"),  # GB
         ("output", "f8"),  # GB
-        ("delay", "f8"),  # s, from the end of its predecessors until it is ready
-        ("left", "f8"),  # GFLOP that an attempt has still to do
-        ("error", "f8"),  # demand as schedulers see it over the true one
         ("ready", "f8"),  # s
         ("rank", "f8"),  # key of the order, largest first
-        ("spent", "f8"),  # s of rows that did what is no longer left
-        ("workflow", "i8"),
         ("slot", "i4"),
-        ("index", "i4"),  # in its workflow
-        ("hop", "i4"),  # edges on the longest path to a sink
-        ("descendants", "i4"),  # itself included; 0: not counted
         ("num_successors", "i4"),
         ("num_missing", "i4"),  # predecessors not yet completed
-        ("num_predecessors", "i4"),
         ("host", "i4"),  # row it was assigned to; -1: none
-        ("first_successor", "i8"),  # position among the edges, where task rows stand; in a free block: the next one
-        ("predecessors", "i8"),  # position among the edges, where input comes from more than one
-        ("first_predecessor", "i8"),  # task row; -1: none
+        ("first_successor", "i4"),  # position among the edges, where task rows stand; in a free block: the next one
+        ("first_predecessor", "i4"),  # task row; -1: none
+    ]
+)
+DETAIL = np.dtype(
+    [
+        ("compute", "f8"),  # GFLOP
+        ("delay", "f8"),  # s, from the end of its predecessors until it is ready
+        ("error", "f8"),  # demand as schedulers see it over the true one
+        ("spent", "f8"),  # s of rows that did what is no longer left
+        ("hop", "i4"),  # edges on the longest path to a sink
+        ("descendants", "i4"),  # itself included; 0: not counted
+        ("num_predecessors", "i4"),
+        ("predecessors", "i4"),  # position among the edges, where input comes from more than one
     ]
 )
 HOST = np.dtype(
@@ -190,6 +193,7 @@ class State(NamedTuple):
     env: np.ndarray  # (B,) ENV
     slots: np.ndarray  # (B, S) SLOT
     tasks: np.ndarray  # (B, T) TASK
+    details: np.ndarray  # (B, T) DETAIL, of the same tasks: what is rarely needed
     edges: np.ndarray  # (B, E) int64 task rows: the successors of each task, then, where needed, predecessors
     free: np.ndarray  # (B, S) int64 stack of free slots
     blocks: np.ndarray  # (B, 2, CLASSES) int64 first free block of task rows, and of edges, of each size; -1: none
@@ -233,5 +237,6 @@ class Problem(NamedTuple):
     given_task_offsets: np.ndarray  # (W + 1,)
     given_edges: np.ndarray  # (E, 2)
     given_edge_offsets: np.ndarray  # (W + 1,)
+    demand_scratch: np.ndarray  # (T,) generators.TASK_DEMAND
     edge_scratch: np.ndarray  # (E, 2) int64
     order_scratch: np.ndarray  # (2, T) int64

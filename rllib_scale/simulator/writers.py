@@ -23,7 +23,7 @@ from rllib_scale.observation.feature_sets import (
     TASK_PROGRESS,
     TASK_SUCCESSORS,
 )
-from rllib_scale.simulator.attempts import transfer_time
+from rllib_scale.simulator.attempts import error_of, transfer_time
 from rllib_scale.simulator.rounds import available_at
 
 NAMES = tuple(FEATURE_SETS)
@@ -79,15 +79,15 @@ def _write_tasks(b, row, first, width, count, state, p):  # type: ignore[no-unty
         columns = row[first + k * width : first + (k + 1) * width]
         if k < count:
             task = state.tasks[b, state.offered[b, k]]
-            _write_task(columns, task, state.slots[b, task.slot], p)
+            _write_task(columns, task, error_of(b, state.offered[b, k], state, p), state.slots[b, task.slot], p)
         else:
             columns[:] = 0.0
 
 
 @compiled
-def _write_task(row, task, slot, p):  # type: ignore[no-untyped-def]
-    """Write the paper's features of a candidate; `slot` is its workflow."""
-    row[TASK_COMPUTE] = task.left * task.error / p.task_compute_max
+def _write_task(row, task, error, slot, p):  # type: ignore[no-untyped-def]
+    """Write the paper's features of a candidate, whose demand is seen with that error; `slot` is its workflow."""
+    row[TASK_COMPUTE] = task.left * error / p.task_compute_max
     row[TASK_MEMORY] = task.memory / p.memory_max
     row[TASK_SUCCESSORS] = 0.0 if p.revealed else task.num_successors / MAX_SUCCESSORS
     row[TASK_PROGRESS] = slot.num_completed / slot.num_seen
@@ -128,8 +128,7 @@ def _write_exceptions(b, row, count, state, problem):  # type: ignore[no-untyped
         row[at + CAPACITY] = server.capacity / p.server_compute_max
         row[at + MEMORY] = server.memory / p.memory_max
         if p.from_all and count > 0 and server.capacity > 0.0:
-            task = state.tasks[b, state.offered[b, 0]]
-            row[at + DELAY] = transfer_time(b, task, server.host, state, problem)
+            row[at + DELAY] = transfer_time(b, state.offered[b, 0], server.host, state, problem)
 
 
 # ---------------------------------------------------------------------- the set `rounds`
@@ -149,9 +148,10 @@ def _write_rounds(b, row, count, state, problem):  # type: ignore[no-untyped-def
     row[2] = math.log1p(env.in_system / rows)
     row[3] = env.num_open / rows
     for k in range(count):
-        task, at = state.tasks[b, state.offered[b, k]], _HEAD + k * _TASK + _HOP
-        row[at] = task.hop / 5.0
-        row[at + 1] = math.log(task.descendants)
+        task, detail = state.tasks[b, state.offered[b, k]], state.details[b, state.offered[b, k]]
+        at = _HEAD + k * _TASK + _HOP
+        row[at] = detail.hop / 5.0
+        row[at + 1] = math.log(detail.descendants)
         row[at + 2] = math.log1p((env.clock - state.slots[b, task.slot].arrival) / 10.0)
         row[at + 3] = math.log1p((env.clock - task.ready) / 10.0)
     for j in range(len(problem.servers)):
