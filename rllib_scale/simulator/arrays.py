@@ -8,6 +8,7 @@ from typing import get_args
 import numpy as np
 
 from rllib_scale.config import EnvConfig, NamedOrder
+from rllib_scale.simulator.blocks import size_class
 from rllib_scale.simulator.changes import at_random, rates, scheduled, starts_away
 from rllib_scale.simulator.cluster import first_rows
 from rllib_scale.simulator.reward import REWARDS
@@ -26,6 +27,11 @@ def build_problem(config: EnvConfig, servers: np.ndarray, workload: Workload | N
     c = config
     decision, moving, told = c.decision, c.communication, c.information
     order, seen = ORDERS.index(decision.level1), estimate_parameters(told.estimate_error)
+    delays = bool(workload.delay_s.any()) if workload is not None else c.workload.delay_s is not None
+    paper_features = c.observation.feature_set == "paper"
+    fixed = c.cluster.simple and decision.preemption == "none"
+    known = told.workflows == "whole" and told.estimate_error == 0 and moving.predecessors == "first"
+    edges = workloads.most_edges(c)
     row = (
         c.episode.horizon_s,
         c.episode.arrivals_until_s or math.inf,
@@ -35,6 +41,10 @@ def build_problem(config: EnvConfig, servers: np.ndarray, workload: Workload | N
         c.episode.max_decisions or 2**62,
         int(decision.on_busy == "reserve"),
         int(decision.on_busy == "step" and decision.offered == 1),
+        int(fixed and paper_features),
+        int(fixed and known and not delays and decision.level1 == "longest-hop" and paper_features),
+        size_class(c.workload.max_tasks),
+        size_class(max(1, edges) * (1 + (moving.predecessors == "all"))),
         order,
         int(decision.ties_by_arrival),
         int("descendants" in decision.level1 or c.observation.feature_set == "rounds"),
@@ -43,7 +53,7 @@ def build_problem(config: EnvConfig, servers: np.ndarray, workload: Workload | N
         int(moving.predecessors == "all"),
         int(moving.first == "largest-output"),
         int(told.workflows == "revealed"),
-        int(bool(workload.delay_s.any()) if workload is not None else c.workload.delay_s is not None),
+        int(delays),
         int(told.estimate_error > 0),
         *seen,
         int(not c.cluster.changes.none),
@@ -82,6 +92,6 @@ def build_problem(config: EnvConfig, servers: np.ndarray, workload: Workload | N
         given_edges=np.zeros((0, 2), dtype=np.int64) if workload is None else workload.edges,
         given_edge_offsets=np.zeros(1, dtype=np.int64) if workload is None else workload.edge_offsets,
         demand_scratch=np.zeros(c.workload.max_tasks, dtype=workloads.TASK_DEMAND),
-        edge_scratch=np.zeros((max(1, workloads.most_edges(c)), 2), dtype=np.int64),
+        edge_scratch=np.zeros((max(1, edges), 2), dtype=np.int64),
         order_scratch=np.zeros((2, c.workload.max_tasks), dtype=np.int64),
     )

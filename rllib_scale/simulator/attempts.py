@@ -28,7 +28,7 @@ def rank(task, detail, order):  # type: ignore[no-untyped-def]
 
 @compiled
 def error_of(b, row, state, p):  # type: ignore[no-untyped-def]
-    """Demand of a task as schedulers see it over the true one."""
+    """Demand of a task as schedulers see it over the true one [1]."""
     return state.details[b, row].error if p.estimates else 1.0
 
 
@@ -50,7 +50,8 @@ def set_room(b, j, state, problem):  # type: ignore[no-untyped-def]
     env = state.env[b]
     before = state.room[b, j] >= 0.0
     is_open = state.limit[b, j] >= 0.0 and state.finish[b, j] == np.inf and state.extra[b, j] == 0.0
-    state.room[b, j] = state.hosts[b, problem.servers[j].host].free if is_open else -1.0
+    free = state.limit[b, j] if problem.parameters[0].simple else state.hosts[b, problem.servers[j].host].free
+    state.room[b, j] = free if is_open else -1.0
     env.num_open += int(is_open) - int(before)
 
 
@@ -110,7 +111,9 @@ def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     env, p, server, task = state.env[b], problem.parameters[0], problem.servers[j], state.tasks[b, row]
     host = state.hosts[b, server.host]
     delay = transfer_time(b, row, server.host, state, problem)
-    execution = task.left / server.capacity * (1.0 + server.slowdown * host.running)
+    execution = task.left / server.capacity
+    if not p.simple:
+        execution *= 1.0 + server.slowdown * host.running
     before = delay if p.transfer else 0.0
     taken = before + execution
     finish = env.clock + taken
@@ -121,8 +124,8 @@ def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     state.busy[b, j] += taken
     state.room[b, j] = -1.0
     env.num_open -= 1
-    host.running += 1
-    if problem.first_row[server.host + 1] - problem.first_row[server.host] > 1:
+    if not p.simple:
+        host.running += 1
         share_memory(b, server.host, state, problem)
     push_busy(state.queue[b], env.num_busy, state.finish[b], j)
     env.num_busy += 1

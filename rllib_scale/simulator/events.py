@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import compiled, rare
-from rllib_scale.simulator.attempts import leave_if_done, make_ready, rank, set_room, share_memory
+from rllib_scale.simulator.attempts import leave_if_done, make_ready, rank, share_memory
 from rllib_scale.simulator.blocks import give_edges, give_tasks, size_class, take_edges, take_tasks
 from rllib_scale.simulator.changes import change
 from rllib_scale.simulator.heaps import pop_released, push_released, remove_busy
@@ -19,15 +19,15 @@ from rllib_scale.workloads.generators import draw_gap, draw_workflow, lognormal
 
 
 @compiled
-def _link(first, n, e, at, state_tasks, details, arena, problem):  # type: ignore[no-untyped-def]
-    """Derive a workflow's successors, predecessors and hop counts from its edges, which get the block at `at`."""
+def _link(first, n, e, at, state_tasks, arena, problem):  # type: ignore[no-untyped-def]
+    """Derive successors, predecessors and hop counts, as rank, of a workflow from its edges; their block is at `at`."""
     p, edges, order = problem.parameters[0], problem.edge_scratch, problem.order_scratch[0]
     tasks = state_tasks[first : first + n]
     for k in range(n):
         tasks[k].num_successors = 0
         tasks[k].num_missing = 0
         tasks[k].first_predecessor = -1
-        details[first + k].hop = 0
+        tasks[k].rank = 0.0
         tasks[k].host = -1
     for i in range(e):
         tasks[edges[i, 0]].num_successors += 1
@@ -68,25 +68,36 @@ def _link(first, n, e, at, state_tasks, details, arena, problem):  # type: ignor
     for i in range(e):
         tasks[edges[i, 1]].num_missing += 1
     for position in range(n - 1, -1, -1):
-        task, detail = state_tasks[order[position]], details[order[position]]
+        task = state_tasks[order[position]]
         for i in range(task.first_successor, task.first_successor + task.num_successors):
-            detail.hop = max(detail.hop, details[arena[i]].hop + 1)
+            task.rank = max(task.rank, state_tasks[arena[i]].rank + 1.0)
+
+
+@rare
+def _add_details(b, first, n, e, at, demand, state, problem):  # type: ignore[no-untyped-def]
+    """What tasks have beyond the paper's: delays, estimates, keys of other orders, all their predecessors."""
+    env, p, edges, details = state.env[b], problem.parameters[0], problem.edge_scratch, state.details[b]
+    top = at + e
+    for k in range(n):
+        task, detail = state.tasks[b, first + k], details[first + k]
+        detail.compute, detail.delay, detail.error, detail.spent = demand[k].compute, demand[k].delay, 1.0, 0.0
+        if p.estimates:
+            detail.error = lognormal(env.seen_rng, p.estimate_mean, p.estimate_std)
+        detail.hop, detail.descendants = int(task.rank), 0
+        detail.predecessors, detail.num_predecessors = top, 0
+        top += task.num_missing * p.from_all
     if p.from_all:
-        for k in range(n):
-            details[first + k].predecessors = top
-            details[first + k].num_predecessors = 0
-            top += tasks[k].num_missing
         for i in range(e):
             detail = details[first + edges[i, 1]]
-            arena[detail.predecessors + detail.num_predecessors] = first + edges[i, 0]
+            state.edges[b, detail.predecessors + detail.num_predecessors] = first + edges[i, 0]
             detail.num_predecessors += 1
     if p.descendants:
-        _count_descendants(first, n, state_tasks, details, arena, problem.order_scratch)
+        _count_descendants(first, n, state.tasks[b], details, state.edges[b], problem.order_scratch)
     for k in range(n):
-        detail = details[first + k]
+        task, detail = state.tasks[b, first + k], details[first + k]
         if p.revealed:
             detail.hop, detail.descendants = 0, 1
-        tasks[k].rank = rank(tasks[k], detail, p.order)
+        task.rank = rank(task, detail, p.order)
 
 
 @rare
@@ -126,7 +137,9 @@ def _draw_next(b, state, problem):  # type: ignore[no-untyped-def]
     else:
         first_given, first_edge = 0, 0
         n, e = problem.workload[0].max_tasks, len(edges)
-    task_class, edge_class = size_class(n), size_class(e * (1 + p.from_all))
+    task_class, edge_class = p.task_class, p.edge_class
+    if env.is_given:
+        task_class, edge_class = size_class(n), size_class(e * (1 + p.from_all))
     first = take_tasks(env, state.blocks[b], state.tasks[b], task_class)
     if first < 0:
         return NEEDS_TASKS
@@ -145,12 +158,11 @@ def _draw_next(b, state, problem):  # type: ignore[no-untyped-def]
     else:
         n, e = draw_workflow(env.rng, problem.workload[0], demand, edges)
     for k in range(n):
-        task, detail = tasks[k], state.details[b, first + k]
+        task = tasks[k]
         task.left, task.memory, task.output, task.slot = demand[k].compute, demand[k].memory, demand[k].output, s
-        detail.compute, detail.delay, detail.error, detail.spent = demand[k].compute, demand[k].delay, 1.0, 0.0
-        if p.estimates:
-            detail.error = lognormal(env.seen_rng, p.estimate_mean, p.estimate_std)
-    _link(first, n, e, at, state.tasks[b], state.details[b], state.edges[b], problem)
+    _link(first, n, e, at, state.tasks[b], state.edges[b], problem)
+    if not p.plain:
+        _add_details(b, first, n, e, at, demand, state, problem)
     slot.workflow = w
     slot.arrival = env.next_arrival
     slot.num_tasks = n
@@ -240,13 +252,14 @@ def _complete(b, state, problem):  # type: ignore[no-untyped-def]
     task = state.tasks[b, row]
     slot = state.slots[b, task.slot]
     state.running[b, j] = FREE
-    h = problem.servers[j].host
-    state.hosts[b, h].running -= 1
-    if problem.first_row[h + 1] - problem.first_row[h] > 1:
-        share_memory(b, h, state, problem)
+    if problem.parameters[0].simple:
+        state.room[b, j] = state.limit[b, j]
+        env.num_open += 1
     else:
-        set_room(b, j, state, problem)
-    leave_if_done(b, h, state)
+        h = problem.servers[j].host
+        state.hosts[b, h].running -= 1
+        share_memory(b, h, state, problem)
+        leave_if_done(b, h, state)
     env.completed += 1
     env.in_system -= 1
     env.response_sum += env.clock - slot.arrival

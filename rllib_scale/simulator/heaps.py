@@ -47,9 +47,8 @@ def remove_ready(heap, size, slots, tasks, ties_by_arrival, at):  # type: ignore
             break
         heap[at] = heap[child]
         at = child
-    push_ready(
-        heap, at, slots, tasks, ties_by_arrival, last
-    )  # where it did not go down, the last one may have to go up
+    # Where it did not go down, the last one may have to go up.
+    push_ready(heap, at, slots, tasks, ties_by_arrival, last)
 
 
 # ---------------------------------------------------------------------- release delays

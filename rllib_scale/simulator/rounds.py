@@ -39,8 +39,8 @@ def fit_of(b, memory, j, state):  # type: ignore[no-untyped-def]
 @compiled
 def _some_open(b, memory, state):  # type: ignore[no-untyped-def]
     """Whether some row is OPEN."""
-    for j in range(state.room.shape[1]):  # noqa: SIM110 (compiled code knows no generators)
-        if memory <= state.room[b, j]:
+    for room in state.room[b]:  # noqa: SIM110 (compiled code knows no generators)
+        if memory <= room:
             return True
     return False
 
@@ -140,8 +140,11 @@ def reserve(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     if state.extra[b, j] == 0.0:
         state.reserved[b, env.num_reserved] = j
         env.num_reserved += 1
-    others = state.hosts[b, server.host].running - int(state.finish[b, j] < np.inf)
-    state.extra[b, j] += task.left * error_of(b, row, state, p) / server.capacity * (1.0 + server.slowdown * others)
+    execution = task.left * error_of(b, row, state, p) / server.capacity
+    if not p.simple:
+        others = state.hosts[b, server.host].running - int(state.finish[b, j] < np.inf)
+        execution *= 1.0 + server.slowdown * others
+    state.extra[b, j] += execution
     set_room(b, j, state, problem)
     _set_aside(b, row, state)
     env.waits += 1

@@ -17,20 +17,21 @@ def take_snapshot(b: int, state: State, problem: Problem) -> Snapshot:
     clock = float(env["clock"])
     expected, limit, host = state.expected[b].copy(), state.limit[b], servers["host"]
     takes, is_free = limit >= 0, expected == np.inf
-    hosts = state.hosts[b]
-    there = host >= 0
-    free = np.where(there, hosts["free"][host], 0.0)
-    away = ~there | (hosts["status"][host] == GONE)
+    away = (host < 0) | (state.hosts[b]["status"][host] == GONE)
+    busy = state.running[b] >= 0
+    used = np.bincount(
+        host[busy], weights=state.tasks[b, state.running[b, busy]]["memory"], minlength=len(problem.at_random)
+    )
     available = np.where(takes, np.where(is_free, clock, np.maximum(clock, expected)) + state.extra[b], np.inf)
     running = np.stack(_names(b, state.running[b], state), axis=1)
-    ready, candidates = _waiting(b, bool(p["ties_by_arrival"]), state)
+    ready, candidates = _waiting(b, state, problem)
     return Snapshot(
         index=b,
         clock_s=clock,
         num_arrived=int(env["workflows_arrived"]),
         capacity_gflops=servers["capacity"].copy(),
         memory_gb=servers["memory"].copy(),
-        free_memory_gb=np.where(away, 0.0, free),
+        free_memory_gb=np.where(away, 0.0, np.maximum(0.0, servers["memory"] - used[host])),
         host=host.copy(),
         status=np.where(away, AWAY, np.where(~takes, DRAINING, np.where(is_free, IDLE, BUSY))),
         expected_end_s=expected,
@@ -50,15 +51,24 @@ def _names(b: int, rows: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarr
     return slots["workflow"], rows - slots["first_task"]
 
 
-def _waiting(b: int, ties_by_arrival: bool, state: State) -> tuple[np.ndarray, np.ndarray]:
+def details_of(b: int, rows: np.ndarray, state: State, problem: Problem) -> np.ndarray:
+    """Details of some tasks, also where none are kept."""
+    details = state.details[b, rows]
+    if problem.parameters[0]["plain"]:
+        tasks = state.tasks[b, rows]
+        details["compute"], details["hop"], details["error"], details["delay"] = tasks["left"], tasks["rank"], 1.0, 0.0
+    return details
+
+
+def _waiting(b: int, state: State, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """The tasks that wait, READY, in order; positions of the candidates among them."""
     env = state.env[b]
     offered = state.offered[b, : env["num_offered"]]
     rows = np.concatenate([state.ready[b, : env["num_ready"]], state.aside[b, : env["num_aside"]], offered])
     rows = np.unique(rows)  # a single candidate may stay in the heap
-    tasks, details = state.tasks[b, rows], state.details[b, rows]
+    tasks, details = state.tasks[b, rows], details_of(b, rows, state, problem)
     workflow, index = _names(b, rows, state)
-    since = np.zeros(len(rows)) if ties_by_arrival else tasks["ready"]
+    since = np.zeros(len(rows)) if problem.parameters[0]["ties_by_arrival"] else tasks["ready"]
     order = np.lexsort((index, workflow, since, -tasks["rank"]))
     table = np.empty(len(rows), dtype=READY)
     table["workflow"], table["task"] = workflow, index
@@ -100,7 +110,7 @@ class _Workflows(Mapping[int, LiveWorkflow]):
             position = np.full(count, -1)
             position[seen] = np.arange(len(seen))
             edges = position[edges[np.isin(edges, seen).all(axis=1)]]
-        tasks, details = tasks[seen], state.details[b, first : first + count][seen]
+        tasks, details = tasks[seen], details_of(b, first + seen, state, self._problem)
         host = tasks["host"].astype(np.int64)
         running = state.running[b, host] == first + seen
         return LiveWorkflow(

@@ -24,6 +24,10 @@ PARAMETERS = np.dtype(
         ("max_decisions", "i8"),
         ("reserve", "i8"),  # a task may wait for a busy row; 0: an invalid answer costs clock_step
         ("peek", "i8"),  # the one candidate stays in the heap: step, one at a time
+        ("simple", "i8"),  # a server is one row, runs a task to its end and stays: hosts need no account
+        ("plain", "i8"),  # tasks have no details: all follows from TASK, with the hop count as rank
+        ("task_class", "i8"),  # size of the blocks of drawn workflows
+        ("edge_class", "i8"),
         ("order", "i8"),
         ("ties_by_arrival", "i8"),
         ("descendants", "i8"),  # whether they are to be counted
@@ -193,7 +197,7 @@ class State(NamedTuple):
     env: np.ndarray  # (B,) ENV
     slots: np.ndarray  # (B, S) SLOT
     tasks: np.ndarray  # (B, T) TASK
-    details: np.ndarray  # (B, T) DETAIL, of the same tasks: what is rarely needed
+    details: np.ndarray  # (B, T) DETAIL, of the same tasks: what only some problems need, see PARAMETERS.plain
     edges: np.ndarray  # (B, E) int64 task rows: the successors of each task, then, where needed, predecessors
     free: np.ndarray  # (B, S) int64 stack of free slots
     blocks: np.ndarray  # (B, 2, CLASSES) int64 first free block of task rows, and of edges, of each size; -1: none
@@ -201,7 +205,7 @@ class State(NamedTuple):
     offered: np.ndarray  # (B, K) int64 task rows, in order
     aside: np.ndarray  # (B, T) int64 task rows
     released: np.ndarray  # (B, T) int64 heap of task rows, by the end of their delay
-    hosts: np.ndarray  # (B, H) HOST
+    hosts: np.ndarray  # (B, H) HOST; where a server is more than a row, see PARAMETERS.simple
     finish: np.ndarray  # (B, N) float64 s; inf: runs nothing
     expected: np.ndarray  # (B, N) float64 s, when schedulers expect it; inf: runs nothing
     running: np.ndarray  # (B, N) int64 task row; -1: none
