@@ -10,8 +10,8 @@ from torch import nn
 
 from benchmarks.measure import Measure, Work, interleave, rate_measure, ratio_measure
 from rllib_scale.config import TrialConfig
+from rllib_scale.networks.build import build_network
 from rllib_scale.networks.compiled.fused import FusedPointer
-from rllib_scale.policies.policy import build_network
 from tests.networks.textbook import Textbook
 
 BARS = {16: (1.8, 3.0), 128: (3.5, 5.0), 512: (5.0, 8.0)}

@@ -12,6 +12,7 @@ ROOMS = {
     "rllib_scale.simulator.engine": {"ray", "torch", "gymnasium", "pandas", "matplotlib"},
     "rllib_scale.schedulers.rules": {"ray", "torch", "gymnasium", "pandas", "matplotlib"},
     "rllib_scale.envs.vector": {"ray", "torch", "matplotlib"},
+    "rllib_scale.networks.build": {"ray", "gymnasium", "pandas"},
     "rllib_scale.networks.cross_attention": {"ray", "gymnasium", "numba", "pandas"},
     "rllib_scale.networks.deep_sets": {"ray", "gymnasium", "numba", "pandas"},
     "rllib_scale.networks.mlp": {"ray", "gymnasium", "numba", "pandas"},

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from networks.observations import random_network, random_observations
+from networks.observations import random_mask, random_network, random_observations
 from rllib_scale.networks.compiled.fused import FusedPointer, fuse
 from rllib_scale.networks.inputs import MASKED
 
@@ -35,12 +35,13 @@ def assert_same_gradients(actual: dict[str, torch.Tensor], expected: dict[str, t
 
 
 @pytest.mark.parametrize("sizes", [{}, {"embedding_dim": 6, "num_heads": 2, "num_blocks": 1}, {"num_blocks": 3}])
-@pytest.mark.parametrize("mask", ["none", "feasible"])
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("servers", "batch"), [(4, 1), (16, 64), (33, 7)])
-def test_equal_to_the_modules(servers: int, batch: int, mask: str, sizes: dict[str, int]) -> None:
-    network = random_network(mask=mask, **sizes)
+def test_equal_to_the_modules(servers: int, batch: int, masked: bool, sizes: dict[str, int]) -> None:
+    network = random_network(**sizes)
     obs = random_observations(batch, servers, seed=batch, empty=0.3)
-    expected, actual = network(obs), FusedPointer(network)(obs)
+    mask = random_mask(batch, servers) if masked else None
+    expected, actual = network(obs, mask), FusedPointer(network)(obs, mask)
     torch.testing.assert_close(actual[0], expected[0], atol=1e-5, rtol=0)
     closed = expected[1] < MASKED / 2
     assert torch.equal(actual[1] < MASKED / 2, closed)

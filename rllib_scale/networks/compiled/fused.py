@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rllib_scale.compiled import FAST, compiled
-from rllib_scale.networks.compiled.inference import exp_of_negative
+from rllib_scale.networks.compiled.inference import as_mask, exp_of_negative
 from rllib_scale.networks.cross_attention import CrossAttentionPointer
 from rllib_scale.networks.inputs import MASKED
 
@@ -73,8 +73,7 @@ class Constants(NamedTuple):
     task_shift: np.ndarray  # (task_dim,)
     server_scale: np.ndarray  # (server_dim,)
     server_shift: np.ndarray  # (server_dim,)
-    columns: np.ndarray  # (4,) task_memory, server_capacity, server_memory, server_remaining
-    mask_infeasible: bool
+    server_capacity: int  # column of a server's features
     norm_eps: float
 
 
@@ -126,7 +125,7 @@ class FusedPointer:
     """
 
     def __init__(self, network: CrossAttentionPointer) -> None:
-        inputs, spec = network.inputs, network.inputs.spec
+        inputs = network.inputs
         norm: Any = network.attention_norms[0]
         self.network = network
         self.parameters = _parameters_of(network)
@@ -137,17 +136,19 @@ class FusedPointer:
             inputs.task_shift.numpy(),
             inputs.server_scale.numpy(),
             inputs.server_shift.numpy(),
-            np.array([spec.task_memory, spec.server_capacity, spec.server_memory, spec.server_remaining]),
-            inputs.mask_infeasible,
+            inputs.spec.server_capacity,
             norm.eps,
         )
         self._free: dict[tuple[int, int], list[Workspace]] = {}
         self._addresses: list[int] = []
         self._arrays = self.weights()
 
-    def __call__(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Feature f (B, d) and logits (B, N) of observations (B, task_dim + N * server_dim)."""
-        return _Pass.apply(self, obs, *self.parameters)
+    def __call__(self, obs: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Feature f (B, d) and logits (B, N) of observations (B, task_dim + N * server_dim).
+
+        `mask` (B, N): see `rllib_scale.networks.inputs.ObservationInput`.
+        """
+        return _Pass.apply(self, obs, mask, *self.parameters)
 
     def weights(self) -> Parameters:
         """The parameters as arrays that share their memory, looked up anew where a tensor has moved."""
@@ -211,12 +212,14 @@ def _parameters_of(network: CrossAttentionPointer) -> list[Tensor]:
 
 class _Pass(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, fused: FusedPointer, obs: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, fused: FusedPointer, obs: Tensor, mask: Tensor | None, *parameters: Tensor
+    ) -> tuple[Tensor, Tensor]:
         array = np.ascontiguousarray(obs.numpy(), dtype=_f32)
         batch, servers = len(array), fused.network.inputs.spec.num_servers(array.shape[1])
         workspace = fused.take(batch, servers)
         features, logits = torch.empty(batch, fused.network.feature_dim), torch.empty(batch, servers)
-        _forward(array, fused.weights(), fused.constants, workspace, features.numpy(), logits.numpy())
+        _forward(array, as_mask(mask), fused.weights(), fused.constants, workspace, features.numpy(), logits.numpy())
         if any(ctx.needs_input_grad):
             ctx.fused, ctx.workspace = fused, workspace
             ctx.versions = [parameter._version for parameter in parameters]
@@ -235,7 +238,7 @@ class _Pass(torch.autograd.Function):
         features, logits = grad_features.contiguous().numpy(), grad_logits.contiguous().numpy()
         _backward(features, logits, fused.weights(), workspace, _structure(gradients))
         fused.give_back(workspace)
-        return None, None, *map(torch.from_numpy, gradients)
+        return None, None, None, *map(torch.from_numpy, gradients)
 
 
 def _workspace(p: Parameters, batch: int, servers: int) -> Workspace:
@@ -406,33 +409,29 @@ def _add_scaled(x, factor, start, out):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _read(obs, c, w):  # type: ignore[no-untyped-def]
+def _read(obs, mask, c, w):  # type: ignore[no-untyped-def]
     """Standardised inputs and masks; see networks/inputs.py."""
     B = len(obs)
     N, server_dim, _ = w.servers.shape
     task_dim = len(w.task)
-    memory, capacity, size, remaining = c.columns
     for i in range(task_dim):
         for b in range(B):
             w.task[i, b] = obs[b, i] * c.task_scale[i] + c.task_shift[i]
     for j in range(N):
         start = task_dim + j * server_dim
         for b in range(B):
-            w.empty[j, b] = w.closed[j, b] = _f32(MASKED) if obs[b, start + capacity] == _f32(0.0) else _f32(0.0)
+            is_empty = obs[b, start + c.server_capacity] == _f32(0.0)
+            w.empty[j, b] = w.closed[j, b] = _f32(MASKED) if is_empty else _f32(0.0)
         for i in range(server_dim):
             for b in range(B):
                 w.servers[j, i, b] = obs[b, start + i] * c.server_scale[i] + c.server_shift[i]
-    if c.mask_infeasible:
-        for b in range(B):
-            some = False
+    for b in range(len(mask)):
+        some = False
+        for j in range(N):
+            some = some or (mask[b, j] != 0 and w.empty[j, b] == _f32(0.0))
+        if some:
             for j in range(N):
-                start = task_dim + j * server_dim
-                fits = obs[b, start + size] >= obs[b, memory] and obs[b, start + remaining] <= _f32(0.0)
-                w.logits[j, b] = _f32(0.0) if fits and w.empty[j, b] == _f32(0.0) else _f32(MASKED)
-                some = some or w.logits[j, b] == _f32(0.0)
-            if some:
-                for j in range(N):
-                    w.closed[j, b] = w.logits[j, b]
+                w.closed[j, b] = w.empty[j, b] if mask[b, j] != 0 else _f32(MASKED)
 
 
 @_compiled
@@ -461,12 +460,12 @@ def _fold(p, w):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _forward(obs, p, c, w, features, logits):  # type: ignore[no-untyped-def]
+def _forward(obs, mask, p, c, w, features, logits):  # type: ignore[no-untyped-def]
     L, H, _, d = p.query.shape
     N, B = w.logits.shape
     server_dim = w.servers.shape[1]
     eps = _f32(c.norm_eps)
-    _read(obs, c, w)
+    _read(obs, mask, c, w)
     _fold(p, w)
     for j in range(N):
         hidden, row = w.hidden[j], w.servers[j]

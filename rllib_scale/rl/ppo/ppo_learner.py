@@ -229,7 +229,7 @@ class SchedulingLearner(PPOTorchLearner):
     def _diagnose(self, module_id: str, batch: Batch) -> dict[str, float]:
         """The updated network on the rows of the epoch."""
         module = self.module[module_id].unwrapped()
-        features, logits = (self._lean.network if self._lean else module.network)(batch[Columns.OBS])
+        features, logits = (self._lean or module).outputs(batch[Columns.OBS])
         old = torch.log_softmax(batch[Columns.ACTION_DIST_INPUTS], -1)
         new = torch.log_softmax(logits, -1)
         targets = batch[Postprocessing.VALUE_TARGETS]
