@@ -47,7 +47,7 @@ class LeanPass:
         self._network = self._forward = fused or module.network
         self._objective = _objective
         if compiled:
-            if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++"))):
+            if not has_cxx_compiler():
                 raise UserError("resources.compile: true needs a C++ compiler; install g++ or clang++, or set CXX")
             self._objective = torch.compile(_objective, fullgraph=True, dynamic=False)
             self._forward = fused or torch.compile(module.network, fullgraph=True, dynamic=False)
@@ -68,6 +68,11 @@ class LeanPass:
             weights = weights._replace(decorrelation=torch.tensor(weights.decorrelation), kl=torch.tensor(weights.kl))
         features, logits = self._forward(*self._split_mask(observations))
         return self._objective(self.critic, features, logits, rows, weights)
+
+
+def has_cxx_compiler() -> bool:
+    """Whether torch.compile finds what it needs."""
+    return any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++")))
 
 
 def _objective(
