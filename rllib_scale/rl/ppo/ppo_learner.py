@@ -132,8 +132,6 @@ class SchedulingLearner(PPOTorchLearner):
             return "the trial asks for RLlib's"
         if self.distributed or self.config.num_learners > 1:
             return "several learners"
-        if self.device.type != "cpu":
-            return f"it runs on the CPU, the network is on {self.device}"
         if training_data is None:
             return "the input is not episodes"
         training_data.solve_refs()
