@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import copy
 import math
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
-from rllib_scale.compiled import FAST, compiled
+from rllib_scale.networks.compiled.arithmetic import exp_of_negative, fast
 from rllib_scale.networks.cross_attention import CrossAttentionPointer
 from rllib_scale.networks.inputs import MASKED, ObservationInput
 from rllib_scale.networks.mlp import StructuredMLP
 from rllib_scale.networks.pointer import SetPointer
-
-# Sums may be reordered into vector lanes: results differ from torch's in the last bits, never between two calls.
-# Inlined by force: see rllib_scale/networks/compiled/fused.py.
-_compiled = partial(compiled, allocates=True, inline=True, fastmath=set(FAST))
 
 
 class Forward(Protocol):
@@ -135,26 +130,7 @@ def _standardised(layer: Any, inputs: ObservationInput, part: str) -> tuple[torc
     return layer.weight * scale, layer.bias + layer.weight @ shift
 
 
-@partial(compiled, fastmath=set(FAST))
-def exp_of_negative(x):  # type: ignore[no-untyped-def]
-    """Exponential of a float32 at most 0, within 2e-7 of the true value, in operations that a compiler can vectorise.
-
-    x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) by the degree-7 polynomial of Cephes' expf, 2^n through its bits.
-    """
-    x = max(x, np.float32(-87.0))
-    n = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
-    r = x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
-    y = np.float32(1.9875691500e-4)
-    y = y * r + np.float32(1.3981999507e-3)
-    y = y * r + np.float32(8.3334519073e-3)
-    y = y * r + np.float32(4.1665795894e-2)
-    y = y * r + np.float32(1.6666665459e-1)
-    y = y * r + np.float32(5.0000001201e-1)
-    y = y * r * r + r + np.float32(1.0)
-    return y * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
-
-
-@_compiled
+@fast
 def _linear(x, weight, bias, out):  # type: ignore[no-untyped-def]
     out[:] = bias
     for i in range(len(x)):
@@ -162,7 +138,7 @@ def _linear(x, weight, bias, out):  # type: ignore[no-untyped-def]
             out[k] += x[i] * weight[i, k]
 
 
-@_compiled
+@fast
 def _normalise(x, norm, eps):  # type: ignore[no-untyped-def]
     """LayerNorm in place."""
     mean = np.float32(0.0)
@@ -177,7 +153,7 @@ def _normalise(x, norm, eps):  # type: ignore[no-untyped-def]
         x[k] = (x[k] - mean) * scale * norm[0, k] + norm[1, k]
 
 
-@_compiled
+@fast
 def _attend(u, hidden, open_slots, scores, mean):  # type: ignore[no-untyped-def]
     """Compute mean (d,) = softmax_j(u . hidden_j) over the slots that are not empty; hidden (d, N)."""
     d, n = hidden.shape
@@ -199,7 +175,7 @@ def _attend(u, hidden, open_slots, scores, mean):  # type: ignore[no-untyped-def
         mean[k] = part / total
 
 
-@_compiled
+@fast
 def _pointer_forward(observation, mask, logits, w, clip, eps):  # type: ignore[no-untyped-def]
     task_dim, d = w.task_hidden.shape
     server_dim = len(w.server_hidden)
