@@ -9,7 +9,8 @@ import numpy as np
 
 from benchmarks.measure import Measure
 from rllib_scale.config import TrialConfig
-from rllib_scale.policies.policy import TrainedPolicy, build_network
+from rllib_scale.networks.build import build_network
+from rllib_scale.policies.policy import TrainedPolicy
 from rllib_scale.simulator.engine import Engine
 
 P50_BARS = {16: (150.0, 50.0), 1024: (500.0, 150.0), 16384: (5000.0, 1500.0)}

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from rllib_scale.config import TrainingConfig, TrialConfig
 from rllib_scale.envs.vector import SchedulingVectorEnv
+from rllib_scale.networks.build import build_network
 from rllib_scale.networks.mlp import Critic
 from rllib_scale.networks.srr import ramp
-from rllib_scale.policies.policy import build_network
 from rllib_scale.rl.ppo.loss import Outputs, Rows, Weights, ppo_loss
 
 

@@ -16,7 +16,8 @@ from click.testing import CliRunner, Result
 from networks.observations import random_network
 from rllib_scale.cli import main
 from rllib_scale.config import METHODS, SCENARIOS, TrialConfig
-from rllib_scale.policies.policy import TENSORS, build_network, save_policy
+from rllib_scale.networks.build import build_network
+from rllib_scale.policies.policy import TENSORS, save_policy
 from rllib_scale.schedulers.rules import SCHEDULERS
 
 CONFIGS = sorted(Path("tune_configs").glob("*.yaml"))

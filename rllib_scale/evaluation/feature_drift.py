@@ -18,8 +18,9 @@ from scipy.stats import wasserstein_distance
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.play import evaluate, play
+from rllib_scale.networks.build import Network
 from rllib_scale.networks.srr import feature_statistics
-from rllib_scale.policies.policy import Network, TrainedPolicy
+from rllib_scale.policies.policy import TrainedPolicy
 from rllib_scale.simulator.engine import Engine
 
 MAX_ROWS = 2048

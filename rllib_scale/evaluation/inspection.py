@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -125,14 +124,17 @@ def look(inspected: Inspection, decision: int) -> DecisionView | None:
     from rllib_scale.policies.policy import TrainedPolicy
 
     assert isinstance(policy, TrainedPolicy)
-    network = copy.deepcopy(policy.network)
-    network.inputs.mask_infeasible = policy.mask == "feasible"  # as a scheduler it masks outside its network
+    network = policy.network
     observation = torch.from_numpy(inspected.observations[decision])
+    mask = None
+    if policy.mask == "feasible":  # as a scheduler it masks outside its network
+        servers = view(inspected.observations[decision, None], inspected.episode.unit.env.observation)
+        mask = torch.from_numpy(servers.feasible[0])
     if isinstance(network, CrossAttentionPointer):
-        seen = attention(network, observation)
+        seen = attention(network, observation, mask)
         return DecisionView(seen.probabilities.double().numpy(), seen.weights.double().numpy())
     with torch.no_grad():
-        probabilities = torch.softmax(network(observation[None])[1][0], -1)
+        probabilities = torch.softmax(network(observation[None], None if mask is None else mask[None])[1][0], -1)
     return DecisionView(probabilities.double().numpy(), None)
 
 

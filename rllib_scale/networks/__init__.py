@@ -1,1 +1,1 @@
-"""Networks and the regulariser: torch only, nothing of RLlib, gymnasium or the simulator."""
+"""Networks and the regulariser: nothing of RLlib, gymnasium or the simulator."""

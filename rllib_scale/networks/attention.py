@@ -18,14 +18,15 @@ class Attention(NamedTuple):
 
 
 @torch.no_grad()
-def attention(network: CrossAttentionPointer, observation: Tensor) -> Attention:
+def attention(network: CrossAttentionPointer, observation: Tensor, mask: Tensor | None = None) -> Attention:
     """Softmax weights of every head and block, and the pointer's probabilities [SCALE, sec. 4.2], at one observation.
 
     The network's own forward never stores the weights; here its blocks are passed through once more to keep them.
 
     Args:
-        network: any CrossAttentionPointer; its `inputs.mask_infeasible` decides what the probabilities leave out.
+        network: any CrossAttentionPointer.
         observation: (task_dim + N * server_dim,).
+        mask: (N,) bool, False for a server that the probabilities leave out; without one, only the empty slots.
     """
     batch = observation[None]
     folded, inputs = network.fold(), network.inputs(batch)
@@ -40,4 +41,4 @@ def attention(network: CrossAttentionPointer, observation: Tensor) -> Attention:
         f = attention_norm(f + torch.addmm(block.output_bias, mean, block.output))
         f = feedforward_norm(f + feedforward(f))
         kept.append(weights[0])
-    return Attention(torch.stack(kept), torch.softmax(network(batch)[1][0], -1))
+    return Attention(torch.stack(kept), torch.softmax(network(batch, None if mask is None else mask[None])[1][0], -1))

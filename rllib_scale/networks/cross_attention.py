@@ -95,7 +95,6 @@ class CrossAttentionPointer(nn.Module):
         embedding_dim: d.
         num_heads: heads of each block; divides d.
         num_blocks: cross-attention blocks.
-        mask_infeasible: see `ObservationInput`; masks the logits, never the attention.
         logit_clip: C of the Attention Model's logits C tanh(p_j / sqrt(d)) [Kool et al. 2019, eq. 7], masked after
             the clipping; none: the logits are the scores p_j [SCALE, sec. 4.2].
     """
@@ -106,7 +105,6 @@ class CrossAttentionPointer(nn.Module):
         embedding_dim: int,
         num_heads: int,
         num_blocks: int,
-        mask_infeasible: bool = False,
         logit_clip: float | None = None,
     ) -> None:
         super().__init__()
@@ -114,7 +112,7 @@ class CrossAttentionPointer(nn.Module):
         self.feature_dim = d
         self.num_heads = num_heads
         self.logit_clip = logit_clip
-        self.inputs = ObservationInput(inputs, mask_infeasible)
+        self.inputs = ObservationInput(inputs)
         self.task_embedder = nn.Sequential(nn.Linear(inputs.task_dim, d), nn.ReLU(), nn.Linear(d, d))
         self.server_hidden = nn.Linear(inputs.server_dim, d)
         self.server_embedder = nn.Linear(d, d)
@@ -133,10 +131,13 @@ class CrossAttentionPointer(nn.Module):
         pointer = self.pointer_query.weight.T @ self.pointer_key.weight
         return FoldedWeights(self.attention.fold(embedder), pointer @ embedder.weight, pointer @ embedder.bias)
 
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Feature f (B, d) and logits (B, N) of observations (B, task_dim + N * server_dim)."""
+    def forward(self, obs: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Feature f (B, d) and logits (B, N) of observations (B, task_dim + N * server_dim).
+
+        `mask` (B, N), see `ObservationInput`, closes servers to the pointer, never to the attention.
+        """
         folded = self.fold()
-        inputs = self.inputs(obs)
+        inputs = self.inputs(obs, mask)
         hidden = nn.functional.relu(self.server_hidden(inputs.servers))
         f = self.task_embedder(inputs.task)
         layers = zip(folded.blocks, self.attention_norms, self.feedforwards, self.feedforward_norms, strict=True)

@@ -18,11 +18,10 @@ class DeepSets(SetPointer):
     Args:
         inputs: columns and standardisation of the observation.
         embedding_dim: d; rho's hidden layers have 4d units.
-        mask_infeasible: see `SetPointer`.
     """
 
-    def __init__(self, inputs: InputSpec, embedding_dim: int, mask_infeasible: bool = False) -> None:
-        super().__init__(inputs, embedding_dim, mask_infeasible)
+    def __init__(self, inputs: InputSpec, embedding_dim: int) -> None:
+        super().__init__(inputs, embedding_dim)
         d = embedding_dim
         self.rho = nn.Sequential(
             nn.Linear(3 * d, 4 * d), nn.ReLU(), nn.Linear(4 * d, 4 * d), nn.ReLU(), nn.Linear(4 * d, d)

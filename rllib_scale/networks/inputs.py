@@ -1,33 +1,36 @@
-"""How the networks read a flat observation: its columns, their standardisation, and which servers are masked."""
+"""How the networks read a flat observation: its columns, their standardisation, and which servers are closed.
+
+Which server is feasible is not read from the observation, whose float32 features round what decides it: the simulator
+decides, and hands a mask on.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 MASKED = -1e9
 """Added to the score of a masked server: its probability is exactly 0, while entropy and gradients stay finite."""
 
+Array = TypeVar("Array", Tensor, np.ndarray)
+
 
 @dataclass(frozen=True)
 class InputSpec:
     """Columns of the observation [task features, features of slot 1, ..., of slot N] that a network knows about.
 
-    The two memory columns must be in the same unit; a slot whose capacity is 0 is empty; a server whose remaining
-    time is above 0 is busy.
+    A slot whose capacity, in column `server_capacity` of its features, is 0 is empty.
     """
 
     task_mean: tuple[float, ...]
     task_std: tuple[float, ...]
     server_mean: tuple[float, ...]
     server_std: tuple[float, ...]
-    task_memory: int
     server_capacity: int
-    server_memory: int
-    server_remaining: int
 
     @property
     def task_dim(self) -> int:
@@ -42,6 +45,19 @@ class InputSpec:
     def num_servers(self, width: int) -> int:
         """Server slots in an observation of that width."""
         return (width - self.task_dim) // self.server_dim
+
+    def split_mask(self, rows: Array, masked: bool) -> tuple[Array, Array | None]:
+        """Observations (B, task_dim + N * server_dim) and mask (B, N) of what a training environment shows.
+
+        Args:
+            rows: where `masked`, (B, task_dim + N * (server_dim + 1)): each observation is followed by its mask, 1 for
+                a server that may be chosen and 0 for one that may not; else observations alone, whose mask is None.
+            masked: whether the trial is.
+        """
+        if not masked:
+            return rows, None
+        servers = (rows.shape[1] - self.task_dim) // (self.server_dim + 1)
+        return rows[:, :-servers], rows[:, -servers:] != 0
 
 
 class Inputs(NamedTuple):
@@ -58,14 +74,11 @@ class ObservationInput(nn.Module):
 
     Args:
         spec: columns and constants.
-        mask_infeasible: close busy servers and those too small for the task, beside the empty slots. Where that
-            would close all of them, only the empty slots are closed.
     """
 
-    def __init__(self, spec: InputSpec, mask_infeasible: bool) -> None:
+    def __init__(self, spec: InputSpec) -> None:
         super().__init__()
         self.spec = spec
-        self.mask_infeasible = mask_infeasible
         # (x - mean) / std = shift + x * scale: one operation, which also makes the server slice contiguous.
         for name, mean, std in (
             ("task", spec.task_mean, spec.task_std),
@@ -81,22 +94,25 @@ class ObservationInput(nn.Module):
     server_scale: Tensor
     server_shift: Tensor
 
-    def forward(self, obs: Tensor) -> Inputs:
-        """Read observations (B, task_dim + N * server_dim)."""
+    def forward(self, obs: Tensor, mask: Tensor | None = None) -> Inputs:
+        """Read a batch.
+
+        Args:
+            obs: (B, task_dim + N * server_dim).
+            mask: (B, N) bool, False for a server that is closed. Empty slots are closed whatever it says, and where it
+                would leave a row without any server, or without a mask, they alone are.
+        """
         spec = self.spec
         task = obs[:, : spec.task_dim]
         servers = obs[:, spec.task_dim :].unflatten(1, (-1, spec.server_dim))
         empty = servers[..., spec.server_capacity] == 0
-        closed = self._closed(task, servers, empty) if self.mask_infeasible else empty
+        closed = empty
+        if mask is not None:
+            closed = empty | ~mask
+            closed = torch.where(closed.all(1, keepdim=True), empty, closed)
         return Inputs(
             task=torch.addcmul(self.task_shift, task, self.task_scale),
             servers=torch.addcmul(self.server_shift, servers, self.server_scale),
             empty=empty.to(obs.dtype) * MASKED,
             closed=closed.to(obs.dtype) * MASKED,
         )
-
-    def _closed(self, task: Tensor, servers: Tensor, empty: Tensor) -> Tensor:
-        busy = servers[..., self.spec.server_remaining] > 0
-        too_small = servers[..., self.spec.server_memory] < task[:, self.spec.task_memory, None]
-        infeasible = empty | busy | too_small
-        return torch.where(infeasible.all(1, keepdim=True), empty, infeasible)

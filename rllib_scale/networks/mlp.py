@@ -25,7 +25,6 @@ class StructuredMLP(nn.Module):
         num_servers: the only number of server slots it works for.
         embedding_dim: width of the embeddings.
         hidden: widths of the hidden layers.
-        mask_infeasible: see `ObservationInput`.
     """
 
     def __init__(
@@ -34,12 +33,11 @@ class StructuredMLP(nn.Module):
         num_servers: int,
         embedding_dim: int,
         hidden: Sequence[int],
-        mask_infeasible: bool = False,
     ) -> None:
         super().__init__()
         self.num_servers = num_servers
         self.feature_dim = hidden[-1]
-        self.inputs = ObservationInput(inputs, mask_infeasible)
+        self.inputs = ObservationInput(inputs)
         self.task_embedder = _embedder(inputs.task_dim, embedding_dim)
         self.server_embedder = _embedder(inputs.server_dim, embedding_dim)
         widths = [(num_servers + 1) * embedding_dim, *hidden]
@@ -49,14 +47,16 @@ class StructuredMLP(nn.Module):
         self.trunk = nn.Sequential(*layers)
         self.head = nn.Linear(hidden[-1], num_servers)
 
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, obs: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Feature f (B, hidden[-1]) and logits (B, N) of observations (B, task_dim + N * server_dim).
+
+        `mask` (B, N): see `ObservationInput`.
 
         Raises:
             UserError: the observation is of another number of servers.
         """
         self.check_servers(self.inputs.spec.num_servers(obs.shape[1]))
-        inputs = self.inputs(obs)
+        inputs = self.inputs(obs, mask)
         embeddings = torch.cat(
             (self.task_embedder(inputs.task), self.server_embedder(inputs.servers).flatten(1)), dim=1
         )

@@ -18,14 +18,13 @@ class SetPointer(nn.Module, ABC):
     Args:
         inputs: columns and standardisation of the observation.
         embedding_dim: d.
-        mask_infeasible: see `ObservationInput`; masks the logits, never the encoder.
     """
 
-    def __init__(self, inputs: InputSpec, embedding_dim: int, mask_infeasible: bool = False) -> None:
+    def __init__(self, inputs: InputSpec, embedding_dim: int) -> None:
         super().__init__()
         d = embedding_dim
         self.feature_dim = d
-        self.inputs = ObservationInput(inputs, mask_infeasible)
+        self.inputs = ObservationInput(inputs)
         self.task_embedder = nn.Sequential(nn.Linear(inputs.task_dim, d), nn.ReLU(), nn.Linear(d, d))
         self.server_embedder = nn.Sequential(nn.Linear(inputs.server_dim, d), nn.ReLU(), nn.Linear(d, d))
         self.pointer_query = nn.Linear(d, d, bias=False)
@@ -41,9 +40,12 @@ class SetPointer(nn.Module, ABC):
             empty: (B, N), MASKED for an empty slot, which must change neither f nor another server's z; else 0.
         """
 
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Feature f (B, d) and logits (B, N) of observations (B, task_dim + N * server_dim)."""
-        inputs = self.inputs(obs)
+    def forward(self, obs: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Feature f (B, d) and logits (B, N) of observations (B, task_dim + N * server_dim).
+
+        `mask` (B, N), see `ObservationInput`, closes servers to the pointer, never to the encoder.
+        """
+        inputs = self.inputs(obs, mask)
         f, z = self.encode(self.task_embedder(inputs.task), self.server_embedder(inputs.servers), inputs.empty)
         # W_K is applied to the one query rather than to every z_j.
         direction = self.pointer_query(f) @ self.pointer_key.weight

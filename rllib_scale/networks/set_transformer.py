@@ -74,7 +74,6 @@ class SetTransformer(SetPointer):
         num_heads: heads of each block; divides d.
         num_blocks: ISABs.
         induced_points: m of each ISAB.
-        mask_infeasible: see `SetPointer`.
     """
 
     def __init__(
@@ -84,9 +83,8 @@ class SetTransformer(SetPointer):
         num_heads: int,
         num_blocks: int,
         induced_points: int,
-        mask_infeasible: bool = False,
     ) -> None:
-        super().__init__(inputs, embedding_dim, mask_infeasible)
+        super().__init__(inputs, embedding_dim)
         self.blocks = nn.ModuleList(InducedBlock(embedding_dim, num_heads, induced_points) for _ in range(num_blocks))
         self.pooling = AttentionBlock(embedding_dim, num_heads)
 

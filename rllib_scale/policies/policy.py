@@ -11,6 +11,7 @@ policy.json is written last and names the other's hash, so that a folder is eith
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Mapping
@@ -27,13 +28,8 @@ from rllib_scale.config import DecisionMode, MaskMode, TrialConfig
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic, write_json
+from rllib_scale.networks.build import Network, build_network
 from rllib_scale.networks.compiled.inference import compile_network
-from rllib_scale.networks.cross_attention import CrossAttentionPointer
-from rllib_scale.networks.deep_sets import DeepSets
-from rllib_scale.networks.inputs import InputSpec
-from rllib_scale.networks.mlp import StructuredMLP
-from rllib_scale.networks.set_transformer import SetTransformer
-from rllib_scale.observation.feature_sets import FEATURE_SETS
 from rllib_scale.schedulers.base import Scheduler
 
 FORMAT = "rllib-scale-policy"
@@ -41,51 +37,12 @@ VERSION = 1
 TENSORS = "policy.safetensors"
 DESCRIPTION = "policy.json"
 
-Network = CrossAttentionPointer | DeepSets | SetTransformer | StructuredMLP
-
-
-def input_spec(trial: TrialConfig) -> InputSpec:
-    """What the network of a trial knows about its observation."""
-    features = FEATURE_SETS[trial.env.observation.feature_set]
-    server = [feature.name for feature in features.server]
-    fixed = trial.network.standardise == "fixed"
-    return InputSpec(
-        task_mean=tuple(f.mean if fixed else 0.0 for f in features.task),
-        task_std=tuple(f.std if fixed else 1.0 for f in features.task),
-        server_mean=tuple(f.mean if fixed else 0.0 for f in features.server),
-        server_std=tuple(f.std if fixed else 1.0 for f in features.server),
-        task_memory=[feature.name for feature in features.task].index("memory"),
-        server_capacity=server.index("capacity"),
-        server_memory=server.index("memory"),
-        server_remaining=server.index("remaining"),
-    )
-
-
-def build_network(trial: TrialConfig) -> Network:
-    """The untrained network of a trial, masked as its environment asks."""
-    sizes = trial.network
-    inputs, d = input_spec(trial), sizes.embedding_dim
-    mask_infeasible = trial.env.episode.mask == "feasible"
-    match trial.spec.network:
-        case "mlp":
-            return StructuredMLP(inputs, trial.env.cluster.num_slots, d, sizes.mlp_hidden, mask_infeasible)
-        case "deep-sets":
-            return DeepSets(inputs, d, mask_infeasible)
-        case "set-transformer":
-            return SetTransformer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.induced_points, mask_infeasible)
-        case "cross-attention":
-            return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, mask_infeasible)
-        case "attention-model":
-            return CrossAttentionPointer(
-                inputs, d, sizes.num_heads, sizes.num_blocks, mask_infeasible, sizes.logit_clip
-            )
-
 
 class TrainedPolicy(Scheduler):
     """A trained network as a scheduler: its logits are the scores.
 
     Args:
-        network: as `build_network` makes it.
+        network: as `build_network` makes it; a copy is kept.
         trial: what trained it.
         epochs: epochs it was trained for.
         mask: as for `Scheduler`; it replaces the mask of the training.
@@ -105,12 +62,11 @@ class TrainedPolicy(Scheduler):
         self.description = trial.spec.description
         self.trial = trial
         self.epochs = epochs
-        self.network = network.eval()
-        network.inputs.mask_infeasible = False  # the scheduler masks
-        self._forward = compile_network(network)
+        self.network = copy.deepcopy(network).eval()
+        self._forward = compile_network(self.network)
 
-    def scores(self, observation: np.ndarray) -> np.ndarray:
-        """Logits (B, N) of observations (B, 5 + 5N).
+    def scores(self, observation: np.ndarray, fit: np.ndarray | None = None) -> np.ndarray:
+        """Logits (B, N) of observations (B, 5 + 5N); `fit`, which the scheduler's mask is made of, plays no part.
 
         Raises:
             UserError: an MLP policy at another number of servers than it was trained at.

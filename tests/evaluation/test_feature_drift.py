@@ -17,8 +17,9 @@ from rllib_scale.evaluation import feature_drift as features
 from rllib_scale.evaluation.feature_drift import DecisionSample, drift, evaluate_with_features, squared_mmd, statistics
 from rllib_scale.evaluation.feature_drift import wasserstein as wasserstein_mean
 from rllib_scale.evaluation.play import evaluate, play
+from rllib_scale.networks.build import build_network
 from rllib_scale.networks.srr import feature_statistics
-from rllib_scale.policies.policy import TrainedPolicy, build_network
+from rllib_scale.policies.policy import TrainedPolicy
 from rllib_scale.results.tables import FEATURE_COLUMNS
 from rllib_scale.simulator.engine import Engine
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rllib_scale.config import EnvConfig, EpisodeConfig, NetworkConfig, TrialConfig
-from rllib_scale.policies.policy import Network, build_network, input_spec
+from rllib_scale.config import NetworkConfig, TrialConfig
+from rllib_scale.networks.build import Network, build_network, input_spec
 
 torch.set_num_threads(1)  # tests run side by side
 SPEC = input_spec(TrialConfig())
@@ -36,11 +36,17 @@ def random_observations(batch: int, servers: int, seed: int = 0, empty: float = 
     return torch.cat((task, server.flatten(1)), 1)
 
 
-def random_network(seed: int = 0, mask: str = "none", method: str = "scale", **sizes: float) -> Network:
+def random_mask(batch: int, servers: int, seed: int = 0) -> Tensor:
+    """(batch, servers) bool, about half of it True; row 0 is all False."""
+    mask = torch.rand(batch, servers, generator=torch.Generator().manual_seed(seed)) < 0.5
+    mask[0] = False
+    return mask
+
+
+def random_network(seed: int = 0, method: str = "scale", **sizes: float) -> Network:
     """The network of a trial with every parameter drawn, biases and norms too, so that each has an effect."""
     torch.manual_seed(seed)
-    trial = TrialConfig(method=method, env=EnvConfig(episode=EpisodeConfig(mask=mask)), network=NetworkConfig(**sizes))
-    network = build_network(trial)
+    network = build_network(TrialConfig(method=method, network=NetworkConfig(**sizes)))
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))

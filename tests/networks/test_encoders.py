@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from networks.observations import random_network, random_observations
+from networks.observations import random_mask, random_network, random_observations
 from rllib_scale.config import METHODS, TrialConfig
+from rllib_scale.networks.build import build_network
 from rllib_scale.networks.deep_sets import pool
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.networks.mlp import Critic
 from rllib_scale.networks.set_transformer import AttentionBlock, InducedBlock
-from rllib_scale.policies.policy import build_network
 
 ENCODERS = ["crossattn", "deepsets", "set-transformer", "attention-model"]
 BASELINES = ["deepsets", "set-transformer"]
@@ -100,18 +100,13 @@ def test_task_and_every_server_matter(method: str) -> None:
 
 
 @encoders
-def test_feasible_mask_closes_busy_and_too_small_servers(method: str) -> None:
-    obs = random_observations(32, 16, empty=0.2)
-    task, rows = slots(obs)
-    rows[0, :, 2] = 1.0  # every server busy: only empty slots are closed
-    obs = joined(task, rows)
-    (f_free, free), (f, logits) = (
-        random_network(method=method)(obs),
-        random_network(mask="feasible", method=method)(obs),
-    )
-    capacity, memory, remaining = rows[..., 0], rows[..., 1], rows[..., 2]
-    feasible = (capacity > 0) & (remaining == 0) & (memory >= task[:, 1, None])
-    opened = torch.where(feasible.any(1, keepdim=True), feasible, capacity > 0)
+def test_a_mask_closes_servers_to_the_pointer_only_and_where_one_is_left(method: str) -> None:
+    obs, mask = random_observations(32, 16, empty=0.2), random_mask(32, 16)
+    network = random_network(method=method)
+    (f_free, free), (f, logits) = network(obs), network(obs, mask)
+    real = slots(obs)[1][..., 0] > 0
+    opened = torch.where((mask & real).any(1, keepdim=True), mask & real, real)
+    assert torch.equal(opened[0], real[0]), "row 0 has no server that its mask leaves open"
     torch.testing.assert_close(logits > MASKED / 2, opened)
     torch.testing.assert_close(logits[opened], free[opened])
     torch.testing.assert_close(f, f_free)

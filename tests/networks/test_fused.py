@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from networks.observations import random_network, random_observations
-from rllib_scale.networks.compiled.fused import FusedPointer, fuse
+from networks.observations import random_mask, random_network, random_observations
+from rllib_scale.networks.compiled.fused import FusedPointer, fuse, tiles
 from rllib_scale.networks.inputs import MASKED
 
 
@@ -19,8 +22,8 @@ def gradients(network: torch.nn.Module, outputs: tuple[torch.Tensor, torch.Tenso
     """Gradients of a fixed random functional of features and open logits."""
     features, logits = outputs
     generator = torch.Generator().manual_seed(1)
-    into_f = torch.randn(features.shape, generator=generator)
-    into_logits = torch.randn(logits.shape, generator=generator) * (logits.detach() > MASKED / 2)
+    into_f = torch.randn(features.shape, generator=generator).to(features.dtype)
+    into_logits = torch.randn(logits.shape, generator=generator).to(logits.dtype) * (logits.detach() > MASKED / 2)
     network.zero_grad()
     torch.autograd.backward((features, logits), (into_f, into_logits))
     return {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
@@ -35,12 +38,13 @@ def assert_same_gradients(actual: dict[str, torch.Tensor], expected: dict[str, t
 
 
 @pytest.mark.parametrize("sizes", [{}, {"embedding_dim": 6, "num_heads": 2, "num_blocks": 1}, {"num_blocks": 3}])
-@pytest.mark.parametrize("mask", ["none", "feasible"])
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("servers", "batch"), [(4, 1), (16, 64), (33, 7)])
-def test_equal_to_the_modules(servers: int, batch: int, mask: str, sizes: dict[str, int]) -> None:
-    network = random_network(mask=mask, **sizes)
+def test_equal_to_the_modules(servers: int, batch: int, masked: bool, sizes: dict[str, int]) -> None:
+    network = random_network(**sizes)
     obs = random_observations(batch, servers, seed=batch, empty=0.3)
-    expected, actual = network(obs), FusedPointer(network)(obs)
+    mask = random_mask(batch, servers) if masked else None
+    expected, actual = network(obs, mask), FusedPointer(network)(obs, mask)
     torch.testing.assert_close(actual[0], expected[0], atol=1e-5, rtol=0)
     closed = expected[1] < MASKED / 2
     assert torch.equal(actual[1] < MASKED / 2, closed)
@@ -61,6 +65,106 @@ def test_passes_do_not_disturb_each_other() -> None:
     assert_same_gradients(gradients(network, outputs[0]), expected[0])
     fused(first)
     assert_same_gradients(gradients(network, outputs[1]), expected[1])
+
+
+def traced_bytes(work: Callable[[], None]) -> int:
+    """Most bytes of arrays that stood at once while `work` ran and did not stand before."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_passes_without_gradients_take_turns_in_one_workspace() -> None:
+    fused, obs = FusedPointer(random_network()), random_observations(64, 128)
+
+    @torch.no_grad()
+    def passes() -> None:
+        for _ in range(3):
+            fused(obs)
+
+    first = traced_bytes(passes)
+    assert first > 2**20, "the test sees workspaces"
+    assert traced_bytes(passes) < first / 50
+    for parameter in fused.network.parameters():
+        parameter.requires_grad_(False)
+    assert traced_bytes(lambda: [fused(obs) for _ in range(3)] and None) < first / 50
+
+
+def test_training_takes_one_workspace_for_all_minibatches() -> None:
+    network = random_network()
+    fused, obs = FusedPointer(network), random_observations(64, 128)
+
+    def updates() -> None:
+        for _ in range(3):
+            network.zero_grad()
+            features, logits = fused(obs)
+            (features.square().mean() + logits.square().mean()).backward()
+
+    first = traced_bytes(updates)
+    assert traced_bytes(updates) < first / 10
+
+
+def test_workspaces_of_batches_of_all_sizes_do_not_pile_up() -> None:
+    fused = FusedPointer(random_network())
+
+    def kept_after(sizes: range) -> int:
+        tracemalloc.start()
+        try:
+            with torch.no_grad():
+                for size in sizes:
+                    fused(random_observations(size, 64))
+            return tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+
+    one = kept_after(range(40, 41))
+    assert one > 2**18, "the test sees workspaces"
+    assert kept_after(range(41, 71)) < 5 * one
+
+
+def test_a_gradient_of_the_observation_is_refused() -> None:
+    network = random_network()
+    fused, obs = FusedPointer(network), random_observations(8, 16).requires_grad_()
+    with pytest.raises(RuntimeError, match="no gradient of observations"):
+        fused(obs)
+    with torch.no_grad():
+        torch.testing.assert_close(fused(obs), network(obs), atol=1e-5, rtol=1e-5)
+
+
+def test_a_second_backward_is_refused() -> None:
+    _, logits = FusedPointer(random_network())(random_observations(8, 16))
+    loss = logits.sum()
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="a second backward"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("batch", [64, 200, 256])
+def test_tiles_of_a_minibatch_of_many_servers(batch: int) -> None:
+    network = random_network()
+    fused, obs = FusedPointer(network), random_observations(batch, 512, seed=batch, empty=0.3)
+    mask = random_mask(batch, 512)
+    assert len(tiles(batch, 512, 16)) == -(-batch // 64)
+    expected, actual = network(obs, mask), fused(obs, mask)
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+    exact = copy.deepcopy(network).double()  # float32 sums of 10^5 terms in torch's order are too far off to compare
+    expected_gradients = gradients(exact, exact(obs.double(), mask))
+    assert_same_gradients(gradients(network, actual), {name: g.float() for name, g in expected_gradients.items()})
+    with torch.no_grad():
+        for one, other in zip(fused(obs, mask), actual, strict=True):
+            assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(("batch", "servers"), [(1, 4), (256, 512), (1000, 128), (7, 100_000), (1041, 16)])
+def test_tiles_are_every_row_once_in_order_and_of_nearly_one_size(batch: int, servers: int) -> None:
+    parts = tiles(batch, servers, 16)
+    assert [row for part in parts for row in range(part.start, part.stop)] == list(range(batch))
+    sizes = {part.stop - part.start for part in parts}
+    assert max(sizes) - min(sizes) <= len(parts)
+    assert len(parts) == 1 or servers > 16, "the sums of the paper's problem are taken in one piece"
 
 
 def test_follows_the_weights_changed_in_place_or_replaced() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from networks.observations import SPEC, random_network, random_observations
+from networks.observations import SPEC, random_mask, random_network, random_observations
 from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.networks.mlp import StructuredMLP
@@ -14,21 +14,21 @@ from rllib_scale.networks.mlp import StructuredMLP
 networks = pytest.mark.parametrize("method", ["scale", "attention-model", "deepsets", "set-transformer", "ppo"])
 
 
-def network_for(method: str, servers: int, mask: str) -> torch.nn.Module:
+def network_for(method: str, servers: int) -> torch.nn.Module:
     if method != "ppo":
-        return random_network(mask=mask, method=method)
+        return random_network(method=method)
     torch.manual_seed(0)
-    network = StructuredMLP(SPEC, servers, 16, (64, 32), mask == "feasible")
+    network = StructuredMLP(SPEC, servers, 16, (64, 32))
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     return network
 
 
-def assert_equal_logits(network: torch.nn.Module, obs: torch.Tensor) -> np.ndarray:
+def assert_equal_logits(network: torch.nn.Module, obs: torch.Tensor, mask: torch.Tensor | None = None) -> np.ndarray:
     """Within 1e-5 of the largest logit, and masked alike; returns the compiled ones."""
-    actual = compile_network(network)(obs.numpy())
-    expected = network(obs)[1].detach().numpy()
+    actual = compile_network(network)(obs.numpy(), None if mask is None else mask.numpy())
+    expected = network(obs, mask)[1].detach().numpy()
     assert actual.dtype == np.float32
     open_slots = expected > MASKED / 2
     np.testing.assert_array_equal(actual > MASKED / 2, open_slots)
@@ -38,14 +38,14 @@ def assert_equal_logits(network: torch.nn.Module, obs: torch.Tensor) -> np.ndarr
 
 
 @pytest.mark.parametrize("empty", [0.0, 0.3])
-@pytest.mark.parametrize("mask", ["none", "feasible"])
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("servers", [4, 16, 128, 1024])
 @networks
-def test_equal_to_torch(method: str, servers: int, mask: str, empty: float) -> None:
-    network = network_for(method, servers, mask)
+def test_equal_to_torch(method: str, servers: int, masked: bool, empty: float) -> None:
+    network = network_for(method, servers)
     for batch in (1, 4, 33):
         obs = random_observations(batch, servers, seed=batch, empty=empty)
-        logits = assert_equal_logits(network, obs)
+        logits = assert_equal_logits(network, obs, random_mask(batch, servers) if masked else None)
         assert logits.shape == (batch, servers)
         chosen = logits.argmax(1)
         capacity = obs[:, 5:].view(batch, servers, 5)[:, :, 0].numpy()
@@ -54,14 +54,13 @@ def test_equal_to_torch(method: str, servers: int, mask: str, empty: float) -> N
 
 @networks
 def test_mask_closes_servers_only_where_one_is_left(method: str) -> None:
-    network = network_for(method, 4, "feasible")
-    obs = random_observations(64, 4)
-    obs[:32, 7::5] = 1.0  # every server busy
-    logits = assert_equal_logits(network, obs)
-    closed = logits < MASKED / 2
+    obs, mask = random_observations(64, 4), random_mask(64, 4)
+    mask[:32] = False
+    closed = assert_equal_logits(network_for(method, 4), obs, mask) < MASKED / 2
     assert not closed[:32].any()
-    assert closed[32:].any()
-    assert not closed.all(1).any()
+    left = mask.any(1).numpy()
+    assert left[32:].any()
+    np.testing.assert_array_equal(closed[left], ~mask.numpy()[left])
 
 
 @pytest.mark.parametrize("clip", [0.1, 10.0, 1000.0])
@@ -80,7 +79,7 @@ def test_other_sizes(sizes: dict[str, int]) -> None:
 
 @networks
 def test_every_parameter_reaches_the_result_after_compiling_anew_only(method: str) -> None:
-    network = network_for(method, 16, "none")
+    network = network_for(method, 16)
     obs = random_observations(8, 16)
     before = compile_network(network)
     logits = before(obs.numpy())
@@ -96,7 +95,7 @@ def test_every_parameter_reaches_the_result_after_compiling_anew_only(method: st
 
 @networks
 def test_deterministic_whatever_the_batch_and_the_observation_is_left_alone(method: str) -> None:
-    forward = compile_network(network_for(method, 16, "none"))
+    forward = compile_network(network_for(method, 16))
     obs = random_observations(64, 16).numpy()
     kept = obs.copy()
     logits = forward(obs)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from networks.observations import random_network, random_observations
+from networks.observations import SPEC, random_mask, random_network, random_observations
 from networks.textbook import Textbook
 from rllib_scale.errors import UserError
 from rllib_scale.networks.inputs import MASKED
@@ -88,24 +89,38 @@ def test_masked_and_all_empty_slots_leave_values_and_gradients_finite(method: st
 
 
 @pytest.mark.parametrize("method", ["scale", "ppo"])
-def test_feasible_mask_closes_busy_and_too_small_servers(method: str) -> None:
-    obs = random_observations(4, 16)
-    obs[:, 1] = 0.4  # task memory
-    server = obs[:, 5:].unflatten(1, (16, 5))
-    server[:, :, 1], server[:, :, 2] = 0.4, 0.0  # exactly enough memory, idle
-    server[0, 3, 2] = 0.01  # busy
-    server[1, 4, 1] = 0.39  # too small
-    server[2, 5, 0] = 0.0  # empty
-    server[3, :, 2] = 1.0  # all busy, so none is closed
-    server[3, 6, 0] = 0.0  # but the empty slot
-    obs = torch.cat((obs[:, :5], server.flatten(1)), 1)
-    free, masked = random_network(method=method), random_network(mask="feasible", method=method)
-    (f_free, logits_free), (f, logits) = free(obs), masked(obs)
-    closed = torch.zeros(4, 16, dtype=torch.bool)
-    closed[[0, 1, 2, 3], [3, 4, 5, 6]] = True
-    assert ((logits < MASKED / 2) == closed).all()
-    torch.testing.assert_close(logits[~closed], logits_free[~closed])
-    torch.testing.assert_close(f, f_free)
+def test_closed_are_the_servers_that_a_mask_names_and_the_empty_slots_whatever_the_features_say(method: str) -> None:
+    obs = random_observations(3, 16)
+    server = obs[:, 5:].view(3, 16, 5)
+    server[:, :, 1:3] = torch.tensor([0.0, 1.0])  # all too small and busy
+    server[:, 6, 0] = 0.0  # empty
+    mask = torch.ones(3, 16, dtype=torch.bool)
+    mask[1, [2, 7]] = False
+    mask[2, :6], mask[2, 7:] = False, False  # only the empty slot is open: no server is left, so none is closed
+    network = random_network(method=method)
+    (f_free, logits_free), (f, logits) = network(obs), network(obs, mask)
+    closed = torch.zeros(3, 16, dtype=torch.bool)
+    closed[:, 6] = True
+    assert torch.equal(logits_free < MASKED / 2, closed)
+    closed[1, [2, 7]] = True
+    assert torch.equal(logits < MASKED / 2, closed)
+    assert torch.equal(logits[~closed], logits_free[~closed])
+    assert torch.equal(f, f_free)
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor, np.ndarray])
+def test_a_row_of_a_masked_trial_is_an_observation_and_its_mask(kind: type) -> None:
+    obs, mask = random_observations(4, 7), random_mask(4, 7)
+    rows = torch.cat((obs, mask.float()), 1)
+    seen, closing = SPEC.split_mask(rows if kind is torch.Tensor else rows.numpy(), masked=True)
+    assert isinstance(seen, kind)
+    assert isinstance(closing, kind)
+    np.testing.assert_array_equal(seen, obs)
+    np.testing.assert_array_equal(closing, mask)
+    assert closing.dtype in (torch.bool, np.bool_)
+    whole, none = SPEC.split_mask(rows, masked=False)
+    assert whole is rows
+    assert none is None
 
 
 @pytest.mark.parametrize("method", ["scale", "ppo"])

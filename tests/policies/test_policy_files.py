@@ -14,7 +14,15 @@ import torch
 from networks.observations import random_network, random_observations
 from rllib_scale.config import METHODS, EnvConfig, NetworkConfig, TrialConfig
 from rllib_scale.errors import UserError
-from rllib_scale.policies.policy import DESCRIPTION, TENSORS, load_policy, policy_files, policy_from_bytes, save_policy
+from rllib_scale.policies.policy import (
+    DESCRIPTION,
+    TENSORS,
+    TrainedPolicy,
+    load_policy,
+    policy_files,
+    policy_from_bytes,
+    save_policy,
+)
 
 
 @pytest.fixture
@@ -89,8 +97,24 @@ def test_feasible_mask_replaces_the_mask_of_the_training(folder: Path) -> None:
     unmasked = load_policy(folder)(obs)
     assert not feasible[np.arange(64), unmasked][feasible.any(1)].all()
     masked = TrialConfig(env=EnvConfig().with_mask("feasible"))
-    save_policy(folder, random_network(mask="feasible"), masked, epochs=3)
+    save_policy(folder, random_network(), masked, epochs=3)
     np.testing.assert_array_equal(load_policy(folder, mask="none")(obs), unmasked)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_scheduler_leaves_the_network_that_it_is_made_of_alone(method: str) -> None:
+    network = random_network(method=method).train()
+    obs = random_observations(8, 16)
+    before = network(obs)[1].detach()
+    policy = TrainedPolicy(network, TrialConfig(method=method), epochs=1)
+    assert network.training
+    assert torch.equal(network(obs)[1], before)
+    assert all(parameter.requires_grad for parameter in network.parameters())
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(1.0)
+    for logits in (torch.from_numpy(policy.scores(obs.numpy())), policy.network(obs)[1]):
+        torch.testing.assert_close(logits, before, atol=1e-5, rtol=1e-5)
 
 
 def test_mlp_policy_is_fixed_to_its_number_of_servers(tmp_path: Path) -> None:

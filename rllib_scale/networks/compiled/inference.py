@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
-from rllib_scale.compiled import FAST, compiled
+from rllib_scale.networks.compiled.arithmetic import exp_of_negative, fast
 from rllib_scale.networks.cross_attention import CrossAttentionPointer
 from rllib_scale.networks.inputs import MASKED, ObservationInput
 from rllib_scale.networks.mlp import StructuredMLP
 from rllib_scale.networks.pointer import SetPointer
 
-Forward = Callable[[np.ndarray], np.ndarray]
-# Sums may be reordered into vector lanes: results differ from torch's in the last bits, never between two calls.
-# Inlined by force: see rllib_scale/networks/compiled/fused.py.
-_compiled = partial(compiled, allocates=True, inline=True, fastmath=set(FAST))
+
+class Forward(Protocol):
+    """Logits (B, N) float32 of observations (B, task_dim + N * server_dim) float32, as the network's own forward."""
+
+    def __call__(self, observation: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+        """`mask` (B, N) bool: see `rllib_scale.networks.inputs.ObservationInput`."""
+
+
+def as_mask(mask: Any) -> np.ndarray:
+    """A mask (B, N), or None, as compiled functions take it: uint8, (0, 0) for None."""
+    return np.empty((0, 0), dtype=np.uint8) if mask is None else np.ascontiguousarray(mask, dtype=np.uint8)
 
 
 class PointerWeights(NamedTuple):
@@ -51,11 +56,11 @@ class PointerWeights(NamedTuple):
     feedforward_norm: np.ndarray  # (L, 2, d)
     pointer: np.ndarray  # (d, d): f -> direction in h
     pointer_bias: np.ndarray  # (d,)
-    columns: np.ndarray  # (4,) task_memory, server_capacity, server_memory, server_remaining
+    server_capacity: int  # column of a server's features
 
 
 def compile_network(network: CrossAttentionPointer | SetPointer | StructuredMLP) -> Forward:
-    """Observations (B, width) float32 -> logits (B, N) float32, with the weights as they are now."""
+    """The forward of a network with the weights as they are now."""
     if isinstance(network, SetPointer):
         return _copy_network(network)
     if isinstance(network, StructuredMLP):
@@ -64,14 +69,13 @@ def compile_network(network: CrossAttentionPointer | SetPointer | StructuredMLP)
     weights, eps = _pointer_weights(network), norm.eps
     task_dim = network.inputs.spec.task_dim
     server_dim = network.inputs.spec.server_dim
-    mask_infeasible = network.inputs.mask_infeasible
     clip = np.float32(network.logit_clip or 0)
 
-    def forward(observation: np.ndarray) -> np.ndarray:
+    def forward(observation: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         observation = np.ascontiguousarray(observation, dtype=np.float32)
         servers = (observation.shape[1] - task_dim) // server_dim
         logits = np.empty((len(observation), servers), dtype=np.float32)
-        _pointer_forward(observation, logits, weights, mask_infeasible, clip, np.float32(eps))
+        _pointer_forward(observation, as_mask(mask), logits, weights, clip, np.float32(eps))
         return logits
 
     return forward
@@ -83,10 +87,10 @@ def compile_network(network: CrossAttentionPointer | SetPointer | StructuredMLP)
 @torch.no_grad()
 def _pointer_weights(network: CrossAttentionPointer) -> PointerWeights:
     folded = network.fold()
-    spec, d = network.inputs.spec, network.feature_dim
+    d = network.feature_dim
 
     def array(tensor: Any) -> np.ndarray:
-        return np.array(tensor.detach().cpu().float().numpy(), order="C")  # a copy: training changes weights in place
+        return np.array(tensor.detach().float().numpy(), order="C")  # a copy: training changes weights in place
 
     def stacked(tensors: list[torch.Tensor], *shape: int) -> np.ndarray:
         return array(torch.stack(tensors).reshape(len(tensors), *shape))
@@ -116,7 +120,7 @@ def _pointer_weights(network: CrossAttentionPointer) -> PointerWeights:
         feedforward_norm=stacked([torch.stack((n.weight, n.bias)) for n in norms[1]], 2, d),
         pointer=array(folded.pointer),
         pointer_bias=array(folded.pointer_bias),
-        columns=np.array([spec.task_memory, spec.server_capacity, spec.server_memory, spec.server_remaining]),
+        server_capacity=network.inputs.spec.server_capacity,
     )
 
 
@@ -126,26 +130,7 @@ def _standardised(layer: Any, inputs: ObservationInput, part: str) -> tuple[torc
     return layer.weight * scale, layer.bias + layer.weight @ shift
 
 
-@partial(compiled, fastmath=set(FAST))
-def exp_of_negative(x):  # type: ignore[no-untyped-def]
-    """Exponential of a float32 at most 0, within 2e-7 of the true value, in operations that a compiler can vectorise.
-
-    x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) by the degree-7 polynomial of Cephes' expf, 2^n through its bits.
-    """
-    x = max(x, np.float32(-87.0))
-    n = np.floor(x * np.float32(1.44269504) + np.float32(0.5))
-    r = x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
-    y = np.float32(1.9875691500e-4)
-    y = y * r + np.float32(1.3981999507e-3)
-    y = y * r + np.float32(8.3334519073e-3)
-    y = y * r + np.float32(4.1665795894e-2)
-    y = y * r + np.float32(1.6666665459e-1)
-    y = y * r + np.float32(5.0000001201e-1)
-    y = y * r * r + r + np.float32(1.0)
-    return y * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
-
-
-@_compiled
+@fast
 def _linear(x, weight, bias, out):  # type: ignore[no-untyped-def]
     out[:] = bias
     for i in range(len(x)):
@@ -153,7 +138,7 @@ def _linear(x, weight, bias, out):  # type: ignore[no-untyped-def]
             out[k] += x[i] * weight[i, k]
 
 
-@_compiled
+@fast
 def _normalise(x, norm, eps):  # type: ignore[no-untyped-def]
     """LayerNorm in place."""
     mean = np.float32(0.0)
@@ -168,7 +153,7 @@ def _normalise(x, norm, eps):  # type: ignore[no-untyped-def]
         x[k] = (x[k] - mean) * scale * norm[0, k] + norm[1, k]
 
 
-@_compiled
+@fast
 def _attend(u, hidden, open_slots, scores, mean):  # type: ignore[no-untyped-def]
     """Compute mean (d,) = softmax_j(u . hidden_j) over the slots that are not empty; hidden (d, N)."""
     d, n = hidden.shape
@@ -190,8 +175,8 @@ def _attend(u, hidden, open_slots, scores, mean):  # type: ignore[no-untyped-def
         mean[k] = part / total
 
 
-@_compiled
-def _pointer_forward(observation, logits, w, mask_infeasible, clip, eps):  # type: ignore[no-untyped-def]
+@fast
+def _pointer_forward(observation, mask, logits, w, clip, eps):  # type: ignore[no-untyped-def]
     task_dim, d = w.task_hidden.shape
     server_dim = len(w.server_hidden)
     num_blocks, num_heads = w.query.shape[:2]
@@ -208,14 +193,13 @@ def _pointer_forward(observation, logits, w, mask_infeasible, clip, eps):  # typ
         np.empty(d, dtype=np.float32),
     )
     inner = np.empty(w.inner.shape[2], dtype=np.float32)
-    memory, capacity, size, remaining = w.columns
     for b in range(len(observation)):
         row = observation[b]
         for j in range(n):
             for c in range(server_dim):
                 columns[c, j] = row[task_dim + j * server_dim + c]
         for j in range(n):
-            open_slots[j] = np.float32(0.0) if columns[capacity, j] != np.float32(0.0) else np.float32(MASKED)
+            open_slots[j] = np.float32(0.0) if columns[w.server_capacity, j] != np.float32(0.0) else np.float32(MASKED)
         for k in range(d):
             for j in range(n):
                 hidden[k, j] = w.server_hidden_bias[k]
@@ -262,25 +246,13 @@ def _pointer_forward(observation, logits, w, mask_infeasible, clip, eps):  # typ
         if clip > np.float32(0.0):
             for j in range(n):
                 logits[b, j] = clip * np.float32(math.tanh(logits[b, j] / np.float32(math.sqrt(d))))
-        some_feasible = False
-        if mask_infeasible:
-            for j in range(n):
-                if _feasible(columns, j, row[memory], capacity, size, remaining):
-                    some_feasible = True
+        some_open = False
+        for j in range(mask.shape[1]):
+            if mask[b, j] and open_slots[j] == np.float32(0.0):
+                some_open = True
         for j in range(n):
-            if open_slots[j] != np.float32(0.0) or (
-                some_feasible and not _feasible(columns, j, row[memory], capacity, size, remaining)
-            ):
+            if open_slots[j] != np.float32(0.0) or (some_open and not mask[b, j]):
                 logits[b, j] += np.float32(MASKED)
-
-
-@_compiled
-def _feasible(columns, j, memory, capacity, size, remaining):  # type: ignore[no-untyped-def]
-    return (
-        columns[capacity, j] != np.float32(0.0)
-        and columns[remaining, j] <= np.float32(0.0)
-        and columns[size, j] >= memory
-    )
 
 
 # ---------------------------------------------------------------------- baseline encoders
@@ -291,8 +263,9 @@ def _copy_network(network: SetPointer) -> Forward:
     copied = copy.deepcopy(network).requires_grad_(False).eval()
 
     @torch.inference_mode()
-    def forward(observation: np.ndarray) -> np.ndarray:
-        _, logits = copied(torch.tensor(observation, dtype=torch.float32))
+    def forward(observation: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+        closing = None if mask is None else torch.tensor(mask, dtype=torch.bool)
+        _, logits = copied(torch.tensor(observation, dtype=torch.float32), closing)
         return np.asarray(logits)
 
     return forward
@@ -327,7 +300,7 @@ def _compile_mlp(network: StructuredMLP) -> Forward:
         (w1, b1), (w2, b2) = layers
         return np.maximum(x @ w1 + b1, 0) @ w2 + b2
 
-    def forward(observation: np.ndarray) -> np.ndarray:
+    def forward(observation: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         network.check_servers((observation.shape[1] - spec.task_dim) // spec.server_dim)
         size = len(observation)
         servers = observation[:, spec.task_dim :].reshape(-1, spec.server_dim)
@@ -335,7 +308,8 @@ def _compile_mlp(network: StructuredMLP) -> Forward:
         x = np.concatenate(parts, axis=1)
         for weight, bias in trunk:
             x = np.maximum(x @ weight + bias, 0)
-        closed = network.inputs(torch.from_numpy(np.ascontiguousarray(observation))).closed.numpy()
-        return np.asarray(x @ head[0] + head[1] + closed)
+        closing = None if mask is None else torch.tensor(mask, dtype=torch.bool)
+        inputs = network.inputs(torch.from_numpy(np.ascontiguousarray(observation)), closing)
+        return np.asarray(x @ head[0] + head[1] + inputs.closed.numpy())
 
     return forward

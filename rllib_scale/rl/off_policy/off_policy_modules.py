@@ -22,9 +22,9 @@ from ray.rllib.utils.schedules.scheduler import Scheduler
 from torch import Tensor, nn
 
 from rllib_scale.config import TrialConfig
+from rllib_scale.networks.build import Network, build_network
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.networks.mlp import Critic
-from rllib_scale.policies.policy import Network, build_network
 from rllib_scale.rl.env_runner import EpsilonGreedy
 
 FEATURES = "features"
@@ -32,18 +32,19 @@ FEATURES = "features"
 
 
 class Scores(nn.Module):
-    """A network as RLlib's encoder: its "encoding" are the scores of the servers, so that the head is the identity.
+    """A trial's network as RLlib's encoder: its "encoding" are the scores of the servers, and the head is the identity.
 
     A head of its own could not mask: it does not see the observation.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, trial: TrialConfig) -> None:
         super().__init__()
-        self.network = network
+        self.masked = trial.env.episode.mask == "feasible"
+        self.network = build_network(trial)
 
     def forward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
-        """Scores (B, N) and feature (B, d) of observations (B, width)."""
-        features, scores = self.network(batch[Columns.OBS])
+        """Scores (B, N) and feature (B, d) of rows (B, width) of the environment; see `InputSpec.split_mask`."""
+        features, scores = self.network(*self.network.inputs.spec.split_mask(batch[Columns.OBS], self.masked))
         return {ENCODER_OUT: scores, FEATURES: features}
 
 
@@ -65,7 +66,7 @@ class DQNModule(EpsilonGreedy, DefaultDQNTorchRLModule):
         self.epsilon_schedule = Scheduler(
             [[0, trial.dqn.epsilon_initial], [trial.dqn.epsilon_steps, trial.dqn.epsilon_final]], framework="torch"
         )
-        self.encoder = Scores(build_network(trial))
+        self.encoder = Scores(trial)
         self.af = nn.Identity()
         if self.uses_dueling:
             self.vf = Critic(self.network.feature_dim, trial.network.critic_hidden)
@@ -100,10 +101,10 @@ class SACModule(DefaultSACTorchRLModule):
         torch.set_num_threads(1)
         trial = TrialConfig.model_validate(self.model_config["trial"])
         self.twin_q = True  # RLlib's loss for discrete actions needs both
-        self.pi_encoder, self.pi = Scores(build_network(trial)), nn.Identity()
+        self.pi_encoder, self.pi = Scores(trial), nn.Identity()
         if not self.inference_only:
-            self.qf_encoder, self.qf = Scores(build_network(trial)), nn.Identity()
-            self.qf_twin_encoder, self.qf_twin = Scores(build_network(trial)), nn.Identity()
+            self.qf_encoder, self.qf = Scores(trial), nn.Identity()
+            self.qf_twin_encoder, self.qf_twin = Scores(trial), nn.Identity()
 
     @property
     def network(self) -> Network:

@@ -42,27 +42,37 @@ class LeanPass:
 
     def __init__(self, module: Any, compiled: bool) -> None:
         fused = fuse(module.network)
-        self.network = fused or module.network
         self.critic = module.critic
-        self._forward, self._objective = self.network, _objective
+        self._split_mask = partial(module.network.inputs.spec.split_mask, masked=module.masked)
+        self._network = self._forward = fused or module.network
+        self._objective = _objective
         if compiled:
-            if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++"))):
+            if not has_cxx_compiler():
                 raise UserError("resources.compile: true needs a C++ compiler; install g++ or clang++, or set CXX")
             self._objective = torch.compile(_objective, fullgraph=True, dynamic=False)
             self._forward = fused or torch.compile(module.network, fullgraph=True, dynamic=False)
         self._compiled = compiled
 
+    def outputs(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Feature f (B, d) and logits (B, N) of rows (B, width) of the environment; see `InputSpec.split_mask`."""
+        return self._network(*self._split_mask(observations))
+
     @torch.no_grad()
     def values(self, observations: Tensor) -> Tensor:
-        """Values (B,) of observations (B, width)."""
-        return self.critic(self.network(observations)[0])
+        """Values (B,) of such rows."""
+        return self.critic(self.outputs(observations)[0])
 
     def loss(self, observations: Tensor, rows: Rows, weights: Weights) -> tuple[Tensor, Tensor]:
         """Loss of a minibatch, and its unweighted terms (5,) in the order of `Terms`."""
         if self._compiled:  # a number would be compiled in, and these change from epoch to epoch
             weights = weights._replace(decorrelation=torch.tensor(weights.decorrelation), kl=torch.tensor(weights.kl))
-        features, logits = self._forward(observations)
+        features, logits = self._forward(*self._split_mask(observations))
         return self._objective(self.critic, features, logits, rows, weights)
+
+
+def has_cxx_compiler() -> bool:
+    """Whether torch.compile finds what it needs."""
+    return any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++")))
 
 
 def _objective(

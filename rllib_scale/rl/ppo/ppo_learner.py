@@ -132,8 +132,6 @@ class SchedulingLearner(PPOTorchLearner):
             return "the trial asks for RLlib's"
         if self.distributed or self.config.num_learners > 1:
             return "several learners"
-        if self.device.type != "cpu":
-            return f"it runs on the CPU, the network is on {self.device}"
         if training_data is None:
             return "the input is not episodes"
         training_data.solve_refs()
@@ -229,7 +227,7 @@ class SchedulingLearner(PPOTorchLearner):
     def _diagnose(self, module_id: str, batch: Batch) -> dict[str, float]:
         """The updated network on the rows of the epoch."""
         module = self.module[module_id].unwrapped()
-        features, logits = (self._lean.network if self._lean else module.network)(batch[Columns.OBS])
+        features, logits = (self._lean or module).outputs(batch[Columns.OBS])
         old = torch.log_softmax(batch[Columns.ACTION_DIST_INPUTS], -1)
         new = torch.log_softmax(logits, -1)
         targets = batch[Postprocessing.VALUE_TARGETS]

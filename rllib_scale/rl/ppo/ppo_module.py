@@ -11,8 +11,8 @@ from ray.rllib.core.rl_module.torch import TorchRLModule
 from torch import Tensor
 
 from rllib_scale.config import TrialConfig
+from rllib_scale.networks.build import build_network
 from rllib_scale.networks.mlp import Critic
-from rllib_scale.policies.policy import build_network
 
 
 class SchedulingModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):
@@ -26,6 +26,7 @@ class SchedulingModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):
         # Every process that computes builds a module. The networks are small: more threads only contend for cores.
         torch.set_num_threads(1)
         trial = TrialConfig.model_validate(self.model_config["trial"])
+        self.masked = trial.env.episode.mask == "feasible"
         self.network = build_network(trial)
         self.critic = Critic(self.network.feature_dim, trial.network.critic_hidden)
 
@@ -33,16 +34,20 @@ class SchedulingModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):
         """What environment runners do without."""
         return ["critic"]
 
+    def outputs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Feature f (B, d) and logits (B, N) of rows of the environment; see `InputSpec.split_mask`."""
+        return self.network(*self.network.inputs.spec.split_mask(rows, self.masked))
+
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Tensor]:
-        _, logits = self.network(batch[Columns.OBS])
+        _, logits = self.outputs(batch[Columns.OBS])
         return {Columns.ACTION_DIST_INPUTS: logits}
 
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Tensor]:
-        features, logits = self.network(batch[Columns.OBS])
+        features, logits = self.outputs(batch[Columns.OBS])
         return {Columns.ACTION_DIST_INPUTS: logits, Columns.EMBEDDINGS: features}
 
     def compute_values(self, batch: dict[str, Any], embeddings: Tensor | None = None) -> Tensor:
         """Values (B,), from the features `embeddings` (B, d) where they are at hand."""
         if embeddings is None:
-            embeddings, _ = self.network(batch[Columns.OBS])
+            embeddings, _ = self.outputs(batch[Columns.OBS])
         return self.critic(embeddings)

@@ -1,0 +1,43 @@
+"""From a trial to its network."""
+
+from __future__ import annotations
+
+from rllib_scale.config import TrialConfig
+from rllib_scale.networks.cross_attention import CrossAttentionPointer
+from rllib_scale.networks.deep_sets import DeepSets
+from rllib_scale.networks.inputs import InputSpec
+from rllib_scale.networks.mlp import StructuredMLP
+from rllib_scale.networks.set_transformer import SetTransformer
+from rllib_scale.observation.feature_sets import FEATURE_SETS
+
+Network = CrossAttentionPointer | DeepSets | SetTransformer | StructuredMLP
+
+
+def input_spec(trial: TrialConfig) -> InputSpec:
+    """What the network of a trial knows about its observation."""
+    features = FEATURE_SETS[trial.env.observation.feature_set]
+    fixed = trial.network.standardise == "fixed"
+    return InputSpec(
+        task_mean=tuple(f.mean if fixed else 0.0 for f in features.task),
+        task_std=tuple(f.std if fixed else 1.0 for f in features.task),
+        server_mean=tuple(f.mean if fixed else 0.0 for f in features.server),
+        server_std=tuple(f.std if fixed else 1.0 for f in features.server),
+        server_capacity=[feature.name for feature in features.server].index("capacity"),
+    )
+
+
+def build_network(trial: TrialConfig) -> Network:
+    """The untrained network of a trial."""
+    sizes = trial.network
+    inputs, d = input_spec(trial), sizes.embedding_dim
+    match trial.spec.network:
+        case "mlp":
+            return StructuredMLP(inputs, trial.env.cluster.num_slots, d, sizes.mlp_hidden)
+        case "deep-sets":
+            return DeepSets(inputs, d)
+        case "set-transformer":
+            return SetTransformer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.induced_points)
+        case "cross-attention":
+            return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks)
+        case "attention-model":
+            return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.logit_clip)
