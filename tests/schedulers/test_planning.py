@@ -5,6 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from reference.cases import on_a_grid, random_config, random_workload
+from reference.comparison import assert_same_totals
 from reference.simulator import ReferenceSimulator
 from rllib_scale.cli import main
 from rllib_scale.config import SCENARIOS, ClusterConfig, EnvConfig, EpisodeConfig, RewardConfig, TierConfig
@@ -194,13 +195,7 @@ def test_dispatching_is_played_as_by_the_reference(case):
             reference.dispatch([tuple(row[1:]) for row in starts.tolist()])
         assert engine.reward[0] == pytest.approx(reference.reward, rel=1e-9, abs=1e-9)
         assert_same_system(engine, reference)
-    metrics, expected = engine.metrics(), reference.metrics()
-    for name, value in expected.items():
-        np.testing.assert_allclose(metrics[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
-    rows = reference.schedule()
-    assert [row[:4] for row in engine.schedule().tolist()] == [row[:4] for row in rows]
-    for row, expected_row in zip(engine.schedule().tolist(), rows, strict=True):
-        np.testing.assert_allclose(row[4:], expected_row[4:], rtol=1e-9, atol=1e-9)
+    assert_same_totals(engine, reference)
 
 
 def test_of_many_ready_tasks_any_may_be_taken():
