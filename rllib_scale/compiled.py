@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,10 @@ def compiled(
     index = dispatcher._cache._cache_file
     index._source_stamp = (index._source_stamp, _SOURCES)
     return dispatcher
+
+
+rare = partial(compiled, inline=False)
+"""For what few episodes need: called, not inlined, which takes longer to run and less to compile."""
 
 
 class Direct:

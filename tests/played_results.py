@@ -9,9 +9,9 @@ import pandas as pd
 
 from networks.observations import random_network
 from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
+from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.policies.policy import policy_files, save_policy
 from rllib_scale.results import tables as results
-from rllib_scale.sweeps.sweep import evaluate_unit
 
 
 def play_folder(home: Path, name: str = "played", **settings: Any) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,18 @@ from rllib_scale.cli import main
 from rllib_scale.config import SRRConfig, TrainingConfig, TrialConfig, TrialResources
 from rllib_scale.rl.ppo.loss import Rows
 
+RAY_CPUS = 8
 TINY = TrialConfig(training=TrainingConfig(epochs=4, steps_per_epoch=64, minibatch_size=32, passes=2, num_envs=2))
 
 
 @pytest.fixture(scope="module")
-def local_ray() -> Iterator[None]:
+def training_env(local_ray: None) -> None:
+    """Registered again: what an earlier Ray of this process knew ended with it."""
     from ray.tune.registry import register_env
 
-    from rllib_scale.clusters.session import ray_session
     from rllib_scale.rl.environment import TRAINING_ENV, make_env
 
-    with ray_session(num_cpus=8):
-        register_env(TRAINING_ENV, make_env)  # what an earlier session of this process registered ended with it
-        yield
+    register_env(TRAINING_ENV, make_env)
 
 
 def check(measures: list[Measure], rounds: int) -> dict[str, dict[str, Any]]:
@@ -71,7 +69,7 @@ def test_decision() -> None:
 
 @pytest.mark.ray
 @pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")
-def test_training(local_ray: None) -> None:
+def test_training(training_env: None) -> None:
     from benchmarks import train
 
     rows = check(train.run(1, epochs=1, trial=TINY), 1)
@@ -82,7 +80,7 @@ def test_training(local_ray: None) -> None:
 
 @pytest.mark.ray
 @pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")
-def test_scaling(local_ray: None) -> None:
+def test_scaling(training_env: None) -> None:
     from benchmarks import scaling
 
     rows = check(scaling.run(1, epochs=1, trial=TINY, servers=(16,)), 1)
@@ -156,7 +154,7 @@ def test_the_plain_loop_computes_generalised_advantages() -> None:
 
 @pytest.mark.ray
 @pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")
-def test_the_plain_update_is_ours(local_ray: None) -> None:
+def test_the_plain_update_is_ours(training_env: None) -> None:
     """One minibatch holding the whole batch: its order is of no importance, and both weights must agree after it."""
     from ray.rllib.core import DEFAULT_MODULE_ID
 

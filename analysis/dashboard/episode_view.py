@@ -82,10 +82,19 @@ def _chosen_row(units: pd.DataFrame, snapshot: Snapshot) -> dict[str, Any]:
 
 @st.cache_resource(max_entries=4, show_spinner="Playing the episode again …")
 def _inspected(folder: Path, row: tuple[tuple[str, Any], ...]) -> Any:
-    from rllib_scale.evaluation.inspection import inspect_episode
-    from rllib_scale.evaluation.replay import Replay
+    evaluation = _evaluation()
+    return evaluation.inspect_episode(evaluation.Replay(folder), dict(row))
 
-    return inspect_episode(Replay(folder), dict(row))
+
+def _evaluation() -> Any:
+    """The one door from the analysis to the rooms that play episodes, opened when somebody looks into one.
+
+    All else is read from the tables: a dashboard starts without simulator and torch, and shows what it can where an
+    episode cannot be played.
+    """
+    from rllib_scale.evaluation import inspection
+
+    return inspection
 
 
 def _decision_slider(count: int, decisions: Any, episode: tuple[Any, ...]) -> int:
@@ -106,8 +115,6 @@ def _decision_slider(count: int, decisions: Any, episode: tuple[Any, ...]) -> in
 
 def _decision(inspected: Any, chosen: int, dark: bool) -> None:
     """A decision: the workflow it is about, and what the policy saw."""
-    from rllib_scale.evaluation.inspection import look
-
     now, workload = inspected.decisions[chosen], inspected.workload
     workflow, task, server = int(now["workflow"]), int(now["task"]), int(now["server"])
     st.markdown(
@@ -134,7 +141,7 @@ def _decision(inspected: Any, chosen: int, dark: bool) -> None:
             large = "What each decision was taken on is too much to keep for so many decisions over so many servers."
             st.info(dispatched if inspected.is_dispatched else large)
             return
-        view = look(inspected, chosen)
+        view = _evaluation().look(inspected, chosen)
         st.markdown("Servers: probability and state" if view else "Servers: a rule has no probabilities")
         values = view.probabilities if view else None
         figure = episodes.probabilities(values, servers, server, dark)

@@ -116,7 +116,7 @@ def _typed(table: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def select_rows(units: pd.DataFrame) -> pd.DataFrame:
-    """The evaluation rows behind some units, typed as by `results.read_table`, in no order.
+    """The evaluation rows behind some units, typed as by `rllib_scale.results.tables.read_table`, in no order.
 
     Args:
         units: rows of `sum_up` with their source, the one file of which each counts.

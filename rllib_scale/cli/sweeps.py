@@ -165,7 +165,7 @@ def _run(
     config: SweepConfig, place: str | None, source: str, address: str | None, trust: bool, reuse: tuple[Path, ...] = ()
 ) -> None:
     from rllib_scale.results.storage import results_folder
-    from rllib_scale.sweeps.sweep import run_sweep
+    from rllib_scale.sweeps.run import run_sweep
 
     _print_plan(config, source)
     with results_folder(place or f"results/{config.name}", say) as (folder, storage):

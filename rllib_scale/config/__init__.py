@@ -1,6 +1,6 @@
 """What an experiment is: strict, immutable models of a cluster, a workload, a training and a sweep.
 
-Nothing in this package imports numpy, torch, gymnasium or ray.
+Nothing in this package imports torch, gymnasium, numba or ray; only `search`, which draws, imports numpy.
 """
 
 from rllib_scale.config.base import (

@@ -36,19 +36,22 @@ ADDED: dict[str, Any] = {"added": True}
 def identity(model: BaseModel) -> dict[str, Any]:
     """JSON content without the fields that were ADDED later and stand at their default.
 
-    A hash of it is the same before and after a field was added, so that finished results are found again.
+    A hash of it is the same before and after a field was added, so that finished results are found again. Numbers are
+    those of `model_dump`: a default of 10 where a float is asked for is 10.0, as it always was in hashes.
     """
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, BaseModel):
-            return identity(value)
-        return [plain(item) for item in value] if isinstance(value, tuple) else value
-
-    return {
-        name: plain(getattr(model, name))
-        for name, field in type(model).model_fields.items()
-        if field.json_schema_extra is not ADDED or getattr(model, name) != field.default
-    }
+    content = model.model_dump(mode="json")
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        if field.json_schema_extra == ADDED and value == field.default:
+            del content[name]
+        elif isinstance(value, BaseModel):
+            content[name] = identity(value)
+        elif isinstance(value, tuple):
+            content[name] = [
+                identity(item) if isinstance(item, BaseModel) else plain
+                for item, plain in zip(value, content[name], strict=True)
+            ]
+    return content
 
 
 def digest(content: Any) -> str:

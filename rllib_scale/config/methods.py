@@ -1,4 +1,4 @@
-"""The methods: which network, trained by which algorithm, with or without the regulariser."""
+"""What may decide: methods (which network, trained by which algorithm, with or without the regulariser), heuristics."""
 
 from __future__ import annotations
 
@@ -46,3 +46,8 @@ METHODS: dict[str, MethodSpec] = {
         "ppo", "attention-model", True, "cross-attention, pointer logits scaled and clipped (10 tanh), PPO with SRR"
     ),
 }
+
+RULES = ("random-feasible", "round-robin", "fastest-idle", "earliest-finish", "large-only", "best-fit-memory")
+DISPATCHERS = ("heft", "cpop")
+HEURISTICS = RULES + DISPATCHERS
+"""Names that a config may give. `rllib_scale.schedulers.rules` holds what they stand for, in this order."""

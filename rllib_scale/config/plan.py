@@ -38,7 +38,7 @@ class Cell:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The identity columns of this cell's rows (results.py), but for the sweep's name."""
+        """The identity columns of this cell's rows (`rllib_scale.results.tables`), but for the sweep's name."""
         trial = self.trial
         return {
             "cell": trial.cell,
@@ -104,9 +104,8 @@ def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = N
     base["resources"] = sweep.resources.model_dump(include=set(TrialResources.model_fields))
     if sweep.search is not None and sweep.search.scheduler == "pbt":
         # Who trains beside it decides what becomes of a member: another population, another cell.
-        base["population"] = digest(
-            sweep.model_dump(mode="json", include={*CELL_SECTIONS, "methods", "seeds", "search"})
-        )
+        sections = {name: identity(getattr(sweep, name)) for name in CELL_SECTIONS}
+        base["population"] = digest(sections | sweep.model_dump(mode="json", include={"methods", "seeds", "search"}))
     cells: dict[str, Cell] = {}
     searched = points(sweep.search) if searched is None else searched
     for method, values, point, seed in itertools.product(

@@ -150,6 +150,11 @@ class DecisionConfig(Model):
         return self.candidates if self.order == "open" else 1
 
     @property
+    def ties_by_arrival(self) -> bool:
+        """Whether ties go to the workflow that arrived first; the orders first-ready and first-arrival say so."""
+        return self.level1 == "first-arrival" or (self.ties == "first-arrival" and self.level1 != "first-ready")
+
+    @property
     def level1(self) -> NamedOrder:
         """The order in which tasks are offered."""
         return self.open_by if self.order == "open" else self.order

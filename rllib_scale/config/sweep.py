@@ -14,23 +14,17 @@ from rllib_scale.config import (
     SCENARIOS,
     Count,
     DecisionMode,
-    DQNConfig,
-    EnvConfig,
     MaskMode,
     Model,
-    NetworkConfig,
-    SACConfig,
     Seed,
-    SRRConfig,
-    StopConfig,
-    TrainingConfig,
     TrialResources,
     scenario,
 )
+from rllib_scale.config.methods import HEURISTICS
 from rllib_scale.config.search import SearchConfig
-from rllib_scale.schedulers.rules import SCHEDULERS
+from rllib_scale.config.training import Sections
 
-CELL_SECTIONS = ("env", "training", "dqn", "sac", "stop", "srr", "network")
+CELL_SECTIONS = tuple(Sections.model_fields)
 """Sections of a sweep that every cell starts from and a grid may vary."""
 TRAIN_SCENARIO = "train"
 """Evaluation on the very problem a cell was trained on, at each test scale."""
@@ -62,7 +56,7 @@ class EvaluationConfig(Model):
     @model_validator(mode="after")
     def _names_are_known(self) -> EvaluationConfig:
         _check_names("scenario", self.scenarios, (*SCENARIOS, TRAIN_SCENARIO))
-        _check_names("scheduler", self.heuristics, SCHEDULERS)
+        _check_names("scheduler", self.heuristics, HEURISTICS)
         return self
 
 
@@ -79,9 +73,7 @@ class SweepResources(TrialResources):
     max_concurrent: Count | None = Field(default=None, description="trainings at once; unset: as many as fit")
 
 
-class SweepConfig(Model):
-    """A sweep: methods x seeds x grid, each cell trained once and evaluated at every scale."""
-
+class _Product(Model):
     name: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]*$")
     description: str = ""
     scenario: str = "paper"
@@ -89,13 +81,11 @@ class SweepConfig(Model):
     seeds: tuple[Seed, ...] = Field(default=(42,), min_length=1)
     grid: dict[str, tuple[Any, ...]] = Field(default={}, description="config path -> values")
     search: SearchConfig | None = None
-    env: EnvConfig = EnvConfig()
-    training: TrainingConfig = TrainingConfig()
-    dqn: DQNConfig = DQNConfig()
-    sac: SACConfig = SACConfig()
-    stop: StopConfig = StopConfig()
-    srr: SRRConfig = SRRConfig()
-    network: NetworkConfig = NetworkConfig()
+
+
+class SweepConfig(Sections, _Product):  # fields come from right to left: name and methods first
+    """A sweep: methods x seeds x grid, each cell trained once and evaluated at every scale."""
+
     evaluation: EvaluationConfig = EvaluationConfig()
     resources: SweepResources = SweepResources()
     checkpoints: CheckpointConfig = CheckpointConfig()

@@ -141,11 +141,9 @@ class TrialResources(Model):
     cpus: Positive = Field(default=1.0, description="of the learner process; each environment runner takes one more")
 
 
-class TrialConfig(Model):
-    """One training: a cell of a sweep."""
+class Sections(Model):
+    """What a training is made of: a sweep gives it to all its cells, which a grid or a search may vary in it."""
 
-    method: str = "scale"
-    seed: Seed = 42
     env: EnvConfig = EnvConfig()
     training: TrainingConfig = TrainingConfig()
     dqn: DQNConfig = DQNConfig()
@@ -153,6 +151,16 @@ class TrialConfig(Model):
     stop: StopConfig = StopConfig()
     srr: SRRConfig = SRRConfig()
     network: NetworkConfig = NetworkConfig()
+
+
+class _Named(Model):
+    method: str = "scale"
+    seed: Seed = 42
+
+
+class TrialConfig(Sections, _Named):  # fields come from right to left: the name first
+    """One training: a cell of a sweep."""
+
     resources: TrialResources = TrialResources()
     population: str = Field(default="", description="PBT: hash of the search whose members trained side by side")
 

@@ -1,4 +1,4 @@
-"""The scheduling problem as a Gymnasium environment; importing this package registers `rllib_scale/Scheduling-v0`.
+"""The scheduling problem as Gymnasium environments; importing this package registers them.
 
     import gymnasium
     import rllib_scale.envs
@@ -6,16 +6,25 @@
     env = gymnasium.make("rllib_scale/Scheduling-v0", config="paper")
     envs = gymnasium.make_vec("rllib_scale/Scheduling-v0", num_envs=4, config="paper")
 
+`Scheduling-v0` is the paper's: one task at a time, a flat observation. `Scheduling-v1` has all that a round of
+decisions may hold: several tasks at once, waiting, passing, stopping a task; its observation is a dictionary.
+
 Without the second import, Gymnasium finds it under "rllib_scale.envs:rllib_scale/Scheduling-v0".
 """
 
 import gymnasium
 
 ENV_ID = "rllib_scale/Scheduling-v0"
+ROUNDS_ENV_ID = "rllib_scale/Scheduling-v1"
 
 # Entry points as text: the compiled simulator is loaded when the first environment is made.
 gymnasium.register(
     id=ENV_ID,
     entry_point="rllib_scale.envs.scheduling:SchedulingEnv",
     vector_entry_point="rllib_scale.envs.vector:SchedulingVectorEnv",
+)
+gymnasium.register(
+    id=ROUNDS_ENV_ID,
+    entry_point="rllib_scale.envs.scheduling:RoundsEnv",
+    vector_entry_point="rllib_scale.envs.vector:RoundsVectorEnv",
 )

@@ -11,14 +11,23 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.envs.spaces import MAX_SEED, check_index, observation_space, read_options, resolve_config
+from rllib_scale.envs.spaces import (
+    MAX_SEED,
+    check_index,
+    dict_space,
+    num_actions,
+    observation_space,
+    read_options,
+    resolve_config,
+    split,
+)
 from rllib_scale.errors import UserError
 from rllib_scale.simulator.engine import Engine
 
 Observation = NDArray[np.float32]
 
 
-class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
+class SchedulingEnv(gymnasium.Env[Any, np.int64]):
     """Scheduling of agentic workflows on a cluster, `rllib_scale/Scheduling-v0`.
 
     ## Description
@@ -68,8 +77,10 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
     `episode.horizon_is_terminal` says that this is a terminal state.
     Truncation: the clock is at the horizon, where it is not; or `episode.max_decisions` were made.
 
-    The last step's `info["metrics"]` holds the metrics of the episode (names and units:
-    `rllib_scale.results.tables.METRIC_COLUMNS`), every other `info` is empty.
+    `info["action_mask"]` (N,) int8: 1 for servers that are idle and have the memory; where there is none (which a mask
+    of the config rules out), 1 for every server, since each costs the same time. `info["elapsed_s"]`: time since the
+    last decision. The last step's `info["metrics"]` holds the metrics of the episode (names and units:
+    `rllib_scale.results.tables.METRIC_COLUMNS`).
 
     ## Arguments
     - `config`: name of a scenario (`"paper"`), a mapping of `rllib_scale.config.EnvConfig`'s keys, or an `EnvConfig`;
@@ -93,8 +104,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
             raise UserError(f"unknown render_mode {render_mode!r}; valid: {', '.join(self.metadata['render_modes'])}")
         self.config = resolve_config(config)
         self.render_mode = render_mode
-        self.observation_space = observation_space(self.config)
-        self.action_space = gymnasium.spaces.Discrete(self.config.cluster.num_slots)
+        self.observation_space, self.action_space = self._spaces()
         self._engine = Engine(self.config)
         self._seed: int | None = None
         self._episode = 0
@@ -118,7 +128,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         super().reset(seed=None if seed is None else next_seed)
         self._engine.reset([next_seed], [next_episode], workload=workload)
         self._seed, self._episode = next_seed, next_episode
-        return self._engine.observation[0].copy(), {}
+        return self._observe(), self._info()
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Choose the server of the current task. After the end nothing happens any more, at reward 0.
@@ -129,12 +139,26 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         if self._seed is None:
             raise ResetNeeded("call reset() before step()")
         if not self.action_space.contains(action):
-            raise UserError(f"action {action!r} is no server slot; valid: 0 to {self.config.cluster.num_slots - 1}")
+            raise UserError(f"action {action!r} is no server slot; valid: 0 to {self.action_space.n - 1}")
         engine = self._engine
-        engine.step([int(action)])
+        engine.step(self._answers(np.array([action], dtype=np.int64)))
         done, cut = bool(engine.done[0]), bool(engine.truncated[0])
-        info = {"metrics": engine.metrics()} if done else {}
-        return engine.observation[0].copy(), float(engine.reward[0]), done and not cut, done and cut, info
+        info = self._info() | ({"metrics": engine.metrics()} if done else {})
+        return self._observe(), float(engine.reward[0]), done and not cut, done and cut, info
+
+    def _spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.spaces.Discrete]:
+        return observation_space(self.config), gymnasium.spaces.Discrete(self.config.cluster.num_slots)
+
+    def _observe(self) -> Any:
+        return self._engine.observation[0].copy()
+
+    def _answers(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What the engine is answered."""
+        return actions
+
+    def _info(self) -> dict[str, Any]:
+        mask = self._engine.mask[0, : int(self.action_space.n)]
+        return {"action_mask": mask.astype(np.int8), "elapsed_s": float(self._engine.elapsed[0])}
 
     def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]
         """Gantt chart of the episode so far, (H, W, 3) uint8; None without a render mode."""
@@ -157,3 +181,51 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         """Go on where `get_state` was called, on an environment of the same config."""
         self._engine.set_state(state["engine"])
         self._seed, self._episode = state["seed"], state["episode"]
+
+
+class RoundsEnv(SchedulingEnv):
+    """Scheduling in rounds, `rllib_scale/Scheduling-v1`.
+
+    ## Description
+    The problem of `Scheduling-v0` with every kind of decision that a config may ask for (`decision`; docs/simulator.md
+    has the rules): up to K tasks are offered at once (`order: open`), a task may wait for a busy server
+    (`on_busy: reserve`), be passed over, or be stopped (`preemption`). Answers within a round take no time:
+    `info["elapsed_s"]` says how much passed, by which a learner discounts.
+
+    ## Action Space
+    `Discrete(K N + 1)`, with preemption `Discrete(K N + 1 + N)`; N rows (server slots), K = 1 unless the order is open.
+
+    | Num | Action |
+    |---|---|
+    | k N + j | candidate k on row j |
+    | K N | pass: none of the candidates now |
+    | K N + 1 + j | stop the task that runs on row j |
+
+    A candidate that is not there, as fewer wait, and a row without a task to stop, count as a pass.
+
+    ## Observation Space
+    `Dict`: `context` (C,), `tasks` (K, F) and `servers` (N, G) float32, the features of `observation.feature_set`
+    (rllib_scale/observation/feature_sets.py says what they are), and `action_mask` (A,) int8, 1 for answers that do
+    something. Candidates and servers that are not there are 0.
+
+    ## Rewards, Starting State, Episode End, Arguments
+    As `Scheduling-v0`. Waiting, passing and stopping a task earn nothing. `info["action_mask"]` is that of the
+    observation.
+
+    ## Version History
+    - v1: first version.
+    """
+
+    def _spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.spaces.Discrete]:
+        return dict_space(self.config), gymnasium.spaces.Discrete(num_actions(self.config))
+
+    def _observe(self) -> dict[str, np.ndarray]:
+        return split(self._engine.observation[0], self._engine.mask[0], self.config)
+
+    def _answers(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return answers(self._engine, actions)
+
+
+def answers(engine: Engine, actions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The actions (B,), a pass for those that stand for no answer now."""
+    return np.where(engine.answerable(actions), actions, engine.candidates * engine.num_slots)

@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from rllib_scale.config import SCENARIOS, EnvConfig
 from rllib_scale.config.yaml_files import build_model
+from rllib_scale.envs import ENV_ID, ROUNDS_ENV_ID
 from rllib_scale.errors import UserError, choice_error
 from rllib_scale.observation.feature_sets import FEATURE_SETS
 from rllib_scale.workloads.model import Workload
@@ -40,20 +41,68 @@ def resolve_config(config: str | Mapping[str, Any] | EnvConfig | None) -> EnvCon
 
 
 def observation_space(config: EnvConfig) -> spaces.Box:
-    """Box (5 + 5N,) float32 of the config's feature set. Same bounds for every slot: servers may come and go."""
+    """Box (W,) float32 of the config's feature set, the paper's has 5 + 5N; one candidate.
+
+    Raises:
+        UserError: the config's order is open, for which `Scheduling-v1` is made.
+    """
+    if config.decision.order == "open":
+        raise UserError(f"decision.order open: {ENV_ID} offers one task at a time; use {ROUNDS_ENV_ID}")
+    low, high = (np.concatenate(parts) for parts in _bounds(config))
+    return spaces.Box(low, high, dtype=np.float32)
+
+
+def dict_space(config: EnvConfig) -> spaces.Dict:
+    """`context` (C,), `tasks` (K, F), `servers` (N, G) float32 and `action_mask` (A,) int8."""
+    features, k, n = FEATURE_SETS[config.observation.feature_set], config.decision.offered, config.cluster.num_slots
+    shapes = {"context": (-1,), "tasks": (k, features.task_dim), "servers": (n, features.server_dim)}
+    boxes: dict[str, spaces.Space[Any]] = {
+        name: spaces.Box(low.reshape(shape), high.reshape(shape), dtype=np.float32)
+        for (name, shape), low, high in zip(shapes.items(), *_bounds(config), strict=True)
+    }
+    return spaces.Dict(boxes | {"action_mask": spaces.MultiBinary(num_actions(config))})
+
+
+def num_actions(config: EnvConfig) -> int:
+    """A: a row for each candidate, a pass and, with preemption, a row whose task is stopped."""
+    rows = config.cluster.num_slots
+    return config.decision.offered * rows + 1 + rows * (config.decision.preemption != "none")
+
+
+def split(observation: np.ndarray, mask: np.ndarray, config: EnvConfig) -> dict[str, np.ndarray]:
+    """Flat observations (..., W) and masks (..., A) as a batch of `dict_space`; copies."""
+    features, k = FEATURE_SETS[config.observation.feature_set], config.decision.offered
+    lead, first = observation.shape[:-1], features.head(k)
+    return {
+        "context": observation[..., : features.context_dim].copy(),
+        "tasks": observation[..., features.context_dim : first].reshape(*lead, k, features.task_dim).copy(),
+        "servers": observation[..., first:].reshape(*lead, -1, features.server_dim).copy(),
+        "action_mask": mask.astype(np.int8),
+    }
+
+
+def _bounds(config: EnvConfig) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Lowest and highest values of context, tasks and servers. The same for every row: servers may come and go."""
     tiers, scales = config.cluster.tiers, config.observation
     memory = max(tier.memory_gb for tier in tiers) / scales.memory_max_gb
     task_high = {"memory": memory, "progress": 1.0}
     server_high = {
         "capacity": max(tier.compute_gflops for tier in tiers) / scales.server_compute_max_gflops,
         "memory": memory,
-        "power": max(tier.busy_power_w for tier in tiers),
+        "power": max(tier.busy_power_w / tier.slots for tier in tiers),
+        "free": memory,
+        "neighbours": 1.0,
     }
     features = FEATURE_SETS[scales.feature_set]
-    task = [task_high.get(feature.name, NO_LIMIT) for feature in features.task]
-    server = [server_high.get(feature.name, NO_LIMIT) for feature in features.server]
-    high = np.array(task + server * config.cluster.num_slots, dtype=np.float32)
-    return spaces.Box(np.zeros_like(high), high, dtype=np.float32)
+    context = [1.0 if feature.name == "open" else NO_LIMIT for feature in features.context]
+    task = [task_high.get(feature.name, NO_LIMIT) for feature in features.task] * config.decision.offered
+    server = [server_high.get(feature.name, NO_LIMIT) for feature in features.server] * config.cluster.num_slots
+    high = [np.array(part, dtype=np.float32) for part in (context, task, server)]
+    low = [np.zeros_like(part) for part in high]
+    for i, feature in enumerate(features.context):
+        if feature.name == "scale":
+            low[0][i] = -NO_LIMIT  # below 16 rows
+    return low, high
 
 
 def read_options(options: Mapping[str, Any] | None, config: EnvConfig) -> tuple[Workload | None, Any]:

@@ -13,16 +13,25 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.envs.scheduling import SchedulingEnv
-from rllib_scale.envs.spaces import MAX_SEED, check_index, observation_space, read_options, resolve_config
+from rllib_scale.envs.scheduling import SchedulingEnv, answers
+from rllib_scale.envs.spaces import (
+    MAX_SEED,
+    check_index,
+    dict_space,
+    num_actions,
+    observation_space,
+    read_options,
+    resolve_config,
+    split,
+)
 from rllib_scale.errors import UserError
 from rllib_scale.simulator.engine import Engine
 
 Flags = NDArray[np.bool_]
-StepResult = tuple[NDArray[np.float32], NDArray[np.float64], Flags, Flags, dict[str, Any]]
+StepResult = tuple[Any, NDArray[np.float64], Flags, Flags, dict[str, Any]]
 
 
-class SchedulingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[Any]]):
+class SchedulingVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
     """B environments, each exactly a `SchedulingEnv`, stepped by one compiled call.
 
     Equal step by step to a `gymnasium.vector.SyncVectorEnv` of B single environments: NEXT_STEP autoreset (the step
@@ -51,8 +60,7 @@ class SchedulingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDAr
         self.config = resolve_config(config)
         self.num_envs = num_envs
         self.render_mode = render_mode
-        self.single_observation_space = observation_space(self.config)
-        self.single_action_space = gymnasium.spaces.Discrete(self.config.cluster.num_slots)
+        self.single_observation_space, self.single_action_space = self._single_spaces()
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._engine = Engine(self.config, num_envs)
@@ -62,7 +70,7 @@ class SchedulingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDAr
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """Start an episode in every environment.
 
         Args:
@@ -82,13 +90,13 @@ class SchedulingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDAr
         self._engine.reset(seeds, episodes, workload=workload)
         self._seeds, self._episodes = seeds, episodes
         self._ended = np.zeros(self.num_envs, dtype=bool)
-        return self._engine.observation.copy(), {}
+        return self._observe(), self._infos()
 
     def step(self, actions: NDArray[np.int64]) -> StepResult:
         """Choose the server of the current task in every environment.
 
         Returns:
-            Observations (B, 5 + 5N), rewards, terminations and truncations (B,), infos.
+            Observations (B, W), rewards, terminations and truncations (B,), infos.
 
         Raises:
             UserError: the actions are outside the action space.
@@ -96,21 +104,42 @@ class SchedulingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDAr
         if self._seeds is None:
             raise ResetNeeded("call reset() before step()")
         actions = np.asarray(actions)
-        slots = self.config.cluster.num_slots
+        count = self._num_actions
         is_integer = actions.shape == (self.num_envs,) and actions.dtype.kind in "iu"
-        if not is_integer or actions.min() < 0 or actions.max() >= slots:
-            raise UserError(f"actions must be {self.num_envs} integers from 0 to {slots - 1} (got {actions})")
+        if not is_integer or actions.min() < 0 or actions.max() >= count:
+            raise UserError(f"actions must be {self.num_envs} integers from 0 to {count - 1} (got {actions})")
         engine = self._engine
         begins = self._ended
         self._episodes[begins] += 1
-        engine.step(actions, begin=(begins, self._seeds, self._episodes))
+        engine.step(self._answers(actions), begin=(begins, self._seeds, self._episodes))
         reward, done = engine.reward.copy(), engine.done & ~begins
         truncated = done & engine.truncated
-        infos: dict[str, Any] = {}
+        infos = self._infos()
         for b in np.flatnonzero(done).tolist():
             infos = self._add_info(infos, {"metrics": engine.metrics(b)}, b)
         self._ended = done
-        return engine.observation.copy(), reward, done & ~truncated, truncated, infos
+        return self._observe(), reward, done & ~truncated, truncated, infos
+
+    @property
+    def _num_actions(self) -> int:
+        assert isinstance(self.single_action_space, gymnasium.spaces.Discrete)
+        return int(self.single_action_space.n)
+
+    def _single_spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
+        return observation_space(self.config), gymnasium.spaces.Discrete(self.config.cluster.num_slots)
+
+    def _observe(self) -> Any:
+        return self._engine.observation.copy()
+
+    def _answers(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What the engine is answered."""
+        return actions
+
+    def _infos(self) -> dict[str, Any]:
+        mask = self._engine.mask[:, : self._num_actions]
+        all_there = np.ones(self.num_envs, dtype=bool)
+        infos = {"action_mask": mask.astype(np.int8), "elapsed_s": self._engine.elapsed.copy()}
+        return infos | {f"_{name}": all_there.copy() for name in infos}
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:  # type: ignore[override]
         """Gantt chart of each environment's episode so far, (H, W, 3) uint8; None without a render mode."""
@@ -161,3 +190,16 @@ class SchedulingVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDAr
         if len(values) != self.num_envs:
             raise UserError(f"{name}: {len(values)} values for {self.num_envs} environments; one each is needed")
         return values
+
+
+class RoundsVectorEnv(SchedulingVectorEnv):
+    """B environments, each exactly a `RoundsEnv`; see `SchedulingVectorEnv`."""
+
+    def _single_spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
+        return dict_space(self.config), gymnasium.spaces.Discrete(num_actions(self.config))
+
+    def _observe(self) -> dict[str, np.ndarray]:
+        return split(self._engine.observation, self._engine.mask, self.config)
+
+    def _answers(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
+        return answers(self._engine, actions)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import Episode, Replay
+from rllib_scale.observation.answers import CLOSED, OPEN
 from rllib_scale.observation.feature_sets import view
-from rllib_scale.observation.snapshot import System
 from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.rules import SCHEDULERS
@@ -25,6 +25,7 @@ STARTED = "started"
 NO_FIT = "invalid: too small, or an empty slot"
 AVOIDABLE = "invalid: busy, while an idle one fits"
 UNAVOIDABLE = "invalid: busy, and no idle one fits"
+WAITS = "waits for it"
 DECISION = np.dtype(
     [
         ("clock_s", "f8"),
@@ -49,13 +50,15 @@ class Inspection:
         episode: it, played to its end.
         workload: the workflows that arrived.
         decisions: (K,) DECISION. A dispatcher decides on many tasks at once: its starts stand for decisions.
-        observations: (K, 5 + 5N) what each was decided on; none of a dispatcher, or with more than MOST_BYTES of them.
+        observations: (K, W) what each was decided on; none of a dispatcher, or with more than MOST_BYTES of them.
+        fit: (K, N) how each row was for the task; none where there are no observations.
     """
 
     episode: Episode
     workload: Workload
     decisions: NDArray[Any]
     observations: NDArray[np.float32] | None = None
+    fit: NDArray[np.uint8] | None = None
 
     @property
     def is_dispatched(self) -> bool:
@@ -64,9 +67,10 @@ class Inspection:
 
     def servers(self, decision: int) -> NDArray[np.str_] | None:
         """(N,) IDLE, BUSY, TOO_SMALL or EMPTY for the task of a decision, as its scheduler saw them."""
-        if self.observations is None:
+        player = self.episode.player
+        if self.observations is None or self.fit is None or isinstance(player, Dispatcher):
             return None
-        seen = view(self.observations[decision, None], self.episode.unit.env.observation)
+        seen = view(self.observations[decision, None], self.fit[decision, None, None], player.observation)
         state = np.where(seen.feasible[0], IDLE, BUSY)
         state[~seen.fits[0]] = TOO_SMALL
         state[seen.capacity[0] == 0] = EMPTY
@@ -105,8 +109,8 @@ def inspect_episode(replay: Replay, row: Mapping[str, Any]) -> Inspection:
         return Inspection(episode, workload, decisions)
     recorder = _Recorder(player)
     play(recorder, env, seed, [episode.episode], watch=recorder.watch)
-    kept = np.array(recorder.observations) if recorder.keeps else None
-    return Inspection(episode, workload, np.array(recorder.decisions, dtype=DECISION), kept)
+    kept = (np.array(recorder.observations), np.array(recorder.fit)) if recorder.keeps else (None, None)
+    return Inspection(episode, workload, np.array(recorder.decisions, dtype=DECISION), *kept)
 
 
 def look(inspected: Inspection, decision: int) -> DecisionView | None:
@@ -136,9 +140,11 @@ class _Recorder(Scheduler):
     """Stands between the engine and a scheduler and notes what it decides, and what comes of it."""
 
     def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler.observation)
         self.scheduler = scheduler
         self.decisions: list[tuple[float, int, int, int, str]] = []  # DECISION
         self.observations: list[NDArray[np.float32]] = []
+        self.fit: list[NDArray[np.uint8]] = []
         self.keeps = True
 
     def watch(self, engine: Engine) -> None:
@@ -149,30 +155,32 @@ class _Recorder(Scheduler):
         """See `Scheduler.reset`."""
         self.scheduler.reset(seeds)
 
-    def scores(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+    def scores(self, observation: NDArray[np.float32], fit: NDArray[np.uint8]) -> NDArray[np.float32]:
         """See `Scheduler.scores`."""
-        return self.scheduler.scores(observation)
+        return self.scheduler.scores(observation, fit)
 
-    def __call__(self, observation: NDArray[np.float32]) -> NDArray[np.int64]:
+    def __call__(self, observation: NDArray[np.float32], fit: NDArray[np.uint8]) -> NDArray[np.int64]:
         """See `Scheduler.__call__`."""
         self.keeps = self.keeps and observation.nbytes * (len(self.decisions) + 1) <= MOST_BYTES
         if self.keeps:
             self.observations.append(observation[0].copy())
+            self.fit.append(fit[0, 0].copy())
         else:
             self.observations.clear()
-        servers = self.scheduler(observation)
-        system = self._engine.system(0)
-        task, server = system.ready[0], int(servers[0])
-        outcome = _outcome(system, float(task["memory_gb"]), server)
-        self.decisions.append((system.clock_s, int(task["workflow"]), int(task["task"]), server, outcome))
+            self.fit.clear()
+        servers = self.scheduler(observation, fit)
+        (workflow, task), server = self._engine.offers(0)[0], int(servers[0])
+        outcome = _outcome(fit[0, 0], server, self._engine.config.decision.on_busy == "reserve")
+        self.decisions.append((float(self._engine.clock[0]), workflow, task, server, outcome))
         return servers
 
 
-def _outcome(system: System, memory_gb: float, chosen: int) -> str:
-    """What comes of a decision, as the engine counts it."""
-    fits = (system.capacity_gflops > 0) & (memory_gb <= system.memory_gb)
-    if not fits[chosen]:
+def _outcome(fit: NDArray[np.uint8], chosen: int, waits: bool) -> str:
+    """What comes of a decision, as the engine counts it; `fit` (N,) is how the rows are for the task."""
+    if fit[chosen] == CLOSED:
         return NO_FIT
-    if system.idle[chosen]:
+    if fit[chosen] == OPEN:
         return STARTED
-    return AVOIDABLE if (fits & system.idle).any() else UNAVOIDABLE
+    if waits:
+        return WAITS
+    return AVOIDABLE if (fit == OPEN).any() else UNAVOIDABLE

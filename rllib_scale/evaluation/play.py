@@ -31,9 +31,12 @@ def play(
 ) -> Engine:
     """Run the episodes (seed, episode) to their end, or a given workload once an episode, and return the engine.
 
-    All episodes stay in the batch until the last one has ended, so that what a row computes does not depend on how
-    long its neighbours last.
+    A scheduler is shown the feature set and the normalisers that it was made for, whatever those of the problem are.
+    All episodes stay in the batch until the last one has ended, so that what a row computes does not depend on how long
+    its neighbours last.
     """
+    if isinstance(scheduler, Scheduler):
+        env = env.model_copy(update={"observation": scheduler.observation})
     engine = Engine(env, len(episodes))
     engine.reset([seed] * len(episodes), episodes, workload=workload)
     scheduler.reset([(seed, episode) for episode in episodes])
@@ -41,9 +44,9 @@ def play(
         if watch is not None:
             watch(engine)
         if isinstance(scheduler, Dispatcher):
-            engine.dispatch(scheduler([engine.system(b) for b in np.flatnonzero(~engine.done).tolist()]))
+            engine.dispatch(scheduler([engine.snapshot(b) for b in np.flatnonzero(~engine.done).tolist()]))
         else:
-            engine.step(scheduler(engine.observation))
+            engine.step(scheduler(engine.observation, engine.fit))
     return engine
 
 

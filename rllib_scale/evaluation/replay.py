@@ -78,7 +78,7 @@ class Replay:
         """Play the episode of a row again.
 
         Args:
-            row: with the columns of `results.EPISODE_KEY` and those CHECKED.
+            row: with the columns of `rllib_scale.results.tables.EPISODE_KEY` and those CHECKED.
             watch: as for `play`.
 
         Raises:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rllib_scale.compiled import compiled
 from rllib_scale.config import ObservationConfig
+from rllib_scale.observation.answers import OPEN, TAKEN
 
 
 @dataclass(frozen=True)
@@ -27,33 +27,51 @@ class Feature:
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Features of the current task, then of each server slot: an observation of width task + N x server."""
+    """Features of the moment, of each of the K candidates, of each of the N rows (server slots), in this order.
+
+    A feature set holds its own widths, units and standardisation; nothing else knows how many features there are.
+    """
 
     name: str
+    context: tuple[Feature, ...]
     task: tuple[Feature, ...]
     server: tuple[Feature, ...]
 
     @property
+    def context_dim(self) -> int:
+        """C, features of the moment."""
+        return len(self.context)
+
+    @property
     def task_dim(self) -> int:
-        """Number of task features."""
+        """F, features of one candidate."""
         return len(self.task)
 
     @property
     def server_dim(self) -> int:
-        """Number of features of one server slot."""
+        """G, features of one row."""
         return len(self.server)
 
-    def width(self, num_slots: int) -> int:
-        """Length of the flat observation."""
-        return self.task_dim + num_slots * self.server_dim
+    def head(self, candidates: int = 1) -> int:
+        """Columns before the first row's."""
+        return self.context_dim + candidates * self.task_dim
 
-    def num_slots(self, width: int) -> int:
-        """Server slots in a flat observation of that length."""
-        return (width - self.task_dim) // self.server_dim
+    def width(self, num_slots: int, candidates: int = 1) -> int:
+        """Length of the flat observation."""
+        return self.head(candidates) + num_slots * self.server_dim
+
+    def task_column(self, name: str) -> int:
+        """Column of a feature of the first candidate."""
+        return self.context_dim + [feature.name for feature in self.task].index(name)
+
+    def server_column(self, name: str) -> int:
+        """Position of a feature among those of a row."""
+        return [feature.name for feature in self.server].index(name)
 
 
 PAPER = FeatureSet(
     name="paper",
+    context=(),
     task=(
         Feature("compute", "1", "compute demand over task_compute_max_gflop", 0.504, 0.160),
         Feature("memory", "1", "memory over memory_max_gb", 0.237, 0.123),
@@ -71,86 +89,68 @@ PAPER = FeatureSet(
 )
 """[SCALE, sec. 4.1]; means and deviations as calibrated."""
 
-FEATURE_SETS = {PAPER.name: PAPER}
+ROUNDS = FeatureSet(
+    name="rounds",
+    context=(
+        Feature("scale", "1", "log2(rows that are there / 16) / 3", 0.0, 1.0),
+        Feature("waiting", "1", "ln(1 + tasks that wait / rows that are there)", 0.4, 0.5),
+        Feature("system", "1", "ln(1 + unfinished tasks / rows that are there)", 1.0, 0.6),
+        Feature("open", "1", "rows on which some task could start / rows that are there", 0.4, 0.3),
+    ),
+    task=(
+        *PAPER.task,
+        Feature("hop", "1", "edges on the longest path to a sink, over 5", 0.4, 0.4),
+        Feature("descendants", "1", "ln of the tasks that follow, itself included", 0.9, 0.7),
+        Feature("age", "1", "ln(1 + time since the workflow arrived / 10 s)", 0.6, 0.5),
+        Feature("waited", "1", "ln(1 + time since it became ready / 10 s)", 0.1, 0.3),
+    ),
+    server=(
+        *PAPER.server,
+        Feature("free", "1", "memory that is free on its server over memory_max_gb", 0.2, 0.25),
+        Feature("wait", "s", "until it is available, waiting tasks of this round included", 2.0, 3.0),
+        Feature("neighbours", "1", "rows of its server that are busy over all of them", 0.5, 0.4),
+    ),
+)
+"""What decisions in rounds need beyond the paper's: who waits for what, and for how long."""
+
+FEATURE_SETS = {PAPER.name: PAPER, ROUNDS.name: ROUNDS}
 
 TASK_COMPUTE, TASK_MEMORY, TASK_SUCCESSORS, TASK_PROGRESS, TASK_OUTPUT = range(5)
 CAPACITY, MEMORY, REMAINING, POWER, DELAY = range(5)
+"""Columns that every feature set begins with."""
 MAX_SUCCESSORS = 5.0
 
 
 @dataclass(frozen=True)
 class ObservationView:
-    """A batch of flat observations in physical terms. Shapes: B observations, N server slots."""
+    """A batch of flat observations in physical terms, of the first candidate. Shapes: B observations, N rows."""
 
     task_compute: np.ndarray  # (B, 1) GFLOP
     task_memory: np.ndarray  # (B, 1) in units of memory_max_gb
     capacity: np.ndarray  # (B, N) GFLOPS
     memory: np.ndarray  # (B, N) in units of memory_max_gb
     remaining: np.ndarray  # (B, N) s
-
-    @property
-    def fits(self) -> np.ndarray:
-        """(B, N) bool: a server stands in the slot and its memory is enough."""
-        return (self.capacity > 0) & (self.task_memory <= self.memory)
-
-    @property
-    def feasible(self) -> np.ndarray:
-        """(B, N) bool: fits and idle."""
-        return self.fits & (self.remaining <= 0)
+    fits: np.ndarray  # (B, N) bool: the task could start there, now or later
+    feasible: np.ndarray  # (B, N) bool: it could start there now
 
     @property
     def execution_s(self) -> np.ndarray:
-        """(B, N) execution time of the task on each server in s; inf in an empty slot."""
+        """(B, N) execution time of the task [s], inf on an empty slot."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.capacity > 0, self.task_compute / self.capacity, np.inf)
 
 
-def view(observation: np.ndarray, config: ObservationConfig) -> ObservationView:
-    """Read a batch of flat observations (B, 5 + 5N)."""
+def view(observation: np.ndarray, fit: np.ndarray, config: ObservationConfig, candidates: int = 1) -> ObservationView:
+    """Read a batch of flat observations (B, width), with how each row is for each candidate: `fit` (B, K, N)."""
     features = FEATURE_SETS[config.feature_set]
-    task = observation[:, : features.task_dim]
-    server = observation[:, features.task_dim :].reshape(len(observation), -1, features.server_dim)
+    task = observation[:, features.context_dim : features.head()]
+    server = observation[:, features.head(candidates) :].reshape(len(observation), -1, features.server_dim)
     return ObservationView(
         task_compute=task[:, TASK_COMPUTE, None].astype(np.float64) * config.task_compute_max_gflop,
         task_memory=task[:, TASK_MEMORY, None],
         capacity=server[:, :, CAPACITY].astype(np.float64) * config.server_compute_max_gflops,
         memory=server[:, :, MEMORY],
         remaining=server[:, :, REMAINING],
+        fits=fit[:, 0] >= TAKEN,
+        feasible=fit[:, 0] == OPEN,
     )
-
-
-@compiled
-def write_static(row, servers, p):  # type: ignore[no-untyped-def]
-    """Write the features that never change during an episode."""
-    for j in range(len(servers)):
-        at = 5 + 5 * j
-        row[at + CAPACITY] = servers[j].capacity / p.server_compute_max
-        row[at + MEMORY] = servers[j].memory / p.memory_max
-
-
-@compiled
-def write_task(row, task, completed, total, p):  # type: ignore[no-untyped-def]
-    """Write the features of the current task; `completed` and `total` count the tasks of its workflow."""
-    row[TASK_COMPUTE] = task.compute / p.task_compute_max
-    row[TASK_MEMORY] = task.memory / p.memory_max
-    row[TASK_SUCCESSORS] = task.num_successors / MAX_SUCCESSORS
-    row[TASK_PROGRESS] = completed / total
-    row[TASK_OUTPUT] = task.output
-
-
-@compiled
-def write_servers(row, servers, finish, clock, host, delay):  # type: ignore[no-untyped-def]
-    """Write remaining time, power and delay of each server.
-
-    `finish` is inf where idle; `delay` [s] holds for every server but `host`.
-    """
-    # Whether a server is busy cannot be predicted: both values are read, so that the choice needs no branch.
-    for j in range(len(servers)):
-        if servers[j].capacity == 0.0:
-            continue
-        at = 5 + 5 * j
-        busy = finish[j] < np.inf
-        remaining, busy_power, idle_power = finish[j] - clock, servers[j].busy_power, servers[j].idle_power
-        row[at + REMAINING] = remaining if busy else 0.0
-        row[at + POWER] = busy_power if busy else idle_power
-        row[at + DELAY] = 0.0 if j == host else delay

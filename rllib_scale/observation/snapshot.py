@@ -1,19 +1,21 @@
-"""What a dispatcher sees: everything that is in one environment at one moment, in physical units."""
+"""The moment that a scheduler sees: plain arrays in physical units, whoever made them, the simulator or a live cluster.
+
+Rules, planners, the dashboard and a live cluster read snapshots; nobody reads the engine's own arrays.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from rllib_scale.simulator.state import TASK_BITS, State
-
 READY = np.dtype(
     [
         ("workflow", "i8"),  # in order of arrival, from 0
         ("task", "i8"),  # index in its workflow
-        ("compute_gflop", "f8"),
+        ("compute_gflop", "f8"),  # that is left to do, as schedulers see it
         ("memory_gb", "f8"),
         ("output_gb", "f8"),
         ("hop", "i8"),  # edges on the longest path to a sink
@@ -21,104 +23,83 @@ READY = np.dtype(
         ("ready_s", "f8"),
     ]
 )
+IDLE, BUSY, DRAINING, AWAY = range(4)
+"""Status of a row: it runs nothing; it runs a task; its server takes no task any more; there is no server."""
 
 
 @dataclass(frozen=True)
 class LiveWorkflow:
-    """A workflow with unfinished tasks. Shapes: T tasks, E edges."""
+    """A workflow with unfinished tasks. Shapes: T tasks that are seen, E edges between them."""
 
     index: int
     arrival_s: float
-    compute_gflop: np.ndarray  # (T,)
+    task: np.ndarray  # (T,) index in the workflow: 0 to T - 1 where the whole workflow is seen
+    compute_gflop: np.ndarray  # (T,) as schedulers see it
     memory_gb: np.ndarray  # (T,)
     output_gb: np.ndarray  # (T,)
-    edges: np.ndarray  # (E, 2) predecessor, successor; by predecessor
+    delay_s: np.ndarray  # (T,) release delays
+    edges: np.ndarray  # (E, 2) predecessor, successor, rows of these arrays; by predecessor
     hop: np.ndarray  # (T,) edges on the longest path to a sink
-    host: np.ndarray  # (T,) server the task was started on; -1: not started
+    host: np.ndarray  # (T,) row it was started on; -1: not started, or stopped
     completed: np.ndarray  # (T,) bool
 
 
-class System:
-    """One environment at one moment. Shapes: N server slots, R ready tasks.
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """One cluster at one moment. Shapes: N rows (server slots), R tasks that wait, K candidates.
 
-    It reads the engine's own arrays: use it before the engine moves on, and keep copies of what shall outlive that.
+    Attributes:
+        index: number of the environment in its batch; 0 of a live cluster.
+        clock_s: time since the start [s].
+        num_arrived: workflows that have arrived. They are numbered in order of arrival: the next gets this number.
+        capacity_gflops: (N,) GFLOPS; 0 in an empty row.
+        memory_gb: (N,) GB of its server, in all.
+        free_memory_gb: (N,) GB of its server that no running task needs.
+        host: (N,) number of its server: rows of one server share memory and locality; -1 in an empty row.
+        status: (N,) IDLE, BUSY, DRAINING or AWAY.
+        expected_end_s: (N,) when the running task is expected to end [s]; inf where none runs.
+        available_at_s: (N,) when the row is expected to be free, tasks that wait for it in this round included [s]; inf
+            where nothing can start on it any more.
+        running: (N, 2) workflow and task that run on the row; -1 where none does.
+        ready: (R,) READY: the tasks that wait, in the order of level 1 [SCALE, sec. 4.1].
+        candidates: (K,) rows of `ready` that are offered, in order.
+        workflows: the unfinished workflows that have arrived, by number; read one before the moment has passed.
+        bandwidth_gb_s: between servers [GB/s].
+        latency_s: between servers [s].
     """
 
-    def __init__(self, index: int, state: State, servers: np.ndarray) -> None:
-        self.index = index
-        """Number of the environment in its batch."""
-        self._state = state
-        self._servers = servers
-
-    @property
-    def clock_s(self) -> float:
-        """Time since the start of the episode."""
-        return float(self._state.env["clock"][self.index])
-
-    @property
-    def num_arrived(self) -> int:
-        """Workflows that have arrived. They are numbered in order of arrival: the next one gets this number."""
-        return int(self._state.env["workflows_arrived"][self.index])
-
-    @property
-    def capacity_gflops(self) -> np.ndarray:
-        """(N,); 0 in an empty slot."""
-        return self._servers["capacity"]
-
-    @property
-    def memory_gb(self) -> np.ndarray:
-        """(N,); 0 in an empty slot."""
-        return self._servers["memory"]
+    index: int
+    clock_s: float
+    num_arrived: int
+    capacity_gflops: np.ndarray
+    memory_gb: np.ndarray
+    free_memory_gb: np.ndarray
+    host: np.ndarray
+    status: np.ndarray
+    expected_end_s: np.ndarray
+    available_at_s: np.ndarray
+    running: np.ndarray
+    ready: np.ndarray
+    candidates: np.ndarray
+    workflows: Mapping[int, LiveWorkflow]
+    bandwidth_gb_s: float
+    latency_s: float
 
     @cached_property
     def idle(self) -> np.ndarray:
-        """(N,) bool: a server stands in the slot and runs nothing."""
-        return (self._state.finish[self.index] == np.inf) & (self.capacity_gflops > 0)
+        """(N,) bool: the row runs nothing, and its server takes tasks."""
+        return self.status == IDLE
 
-    @cached_property
+    @property
     def free_at_s(self) -> np.ndarray:
-        """(N,) when the running task finishes; now where the server is idle; inf in an empty slot."""
-        return np.where(self.idle, self.clock_s, self._state.finish[self.index])
+        """(N,) when the running task ends; now where the row is idle; inf where nothing can start on it any more."""
+        ends = np.where(self.expected_end_s < np.inf, np.maximum(self.expected_end_s, self.clock_s), self.clock_s)
+        return np.where(self.status <= BUSY, ends, np.inf)
 
-    @cached_property
-    def ready(self) -> np.ndarray:
-        """(R,) READY: the ready, unassigned tasks, R >= 1, in the order of level 1 [SCALE, sec. 4.1]."""
-        b, s = self.index, self._state
-        codes = s.ready[b, : s.env["num_ready"][b]]
-        slot, k = codes >> TASK_BITS, codes & 0xFFFF
-        tasks, slots = s.tasks[b, slot, k], s.slots[b, slot]
-        order = np.lexsort((k, slots["workflow"], tasks["ready"], -tasks["hop"]))
-        table = np.empty(len(codes), dtype=READY)
-        table["workflow"], table["task"] = slots["workflow"], k
-        table["compute_gflop"], table["memory_gb"] = tasks["compute"], tasks["memory"]
-        table["output_gb"], table["hop"] = tasks["output"], tasks["hop"]
-        table["arrival_s"], table["ready_s"] = slots["arrival"], tasks["ready"]
-        return table[order]
-
-    def workflow(self, index: int) -> LiveWorkflow:
+    def workflow(self, number: int) -> LiveWorkflow:
         """The workflow of that number; it has arrived and is not complete.
 
         Raises:
             KeyError: it has not arrived yet, or is complete.
         """
-        b, s = self.index, self._state
-        found = np.flatnonzero(s.slots["workflow"][b] == index)
-        if len(found) == 0 or found[0] == s.env["pending"][b]:
-            raise KeyError(f"workflow {index} is not in the system")
-        slot = int(found[0])
-        count = int(s.slots["num_tasks"][b, slot])
-        tasks = s.tasks[b, slot, :count]
-        source = np.repeat(np.arange(count), tasks["num_successors"])
-        host = tasks["host"].astype(np.int64)
-        running = s.running[b, host] == (slot << TASK_BITS | np.arange(count))
-        return LiveWorkflow(
-            index=index,
-            arrival_s=float(s.slots["arrival"][b, slot]),
-            compute_gflop=tasks["compute"].copy(),
-            memory_gb=tasks["memory"].copy(),
-            output_gb=tasks["output"].copy(),
-            edges=np.stack([source, s.successors[b, slot, : len(source)]], axis=1),
-            hop=tasks["hop"].astype(np.int64),
-            host=host,
-            completed=(host >= 0) & ~running,
-        )
+        return self.workflows[number]

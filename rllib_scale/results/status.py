@@ -15,14 +15,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from rllib_scale.config.plan import SweepConfig, expand
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
-from rllib_scale.config.plan import SweepConfig, expand
 from rllib_scale.results.tables import read_manifest
 
 QUIET_S = 900.0
 MAX_RESTARTS = 3
-"""As in `rllib_scale.sweeps.sweep`: one failure more ends a training."""
+"""One failure more ends a training."""
 
 State = Literal["finished", "running", "stopped", "failed", "waiting"]
 _NAME = re.compile(r"(?P<method>[a-z0-9-]+)-s(?P<seed>\d+)-(?P<cell>[0-9a-f]+)")

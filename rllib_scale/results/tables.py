@@ -28,6 +28,7 @@ from typing import Any
 
 import pandas as pd
 
+from rllib_scale import __version__
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic, write_json
 
@@ -81,7 +82,7 @@ BOUND_COLUMNS: dict[str, tuple[str, str]] = {
     "bound_critical_path_s": ("float64", "lower bound on response_censored_s of any scheduler: no queues [s]"),
     "bound_capacity_s": ("float64", "the best lower bound on it, with the servers' capacity [s]; NaN if none is known"),
 }
-"""What no scheduler can beat in the episode, `rllib_scale.bounds.lower_bounds`; missing in results of older versions."""
+"""What no scheduler can beat, `rllib_scale.bounds.lower_bounds`; missing in results of older versions."""
 EPISODE_COLUMNS = IDENTITY_COLUMNS | EVALUATION_COLUMNS | METRIC_COLUMNS | BOUND_COLUMNS
 EPISODE_KEY = ("cell", "scenario", "test_servers", "mask", "decision", "eval_seed", "episode")
 """Identifies a row; pairs across methods share all but the cell."""
@@ -215,7 +216,7 @@ def open_folder(folder: Path, sweep: str, config: dict[str, Any], config_hash: s
     if manifest is not None and manifest["sweep"] != sweep:
         raise UserError(f"{folder}: belongs to sweep {manifest['sweep']!r}, not {sweep!r}; give another --results")
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    packages = ("rllib-scale", "ray", "torch", "numpy", "numba", "gymnasium", "pandas")
+    packages = ("ray", "torch", "numpy", "numba", "gymnasium", "pandas")
     write_json(
         folder / "manifest.json",
         {
@@ -227,6 +228,7 @@ def open_folder(folder: Path, sweep: str, config: dict[str, Any], config_hash: s
             "created": manifest["created"] if manifest else now,
             "updated": now,
             "host": {"machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count()},
-            "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
+            "versions": {"python": platform.python_version(), "rllib-scale": __version__}
+            | {name: metadata.version(name) for name in packages},
         },
     )

@@ -109,53 +109,56 @@ def _ppo(trial: TrialConfig) -> AlgorithmConfig:
 
 
 def _dqn(trial: TrialConfig) -> AlgorithmConfig:
-    """DQN by `trial.dqn`. When and on what it updates is `OffPolicy`'s."""
+    """DQN by `trial.dqn`."""
     settings = trial.dqn
-    return (
-        DQNConfig(algo_class=SchedulingDQN)
-        .learners(learner_class=DQNLearner)
-        .training(
-            double_q=settings.double,
-            dueling=settings.dueling,
-            num_atoms=1,
-            n_step=1,
-            td_error_loss_fn="huber",
-            target_network_update_freq=settings.target_update_steps,
-            tau=1.0,
-            gamma=trial.training.gamma,
-            train_batch_size_per_learner=settings.batch_size,
-            grad_clip=settings.gradient_clip,
-            grad_clip_by="global_norm",
-            lr=settings.learning_rate,
-        )
-        .reporting(min_sample_timesteps_per_iteration=0, min_time_s_per_iteration=None)
-        .rl_module(rl_module_spec=_module(DQNModule, trial))
+    return _off_policy(
+        DQNConfig(algo_class=SchedulingDQN).learners(learner_class=DQNLearner),
+        DQNModule,
+        trial,
+        double_q=settings.double,
+        dueling=settings.dueling,
+        num_atoms=1,
+        td_error_loss_fn="huber",
+        target_network_update_freq=settings.target_update_steps,
+        tau=1.0,
+        lr=settings.learning_rate,
     )
 
 
 def _sac(trial: TrialConfig) -> AlgorithmConfig:
-    """SAC by `trial.sac`. When and on what it updates is `OffPolicy`'s."""
+    """SAC by `trial.sac`."""
     settings = trial.sac
+    return _off_policy(
+        SACConfig(algo_class=SchedulingSAC).learners(learner_class=SACLearner),
+        SACModule,
+        trial,
+        twin_q=True,
+        initial_alpha=settings.initial_temperature,
+        target_network_update_freq=NEVER,  # SACLearner moves them at every gradient step
+        tau=settings.target_rate,
+        lr=None,
+        actor_lr=settings.learning_rate,
+        critic_lr=settings.learning_rate,
+        alpha_lr=settings.learning_rate,
+    )
+
+
+def _off_policy(
+    config: AlgorithmConfig, module: type[RLModule], trial: TrialConfig, **training: Any
+) -> AlgorithmConfig:
+    """What DQN and SAC share, with what is their own in `training`. When and on what they update is `OffPolicy`'s."""
+    settings = trial.off_policy
     return (
-        SACConfig(algo_class=SchedulingSAC)
-        .learners(learner_class=SACLearner)
-        .training(
-            twin_q=True,
+        config.training(
             n_step=1,
-            initial_alpha=settings.initial_temperature,
-            target_network_update_freq=NEVER,  # SACLearner moves them at every gradient step
-            tau=settings.target_rate,
             gamma=trial.training.gamma,
             train_batch_size_per_learner=settings.batch_size,
             grad_clip=settings.gradient_clip,
             grad_clip_by="global_norm",
-            lr=None,
-            actor_lr=settings.learning_rate,
-            critic_lr=settings.learning_rate,
-            alpha_lr=settings.learning_rate,
+            **training,
         )
         .reporting(min_sample_timesteps_per_iteration=0, min_time_s_per_iteration=None)
-        .rl_module(rl_module_spec=_module(SACModule, trial))
+        .rl_module(rl_module_spec=_module(module, trial))
     )
 
 

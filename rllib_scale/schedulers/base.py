@@ -1,4 +1,4 @@
-"""The interface of everything that decides: observation batch in, server indices out."""
+"""The interface of what decides task by task: a batch of observations in, server indices out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
+from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.feature_sets import ObservationView, view
 
 
@@ -38,18 +39,23 @@ class Scheduler(ABC):
         self.generators = [np.random.default_rng(np.random.SeedSequence(seed)) for seed in seeds]
 
     @abstractmethod
-    def scores(self, observation: np.ndarray) -> np.ndarray:
-        """Scores (B, N) for observations (B, 5 + 5N); higher is better, -inf is never chosen where another is not."""
+    def scores(self, observation: np.ndarray, fit: np.ndarray) -> np.ndarray:
+        """Scores (B, N) for the first candidate; higher is better, -inf is never chosen where another is not.
+
+        Args:
+            observation: (B, W) of the config's feature set; the paper's has 5 + 5N columns.
+            fit: (B, K, N) how each row is for each candidate, as `Engine.fit`.
+        """
 
     def draw(self, num_slots: int) -> np.ndarray:
         """Uniform numbers (B, N), row i from generator i."""
         return np.stack([generator.random(num_slots) for generator in self.generators])
 
-    def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """Server index (B,) for each observation (B, 5 + 5N). Ties go to the lowest index."""
-        scores = np.asarray(self.scores(observation), dtype=np.float64)
+    def __call__(self, observation: np.ndarray, fit: np.ndarray) -> np.ndarray:
+        """Server index (B,) for the first candidate; arguments as of `scores`. Ties go to the lowest index."""
+        scores = np.asarray(self.scores(observation, fit), dtype=np.float64)
         if self.mask == "feasible":
-            feasible = view(observation, self.observation).feasible
+            feasible = fit[:, 0] == OPEN
             some = feasible.any(axis=1, keepdims=True)
             scores = np.where(feasible | ~some, scores, -np.inf)
         if self.decision == "sample":
@@ -65,6 +71,6 @@ class Rule(Scheduler):
     def rate(self, v: ObservationView) -> np.ndarray:
         """Scores (B, N) from the observation view."""
 
-    def scores(self, observation: np.ndarray) -> np.ndarray:
+    def scores(self, observation: np.ndarray, fit: np.ndarray) -> np.ndarray:
         """See `Scheduler.scores`."""
-        return self.rate(view(observation, self.observation))
+        return self.rate(view(observation, fit, self.observation))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rllib_scale.observation.snapshot import System
+from rllib_scale.observation.snapshot import Snapshot
 
 
 class Dispatcher(ABC):
@@ -19,7 +19,7 @@ class Dispatcher(ABC):
     action mask is nothing to it.
 
     Subclasses implement `dispatch`, or `__call__` where all environments are to be decided on in one go (one forward
-    pass of a network, say). State and generators are kept per environment, by `System.index`; `reset` begins anew.
+    pass of a network, say). State and generators are kept per environment, by `Snapshot.index`; `reset` begins anew.
     """
 
     name = ""
@@ -30,16 +30,16 @@ class Dispatcher(ABC):
         self.generators = [np.random.default_rng(np.random.SeedSequence(seed)) for seed in seeds]
 
     @abstractmethod
-    def dispatch(self, system: System) -> np.ndarray:
+    def dispatch(self, snapshot: Snapshot) -> np.ndarray:
         """Tasks to start now in one environment: (K, 3) integers, workflow, task, server; K may be 0.
 
-        Each a row of `System.ready`, each on another idle server with enough memory. They start in this order.
+        Each a row of `Snapshot.ready`, each on another idle server with enough memory. They start in this order.
         """
 
-    def __call__(self, systems: Sequence[System]) -> np.ndarray:
+    def __call__(self, snapshots: Sequence[Snapshot]) -> np.ndarray:
         """Tasks to start in several environments of a batch: (K, 4) integers, as `Engine.dispatch` takes them."""
         starts = [np.zeros((0, 4), dtype=np.int64)]
-        for system in systems:
-            chosen = self.dispatch(system)
-            starts.append(np.column_stack([np.full(len(chosen), system.index), chosen]))
+        for snapshot in snapshots:
+            chosen = self.dispatch(snapshot)
+            starts.append(np.column_stack([np.full(len(chosen), snapshot.index), chosen]))
         return np.concatenate(starts)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from rllib_scale.observation.snapshot import LiveWorkflow, System
+from rllib_scale.observation.snapshot import LiveWorkflow, Snapshot
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.list_scheduling import Planner, Timelines, cpop, heft
-from rllib_scale.simulator.state import TASK_BITS
+
+TASK_BITS = 24
+"""Of a task's number in the timelines: its workflow's << TASK_BITS | its own."""
 
 
 class _Plans:
-    """What is planned in one environment. A task's number in the timelines: workflow << TASK_BITS | task."""
+    """What is planned in one environment."""
 
-    def __init__(self, planner: Planner, system: System) -> None:
+    def __init__(self, planner: Planner, snapshot: Snapshot) -> None:
         self.planner = planner
-        self.capacity, self.memory = system.capacity_gflops, system.memory_gb
+        self.capacity, self.memory = snapshot.capacity_gflops, snapshot.memory_gb
         self.timelines = Timelines(len(self.capacity))
         self.num_workflows = 0
 
@@ -27,11 +29,11 @@ class _Plans:
         self.planner(execution, workflow.edges, timelines=self.timelines, first_row=workflow.index << TASK_BITS)
         self.num_workflows += 1
 
-    def due(self, system: System) -> np.ndarray:
+    def due(self, snapshot: Snapshot) -> np.ndarray:
         """Ready tasks that are the next of their server, which is idle: (K, 3) workflow, task, server."""
-        ready, lines = system.ready, self.timelines
+        ready, lines = snapshot.ready, self.timelines
         rows = ready["workflow"] << TASK_BITS | ready["task"]
-        able = np.flatnonzero(system.idle & (lines.count > 0))
+        able = np.flatnonzero(snapshot.idle & (lines.count > 0))
         _, due, at = np.intersect1d(rows, lines.row[able, 0], assume_unique=True, return_indices=True)
         server = able[at]
         lines.drop_next(server)
@@ -55,14 +57,14 @@ class PlanningDispatcher(Dispatcher):
         super().reset(seeds)
         self._plans: list[_Plans | None] = [None] * len(seeds)
 
-    def dispatch(self, system: System) -> np.ndarray:
+    def dispatch(self, snapshot: Snapshot) -> np.ndarray:
         """See `Dispatcher.dispatch`."""
-        plans = self._plans[system.index] or _Plans(type(self).planner, system)
-        self._plans[system.index] = plans
-        plans.timelines.free_at = system.free_at_s
-        for workflow in range(plans.num_workflows, system.num_arrived):
-            plans.add(system.workflow(workflow))
-        return plans.due(system)
+        plans = self._plans[snapshot.index] or _Plans(type(self).planner, snapshot)
+        self._plans[snapshot.index] = plans
+        plans.timelines.free_at = snapshot.free_at_s
+        for workflow in range(plans.num_workflows, snapshot.num_arrived):
+            plans.add(snapshot.workflow(workflow))
+        return plans.due(snapshot)
 
 
 class HEFT(PlanningDispatcher):

@@ -6,7 +6,8 @@ import numpy as np
 
 from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
 from rllib_scale.errors import UserError, choice_error
-from rllib_scale.observation.feature_sets import ObservationView, view
+from rllib_scale.observation.answers import OPEN
+from rllib_scale.observation.feature_sets import ObservationView
 from rllib_scale.schedulers.base import Rule
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.planning import CPOP, HEFT
@@ -40,10 +41,10 @@ class RoundRobin(Rule):
         distance = (np.arange(num_slots)[None, :] - self._last[:, None] - 1) % num_slots
         return np.where(v.feasible, -distance.astype(np.float64), -np.inf)
 
-    def __call__(self, observation: np.ndarray) -> np.ndarray:
+    def __call__(self, observation: np.ndarray, fit: np.ndarray) -> np.ndarray:
         """See `Scheduler.__call__`; remembers the choice where it can be carried out."""
-        chosen = super().__call__(observation)
-        valid = view(observation, self.observation).feasible[np.arange(len(chosen)), chosen]
+        chosen = super().__call__(observation, fit)
+        valid = fit[np.arange(len(chosen)), 0, chosen] == OPEN
         self._last = np.where(valid, chosen, self._last)
         return chosen
 

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import numpy as np
 
-from rllib_scale.config import EnvConfig
+from rllib_scale.config import EnvConfig, NamedOrder
+from rllib_scale.simulator.changes import at_random, rates, scheduled, starts_away
+from rllib_scale.simulator.cluster import first_rows
 from rllib_scale.simulator.reward import REWARDS
 from rllib_scale.simulator.state import PARAMETERS, Problem
+from rllib_scale.simulator.writers import NAMES
 from rllib_scale.workloads import generators as workloads
+from rllib_scale.workloads.generators import estimate_parameters
 from rllib_scale.workloads.model import Workload
+
+ORDERS: tuple[str, ...] = get_args(NamedOrder)
+PREEMPTIONS = ("none", "restart", "resume")
 
 
 def build_problem(config: EnvConfig, servers: np.ndarray, workload: Workload | None = None) -> Problem:
     """The problem of a config; with a workload, that is played in place of drawn ones."""
     c = config
+    decision, moving, told = c.decision, c.communication, c.information
+    order, seen = ORDERS.index(decision.level1), estimate_parameters(told.estimate_error)
     row = (
         c.episode.horizon_s,
         c.episode.arrivals_until_s or math.inf,
@@ -23,6 +33,20 @@ def build_problem(config: EnvConfig, servers: np.ndarray, workload: Workload | N
         int(c.episode.idle_advance == "clock-step"),
         int(c.episode.mask == "feasible"),
         c.episode.max_decisions or 2**62,
+        int(decision.on_busy == "reserve"),
+        int(decision.on_busy == "step" and decision.offered == 1),
+        order,
+        int(decision.ties_by_arrival),
+        int("descendants" in decision.level1 or c.observation.feature_set == "rounds"),
+        PREEMPTIONS.index(decision.preemption),
+        int(moving.mode == "transfer"),
+        int(moving.predecessors == "all"),
+        int(moving.first == "largest-output"),
+        int(told.workflows == "revealed"),
+        int(told.estimate_error > 0),
+        *seen,
+        int(not c.cluster.changes.none),
+        *rates(c.cluster),
         c.cluster.bandwidth_gb_s,
         c.cluster.latency_s,
         REWARDS.index(c.reward.name),
@@ -33,6 +57,7 @@ def build_problem(config: EnvConfig, servers: np.ndarray, workload: Workload | N
         c.reward.energy_weight,
         c.reward.energy_scale_j,
         c.reward.invalid_reward,
+        NAMES.index(c.observation.feature_set),
         c.observation.task_compute_max_gflop,
         c.observation.server_compute_max_gflops,
         c.observation.memory_max_gb,
@@ -40,16 +65,20 @@ def build_problem(config: EnvConfig, servers: np.ndarray, workload: Workload | N
     demand = np.zeros(0 if workload is None else workload.num_tasks, dtype=workloads.TASK_DEMAND)
     if workload is not None:
         demand["compute"], demand["memory"] = workload.compute_gflop, workload.memory_gb
-        demand["output"] = workload.output_gb
+        demand["output"], demand["delay"] = workload.output_gb, workload.delay_s
     return Problem(
         parameters=np.array([row], dtype=PARAMETERS),
         workload=workloads.parameters(c),
         servers=servers,
+        first_row=first_rows(c.cluster),
+        at_random=at_random(c.cluster),
+        starts_away=starts_away(c.cluster),
+        changes=scheduled(c.cluster),
         given_arrival=np.zeros(0) if workload is None else workload.arrival_s,
         given_tasks=demand,
         given_task_offsets=np.zeros(1, dtype=np.int64) if workload is None else workload.task_offsets,
         given_edges=np.zeros((0, 2), dtype=np.int64) if workload is None else workload.edges,
         given_edge_offsets=np.zeros(1, dtype=np.int64) if workload is None else workload.edge_offsets,
         edge_scratch=np.zeros((max(1, workloads.most_edges(c)), 2), dtype=np.int64),
-        order_scratch=np.zeros(c.workload.max_tasks, dtype=np.int64),
+        order_scratch=np.zeros((2, c.workload.max_tasks), dtype=np.int64),
     )

@@ -8,19 +8,22 @@ import numpy as np
 
 from rllib_scale.compiled import Direct
 from rllib_scale.config import EnvConfig
-from rllib_scale.errors import UserError
-from rllib_scale.observation.feature_sets import FEATURE_SETS, write_static
-from rllib_scale.observation.snapshot import System
+from rllib_scale.observation.answers import OPEN, TAKEN
+from rllib_scale.observation.feature_sets import FEATURE_SETS
+from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.simulator import kernel, metrics
 from rllib_scale.simulator import state as layout
 from rllib_scale.simulator.arrays import build_problem
 from rllib_scale.simulator.cluster import build_servers, tier_names
-from rllib_scale.workloads import generators as workloads
+from rllib_scale.simulator.snapshots import take_snapshot
+from rllib_scale.simulator.writers import write_static
 from rllib_scale.workloads.model import Workload
 
 _step_batch, _dispatch_batch = Direct(kernel.step_batch), Direct(kernel.dispatch_batch)
 FIRST_SLOTS = 8
 FIRST_LOG_ROWS = 128
+ATTEMPTS = np.array(["finished", "failed", "preempted", "running"])
+"""Outcomes of an attempt."""
 SCHEDULE = np.dtype(
     [
         ("workflow", "i8"),
@@ -31,16 +34,22 @@ SCHEDULE = np.dtype(
         ("ready_s", "f8"),
         ("start_s", "f8"),
         ("finish_s", "f8"),
+        ("outcome", "U9"),
+        ("transfer_s", "f8"),
+        ("work_gflop", "f8"),
     ]
 )
+"""One attempt to run a task. `server` is the row; `finish_s` is when the attempt ended, finished or not."""
 
 
 class Engine:
-    """B environments stepped together by one compiled call [SCALE, sec. 3 and 4.1].
+    """B environments that are played together by one compiled call [SCALE, sec. 3 and 4.1; docs/simulator.md].
 
-    `reset` and `step` write `observation` (B, 5 + 5N) float32, `reward` (B,) and `done` (B,); the arrays are the
-    engine's own and are overwritten by the next call. An environment holds about 50 bytes per server slot, 90 per task
-    of the workflows in the system and 56 per task started in the episode (for `schedule`); buffers double when full.
+    Tasks that wait are offered, K at a time; `step` answers in each environment and runs it to its next decision;
+    `dispatch` gives several answers and runs on to the next event. Both write `observation` (B, W) float32, `fit`
+    (B, K, N), `outcome`, `elapsed`, `reward` and `done` (B,); the arrays are the engine's own and are overwritten by
+    the next call. An environment holds about 110 bytes per row (server slot), 200 per task of the workflows in the
+    system and 80 per attempt to run one (for `schedule`); buffers double when full.
 
     >>> engine = Engine(EnvConfig())
     >>> engine.reset([7], [0])
@@ -57,20 +66,57 @@ class Engine:
         self.features = FEATURE_SETS[config.observation.feature_set]
         self._servers = build_servers(config.cluster, config.reward)
         self._tier_names = tier_names(config.cluster)
+        self.candidates = config.decision.offered
         names = [tier.name for tier in config.cluster.tiers]
         self._tier = np.array([names.index(t) if t else -1 for t in self._tier_names], dtype=np.int64)
         self._all, self._none = np.ones(num_envs, dtype=bool), np.zeros(num_envs, dtype=bool)
         self._zeros, self._no_seeds = np.zeros(num_envs, dtype=np.int64), np.zeros(num_envs, dtype=np.uint64)
         self._drawn = build_problem(config, self._servers)
         self._problem_now = self._drawn
-        self._state = self._allocate(FIRST_SLOTS, config.workload.max_tasks, workloads.most_edges(config))
+        self._state = self._allocate(FIRST_SLOTS)
 
     # ------------------------------------------------------------------ what one reads
 
     @property
     def observation(self) -> np.ndarray:
-        """(B, 5 + 5N) float32."""
+        """(B, W) float32 of the config's feature set; with the paper's, 5 + 5N."""
         return self._state.observation
+
+    @property
+    def fit(self) -> np.ndarray:
+        """(B, K, N) uint8, how each row is for each candidate: CLOSED, TAKEN or OPEN (observation/answers.py)."""
+        return self._state.fit
+
+    @property
+    def outcome(self) -> np.ndarray:
+        """(B,) int64, what came of the last answer of `step`: index into observation.answers.OUTCOMES."""
+        return self._state.outcome
+
+    @property
+    def elapsed(self) -> np.ndarray:
+        """(B,) float64 s that passed from the last decision to this one, or to the end."""
+        return self._state.elapsed
+
+    @property
+    def mask(self) -> np.ndarray:
+        """(B, A) bool: the answers that do something; see `action_mask`."""
+        return action_mask(self.config, self.fit, self.preemptible)
+
+    def answerable(self, actions: np.ndarray) -> np.ndarray:
+        """(B,) bool: whether each of the actions (B,), within their range, stands for an answer that `step` takes.
+
+        No answer: a candidate that is not there, as fewer wait, and to stop what runs on a row without a task.
+        """
+        env, n = self._state.env, self.num_slots
+        row = actions - self.candidates * n - 1
+        stops = np.take_along_axis(self.preemptible, np.clip(row, 0, n - 1)[:, None], axis=1)[:, 0]
+        offered = (actions // n < env["num_offered"]) | (actions == self.candidates * n)
+        return np.where(row >= 0, stops, offered) | (env["end"] != layout.RUNNING)
+
+    @property
+    def preemptible(self) -> np.ndarray:
+        """(B, N) bool: rows that run a task."""
+        return self._state.running >= 0
 
     @property
     def reward(self) -> np.ndarray:
@@ -119,11 +165,8 @@ class Engine:
             if which is not None and (self._state.env["is_given"][~np.asarray(which)] != 0).any():
                 raise ValueError("another environment of the batch is playing a given workload")
             workload.check_fits(float(self._servers["memory"].max()), "workload")
-            if np.diff(workload.task_offsets).max() > 1 << layout.TASK_BITS:
-                raise UserError(f"workload: at most {1 << layout.TASK_BITS} tasks a workflow are supported")
             self._problem_now = build_problem(self.config, self._servers, workload)
-            tasks, edges = np.diff(workload.task_offsets).max(), np.diff(workload.edge_offsets).max()
-            self._make_room(FIRST_SLOTS, int(tasks), int(edges), FIRST_LOG_ROWS)
+            self._fit_scratch()
         elif which is None:
             self._problem_now = self._drawn
         which = self._all if which is None else self._row(which, np.bool_)
@@ -136,16 +179,16 @@ class Engine:
         active: np.ndarray | None = None,
         begin: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None,
     ) -> None:
-        """Decide in every environment, or in those of `active` (B,) bool; one that has ended stays as it is.
+        """Answer in every environment, or in those of `active` (B,) bool; one that has ended stays as it is.
 
         Args:
-            actions: (B,) server indices.
+            actions: (B,) the candidate k on row j is k N + j, a pass K N, to stop what runs on row j K N + 1 + j.
             active: (B,) bool.
             begin: (which, seeds, episodes), each (B,): those of `which` begin this episode in place of a decision, as
                 by `reset` but in the same call.
 
         Raises:
-            ValueError: an action is no server slot; nothing was done.
+            ValueError: an action stands for no answer that can be given now; nothing was done.
         """
         active = self._all if active is None else self._row(active, np.bool_)
         which, seeds, episodes = self._none, self._no_seeds, self._no_seeds
@@ -154,18 +197,21 @@ class Engine:
         self._step(self._row(actions, np.int64), active, which, seeds, episodes, False)
 
     def dispatch(self, starts: np.ndarray, active: np.ndarray | None = None) -> None:
-        """Start tasks on idle servers, in the given order; then the clock runs to the next event with a task ready.
+        """Several answers, in the given order, and the end of the round: the clock runs on until a task waits.
 
-        The other way to play: any ready task may be started, and what is not started waits without a decision. In place
-        of `step`, or between steps. The mask of the config plays no part; with no ready task the clock runs on as
-        `idle_advance` says. Each start counts as a decision; `reward` holds what the whole call earned.
+        The other way to play: any task that waits may be answered for, and what is not goes on waiting without a
+        decision. In place of `step`, or between steps. The mask of the config plays no part; with no task waiting the
+        clock runs on as `idle_advance` says. Each answer counts as a decision; `reward` holds what the whole call
+        earned.
 
         Args:
-            starts: (K, 4) integers: environment, workflow, task, server. Those beyond `max_decisions` are dropped.
+            starts: (R, 4) integers: environment, workflow, task, row; task -1 stops what runs on the row, where the
+                config allows it. Those beyond `max_decisions` are dropped.
             active: (B,) bool, the environments whose clock runs on; one that has ended stays as it is.
 
         Raises:
-            ValueError: a task is not ready, or its server not idle or too small. The starts before it are done.
+            ValueError: a task does not wait, or its row is not open for it (nor one to wait for, with `reserve`). The
+                answers before it are done.
         """
         starts = np.ascontiguousarray(starts, dtype=np.int64).reshape(-1, 4)
         active = self._all if active is None else self._row(active, np.bool_)
@@ -178,11 +224,22 @@ class Engine:
                     "environment {}: workflow {}, task {} cannot start on server {}".format(*starts[row].tolist())
                 )
             self._grow(need)
-            resume = need == layout.NEEDS_SLOTS
+            resume = need not in (layout.GO_ON, layout.NEEDS_LOG)
 
-    def system(self, b: int = 0) -> System:
-        """What there is in environment b now; to be read before the engine moves on."""
-        return System(b, self._state, self._servers)
+    def snapshot(self, b: int = 0) -> Snapshot:
+        """What there is in environment b now."""
+        return take_snapshot(b, self._state, self._problem_now)
+
+    def offers(self, b: int = 0) -> list[tuple[int, int]]:
+        """Workflow and task of the candidates of environment b, in order."""
+        env = self._state.env[b]
+        count = 0 if self.done[b] else env["num_offered"]
+        tasks = self._state.tasks[b, self._state.offered[b, :count]]
+        return list(zip(tasks["workflow"].tolist(), tasks["index"].tolist(), strict=True))
+
+    def available(self, b: int = 0) -> np.ndarray:
+        """(N,) virtual availability of each row [s]: its task awaited, and those that wait for it in this round."""
+        return self.snapshot(b).available_at_s
 
     def metrics(self, b: int = 0) -> dict[str, float | int]:
         """Metrics of environment b so far; names and units in `rllib_scale/results/tables.py`."""
@@ -208,12 +265,17 @@ class Engine:
             "duration_s": float(env["clock"]),
             "energy_j": energy,
             "utilisation": utilisation,
+            "waits": int(env["waits"]),
+            "passed": int(env["passed"]),
+            "failed_attempts": int(env["failed_attempts"]),
+            "preempted_attempts": int(env["preempted_attempts"]),
+            "lost_s": float(env["lost"]),
         } | {
             f"utilisation_{tier.name}": float(x) for tier, x in zip(self.config.cluster.tiers, floats[7:], strict=True)
         }
 
     def schedule(self, b: int = 0) -> np.ndarray:
-        """Every task started so far, in order of start, dtype SCHEDULE; `finish_s` is NaN where it has not finished."""
+        """Every attempt so far, in order of start, dtype SCHEDULE; NaN is what is not known before it ends."""
         log = self._state.log[b, : self._state.env[b]["num_started"]]
         table = np.empty(len(log), dtype=SCHEDULE)
         for name in ("workflow", "task", "server"):
@@ -221,13 +283,17 @@ class Engine:
         for name in ("arrival", "ready", "start"):
             table[f"{name}_s"] = log[name]
         table["tier"] = self._tier_names[log["server"]]
-        table["finish_s"] = np.where(log["finish"] <= self.clock[b], log["finish"], np.nan)
+        runs = log["finish"] > self.clock[b]
+        table["finish_s"], table["work_gflop"] = (np.where(runs, np.nan, log[name]) for name in ("finish", "work"))
+        table["transfer_s"] = log["transfer"]
+        table["outcome"] = ATTEMPTS[np.where(runs, len(ATTEMPTS) - 1, log["outcome"])]
         return table
 
     def memory(self) -> tuple[int, int]:
-        """Bytes of (the buffers of live workflows, the log of started tasks), of all environments together."""
+        """Bytes of (the buffers of live workflows, the log of attempts), of all environments together."""
         s = self._state
-        return sum(array.nbytes for array in (s.slots, s.tasks, s.successors, s.free, s.ready)), s.log.nbytes
+        live = (s.slots, s.tasks, s.edges, s.free, s.ready, s.aside, s.released)
+        return sum(array.nbytes for array in live), s.log.nbytes
 
     def get_state(self) -> dict[str, Any]:
         """Copies of everything that decides how the run goes on."""
@@ -259,72 +325,94 @@ class Engine:
         while start < self.num_envs:
             need, start = _step_batch(start, resume, *rows, self._state, self._problem_now)
             if need == layout.REFUSED:
-                raise ValueError(f"actions must be {self.num_envs} server indices from 0 to {self.num_slots - 1}")
+                raise ValueError(
+                    f"environment {start}: {rows[0][start]} is no answer that can be given now; servers are 0 to "
+                    f"{self.num_slots - 1}"
+                )
             self._grow(need)
-            resume = need == layout.NEEDS_SLOTS
+            resume = need not in (layout.GO_ON, layout.NEEDS_LOG)
 
     def _grow(self, need: int) -> None:
-        """Double the buffer a kernel asks for, if it does."""
-        if need == layout.GO_ON:
-            return
-        _, slots, tasks = self._state.tasks.shape
-        edges, rows = self._state.successors.shape[2], self._state.log.shape[1]
+        """Double the buffer a kernel asks for, if it does; contents stay."""
+        old = self._state
+        slots, tasks, edges, rows = (a.shape[1] for a in (old.slots, old.tasks, old.edges, old.log))
         if need == layout.NEEDS_LOG:
-            self._make_room(slots, tasks, edges, 2 * rows)
-        else:
-            self._make_room(2 * slots, tasks, edges, rows)
+            self._state = old._replace(log=_enlarged(old.log, 2 * rows))
+        elif need == layout.NEEDS_EDGES:
+            self._state = old._replace(edges=_enlarged(old.edges, 2 * edges))
+        elif need == layout.NEEDS_TASKS:
+            names = ("tasks", "ready", "aside", "released")
+            self._state = old._replace(**{name: _enlarged(getattr(old, name), 2 * tasks) for name in names})
+        elif need == layout.NEEDS_SLOTS:
+            # New slots go below the free ones: which slot a workflow gets must not depend on the rest of the batch.
+            added = np.tile(np.arange(2 * slots - 1, slots - 1, -1), (self.num_envs, 1))
+            new_slots = _enlarged(old.slots, 2 * slots)
+            new_slots["workflow"][:, slots:] = layout.FREE
+            old.env["num_free"] += slots
+            self._state = old._replace(slots=new_slots, free=np.concatenate([added, old.free], axis=1))
 
-    def _allocate(self, slots: int, tasks: int, edges: int) -> layout.State:
-        b, n = self.num_envs, self.num_slots
-        observation = np.zeros((b, self.features.width(n)), dtype=np.float32)
+    def _allocate(self, slots: int) -> layout.State:
+        b, n, k, hosts = self.num_envs, self.num_slots, self.candidates, len(self._drawn.at_random)
+        problem = self._drawn
+        tasks = slots << (len(problem.order_scratch[0]) - 1).bit_length()
+        moved = len(problem.edge_scratch) * (1 + int(problem.parameters[0]["from_all"]))
+        edges = slots << (moved - 1).bit_length()
+        observation = np.zeros((b, self.features.width(n, k)), dtype=np.float32)
         for features in observation:
-            write_static(features, self._servers, self._drawn.parameters[0])
+            write_static(features, k, self._servers, problem.parameters[0])
         return layout.State(
             env=np.zeros(b, dtype=layout.ENV),
             slots=np.zeros((b, slots), dtype=layout.SLOT),
-            tasks=np.zeros((b, slots, tasks), dtype=layout.TASK),
-            successors=np.zeros((b, slots, max(1, edges)), dtype=np.int32),
+            tasks=np.zeros((b, tasks), dtype=layout.TASK),
+            edges=np.zeros((b, edges), dtype=np.int64),
             free=np.zeros((b, slots), dtype=np.int64),
-            ready=np.zeros((b, slots * tasks), dtype=np.int64),
+            ready=np.zeros((b, tasks), dtype=np.int64),
+            offered=np.zeros((b, k), dtype=np.int64),
+            aside=np.zeros((b, tasks), dtype=np.int64),
+            released=np.zeros((b, tasks), dtype=np.int64),
+            hosts=np.zeros((b, hosts), dtype=layout.HOST),
             finish=np.full((b, n), np.inf),
+            expected=np.full((b, n), np.inf),
             running=np.full((b, n), layout.FREE, dtype=np.int64),
+            attempt=np.zeros((b, n), dtype=np.int64),
+            room=np.full((b, n), -1.0),
+            limit=np.full((b, n), -1.0),
+            extra=np.zeros((b, n)),
+            reserved=np.zeros((b, n), dtype=np.int64),
             queue=np.zeros((b, n), dtype=np.int64),
             busy=np.zeros((b, n)),
             log=np.zeros((b, FIRST_LOG_ROWS), dtype=layout.LOG),
             observation=observation,
+            fit=np.zeros((b, k, n), dtype=np.uint8),
+            outcome=np.zeros(b, dtype=np.int64),
+            elapsed=np.zeros(b),
             reward=np.zeros(b),
             done=np.ones(b, dtype=bool),
         )
 
-    def _make_room(self, slots: int, tasks: int, edges: int, rows: int) -> None:
-        """Enlarge the buffers of live workflows and of the log to at least these sizes; contents stay."""
-        old = self._state
-        before = old.slots.shape[1]
-        slots, tasks = max(slots, before), max(tasks, old.tasks.shape[2])
-        edges, rows = max(edges, old.successors.shape[2]), max(rows, old.log.shape[1])
-        # New slots go below the free ones: which slot a workflow gets must not depend on the rest of the batch.
-        added = np.tile(np.arange(slots - 1, before - 1, -1), (self.num_envs, 1))
-        free = np.concatenate([added, old.free], axis=1)
-        old.env["num_free"] += slots - before
-        new_slots = _enlarged(old.slots, slots)
-        new_slots["workflow"][:, before:] = layout.FREE
-        self._state = old._replace(
-            slots=new_slots,
-            tasks=_enlarged(old.tasks, slots, tasks),
-            successors=_enlarged(old.successors, slots, edges),
-            free=free,
-            ready=_enlarged(old.ready, slots * tasks),
-            log=_enlarged(old.log, rows),
-        )
-        self._fit_scratch()
-
     def _fit_scratch(self) -> None:
-        _, _, tasks = self._state.tasks.shape
-        edges = self._state.successors.shape[2]
-        if len(self._problem_now.order_scratch) < tasks or len(self._problem_now.edge_scratch) < edges:
-            self._problem_now = self._problem_now._replace(
-                order_scratch=np.zeros(tasks, dtype=np.int64), edge_scratch=np.zeros((edges, 2), dtype=np.int64)
-            )
+        """Room in which the largest workflow of the given workload is linked."""
+        problem = self._problem_now
+        tasks = int(np.diff(problem.given_task_offsets).max(initial=len(problem.order_scratch[0])))
+        edges = int(np.diff(problem.given_edge_offsets).max(initial=len(problem.edge_scratch)))
+        self._problem_now = problem._replace(
+            order_scratch=np.zeros((2, tasks), dtype=np.int64), edge_scratch=np.zeros((edges, 2), dtype=np.int64)
+        )
+
+
+def action_mask(config: EnvConfig, fit: np.ndarray, preemptible: np.ndarray) -> np.ndarray:
+    """(B, K N + 1), or (B, K N + 1 + N) with preemption: the answers that do something.
+
+    Rows that are OPEN for a candidate; with `on_busy: reserve` and no mask, also those to wait for. Where there
+    is none for any candidate, as only without a mask, the rows that hold a server: time passes whichever is named. A
+    pass always. Stopping the task of a row, where it runs one.
+    """
+    waits = config.decision.on_busy == "reserve" and config.episode.mask == "none"
+    rows = (fit >= (TAKEN if waits else OPEN)).reshape(len(fit), -1)
+    there = np.tile(np.arange(fit.shape[2]) < fit.shape[2] - config.cluster.empty_slots, fit.shape[1])
+    rows = np.where(rows.any(axis=1, keepdims=True), rows, there)
+    parts = [rows, np.ones((len(fit), 1), dtype=bool)]
+    return np.concatenate(parts + [preemptible] * (config.decision.preemption != "none"), axis=1)
 
 
 def _enlarged(array: np.ndarray, *sizes: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What happens in one environment as its clock runs: workflows arrive, tasks complete, successors become ready.
+"""What happens in one environment as its clock runs: workflows arrive, tasks complete, others become ready.
 
 Compiled functions over the arrays of `state.py`. Where a buffer is full, they stop in a consistent state and say so.
 """
@@ -7,26 +7,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from rllib_scale.compiled import compiled
-from rllib_scale.simulator.heaps import pop_busy, push_ready
-from rllib_scale.simulator.state import (
-    ALL_DONE,
-    AT_HORIZON,
-    AT_MAX_DECISIONS,
-    FREE,
-    GO_ON,
-    NEEDS_SLOTS,
-    RUNNING,
-    TASK_BITS,
-)
-from rllib_scale.workloads.generators import draw_gap, draw_workflow
+from rllib_scale.compiled import compiled, rare
+from rllib_scale.simulator.attempts import leave_if_done, make_ready, set_room, share_memory
+from rllib_scale.simulator.blocks import give_edges, give_tasks, size_class, take_edges, take_tasks
+from rllib_scale.simulator.changes import change
+from rllib_scale.simulator.heaps import pop_released, push_released, remove_busy
+from rllib_scale.simulator.state import FREE, GO_ON, NEEDS_EDGES, NEEDS_SLOTS, NEEDS_TASKS
+from rllib_scale.workloads.generators import draw_gap, draw_workflow, lognormal
 
 # ---------------------------------------------------------------------- workflows
 
 
 @compiled
-def _link(tasks, successors, edges, n, e, order):  # type: ignore[no-untyped-def]
-    """Derive successors, missing predecessors, first predecessors and hop counts of a workflow from its edges."""
+def _link(first, n, e, at, state_tasks, arena, problem):  # type: ignore[no-untyped-def]
+    """Derive a workflow's successors, predecessors and hop counts from its edges, which get the block at `at`."""
+    p, edges, order = problem.parameters[0], problem.edge_scratch, problem.order_scratch[0]
+    tasks = state_tasks[first : first + n]
     for k in range(n):
         tasks[k].num_successors = 0
         tasks[k].num_missing = 0
@@ -37,64 +33,136 @@ def _link(tasks, successors, edges, n, e, order):  # type: ignore[no-untyped-def
         tasks[edges[i, 0]].num_successors += 1
         task = tasks[edges[i, 1]]
         task.num_missing += 1
-        if task.first_predecessor < 0 or edges[i, 0] < task.first_predecessor:
-            task.first_predecessor = edges[i, 0]
-    at = 0
+        before = task.first_predecessor
+        row = first + edges[i, 0]
+        if before < 0:
+            task.first_predecessor = row
+        elif p.largest_first:
+            larger = state_tasks[row].output - state_tasks[before].output
+            if larger > 0.0 or (larger == 0.0 and row < before):
+                task.first_predecessor = row
+        elif row < before:
+            task.first_predecessor = row
+    top = at
     for k in range(n):
-        tasks[k].first_successor = at
-        at += tasks[k].num_successors
+        tasks[k].first_successor = top
+        top += tasks[k].num_successors
         order[k] = tasks[k].first_successor
     for i in range(e):
-        successors[order[edges[i, 0]]] = edges[i, 1]
+        arena[order[edges[i, 0]]] = first + edges[i, 1]
         order[edges[i, 0]] += 1
     # Topological order by Kahn's algorithm; num_missing is counted down and restored.
     head, tail = 0, 0
     for k in range(n):
         if tasks[k].num_missing == 0:
-            order[tail] = k
+            order[tail] = first + k
             tail += 1
     while head < tail:
-        task = tasks[order[head]]
+        task = state_tasks[order[head]]
         head += 1
         for i in range(task.first_successor, task.first_successor + task.num_successors):
-            tasks[successors[i]].num_missing -= 1
-            if tasks[successors[i]].num_missing == 0:
-                order[tail] = successors[i]
+            state_tasks[arena[i]].num_missing -= 1
+            if state_tasks[arena[i]].num_missing == 0:
+                order[tail] = arena[i]
                 tail += 1
     for i in range(e):
         tasks[edges[i, 1]].num_missing += 1
     for position in range(n - 1, -1, -1):
-        task = tasks[order[position]]
+        task = state_tasks[order[position]]
         for i in range(task.first_successor, task.first_successor + task.num_successors):
-            task.hop = max(task.hop, tasks[successors[i]].hop + 1)
+            task.hop = max(task.hop, state_tasks[arena[i]].hop + 1)
+    if p.from_all:
+        for k in range(n):
+            tasks[k].predecessors = top
+            tasks[k].num_predecessors = 0
+            top += tasks[k].num_missing
+        for i in range(e):
+            task = tasks[edges[i, 1]]
+            arena[task.predecessors + task.num_predecessors] = first + edges[i, 0]
+            task.num_predecessors += 1
+    if p.descendants:
+        _count_descendants(first, n, state_tasks, arena, problem.order_scratch)
+    if p.revealed:
+        for k in range(n):
+            tasks[k].hop = 0
+            tasks[k].descendants = 1
+
+
+@rare
+def _count_descendants(first, n, tasks, arena, scratch):  # type: ignore[no-untyped-def]
+    """Tasks of a workflow that follow each, itself included: one search from each."""
+    seen, stack = scratch[0], scratch[1]
+    for k in range(n):
+        seen[k] = -1
+    for k in range(n):
+        stack[0], height, count = first + k, 1, 0
+        seen[k] = k
+        while height > 0:
+            height -= 1
+            task = tasks[stack[height]]
+            count += 1
+            for i in range(task.first_successor, task.first_successor + task.num_successors):
+                if seen[arena[i] - first] != k:
+                    seen[arena[i] - first] = k
+                    stack[height] = arena[i]
+                    height += 1
+        tasks[first + k].descendants = count
 
 
 @compiled
 def _draw_next(b, state, problem):  # type: ignore[no-untyped-def]
-    """Put the next workflow into a free slot, where one arrives at all; its arrival time is known already."""
-    env = state.env[b]
+    """Put the next workflow into a free slot, where one arrives at all; its arrival time is known already.
+
+    Returns GO_ON, or which buffer is full; nothing was drawn then.
+    """
+    env, p, edges = state.env[b], problem.parameters[0], problem.edge_scratch
+    if env.num_free == 0:
+        return NEEDS_SLOTS
+    w = env.num_drawn
+    if env.is_given:
+        first_given, first_edge = problem.given_task_offsets[w], problem.given_edge_offsets[w]
+        n, e = problem.given_task_offsets[w + 1] - first_given, problem.given_edge_offsets[w + 1] - first_edge
+    else:
+        first_given, first_edge = 0, 0
+        n, e = problem.workload[0].max_tasks, len(edges)
+    task_class, edge_class = size_class(n), size_class(e * (1 + p.from_all))
+    first = take_tasks(env, state.tasks[b], task_class)
+    if first < 0:
+        return NEEDS_TASKS
+    at = take_edges(env, state.edges[b], edge_class)
+    if at < 0:
+        give_tasks(env, state.tasks[b], first, task_class)
+        return NEEDS_EDGES
     env.num_free -= 1
     s = state.free[b, env.num_free]
-    slot, tasks, edges = state.slots[b, s], state.tasks[b, s], problem.edge_scratch
+    slot, tasks = state.slots[b, s], state.tasks[b, first : first + n]
     if env.is_given:
-        w = env.num_drawn
-        first, first_edge = problem.given_task_offsets[w], problem.given_edge_offsets[w]
-        n, e = problem.given_task_offsets[w + 1] - first, problem.given_edge_offsets[w + 1] - first_edge
         for k in range(n):
-            tasks[k].compute = problem.given_tasks[first + k].compute
-            tasks[k].memory = problem.given_tasks[first + k].memory
-            tasks[k].output = problem.given_tasks[first + k].output
+            given = problem.given_tasks[first_given + k]
+            tasks[k].compute, tasks[k].memory = given.compute, given.memory
+            tasks[k].output, tasks[k].delay = given.output, given.delay
         for i in range(e):
             edges[i, 0], edges[i, 1] = problem.given_edges[first_edge + i, 0], problem.given_edges[first_edge + i, 1]
     else:
         n, e = draw_workflow(env.rng, problem.workload[0], tasks, edges)
-    _link(tasks, state.successors[b, s], edges, n, e, problem.order_scratch)
-    slot.workflow = env.num_drawn
+    for k in range(n):
+        task = tasks[k]
+        task.left, task.error, task.spent = task.compute, 1.0, 0.0
+        task.workflow, task.slot, task.index = w, s, k
+        task.descendants = 0
+        if p.estimates:
+            task.error = lognormal(env.seen_rng, p.estimate_mean, p.estimate_std)
+    _link(first, n, e, at, state.tasks[b], state.edges[b], problem)
+    slot.workflow = w
     slot.arrival = env.next_arrival
     slot.num_tasks = n
+    slot.num_seen = 0 if p.revealed else n
     slot.num_completed = 0
+    slot.first_task, slot.task_class = first, task_class
+    slot.first_edge, slot.edge_class = at, edge_class
     env.num_drawn += 1
     env.pending = s
+    return GO_ON
 
 
 @compiled
@@ -113,112 +181,123 @@ def schedule_arrival(env, problem):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _advance(env, time):  # type: ignore[no-untyped-def]
+def advance(env, time):  # type: ignore[no-untyped-def]
+    """Let time pass in which nothing happens."""
     env.area += env.in_system * (time - env.clock)
     env.clock = time
 
 
 @compiled
-def _make_ready(b, s, k, state):  # type: ignore[no-untyped-def]
-    env = state.env[b]
-    state.tasks[b, s, k].ready = env.clock
-    push_ready(state.ready[b], env.num_ready, state.slots[b], state.tasks[b], (s << TASK_BITS) | k)
-    env.num_ready += 1
+def _release(b, row, state, p):  # type: ignore[no-untyped-def]
+    """All predecessors of a task have ended: it is ready after its delay."""
+    env, task = state.env[b], state.tasks[b, row]
+    if p.revealed:
+        state.slots[b, task.slot].num_seen += 1
+    if task.delay == 0.0:
+        make_ready(b, row, state, p)
+        return
+    task.ready = env.clock + task.delay
+    push_released(state.released[b], env.num_released, state.tasks[b], row)
+    env.num_released += 1
+    env.next_release = min(env.next_release, task.ready)
+
+
+@rare
+def _end_delay(b, state, p):  # type: ignore[no-untyped-def]
+    """The release delay that ends first has ended."""
+    env, released = state.env[b], state.released[b]
+    row = released[0]
+    pop_released(released, env.num_released, state.tasks[b])
+    env.num_released -= 1
+    env.next_release = state.tasks[b, released[0]].ready if env.num_released > 0 else np.inf
+    make_ready(b, row, state, p)
 
 
 @compiled
 def _arrive(b, state, problem):  # type: ignore[no-untyped-def]
-    """The pending workflow arrives: its roots are ready, and the time of the next arrival is set."""
+    """The pending workflow arrives: its roots are released, and the time of the next arrival is set."""
     env = state.env[b]
-    s = env.pending
-    n = state.slots[b, s].num_tasks
+    slot = state.slots[b, env.pending]
     env.pending = FREE
-    env.arrived += n
-    env.in_system += n
+    env.arrived += slot.num_tasks
+    env.in_system += slot.num_tasks
     env.workflows_arrived += 1
-    for k in range(n):
-        if state.tasks[b, s, k].num_missing == 0:
-            _make_ready(b, s, k, state)
+    for row in range(slot.first_task, slot.first_task + slot.num_tasks):
+        if state.tasks[b, row].num_missing == 0:
+            _release(b, row, state, problem.parameters[0])
     schedule_arrival(env, problem)
 
 
 @compiled
-def _complete(b, state):  # type: ignore[no-untyped-def]
-    """The task that finishes first completes: its server is idle, its successors may be ready."""
+def _complete(b, state, problem):  # type: ignore[no-untyped-def]
+    """The task that finishes first completes: its row is idle, its successors may be ready."""
     env, finish, queue = state.env[b], state.finish[b], state.queue[b]
     j = queue[0]
-    pop_busy(queue, env.num_busy, finish)
+    remove_busy(queue, env.num_busy, finish, 0)
     env.num_busy -= 1
-    finish[j] = np.inf
+    finish[j] = state.expected[b, j] = np.inf
     env.next_finish = finish[queue[0]] if env.num_busy > 0 else np.inf
-    code = state.running[b, j]
-    s, k = code >> TASK_BITS, code & 0xFFFF
-    slot, task = state.slots[b, s], state.tasks[b, s, k]
+    row = state.running[b, j]
+    task = state.tasks[b, row]
+    slot = state.slots[b, task.slot]
     state.running[b, j] = FREE
+    h = problem.servers[j].host
+    state.hosts[b, h].running -= 1
+    if problem.first_row[h + 1] - problem.first_row[h] > 1:
+        share_memory(b, h, state, problem)
+    else:
+        set_room(b, j, state, problem)
+    leave_if_done(b, h, state)
     env.completed += 1
     env.in_system -= 1
     env.response_sum += env.clock - slot.arrival
     for i in range(task.first_successor, task.first_successor + task.num_successors):
-        successor = state.successors[b, s, i]
-        state.tasks[b, s, successor].num_missing -= 1
-        if state.tasks[b, s, successor].num_missing == 0:
-            _make_ready(b, s, successor, state)
+        successor = state.tasks[b, state.edges[b, i]]
+        successor.num_missing -= 1
+        if successor.num_missing == 0:
+            _release(b, state.edges[b, i], state, problem.parameters[0])
     slot.num_completed += 1
     if slot.num_completed == slot.num_tasks:
         env.workflows_completed += 1
         env.makespan_sum += env.clock - slot.arrival
+        give_tasks(env, state.tasks[b], slot.first_task, slot.task_class)
+        give_edges(env, state.edges[b], slot.first_edge, slot.edge_class)
         slot.workflow = FREE
-        state.free[b, env.num_free] = s
+        state.free[b, env.num_free] = task.slot
         env.num_free += 1
 
 
 @compiled
-def some_idle_fits(memory, finish, servers):  # type: ignore[no-untyped-def]
-    """Whether some idle server has that much memory."""
-    for j in range(len(servers)):
-        if finish[j] == np.inf and servers[j].capacity > 0.0 and memory <= servers[j].memory:
-            return True
-    return False
+def next_event(env):  # type: ignore[no-untyped-def]
+    """When something happens next; inf: never."""
+    return min(min(env.next_finish, env.next_arrival), min(env.next_release, env.next_change))
 
 
 @compiled
-def run(b, state, problem, feasible_only):  # type: ignore[no-untyped-def]
-    """Let the clock run until a decision is wanted or the episode ends. Returns GO_ON or NEEDS_SLOTS.
+def run_to_target(b, state, problem):  # type: ignore[no-untyped-def]
+    """Let everything happen until `env.target`, where the clock then stands. Returns GO_ON or which buffer is full.
 
-    A decision is wanted where a task is ready; with `feasible_only`, where an idle server fits the current one.
+    At one moment tasks complete first, then release delays end, then workflows arrive, then servers change.
     """
-    env, p = state.env[b], problem.parameters[0]
+    env = state.env[b]
     while True:
         if env.pending < 0 and env.next_arrival < np.inf:
-            if env.num_free == 0:
-                return NEEDS_SLOTS
-            _draw_next(b, state, problem)
+            need = _draw_next(b, state, problem)
+            if need != GO_ON:
+                return need
         if env.in_system == 0 and env.next_arrival == np.inf:
             env.target = env.clock  # the last task completed within a clock step: the episode ends here, not after it
-        next_event = min(env.next_finish, env.next_arrival)
-        if next_event <= env.target:
-            _advance(env, next_event)
-            if env.next_finish <= env.next_arrival:
-                _complete(b, state)
-            else:
-                _arrive(b, state, problem)
-            continue
-        _advance(env, env.target)
-        if env.clock >= p.horizon:
-            env.end = AT_HORIZON
-        elif env.in_system == 0 and env.next_arrival == np.inf:
-            env.end = ALL_DONE
-        elif env.decisions >= p.max_decisions:
-            env.end = AT_MAX_DECISIONS
-        if env.end != RUNNING:
+        other = min(env.next_release, env.next_change)
+        time = min(min(env.next_finish, env.next_arrival), other)
+        if time > env.target:
+            advance(env, env.target)
             return GO_ON
-        if env.num_ready == 0:
-            env.target = min(p.horizon, env.clock + p.clock_step if p.idle_by_step else next_event)
-            continue
-        if feasible_only:
-            code = state.ready[b, 0]
-            memory = state.tasks[b, code >> TASK_BITS, code & 0xFFFF].memory
-            if not some_idle_fits(memory, state.finish[b], problem.servers):
-                env.target = min(p.horizon, next_event)
-                continue
-        return GO_ON
+        advance(env, time)
+        if env.next_finish <= time:
+            _complete(b, state, problem)
+        elif env.next_release <= time:
+            _end_delay(b, state, problem.parameters[0])
+        elif env.next_arrival <= time:
+            _arrive(b, state, problem)
+        else:
+            change(b, state, problem)

@@ -1,59 +1,98 @@
-"""The two binary heaps of an environment: its ready tasks, and its busy servers."""
+"""The three binary heaps of an environment: tasks that wait, tasks whose release delay runs, busy rows."""
 
 from __future__ import annotations
 
 from rllib_scale.compiled import compiled
-from rllib_scale.simulator.state import TASK_BITS
 
-# ---------------------------------------------------------------------- the ready tasks, a binary heap
+# ---------------------------------------------------------------------- tasks that wait
 
 
 @compiled
-def _precedes(slots, tasks, a, b):  # type: ignore[no-untyped-def]
-    """Level 1 [SCALE, sec. 4.1]: longest hop count first; ties by ready time, workflow, task."""
-    slot_a, slot_b = a >> TASK_BITS, b >> TASK_BITS
-    task_a, task_b = a & 0xFFFF, b & 0xFFFF
-    x, y = tasks[slot_a, task_a], tasks[slot_b, task_b]
-    if x.hop != y.hop:
-        return x.hop > y.hop
-    if x.ready != y.ready:
+def _precedes(tasks, ties_by_arrival, a, b):  # type: ignore[no-untyped-def]
+    """Level 1 [SCALE, sec. 4.1]: largest rank first; ties by ready time, or not, then workflow and task."""
+    x, y = tasks[a], tasks[b]
+    if x.rank != y.rank:
+        return x.rank > y.rank
+    if x.ready != y.ready and not ties_by_arrival:
         return x.ready < y.ready
-    if slot_a != slot_b:
-        return slots[slot_a].workflow < slots[slot_b].workflow
-    return task_a < task_b
+    if x.workflow != y.workflow:
+        return x.workflow < y.workflow
+    return a < b
 
 
 @compiled
-def push_ready(heap, size, slots, tasks, code):  # type: ignore[no-untyped-def]
-    """Add a task code to the `size` that are in the heap."""
+def push_ready(heap, size, tasks, ties_by_arrival, row):  # type: ignore[no-untyped-def]
+    """Add a task row to the `size` that are in the heap."""
     at = size
     while at > 0:
         parent = (at - 1) >> 1
-        if not _precedes(slots, tasks, code, heap[parent]):
+        if not _precedes(tasks, ties_by_arrival, row, heap[parent]):
             break
         heap[at] = heap[parent]
         at = parent
-    heap[at] = code
+    heap[at] = row
 
 
 @compiled
-def remove_ready(heap, size, slots, tasks, at):  # type: ignore[no-untyped-def]
-    """Take the code at position `at` out of the `size` in the heap; the first of all is at 0."""
+def remove_ready(heap, size, tasks, ties_by_arrival, at):  # type: ignore[no-untyped-def]
+    """Take the task row at position `at` out of the `size` in the heap; the first of all is at 0."""
     last = heap[size - 1]
     while True:
         child = 2 * at + 1
         if child >= size - 1:
             break
-        if child + 1 < size - 1 and _precedes(slots, tasks, heap[child + 1], heap[child]):
+        if child + 1 < size - 1 and _precedes(tasks, ties_by_arrival, heap[child + 1], heap[child]):
             child += 1
-        if not _precedes(slots, tasks, heap[child], last):
+        if not _precedes(tasks, ties_by_arrival, heap[child], last):
             break
         heap[at] = heap[child]
         at = child
-    push_ready(heap, at, slots, tasks, last)  # where it did not go down, the last code may have to go up
+    push_ready(heap, at, tasks, ties_by_arrival, last)  # where it did not go down, the last one may have to go up
 
 
-# ---------------------------------------------------------------------- the busy servers, a binary heap
+# ---------------------------------------------------------------------- release delays
+
+
+@compiled
+def _released_before(tasks, a, b):  # type: ignore[no-untyped-def]
+    x, y = tasks[a], tasks[b]
+    if x.ready != y.ready:
+        return x.ready < y.ready
+    return x.workflow < y.workflow or (x.workflow == y.workflow and a < b)
+
+
+@compiled
+def push_released(heap, size, tasks, row):  # type: ignore[no-untyped-def]
+    """Add a task row to the `size` whose delay runs; its `ready` says until when."""
+    at = size
+    while at > 0:
+        parent = (at - 1) >> 1
+        if not _released_before(tasks, row, heap[parent]):
+            break
+        heap[at] = heap[parent]
+        at = parent
+    heap[at] = row
+
+
+@compiled
+def pop_released(heap, size, tasks):  # type: ignore[no-untyped-def]
+    """Take the first of `size` task rows off the heap."""
+    last = heap[size - 1]
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= size - 1:
+            break
+        if child + 1 < size - 1 and _released_before(tasks, heap[child + 1], heap[child]):
+            child += 1
+        if not _released_before(tasks, heap[child], last):
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = last
+
+
+# ---------------------------------------------------------------------- busy rows
 
 
 @compiled
@@ -62,23 +101,22 @@ def _finishes_before(finish, i, j):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def push_busy(queue, size, finish, server):  # type: ignore[no-untyped-def]
-    """Add a server to the `size` that are in the heap, by the finish time of its task."""
+def push_busy(queue, size, finish, row):  # type: ignore[no-untyped-def]
+    """Add a row to the `size` in the heap, by the finish time of its task."""
     at = size
     while at > 0:
         parent = (at - 1) >> 1
-        if not _finishes_before(finish, server, queue[parent]):
+        if not _finishes_before(finish, row, queue[parent]):
             break
         queue[at] = queue[parent]
         at = parent
-    queue[at] = server
+    queue[at] = row
 
 
 @compiled
-def pop_busy(queue, size, finish):  # type: ignore[no-untyped-def]
-    """Take the first of `size` servers off the heap."""
+def remove_busy(queue, size, finish, at):  # type: ignore[no-untyped-def]
+    """Take the row at position `at` out of the `size` in the heap; the one that finishes first is at 0."""
     last = queue[size - 1]
-    at = 0
     while True:
         child = 2 * at + 1
         if child >= size - 1:
@@ -89,4 +127,4 @@ def pop_busy(queue, size, finish):  # type: ignore[no-untyped-def]
             break
         queue[at] = queue[child]
         at = child
-    queue[at] = last
+    push_busy(queue, at, finish, last)

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from rllib_scale.compiled import compiled
+from rllib_scale.simulator.state import AWAY, TO_END
 
 
 @partial(compiled, allocates=True)
@@ -17,7 +18,7 @@ def summarise(b, state, problem, tier, num_tiers):  # type: ignore[no-untyped-de
     count = 0
     responses = np.empty(env.num_started)
     for i in range(env.num_started):
-        if state.log[b, i].finish <= env.clock:
+        if state.log[b, i].finish <= env.clock and state.log[b, i].outcome == TO_END:
             responses[count] = state.log[b, i].finish - state.log[b, i].arrival
             count += 1
     responses = np.sort(responses[:count])
@@ -26,7 +27,7 @@ def summarise(b, state, problem, tier, num_tiers):  # type: ignore[no-untyped-de
         slot = state.slots[b, s]
         if slot.workflow >= 0 and s != env.pending:
             censored += (slot.num_tasks - slot.num_completed) * (env.clock - slot.arrival)
-    tier_busy, tier_count = np.zeros(num_tiers), np.zeros(num_tiers)
+    tier_busy, tier_count, tier_away = np.zeros(num_tiers), np.zeros(num_tiers), np.zeros(num_tiers)
     energy = 0.0
     for j in range(len(servers)):
         if tier[j] < 0:
@@ -34,9 +35,12 @@ def summarise(b, state, problem, tier, num_tiers):  # type: ignore[no-untyped-de
         busy = state.busy[b, j]
         if state.finish[b, j] < np.inf:
             busy -= state.finish[b, j] - env.clock
+        host = state.hosts[b, servers[j].host]
+        away = host.away + (env.clock - host.left if host.status == AWAY else 0.0)
         tier_busy[tier[j]] += busy
         tier_count[tier[j]] += 1
-        energy += servers[j].idle_power * env.clock + (servers[j].busy_power - servers[j].idle_power) * busy
+        tier_away[tier[j]] += away
+        energy += servers[j].idle_power * (env.clock - away) + (servers[j].busy_power - servers[j].idle_power) * busy
     floats = np.empty(7 + num_tiers)
     floats[0] = env.response_sum / env.completed if env.completed > 0 else math.nan
     floats[1] = _percentile(responses, 0.5)
@@ -44,9 +48,11 @@ def summarise(b, state, problem, tier, num_tiers):  # type: ignore[no-untyped-de
     floats[3] = censored / env.arrived if env.arrived > 0 else math.nan
     floats[4] = env.makespan_sum / env.workflows_completed if env.workflows_completed > 0 else math.nan
     floats[5] = energy
-    floats[6] = tier_busy.sum() / (tier_count.sum() * env.clock) if env.clock > 0 else 0.0
+    there = tier_count.sum() * env.clock - tier_away.sum()
+    floats[6] = tier_busy.sum() / there if there > 0 else 0.0
     for t in range(num_tiers):
-        floats[7 + t] = tier_busy[t] / (tier_count[t] * env.clock) if env.clock > 0 else 0.0
+        there = tier_count[t] * env.clock - tier_away[t]
+        floats[7 + t] = tier_busy[t] / there if there > 0 else 0.0
     return floats
 
 

@@ -1,7 +1,8 @@
 """The arrays that a batch of environments lives in.
 
-Memory is sized by what is live. A workflow holds a slot from the moment it is the next to arrive until its last task
-completes; one log row is kept per started task. A task is addressed by its code, slot << TASK_BITS | index.
+Memory is sized by what is live. A workflow holds a slot, and a block of task rows and of edges, from the moment it is
+the next to arrive until its last task completes; one log row is kept per attempt to run a task. A task is addressed by
+its row. Blocks have sizes of powers of two and are used again, so that a large workflow costs small ones nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+
+CLASSES = 48
+"""Sizes of blocks: 2^0 to 2^47 rows."""
 
 PARAMETERS = np.dtype(
     [
@@ -18,6 +22,25 @@ PARAMETERS = np.dtype(
         ("idle_by_step", "i8"),
         ("feasible_only", "i8"),
         ("max_decisions", "i8"),
+        ("reserve", "i8"),  # a task may wait for a busy row; 0: an invalid answer costs clock_step
+        ("peek", "i8"),  # the one candidate stays in the heap: step, one at a time
+        ("order", "i8"),
+        ("ties_by_arrival", "i8"),
+        ("descendants", "i8"),  # whether they are to be counted
+        ("preemption", "i8"),
+        ("transfer", "i8"),  # whether moving input takes server time
+        ("from_all", "i8"),  # input of all predecessors is moved
+        ("largest_first", "i8"),  # the first predecessor is the one of the largest output
+        ("revealed", "i8"),
+        ("estimates", "i8"),  # whether demands are seen with an error
+        ("estimate_mean", "f8"),  # of the logarithm
+        ("estimate_std", "f8"),
+        ("changes", "i8"),  # whether servers come and go
+        ("failure_rate", "f8"),  # 1/s, of one server
+        ("departure_rate", "f8"),  # 1/s
+        ("repair", "f8"),  # mean, s; inf: stays away
+        ("notice", "f8"),  # s
+        ("return_after", "f8"),  # mean, s; inf: stays away
         ("bandwidth", "f8"),  # GB/s
         ("latency", "f8"),  # s
         ("reward", "i8"),
@@ -28,6 +51,7 @@ PARAMETERS = np.dtype(
         ("energy_weight", "f8"),
         ("energy_scale", "f8"),
         ("invalid_reward", "f8"),
+        ("feature_set", "i8"),
         ("task_compute_max", "f8"),
         ("server_compute_max", "f8"),
         ("memory_max", "f8"),
@@ -36,24 +60,44 @@ PARAMETERS = np.dtype(
 ENV = np.dtype(
     [
         ("rng", "u8", (4,)),
+        ("seen_rng", "u8", (4,)),  # of the errors of estimates
         ("clock", "f8"),
         ("target", "f8"),  # where the clock step under way ends
         ("next_arrival", "f8"),  # inf: no workflow arrives any more
         ("next_finish", "f8"),  # inf: no task is running
+        ("next_release", "f8"),  # inf: no release delay is running
+        ("next_change", "f8"),  # inf: no server comes or goes any more
         ("is_given", "i8"),  # plays the given workload instead of drawing one
         ("pending", "i8"),  # slot of the workflow that arrives next; -1: not drawn yet
         ("num_drawn", "i8"),  # workflows drawn or read so far
         ("num_free", "i8"),
-        ("num_ready", "i8"),
+        ("task_top", "i8"),  # task rows beyond were never used
+        ("edge_top", "i8"),
+        ("free_tasks", "i8", (CLASSES,)),  # first free block of each size; -1: none
+        ("free_edges", "i8", (CLASSES,)),
+        ("num_ready", "i8"),  # tasks in the heap of waiting ones
+        ("num_offered", "i8"),  # candidates
+        ("num_aside", "i8"),  # waiting tasks that are not offered again in this round
+        ("num_released", "i8"),  # tasks whose release delay runs
+        ("num_reserved", "i8"),  # rows that a task waits for
+        ("in_round", "i8"),
         ("num_busy", "i8"),
+        ("num_open", "i8"),  # rows on which some task could start
+        ("change_at", "i8"),  # next of the scheduled changes
         ("in_system", "i8"),  # arrived, uncompleted tasks
         ("area", "f8"),  # integral of in_system over time since the last decision
+        ("decided", "f8"),  # s, when the last decision was taken
         ("end", "i8"),  # RUNNING, or why the episode ended
         ("episode_return", "f8"),
         ("decisions", "i8"),
         ("invalid_no_fit", "i8"),
         ("invalid_busy_avoidable", "i8"),
         ("invalid_busy_unavoidable", "i8"),
+        ("waits", "i8"),
+        ("passed", "i8"),
+        ("failed_attempts", "i8"),
+        ("preempted_attempts", "i8"),
+        ("lost", "f8"),  # s of rows that did no lasting work
         ("arrived", "i8"),
         ("completed", "i8"),
         ("workflows_arrived", "i8"),
@@ -68,7 +112,12 @@ SLOT = np.dtype(
         ("workflow", "i8"),  # -1: free
         ("arrival", "f8"),
         ("num_tasks", "i8"),
+        ("num_seen", "i8"),  # tasks that schedulers know of
         ("num_completed", "i8"),
+        ("first_task", "i8"),  # its block of task rows, and its size
+        ("task_class", "i8"),
+        ("first_edge", "i8"),  # its block of edges, and its size
+        ("edge_class", "i8"),
     ]
 )
 TASK = np.dtype(
@@ -76,13 +125,36 @@ TASK = np.dtype(
         ("compute", "f8"),  # GFLOP
         ("memory", "f8"),  # GB
         ("output", "f8"),  # GB
+        ("delay", "f8"),  # s, from the end of its predecessors until it is ready
+        ("left", "f8"),  # GFLOP that an attempt has still to do
+        ("error", "f8"),  # demand as schedulers see it over the true one
         ("ready", "f8"),  # s
+        ("rank", "f8"),  # key of the order, largest first
+        ("spent", "f8"),  # s of rows that did what is no longer left
+        ("workflow", "i8"),  # in a free block: the next free one
+        ("slot", "i4"),
+        ("index", "i4"),  # in its workflow
         ("hop", "i4"),  # edges on the longest path to a sink
+        ("descendants", "i4"),  # itself included; 0: not counted
         ("num_successors", "i4"),
-        ("first_successor", "i4"),  # position in the slot's row of successors
         ("num_missing", "i4"),  # predecessors not yet completed
-        ("first_predecessor", "i4"),  # lowest index; -1: none
-        ("host", "i4"),  # server it was assigned to; -1: none
+        ("num_predecessors", "i4"),
+        ("host", "i4"),  # row it was assigned to; -1: none
+        ("first_successor", "i8"),  # position among the edges, where task rows stand
+        ("predecessors", "i8"),  # position among the edges, where input comes from more than one
+        ("first_predecessor", "i8"),  # task row; -1: none
+    ]
+)
+HOST = np.dtype(
+    [
+        ("status", "i8"),
+        ("running", "i8"),  # rows that run a task
+        ("free", "f8"),  # GB
+        ("away", "f8"),  # s, all absences that have ended
+        ("left", "f8"),  # s, when the present one began
+        ("next", "f8"),  # s, its next change at random; inf: none
+        ("phase", "i8"),  # what that is
+        ("rng", "u8", (4,)),
     ]
 )
 LOG = np.dtype(
@@ -90,34 +162,58 @@ LOG = np.dtype(
         ("workflow", "i8"),
         ("task", "i8"),
         ("server", "i8"),
+        ("outcome", "i8"),
         ("arrival", "f8"),
         ("ready", "f8"),
         ("start", "f8"),
-        ("finish", "f8"),
+        ("finish", "f8"),  # when it ended, or will
+        ("transfer", "f8"),  # s before the execution
+        ("work", "f8"),  # GFLOP that it does, or did
     ]
 )
 
 RUNNING, AT_HORIZON, ALL_DONE, AT_MAX_DECISIONS = range(4)
-GO_ON, NEEDS_SLOTS, NEEDS_LOG, REFUSED = range(4)
+GO_ON, NEEDS_SLOTS, NEEDS_TASKS, NEEDS_EDGES, NEEDS_LOG, REFUSED = range(6)
+STEPS, ROUNDS, DISPATCHED = range(3)
+"""What wakes the scheduler: a candidate, a row for it; or any task that waits."""
+UP, DRAINING, AWAY = range(3)
+TO_END, FAILED, PREEMPTED = range(3)
+"""Of an attempt: it runs or ran to its end, or was ended before."""
+NO_PREEMPTION, RESTART, RESUME = range(3)
 FREE = -1
-TASK_BITS = 16
 
 
 class State(NamedTuple):
-    """All arrays of a batch. B environments, N server slots, S workflow slots, K tasks and E edges a workflow."""
+    """All arrays of a batch.
+
+    B environments, N rows (server slots), H hosts, S workflow slots, T task rows, E edges, K candidates, L log rows.
+    """
 
     env: np.ndarray  # (B,) ENV
     slots: np.ndarray  # (B, S) SLOT
-    tasks: np.ndarray  # (B, S, K) TASK
-    successors: np.ndarray  # (B, S, E) int32 task indices
+    tasks: np.ndarray  # (B, T) TASK
+    edges: np.ndarray  # (B, E) int64 task rows: the successors of each task, then, where needed, predecessors
     free: np.ndarray  # (B, S) int64 stack of free slots
-    ready: np.ndarray  # (B, S * K) int64 heap of task codes
-    finish: np.ndarray  # (B, N) float64 s; inf: idle
-    running: np.ndarray  # (B, N) int64 task code; -1: idle
-    queue: np.ndarray  # (B, N) int64 heap of the busy servers, by finish
-    busy: np.ndarray  # (B, N) float64 s of all tasks started
+    ready: np.ndarray  # (B, T) int64 heap of the task rows that wait
+    offered: np.ndarray  # (B, K) int64 task rows, in order
+    aside: np.ndarray  # (B, T) int64 task rows
+    released: np.ndarray  # (B, T) int64 heap of task rows, by the end of their delay
+    hosts: np.ndarray  # (B, H) HOST
+    finish: np.ndarray  # (B, N) float64 s; inf: runs nothing
+    expected: np.ndarray  # (B, N) float64 s, when schedulers expect it; inf: runs nothing
+    running: np.ndarray  # (B, N) int64 task row; -1: none
+    attempt: np.ndarray  # (B, N) int64 log row
+    room: np.ndarray  # (B, N) float64 GB that a task may need to start now; -1: none can
+    limit: np.ndarray  # (B, N) float64 GB that a task may need to start ever; -1: its server is away or drains
+    extra: np.ndarray  # (B, N) float64 s of executions that wait for it in this round
+    reserved: np.ndarray  # (B, N) int64 stack of rows
+    queue: np.ndarray  # (B, N) int64 heap of the busy rows, by finish
+    busy: np.ndarray  # (B, N) float64 s of all attempts
     log: np.ndarray  # (B, L) LOG
-    observation: np.ndarray  # (B, 5 + 5N) float32
+    observation: np.ndarray  # (B, W) float32
+    fit: np.ndarray  # (B, K, N) uint8 of each candidate: observation.masks.CLOSED, BUSY or OPEN
+    outcome: np.ndarray  # (B,) int64 of the last answer: observation.answers.OUTCOMES
+    elapsed: np.ndarray  # (B,) float64 s from the last decision to this one
     reward: np.ndarray  # (B,) float64
     done: np.ndarray  # (B,) bool
 
@@ -126,12 +222,16 @@ class Problem(NamedTuple):
     """What does not change during a run: parameters, servers and, where one is given, the workload to play."""
 
     parameters: np.ndarray  # (1,) PARAMETERS
-    workload: np.ndarray  # (1,) workload.PARAMETERS
+    workload: np.ndarray  # (1,) generators.PARAMETERS
     servers: np.ndarray  # (N,) cluster.SERVER
+    first_row: np.ndarray  # (H + 1,) rows of host h: first_row[h] : first_row[h + 1]
+    at_random: np.ndarray  # (H,) bool: changes at random
+    starts_away: np.ndarray  # (H,) bool
+    changes: np.ndarray  # (C,) changes.CHANGE, scheduled
     given_arrival: np.ndarray  # (W,) s
-    given_tasks: np.ndarray  # (T,) workload.TASK_DEMAND
+    given_tasks: np.ndarray  # (T,) generators.TASK_DEMAND
     given_task_offsets: np.ndarray  # (W + 1,)
     given_edges: np.ndarray  # (E, 2)
     given_edge_offsets: np.ndarray  # (W + 1,)
     edge_scratch: np.ndarray  # (E, 2) int64
-    order_scratch: np.ndarray  # (K,) int64
+    order_scratch: np.ndarray  # (2, T) int64

@@ -24,7 +24,8 @@ from rllib_scale.results.tables import (
     typed,
     write_table,
 )
-from rllib_scale.sweeps.sweep import run_sweep
+from rllib_scale.sweeps.checkpoints import copy_policy
+from rllib_scale.sweeps.run import run_sweep
 
 CONFIGS = Path(__file__).parents[2] / "tune_configs"
 PARTS = ("table4", "table3", "table3_off_policy", "scenarios", "scale_1024")
@@ -82,8 +83,6 @@ def run_reproduction(
 
 def join(folder: Path, parts: list[Path]) -> None:
     """Write the rows of all parts as tables of `folder`, and their policies; what several hold stands there once."""
-    from rllib_scale.sweeps.trainable import copy_policy
-
     (folder / "policies").mkdir(exist_ok=True)
     for policy in (path for part in parts for path in sorted(part.glob("policies/[!.]*"))):
         if not (folder / "policies" / policy.name).is_dir():

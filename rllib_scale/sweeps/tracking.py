@@ -14,33 +14,29 @@ import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from ray import tune
 
 from rllib_scale.config import digest
-from rllib_scale.config.plan import Cell, SweepConfig
+from rllib_scale.config.plan import Cell
 from rllib_scale.errors import UserError
+from rllib_scale.sweeps.sweep import Sweep
 
 
 class Tracker(tune.Callback):
     """Passes the rows of each training on. One that fails is told of once and then left alone: the trainings go on.
 
     Args:
-        sweep: name of the sweep.
-        cells: its trainings.
-        folder: results folder. The same training of the same folder is the same run, however often it goes on.
-        say: receives the message of a failure.
+        sweep: whose trainings they are. The same training of the same folder is the same run, however often it goes on.
+        cells: those of its trainings that run.
     """
 
     package: str
 
-    def __init__(self, sweep: str, cells: Sequence[Cell], folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, sweep: Sweep, cells: Sequence[Cell]) -> None:
         self.sweep = sweep
         self.cells = {cell.trial.name: cell for cell in cells}
-        self.folder = folder
-        self.say = say
         self.failed = False
         self.runs: dict[str, Any] = {}
 
@@ -76,7 +72,7 @@ class Tracker(tune.Callback):
 
     def _run(self, name: str) -> Any:
         if name not in self.runs:
-            self.runs[name] = self.begin(name, digest({"folder": str(self.folder), "trial": name}))
+            self.runs[name] = self.begin(name, digest({"folder": str(self.sweep.folder), "trial": name}))
         return self.runs[name]
 
     def _end(self, name: str, status: str) -> None:
@@ -91,7 +87,7 @@ class Tracker(tune.Callback):
         except Exception as error:  # whatever it is, a server that is gone or a fault of the package: no training ends
             self.failed = True
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            self.say(f"tracking: {self.package} failed and is left out from here on: {first}")
+            self.sweep.say(f"tracking: {self.package} failed and is left out from here on: {first}")
 
 
 class MLflowTracker(Tracker):
@@ -110,9 +106,11 @@ class MLflowTracker(Tracker):
             from mlflow import MlflowClient
 
             server = os.environ.get("MLFLOW_TRACKING_URI")
-            self.client = MlflowClient(server or f"sqlite:///{self.folder / 'mlflow.db'}")
-            experiment = self.client.get_experiment_by_name(self.sweep)
-            self.experiment = experiment.experiment_id if experiment else self.client.create_experiment(self.sweep)
+            self.client = MlflowClient(server or f"sqlite:///{self.sweep.folder / 'mlflow.db'}")
+            experiment = self.client.get_experiment_by_name(self.sweep.config.name)
+            self.experiment = (
+                experiment.experiment_id if experiment else self.client.create_experiment(self.sweep.config.name)
+            )
         found = self.client.search_runs([self.experiment], f"tags.training = '{key}'")
         if found:
             run = found[0].info.run_id
@@ -152,10 +150,10 @@ class WandbTracker(Tracker):
 
         return wandb.init(
             project="rllib-scale",
-            group=self.sweep,
+            group=self.sweep.config.name,
             name=name,
             id=key,
-            dir=str(self.folder),
+            dir=str(self.sweep.folder),
             config=self.cells[name].trial.model_dump(mode="json"),
             reinit="create_new",
             resume=None if os.environ.get("WANDB_MODE") == "offline" else "allow",
@@ -174,16 +172,16 @@ class WandbTracker(Tracker):
 TRACKERS: dict[str, type[Tracker]] = {"mlflow": MLflowTracker, "wandb": WandbTracker}
 
 
-def trackers(sweep: SweepConfig, cells: Sequence[Cell], folder: Path, say: Callable[[str], None]) -> list[Tracker]:
+def trackers(sweep: Sweep, cells: Sequence[Cell]) -> list[Tracker]:
     """Tune's callbacks for what `tracking` of the sweep names.
 
     Raises:
         UserError: a package is not installed.
     """
-    for name in sweep.tracking:
+    for name in sweep.config.tracking:
         if importlib.util.find_spec(name) is None:
             raise UserError(f"tracking: {name} is not installed; pip install 'rllib-scale[tracking]'")
-    return [TRACKERS[name](sweep.name, cells, folder, say) for name in sweep.tracking]
+    return [TRACKERS[name](sweep, cells) for name in sweep.config.tracking]
 
 
 def _is_number(value: Any) -> bool:

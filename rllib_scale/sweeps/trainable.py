@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,14 @@ from ray import tune
 
 from rllib_scale.clusters.session import quieten
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.plan import Cell
 from rllib_scale.config.search import SearchConfig, recent
 from rllib_scale.config.yaml_files import set_path
-from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
 from rllib_scale.policies.policy import save_policy
 from rllib_scale.results.storage import Location
+from rllib_scale.sweeps.checkpoints import seal
 from rllib_scale.sweeps.stopping import SCORE, score_of
 
-CONTENTS = "contents.json"
-RECORDS = ("curve.json", "nodes.json")
-"""What is published of a training beside its policy: a row per epoch, and where it ran."""
 EMPTY_ITERATIONS = 20
 
 
@@ -124,8 +119,7 @@ class SchedulingTrial(tune.Trainable):
         write_json(folder / "curve.json", self.curve)
         write_json(folder / "nodes.json", self.nodes)
         save_policy(folder / "policy", self.algorithm.get_module().network, self.cell, epochs=len(self.curve))
-        sizes = {str(p.relative_to(folder)): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()}
-        write_json(folder / CONTENTS, {"epoch": len(self.curve), "sizes": sizes})
+        seal(folder, len(self.curve))
         self.saved_epochs = len(self.curve)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
@@ -147,71 +141,3 @@ class SchedulingTrial(tune.Trainable):
                     self.save_checkpoint(str(folder))
         finally:
             self.algorithm.stop()
-
-
-def epoch_of(checkpoint: Location | Path) -> int:
-    """The epoch of a checkpoint folder; -1 where it is not whole."""
-    checkpoint = Location(checkpoint)
-    try:
-        contents = json.loads((checkpoint / CONTENTS).read_text())
-        sizes = {name: info.size for name, info in checkpoint.files().items()}
-        whole = all(sizes.get(name) == size for name, size in contents["sizes"].items())
-    except (OSError, ValueError, KeyError, AttributeError):
-        return -1
-    return int(contents["epoch"]) if whole else -1
-
-
-def latest_checkpoint(trials: Location | Path, name: str) -> Location | None:
-    """The whole checkpoint of a trial with the highest epoch, over all runs of the sweep."""
-    latest, highest = None, -1
-    for run in Location(trials).folders():
-        trial = Location(trials) / run / name
-        for checkpoint in (trial / folder for folder in trial.folders() if folder.startswith("checkpoint_")):
-            epoch = epoch_of(checkpoint)
-            if epoch > highest:
-                latest, highest = checkpoint, epoch
-    return latest
-
-
-def publish(checkpoint: Location, target: Path) -> None:
-    """Copy policy and curve of a finished training to the results, whole or not at all."""
-    with checkpoint.reading(only=("policy/", *RECORDS)) as folder:
-        copy_policy(folder / "policy", target, *(folder / name for name in RECORDS if (folder / name).is_file()))
-
-
-def curve_at(checkpoint: str) -> list[dict[str, Any]]:
-    """The training curve in a checkpoint."""
-    return list(json.loads((Location(checkpoint) / "curve.json").read_text()))
-
-
-def settings_at(checkpoint: str | None, cell: Cell) -> dict[str, Any]:
-    """Values of what a cell's search varies, by config path: those in a checkpoint, which PBT may have changed."""
-    if checkpoint is None:
-        return dict(cell.overrides)
-    described = json.loads((Location(checkpoint) / "policy" / "policy.json").read_text())["trial"]
-    return {path: _at(described, path) for path, _ in cell.overrides}
-
-
-def _at(content: Any, path: str) -> Any:
-    for key in path.split("."):
-        content = content[key]
-    return content
-
-
-def copy_policy(source: Path, target: Path, *more: Path) -> None:
-    """Copy a policy folder, and more files into it, whole or not at all.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    temporary = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        shutil.copytree(source, temporary)
-        for path in more:
-            shutil.copy(path, temporary)
-        shutil.rmtree(target, ignore_errors=True)  # one of fewer epochs
-        temporary.rename(target)
-    except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise UserError(f"{target}: cannot be written ({error.strerror})") from None

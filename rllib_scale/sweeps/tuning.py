@@ -3,129 +3,77 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rllib_scale.clusters.placement import Room, trials_at_once, why_waiting
+from rllib_scale.clusters.placement import trials_at_once, why_waiting
 from rllib_scale.clusters.session import keep_credentials_out_of_logs
-from rllib_scale.config import plan
+from rllib_scale.config.plan import Cell
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.errors import UserError
-from rllib_scale.files import write_json
+from rllib_scale.results.status import MAX_RESTARTS
 from rllib_scale.results.storage import Location
 from rllib_scale.results.tables import check_there
+from rllib_scale.sweeps.checkpoints import check_format, copy_policy, curve_at, published_epochs, settings_at
+from rllib_scale.sweeps.sweep import Sweep
 
 INTERVAL_S = 10.0
 """Between two lines of progress."""
-MAX_RESTARTS = 3
 
 
-def train(
-    sweep: plan.SweepConfig,
-    cells: Sequence[plan.Cell],
-    folder: Path,
-    trials: Location,
-    room: Room,
-    say: Callable[[str], None],
-    reuse: Sequence[Path],
-    trusted: bool,
-) -> list[str]:
+def train(sweep: Sweep, reuse: Sequence[Path], trusted: bool) -> list[str]:
     """Train what is not finished and publish every finished policy; returns one line for each training that failed.
 
+    Args:
+        sweep: whose cells to train.
+        reuse: results folders whose finished trainings of the same cells are taken over.
+        trusted: whether checkpoints, which are pickles, may be loaded.
+
     Raises:
-        UserError: there are checkpoints to go on from, and they are not trusted; or the results folder is gone.
+        UserError: there are checkpoints to go on from, and they are not trusted or of another version; or the results
+            folder is gone.
         OSError: there is no room left for checkpoints.
     """
-    from rllib_scale.sweeps.trainable import copy_policy, latest_checkpoint
-
-    policies = folder / "policies"
-    policies.mkdir(exist_ok=True)
-    checkpoints: dict[str, str] = {}
-    pending: list[plan.Cell] = []
-    for cell in cells:
+    (sweep.folder / "policies").mkdir(exist_ok=True)
+    checkpoints: dict[str, Location] = {}
+    pending: list[Cell] = []
+    for cell in sweep.cells:
         name = cell.trial.name
-        if published_epochs(policies / name) >= target_epochs(sweep, cell, folder):
+        if sweep.is_finished(cell):
             continue
         elsewhere = (other / "policies" / name for other in reuse)
         found = next((policy for policy in elsewhere if published_epochs(policy) >= cell.trial.stop_epochs), None)
         if found is not None:
-            copy_policy(found, policies / name)
+            copy_policy(found, sweep.policy(name))
             continue
-        if _publish(sweep, cell, folder, trials):
+        if sweep.publish(cell):
             continue
-        checkpoint = latest_checkpoint(trials, name)
-        if checkpoint is not None:
-            checkpoints[name] = str(checkpoint)
+        if checkpoint := sweep.checkpoint(cell):
+            checkpoints[name] = checkpoint
         pending.append(cell)
-    if len(pending) < len(cells) or checkpoints:
-        say(f"{len(cells) - len(pending)} of {len(cells)} trainings are finished, {len(checkpoints)} go on")
+    if len(pending) < len(sweep.cells) or checkpoints:
+        finished = len(sweep.cells) - len(pending)
+        sweep.say(f"{finished} of {len(sweep.cells)} trainings are finished, {len(checkpoints)} go on")
     if checkpoints and not trusted:
         raise UserError(
-            f"{trials}: holds checkpoints that this account did not write here; to go on from one runs the code in it. "
-            "If you know where they come from, say --trust"
+            f"{sweep.trials}: holds checkpoints that this account did not write here; to go on from one runs the code "
+            "in it. If you know where they come from, say --trust"
         )
+    for checkpoint in checkpoints.values():
+        check_format(checkpoint)
     if not pending:
         return []
-    errors = _fit(sweep, cells, pending, checkpoints, folder, trials, room, say)
-    return [
-        f"{cell.trial.name}: {errors.get(cell.trial.name, 'stopped without an error')} (see error.txt in {trials})"
-        for cell in pending
-        if not _publish(sweep, cell, folder, trials)
-    ]
+    errors = _fit(sweep, pending, checkpoints)
+    unfinished = [cell.trial.name for cell in pending if not sweep.publish(cell)]
+    where = f"(see error.txt in {sweep.trials})"
+    return [f"{name}: {errors.get(name, 'stopped without an error')} {where}" for name in unfinished]
 
 
-def target_epochs(sweep: plan.SweepConfig, cell: plan.Cell, folder: Path) -> int:
-    """Epochs after which a cell is finished: those of its config, or fewer where ASHA stopped it for good."""
-    if sweep.search is None or sweep.search.scheduler != "asha":
-        return cell.trial.stop_epochs
-    mark = _mark(folder, cell.trial.name)
-    return int(json.loads(mark.read_text(encoding="utf-8"))["epoch"]) if mark.is_file() else cell.trial.stop_epochs
-
-
-def published_epochs(policy: Path) -> int:
-    """Epochs of a finished training's policy folder; -1 where there is none."""
-    try:
-        return int(json.loads((policy / "policy.json").read_text(encoding="utf-8"))["epochs"])
-    except FileNotFoundError:
-        return -1
-
-
-def curve_of(folder: Path, cell: plan.Cell) -> list[dict[str, Any]]:
-    """The training curve of a finished cell; empty where there is none."""
-    path = folder / "policies" / cell.trial.name / "curve.json"
-    return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
-
-
-def _mark(folder: Path, name: str) -> Path:
-    return folder / "stopped" / f"{name}.json"
-
-
-def _publish(sweep: plan.SweepConfig, cell: plan.Cell, folder: Path, trials: Location) -> bool:
-    """Copy the policy of a training to the results, if it is finished; says whether it is."""
-    from rllib_scale.sweeps.trainable import epoch_of, latest_checkpoint, publish
-
-    checkpoint = latest_checkpoint(trials, cell.trial.name)
-    if checkpoint is None or epoch_of(checkpoint) < target_epochs(sweep, cell, folder):
-        return False
-    publish(checkpoint, folder / "policies" / cell.trial.name)
-    return True
-
-
-def _fit(
-    sweep: plan.SweepConfig,
-    cells: Sequence[plan.Cell],
-    pending: Sequence[plan.Cell],
-    checkpoints: dict[str, str],
-    folder: Path,
-    trials: Location,
-    room: Room,
-    say: Callable[[str], None],
-) -> dict[str, str]:
+def _fit(sweep: Sweep, pending: Sequence[Cell], checkpoints: Mapping[str, Location]) -> dict[str, str]:
     """Train the pending cells. Returns trial name -> last line of the error, for those that failed.
 
     Raises:
@@ -140,34 +88,33 @@ def _fit(
     from rllib_scale.sweeps.progress import NoteStops, StopAll, TuneProgress
     from rllib_scale.sweeps.stopping import make_scheduler
     from rllib_scale.sweeps.tracking import trackers
-    from rllib_scale.sweeps.trainable import SchedulingTrial, curve_at, settings_at
+    from rllib_scale.sweeps.trainable import SchedulingTrial
 
-    fits = trials_at_once(sweep.resources, room)
-    at_once = sweep.resources.max_concurrent or fits
+    resources, search = sweep.config.resources, sweep.search
+    at_once = resources.max_concurrent or trials_at_once(resources, sweep.room)
     # What does not wait as a placement group, no autoscaler adds nodes for.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(min(len(pending), at_once or len(pending)))
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # StopAll handles it
     keep_credentials_out_of_logs()
-    run = f"run-{1 + sum(name.startswith('run-') for name in trials.folders()):03d}"
-    targets = {cell.trial.name: target_epochs(sweep, cell, folder) for cell in pending}
-    search = sweep.search or SearchConfig()
-    curves = {cell.trial.name: curve_of(folder, cell) for cell in cells}
+    run = f"run-{1 + sum(name.startswith('run-') for name in sweep.trials.folders()):03d}"
+    targets = {cell.trial.name: sweep.target_epochs(cell) for cell in pending}
+    curves = {cell.trial.name: sweep.curve(cell) for cell in sweep.cells}
     curves |= {name: curve_at(checkpoint) for name, checkpoint in checkpoints.items()}
-    bundles: list[dict[str, float]] = [{"CPU": sweep.resources.cpus}]
-    bundles += [{"CPU": 1.0}] * sweep.resources.env_runners
+    bundles: list[dict[str, float]] = [{"CPU": resources.cpus}]
+    bundles += [{"CPU": 1.0}] * resources.env_runners
     trainable = tune.with_resources(
         tune.with_parameters(
             SchedulingTrial,
             trials={cell.trial.name: cell.trial.model_dump_json() for cell in pending},
             targets=targets,
-            restore=checkpoints,
-            folder=str(trials),
+            restore={name: str(checkpoint) for name, checkpoint in checkpoints.items()},
+            folder=str(sweep.trials),
             search=search.model_dump_json(),
         ),
         tune.PlacementGroupFactory(bundles),
     )
-    stop = StopAll(folder)
-    progress = TuneProgress(targets, say, INTERVAL_S, why_waiting(sweep.resources, at_once, room))
+    stop = StopAll(sweep.folder)
+    progress = TuneProgress(targets, sweep.say, INTERVAL_S, why_waiting(resources, at_once, sweep.room))
     tuner = tune.Tuner(
         trainable,
         param_space={
@@ -182,18 +129,18 @@ def _fit(
         ),
         run_config=tune.RunConfig(
             name=run,
-            storage_path=str(trials),
+            storage_path=str(sweep.trials),
             stop=stop,
             callbacks=[
                 progress,
-                NoteStops(targets, stop, lambda name, epoch: write_json(_mark(folder, name), {"epoch": epoch})),
-                *trackers(sweep, pending, folder, say),
+                NoteStops(targets, stop, sweep.note_stop),
+                *trackers(sweep, pending),
             ],
             failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
             checkpoint_config=tune.CheckpointConfig(
-                checkpoint_frequency=sweep.checkpoints.every_epochs,
+                checkpoint_frequency=sweep.config.checkpoints.every_epochs,
                 checkpoint_at_end=True,
-                num_to_keep=None if search.scheduler == "pbt" else sweep.checkpoints.keep,
+                num_to_keep=None if search.scheduler == "pbt" else sweep.config.checkpoints.keep,
             ),
             verbose=0,
         ),
@@ -202,11 +149,11 @@ def _fit(
         try:
             tuner.fit()
         except Exception:
-            check_there(folder)
+            check_there(sweep.folder)
             if not progress.ended:
                 raise
             # At last Tune reads back its own files, which a full disk tears. Nothing here needs them.
-    check_there(folder)
+    check_there(sweep.folder)
     for line in progress.failed.values():
         for number in (errno.ENOSPC, errno.EDQUOT):
             if os.strerror(number) in line:

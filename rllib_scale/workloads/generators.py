@@ -29,6 +29,8 @@ PARAMETERS = np.dtype(
         ("compute", _NORMAL),  # GFLOP
         ("memory", _NORMAL),  # GB
         ("output", _NORMAL),  # GB
+        ("delays", "i8"),  # whether tasks have release delays
+        ("delay", _NORMAL),  # s
         ("topology", "i8"),
         ("max_predecessors", "i8"),
         ("layer_width", "i8"),
@@ -58,6 +60,8 @@ def parameters(config: EnvConfig) -> np.ndarray:
         normal(w.compute_gflop),
         normal(w.memory_gb),
         normal(w.output_gb),
+        int(w.delay_s is not None),
+        normal(w.delay_s or w.output_gb),
         TOPOLOGIES.index(w.topology),
         w.max_predecessors,
         w.layer_width,
@@ -99,6 +103,19 @@ def seed_generator(rng, seed, episode):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def seed_stream(rng, seed, episode, stream):  # type: ignore[no-untyped-def]
+    """Put the generator at the start of another stream of (seed, episode): what it decides moves no workload.
+
+    Stream 1 holds the errors of estimates, stream 2 + i the changes of server i.
+    """
+    x = _mix(_mix(np.uint64(seed) + _GOLDEN) ^ (np.uint64(episode) * _MIX_1 + _GOLDEN))
+    x = _mix(x ^ (np.uint64(stream) * _MIX_2 + _GOLDEN))
+    for k in range(4):
+        x += _GOLDEN
+        rng[k] = _mix(x)
+
+
+@compiled
 def _rotate(x, k):  # type: ignore[no-untyped-def]
     return (x << np.uint64(k)) | (x >> np.uint64(64 - k))
 
@@ -115,6 +132,20 @@ def uniform(rng):  # type: ignore[no-untyped-def]
     rng[2] ^= shifted
     rng[3] = _rotate(rng[3], 45)
     return float(result >> np.uint64(11)) * _TO_UNIT
+
+
+@compiled
+def exponential(rng, mean):  # type: ignore[no-untyped-def]
+    """Exponential of that mean, which may be inf. One draw."""
+    x = -math.log(1.0 - uniform(rng))
+    return x * mean if mean < np.inf else np.inf
+
+
+@compiled
+def lognormal(rng, mean, std):  # type: ignore[no-untyped-def]
+    """Exponential of a normal of that mean and standard deviation."""
+    radius = math.sqrt(-2.0 * math.log(1.0 - uniform(rng)))
+    return math.exp(mean + std * radius * math.cos(2.0 * math.pi * uniform(rng)))
 
 
 @compiled
@@ -147,7 +178,7 @@ def draw_gap(rng, p, is_first):  # type: ignore[no-untyped-def]
 
 @compiled
 def draw_workflow(rng, p, tasks, edges):  # type: ignore[no-untyped-def]
-    """Draw one workflow: demands into `tasks` (.compute, .memory, .output), edges into `edges` (E, 2).
+    """Draw one workflow: demands into `tasks` (.compute, .memory, .output, .delay), edges into `edges` (E, 2).
 
     Tasks are numbered so that every edge leads to a higher index. Returns (number of tasks, number of edges).
     """
@@ -156,6 +187,7 @@ def draw_workflow(rng, p, tasks, edges):  # type: ignore[no-untyped-def]
         tasks[k].compute = _normal(rng, p.compute)
         tasks[k].memory = _normal(rng, p.memory)
         tasks[k].output = _normal(rng, p.output)
+        tasks[k].delay = _normal(rng, p.delay) if p.delays else 0.0
     if p.topology == RANDOM_PREDECESSORS:
         return n, _random_predecessors(rng, n, p.max_predecessors, edges)
     if p.topology == CHAIN:
@@ -256,7 +288,25 @@ def _tree(rng, n, branching, edges):  # type: ignore[no-untyped-def]
 
 # ---------------------------------------------------------------------- a whole workload
 
-TASK_DEMAND = np.dtype([("compute", "f8"), ("memory", "f8"), ("output", "f8")])
+TASK_DEMAND = np.dtype([("compute", "f8"), ("memory", "f8"), ("output", "f8"), ("delay", "f8")])
+ESTIMATES = 1
+"""Stream of (seed, episode) that errors of estimates are drawn from."""
+
+
+def estimate_parameters(error: float) -> tuple[float, float]:
+    """Mean and standard deviation of the logarithm of a lognormal with mean 1 and that coefficient of variation."""
+    variance = math.log1p(error**2)
+    return -variance / 2, math.sqrt(variance)
+
+
+def estimate_factors(config: EnvConfig, seed: int, episode: int, workload: Workload) -> np.ndarray:
+    """(T,) compute demand as schedulers see it over the true one, of each task of a workload, in its order."""
+    if config.information.estimate_error == 0:
+        return np.ones(workload.num_tasks)
+    rng = np.empty(4, dtype=np.uint64)
+    seed_stream(rng, seed, episode, ESTIMATES)
+    mean, std = estimate_parameters(config.information.estimate_error)
+    return np.array([lognormal(rng, mean, std) for _ in range(workload.num_tasks)], dtype=np.float64)
 
 
 def generate(config: EnvConfig, seed: int, episode: int) -> Workload:
@@ -288,6 +338,7 @@ def generate(config: EnvConfig, seed: int, episode: int) -> Workload:
         compute_gflop=demand["compute"].copy(),
         memory_gb=demand["memory"].copy(),
         output_gb=demand["output"].copy(),
+        delay_s=demand["delay"].copy(),
         edge_offsets=np.cumsum([0, *(len(x) for x in links)], dtype=np.int64),
         edges=np.concatenate([np.zeros((0, 2), dtype=np.int64), *links]),
     )

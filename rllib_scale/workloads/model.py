@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats.native import FORMAT, TASK_FIELDS, VERSION, parse, read, write
+from rllib_scale.workloads.formats.native import FORMAT, OPTIONAL_FIELDS, TASK_FIELDS, VERSIONS, parse, read, write
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,6 +32,8 @@ class Workload:
         compute_gflop: (T,) compute demand c [GFLOP], above 0.
         memory_gb: (T,) memory m [GB], at least 0.
         output_gb: (T,) output data d [GB], at least 0.
+        delay_s: (T,) release delay [s], at least 0: a task is ready so long after its predecessors end, or its workflow
+            arrives. By default 0.
         edge_offsets: (W + 1,) first edge row of each workflow, then E.
         edges: (E, 2) predecessor and successor, task indices local to their workflow; unique, acyclic.
 
@@ -46,8 +48,11 @@ class Workload:
     output_gb: Floats
     edge_offsets: Ints
     edges: Ints
+    delay_s: Floats = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        if self.delay_s is None:
+            object.__setattr__(self, "delay_s", np.zeros(len(self.compute_gflop)))
         for name in ("arrival_s", *TASK_FIELDS):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.float64))
         for name in ("task_offsets", "edge_offsets", "edges"):
@@ -111,8 +116,10 @@ class Workload:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON content; `from_dict` gives back exactly the same numbers."""
-        columns = [getattr(self, name).tolist() for name in TASK_FIELDS]
-        tasks = [dict(zip(TASK_FIELDS, values, strict=True)) for values in zip(*columns, strict=True)]
+        version = VERSIONS[-1] if self.delay_s.any() else 1
+        fields = [name for name in TASK_FIELDS if version > 1 or name not in OPTIONAL_FIELDS]
+        columns = [getattr(self, name).tolist() for name in fields]
+        tasks = [dict(zip(fields, values, strict=True)) for values in zip(*columns, strict=True)]
         edges = self.edges.tolist()
         first_task, first_edge = self.task_offsets.tolist(), self.edge_offsets.tolist()
         workflows = [
@@ -123,7 +130,7 @@ class Workload:
             }
             for w, arrival in enumerate(self.arrival_s.tolist())
         ]
-        return {"format": FORMAT, "version": VERSION, "workflows": workflows}
+        return {"format": FORMAT, "version": version, "workflows": workflows}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file; a reader sees the old file or the new one, never a part.

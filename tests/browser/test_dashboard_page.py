@@ -26,9 +26,9 @@ from networks.observations import random_network
 from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
 from rllib_scale.evaluation.inspection import STARTED, inspect_episode
 from rllib_scale.evaluation.replay import Replay
+from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.policies.policy import policy_files, save_policy
 from rllib_scale.results import tables as results
-from rllib_scale.sweeps.sweep import evaluate_unit
 
 pytestmark = pytest.mark.browser
 

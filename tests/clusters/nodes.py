@@ -18,7 +18,7 @@ import pandas as pd
 import psutil
 
 from rllib_scale.results.tables import EPISODE_COLUMNS, TRAINING_COLUMNS, read_table
-from rllib_scale.sweeps.trainable import epoch_of
+from rllib_scale.sweeps.checkpoints import epoch_of
 
 TIMES = ["wall_s", "env_steps_per_s"]
 """Columns of the training table that a clock decides."""

@@ -18,7 +18,7 @@ from loopback import PLANTED, SWEEP, Loopback, documented  # noqa: E402
 
 from rllib_scale.results.storage import Location  # noqa: E402
 from rllib_scale.results.tables import EPISODE_COLUMNS, read_table  # noqa: E402
-from rllib_scale.sweeps.trainable import epoch_of, latest_checkpoint  # noqa: E402
+from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint  # noqa: E402
 
 
 def files_with(folder: Path, secret: str) -> list[Path]:

@@ -81,6 +81,32 @@ def test_cell_hash_sees_what_decides_the_weights_and_nothing_else() -> None:
     assert TrialConfig.model_validate_json(trial.model_dump_json()).cell == trial.cell
 
 
+@pytest.mark.parametrize(
+    ("settings", "cell"),
+    [
+        ({}, "8dbe94c0d36d"),
+        ({"method": "dqn", "seed": 7, "dqn": {"batch_size": 32}, "sac": {"batch_size": 128}}, "59f63d61b415"),
+        (
+            {"method": "ppo", "srr": {"lambda_kl": 0.5}, "resources": {"env_runners": 2, "cpus": 3}},
+            "adeaa9b6ae5c",
+        ),
+        (
+            {
+                "env": {"cluster": {"servers": 32}},
+                "network": {"num_blocks": 1},
+                "training": {"epochs": 60},
+                "stop": {"epochs": 5},
+                "population": "abc",
+            },
+            "c68ec99b4dd5",
+        ),
+    ],
+)
+def test_cell_hash_is_what_it_was_in_version_0_1(settings: dict[str, object], cell: str) -> None:
+    """By it finished trainings are found again: one that changes trains everything anew."""
+    assert TrialConfig.model_validate(settings).cell == cell
+
+
 def test_method_without_srr_has_no_lambdas() -> None:
     weighted = TrialConfig(method="crossattn", srr=SRRConfig(lambda_kl=0.5))
     assert weighted.srr.lambda_kl == weighted.srr.lambda_decorrelation == 0

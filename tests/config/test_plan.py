@@ -39,6 +39,32 @@ def test_table4_trains_and_evaluates_all_that_table5_needs() -> None:
     assert evaluated[1] < evaluated[0]
 
 
+def test_smoke_expands_to_what_it_did_in_version_0_1() -> None:
+    """By these names and keys a results folder is read again: what is finished in it would be done anew."""
+    config = load_model(SweepConfig, Path("tune_configs/smoke.yaml"))
+    cells = expand(config, "smoke")
+    trained = ["scale-s1-3d19615bd187", "scale-s2-f86f7eb455e5", "ppo-s1-bd5e2080407d", "ppo-s2-7076e22000eb"]
+    assert [cell.trial.name for cell in cells] == trained
+    assert [(unit.scheduler, unit.env.cluster.num_servers, unit.key) for unit in evaluation_units(config, cells)] == [
+        ("random-feasible", 16, "d70385b39fda"),
+        ("random-feasible", 32, "4780e0ff92e5"),
+        ("fastest-idle", 16, "bd0c174d9f41"),
+        ("fastest-idle", 32, "632a52fc30f4"),
+        (trained[0], 16, "118f03679675"),
+        (trained[0], 32, "e66f6bff1775"),
+        (trained[1], 16, "7f4f679d2836"),
+        (trained[1], 32, "a6e43d3e4e6e"),
+        (trained[2], 16, "a1e536378025"),
+        (trained[3], 16, "e7ed9417a28f"),
+    ]
+
+
+def test_population_is_what_it_was_in_version_0_1() -> None:
+    search = {"scheduler": "pbt", "samples": 2, "space": {"training.learning_rate": {"loguniform": [1e-5, 1e-3]}}}
+    cells = [cell.trial.cell for cell in expand(sweep(name="x", search=search), "test")]
+    assert cells == ["261575a72d6c", "9f7720b9cf1d"]
+
+
 def test_features_are_asked_of_learned_policies_alone_and_leave_the_key_of_a_unit() -> None:
     units = {}
     for features in (True, False):

@@ -12,9 +12,9 @@ from networks.observations import random_network
 from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
 from rllib_scale.evaluation.inspection import AVOIDABLE, IDLE, NO_FIT, STARTED, UNAVOIDABLE, inspect_episode, look
 from rllib_scale.evaluation.replay import Replay
+from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.policies.policy import policy_files, save_policy
 from rllib_scale.results import tables as results
-from rllib_scale.sweeps.sweep import evaluate_unit
 
 CAUSES = {"invalid_no_fit": NO_FIT, "invalid_busy_avoidable": AVOIDABLE, "invalid_busy_unavoidable": UNAVOIDABLE}
 Rows = list[dict[str, Any]]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from rllib_scale.simulator.changes import change_events
 
 from reference.mode_cases import ModeActions, ModeDispatch, random_mode_config, random_mode_workload
 from reference.simulator import OUTCOMES, ReferenceSimulator
 from rllib_scale.config import EnvConfig
+from rllib_scale.simulator.changes import change_events
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import estimate_factors, generate
 from rllib_scale.workloads.model import Workload

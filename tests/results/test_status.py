@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rllib_scale.config import TrialConfig
+from rllib_scale.config.plan import SweepConfig, expand
 from rllib_scale.errors import UserError
 from rllib_scale.results import tables as results
-from rllib_scale.config.plan import SweepConfig, expand
 from rllib_scale.results.status import (
     MAX_RESTARTS,
     QUIET_S,

@@ -12,8 +12,8 @@ from pyarrow import fs
 
 from rllib_scale.errors import UserError
 from rllib_scale.results.storage import Location, fetch, mirrored, results_folder
-from rllib_scale.sweeps.trainable import epoch_of, latest_checkpoint, publish
 from rllib_scale.results.trust import is_own, remember
+from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint, publish
 
 
 def quiet(_: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from local_ray import LOCAL_RAY
 from rllib_scale.config import (
     METHODS,
     EnvConfig,
@@ -24,20 +24,13 @@ from rllib_scale.evaluation.play import evaluate
 from rllib_scale.policies.policy import load_policy, save_policy
 
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")]
+pytestmark = LOCAL_RAY
 
-from rllib_scale.clusters.session import ray_session  # noqa: E402
 from rllib_scale.rl.methods import build_algorithm_config  # noqa: E402
 
 ENCODERS = [name for name, spec in METHODS.items() if spec.network not in ("cross-attention", "mlp")]
 SHORT = TrainingConfig(epochs=2, steps_per_epoch=64, minibatch_size=32, passes=2, num_envs=2)
 Weights = dict[str, np.ndarray]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def local_ray() -> Iterator[None]:
-    with ray_session(num_cpus=2):
-        yield
 
 
 def trained(trial: TrialConfig, epochs: int, folder: Path | None = None) -> Weights:

@@ -8,7 +8,6 @@ import os
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,16 +15,16 @@ import pytest
 import torch
 from scipy.stats import chisquare, ks_2samp
 
+from local_ray import LOCAL_RAY
 from rllib_scale.config import EnvConfig, EpisodeConfig, SACConfig, TrainingConfig, TrialConfig, TrialResources
 from rllib_scale.envs.vector import SchedulingVectorEnv
 
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")]
+pytestmark = LOCAL_RAY
 
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner  # noqa: E402
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode  # noqa: E402
 
-from rllib_scale.clusters.session import ray_session  # noqa: E402
 from rllib_scale.rl.env_runner import ArrayEnvRunner  # noqa: E402
 from rllib_scale.rl.environment import workload_seed  # noqa: E402
 from rllib_scale.rl.methods import build_algorithm_config, training_row  # noqa: E402
@@ -33,12 +32,6 @@ from rllib_scale.rl.methods import build_algorithm_config, training_row  # noqa:
 NUM_ENVS = 3
 TRAINING = TrainingConfig(epochs=4, steps_per_epoch=64, minibatch_size=32, passes=1, num_envs=NUM_ENVS)
 ENV = EnvConfig(episode=EpisodeConfig(horizon_s=8.0))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def local_ray() -> Iterator[None]:
-    with ray_session(num_cpus=3):
-        yield
 
 
 def make_runner(sampler: str = "array", **overrides: Any) -> Any:

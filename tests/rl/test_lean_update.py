@@ -4,40 +4,32 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from local_ray import LOCAL_RAY
 from rllib_scale.config import EnvConfig, EpisodeConfig, SRRConfig, TrainingConfig, TrialConfig, TrialResources
 
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")]
+pytestmark = LOCAL_RAY
 
 from ray.rllib.algorithms.algorithm import Algorithm  # noqa: E402
 from ray.rllib.core.learner.training_data import TrainingData  # noqa: E402
 
-from rllib_scale.clusters.session import ray_session  # noqa: E402
 from rllib_scale.errors import UserError  # noqa: E402
-from rllib_scale.rl.methods import build_algorithm_config  # noqa: E402
 from rllib_scale.rl.ppo.lean_update import advantage_estimates, minibatches  # noqa: E402
 from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner  # noqa: E402
 
 SHORT = TrainingConfig(epochs=5, steps_per_epoch=256, minibatch_size=64, passes=3, num_envs=3)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def local_ray() -> Iterator[None]:
-    with ray_session(num_cpus=2):
-        yield
-
-
 @pytest.fixture
-def build() -> Iterator[Any]:
-    """Builds algorithms by learner and stops them at the end of the test."""
-    built: list[Algorithm] = []
+def build(algorithm_of: Callable[[TrialConfig], Algorithm]) -> Callable[..., Algorithm]:
+    """Builds algorithms by learner."""
 
     def build_one(learner: str, sampler: str = "array", method: str = "scale", compiled: bool = False) -> Algorithm:
         trial = TrialConfig(
@@ -47,12 +39,9 @@ def build() -> Iterator[Any]:
             srr=SRRConfig(ramp_start_epoch=1, ramp_epochs=2, lambda_decorrelation=0.05, lambda_kl=0.01),
             resources=TrialResources(learner=learner, sampler=sampler, compile=compiled),
         )
-        built.append(build_algorithm_config(trial).build_algo())
-        return built[-1]
+        return algorithm_of(trial)
 
-    yield build_one
-    for algorithm in built:
-        algorithm.stop()
+    return build_one
 
 
 def learner_of(algorithm: Algorithm) -> SchedulingLearner:

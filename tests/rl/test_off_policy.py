@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from local_ray import LOCAL_RAY
 from rllib_scale.config import (
     DQNConfig,
     EnvConfig,
@@ -22,15 +23,14 @@ from rllib_scale.config import (
 )
 
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")]
+pytestmark = LOCAL_RAY
 
 from ray.rllib.algorithms.algorithm import Algorithm  # noqa: E402
 
-from rllib_scale.clusters.session import ray_session  # noqa: E402
 from rllib_scale.evaluation.play import evaluate  # noqa: E402
 from rllib_scale.observation.feature_sets import view  # noqa: E402
 from rllib_scale.policies.policy import load_policy, save_policy  # noqa: E402
-from rllib_scale.rl.methods import build_algorithm_config, is_epoch, training_row  # noqa: E402
+from rllib_scale.rl.methods import is_epoch, training_row  # noqa: E402
 
 METHODS = ("dqn", "sac")
 EPOCH = 64
@@ -41,27 +41,17 @@ MASKED_ENV = EnvConfig(episode=EpisodeConfig(horizon_s=3.0, mask="feasible"))
 QUICK = {"warmup_steps": 32, "steps_per_round": 16, "batch_size": 16, "buffer_size": 1024}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def local_ray() -> Iterator[None]:
-    with ray_session(num_cpus=3):
-        yield
-
-
 @pytest.fixture
-def build() -> Iterator[Any]:
-    """Builds algorithms by method, settings of DQN or SAC, and of the trial; stops them at the end of the test."""
-    built: list[Algorithm] = []
+def build(algorithm_of: Callable[[TrialConfig], Algorithm]) -> Callable[..., Algorithm]:
+    """Builds algorithms by method, settings of DQN or SAC, and of the trial."""
 
     def build_one(method: str, settings: dict[str, Any] | None = None, **trial: Any) -> Algorithm:
         own = QUICK | (settings or {})
         trial = {"training": SHORT, "env": ENV, "dqn": DQNConfig(), "sac": SACConfig()} | trial
         trial[method] = trial[method].model_copy(update=own)
-        built.append(build_algorithm_config(TrialConfig(method=method, **trial)).build_algo())
-        return built[-1]
+        return algorithm_of(TrialConfig(method=method, **trial))
 
-    yield build_one
-    for algorithm in built:
-        algorithm.stop()
+    return build_one
 
 
 def learner_of(algorithm: Algorithm) -> Any:

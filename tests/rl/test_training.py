@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from local_ray import LOCAL_RAY
 from rllib_scale.config import (
     METHODS,
     EnvConfig,
@@ -25,14 +26,13 @@ from rllib_scale.config import (
 from rllib_scale.results.tables import TRAINING_COLUMNS
 
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")]
+pytestmark = LOCAL_RAY
 
 from ray.rllib.algorithms.algorithm import Algorithm  # noqa: E402
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner  # noqa: E402
 
-from rllib_scale.clusters.session import ray_session  # noqa: E402
 from rllib_scale.rl.environment import workload_seed  # noqa: E402
-from rllib_scale.rl.methods import build_algorithm_config, training_row  # noqa: E402
+from rllib_scale.rl.methods import training_row  # noqa: E402
 from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner  # noqa: E402
 
 SHORT = TrainingConfig(epochs=4, steps_per_epoch=64, minibatch_size=32, passes=2, num_envs=2)
@@ -40,25 +40,10 @@ OFF_POLICY_COLUMNS = {"q_mean", "epsilon", "temperature"}
 SRR_FROM_SECOND_EPOCH = {"ramp_start_epoch": 0, "ramp_epochs": 1}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def local_ray() -> Iterator[None]:
-    with ray_session(num_cpus=2):
-        yield
-
-
 @pytest.fixture
-def build() -> Iterator[Any]:
-    """Builds algorithms and stops them at the end of the test."""
-    built: list[Algorithm] = []
-
-    def build_one(**settings: Any) -> Algorithm:
-        trial = TrialConfig(**({"training": SHORT} | settings))
-        built.append(build_algorithm_config(trial).build_algo())
-        return built[-1]
-
-    yield build_one
-    for algorithm in built:
-        algorithm.stop()
+def build(algorithm_of: Callable[[TrialConfig], Algorithm]) -> Callable[..., Algorithm]:
+    """Builds short trainings by their settings."""
+    return lambda **settings: algorithm_of(TrialConfig(**({"training": SHORT} | settings)))
 
 
 def learner_of(algorithm: Algorithm) -> SchedulingLearner:

@@ -9,11 +9,11 @@ import math
 
 import numpy as np
 import pytest
-from rllib_scale.simulator.changes import change_events
 
 from reference.simulator import OUTCOMES, ReferenceSimulator
 from rllib_scale.config import ClusterConfig, EnvConfig, EpisodeConfig, RewardConfig, TierConfig, WorkloadConfig
 from rllib_scale.config.cluster import ChangesConfig
+from rllib_scale.simulator.changes import change_events
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import estimate_factors
 from rllib_scale.workloads.model import Workload

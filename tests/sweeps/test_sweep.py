@@ -22,6 +22,7 @@ pytestmark = pytest.mark.ray
 from rllib_scale.cli import main  # noqa: E402
 from rllib_scale.config import plan  # noqa: E402
 from rllib_scale.config.yaml_files import load_model  # noqa: E402
+from rllib_scale.evaluation.units import evaluate_unit  # noqa: E402
 from rllib_scale.policies.policy import load_policy, policy_files  # noqa: E402
 from rllib_scale.results.tables import (  # noqa: E402
     EPISODE_COLUMNS,
@@ -32,8 +33,7 @@ from rllib_scale.results.tables import (  # noqa: E402
     read_manifest,
     read_table,
 )
-from rllib_scale.sweeps.sweep import evaluate_unit  # noqa: E402
-from rllib_scale.sweeps.trainable import epoch_of, latest_checkpoint  # noqa: E402
+from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint  # noqa: E402
 
 TRAINING = "{epochs: %d, steps_per_epoch: 64, minibatch_size: 32, passes: 1, num_envs: 2}"
 SWEEP = f"""

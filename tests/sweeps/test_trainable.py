@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from local_ray import LOCAL_RAY
+
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")]
+pytestmark = LOCAL_RAY
 
 from ray import tune  # noqa: E402
 
-from rllib_scale.clusters.session import ray_session  # noqa: E402
 from rllib_scale.config import TrainingConfig, TrialConfig, TrialResources  # noqa: E402
 from rllib_scale.config.search import SearchConfig  # noqa: E402
 from rllib_scale.rl import algorithm as algorithms  # noqa: E402
@@ -22,12 +23,6 @@ CELL = TrialConfig(
     training=TrainingConfig(epochs=3, steps_per_epoch=64, minibatch_size=32, passes=1, num_envs=2),
     resources=TrialResources(env_runners=2),
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def local_ray() -> Iterator[None]:
-    with ray_session(num_cpus=3):
-        yield
 
 
 @pytest.fixture

@@ -1,11 +1,12 @@
 """The JSON format of a workload: its types and keys. What the numbers must be is checked by `Workload` itself.
 
-    {"format": "rllib-scale-workload", "version": 1, "workflows": [
+    {"format": "rllib-scale-workload", "version": 2, "workflows": [
         {"arrival_s": 0.3,
-         "tasks": [{"compute_gflop": 9.1, "memory_gb": 12.0, "output_gb": 0.4}, ...],
+         "tasks": [{"compute_gflop": 9.1, "memory_gb": 12.0, "output_gb": 0.4, "delay_s": 1.5}, ...],
          "edges": [[0, 1], ...]}, ...]}
 
-An edge [p, s] says that task s of the workflow needs the output of its task p.
+An edge [p, s] says that task s of the workflow needs the output of its task p. `delay_s` may be left out: 0. Version 1
+had none; a workload without delays is written as version 1, which older programs read.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
 
 FORMAT = "rllib-scale-workload"
-VERSION = 1
-TASK_FIELDS = ("compute_gflop", "memory_gb", "output_gb")
+VERSIONS = (1, 2)
+TASK_FIELDS = ("compute_gflop", "memory_gb", "output_gb", "delay_s")
+OPTIONAL_FIELDS = ("delay_s",)
+"""0 where they are missing."""
 
 
 def read(path: Path) -> Any:
@@ -48,8 +51,9 @@ def parse(data: Any) -> dict[str, NDArray[Any]]:
         found = repr(data.get("format")) if isinstance(data, dict) else f"a {type(data).__name__}"
         raise UserError(f"not a workload: format must be {FORMAT!r} (got {found})")
     version = data.get("version")
-    if version != VERSION or isinstance(version, bool):
-        raise UserError(f"workload version {version!r}; this program reads version {VERSION}")
+    if version not in VERSIONS or isinstance(version, bool):
+        raise UserError(f"workload version {version!r}; this program reads versions {VERSIONS[0]} to {VERSIONS[-1]}")
+    known = TASK_FIELDS if version > 1 else tuple(name for name in TASK_FIELDS if name not in OPTIONAL_FIELDS)
     _check_keys(data, ("format", "version", "workflows"), "the workload")
     arrivals: list[float] = []
     tasks: list[list[float]] = []
@@ -63,8 +67,8 @@ def parse(data: Any) -> dict[str, NDArray[Any]]:
         _check_keys(_typed(workflow, dict, where), ("arrival_s", "tasks", "edges"), where)
         arrivals.append(_number(workflow["arrival_s"], f"{where}: arrival_s"))
         for t, task in enumerate(_typed(workflow["tasks"], list, f"{where}: tasks")):
-            _check_keys(_typed(task, dict, f"{where}, task {t}"), TASK_FIELDS, f"{where}, task {t}")
-            tasks.append([_number(task[name], f"{where}, task {t}: {name}") for name in TASK_FIELDS])
+            _check_keys(_typed(task, dict, f"{where}, task {t}"), known, f"{where}, task {t}", OPTIONAL_FIELDS)
+            tasks.append([_number(task.get(name, 0), f"{where}, task {t}: {name}") for name in TASK_FIELDS])
         for edge in _typed(workflow["edges"], list, f"{where}: edges"):
             edges.append(_edge(edge, f"{where}, edge {edge!r:.60}"))
         task_offsets.append(len(tasks))
@@ -89,10 +93,11 @@ def write(path: Path, data: dict[str, Any]) -> None:
     write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def _check_keys(data: dict[Any, Any], valid: tuple[str, ...], where: str) -> None:
+def _check_keys(data: dict[Any, Any], valid: tuple[str, ...], where: str, optional: tuple[str, ...] = ()) -> None:
     for key in data:
         if key not in valid:
             raise UserError(f"{where}: unknown key {key!r}; valid: {', '.join(valid)}")
+    valid = tuple(key for key in valid if key not in optional)
     for key in valid:
         if key not in data:
             raise UserError(f"{where}: key {key!r} is missing; needed: {', '.join(valid)}")

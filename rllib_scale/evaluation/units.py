@@ -1,0 +1,31 @@
+"""One evaluation unit of a sweep, played where it happens to run: its rows depend on nothing but the unit."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rllib_scale.config.plan import EvaluationUnit
+from rllib_scale.evaluation.play import evaluate
+
+
+class UnitResult(NamedTuple):
+    """What one evaluation unit gives, without the columns that its rows share."""
+
+    episodes: list[dict[str, Any]]
+    features: dict[str, Any] | None  # of a learned scheduler, where the unit asks for them
+
+
+def evaluate_unit(unit: EvaluationUnit, policy: dict[str, bytes] | None) -> UnitResult:
+    """Play one evaluation unit. `policy` holds the files of a learned one by name."""
+    if policy is None:
+        from rllib_scale.schedulers.rules import make_scheduler
+
+        scheduler = make_scheduler(unit.scheduler, unit.env.observation, unit.env.episode.mask)
+        return UnitResult(evaluate(scheduler, unit.env, unit.seed, unit.episodes), None)
+    from rllib_scale.evaluation.feature_drift import evaluate_with_features
+    from rllib_scale.policies.policy import policy_from_bytes
+
+    trained = policy_from_bytes(policy, unit.scheduler, mask=unit.env.episode.mask, decision=unit.decision)
+    if not unit.features:
+        return UnitResult(evaluate(trained, unit.env, unit.seed, unit.episodes), None)
+    return UnitResult(*evaluate_with_features(trained, unit.env, unit.seed, unit.episodes))

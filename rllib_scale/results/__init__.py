@@ -1,0 +1,1 @@
+"""A results folder and its tables. Free of ray and torch."""

@@ -1,0 +1,203 @@
+"""Servers that join, drain and fail [SCALE, sec. 3]: what a config says about it, and what happens to a cluster.
+
+The changes of an episode are decided before anything is decided in it: by the schedule, and for each server that
+changes at random by a stream of (seed, episode) of its own.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rllib_scale.compiled import compiled, rare
+from rllib_scale.config import ClusterConfig
+from rllib_scale.simulator.attempts import end_attempt, leave_if_done, set_room
+from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, UP
+from rllib_scale.workloads.generators import exponential, seed_stream
+
+EVENTS = ("join", "drain", "fail")
+JOIN, DRAIN, FAIL = range(3)
+CHANGE = np.dtype([("time", "f8"), ("event", "i8"), ("server", "i8")])
+TO_FAIL, TO_DEPART, TO_LEAVE, TO_JOIN = range(4)
+"""What a server that changes at random does next."""
+FIRST_STREAM = 2
+
+
+def scheduled(config: ClusterConfig) -> np.ndarray:
+    """The scheduled changes, dtype CHANGE, in the order in which they happen."""
+    first = np.cumsum([0, *(tier.count for tier in config.tiers)])
+    rows: list[tuple[float, int, int]] = []
+    for change in config.changes.schedule:
+        servers = list(change.servers)
+        for k, tier in enumerate(config.tiers):
+            if change.share is not None and (not change.tiers or tier.name in change.tiers):
+                count = max(1, math.floor(change.share * tier.count + 0.5))
+                servers += range(int(first[k + 1]) - count, int(first[k + 1]))
+        rows += [(change.time_s, EVENTS.index(change.event), server) for server in servers]
+    return np.array(sorted(rows, key=lambda row: row[0]), dtype=CHANGE)
+
+
+def starts_away(config: ClusterConfig) -> np.ndarray:
+    """(H,) bool: the server's first scheduled change is that it joins."""
+    away = np.zeros(config.num_servers, dtype=bool)
+    for change in scheduled(config)[::-1]:
+        away[change["server"]] = change["event"] == JOIN
+    return away
+
+
+def at_random(config: ClusterConfig) -> np.ndarray:
+    """(H,) bool: the server fails or departs at random times."""
+    changes = config.changes
+    tiers = [tier for tier in config.tiers for _ in range(tier.count)]
+    chosen = np.array([changes.at_random and (not changes.tiers or tier.name in changes.tiers) for tier in tiers])
+    chosen[scheduled(config)["server"]] = False
+    return chosen
+
+
+def rates(config: ClusterConfig) -> tuple[float, float, float, float, float]:
+    """Rates of failure and departure of one server [1/s]; mean repair, notice, mean time until its return [s]."""
+    c = config.changes
+    return (
+        c.failures_per_1000_h / 3.6e6,
+        c.departures_per_h / 3600,
+        math.inf if c.repair_s is None else c.repair_s,
+        c.notice_s,
+        math.inf if c.return_s is None else c.return_s,
+    )
+
+
+def change_events(config: ClusterConfig, seed: int, episode: int, until_s: float) -> list[tuple[float, str, int]]:
+    """Time, event (EVENTS) and server of all changes of an episode until then, in the order in which they happen."""
+    failure_rate, departure_rate, repair, notice, return_after = rates(config)
+    order = 0
+    rows: list[tuple[float, int, int, str, int]] = []
+    for order, change in enumerate(scheduled(config).tolist()):
+        rows.append((change[0], 0, order, EVENTS[change[1]], change[2]))
+    rng = np.empty(4, dtype=np.uint64)
+    for server in np.flatnonzero(at_random(config)).tolist():
+        seed_stream(rng, seed, episode, FIRST_STREAM + server)
+        time, phase = _next_loss(rng, 0.0, failure_rate, departure_rate)
+        while time <= until_s:
+            rows.append((time, 1, server, EVENTS[_event_of(phase)], server))
+            time, phase = _following(rng, time, phase, failure_rate, departure_rate, repair, notice, return_after)
+    return [(time, event, server) for time, _, _, event, server in sorted(rows) if time <= until_s]
+
+
+# ---------------------------------------------------------------------- the timeline of a server
+
+
+@compiled
+def _next_loss(rng, time, failure_rate, departure_rate):  # type: ignore[no-untyped-def]
+    """When a server that is there from `time` on is lost next, and how."""
+    failure = time + exponential(rng, 1.0 / failure_rate if failure_rate > 0.0 else np.inf)
+    departure = time + exponential(rng, 1.0 / departure_rate if departure_rate > 0.0 else np.inf)
+    if failure <= departure:
+        return failure, TO_FAIL
+    return departure, TO_DEPART
+
+
+@compiled
+def _event_of(phase):  # type: ignore[no-untyped-def]
+    if phase == TO_JOIN:
+        return JOIN
+    return DRAIN if phase == TO_DEPART else FAIL
+
+
+@compiled
+def _following(rng, time, phase, failure_rate, departure_rate, repair, notice, return_after):  # type: ignore[no-untyped-def]
+    """What comes after the change of that phase, and when."""
+    if phase == TO_DEPART:
+        return time + notice, TO_LEAVE
+    if phase == TO_JOIN:
+        return _next_loss(rng, time, failure_rate, departure_rate)
+    return time + exponential(rng, repair if phase == TO_FAIL else return_after), TO_JOIN
+
+
+# ---------------------------------------------------------------------- in one environment
+
+
+@compiled
+def begin_changes(b, seed, episode, state, problem):  # type: ignore[no-untyped-def]
+    """Put every server where it is at the beginning."""
+    env, p = state.env[b], problem.parameters[0]
+    env.change_at = 0
+    env.num_open = 0
+    for h in range(state.hosts.shape[1]):
+        host, first = state.hosts[b, h], problem.first_row[h]
+        host.running = 0
+        host.away = host.left = 0.0
+        host.next = np.inf
+        host.free = problem.servers[first].memory
+        host.status = AWAY if problem.starts_away[h] else UP
+        for j in range(first, problem.first_row[h + 1]):
+            state.limit[b, j] = state.room[b, j] = -1.0 if host.status == AWAY else host.free
+            env.num_open += int(host.status == UP)
+        if problem.at_random[h]:
+            seed_stream(host.rng, seed, episode, FIRST_STREAM + h)
+            host.next, host.phase = _next_loss(host.rng, 0.0, p.failure_rate, p.departure_rate)
+    _find_next_change(env, state.hosts[b], problem)
+
+
+@compiled
+def _find_next_change(env, hosts, problem):  # type: ignore[no-untyped-def]
+    env.next_change = np.inf
+    if env.change_at < len(problem.changes):
+        env.next_change = problem.changes[env.change_at].time
+    if problem.parameters[0].failure_rate > 0.0 or problem.parameters[0].departure_rate > 0.0:
+        for h in range(len(hosts)):
+            env.next_change = min(env.next_change, hosts[h].next)
+
+
+@rare
+def change(b, state, problem):  # type: ignore[no-untyped-def]
+    """The next change of the cluster happens."""
+    env, p, hosts = state.env[b], problem.parameters[0], state.hosts[b]
+    if env.change_at < len(problem.changes) and problem.changes[env.change_at].time <= env.next_change:
+        due = problem.changes[env.change_at]
+        env.change_at += 1
+        _apply(b, due.server, due.event, state, problem)
+    else:
+        for h in range(len(hosts)):
+            if hosts[h].next <= env.next_change:
+                host = hosts[h]
+                event = _event_of(host.phase)
+                host.next, host.phase = _following(
+                    host.rng,
+                    host.next,
+                    host.phase,
+                    p.failure_rate,
+                    p.departure_rate,
+                    p.repair,
+                    p.notice,
+                    p.return_after,
+                )
+                _apply(b, h, event, state, problem)
+                break
+    _find_next_change(env, hosts, problem)
+
+
+@compiled
+def _apply(b, h, event, state, problem):  # type: ignore[no-untyped-def]
+    env, host = state.env[b], state.hosts[b, h]
+    first, end = problem.first_row[h], problem.first_row[h + 1]
+    if event == JOIN:
+        if host.status == UP:
+            return
+        if host.status == AWAY:
+            host.away += env.clock - host.left
+            host.free = problem.servers[first].memory
+        host.status = UP
+        for j in range(first, end):
+            state.limit[b, j] = problem.servers[first].memory
+            set_room(b, j, state, problem)
+        return
+    if host.status == AWAY or (event == DRAIN and host.status == DRAINING):
+        return
+    host.status = DRAINING
+    for j in range(first, end):
+        state.limit[b, j] = -1.0
+        set_room(b, j, state, problem)
+        if event == FAIL and state.finish[b, j] < np.inf:
+            end_attempt(b, j, np.int64(FAILED), state, problem)
+    leave_if_done(b, h, state)

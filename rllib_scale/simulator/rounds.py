@@ -1,0 +1,317 @@
+"""Rounds of decisions: tasks that wait are offered, answers are carried out, then time runs to the next event.
+
+Feasibility, outcomes and what an answer does are decided here and nowhere else; docs/simulator.md has the rules. A task
+that waits is in the heap, among the candidates that are offered, or set aside until the round ends.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rllib_scale.compiled import compiled, rare
+from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, OPEN, PASSED, PREEMPTED, STARTED, TAKEN, WAITS
+from rllib_scale.simulator.attempts import end_attempt, set_room, start
+from rllib_scale.simulator.events import next_event, run_to_target
+from rllib_scale.simulator.heaps import push_ready, remove_ready
+from rllib_scale.simulator.state import (
+    ALL_DONE,
+    AT_HORIZON,
+    AT_MAX_DECISIONS,
+    DISPATCHED,
+    GO_ON,
+    NO_PREEMPTION,
+    ROUNDS,
+    RUNNING,
+)
+from rllib_scale.simulator.state import PREEMPTED as STOPPED
+
+# ---------------------------------------------------------------------- feasibility
+
+
+@compiled
+def fit_of(b, memory, j, state):  # type: ignore[no-untyped-def]
+    """How row j is for a task of that memory [GB]: CLOSED, TAKEN or OPEN. The one place where that is decided."""
+    if memory <= state.room[b, j]:
+        return OPEN
+    return TAKEN if memory <= state.limit[b, j] else CLOSED
+
+
+@compiled
+def _some_open(b, memory, state):  # type: ignore[no-untyped-def]
+    """Whether some row is OPEN."""
+    for j in range(state.room.shape[1]):  # noqa: SIM110 (compiled code knows no generators)
+        if memory <= state.room[b, j]:
+            return True
+    return False
+
+
+# ---------------------------------------------------------------------- candidates
+
+
+@compiled
+def _pop(b, state, p):  # type: ignore[no-untyped-def]
+    """Take the first task out of the heap."""
+    env = state.env[b]
+    row = state.ready[b, 0]
+    remove_ready(state.ready[b], env.num_ready, state.tasks[b], p.ties_by_arrival, 0)
+    env.num_ready -= 1
+    return row
+
+
+@compiled
+def _push(b, row, state, p):  # type: ignore[no-untyped-def]
+    env = state.env[b]
+    push_ready(state.ready[b], env.num_ready, state.tasks[b], p.ties_by_arrival, row)
+    env.num_ready += 1
+
+
+@compiled
+def withdraw(b, state, p):  # type: ignore[no-untyped-def]
+    """Put the candidates back into the heap."""
+    if not p.peek:
+        _put_back(b, state, p)
+    state.env[b].num_offered = 0
+
+
+@rare
+def _put_back(b, state, p):  # type: ignore[no-untyped-def]
+    for k in range(state.env[b].num_offered):
+        _push(b, state.offered[b, k], state, p)
+
+
+@compiled
+def _offer(b, filtered, state, p):  # type: ignore[no-untyped-def]
+    """Offer the first K tasks that wait; `filtered`: only those that some row is OPEN for, the others are set aside."""
+    if p.peek:
+        state.offered[b, 0] = state.ready[b, 0]
+        state.env[b].num_offered = 1
+    else:
+        _fill_offers(b, filtered, state, p)
+
+
+@rare
+def _fill_offers(b, filtered, state, p):  # type: ignore[no-untyped-def]
+    env, offered = state.env[b], state.offered[b]
+    if filtered:
+        kept = 0
+        for k in range(env.num_offered):
+            if _some_open(b, state.tasks[b, offered[k]].memory, state):
+                offered[kept] = offered[k]
+                kept += 1
+            else:
+                _set_aside(b, offered[k], state)
+        env.num_offered = kept
+    while env.num_offered < len(offered) and env.num_ready > 0:
+        row = _pop(b, state, p)
+        if filtered and not _some_open(b, state.tasks[b, row].memory, state):
+            _set_aside(b, row, state)
+        else:
+            offered[env.num_offered] = row
+            env.num_offered += 1
+
+
+@compiled
+def _set_aside(b, row, state):  # type: ignore[no-untyped-def]
+    env = state.env[b]
+    state.aside[b, env.num_aside] = row
+    env.num_aside += 1
+
+
+@compiled
+def _take(b, k, state, p):  # type: ignore[no-untyped-def]
+    """Candidate k is one no longer, and waits nowhere else."""
+    env, offered = state.env[b], state.offered[b]
+    row = offered[k]
+    if p.peek:
+        _pop(b, state, p)
+    for i in range(k, env.num_offered - 1):
+        offered[i] = offered[i + 1]
+    env.num_offered -= 1
+    return row
+
+
+# ---------------------------------------------------------------------- answers
+
+
+@rare
+def reserve(b, row, j, state, problem):  # type: ignore[no-untyped-def]
+    """A task, set aside, waits for row j until the round ends."""
+    env, server, task = state.env[b], problem.servers[j], state.tasks[b, row]
+    if state.extra[b, j] == 0.0:
+        state.reserved[b, env.num_reserved] = j
+        env.num_reserved += 1
+    others = state.hosts[b, server.host].running - int(state.finish[b, j] < np.inf)
+    state.extra[b, j] += task.left * task.error / server.capacity * (1.0 + server.slowdown * others)
+    set_room(b, j, state, problem)
+    _set_aside(b, row, state)
+    env.waits += 1
+
+
+@compiled
+def available_at(b, j, state):  # type: ignore[no-untyped-def]
+    """Virtual availability of row j [s]; inf where nothing can start on it any more."""
+    if state.limit[b, j] < 0.0:
+        return np.inf
+    clock, expected = state.env[b].clock, state.expected[b, j]
+    return (max(clock, expected) if expected < np.inf else clock) + state.extra[b, j]
+
+
+@compiled
+def answer(b, action, state, problem):  # type: ignore[no-untyped-def]
+    """Carry out a valid action, and say with `env.target` how far time may run. Returns the reward."""
+    env, p = state.env[b], problem.parameters[0]
+    K, N = state.fit.shape[1], state.fit.shape[2]
+    env.decisions += 1
+    env.area = 0.0
+    env.decided = env.clock
+    if action > K * N:
+        withdraw(b, state, p)
+        end_attempt(b, action - K * N - 1, np.int64(STOPPED), state, problem)
+        state.outcome[b] = PREEMPTED
+        return 0.0
+    if action == K * N:
+        env.passed += 1
+        state.outcome[b] = PASSED
+        if p.reserve:
+            for k in range(env.num_offered):
+                _set_aside(b, state.offered[b, k], state)
+            env.num_offered = 0
+        else:
+            env.target = np.inf  # the round is over
+        return 0.0
+    k, j = (0, action) if action < N else (action // N, action % N)
+    row = state.offered[b, k]
+    memory = state.tasks[b, row].memory
+    fit = fit_of(b, memory, j, state)
+    if fit == OPEN:
+        _take(b, k, state, p)
+        state.outcome[b] = STARTED
+        return start(b, row, j, state, problem)
+    if fit == TAKEN and p.reserve:
+        reserve(b, _take(b, k, state, p), j, state, problem)
+        state.outcome[b] = WAITS
+        return 0.0
+    if fit == CLOSED:
+        env.invalid_no_fit += 1
+    elif _some_open(b, memory, state):
+        env.invalid_busy_avoidable += 1
+    else:
+        env.invalid_busy_unavoidable += 1
+    state.outcome[b] = NO_FIT if fit == CLOSED else BUSY
+    if p.reserve:
+        _set_aside(b, _take(b, k, state, p), state)
+    else:
+        env.target = min(p.horizon, env.clock + p.clock_step)
+    return p.invalid_reward
+
+
+# ---------------------------------------------------------------------- rounds
+
+
+@compiled
+def find_waiting(b, workflow, task, state):  # type: ignore[no-untyped-def]
+    """Position of a task in the heap; -1: it does not wait there."""
+    for at in range(state.env[b].num_ready):
+        row = state.ready[b, at]
+        if state.tasks[b, row].index == task and state.tasks[b, row].workflow == workflow:
+            return at
+    return -1
+
+
+@rare
+def open_all(b, state, p):  # type: ignore[no-untyped-def]
+    """Put every candidate, and what was set aside, back into the heap."""
+    env = state.env[b]
+    withdraw(b, state, p)
+    for i in range(env.num_aside):
+        _push(b, state.aside[b, i], state, p)
+    env.num_aside = 0
+
+
+@rare
+def close(b, is_round, state, problem):  # type: ignore[no-untyped-def]
+    """End the round: reservations are forgotten, and time may run to the next event.
+
+    Where nothing runs and nothing is to come, the first task that can start does so: not after a dispatch with
+    `on_busy: step`, which is no round.
+    """
+    env, p = state.env[b], problem.parameters[0]
+    open_all(b, state, p)
+    for i in range(env.num_reserved):
+        state.extra[b, state.reserved[b, i]] = 0.0
+        set_room(b, state.reserved[b, i], state, problem)
+    env.num_reserved = env.in_round = 0
+    env.target = env.clock
+    if env.num_ready > 0 and env.decisions < p.max_decisions:
+        if is_round and env.num_busy == 0 and next_event(env) >= p.horizon:
+            _force(b, state, problem)
+        env.target = min(p.horizon, next_event(env))
+
+
+@rare
+def _force(b, state, problem):  # type: ignore[no-untyped-def]
+    """Start the first task that some row is OPEN for, on the first such row: progress."""
+    env, p = state.env[b], problem.parameters[0]
+    while env.num_ready > 0:
+        row = _pop(b, state, p)
+        for j in range(state.room.shape[1]):
+            if state.tasks[b, row].memory <= state.room[b, j]:
+                start(b, row, j, state, problem)
+                break
+        if env.num_busy > 0:
+            break
+        _set_aside(b, row, state)
+    open_all(b, state, p)
+
+
+@compiled
+def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
+    """Let the clock run until a decision is wanted or the episode ends. Returns GO_ON, or which buffer is full.
+
+    `wake` says when one is wanted: STEPS, ROUNDS or DISPATCHED.
+    """
+    env, p = state.env[b], problem.parameters[0]
+    filtered = p.feasible_only != 0 and wake == ROUNDS
+    while True:
+        if env.in_round:
+            if env.decisions < p.max_decisions:
+                _offer(b, filtered, state, p)
+                if env.num_offered > 0 and (env.num_open > 0 or p.preemption != NO_PREEMPTION):
+                    return GO_ON
+            close(b, True, state, problem)
+        elif env.target == np.inf:
+            close(b, True, state, problem)
+        else:
+            withdraw(b, state, p)
+        need = run_to_target(b, state, problem)
+        if need != GO_ON:
+            return need
+        if env.clock >= p.horizon:
+            env.end = AT_HORIZON
+        elif env.in_system == 0 and env.next_arrival == np.inf:
+            env.end = ALL_DONE
+        elif env.decisions >= p.max_decisions:
+            env.end = AT_MAX_DECISIONS
+        if env.end != RUNNING:
+            return GO_ON
+        if env.num_ready == 0:
+            by_step = p.idle_by_step and not p.reserve
+            env.target = min(p.horizon, env.clock + p.clock_step if by_step else next_event(env))
+        elif wake == ROUNDS:
+            env.in_round = env.num_open > 0 or (p.preemption != NO_PREEMPTION and env.num_busy > 0)
+            if not env.in_round:
+                env.target = min(p.horizon, next_event(env))
+        else:
+            _offer(b, filtered, state, p)
+            if wake == DISPATCHED or not p.feasible_only or _some_candidate_open(b, state):
+                env.in_round = p.reserve
+                return GO_ON
+            env.target = min(p.horizon, next_event(env))
+
+
+@compiled
+def _some_candidate_open(b, state):  # type: ignore[no-untyped-def]
+    for k in range(state.env[b].num_offered):
+        if _some_open(b, state.tasks[b, state.offered[b, k]].memory, state):
+            return True
+    return False

@@ -1,0 +1,126 @@
+"""The files of a training on the way and at its end: checkpoints in Tune's folder, published policies. Free of ray.
+
+A checkpoint folder holds
+
+    algorithm/      RLlib's state, with pickles that name classes of this program and of Ray
+    policy/         the policy so far, as it is published
+    curve.json, nodes.json  RECORDS
+    contents.json   {"format", "version": of the program, "epoch", "sizes": of every other file}; written last, it
+                    proves the rest whole
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rllib_scale import __version__
+from rllib_scale.config.plan import Cell
+from rllib_scale.errors import UserError
+from rllib_scale.files import write_json
+from rllib_scale.results.storage import Location
+
+CONTENTS = "contents.json"
+FORMAT = 2
+"""Changes when what the pickles of a checkpoint name moves or means something else. Version 0.1 wrote none."""
+RECORDS = ("curve.json", "nodes.json")
+"""What is published of a training beside its policy: a row per epoch, and where it ran."""
+
+
+def seal(checkpoint: Path, epoch: int) -> None:
+    """Write the list of contents of a checkpoint folder that is complete."""
+    sizes = {str(p.relative_to(checkpoint)): p.stat().st_size for p in sorted(checkpoint.rglob("*")) if p.is_file()}
+    write_json(checkpoint / CONTENTS, {"format": FORMAT, "version": __version__, "epoch": epoch, "sizes": sizes})
+
+
+def epoch_of(checkpoint: Location | Path) -> int:
+    """The epoch of a checkpoint folder; -1 where it is not whole."""
+    checkpoint = Location(checkpoint)
+    try:
+        contents = json.loads((checkpoint / CONTENTS).read_text())
+        sizes = {name: info.size for name, info in checkpoint.files().items()}
+        whole = all(sizes.get(name) == size for name, size in contents["sizes"].items())
+    except (OSError, ValueError, KeyError, AttributeError):
+        return -1
+    return int(contents["epoch"]) if whole else -1
+
+
+def check_format(checkpoint: Location) -> None:
+    """Refuse to go on from a checkpoint of another version.
+
+    Raises:
+        UserError: its pickles would not find, in this version, what they name.
+    """
+    contents = json.loads((checkpoint / CONTENTS).read_text())
+    if contents.get("format") != FORMAT:
+        raise UserError(
+            f"{checkpoint}: version {contents.get('version', '0.1')} of rllib-scale left this training unfinished, and "
+            f"version {__version__} cannot go on from its checkpoint; finish it with that version, or give another "
+            "--results, to which --reuse takes over what is finished here"
+        )
+
+
+def latest_checkpoint(trials: Location | Path, name: str) -> Location | None:
+    """The whole checkpoint of a trial with the highest epoch, over all runs of the sweep."""
+    latest, highest = None, -1
+    for run in Location(trials).folders():
+        trial = Location(trials) / run / name
+        for checkpoint in (trial / folder for folder in trial.folders() if folder.startswith("checkpoint_")):
+            epoch = epoch_of(checkpoint)
+            if epoch > highest:
+                latest, highest = checkpoint, epoch
+    return latest
+
+
+def curve_at(checkpoint: Location) -> list[dict[str, Any]]:
+    """The training curve in a checkpoint."""
+    return list(json.loads((checkpoint / "curve.json").read_text()))
+
+
+def settings_at(checkpoint: Location | None, cell: Cell) -> dict[str, Any]:
+    """Values of what a cell's search varies, by config path: those in a checkpoint, which PBT may have changed."""
+    if checkpoint is None:
+        return dict(cell.overrides)
+    described = json.loads((checkpoint / "policy" / "policy.json").read_text())["trial"]
+    return {path: _at(described, path) for path, _ in cell.overrides}
+
+
+def _at(content: Any, path: str) -> Any:
+    for key in path.split("."):
+        content = content[key]
+    return content
+
+
+def publish(checkpoint: Location, target: Path) -> None:
+    """Copy policy and curve of a finished training to the results, whole or not at all."""
+    with checkpoint.reading(only=("policy/", *RECORDS)) as folder:
+        copy_policy(folder / "policy", target, *(folder / name for name in RECORDS if (folder / name).is_file()))
+
+
+def published_epochs(policy: Path) -> int:
+    """Epochs of a finished training's policy folder; -1 where there is none."""
+    try:
+        return int(json.loads((policy / "policy.json").read_text(encoding="utf-8"))["epochs"])
+    except FileNotFoundError:
+        return -1
+
+
+def copy_policy(source: Path, target: Path, *more: Path) -> None:
+    """Copy a policy folder, and more files into it, whole or not at all.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        shutil.copytree(source, temporary)
+        for path in more:
+            shutil.copy(path, temporary)
+        shutil.rmtree(target, ignore_errors=True)  # one of fewer epochs
+        temporary.rename(target)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise UserError(f"{target}: cannot be written ({error.strerror})") from None

@@ -1,0 +1,113 @@
+"""Running a sweep on Ray: train what is unfinished, evaluate what is unevaluated, write the tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rllib_scale.clusters.placement import check_fits
+from rllib_scale.clusters.session import ray_session
+from rllib_scale.config.plan import EvaluationUnit, SweepConfig
+from rllib_scale.errors import UserError
+from rllib_scale.evaluation.units import evaluate_unit
+from rllib_scale.results.status import MAX_RESTARTS
+from rllib_scale.results.storage import Location
+from rllib_scale.results.tables import write_table
+from rllib_scale.sweeps.sweep import Sweep
+from rllib_scale.sweeps.tuning import INTERVAL_S, train
+
+
+def run_sweep(
+    config: SweepConfig,
+    folder: Path,
+    source: str,
+    address: str | None,
+    say: Callable[[str], None],
+    reuse: Sequence[Path] = (),
+    storage: Location | None = None,
+    trust: bool = False,
+) -> list[str]:
+    """Run a sweep to its end, or go on with it, and return one line for each training that failed.
+
+    Args:
+        config: see `Sweep`.
+        folder: see `Sweep`.
+        source: see `Sweep`.
+        address: of a Ray cluster; None starts a local Ray.
+        say: see `Sweep`.
+        reuse: results folders whose finished trainings of the same cells are taken over.
+        storage: see `Sweep`.
+        trust: go on from checkpoints, which are pickles, though this account did not make the folder.
+
+    Raises:
+        UserError: the folder belongs to another sweep or cannot be written, holds checkpoints of somebody else's, or
+            no training could ever start.
+        KeyboardInterrupt: Ctrl-C. What is finished is kept, and the same call goes on from it.
+    """
+    sweep = Sweep(config, folder, source, say, storage)
+    trusted = sweep.open() or trust
+    failures: list[str] = []
+    with ray_session(address):
+        check_fits(config.resources, sweep.room)
+        try:
+            failures += train(sweep, reuse, trusted)
+            while sweep.ask_search():
+                failures += train(sweep, reuse, trusted)
+            evaluate(sweep)
+            if best := sweep.best():
+                say(best)
+        except BaseException as error:
+            with suppress(UserError, OSError):
+                sweep.write_tables()
+            if isinstance(error, OSError):
+                raise UserError(
+                    f"{sweep.home}: {error.strerror or error}; what is finished there is whole, "
+                    "and the same command goes on"
+                ) from None
+            raise
+        sweep.write_tables()
+    return list(dict.fromkeys(failures))
+
+
+def evaluate(sweep: Sweep) -> None:
+    """Evaluate on Ray tasks. A unit is one batch of fixed composition, so its rows do not depend on where it runs."""
+    import ray
+
+    waiting = [
+        unit
+        for unit in sweep.units()
+        if not sweep.is_evaluated(unit) and (not unit.learned or sweep.policy(unit.scheduler).is_dir())
+    ]
+    if not waiting:
+        return
+    task = ray.remote(num_cpus=1, max_retries=MAX_RESTARTS)(evaluate_unit)
+    shared: dict[str, Any] = {}
+    running: dict[Any, EvaluationUnit] = {}
+    for unit in waiting:
+        if unit.learned and unit.scheduler not in shared:
+            from rllib_scale.policies.policy import policy_files
+
+            shared[unit.scheduler] = ray.put(policy_files(sweep.policy(unit.scheduler)))
+        running[task.remote(unit, shared.get(unit.scheduler))] = unit
+    start = spoken = time.monotonic()
+    while running:
+        done, _ = ray.wait(list(running), timeout=1.0)
+        for reference in done:
+            unit = running.pop(reference)
+            result = ray.get(reference)
+            write_table(sweep.rows_file(unit), pd.DataFrame([unit.columns | row for row in result.episodes]))
+            if result.features is not None:
+                write_table(sweep.features_file(unit), pd.DataFrame([unit.columns | result.features]))
+        now = time.monotonic()
+        if now - spoken >= INTERVAL_S or not running:
+            spoken, finished = now, len(waiting) - len(running)
+            line = f"{datetime.now():%H:%M:%S} evaluations {finished}/{len(waiting)} done"
+            if finished and running:
+                line += f" | {timedelta(seconds=round((now - start) / finished * len(running)))} left"
+            sweep.say(line)
