@@ -282,7 +282,7 @@ class ReferenceSimulator:
             moving = min(busy, attempt.transfer_s)
             self.lost_s += moving
             task.kept_s += busy - moving
-            task.left_gflop *= 1 - attempt.done_share(self.clock)
+            task.left_gflop -= attempt.done_gflop(self.clock)
         self._end_attempt(attempt, "preempted")
         self._left_out.discard(task)
         self._wait(task)
