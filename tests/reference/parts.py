@@ -101,10 +101,10 @@ class Attempt:
     def finish_s(self) -> float:
         return self.start_s + self.taken_s
 
-    def done_share(self, now: float) -> float:
-        """Share of the execution that is done."""
-        executed = now - self.start_s - self.transfer_s
-        return min(1.0, max(0.0, executed / self.execution_s)) if self.execution_s else 1.0
+    def done_gflop(self, now: float) -> float:
+        """True demand executed until now, before its end."""
+        executed = max(0.0, now - self.start_s - self.transfer_s)
+        return min(self.left_gflop, executed * self.left_gflop / self.execution_s) if self.execution_s else 0.0
 
     def busy_seconds(self, until: float) -> float:
         return (min(self.finish_s, until) if self.end_s is None else self.end_s) - self.start_s
@@ -114,7 +114,7 @@ class Attempt:
         """True demand executed until its end."""
         if self.end_s is None:
             return None
-        return self.left_gflop * (1.0 if self.outcome == "finished" else self.done_share(self.end_s))
+        return self.left_gflop if self.outcome == "finished" else self.done_gflop(self.end_s)
 
 
 @dataclass(eq=False)

@@ -109,17 +109,17 @@ class ReferenceSimulator:
         decision = self.config.decision
         order, ties = decision.level1, decision.ties
         whole = self.config.information.workflows == "whole"
-        hop, descendants = (task.hop, task.descendants) if whole else (0, 1)
         compute = task.left_gflop * task.factor
-        key = {
-            "longest-hop": hop,
-            "most-descendants": descendants,
-            "descendants-per-work": descendants / compute,
-            "shortest-task": -compute,
-            "first-ready": 0,
-            "first-arrival": 0,
-        }[order]
-        if order in ("first-ready", "first-arrival"):
+        key = 0.0
+        if order == "longest-hop":
+            key = task.hop if whole else 0
+        elif order == "most-descendants":
+            key = task.descendants if whole else 1
+        elif order == "descendants-per-work":
+            key = (task.descendants if whole else 1) / compute
+        elif order == "shortest-task":
+            key = -compute
+        else:
             ties = order
         if ties == "first-ready":
             return (-key, task.ready_s, task.workflow.index, task.index)
@@ -282,7 +282,7 @@ class ReferenceSimulator:
             moving = min(busy, attempt.transfer_s)
             self.lost_s += moving
             task.kept_s += busy - moving
-            task.left_gflop *= 1 - attempt.done_share(self.clock)
+            task.left_gflop -= attempt.done_gflop(self.clock)
         self._end_attempt(attempt, "preempted")
         self._left_out.discard(task)
         self._wait(task)

@@ -5,6 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from reference.cases import on_a_grid, random_config, random_workload
+from reference.comparison import assert_same_totals
 from reference.simulator import ReferenceSimulator
 from rllib_scale.cli import main
 from rllib_scale.config import SCENARIOS, ClusterConfig, EnvConfig, EpisodeConfig, RewardConfig, TierConfig
@@ -139,7 +140,7 @@ def assert_same_system(engine, reference):
     np.testing.assert_allclose(engine.observation[0], reference.observation(), rtol=1e-6, atol=1e-6)
     if reference.done:
         return
-    system = engine.system()
+    system = engine.snapshot()
     ready = sorted(reference.ready, key=reference._priority)
     assert system.ready[["workflow", "task", "hop"]].tolist() == [(t.workflow.index, t.index, t.hop) for t in ready]
     columns = np.array([(t.compute_gflop, t.memory_gb, t.output_gb, t.workflow.arrival_s, t.ready_s) for t in ready])
@@ -189,18 +190,12 @@ def test_dispatching_is_played_as_by_the_reference(case):
             engine.step([server])
             reference.step(server)
         else:
-            starts = player([engine.system()])
+            starts = player([engine.snapshot()])
             engine.dispatch(starts)
             reference.dispatch([tuple(row[1:]) for row in starts.tolist()])
         assert engine.reward[0] == pytest.approx(reference.reward, rel=1e-9, abs=1e-9)
         assert_same_system(engine, reference)
-    metrics, expected = engine.metrics(), reference.metrics()
-    for name, value in expected.items():
-        np.testing.assert_allclose(metrics[name], value, rtol=1e-9, atol=1e-9, err_msg=name)
-    rows = reference.schedule()
-    assert [row[:4] for row in engine.schedule().tolist()] == [row[:4] for row in rows]
-    for row, expected_row in zip(engine.schedule().tolist(), rows, strict=True):
-        np.testing.assert_allclose(row[4:], expected_row[4:], rtol=1e-9, atol=1e-9)
+    assert_same_totals(engine, reference)
 
 
 def test_of_many_ready_tasks_any_may_be_taken():
@@ -215,7 +210,7 @@ def test_of_many_ready_tasks_any_may_be_taken():
     while not reference.done:
         most = max(most, len(reference.ready))
         assert_same_system(engine, reference)
-        starts = player([engine.system()])
+        starts = player([engine.snapshot()])
         engine.dispatch(starts)
         reference.dispatch([tuple(row[1:]) for row in starts.tolist()])
     assert engine.done[0]
@@ -258,14 +253,14 @@ def test_a_saved_state_goes_on_between_dispatches():
     engine.reset([1, 1], [0, 1])
     player = RandomDispatch(1)
     for _ in range(80):
-        engine.dispatch(player([engine.system(b) for b in range(2)]))
+        engine.dispatch(player([engine.snapshot(b) for b in range(2)]))
     saved, other = engine.get_state(), Engine(config, 2)
     other.set_state(saved)
     outcomes = []
     for each in (engine, other):
         player = RandomDispatch(2)
         for _ in range(200):
-            each.dispatch(player([each.system(b) for b in range(2)]))
+            each.dispatch(player([each.snapshot(b) for b in range(2)]))
         outcomes.append([each.metrics(b) for b in range(2)])
         assert each.metrics(0)["completed"] > 100
     np.testing.assert_equal(*outcomes)

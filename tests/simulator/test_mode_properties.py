@@ -17,7 +17,7 @@ from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-examples = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+examples = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 seeds = st.integers(0, 2**31)
 MOST = 250  # answers of an episode: one that stops a task at once again need not end
 
