@@ -37,8 +37,6 @@ ONLY = {"analysis": {"errors", "files", "config", "results"}}
 EXCEPTIONS = {
     # Opened when somebody looks into one episode; see `_evaluation` there.
     ("rllib_scale_analysis.dashboard.episode_view", "evaluation"),
-    # READY's and LiveWorkflow's plain arrays are filled from the engine's: `System` is made there.
-    ("rllib_scale.observation.snapshot", "simulator"),
 }
 """(module, room): imports against the order, each with its reason. One that is no longer needed fails, too."""
 
@@ -51,7 +49,7 @@ LOADS: dict[str, set[str]] = {
     "config": set(),
     "workloads": {"numba"},
     "results": {"pandas"},
-    "observation": {"numba"},
+    "observation": set(),
     "simulator": {"numba"},
     "envs": {"numba", "gymnasium", "matplotlib"},
     "envs.vector": {"numba", "gymnasium"},

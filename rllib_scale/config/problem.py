@@ -248,6 +248,11 @@ class EnvConfig(Model):
         return self
 
     @property
+    def masked(self) -> bool:
+        """Whether a learner is told which servers it may choose."""
+        return self.episode.mask == "feasible" or self.decision.on_busy == "reserve"
+
+    @property
     def arrival_rate(self) -> float:
         """Workflows per second for the whole cluster."""
         if self.workload.offered_load is not None:

@@ -52,6 +52,11 @@ class TrainingConfig(Model):
     learning_rate: Positive = 3e-4
     final_learning_rate: NonNegative = 5e-5
     gamma: Fraction = 0.99
+    time_unit_s: Positive | None = Field(
+        default=None,
+        description="PPO: gamma discounts so much time, so that answers that take none are not discounted; unset: it "
+        "discounts every decision [SCALE, sec. 4.1]",
+    )
     gae_lambda: Fraction = 0.95
     clip: Positive = 0.2
     entropy_coefficient: NonNegative = 0.01
@@ -62,6 +67,9 @@ class TrainingConfig(Model):
     minibatch_size: Annotated[int, Field(ge=2)] = 256
     passes: Count = 8
     adam_epsilon: Positive = 1e-5
+    standardise_advantages: Literal["minibatch", "epoch", "none"] = Field(
+        default="minibatch", description="to mean 0 and deviation 1 over those rows; open in the paper"
+    )
 
     @model_validator(mode="after")
     def _divides(self) -> TrainingConfig:
@@ -171,6 +179,16 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         if not METHODS[self.method].srr:
             # One cell, whatever lambda grid it stands in: a method without SRR has no lambdas.
             object.__setattr__(self, "srr", SRRConfig(lambda_decorrelation=0, lambda_kl=0))
+        return self
+
+    @model_validator(mode="after")
+    def _time_is_discounted_by_our_own_parts(self) -> TrialConfig:
+        parts = (METHODS[self.method].algorithm, self.resources.sampler, self.resources.learner)
+        if self.training.time_unit_s is not None and parts != ("ppo", "array", "lean"):
+            raise ValueError(
+                f"training.time_unit_s: method {self.method}, resources.sampler {parts[1]} and resources.learner "
+                f"{parts[2]} discount by decision; valid: a method that PPO trains, array and lean"
+            )
         return self
 
     @property

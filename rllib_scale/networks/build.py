@@ -17,9 +17,10 @@ def input_spec(trial: TrialConfig) -> InputSpec:
     """What the network of a trial knows about its observation."""
     features = FEATURE_SETS[trial.env.observation.feature_set]
     fixed = trial.network.standardise == "fixed"
+    head = (*features.context, *features.task)  # what stands before the servers: the moment and the one candidate
     return InputSpec(
-        task_mean=tuple(f.mean if fixed else 0.0 for f in features.task),
-        task_std=tuple(f.std if fixed else 1.0 for f in features.task),
+        task_mean=tuple(f.mean if fixed else 0.0 for f in head),
+        task_std=tuple(f.std if fixed else 1.0 for f in head),
         server_mean=tuple(f.mean if fixed else 0.0 for f in features.server),
         server_std=tuple(f.std if fixed else 1.0 for f in features.server),
         server_capacity=[feature.name for feature in features.server].index("capacity"),

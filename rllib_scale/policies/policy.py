@@ -66,7 +66,7 @@ class TrainedPolicy(Scheduler):
         self._forward = compile_network(self.network)
 
     def scores(self, observation: np.ndarray, fit: np.ndarray | None = None) -> np.ndarray:
-        """Logits (B, N) of observations (B, 5 + 5N); `fit`, which the scheduler's mask is made of, plays no part.
+        """Logits (B, N) of observations (B, W); `fit`, of which the scheduler's mask is made, plays no part.
 
         Raises:
             UserError: an MLP policy at another number of servers than it was trained at.

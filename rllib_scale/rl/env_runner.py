@@ -26,6 +26,8 @@ from rllib_scale.networks.compiled.inference import Forward, compile_network
 from rllib_scale.networks.inputs import MASKED
 
 COMPONENT_SAMPLER = "sampler"
+ELAPSED = "elapsed_s"
+"""Extra output of each step: time from its decision to the next one [s]."""
 
 
 class EpsilonGreedy(ABC):
@@ -60,6 +62,7 @@ class _Chunk:
             "logits": np.empty((capacity, size, num_slots), dtype=np.float32),
             "logp": np.empty((capacity, size), dtype=np.float32),
             "reward": np.empty((capacity, size), dtype=np.float32),
+            "elapsed": np.empty((capacity, size), dtype=np.float32),
             "terminated": np.empty((capacity, size), dtype=bool),
             "truncated": np.empty((capacity, size), dtype=bool),
             "valid": np.empty((capacity, size), dtype=bool),
@@ -68,7 +71,7 @@ class _Chunk:
 
     @property
     def observation(self) -> np.ndarray:
-        """The newest observations (B, 5 + 5N)."""
+        """The newest rows (B, width) of the training environment."""
         return self._arrays["observations"][self.num_steps]
 
     def append(self, infos: dict[str, Any], observations: np.ndarray, **rows: np.ndarray) -> int:
@@ -143,12 +146,12 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             self._awaits_reset = np.zeros(size, dtype=bool)
             self._ongoing = [_Ongoing() for _ in range(size)]
             self._needs_initial_reset = num_episodes is not None
-        forward = self._compiled_forward()
+        forward, split_mask = self._compiled_forward(), self.module.network.inputs.spec.split_mask
         target = num_timesteps if num_timesteps is not None else 0
         chunk = _Chunk(self._observation, self._awaits_reset, env.config.cluster.num_slots, 2 * target // size + 64)
         episodes_done = 0
         while chunk.num_valid < target or (num_episodes is not None and episodes_done < num_episodes):
-            logits = forward(chunk.observation)
+            logits = forward(*split_mask(chunk.observation, self.module.masked))
             logits -= logits.max(axis=1, keepdims=True)
             logp = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
             actions = self._choose(logp, explore, random_actions, chunk.num_valid)
@@ -160,6 +163,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
                 logits=logits,
                 logp=logp[np.arange(size), actions],
                 reward=reward,
+                elapsed=infos["elapsed_s"],
                 terminated=terminated,
                 truncated=truncated,
             )
@@ -217,6 +221,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         outputs = {
             Columns.ACTION_DIST_INPUTS: chunk.column("logits", b)[start:stop],
             Columns.ACTION_LOGP: chunk.column("logp", b)[start:stop],
+            ELAPSED: chunk.column("elapsed", b)[start:stop],
             WEIGHTS_SEQ_NO: np.full(stop - start, self._weights_seq_no),
         }
         episode = SingleAgentEpisode(

@@ -11,7 +11,9 @@ from ray.tune.registry import register_env
 
 from rllib_scale.config import EnvConfig, TrialConfig
 from rllib_scale.envs.scheduling import SchedulingEnv
+from rllib_scale.envs.spaces import observation_space
 from rllib_scale.envs.vector import SchedulingVectorEnv
+from rllib_scale.simulator.engine import Engine
 
 TRAINING_ENV = "rllib_scale/Training"
 
@@ -35,15 +37,38 @@ def workload_seed(trial_seed: int, worker: int, index: int) -> int:
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
+def training_space(config: EnvConfig) -> gymnasium.spaces.Box:
+    """Box of the rows that RLlib is given: an observation, and where the trial is masked, its mask (N,) of 0 and 1."""
+    space = observation_space(config)
+    if not config.masked:
+        return space
+    rows = config.cluster.num_slots
+    low, high = np.append(space.low, np.zeros(rows)), np.append(space.high, np.ones(rows))
+    return gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+
+
+class TrainingEnv(SchedulingEnv):
+    """A single environment with the rows of `training_space`."""
+
+    def _spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.spaces.Discrete]:
+        return training_space(self.config), super()._spaces()[1]
+
+    def _observe(self) -> np.ndarray:
+        return _with_mask(super()._observe()[None], self._engine)[0]
+
+
 class TrainingVectorEnv(SchedulingVectorEnv):
-    """The vector environment of one environment runner.
+    """The vector environment of one environment runner, with the rows of `training_space`.
 
     RLlib seeds it once, by `rllib_seed` + worker index; that number becomes one workload seed for each environment.
+    Where an episode is cut while no task waits there is no next decision to learn a value from: the last row of such an
+    episode is that of its last decision.
     """
 
     def __init__(self, num_envs: int, config: EnvConfig, trial_seed: int) -> None:
         super().__init__(num_envs, config)
         self.trial_seed = trial_seed
+        self._rows = np.zeros((num_envs, *self.single_observation_space.shape), dtype=np.float32)  # type: ignore[misc]
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -53,6 +78,37 @@ class TrainingVectorEnv(SchedulingVectorEnv):
             worker = seed - rllib_seed(self.trial_seed)
             seed = [workload_seed(self.trial_seed, worker, index) for index in range(self.num_envs)]
         return super().reset(seed=seed, options=options)
+
+    def _single_spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
+        return training_space(self.config), super()._single_spaces()[1]
+
+    def _observe(self) -> np.ndarray:
+        rows, engine = _with_mask(super()._observe(), self._engine), self._engine
+        cut = engine.done & engine.truncated
+        for b in np.flatnonzero(cut).tolist():
+            if len(engine.snapshot(b).ready) == 0:
+                rows[b] = self._rows[b]
+        self._rows = rows
+        return rows.copy()
+
+    def _infos(self) -> dict[str, Any]:
+        return {"elapsed_s": self._engine.elapsed.copy(), "_elapsed_s": np.ones(self.num_envs, dtype=bool)}
+
+    def get_state(self) -> dict[str, Any]:
+        """See `SchedulingVectorEnv.get_state`."""
+        return super().get_state() | {"rows": self._rows.copy()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """See `SchedulingVectorEnv.set_state`."""
+        super().set_state(state)
+        self._rows = state["rows"].copy()
+
+
+def _with_mask(observation: np.ndarray, engine: Engine) -> np.ndarray:
+    """Rows of `training_space`, of observations (B, W)."""
+    if not engine.config.masked:
+        return observation
+    return np.concatenate([observation, engine.mask[:, : engine.num_slots]], axis=1, dtype=np.float32)
 
 
 def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | SchedulingVectorEnv:
@@ -64,7 +120,7 @@ def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | Scheduling
     trial = TrialConfig.model_validate(context["trial"])
     if "num_envs" in context:
         return TrainingVectorEnv(context["num_envs"], trial.env, trial.seed)
-    return SchedulingEnv(trial.env)
+    return TrainingEnv(trial.env)
 
 
 def register_training_env() -> None:

@@ -19,8 +19,8 @@ from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TD_ERROR_KEY
 
 from rllib_scale.config import TrialConfig
-from rllib_scale.envs.spaces import observation_space
 from rllib_scale.rl.algorithm import RemoteSamplers
+from rllib_scale.rl.environment import training_space
 from rllib_scale.rl.off_policy.replay_buffer import ReplayBuffer
 
 COMPONENT_REPLAY = "replay"
@@ -43,7 +43,7 @@ class OffPolicy(RemoteSamplers, DQN):
 
     def _create_local_replay_buffer_if_necessary(self, config: Any) -> ReplayBuffer:
         seed = np.random.SeedSequence(self.trial.seed, spawn_key=(REPLAY_STREAM,))
-        (width,) = observation_space(self.trial.env).shape
+        (width,) = training_space(self.trial.env).shape
         return ReplayBuffer(self.trial.off_policy.buffer_size, width, np.random.default_rng(seed))
 
     def training_step(self) -> None:

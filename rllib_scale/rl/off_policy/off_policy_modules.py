@@ -39,7 +39,7 @@ class Scores(nn.Module):
 
     def __init__(self, trial: TrialConfig) -> None:
         super().__init__()
-        self.masked = trial.env.episode.mask == "feasible"
+        self.masked = trial.env.masked
         self.network = build_network(trial)
 
     def forward(self, batch: dict[str, Any]) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from ray.rllib.evaluation.postprocessing import Postprocessing
 from torch import Tensor
 
 from rllib_scale.rl.ppo.lean_update import Batch
+from rllib_scale.rl.ppo.loss import standardised
 
 LOSS_COLUMNS = (
     Columns.OBS,
@@ -31,11 +32,13 @@ class ExactBatch(ConnectorV2):
 
     Args:
         rows: how many rows to keep.
+        standardise: the advantages, over the rows that are kept.
     """
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, standardise: bool = False) -> None:
         super().__init__()
         self.rows = rows
+        self.standardise = standardise
         self.kept: dict[str, Batch] = {}
         """The last batch of each module, for diagnostics after the update."""
 
@@ -50,4 +53,7 @@ class ExactBatch(ConnectorV2):
     def select(self, batch: Batch, valid: Tensor) -> Batch:
         """Rows in random order, out of those whose numbers are `valid`."""
         chosen = valid[torch.randperm(len(valid))[: self.rows]]
-        return {column: batch[column][chosen] for column in LOSS_COLUMNS}
+        kept = {column: batch[column][chosen] for column in LOSS_COLUMNS}
+        if self.standardise:
+            kept[Postprocessing.ADVANTAGES] = standardised(kept[Postprocessing.ADVANTAGES])
+        return kept

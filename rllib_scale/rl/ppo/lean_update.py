@@ -23,6 +23,7 @@ from torch import Tensor
 from rllib_scale.compiled import compiled
 from rllib_scale.errors import UserError
 from rllib_scale.networks.compiled.fused import fuse
+from rllib_scale.rl.env_runner import ELAPSED
 from rllib_scale.rl.ppo.loss import Outputs, Rows, Weights, ppo_loss
 
 Batch = dict[str, Tensor]
@@ -83,7 +84,11 @@ def _objective(
 
 
 def train_batch(
-    episodes: Sequence[SingleAgentEpisode], values_of: Callable[[Tensor], Tensor], gamma: float, lambda_: float
+    episodes: Sequence[SingleAgentEpisode],
+    values_of: Callable[[Tensor], Tensor],
+    gamma: float,
+    lambda_: float,
+    time_unit_s: float | None = None,
 ) -> Batch:
     """All T steps of some episodes, or pieces of them, one after the other, as rows with the columns of the loss.
 
@@ -92,6 +97,7 @@ def train_batch(
         values_of: the critic, observations (T + E, width) to values (T + E,).
         gamma: discount.
         lambda_: of generalised advantage estimation.
+        time_unit_s: gamma discounts so much elapsed time; None: every step.
     """
     # Every piece has one observation more than steps: its value stands for what comes after the piece.
     observations = torch.from_numpy(_concatenate([episode.get_observations() for episode in episodes], np.float32))
@@ -101,7 +107,7 @@ def train_batch(
         values=values_of(observations).double().numpy(),
         lengths=lengths,
         terminated=np.array([episode.is_terminated for episode in episodes]),
-        gamma=gamma,
+        discounts=_discounts(episodes, gamma, time_unit_s),
         lambda_=lambda_,
     )
     is_step = np.ones(len(observations), dtype=bool)
@@ -120,8 +126,16 @@ def train_batch(
     }
 
 
+def _discounts(episodes: Sequence[SingleAgentEpisode], gamma: float, time_unit_s: float | None) -> np.ndarray:
+    """(T,) discount of what comes after each step."""
+    if time_unit_s is None:
+        return np.full(sum(map(len, episodes)), gamma)
+    elapsed = _concatenate([episode.get_extra_model_outputs(ELAPSED) for episode in episodes], np.float64)
+    return gamma ** (elapsed / time_unit_s)
+
+
 @partial(compiled, allocates=True)
-def advantage_estimates(rewards, values, lengths, terminated, gamma, lambda_):  # type: ignore[no-untyped-def]
+def advantage_estimates(rewards, values, lengths, terminated, discounts, lambda_):  # type: ignore[no-untyped-def]
     """Generalised advantage estimation over E pieces of episodes.
 
     Args:
@@ -129,7 +143,7 @@ def advantage_estimates(rewards, values, lengths, terminated, gamma, lambda_):  
         values: (T + E,), those of a piece followed by the value of its last observation.
         lengths: (E,) steps of each piece; they sum to T.
         terminated: (E,) whether nothing comes after the piece, so that its last value counts as 0.
-        gamma: discount.
+        discounts: (T,) of what comes after each step.
         lambda_: share of the next step's advantage.
 
     Returns:
@@ -143,6 +157,7 @@ def advantage_estimates(rewards, values, lengths, terminated, gamma, lambda_):  
         advantage = 0.0
         for t in range(start + lengths[e] - 1, start - 1, -1):
             value = values[t + e]
+            gamma = discounts[t]
             advantage = rewards[t] + gamma * following - value + gamma * lambda_ * advantage
             advantages[t], targets[t] = advantage, advantage + value
             following = value

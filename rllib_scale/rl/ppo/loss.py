@@ -36,6 +36,7 @@ class Weights(NamedTuple):
     decorrelation: float | Tensor  # ramp x lambda_1
     kl: float | Tensor  # ramp x lambda_2
     reduction: Literal["sum", "mean"]
+    standardise: bool  # advantages, over the rows
     regularise: bool  # whether the last two are ever above 0
 
 
@@ -49,8 +50,13 @@ class Terms(NamedTuple):
     srr_kl: Tensor
 
 
+def standardised(advantages: Tensor) -> Tensor:
+    """Advantages (B,) with mean 0 and deviation 1."""
+    return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+
+
 def ppo_loss(rows: Rows, outputs: Outputs, weights: Weights) -> tuple[Tensor, Terms]:
-    """Clipped surrogate + c_1 MSE - entropy bonus + SRR, advantages standardised over the rows; and its terms.
+    """Clipped surrogate + c_1 MSE - entropy bonus + SRR; and its terms.
 
     No KL term and no value clipping [SCALE, sec. 4.3].
     """
@@ -58,7 +64,7 @@ def ppo_loss(rows: Rows, outputs: Outputs, weights: Weights) -> tuple[Tensor, Te
     logp = log_probabilities.gather(1, rows.actions[:, None])[:, 0]
     entropy = -(log_probabilities.exp() * log_probabilities).sum(-1).mean()
     ratio = torch.exp(logp - rows.action_logp)
-    advantages = (rows.advantages - rows.advantages.mean()) / (rows.advantages.std() + 1e-8)
+    advantages = standardised(rows.advantages) if weights.standardise else rows.advantages
     surrogate = torch.min(advantages * ratio, advantages * ratio.clamp(1 - weights.clip, 1 + weights.clip))
     policy_loss = -surrogate.mean()
     value_loss = (outputs.values - rows.value_targets).square().mean()

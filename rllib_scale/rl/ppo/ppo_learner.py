@@ -62,7 +62,8 @@ class SchedulingLearner(PPOTorchLearner):
         self._lean = None
         if self.trial.resources.learner == "lean":
             self._lean = LeanPass(self.module[DEFAULT_MODULE_ID].unwrapped(), self.trial.resources.compile)
-        self._exact_batch = ExactBatch(self.trial.training.steps_per_epoch)
+        training = self.trial.training
+        self._exact_batch = ExactBatch(training.steps_per_epoch, training.standardise_advantages == "epoch")
         self._learner_connector.append(self._exact_batch)
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
@@ -83,6 +84,7 @@ class SchedulingLearner(PPOTorchLearner):
             decorrelation=share * regulariser.lambda_decorrelation,
             kl=share * regulariser.lambda_kl,
             reduction=regulariser.reduction,
+            standardise=training.standardise_advantages == "minibatch",
             regularise=regulariser.lambda_decorrelation > 0 or regulariser.lambda_kl > 0,
         )
 
@@ -148,7 +150,7 @@ class SchedulingLearner(PPOTorchLearner):
         ((_, optimizer),) = self.get_optimizers_for_module(DEFAULT_MODULE_ID)
         parameters = list(self.module[DEFAULT_MODULE_ID].parameters())
         training, weights = self.trial.training, self.loss_weights()
-        batch = train_batch(episodes, lean.values, training.gamma, training.gae_lambda)
+        batch = train_batch(episodes, lean.values, training.gamma, training.gae_lambda, training.time_unit_s)
         kept = self._exact_batch.select(batch, torch.arange(len(batch[Columns.OBS])))
         self._exact_batch.kept = {DEFAULT_MODULE_ID: kept}
         rows = len(kept[Columns.OBS])

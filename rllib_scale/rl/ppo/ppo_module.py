@@ -26,7 +26,7 @@ class SchedulingModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):
         # Every process that computes builds a module. The networks are small: more threads only contend for cores.
         torch.set_num_threads(1)
         trial = TrialConfig.model_validate(self.model_config["trial"])
-        self.masked = trial.env.episode.mask == "feasible"
+        self.masked = trial.env.masked
         self.network = build_network(trial)
         self.critic = Critic(self.network.feature_dim, trial.network.critic_hidden)
 
