@@ -56,8 +56,8 @@ class SchedulingEnv(gymnasium.Env[Any, np.int64]):
     | 8 + 5j | power that server j draws now | 0 | highest busy power of a server | W |
     | 9 + 5j | communication delay to server j from the host of the first predecessor | 0 | no limit | s |
 
-    "No limit" stands in the space as the largest float32. When an episode has ended no task is current: its features
-    and the delays are 0.
+    "No limit" stands in the space as the largest float32. When an episode has come to its end no task is current: its
+    features and the delays are 0. When it was cut, the next task is shown, if one waits.
 
     ## Rewards
     `reward.name: paper`: `time_weight * exp(-execution time / time_scale_s)` less the weighted communication delay and
@@ -105,6 +105,7 @@ class SchedulingEnv(gymnasium.Env[Any, np.int64]):
         self.config = resolve_config(config)
         self.render_mode = render_mode
         self.observation_space, self.action_space = self._spaces()
+        self._num_actions = int(self._spaces()[1].n)
         self._engine = Engine(self.config)
         self._seed: int | None = None
         self._episode = 0
@@ -139,7 +140,7 @@ class SchedulingEnv(gymnasium.Env[Any, np.int64]):
         if self._seed is None:
             raise ResetNeeded("call reset() before step()")
         if not self.action_space.contains(action):
-            raise UserError(f"action {action!r} is no server slot; valid: 0 to {self.action_space.n - 1}")
+            raise UserError(f"action {action!r} is no server slot; valid: 0 to {self._num_actions - 1}")
         engine = self._engine
         engine.step(self._answers(np.array([action], dtype=np.int64)))
         done, cut = bool(engine.done[0]), bool(engine.truncated[0])
@@ -157,7 +158,7 @@ class SchedulingEnv(gymnasium.Env[Any, np.int64]):
         return actions
 
     def _info(self) -> dict[str, Any]:
-        mask = self._engine.mask[0, : int(self.action_space.n)]
+        mask = self._engine.mask[0][: self._num_actions]
         return {"action_mask": mask.astype(np.int8), "elapsed_s": float(self._engine.elapsed[0])}
 
     def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]
@@ -220,7 +221,7 @@ class RoundsEnv(SchedulingEnv):
         return dict_space(self.config), gymnasium.spaces.Discrete(num_actions(self.config))
 
     def _observe(self) -> dict[str, np.ndarray]:
-        return split(self._engine.observation[0], self._engine.mask[0], self.config)
+        return {name: rows[0] for name, rows in split(self._engine.observation, self._engine.mask, self.config).items()}
 
     def _answers(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
         return answers(self._engine, actions)

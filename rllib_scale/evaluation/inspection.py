@@ -127,9 +127,9 @@ def look(inspected: Inspection, decision: int) -> DecisionView | None:
     network = policy.network
     observation = torch.from_numpy(inspected.observations[decision])
     mask = None
-    if policy.mask == "feasible":  # as a scheduler it masks outside its network
-        servers = view(inspected.observations[decision, None], inspected.episode.unit.env.observation)
-        mask = torch.from_numpy(servers.feasible[0])
+    if policy.mask == "feasible" and inspected.fit is not None:  # as a scheduler it masks outside its network
+        feasible = inspected.fit[decision] == OPEN
+        mask = torch.from_numpy(feasible) if feasible.any() else None
     if isinstance(network, CrossAttentionPointer):
         seen = attention(network, observation, mask)
         return DecisionView(seen.probabilities.double().numpy(), seen.weights.double().numpy())

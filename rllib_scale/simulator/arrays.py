@@ -39,6 +39,7 @@ def build_problem(config: EnvConfig, servers: np.ndarray, workload: Workload | N
         int(c.episode.idle_advance == "clock-step"),
         int(c.episode.mask == "feasible"),
         c.episode.max_decisions or 2**62,
+        int(c.episode.horizon_is_terminal),
         int(decision.on_busy == "reserve"),
         int(decision.on_busy == "step" and decision.offered == 1),
         int(fixed and paper_features),

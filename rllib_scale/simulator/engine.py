@@ -61,6 +61,9 @@ class Engine:
     3
     """
 
+    _table: np.ndarray
+    _fit_is_known: bool
+
     def __init__(self, config: EnvConfig, num_envs: int = 1) -> None:
         self.config = config
         self.num_envs = num_envs
@@ -236,9 +239,7 @@ class Engine:
 
     def offers(self, b: int = 0) -> list[tuple[int, int]]:
         """Workflow and task of the candidates of environment b, in order."""
-        env = self._state.env[b]
-        count = 0 if self.done[b] else env["num_offered"]
-        rows = self._state.offered[b, :count]
+        rows = self._state.offered[b, : self._state.env[b]["num_offered"]]
         slots = self._state.slots[b, self._state.tasks[b, rows]["slot"]]
         return list(zip(slots["workflow"].tolist(), (rows - slots["first_task"]).tolist(), strict=True))
 
@@ -318,8 +319,8 @@ class Engine:
     def _use(self, state: layout.State, problem: layout.Problem) -> None:
         """Go on with these arrays."""
         self._state, self._problem_now = state, problem
-        self._fit_is_known = False
         self._table = handles(state, problem)
+        self._fit_is_known = False
 
     def _row(self, values: Any, dtype: type) -> np.ndarray:
         """One value for each environment, in the form that compiled code takes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import from_dtype, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
@@ -94,9 +94,9 @@ def _arrays_from(tuple_class: type, arrays: dict[str, tuple[np.dtype[Any], int]]
     kinds = [types.Array(from_dtype(dtype), dimensions, "C") for dtype, dimensions in arrays.values()]
     result = types.NamedTuple(kinds, tuple_class)
 
-    @intrinsic  # type: ignore[misc]
+    @intrinsic
     def arrays_from(typing_context: Any, table: Any) -> Any:
-        def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             cells = make_array(signature.args[0])(context, builder, arguments[0]).data
             word = context.get_value_type(types.intp)
 

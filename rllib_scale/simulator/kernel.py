@@ -71,17 +71,12 @@ def _begin(b, seed, episode, is_given, state, problem):  # type: ignore[no-untyp
 
 
 @compiled
-def _num_candidates(env):  # type: ignore[no-untyped-def]
-    return env.num_offered if env.end == RUNNING else 0
-
-
-@compiled
 def fit_batch(table):  # type: ignore[no-untyped-def]
     """Write how each row is for each candidate."""
     state = state_of(table)
     for b in range(len(state.env)):
         state.fit[b] = CLOSED
-        for k in range(_num_candidates(state.env[b])):
+        for k in range(state.env[b].num_offered):
             memory, fit = state.tasks[b, state.offered[b, k]].memory, state.fit[b, k]
             for j in range(len(fit)):
                 fit[j] = fit_of(b, memory, j, state)
@@ -141,7 +136,7 @@ def step_batch(start_at, resume, actions, active, begins, seeds, episodes, is_gi
             state.elapsed[b] = env.clock - env.decided
         env.episode_return += state.reward[b]
         state.done[b] = env.end != RUNNING
-        write_observation(b, _num_candidates(env), state, problem)
+        write_observation(b, env.num_offered, state, problem)
     return GO_ON, len(state.env)
 
 
@@ -209,5 +204,5 @@ def dispatch_batch(first, start_at, resume, starts, active, table):  # type: ign
             env.episode_return -= env.area
         state.elapsed[b] = env.clock - env.decided
         state.done[b] = env.end != RUNNING
-        write_observation(b, _num_candidates(env), state, problem)
+        write_observation(b, env.num_offered, state, problem)
     return GO_ON, len(starts), len(state.env)

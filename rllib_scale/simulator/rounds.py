@@ -297,6 +297,10 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
         elif env.decisions >= p.max_decisions:
             env.end = AT_MAX_DECISIONS
         if env.end != RUNNING:
+            # Cut short, the episode would have gone on: the next candidates are shown, for who values what was to come.
+            cut = env.end == AT_MAX_DECISIONS or (env.end == AT_HORIZON and not p.horizon_is_terminal)
+            if cut and env.num_ready > 0:
+                _offer(b, wake < 0, state, p)
             return GO_ON
         if env.num_ready == 0:
             by_step = p.idle_by_step and not p.reserve

@@ -22,6 +22,7 @@ PARAMETERS = np.dtype(
         ("idle_by_step", "i8"),
         ("feasible_only", "i8"),
         ("max_decisions", "i8"),
+        ("horizon_is_terminal", "i8"),
         ("reserve", "i8"),  # a task may wait for a busy row; 0: an invalid answer costs clock_step
         ("peek", "i8"),  # the one candidate stays in the heap: step, one at a time
         ("simple", "i8"),  # a server is one row, runs a task to its end and stays: hosts need no account

@@ -389,6 +389,9 @@ class ReferenceSimulator:
             if self.clock >= episode.horizon_s or self.decisions >= self._limit or self._drained():
                 self._end_round(keep_going=False)
                 self.done = True
+                at_horizon = self.clock >= episode.horizon_s
+                if not episode.horizon_is_terminal if at_horizon else not self._drained():
+                    self.offered = self.waiting()[: self.config.decision.offered]
                 return
             if dispatching:
                 wanted = bool(self.ready)
