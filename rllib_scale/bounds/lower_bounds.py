@@ -1,7 +1,8 @@
 """Lower bounds on the mean response of an episode: what no scheduler can beat, however much it knows in advance.
 
 They bound `response_censored_s`: the mean over every arrived task of min(finish, horizon) - arrival of its workflow.
-All of them let communication delay nothing, take decisions in any order, and know the future.
+All of them let communication and release delays delay nothing, every server be there all the time with all its slots at
+full speed, take decisions in any order, and know the future: they hold, and are wide, where a problem has more of that.
 
 - *Critical path*: every task runs as early as its predecessors allow, each on the fastest server that fits it.
 - *Single machine*: the servers that can hold a set of tasks are replaced by one preemptive machine of their summed
@@ -41,6 +42,8 @@ def lower_bounds(env: EnvConfig, workload: Workload) -> dict[str, float]:
     Returns:
         `bound_critical_path_s` and `bound_capacity_s` [s], the latter never lower: the best of all bounds. NaN where
         no task arrives, or where `max_decisions` may end the episode, so that the scheduler decides what has arrived.
+        `bound_capacity_s` is NaN, too, where a task may go on on another server (`preemption: resume`): prices count
+        each task's time on one tier.
 
     Raises:
         UserError: a task fits no server.
@@ -52,6 +55,8 @@ def lower_bounds(env: EnvConfig, workload: Workload) -> dict[str, float]:
     tasks = _relax(env, workload)
     critical_path = float(np.minimum(tasks.earliest_finish, horizon).sum())
     capacity = max(critical_path, _single_machine_bound(env, tasks), _price_bound(env, tasks))
+    if env.decision.preemption == "resume":
+        capacity = math.nan
     arrivals, count = float(tasks.arrival.sum()), len(tasks.arrival)
     return {
         "bound_critical_path_s": (critical_path - arrivals) / count,
@@ -138,7 +143,9 @@ def _single_machine_bound(env: EnvConfig, tasks: _Tasks) -> float:
     smallest_fit = np.searchsorted(sizes, tasks.memory)
     best_from = np.zeros(len(sizes) + 1)  # of the tasks that need sizes[k] or more
     for low in range(len(sizes) - 1, -1, -1):
-        speed = sum(tier.count * tier.compute_gflops for tier in env.cluster.tiers if tier.memory_gb >= sizes[low])
+        speed = sum(
+            tier.count * tier.slots * tier.compute_gflops for tier in env.cluster.tiers if tier.memory_gb >= sizes[low]
+        )
         for high in range(low, len(sizes)):
             chosen = (low <= smallest_fit) & (smallest_fit <= high)
             finish = _shortest_remaining_first(tasks.earliest_start[chosen], tasks.compute[chosen], speed)
@@ -178,7 +185,7 @@ def _shortest_remaining_first(release, work, speed):  # type: ignore[no-untyped-
 
 def _price_bound(env: EnvConfig, tasks: _Tasks) -> float:
     """Bound on the sum of min(finish, horizon), by the best prices and the best window found."""
-    counts = np.array([tier.count for tier in env.cluster.tiers])
+    counts = np.array([tier.count * tier.slots for tier in env.cluster.tiers])
     first, last = float(tasks.arrival.min()), float(tasks.arrival.max())
     response = float((tasks.earliest_finish - tasks.arrival).mean())
     followers = _followers(tasks.parent)

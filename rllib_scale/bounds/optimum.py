@@ -39,12 +39,17 @@ def optimal_response(
 
     Raises:
         UserError: a task fits no server.
-        ValueError: an execution time is shorter than a tick, no task arrives, or `max_decisions` may end the episode.
+        ValueError: an execution time is shorter than a tick, no task arrives, or `max_decisions` may end the episode;
+            or the problem has slots, changing servers, transfers or release delays.
         RuntimeError: no schedule was found within the time limit.
     """
     from ortools.sat.python import cp_model
 
     tiers, horizon = env.cluster.tiers, env.episode.horizon_s
+    if not env.cluster.simple or env.communication.mode == "transfer" or workload.delay_s.any():
+        raise ValueError(
+            "only servers of one slot that stay, without transfers and release delays, have an optimum here"
+        )
     workload.check_fits(max(tier.memory_gb for tier in tiers), "workload")
     arrived = int(np.searchsorted(workload.arrival_s, horizon, side="right"))
     if env.episode.max_decisions is not None or arrived == 0:

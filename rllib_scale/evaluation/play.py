@@ -9,6 +9,7 @@ import numpy as np
 
 from rllib_scale.bounds.lower_bounds import lower_bounds
 from rllib_scale.config import EnvConfig
+from rllib_scale.observation.backend import Answer, Backend
 from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.simulator.engine import Engine
@@ -37,6 +38,8 @@ def play(
     """
     if isinstance(scheduler, Scheduler):
         env = env.model_copy(update={"observation": scheduler.observation})
+    else:
+        scheduler.check(env)
     engine = Engine(env, len(episodes))
     engine.reset([seed] * len(episodes), episodes, workload=workload)
     scheduler.reset([(seed, episode) for episode in episodes])
@@ -48,6 +51,13 @@ def play(
         else:
             engine.step(scheduler(engine.observation, engine.fit))
     return engine
+
+
+def run(dispatcher: Dispatcher, backend: Backend) -> None:
+    """Let a dispatcher decide on a backend until nothing waits any more; it was `reset` for one environment."""
+    while (snapshot := backend.wait()) is not None:
+        for answer in dispatcher.dispatch(snapshot).tolist():
+            backend.apply(Answer(*answer))
 
 
 def evaluate(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rllib_scale.config import EnvConfig
 from rllib_scale.observation.snapshot import Snapshot
 
 
@@ -28,6 +29,13 @@ class Dispatcher(ABC):
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """Begin one episode per environment. `seeds`: (seed, episode) of each, which decide every draw in it."""
         self.generators = [np.random.default_rng(np.random.SeedSequence(seed)) for seed in seeds]
+
+    def check(self, config: EnvConfig) -> None:  # noqa: B027 (most can play everything)
+        """Refuse a problem that it cannot play.
+
+        Raises:
+            UserError: naming the setting.
+        """
 
     @abstractmethod
     def dispatch(self, snapshot: Snapshot) -> np.ndarray:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from rllib_scale.config import EnvConfig
+from rllib_scale.errors import UserError
 from rllib_scale.observation.snapshot import LiveWorkflow, Snapshot
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.list_scheduling import Planner, Timelines, cpop, heft
@@ -51,6 +53,16 @@ class PlanningDispatcher(Dispatcher):
     """
 
     planner: Planner
+
+    def check(self, config: EnvConfig) -> None:
+        """See `Dispatcher.check`: what is planned is a whole workflow, on servers that stay, one task on each."""
+        for setting, is_set, valid in (
+            ("information.workflows", config.information.workflows == "revealed", "whole"),
+            ("cluster.changes", not config.cluster.changes.none, "none"),
+            ("cluster.tiers.slots", any(tier.slots > 1 for tier in config.cluster.tiers), "1"),
+        ):
+            if is_set:
+                raise UserError(f"{self.name} plans workflows as a whole: {setting} is set; valid for it: {valid}")
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `Dispatcher.reset`."""

@@ -21,7 +21,7 @@ from rllib_scale.simulator.writers import write_static
 from rllib_scale.workloads.model import Workload
 
 _step_batch, _dispatch_batch = Direct(kernel.step_batch), Direct(kernel.dispatch_batch)
-_fit_batch = Direct(kernel.fit_batch)
+_fit_batch, _answer_now = Direct(kernel.fit_batch), Direct(kernel.answer_now)
 FIRST_SLOTS = 8
 FIRST_LOG_ROWS = 128
 ATTEMPTS = np.array(["finished", "failed", "preempted", "running"])
@@ -232,6 +232,30 @@ class Engine:
                 )
             self._grow(need)
             resume = need not in (layout.GO_ON, layout.NEEDS_LOG)
+
+    def answer(self, b: int, workflow: int, task: int, row: int) -> int:
+        """One answer for any task that waits in environment b; no time passes until `dispatch` ends the round.
+
+        Args:
+            b: number of the environment.
+            workflow: of the task.
+            task: its index; -1 stops what runs on the row.
+            row: on which it starts or, with `reserve`, for which it waits; -1 passes it over.
+
+        Returns:
+            Index into observation.answers.OUTCOMES; `busy` and `no_fit` changed nothing.
+
+        Raises:
+            ValueError: no such task waits, or none runs on the row.
+        """
+        self._fit_is_known = False
+        while True:
+            need, outcome = _answer_now(b, workflow, task, row, self._table)
+            if need == layout.REFUSED:
+                raise ValueError(f"environment {b}: there is no answer for workflow {workflow}, task {task}, row {row}")
+            if need == layout.GO_ON:
+                return int(outcome)
+            self._grow(need)
 
     def snapshot(self, b: int = 0) -> Snapshot:
         """What there is in environment b now."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import compiled
-from rllib_scale.observation.answers import CLOSED, STARTED, TAKEN
+from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, PASSED, PREEMPTED, STARTED, TAKEN, WAITS
 from rllib_scale.simulator.attempts import end_attempt, start
 from rllib_scale.simulator.changes import begin_changes
 from rllib_scale.simulator.events import schedule_arrival
@@ -23,12 +23,12 @@ from rllib_scale.simulator.state import (
     GO_ON,
     NEEDS_LOG,
     NO_PREEMPTION,
-    PREEMPTED,
     REFUSED,
     ROUNDS,
     RUNNING,
     STEPS,
 )
+from rllib_scale.simulator.state import PREEMPTED as STOPPED
 from rllib_scale.simulator.writers import write_observation
 from rllib_scale.workloads.generators import ESTIMATES, seed_generator, seed_stream
 
@@ -140,6 +140,65 @@ def step_batch(start_at, resume, actions, active, begins, seeds, episodes, is_gi
     return GO_ON, len(state.env)
 
 
+_IMPOSSIBLE, _LOG_IS_FULL = -1, -2
+
+
+@compiled
+def _answer_for(b, workflow, task, j, state, problem):  # type: ignore[no-untyped-def]
+    """Answer for any task that waits; see observation.backend.Answer. Returns the outcome, or why nothing was done.
+
+    Beyond `max_decisions` every answer passes: the limit cuts the episode right after its last decision.
+    """
+    env, p = state.env[b], problem.parameters[0]
+    if env.decisions >= p.max_decisions:
+        return PASSED
+    if env.end != RUNNING or not -1 <= j < len(problem.servers):
+        return _IMPOSSIBLE
+    withdraw(b, state, p)
+    if task < 0:
+        if p.preemption == NO_PREEMPTION or j < 0 or state.finish[b, j] == np.inf:
+            return _IMPOSSIBLE
+        env.decisions += 1
+        end_attempt(b, j, np.int64(STOPPED), state, problem)
+        return PREEMPTED
+    at = find_waiting(b, workflow, task, state)
+    if at < 0:
+        return _IMPOSSIBLE
+    if j < 0:
+        env.decisions += 1
+        env.passed += 1
+        return PASSED
+    row = state.ready[b, at]
+    fit = fit_of(b, state.tasks[b, row].memory, j, state)
+    if fit == CLOSED:
+        return NO_FIT
+    if fit == TAKEN and not p.reserve:
+        return BUSY
+    if env.num_started == state.log.shape[1]:
+        return _LOG_IS_FULL
+    env.decisions += 1
+    remove_ready(state.ready[b], env.num_ready, state.slots[b], state.tasks[b], p.ties_by_arrival, at)
+    env.num_ready -= 1
+    if fit == TAKEN:
+        reserve(b, row, j, state, problem)
+        return WAITS
+    reward = start(b, row, j, state, problem)
+    if p.reward != TASKS_IN_SYSTEM:
+        state.reward[b] += reward
+        env.episode_return += reward
+    return STARTED
+
+
+@compiled
+def answer_now(b, workflow, task, j, table):  # type: ignore[no-untyped-def]
+    """One answer in environment b; no time passes. Returns GO_ON, NEEDS_LOG or REFUSED, and the outcome."""
+    state, problem = state_of(table), problem_of(table)
+    outcome = _answer_for(b, workflow, task, j, state, problem)
+    if outcome == _LOG_IS_FULL:
+        return NEEDS_LOG, outcome
+    return (REFUSED, outcome) if outcome == _IMPOSSIBLE else (GO_ON, outcome)
+
+
 @compiled
 def dispatch_batch(first, start_at, resume, starts, active, table):  # type: ignore[no-untyped-def]
     """Several answers and a close: any tasks that wait, in any order; then each active environment runs on.
@@ -150,42 +209,16 @@ def dispatch_batch(first, start_at, resume, starts, active, table):  # type: ign
     where the environment is under way already.
     """
     state, problem = state_of(table), problem_of(table)
-    p, servers = problem.parameters[0], problem.servers
+    p = problem.parameters[0]
     for i in range(first, len(starts)):
-        b, j = starts[i, 0], starts[i, 3]
-        if not (0 <= b < len(state.env) and 0 <= j < len(servers)) or not active[b]:
+        b = starts[i, 0]
+        if not 0 <= b < len(state.env) or not active[b]:
             return REFUSED, i, start_at
-        env = state.env[b]
-        if env.decisions >= p.max_decisions:
-            continue  # the limit cuts the episode right after its last decision
-        if env.end != RUNNING:
-            return REFUSED, i, start_at
-        withdraw(b, state, p)
-        if starts[i, 2] < 0:
-            if p.preemption == NO_PREEMPTION or state.finish[b, j] == np.inf:
-                return REFUSED, i, start_at
-            env.decisions += 1
-            end_attempt(b, j, np.int64(PREEMPTED), state, problem)
-            continue
-        at = find_waiting(b, starts[i, 1], starts[i, 2], state)
-        if at < 0:
-            return REFUSED, i, start_at
-        row = state.ready[b, at]
-        fit = fit_of(b, state.tasks[b, row].memory, j, state)
-        if fit == CLOSED or (fit == TAKEN and not p.reserve):
-            return REFUSED, i, start_at
-        if env.num_started == state.log.shape[1]:
+        outcome = _answer_for(b, starts[i, 1], starts[i, 2], starts[i, 3], state, problem)
+        if outcome == _LOG_IS_FULL:
             return NEEDS_LOG, i, start_at
-        env.decisions += 1
-        remove_ready(state.ready[b], env.num_ready, state.slots[b], state.tasks[b], p.ties_by_arrival, at)
-        env.num_ready -= 1
-        if fit == TAKEN:
-            reserve(b, row, j, state, problem)
-            continue
-        reward = start(b, row, j, state, problem)
-        if p.reward != TASKS_IN_SYSTEM:
-            state.reward[b] += reward
-            env.episode_return += reward
+        if outcome in (_IMPOSSIBLE, BUSY, NO_FIT):
+            return REFUSED, i, start_at
     for b in range(start_at, len(state.env)):
         env = state.env[b]
         if not active[b] or env.end != RUNNING:

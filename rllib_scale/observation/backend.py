@@ -1,0 +1,36 @@
+"""Where decisions come from and go to: a simulated cluster, or a live one. A scheduler knows neither."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from rllib_scale.observation.snapshot import Snapshot
+
+
+class Answer(NamedTuple):
+    """What is to become of a task that waits, or of a task that runs."""
+
+    workflow: int
+    task: int  # index in the workflow; -1: what runs on the row is stopped
+    row: int  # on which it starts, or which it waits for; -1: it is passed over
+
+
+class Backend(Protocol):
+    """A cluster that is played in rounds: wait for a moment, answer for some tasks, wait for the next.
+
+    while (snapshot := backend.wait()) is not None:
+        for answer in dispatcher.dispatch(snapshot):
+            outcome = backend.apply(Answer(*answer))
+    """
+
+    def wait(self) -> Snapshot | None:
+        """End the round, if one is open, and let time pass until a task waits; None: nothing will any more."""
+
+    def apply(self, answer: Answer) -> str:
+        """Carry out an answer now; what comes of it is one of observation.answers.OUTCOMES.
+
+        An answer that cannot be carried out (`busy`, `no_fit`) changes nothing.
+
+        Raises:
+            ValueError: no such task waits, or none runs on the row.
+        """

@@ -1,0 +1,108 @@
+"""The simulator as a backend: the protocol that a live cluster has, too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rllib_scale.config import (
+    ClusterConfig,
+    DecisionConfig,
+    EnvConfig,
+    EpisodeConfig,
+    TierConfig,
+    WorkloadConfig,
+    scenario,
+)
+from rllib_scale.evaluation.play import play, run
+from rllib_scale.observation.backend import Answer
+from rllib_scale.observation.snapshot import BUSY, IDLE
+from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.simulator.backend import SimulatedBackend
+from rllib_scale.workloads.model import Workload
+
+TIERS = (
+    TierConfig(name="slow", count=1, compute_gflops=1.0, memory_gb=8.0),
+    TierConfig(name="fast", count=1, compute_gflops=4.0, memory_gb=16.0),
+)
+
+
+def task(compute: float, memory: float) -> dict[str, float]:
+    return {"compute_gflop": compute, "memory_gb": memory, "output_gb": 0.0}
+
+
+WORK = {
+    "format": "rllib-scale-workload",
+    "version": 1,
+    "workflows": [{"arrival_s": 1.0, "tasks": [task(8, 4), task(4, 4), task(4, 12)], "edges": []}],
+}
+
+
+def backend(on_busy: str = "reserve", preemption: str = "none") -> SimulatedBackend:
+    config = EnvConfig(
+        cluster=ClusterConfig(tiers=TIERS),
+        workload=WorkloadConfig(memory_gb={"mean": 4, "std": 1, "low": 1, "high": 16}),
+        decision=DecisionConfig(on_busy=on_busy, preemption=preemption),
+        episode=EpisodeConfig(horizon_s=100),
+    )
+    return SimulatedBackend(config, workload=Workload.from_dict(WORK, "test"))
+
+
+def test_a_round_by_hand() -> None:
+    cluster = backend()
+    moment = cluster.wait()
+    assert moment is not None
+    assert (moment.clock_s, moment.status.tolist()) == (1.0, [IDLE, IDLE])
+    assert moment.ready["task"].tolist() == [0, 1, 2]
+    assert cluster.apply(Answer(0, 0, 1)) == "started"  # 8 GFLOP at 4 GFLOPS: until 3 s
+    assert cluster.apply(Answer(0, 2, 0)) == "no_fit"  # 12 GB on 8
+    assert cluster.apply(Answer(0, 2, 1)) == "waits"
+    assert cluster.engine.available().tolist() == [1.0, 4.0]  # 3 s, and 4 GFLOP that wait
+    assert cluster.apply(Answer(0, 1, -1)) == "passed"
+    with pytest.raises(ValueError, match="workflow 0, task 2"):
+        cluster.apply(Answer(0, 2, 1))  # it waits already
+    moment = cluster.wait()
+    assert moment is not None
+    assert (moment.clock_s, moment.ready["task"].tolist()) == (3.0, [1, 2])
+    assert moment.available_at_s.tolist() == [3.0, 3.0], "reservations end with the round"
+    assert [cluster.apply(Answer(0, k, row)) for k, row in ((2, 1), (1, 0))] == ["started", "started"]
+    assert cluster.wait() is None
+    assert cluster.engine.metrics()["completed"] == 3
+
+
+def test_a_busy_server_is_refused_and_changes_nothing_without_reservations() -> None:
+    cluster = backend("step")
+    assert cluster.wait() is not None
+    assert cluster.apply(Answer(0, 0, 1)) == "started"
+    before = cluster.engine.get_state()["state"]["env"].tobytes()
+    assert cluster.apply(Answer(0, 2, 1)) == "busy"
+    assert cluster.engine.get_state()["state"]["env"].tobytes() == before
+
+
+def test_a_running_task_is_stopped_and_goes_on() -> None:
+    cluster = backend(preemption="resume")
+    assert cluster.wait() is not None
+    assert cluster.apply(Answer(0, 0, 0)) == "started"  # 8 s on the slow one
+    assert cluster.apply(Answer(0, 2, 1)) == "started"  # until 2 s
+    moment = cluster.wait()
+    assert moment is not None
+    assert moment.clock_s == 2.0
+    assert moment.status.tolist() == [BUSY, IDLE]
+    assert cluster.apply(Answer(0, -1, 0)) == "preempted"
+    left = cluster.engine.snapshot().ready
+    assert left[left["task"] == 0]["compute_gflop"].tolist() == [7.0]
+    assert cluster.apply(Answer(0, 0, 1)) == "started"
+    with pytest.raises(ValueError, match="row 0"):
+        cluster.apply(Answer(0, -1, 0))
+
+
+@pytest.mark.parametrize("name", ["heft", "cpop"])
+def test_a_dispatcher_on_a_backend_plays_as_on_the_engine(name: str) -> None:
+    env = scenario("steady-0.7").at_scale(8)
+    expected = play(make_scheduler(name, env.observation), env, 3, [2])
+    cluster, dispatcher = SimulatedBackend(env, 3, 2), make_scheduler(name, env.observation)
+    dispatcher.reset([(3, 2)])
+    run(dispatcher, cluster)
+    got, wanted = cluster.engine.schedule(), expected.schedule()
+    for column in got.dtype.names:
+        np.testing.assert_array_equal(got[column], wanted[column])
