@@ -218,7 +218,7 @@ class RewardConfig(Model):
 class ObservationConfig(Model):
     """The feature set and its normalisers C_max and M_max, which the paper leaves open for tasks."""
 
-    feature_set: Literal["paper"] = "paper"
+    feature_set: Literal["paper", "rounds"] = "paper"
     task_compute_max_gflop: Positive = 20.0
     server_compute_max_gflops: Positive = 4.0
     memory_max_gb: Positive = Field(default=80.0, description="M_max, of tasks and servers alike")

@@ -94,7 +94,7 @@ ROUNDS = FeatureSet(
     context=(
         Feature("scale", "1", "log2(rows that are there / 16) / 3", 0.0, 1.0),
         Feature("waiting", "1", "ln(1 + tasks that wait / rows that are there)", 0.4, 0.5),
-        Feature("system", "1", "ln(1 + unfinished tasks / rows that are there)", 1.0, 0.6),
+        Feature("system", "1", "ln(1 + unfinished tasks that are seen / rows that are there)", 1.0, 0.6),
         Feature("open", "1", "rows on which some task could start / rows that are there", 0.4, 0.3),
     ),
     task=(

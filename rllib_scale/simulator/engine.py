@@ -338,6 +338,14 @@ class Engine:
             raise ValueError("the state belongs to an engine of another batch size or cluster")
         self._use(layout.State(**arrays), _fit_scratch(self._drawn._replace(**state["given"])))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the addresses of the arrays, which are other ones in a copy."""
+        return {name: value for name, value in self.__dict__.items() if name != "_table"}
+
+    def __setstate__(self, attributes: dict[str, Any]) -> None:
+        self.__dict__.update(attributes)
+        self._table = handles(self._state, self._problem_now)
+
     # ------------------------------------------------------------------ inside
 
     def _use(self, state: layout.State, problem: layout.Problem) -> None:

@@ -134,6 +134,19 @@ def _write_exceptions(b, row, count, state, problem):  # type: ignore[no-untyped
 # ---------------------------------------------------------------------- the set `rounds`
 
 
+@compiled
+def _seen_in_system(b, state, p):  # type: ignore[no-untyped-def]
+    """Unfinished tasks of the workflows that have arrived, as far as they are seen."""
+    env, seen = state.env[b], 0
+    if not p.revealed:
+        return env.in_system
+    for s in range(state.slots.shape[1]):
+        slot = state.slots[b, s]
+        if slot.workflow >= 0 and s != env.pending:
+            seen += slot.num_seen - slot.num_completed
+    return seen
+
+
 @rare
 def _write_rounds(b, row, count, state, problem):  # type: ignore[no-untyped-def]
     """Write what the set has beyond the paper's features."""
@@ -145,7 +158,7 @@ def _write_rounds(b, row, count, state, problem):  # type: ignore[no-untyped-def
     waiting = env.num_ready + env.num_aside + (0 if p.peek else env.num_offered)
     row[0] = math.log2(rows / 16.0) / 3.0
     row[1] = math.log1p(waiting / rows)
-    row[2] = math.log1p(env.in_system / rows)
+    row[2] = math.log1p(_seen_in_system(b, state, p) / rows)
     row[3] = env.num_open / rows
     for k in range(count):
         task, detail = state.tasks[b, state.offered[b, k]], state.details[b, state.offered[b, k]]
