@@ -314,6 +314,15 @@ class Engine:
             raise ValueError("the state belongs to an engine of another batch size or cluster")
         self._use(layout.State(**arrays), _fit_scratch(self._drawn._replace(**state["given"])))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles and copies: without the addresses of the arrays, which are others there."""
+        return {name: value for name, value in self.__dict__.items() if name != "_table"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """See `__getstate__`."""
+        self.__dict__.update(state)
+        self._use(self._state, self._problem_now)
+
     # ------------------------------------------------------------------ inside
 
     def _use(self, state: layout.State, problem: layout.Problem) -> None:
