@@ -23,12 +23,12 @@ def run(rounds: int, servers: Sequence[int] = (16, 256, 1024, 4096, 16384), call
     trial = TrialConfig()
     policy = TrainedPolicy(build_network(trial), trial, epochs=0)
     engines = {n: Engine(trial.env.at_scale(n)) for n in servers}
-    observations = {n: _after(engine, steps=50) for n, engine in engines.items()}
+    seen = {n: _after(engine, steps=50) for n, engine in engines.items()}
     deciding: dict[int, list[np.ndarray]] = {n: [] for n in servers}
     stepping: dict[int, list[np.ndarray]] = {n: [] for n in servers}
     for _ in range(rounds + 1):
         for n in servers:
-            deciding[n].append(_latencies(lambda n=n: policy(observations[n]), calls))  # type: ignore[misc]
+            deciding[n].append(_latencies(lambda n=n: policy(*seen[n]), calls))  # type: ignore[misc]
             stepping[n].append(_step_latencies(engines[n], calls))
     measures = []
     for n in servers:
@@ -58,13 +58,13 @@ def exponent(servers: Sequence[int], costs: Sequence[float]) -> float:
     return float(np.polyfit(np.log(servers), np.log(costs), 1)[0])
 
 
-def _after(engine: Engine, steps: int) -> np.ndarray:
-    """The observation after some random decisions of an episode's beginning."""
+def _after(engine: Engine, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Observation and fit after some random decisions of an episode's beginning."""
     rng = np.random.default_rng(0)
     engine.reset([0], [0])
     for _ in range(steps):
         engine.step(rng.integers(engine.num_slots, size=1))
-    return engine.observation.copy()
+    return engine.observation.copy(), engine.fit.copy()
 
 
 def _latencies(call: Callable[[], object], calls: int) -> np.ndarray:

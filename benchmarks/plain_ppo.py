@@ -135,6 +135,7 @@ class PlainPPO:
             decorrelation=share * srr.lambda_decorrelation,
             kl=share * srr.lambda_kl,
             reduction=srr.reduction,
+            standardise=True,
             regularise=srr.lambda_decorrelation > 0 or srr.lambda_kl > 0,
         )
 

@@ -97,7 +97,7 @@ def long_episode(tasks: int) -> list[Measure]:
     for _ in range(10):
         cpu = 0.0
         for _ in range(decisions_each):
-            action = scheduler(engine.observation)
+            action = scheduler(engine.observation, engine.fit)
             before = time.process_time()
             engine.step(action)
             cpu += time.process_time() - before

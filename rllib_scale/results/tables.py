@@ -74,8 +74,14 @@ METRIC_COLUMNS: dict[str, tuple[str, str]] = {
     "invalid_busy_unavoidable": ("Int64", "decisions for a busy server while no idle one would have fitted"),
     "duration_s": ("float64", "clock at the end [s]"),
     "energy_j": ("float64", "energy of all servers from idle and busy power [J]"),
-    "utilisation": ("float64", "busy server-seconds over all server-seconds"),
+    "utilisation": ("float64", "busy time over the time that servers were there, by rows of the action space"),
+    "waits": ("Int64", "decisions by which a task waits for a busy or reserved server"),
+    "passed": ("Int64", "decisions that passed over the tasks offered"),
+    "failed_attempts": ("Int64", "attempts to run a task that ended as their server failed"),
+    "preempted_attempts": ("Int64", "attempts to run a task that were stopped"),
+    "lost_s": ("float64", "busy time that did no lasting work: attempts that failed or were stopped [s]"),
 }
+"""Those from `waits` on are missing in results of older versions."""
 UTILISATION_PREFIX = "utilisation_"
 """One more float64 column per tier, e.g. utilisation_large."""
 BOUND_COLUMNS: dict[str, tuple[str, str]] = {

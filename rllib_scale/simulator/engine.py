@@ -339,12 +339,13 @@ class Engine:
         self._use(layout.State(**arrays), _fit_scratch(self._drawn._replace(**state["given"])))
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the addresses of the arrays, which are other ones in a copy."""
+        """For pickles and copies: without the addresses of the arrays, which are others there."""
         return {name: value for name, value in self.__dict__.items() if name != "_table"}
 
-    def __setstate__(self, attributes: dict[str, Any]) -> None:
-        self.__dict__.update(attributes)
-        self._table = handles(self._state, self._problem_now)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """See `__getstate__`."""
+        self.__dict__.update(state)
+        self._use(self._state, self._problem_now)
 
     # ------------------------------------------------------------------ inside
 

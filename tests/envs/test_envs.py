@@ -15,9 +15,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rllib_scale.envs
 from rllib_scale.config import SCENARIOS, EnvConfig
-from rllib_scale.envs.scheduling import SchedulingEnv
+from rllib_scale.envs.scheduling import RoundsEnv, SchedulingEnv
 from rllib_scale.envs.spaces import NO_LIMIT
-from rllib_scale.envs.vector import SchedulingVectorEnv
+from rllib_scale.envs.vector import RoundsVectorEnv, SchedulingVectorEnv
 from rllib_scale.errors import UserError
 from rllib_scale.observation.feature_sets import PAPER
 from rllib_scale.results.tables import METRIC_COLUMNS
@@ -69,7 +69,8 @@ def last_step(env, seed=0, **reset):
 
 
 def test_the_environment_is_registered():
-    assert ENV_IDS == [rllib_scale.envs.ENV_ID] == ["rllib_scale/Scheduling-v0"]
+    assert ENV_IDS == [rllib_scale.envs.ENV_ID, rllib_scale.envs.ROUNDS_ENV_ID]
+    assert ENV_IDS == ["rllib_scale/Scheduling-v0", "rllib_scale/Scheduling-v1"]
 
 
 @pytest.mark.parametrize("env_id", ENV_IDS)
@@ -79,6 +80,8 @@ def test_checker_has_no_warning(env_id, name):
     config = CONFIGS.get(name, name)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        # Gymnasium takes the numbers for versions of one environment, and has this to say of the smaller one.
+        warnings.filterwarnings("ignore", message=".*Scheduling-v0 is out of date.*", category=DeprecationWarning)
         check_env(gymnasium.make(env_id, config=config).unwrapped)
 
 
@@ -86,12 +89,17 @@ def test_checker_has_no_warning(env_id, name):
 def test_made_environments(env_id):
     env = gymnasium.make(env_id, config="paper", render_mode="rgb_array")
     envs = gymnasium.make_vec(env_id, num_envs=3, config="paper")
-    assert isinstance(env.unwrapped, SchedulingEnv)
-    assert isinstance(envs, SchedulingVectorEnv)
+    rounds = env_id == rllib_scale.envs.ROUNDS_ENV_ID
+    assert type(env.unwrapped) is (RoundsEnv if rounds else SchedulingEnv)
+    assert type(envs) is (RoundsVectorEnv if rounds else SchedulingVectorEnv)
     assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
     assert envs.single_observation_space == env.observation_space
-    assert envs.single_action_space == env.action_space == gymnasium.spaces.Discrete(16)
-    assert envs.observation_space.shape == (3, 5 + 5 * 16)
+    assert envs.single_action_space == env.action_space == gymnasium.spaces.Discrete(17 if rounds else 16)
+    if rounds:
+        shapes = {name: space.shape for name, space in envs.observation_space.items()}
+        assert shapes == {"context": (3, 0), "tasks": (3, 1, 5), "servers": (3, 16, 5), "action_mask": (3, 17)}
+    else:
+        assert envs.observation_space.shape == (3, 5 + 5 * 16)
     assert isinstance(gymnasium.make_vec(env_id, num_envs=2, vectorization_mode="sync"), SyncVectorEnv)
 
 
@@ -184,16 +192,18 @@ def test_terminated_or_truncated(config, terminated):
         assert info["metrics"]["duration_s"] == 2.0
 
 
-def test_info_is_empty_until_the_end_and_then_holds_the_metrics():
+def test_info_holds_mask_and_elapsed_time_until_the_end_and_then_the_metrics_too():
     env = SchedulingEnv()
     _, info = env.reset(seed=2)
-    assert info == {}
     rewards, done = [], False
     while not done:
-        assert info == {}
+        assert info.keys() == {"action_mask", "elapsed_s"}
+        assert info["action_mask"].shape == (16,)
+        assert info["action_mask"].dtype == np.int8
         _, reward, terminated, truncated, info = env.step(15)
         rewards.append(reward)
         done = terminated or truncated
+    assert info.keys() == {"action_mask", "elapsed_s", "metrics"}
     metrics = info["metrics"]
     tiers = {f"utilisation_{tier.name}" for tier in env.config.cluster.tiers}
     assert set(metrics) == set(METRIC_COLUMNS) | tiers
@@ -249,10 +259,16 @@ def test_vector_equals_single_environments(config, num_envs):
 
 def test_vector_infos_follow_the_mask_convention():
     envs = SchedulingVectorEnv(3, {"episode": SHORT})
-    envs.reset(seed=[4, 4, 9])
+    _, infos = envs.reset(seed=[4, 4, 9])
+    always = {"action_mask", "elapsed_s", "_action_mask", "_elapsed_s"}
+    assert infos.keys() == always
     while True:
         _, _, terminated, _, infos = envs.step(np.zeros(3, dtype=int))
-        assert bool(infos) == terminated.any()
+        assert infos.keys() == (always | {"metrics", "_metrics"} if terminated.any() else always)
+        assert infos["action_mask"].shape == (3, 16)
+        assert infos["elapsed_s"].shape == (3,)
+        assert infos["_action_mask"].all()
+        assert infos["_elapsed_s"].all()
         if terminated.any():
             break
     np.testing.assert_array_equal(infos["_metrics"], terminated)

@@ -172,7 +172,7 @@ def test_features_are_the_networks_at_every_decision_of_every_episode() -> None:
     while not engine.done[0]:
         with torch.no_grad():
             one_by_one.append(chosen.network(torch.from_numpy(engine.observation.copy()))[0][0].numpy())
-        engine.step(chosen(engine.observation))
+        engine.step(chosen(engine.observation, engine.fit))
     sample = DecisionSample()
     play(chosen, problem(16), 3, [2], watch=sample)
     np.testing.assert_allclose(sample.features(chosen.network), np.stack(one_by_one), atol=1e-6)

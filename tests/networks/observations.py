@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rllib_scale.config import NetworkConfig, TrialConfig
 from rllib_scale.networks.build import Network, build_network, input_spec
+from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
 
 torch.set_num_threads(1)  # tests run side by side
 SPEC = input_spec(TrialConfig())
@@ -34,6 +36,13 @@ def random_observations(batch: int, servers: int, seed: int = 0, empty: float = 
     )
     server[:, 1:][uniform(batch, servers - 1) < empty] = 0
     return torch.cat((task, server.flatten(1)), 1)
+
+
+def fit_of(obs: Tensor) -> np.ndarray:
+    """(batch, 1, servers) uint8: how each server of `random_observations` is for the task."""
+    server = obs[:, 5:].unflatten(1, (-1, 5)).numpy()
+    large = (server[..., 0] > 0) & (server[..., 1] >= obs[:, 1, None].numpy())
+    return np.where(large, np.where(server[..., 2] > 0, TAKEN, OPEN), CLOSED).astype(np.uint8)[:, None]
 
 
 def random_mask(batch: int, servers: int, seed: int = 0) -> Tensor:

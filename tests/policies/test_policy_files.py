@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from networks.observations import random_network, random_observations
+from networks.observations import fit_of, random_network, random_observations
 from rllib_scale.config import METHODS, EnvConfig, NetworkConfig, TrialConfig
 from rllib_scale.errors import UserError
+from rllib_scale.observation.answers import OPEN
 from rllib_scale.policies.policy import (
     DESCRIPTION,
     TENSORS,
@@ -45,7 +46,7 @@ def test_round_trip(tmp_path: Path, method: str) -> None:
     policy = load_policy(tmp_path / "policy")
     obs = random_observations(8, 16)
     np.testing.assert_allclose(policy.scores(obs.numpy()), network(obs)[1].detach().numpy(), atol=1e-5)
-    np.testing.assert_array_equal(policy(obs.numpy()), network(obs)[1].argmax(1).numpy())
+    np.testing.assert_array_equal(policy(obs.numpy(), fit_of(obs)), network(obs)[1].argmax(1).numpy())
     assert (policy.trial, policy.epochs, policy.name) == (trial, 3, trial.name)
     assert sorted(p.name for p in (tmp_path / "policy").iterdir()) == [DESCRIPTION, TENSORS]
     description = json.loads((tmp_path / "policy" / DESCRIPTION).read_text())
@@ -89,16 +90,16 @@ def test_a_policy_can_be_replaced(folder: Path) -> None:
 
 
 def test_feasible_mask_replaces_the_mask_of_the_training(folder: Path) -> None:
-    obs = random_observations(64, 16).numpy()
-    servers = obs[:, 5:].reshape(64, 16, 5)
-    feasible = (servers[:, :, 2] == 0) & (servers[:, :, 1] >= obs[:, 1, None])
-    chosen = load_policy(folder, mask="feasible")(obs)
+    rows = random_observations(64, 16)
+    obs, fit = rows.numpy(), fit_of(rows)
+    feasible = fit[:, 0] == OPEN
+    chosen = load_policy(folder, mask="feasible")(obs, fit)
     assert feasible[np.arange(64), chosen][feasible.any(1)].all()
-    unmasked = load_policy(folder)(obs)
+    unmasked = load_policy(folder)(obs, fit)
     assert not feasible[np.arange(64), unmasked][feasible.any(1)].all()
     masked = TrialConfig(env=EnvConfig().with_mask("feasible"))
     save_policy(folder, random_network(), masked, epochs=3)
-    np.testing.assert_array_equal(load_policy(folder, mask="none")(obs), unmasked)
+    np.testing.assert_array_equal(load_policy(folder, mask="none")(obs, fit), unmasked)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -120,7 +121,7 @@ def test_a_scheduler_leaves_the_network_that_it_is_made_of_alone(method: str) ->
 def test_mlp_policy_is_fixed_to_its_number_of_servers(tmp_path: Path) -> None:
     save_policy(tmp_path, random_network(method="ppo"), TrialConfig(method="ppo"), epochs=1)
     with pytest.raises(UserError, match="fixed to N=16"):
-        load_policy(tmp_path)(random_observations(2, 32).numpy())
+        load_policy(tmp_path)(random_observations(2, 32).numpy(), fit_of(random_observations(2, 32)))
 
 
 def test_missing_folder_and_file(folder: Path) -> None:

@@ -25,15 +25,18 @@ def minibatch(seed: int = 0, size: int = 64) -> tuple[Rows, Outputs]:
     return rows, Outputs(*(output.requires_grad_() for output in outputs))
 
 
-def test_loss_by_numpy() -> None:
+@pytest.mark.parametrize("standardise", [True, False])
+def test_loss_by_numpy(standardise: bool) -> None:
     rows, outputs = minibatch()
-    weights = Weights(clip=0.2, value=0.5, entropy=0.01, decorrelation=0.3, kl=0.7, reduction="sum", regularise=True)
+    terms_of = {"clip": 0.2, "value": 0.5, "entropy": 0.01, "decorrelation": 0.3, "kl": 0.7, "reduction": "sum"}
+    weights = Weights(**terms_of, standardise=standardise, regularise=True)
     loss, terms = ppo_loss(rows, outputs, weights)
     logits, values = outputs.logits.detach().numpy().astype(float), outputs.values.detach().numpy()
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     ratio = p[np.arange(64), rows.actions.numpy()] / np.exp(rows.action_logp.numpy())
     advantages = rows.advantages.numpy()
-    advantages = (advantages - advantages.mean()) / advantages.std(ddof=1)
+    if standardise:
+        advantages = (advantages - advantages.mean()) / advantages.std(ddof=1)
     assert (np.abs(ratio - 1) > 0.2).any(), "some ratios must be clipped for the test to mean anything"
     policy_loss = -np.minimum(ratio * advantages, np.clip(ratio, 0.8, 1.2) * advantages).mean()
     value_loss = ((values - rows.value_targets.numpy()) ** 2).mean()
@@ -53,8 +56,8 @@ def test_loss_by_numpy() -> None:
 def test_each_lambda_reaches_the_features_alone(decorrelation: float, kl: float) -> None:
     gradients = []
     for weights in (
-        Weights(0.2, 0.5, 0.01, 0.0, 0.0, "sum", False),
-        Weights(0.2, 0.5, 0.01, decorrelation, kl, "sum", True),
+        Weights(0.2, 0.5, 0.01, 0.0, 0.0, "sum", True, False),
+        Weights(0.2, 0.5, 0.01, decorrelation, kl, "sum", True, True),
     ):
         rows, outputs = minibatch()
         ppo_loss(rows, outputs, weights)[0].backward()
@@ -70,7 +73,7 @@ def test_masked_actions_leave_loss_and_gradient_finite() -> None:
     logits = outputs.logits.detach().clone()
     logits[torch.arange(64), (rows.actions + 1) % 5] += MASKED
     outputs = outputs._replace(logits=logits.requires_grad_())
-    loss, terms = ppo_loss(rows, outputs, Weights(0.2, 0.5, 0.01, 0.0, 0.0, "sum", False))
+    loss, terms = ppo_loss(rows, outputs, Weights(0.2, 0.5, 0.01, 0.0, 0.0, "sum", True, False))
     loss.backward()
     assert torch.isfinite(torch.stack([loss, *terms])).all()
     assert torch.isfinite(logits.grad).all()

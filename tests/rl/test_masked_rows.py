@@ -26,7 +26,7 @@ from rllib_scale.rl.ppo.ppo_module import SchedulingModule
 B, N = 12, 16
 OBS, MASK = random_observations(B, N), random_mask(B, N)
 ROWS = torch.cat((OBS, MASK.float()), 1)
-WEIGHTS = Weights(0.2, 0.5, 0.01, 0.1, 0.1, "sum", regularise=True)
+WEIGHTS = Weights(0.2, 0.5, 0.01, 0.1, 0.1, "sum", standardise=True, regularise=True)
 methods = pytest.mark.parametrize("method", ["scale", "set-transformer", "ppo"])
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from local_ray import LOCAL_RAY
+from networks.observations import SPEC, fit_of
 from rllib_scale.config import (
     DQNConfig,
     EnvConfig,
@@ -28,7 +29,7 @@ pytestmark = LOCAL_RAY
 from ray.rllib.algorithms.algorithm import Algorithm  # noqa: E402
 
 from rllib_scale.evaluation.play import evaluate  # noqa: E402
-from rllib_scale.observation.feature_sets import view  # noqa: E402
+from rllib_scale.observation.answers import OPEN  # noqa: E402
 from rllib_scale.policies.policy import load_policy, save_policy  # noqa: E402
 from rllib_scale.rl.methods import is_epoch, training_row  # noqa: E402
 
@@ -86,6 +87,11 @@ def loss_of(algorithm: Algorithm, batch: dict[str, torch.Tensor]) -> torch.Tenso
     )
 
 
+def feasible_of(rows: torch.Tensor, env: EnvConfig) -> torch.Tensor:
+    """(B, N) bool: the servers that are idle and large enough, by the features of the rows and not by their mask."""
+    return torch.from_numpy(fit_of(SPEC.split_mask(rows, env.masked)[0])[:, 0] == OPEN)
+
+
 def scramble(module: torch.nn.Module, seed: int) -> None:
     """Weights far from those that anything was copied to."""
     torch.manual_seed(seed)
@@ -116,13 +122,15 @@ def test_trains_and_evaluates(build: Any, tmp_path: Path, method: str, mask: str
 
     save_policy(tmp_path / "policy", algorithm.get_module().network, algorithm.trial, epochs=2)
     policy = load_policy(tmp_path / "policy", mask=mask)
-    observations = algorithm.local_replay_buffer.sample(50)["obs"]
+    rows = torch.from_numpy(algorithm.local_replay_buffer.sample(50)["obs"])
     network = module_of(algorithm).network
-    scores = network(torch.from_numpy(observations))[1].detach().numpy()
-    feasible = view(observations, env.observation).feasible
+    observations, may = network.inputs.spec.split_mask(rows, env.masked)
+    scores = network(observations, may)[1].detach().numpy()
+    fit = fit_of(observations)
+    feasible = fit[:, 0] == OPEN
     shown = feasible if mask == "feasible" else np.ones_like(feasible)
-    np.testing.assert_allclose(policy.scores(observations)[shown], scores[shown], atol=1e-5)
-    np.testing.assert_array_equal(policy(observations), np.where(shown, scores, -np.inf).argmax(1))
+    np.testing.assert_allclose(policy.scores(observations.numpy())[shown], scores[shown], atol=1e-5)
+    np.testing.assert_array_equal(policy(observations.numpy(), fit), np.where(shown, scores, -np.inf).argmax(1))
     metrics = evaluate(policy, env, seed=1, episodes=3)
     assert all(row["decisions"] > 0 for row in metrics)
 
@@ -212,7 +220,7 @@ def test_exploration_respects_the_mask(build: Any, method: str, sampler: str, ma
     algorithm = build(method, {"warmup_steps": 10_000}, env=env, resources=TrialResources(sampler=sampler))
     train(algorithm, 2)
     rows = algorithm.local_replay_buffer.sample(1000)
-    feasible = view(rows["obs"], env.observation).feasible
+    feasible = feasible_of(torch.from_numpy(rows["obs"]), env).numpy()
     share = feasible[np.arange(1000), rows["actions"]].mean()
     if mask == "feasible":
         assert share == 1
@@ -280,19 +288,20 @@ def test_q_values_of_the_dueling_network(build: Any) -> None:
     dueling, plain = build("dqn", env=MASKED_ENV), build("dqn", {"dueling": False}, env=MASKED_ENV)
     train(dueling, 1)
     obs = batch_of(dueling)["obs"]
-    feasible = torch.from_numpy(view(obs.numpy(), ENV.observation).feasible)
+    feasible = feasible_of(obs, MASKED_ENV)
     open_servers = feasible | ~feasible.any(1, keepdim=True)
     assert not feasible.all()
     with torch.no_grad():
         q = module_of(dueling).compute_q_values({"obs": obs})["qf_preds"]
-        f, scores = module_of(dueling).network(obs)
+        seen = module_of(dueling).network.inputs.spec.split_mask(obs, masked=True)
+        f, scores = module_of(dueling).network(*seen)
         value = module_of(dueling).vf(f)
         assert torch.equal(q == -torch.inf, ~open_servers)
         mean = torch.where(open_servers, q, 0).sum(1) / open_servers.sum(1)
         torch.testing.assert_close(mean, value, atol=1e-5, rtol=1e-5)
         assert torch.equal(q.argmax(1), scores.argmax(1)), "what is exported orders the servers as Q does"
         q = module_of(plain).compute_q_values({"obs": obs})["qf_preds"]
-        assert torch.equal(q[open_servers], module_of(plain).network(obs)[1][open_servers])
+        assert torch.equal(q[open_servers], module_of(plain).network(*seen)[1][open_servers])
     assert not hasattr(module_of(plain), "vf")
 
 
@@ -318,7 +327,7 @@ def test_log_probabilities_stay_finite_where_probabilities_are_0(build: Any) -> 
         module.network.head.weight.mul_(1e5)
     batch = batch_of(algorithm)
     out = module._forward_train(batch)
-    feasible = torch.from_numpy(view(batch["obs"].numpy(), ENV.observation).feasible)
+    feasible = feasible_of(batch["obs"], MASKED_ENV)
     closed = ~feasible & feasible.any(1, keepdim=True)
     for name in ("action_probs", "action_probs_next"):
         assert (out[name] == 0).any(1).all(), "the logits are extreme, or the test means nothing"
@@ -342,7 +351,7 @@ def test_the_entropy_target_reaches_the_loss(build: Any) -> None:
             loss_of(algorithm, batch)
             losses[share] = learner._temp_losses["default_policy", "alpha_loss"].item()
         # The rows are the same: only the target differs, a share of ln of the servers that may be chosen.
-        feasible = view(batch["obs"].numpy(), env.observation).feasible
+        feasible = feasible_of(batch["obs"], env).numpy()
         choices = feasible.sum(1) if env is MASKED_ENV else np.full(len(feasible), env.cluster.num_slots)
         choices = np.where(choices == 0, env.cluster.num_slots, choices)
         assert len(np.unique(choices)) > 1 or env is ENV

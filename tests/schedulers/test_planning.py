@@ -13,6 +13,7 @@ from rllib_scale.config.sweep import EvaluationConfig
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate, play
 from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.planning import TASK_BITS
 from rllib_scale.schedulers.rules import DISPATCHERS, make_scheduler
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
@@ -291,7 +292,8 @@ def test_every_task_runs_once_where_and_when_it_was_planned(name, case):
     assert engine.metrics()["unfinished"] == 0
     assert len(rows) == workload.num_tasks == len(planned)
     for row in rows.tolist():
-        assert planned[row[0] << 16 | row[1]] == (row[2], *row[6:])
+        assert planned[row[0] << TASK_BITS | row[1]] == (row[2], *row[6:8])
+    assert set(rows["outcome"]) == {"finished"}
     assert len(np.unique(rows[["workflow", "task"]])) == len(rows)
     at = workload.task_offsets[rows["workflow"]] + rows["task"]
     memory = np.array([t.memory_gb for t in config.cluster.tiers for _ in range(t.count)])

@@ -8,17 +8,19 @@ import pytest
 from rllib_scale.config import SCENARIOS, ClusterConfig, EnvConfig, TierConfig, WorkloadConfig
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate
+from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
 from rllib_scale.schedulers.rules import RULES, SCHEDULERS, make_scheduler
 
 OBSERVATION = EnvConfig().observation
 
 
-def observe(compute: float, memory: float, servers: list[tuple[float, float, float]]) -> np.ndarray:
-    """An observation from physical units: GFLOP, GB, and (GFLOPS, GB, remaining s) of each server."""
+def observe(compute: float, memory: float, servers: list[tuple[float, float, float]]) -> tuple[np.ndarray, np.ndarray]:
+    """Observation and fit from physical units: GFLOP, GB, and (GFLOPS, GB, remaining s) of each server."""
     row = [compute / 20, memory / 80, 0.0, 0.0, 0.5]
     for capacity, size, remaining in servers:
         row += [capacity / 4, size / 80, remaining, 0.0, 0.0]
-    return np.array([row], dtype=np.float32)
+    fit = [[CLOSED if size < memory else TAKEN if remaining else OPEN for _, size, remaining in servers]]
+    return np.array([row], dtype=np.float32), np.array([fit], dtype=np.uint8)
 
 
 #           0 small idle, 1 medium busy 9 s, 2 medium idle, 3 large busy 1 s, 4 large busy 2 s, 5 empty
@@ -40,38 +42,38 @@ CLUSTER = [(1.0, 8.0, 0.0), (2.0, 32.0, 9.0), (2.0, 32.0, 0.0), (4.0, 80.0, 1.0)
 def test_rule_on_a_literal_cluster(name: str, compute: float, memory: float, chosen: int) -> None:
     scheduler = make_scheduler(name, OBSERVATION)
     scheduler.reset([(0, 0)])
-    assert scheduler(observe(compute, memory, CLUSTER)).tolist() == [chosen]
+    assert scheduler(*observe(compute, memory, CLUSTER)).tolist() == [chosen]
 
 
 def test_round_robin_goes_on_after_its_last_choice_and_skips_what_cannot_be() -> None:
     scheduler = make_scheduler("round-robin", OBSERVATION)
     scheduler.reset([(0, 0)])
-    assert [int(scheduler(observe(10.0, 4.0, CLUSTER))[0]) for _ in range(3)] == [0, 2, 0]
+    assert [int(scheduler(*observe(10.0, 4.0, CLUSTER))[0]) for _ in range(3)] == [0, 2, 0]
 
 
 def test_random_feasible_takes_every_feasible_server_and_no_other() -> None:
     scheduler = make_scheduler("random-feasible", OBSERVATION)
     scheduler.reset([(0, 0)])
-    chosen = {int(scheduler(observe(10.0, 4.0, CLUSTER))[0]) for _ in range(100)}
+    chosen = {int(scheduler(*observe(10.0, 4.0, CLUSTER))[0]) for _ in range(100)}
     assert chosen == {0, 2}
 
 
 def test_feasible_mask_keeps_a_waiting_rule_from_waiting() -> None:
     scheduler = make_scheduler("large-only", OBSERVATION, mask="feasible")
     scheduler.reset([(0, 0)])
-    assert scheduler(observe(1.0, 4.0, CLUSTER)).tolist() == [2]
+    assert scheduler(*observe(1.0, 4.0, CLUSTER)).tolist() == [2]
 
 
 def test_rows_of_a_batch_do_not_depend_on_each_other() -> None:
-    rows = np.concatenate([observe(10.0, m, CLUSTER) for m in (4.0, 20.0, 70.0)])
+    rows, fit = map(np.concatenate, zip(*(observe(10.0, m, CLUSTER) for m in (4.0, 20.0, 70.0)), strict=True))
     for name in RULES:
         together = make_scheduler(name, OBSERVATION)
         together.reset([(5, k) for k in range(3)])
-        batch = np.stack([together(rows) for _ in range(4)])
+        batch = np.stack([together(rows, fit) for _ in range(4)])
         for k in range(3):
             alone = make_scheduler(name, OBSERVATION)
             alone.reset([(5, k)])
-            assert [int(alone(rows[k : k + 1])[0]) for _ in range(4)] == batch[:, k].tolist()
+            assert [int(alone(rows[k : k + 1], fit[k : k + 1])[0]) for _ in range(4)] == batch[:, k].tolist()
 
 
 def test_sampling_from_a_rule_is_refused() -> None:
