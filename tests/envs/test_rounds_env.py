@@ -1,4 +1,4 @@
-"""Decisions in rounds as environments: Gymnasium's contract, and what `Scheduling-v1` adds to that of `Scheduling-v0`."""
+"""Environments of rounds: every form passes Gymnasium's checker, and does what its docstring says."""
 
 from __future__ import annotations
 

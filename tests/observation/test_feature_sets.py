@@ -1,4 +1,4 @@
-"""What is seen of a moment: snapshots agree with the schedule so far, the writers with a plain definition of each set."""
+"""Feature sets as the compiled writer writes them are those of a plain definition over snapshots."""
 
 from __future__ import annotations
 
