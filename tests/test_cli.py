@@ -21,7 +21,10 @@ from rllib_scale.policies.policy import TENSORS, save_policy
 from rllib_scale.schedulers.rules import SCHEDULERS
 
 CONFIGS = sorted(Path("tune_configs").glob("*.yaml"))
-SCHEDULE_COLUMNS = ["workflow", "task", "server", "tier", "arrival_s", "ready_s", "start_s", "finish_s"]
+SCHEDULE_COLUMNS = [
+    *("workflow", "task", "server", "tier", "arrival_s", "ready_s", "start_s", "finish_s"),
+    *("outcome", "transfer_s", "work_gflop"),
+]
 
 
 def invoke(*arguments: object) -> Result:

@@ -435,7 +435,11 @@ def test_training_figure_has_a_line_for_the_seeds_and_one_for_their_median(snaps
 @pytest.fixture
 def played() -> tuple[np.ndarray, np.ndarray]:
     """Schedule and decisions of three tasks of workflow 0 (0 -> 1, 0 -> 2); the last does not finish."""
-    starts = [(0, 0, 1, "a", 0, 0, 0, 2), (0, 1, 0, "a", 0, 2, 2, 3), (0, 2, 1, "a", 0, 2, 2.5, np.nan)]
+    starts = [
+        (0, 0, 1, "a", 0, 0, 0, 2, "finished", 0, 4),
+        (0, 1, 0, "a", 0, 2, 2, 3, "finished", 0, 2),
+        (0, 2, 1, "a", 0, 2, 2.5, np.nan, "running", 0, np.nan),
+    ]
     schedule = np.array(starts, SCHEDULE)
     decisions = np.array(
         [(0, 0, 0, 1, STARTED), (2, 0, 1, 0, STARTED), (2, 0, 2, 0, "invalid"), (2.5, 0, 2, 1, STARTED)], DECISION

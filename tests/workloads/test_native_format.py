@@ -126,8 +126,8 @@ W = "workflows"
 ERRORS = {
     "not a mapping": ([1], r"not a workload: format must be 'rllib-scale-workload' \(got a list\)"),
     "other format": (changed(["format"], "dax"), r"format must be 'rllib-scale-workload' \(got 'dax'\)"),
-    "other version": (changed(["version"], 2), "workload version 2; this program reads version 1"),
-    "bool version": (changed(["version"], True), "workload version True; this program reads version 1"),
+    "other version": (changed(["version"], 3), "workload version 3; this program reads versions 1 to 2"),
+    "bool version": (changed(["version"], True), "workload version True; this program reads versions 1 to 2"),
     "unknown key": (changed(["name"], "x"), "unknown key 'name'; valid: format, version, workflows"),
     "no workflows key": (changed([W], MISSING), "key 'workflows' is missing"),
     "workflows no list": (changed([W], {}), r"workflows must be a list \(got {}\)"),
