@@ -1,4 +1,4 @@
-"""Decisions in rounds as environments: Gymnasium's contract, and what `Scheduling-v1` adds to that of `Scheduling-v0`."""
+"""Decisions in rounds as environments: Gymnasium's contract, and what `Scheduling-v1` adds to `Scheduling-v0`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is seen of a moment: snapshots agree with the schedule so far, the writers with a plain definition of each set."""
+"""What is seen of a moment: snapshots agree with the schedule, the writers with a plain definition of each set."""
 
 from __future__ import annotations
 
