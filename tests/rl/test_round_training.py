@@ -61,12 +61,12 @@ def changed(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> bool
     return any(not np.array_equal(before[name], after[name]) for name in before)
 
 
-def evaluated(algorithm: Algorithm, folder: Path, epochs: int) -> list[dict[str, Any]]:
-    """The exported policy at 16 servers, in the same mode."""
-    save_policy(folder, algorithm.get_module().network, algorithm.trial, epochs=epochs)
+def evaluated(algorithm: Algorithm, own: TrialConfig, folder: Path, servers: int) -> list[dict[str, Any]]:
+    """The exported policy in the same mode, at that number of servers."""
+    save_policy(folder, algorithm.get_module().network, own, epochs=1)
     policy = load_policy(folder)
     assert policy.observation.feature_set == "rounds"
-    return evaluate(policy, problem(servers=16), seed=1, episodes=3)
+    return evaluate(policy, problem(servers), seed=1, episodes=3)
 
 
 def check(metrics: list[dict[str, Any]]) -> None:
@@ -78,15 +78,16 @@ def check(metrics: list[dict[str, Any]]) -> None:
 def test_rounds_are_learned_discounted_by_time(
     algorithm_of: Callable[[TrialConfig], Algorithm], tmp_path: Path
 ) -> None:
-    algorithm = algorithm_of(trial(time_unit_s=10.0))
+    own = trial(time_unit_s=10.0)
+    algorithm = algorithm_of(own)
     before = weights_of(algorithm)
     rows = [training_row(algorithm.train(), epoch, EPOCH) for epoch in (1, 2)]
     assert all(np.isfinite([row["policy_loss"], row["value_loss"], row["gradient_norm"]]).all() for row in rows)
     assert changed(before, weights_of(algorithm))
-    check(evaluated(algorithm, tmp_path / "policy", epochs=2))
+    check(evaluated(algorithm, own, tmp_path / "policy", servers=16))
 
     # The learner discounts by the time that its trial names.
-    learner, training = algorithm.learner_group._learner, algorithm.trial.training
+    learner, training = algorithm.learner_group._learner, own.training
     episodes = algorithm.env_runner.sample(num_timesteps=EPOCH)
     elapsed = np.concatenate([episode.get_extra_model_outputs("elapsed_s") for episode in episodes])
     assert (elapsed == 0).any()
@@ -112,7 +113,8 @@ def test_advantages_are_standardised_as_asked(algorithm_of: Callable[[TrialConfi
 
 
 def test_masked_dqn_learns_in_rounds(algorithm_of: Callable[[TrialConfig], Algorithm], tmp_path: Path) -> None:
-    algorithm = algorithm_of(trial("dqn"))
+    own = trial("dqn")
+    algorithm = algorithm_of(own)
     before = weights_of(algorithm)
     row = training_row(algorithm.train(), 1, EPOCH)
     assert np.isfinite([row["value_loss"], row["gradient_norm"], row["q_mean"]]).all()
@@ -124,4 +126,4 @@ def test_masked_dqn_learns_in_rounds(algorithm_of: Callable[[TrialConfig], Algor
     masks = drawn["obs"][:, -8:]
     assert masks[np.arange(2000), drawn["actions"]].all(), "only what the mask leaves open was tried"
     assert (masks == 0).any()
-    check(evaluated(algorithm, tmp_path / "policy", epochs=1))
+    check(evaluated(algorithm, own, tmp_path / "policy", servers=8))  # its network is an MLP
