@@ -1,4 +1,4 @@
-"""Environments of rounds: every form passes Gymnasium's checker, and does what its docstring says."""
+"""Decisions in rounds as environments: Gymnasium's contract, and what `Scheduling-v1` adds to `Scheduling-v0`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feature sets as the compiled writer writes them are those of a plain definition over snapshots."""
+"""What is seen of a moment: snapshots agree with the schedule, the writers with a plain definition of each set."""
 
 from __future__ import annotations
 

@@ -67,6 +67,7 @@ class DQNModule(EpsilonGreedy, DefaultDQNTorchRLModule):
             [[0, trial.dqn.epsilon_initial], [trial.dqn.epsilon_steps, trial.dqn.epsilon_final]], framework="torch"
         )
         self.encoder = Scores(trial)
+        self.masked = self.encoder.masked
         self.af = nn.Identity()
         if self.uses_dueling:
             self.vf = Critic(self.network.feature_dim, trial.network.critic_hidden)
@@ -102,6 +103,7 @@ class SACModule(DefaultSACTorchRLModule):
         trial = TrialConfig.model_validate(self.model_config["trial"])
         self.twin_q = True  # RLlib's loss for discrete actions needs both
         self.pi_encoder, self.pi = Scores(trial), nn.Identity()
+        self.masked = self.pi_encoder.masked
         if not self.inference_only:
             self.qf_encoder, self.qf = Scores(trial), nn.Identity()
             self.qf_twin_encoder, self.qf_twin = Scores(trial), nn.Identity()
