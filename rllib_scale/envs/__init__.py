@@ -6,7 +6,7 @@
     env = gymnasium.make("rllib_scale/Scheduling-v0", config="paper")
     envs = gymnasium.make_vec("rllib_scale/Scheduling-v0", num_envs=4, config="paper")
 
-`Scheduling-v0` is the paper's: one task at a time, a flat observation. `Scheduling-v1` has all that a round of
+`Scheduling-v0` is the paper's: one task at a time, a flat observation. `SchedulingRounds-v0` has all that a round of
 decisions may hold: several tasks at once, waiting, passing, stopping a task; its observation is a dictionary.
 
 Without the second import, Gymnasium finds it under "rllib_scale.envs:rllib_scale/Scheduling-v0".
@@ -15,7 +15,7 @@ Without the second import, Gymnasium finds it under "rllib_scale.envs:rllib_scal
 import gymnasium
 
 ENV_ID = "rllib_scale/Scheduling-v0"
-ROUNDS_ENV_ID = "rllib_scale/Scheduling-v1"
+ROUNDS_ENV_ID = "rllib_scale/SchedulingRounds-v0"
 
 # Entry points as text: the compiled simulator is loaded when the first environment is made.
 gymnasium.register(

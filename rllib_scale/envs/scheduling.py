@@ -185,7 +185,7 @@ class SchedulingEnv(gymnasium.Env[Any, np.int64]):
 
 
 class RoundsEnv(SchedulingEnv):
-    """Scheduling in rounds, `rllib_scale/Scheduling-v1`.
+    """Scheduling in rounds, `rllib_scale/SchedulingRounds-v0`.
 
     ## Description
     The problem of `Scheduling-v0` with every kind of decision that a config may ask for (`decision`; docs/simulator.md
@@ -214,7 +214,7 @@ class RoundsEnv(SchedulingEnv):
     observation.
 
     ## Version History
-    - v1: first version.
+    - v0: first version.
     """
 
     def _spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.spaces.Discrete]:

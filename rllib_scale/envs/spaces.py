@@ -44,7 +44,7 @@ def observation_space(config: EnvConfig) -> spaces.Box:
     """Box (W,) float32 of the config's feature set, the paper's has 5 + 5N; one candidate.
 
     Raises:
-        UserError: the config's order is open, for which `Scheduling-v1` is made.
+        UserError: the config's order is open, for which `SchedulingRounds-v0` is made.
     """
     if config.decision.order == "open":
         raise UserError(f"decision.order open: {ENV_ID} offers one task at a time; use {ROUNDS_ENV_ID}")

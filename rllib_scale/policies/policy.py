@@ -30,6 +30,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic, write_json
 from rllib_scale.networks.build import Network, build_network
 from rllib_scale.networks.compiled.inference import compile_network
+from rllib_scale.observation.answers import TAKEN
 from rllib_scale.schedulers.base import Scheduler
 
 FORMAT = "rllib-scale-policy"
@@ -66,12 +67,16 @@ class TrainedPolicy(Scheduler):
         self._forward = compile_network(self.network)
 
     def scores(self, observation: np.ndarray, fit: np.ndarray | None = None) -> np.ndarray:
-        """Logits (B, N) of observations (B, W); `fit`, of which the scheduler's mask is made, plays no part.
+        """Logits (B, N) of observations (B, W). A policy that was trained in rounds names only servers that fit.
 
         Raises:
             UserError: an MLP policy at another number of servers than it was trained at.
         """
-        return self._forward(observation)
+        logits = self._forward(observation)
+        if fit is None or self.trial.env.decision.on_busy == "step":
+            return logits
+        fits = fit[:, 0] >= TAKEN  # as in training: a task that waits does so for a server that it fits
+        return np.where(fits | ~fits.any(axis=1, keepdims=True), logits, -np.inf)
 
 
 def save_policy(folder: Path, network: torch.nn.Module, trial: TrialConfig, epochs: int) -> None:

@@ -452,12 +452,12 @@ def action_mask(config: EnvConfig, fit: np.ndarray, preemptible: np.ndarray) -> 
     """(B, K N + 1), or (B, K N + 1 + N) with preemption: the answers that do something.
 
     Rows that are OPEN for a candidate; with `on_busy: reserve` and no mask, also those to wait for. Where there
-    is none for any candidate, as only without a mask, the rows that hold a server: time passes whichever is named. A
-    pass always. Stopping the task of a row, where it runs one.
+    is none for any candidate, as only without a mask, the rows that hold a server, for the first one: time passes
+    whichever is named. A pass always. Stopping the task of a row, where it runs one.
     """
     waits = config.decision.on_busy == "reserve" and config.episode.mask == "none"
     rows = (fit >= (TAKEN if waits else OPEN)).reshape(len(fit), -1)
-    there = np.tile(np.arange(fit.shape[2]) < fit.shape[2] - config.cluster.empty_slots, fit.shape[1])
+    there = np.arange(rows.shape[1]) < fit.shape[2] - config.cluster.empty_slots  # of the first candidate
     rows = np.where(rows.any(axis=1, keepdims=True), rows, there)
     parts = [rows, np.ones((len(fit), 1), dtype=bool)]
     return np.concatenate(parts + [preemptible] * (config.decision.preemption != "none"), axis=1)

@@ -70,7 +70,7 @@ def last_step(env, seed=0, **reset):
 
 def test_the_environment_is_registered():
     assert ENV_IDS == [rllib_scale.envs.ENV_ID, rllib_scale.envs.ROUNDS_ENV_ID]
-    assert ENV_IDS == ["rllib_scale/Scheduling-v0", "rllib_scale/Scheduling-v1"]
+    assert ENV_IDS == ["rllib_scale/Scheduling-v0", "rllib_scale/SchedulingRounds-v0"]
 
 
 @pytest.mark.parametrize("env_id", ENV_IDS)
@@ -81,7 +81,6 @@ def test_checker_has_no_warning(env_id, name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         # Gymnasium takes the numbers for versions of one environment, and has this to say of the smaller one.
-        warnings.filterwarnings("ignore", message=".*Scheduling-v0 is out of date.*", category=DeprecationWarning)
         check_env(gymnasium.make(env_id, config=config).unwrapped)
 
 

@@ -1,4 +1,4 @@
-"""Decisions in rounds as environments: Gymnasium's contract, and what `Scheduling-v1` adds to `Scheduling-v0`."""
+"""Decisions in rounds as environments: Gymnasium's contract, and what `SchedulingRounds-v0` adds to `Scheduling-v0`."""
 
 from __future__ import annotations
 
@@ -91,8 +91,6 @@ def play(env: gymnasium.Env[Any, Any], steps: int, seed: int = 0) -> list[Any]:
 def test_checker_has_no_warning(env_id: str, name: str, features: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        # To Gymnasium every v0 beside a v1 is out of date; here both are kept.
-        warnings.filterwarnings("ignore", ".*is out of date", DeprecationWarning)
         check_env(gymnasium.make(env_id, config=config_of(name, features)).unwrapped)
 
 
@@ -119,7 +117,7 @@ def test_made_environments() -> None:
 
 @pytest.mark.parametrize("make", [SchedulingEnv, lambda config: SchedulingVectorEnv(2, config)])
 def test_the_open_order_is_refused_where_one_task_is_offered(make: Any) -> None:
-    with pytest.raises(UserError, match=r"decision\.order open: .*Scheduling-v0 .* use .*Scheduling-v1") as error:
+    with pytest.raises(UserError, match=r"decision\.order open: .*Scheduling-v0 .* use .*SchedulingRounds-v0") as error:
         make(config_of("reserve, open"))
     assert "\n" not in str(error.value)
 
