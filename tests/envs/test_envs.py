@@ -80,7 +80,6 @@ def test_checker_has_no_warning(env_id, name):
     config = CONFIGS.get(name, name)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        # Gymnasium takes the numbers for versions of one environment, and has this to say of the smaller one.
         check_env(gymnasium.make(env_id, config=config).unwrapped)
 
 
