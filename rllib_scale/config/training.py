@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.base import Count, Fraction, Model, NonNegative, Positive, Seed, digest
+from rllib_scale.config.base import ADDED, Count, Fraction, Model, NonNegative, Positive, Seed, digest
 from rllib_scale.config.methods import METHODS, MethodSpec
 from rllib_scale.config.problem import EnvConfig
 
@@ -54,6 +54,7 @@ class TrainingConfig(Model):
     gamma: Fraction = 0.99
     time_unit_s: Positive | None = Field(
         default=None,
+        json_schema_extra=ADDED,
         description="PPO: gamma discounts so much time, so that answers that take none are not discounted; unset: it "
         "discounts every decision [SCALE, sec. 4.1]",
     )
@@ -68,7 +69,9 @@ class TrainingConfig(Model):
     passes: Count = 8
     adam_epsilon: Positive = 1e-5
     standardise_advantages: Literal["minibatch", "epoch", "none"] = Field(
-        default="minibatch", description="to mean 0 and deviation 1 over those rows; open in the paper"
+        default="minibatch",
+        json_schema_extra=ADDED,
+        description="to mean 0 and deviation 1 over those rows; open in the paper",
     )
 
     @model_validator(mode="after")

@@ -60,6 +60,7 @@ class DQNModule(EpsilonGreedy, DefaultDQNTorchRLModule):
         """Build network and value stream."""
         torch.set_num_threads(1)
         trial = TrialConfig.model_validate(self.model_config["trial"])
+        self.masked = trial.env.masked
         self.uses_dueling = trial.dqn.dueling
         self.uses_double_q = trial.dqn.double
         self.num_atoms = 1
@@ -101,6 +102,7 @@ class SACModule(DefaultSACTorchRLModule):
         """Build policy and Q-networks."""
         torch.set_num_threads(1)
         trial = TrialConfig.model_validate(self.model_config["trial"])
+        self.masked = trial.env.masked
         self.twin_q = True  # RLlib's loss for discrete actions needs both
         self.pi_encoder, self.pi = Scores(trial), nn.Identity()
         self.masked = self.pi_encoder.masked
