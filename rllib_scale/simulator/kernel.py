@@ -212,7 +212,7 @@ def dispatch_batch(first, start_at, resume, starts, active, table):  # type: ign
     p = problem.parameters[0]
     for i in range(first, len(starts)):
         b = starts[i, 0]
-        if not 0 <= b < len(state.env) or not active[b]:
+        if not 0 <= b < len(state.env) or not active[b] or starts[i, 3] < 0:
             return REFUSED, i, start_at
         outcome = _answer_for(b, starts[i, 1], starts[i, 2], starts[i, 3], state, problem)
         if outcome == _LOG_IS_FULL:
