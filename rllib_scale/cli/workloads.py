@@ -79,6 +79,10 @@ def _mapping(chosen: Format, overrides: tuple[str, ...], unit: str | None) -> Mo
     from rllib_scale.config.yaml_files import build_model, parse_override
 
     data: dict[str, Any] = {}
+    if (overrides or unit) and not chosen.mapping.model_fields:
+        raise UserError(
+            f"import {chosen.name}: the format has no settings (got {overrides[0] if overrides else unit!r})"
+        )
     for override in overrides:
         path, value = parse_override(override)
         place, _, key = path.partition(".")
