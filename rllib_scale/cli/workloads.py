@@ -62,7 +62,7 @@ def import_workload(
     progress = Progress(say=say, skip_bad=skip_bad)
     workload = chosen.read(list(sources), mapping, progress)
     workload.save(output)
-    table = Table("what", "count", title=f"{format_name}: {', '.join(map(str, sources))}", title_justify="left")
+    table = Table("what", "count")
     table.columns[1].justify = "right"
     counts = {"workflows": workload.num_workflows, "tasks": workload.num_tasks, "edges": len(workload.edges)}
     for what, count in (progress.counts | counts).items():
