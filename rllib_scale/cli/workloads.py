@@ -62,7 +62,7 @@ def import_workload(
     progress = Progress(say=say, skip_bad=skip_bad)
     workload = chosen.read(list(sources), mapping, progress)
     workload.save(output)
-    table = Table("what", "count", title=f"{format_name}: {', '.join(map(str, sources))}", title_justify="left")
+    table = Table("what", "count")
     table.columns[1].justify = "right"
     counts = {"workflows": workload.num_workflows, "tasks": workload.num_tasks, "edges": len(workload.edges)}
     for what, count in (progress.counts | counts).items():
@@ -79,6 +79,10 @@ def _mapping(chosen: Format, overrides: tuple[str, ...], unit: str | None) -> Mo
     from rllib_scale.config.yaml_files import build_model, parse_override
 
     data: dict[str, Any] = {}
+    if (overrides or unit) and not chosen.mapping.model_fields:
+        raise UserError(
+            f"import {chosen.name}: the format has no settings (got {overrides[0] if overrides else unit!r})"
+        )
     for override in overrides:
         path, value = parse_override(override)
         place, _, key = path.partition(".")

@@ -83,7 +83,9 @@ def _call(data: dict[str, Any], before: list[Call], where: str) -> Call:
     start_s = max(ready) if ready else min(outputs)
     if before and start_s < before[-1].start_s:
         late_s = before[-1].start_s - start_s
-        raise UserError(f"{where}: timing_events: begins {late_s:g} s before the round above: the clock runs backwards")
+        raise UserError(
+            f"{where}: timing_events: by its timestamp {late_s:g} s before the round above: the clock runs backwards"
+        )
     duration_s = max(outputs) - start_s if ready and outputs else None
     turn = before[-1].turn + asked if before else 0
     return Call(start_s, duration_s or None, total, read.tokens(data, "output_tokens", where), new, turn)
