@@ -282,6 +282,7 @@ def _attempts(played: Played) -> list[dict[str, Any]]:
         )
         if moved > start:
             events.append(where | {"name": "transfer", "cat": "transfer", "ts": start, "dur": moved - start})
+        if start < moved < finish:
             events.append(where | {"name": "execution", "cat": "execution", "ts": moved, "dur": finish - moved})
     return events
 

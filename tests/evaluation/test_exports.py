@@ -380,11 +380,18 @@ def test_flows_lead_from_ends_of_predecessors_to_starts_of_successors(episode: A
     starts = {(e["pid"], e["tid"], e["ts"]): e["args"] for e in attempts}
     found: Counter[tuple[int, int, int]] = Counter()
     begun: dict[int, dict[str, Any]] = {}
+    # A viewer ties a flow to the slice of the thread that began last, ended or not, as long as none came after it.
+    open_slices: dict[tuple[int, int], dict[str, Any]] = {}
     for event in events:
         at = (event["pid"], event.get("tid"), event.get("ts"))
-        if event["ph"] == "s":
+        if event["ph"] == "X":
+            open_slices[at[:2]] = event
+        elif event["ph"] == "s":
             begun[event["id"]] = ends[at]
+            assert open_slices[at[:2]]["name"] != "transfer"
+            assert open_slices[at[:2]]["ts"] + open_slices[at[:2]]["dur"] == event["ts"]
         elif event["ph"] == "f":
+            assert open_slices[at[:2]]["ts"] == event["ts"]
             source, target = begun.pop(event["id"]), starts[at]
             assert source["workflow"] == target["workflow"]
             assert event["bp"] == "e"
