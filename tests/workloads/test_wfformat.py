@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from wfcommons import WorkflowGenerator
+from wfcommons.wfchef.recipes import MontageRecipe
 
 from rllib_scale.cli import main
 from rllib_scale.errors import UserError
@@ -296,6 +298,25 @@ def test_malformed_files_give_one_line_and_no_output(tmp_path: Path, good: dict[
 
 
 # ---------------------------------------------------------------------- there and back
+
+
+def test_what_the_package_of_the_format_writes_is_read(tmp_path: Path) -> None:
+    workflow = WorkflowGenerator(MontageRecipe.from_num_tasks(150)).build_workflow()
+    workflow.write_json(tmp_path / "montage.json")
+    found = FORMAT.read([tmp_path], FORMAT.mapping(reference_gflops=2), Progress())
+    names = list(workflow.tasks)
+    edges = [(names[p], names[s]) for p, s in found.edges.tolist()]
+    assert sorted(edges) == sorted(workflow.edges)
+    runtimes = np.array([task.runtime for task in workflow.tasks.values()])
+    np.testing.assert_allclose(found.compute_gflop, 2 * np.maximum(runtimes, 0.001))
+    read_bytes = {file.file_id: file.size for task in workflow.tasks.values() for file in task.input_files}
+    for row, task in enumerate(workflow.tasks.values()):
+        if workflow.out_degree(task.task_id):
+            readers = [workflow.tasks[name] for name in workflow.successors(task.task_id)]
+            read_later = {file.file_id for reader in readers for file in reader.input_files}
+            written = {file.file_id for file in task.output_files}
+            assert found.output_gb[row] == pytest.approx(sum(read_bytes[name] for name in written & read_later) / 1e9)
+    assert found.output_gb.max() > 0
 
 
 def test_what_simulate_wrote_comes_back(tmp_path: Path) -> None:
