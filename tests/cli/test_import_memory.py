@@ -23,16 +23,17 @@ finally:
 """
 
 
-def import_peak_mb(*arguments: object) -> float:
-    """Peak resident memory of a process that imports, in MB."""
+def import_peak_mb(tasks: int, *arguments: object) -> float:
+    """Peak resident memory of a process that imports so many tasks, in MB."""
     command = [sys.executable, "-c", IMPORT, *map(str, arguments)]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
+    assert f" {tasks:,} tasks" in ended.stdout
     return float(ended.stderr.split()[-1])
 
 
 def make_shard(path: Path, megabytes: int) -> int:
-    """Sessions of Copilot as they are published: 4 turns of 8 calls, with much that is not read. Sessions written."""
+    """Sessions of Copilot as they are published: 4 turns of 8 calls, with much that is not read. Calls written."""
     segments = [{"type": "History", "role": "user", "sequenceId": i, "token_len": 1000 + i} for i in range(4)]
     turns = []
     for turn in range(4):
@@ -45,26 +46,22 @@ def make_shard(path: Path, megabytes: int) -> int:
     with gzip.open(path, "wb", compresslevel=1) if path.suffix == ".gz" else path.open("wb") as file:
         for i in range(count):
             file.write(line.replace(b"2026-06-02T10", b"2026-06-%02dT%02d" % (i % 28 + 1, i % 24)))
-    return count
+    return count * 32
 
 
 def test_a_source_is_never_held_as_a_whole(tmp_path: Path) -> None:
     output = tmp_path / "w.json"
-    before = import_peak_mb("copilot", write_lines(tmp_path / "one.jsonl", copilot_sample()), "--output", output)
-    make_shard(tmp_path / "shard.jsonl.gz", CI_MB)
-    peak = import_peak_mb("copilot", tmp_path / "shard.jsonl.gz", "--output", output)
+    before = import_peak_mb(3, "copilot", write_lines(tmp_path / "one.jsonl", copilot_sample()), "--output", output)
+    calls = make_shard(tmp_path / "shard.jsonl.gz", CI_MB)
+    peak = import_peak_mb(calls, "copilot", tmp_path / "shard.jsonl.gz", "--output", output)
     # Its workload takes an eighth of that; text or parsed records as a whole would take all of it, or many times that.
     assert peak < before + CI_MB / 2
 
 
 @pytest.mark.slow
 def test_three_gigabytes_are_read_in_one(tmp_path: Path) -> None:
-    sessions = make_shard(tmp_path / "shard.jsonl", BIG_MB)
-    assert import_peak_mb("copilot", tmp_path / "shard.jsonl", "--output", tmp_path / "w.json") < 1000
-    with (tmp_path / "w.json").open() as file:
-        text = file.read(200)
-    assert text.startswith('{"format": "rllib-scale-workload", "version": 3')
-    assert sessions > 0
+    calls = make_shard(tmp_path / "shard.jsonl", BIG_MB)
+    assert import_peak_mb(calls, "copilot", tmp_path / "shard.jsonl", "--output", tmp_path / "w.json") < 1000
 
 
 @pytest.mark.slow
@@ -74,4 +71,4 @@ def test_a_workflow_of_a_million_tasks(tmp_path: Path) -> None:
     write_csv(tmp_path / "tasks.csv", [task | {"task": i} for i in range(count)])
     chain = [{"workflow": "w", "predecessor": i, "successor": i + 1} for i in range(count - 1)]
     write_csv(tmp_path / "edges.csv", chain)
-    assert import_peak_mb("csv", tmp_path, "--output", tmp_path / "w.json") < 1000
+    assert import_peak_mb(count, "csv", tmp_path, "--output", tmp_path / "w.json") < 1000
