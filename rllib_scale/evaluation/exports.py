@@ -35,7 +35,7 @@ class Played:
     Attributes:
         env: the problem.
         workload: what arrived in it.
-        schedule: every attempt, dtype `rllib_scale.simulator.engine.SCHEDULE`.
+        schedule: every attempt, dtype `rllib_scale.simulator.record.SCHEDULE`.
         end_s: clock at the end [s].
         name: a title.
     """

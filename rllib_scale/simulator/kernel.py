@@ -89,8 +89,10 @@ def _is_answer(b, action, state, p):  # type: ignore[no-untyped-def]
     K, N = state.fit.shape[1], state.fit.shape[2]
     if action < 0:
         return False
-    if action < N or env.end != RUNNING:
+    if env.end != RUNNING:
         return action <= K * N + N
+    if action < N:
+        return env.num_offered > 0  # none is, after an answer for any task that waits
     if action < K * N:
         return action // N < env.num_offered
     j = action - K * N - 1

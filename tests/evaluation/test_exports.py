@@ -18,7 +18,8 @@ from rllib_scale.errors import UserError
 from rllib_scale.evaluation.exports import Played, to_trace, to_wfformat, write
 from rllib_scale.evaluation.play import play
 from rllib_scale.schedulers.rules import make_scheduler
-from rllib_scale.simulator.engine import SCHEDULE, Engine
+from rllib_scale.simulator.engine import Engine
+from rllib_scale.simulator.record import SCHEDULE
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
