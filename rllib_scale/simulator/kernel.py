@@ -129,7 +129,7 @@ def step_batch(start_at, resume, actions, active, begins, seeds, episodes, is_gi
                     return NEEDS_LOG, b
                 reward = answer(b, actions[b], state, problem)
                 state.reward[b] = 0.0 if p.reward == TASKS_IN_SYSTEM else reward
-        need = run(b, wake, table)
+        need = run(b, wake, state, problem)
         if need != GO_ON:
             return need, b
         if not begins[b]:
@@ -231,7 +231,7 @@ def dispatch_batch(first, start_at, resume, starts, active, table):  # type: ign
             env.area = 0.0
             env.decided = env.clock
             close(b, bool(p.reserve), state, problem)
-        need = run(b, np.int64(DISPATCHED), table)
+        need = run(b, np.int64(DISPATCHED), state, problem)
         if need != GO_ON:
             return need, len(starts), b
         if p.reward == TASKS_IN_SYSTEM and env.decisions > 0:
