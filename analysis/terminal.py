@@ -7,14 +7,14 @@ from rich.console import Console
 from rich.text import Text
 
 from . import render
-from .load import Results
+from .load import Results, information_note
 from .overview import overview
 from .sections import NamedFigure, NamedTable, Section, sections
 from .tables import BOUND
 
 TABLE3_SHOWN = (
     *("variant", "completed", "response_mean_s", "response_censored_s", "paper_completed", "paper_response_mean_s"),
-    *(BOUND, "seeds"),
+    *(BOUND, "seeds", "information"),
 )
 """Columns of Table 3, the first ones first where not all fit."""
 BY_SERVERS = {"response_mean_s": "response (s)", "completed": "completed tasks"}
@@ -37,6 +37,8 @@ def print_report(results: Results, console: Console) -> None:
     of_kind = {named.name.partition("-")[0]: named for named in reversed(section.tables)}
     if "table3" in of_kind:
         _print_table(console, of_kind["table3"].table, of_kind["table3"].title, TABLE3_SHOWN)
+        if note := information_note(of_kind["table3"].table):
+            console.print(Text(note, style="dim"))
     if "table4" in of_kind:
         for metric, name in BY_SERVERS.items():
             table = by_servers(of_kind["table4"].table, metric)

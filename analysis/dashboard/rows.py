@@ -30,7 +30,7 @@ METRICS = (
 )
 IDENTITY = (
     *("cell", "method", "kind", "train_seed", "lambda_decorrelation", "lambda_kl", "overrides"),
-    *("train_servers", "epochs"),
+    *("train_servers", "epochs", results.INFORMATION),
 )
 _INVALID = ("invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable")
 _READ = (
@@ -172,6 +172,7 @@ def sum_up(table: pa.Table) -> tuple[pd.DataFrame, int]:
     for name, values in _metrics(table).items():
         columns |= _moments(name, values[order], first, sizes)
     columns["overrides"] = columns["overrides"].fillna("")
+    columns[results.INFORMATION] = results.filled_information(lead)
     return pd.DataFrame(columns), int((~last).sum())
 
 

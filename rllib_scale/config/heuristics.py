@@ -64,17 +64,17 @@ class HungarianParameters(NoParameters):
 class PriceParameters(NoParameters):
     """Of `price`: n descendants, itself included; c GFLOP; p seconds on a row; w seconds until it is available."""
 
-    a: Finite = Field(default=2.5, description="visited first: the largest n^a (c/10)^b + age (s since arrival)/10")
-    b: Finite = Field(default=-0.5, description="see a")
-    age: Finite = Field(default=0.05, description="see a")
-    alpha: Finite = Field(default=1.8, description="to the row of least n^alpha (kappa w + p) + price p + penalty")
-    kappa: NonNegative = Field(default=2.0, description="how many times a second of waiting counts")
+    a: Finite = Field(default=4.4, description="visited first: the largest n^a (c/10)^b + age (s since arrival)/10")
+    b: Finite = Field(default=-0.9, description="see a")
+    age: Finite = Field(default=0.035, description="see a")
+    alpha: Finite = Field(default=2.0, description="to the row of least n^alpha (kappa w + p) + price p + penalty")
+    kappa: NonNegative = Field(default=2.8, description="how many times a second of waiting counts")
     prices: Annotated[tuple[NonNegative, ...], BeforeValidator(_split)] = Field(
-        default=(0.7, 6.0),
-        description="of a second on each class of speed but the slowest, by speed, as 0.7/6; the last one goes on for "
+        default=(0.8, 6.6),
+        description="of a second on each class of speed but the slowest, by speed, as 0.8/6.6; the last one goes on for "
         "classes beyond",
     )
-    penalty: NonNegative = Field(default=2.0, description="of a row that has to be waited for")
+    penalty: NonNegative = Field(default=2.9, description="of a row that has to be waited for")
 
 
 class SearchParameters(PriceParameters):
@@ -156,7 +156,7 @@ def heuristic_name(text: str) -> str:
     name, parameters = parse_heuristic(text)
     default = type(parameters)()
     changed = [key for key in type(parameters).model_fields if getattr(parameters, key) != getattr(default, key)]
-    values = ",".join(f"{key}={_plain(getattr(parameters, key))}" for key in changed)
+    values = ",".join(f"{key}={plain(getattr(parameters, key))}" for key in changed)
     return f"{name}:{values}" if values else name
 
 
@@ -176,7 +176,8 @@ def _keys(model: type[NoParameters]) -> str:
     return ", ".join(model.model_fields)
 
 
-def _plain(value: Any) -> str:
+def plain(value: Any) -> str:
+    """A parameter's value as it is written behind a rule's name."""
     if isinstance(value, tuple):
-        return "/".join(map(_plain, value))
+        return "/".join(map(plain, value))
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
