@@ -71,8 +71,8 @@ class PriceParameters(NoParameters):
     kappa: NonNegative = Field(default=2.8, description="how many times a second of waiting counts")
     prices: Annotated[tuple[NonNegative, ...], BeforeValidator(_split)] = Field(
         default=(0.8, 6.6),
-        description="of a second on each class of speed but the slowest, by speed, as 0.8/6.6; the last one goes on for "
-        "classes beyond",
+        description="of a second on each class of speed but the slowest, by speed, as 0.8/6.6; the last one holds for "
+        "all beyond",
     )
     penalty: NonNegative = Field(default=2.9, description="of a row that has to be waited for")
 
