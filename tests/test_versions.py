@@ -50,6 +50,7 @@ def test_report_and_dashboard_read_it(old: Path) -> None:
 
 def test_its_episodes_are_played_again_and_its_policy_evaluated(old: Path) -> None:
     rows = read_table(old / "episodes.parquet", EPISODE_COLUMNS)
+    assert set(rows["information"]) == {"waiting tasks"}
     replay = Replay(old)
     for _, row in rows.iterrows():
         assert replay.episode(row).engine.metrics()["completed"] == row["completed"]
