@@ -14,7 +14,7 @@ from .tables import BOUND
 
 TABLE3_SHOWN = (
     *("variant", "completed", "response_mean_s", "response_censored_s", "paper_completed", "paper_response_mean_s"),
-    *(BOUND, "seeds", "information"),
+    *(BOUND, "seeds"),
 )
 """Columns of Table 3, the first ones first where not all fit."""
 BY_SERVERS = {"response_mean_s": "response (s)", "completed": "completed tasks"}
@@ -36,8 +36,10 @@ def print_report(results: Results, console: Console) -> None:
     section = next((section for section in content if section.tables), Section("", ""))
     of_kind = {named.name.partition("-")[0]: named for named in reversed(section.tables)}
     if "table3" in of_kind:
-        _print_table(console, of_kind["table3"].table, of_kind["table3"].title, TABLE3_SHOWN)
-        if note := information_note(of_kind["table3"].table):
+        note = information_note(of_kind["table3"].table)
+        shown = TABLE3_SHOWN if note is None else (*TABLE3_SHOWN, "information")
+        _print_table(console, of_kind["table3"].table, of_kind["table3"].title, shown)
+        if note is not None:
             console.print(Text(note, style="dim"))
     if "table4" in of_kind:
         for metric, name in BY_SERVERS.items():

@@ -143,9 +143,9 @@ def sum_up(table: pa.Table) -> tuple[pd.DataFrame, int]:
     """The evaluation units of rows in any order, and how many rows stood there twice: the last of each counts.
 
     Returns:
-        One row per unit (and source, where there is such a column): IDENTITY, KEY, what it was told; rows: its different episodes;
-        episodes_hash: the same for the same episodes; of each of the METRICS the mean over the episodes with a value,
-        METRIC_var their variance (n - 1), NaN with less than two, and METRIC_n their number.
+        One row per unit (and source, where there is such a column): IDENTITY, KEY, what it was told; rows: its
+        different episodes; episodes_hash: the same for the same episodes; of each of the METRICS the mean over the
+        episodes with a value, METRIC_var their variance (n - 1), NaN with less than two, and METRIC_n their number.
     """
     key = [name for name in (*KEY, SOURCE) if name in table.column_names]
     kept = list(dict.fromkeys((*IDENTITY, *key, results.INFORMATION)))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from rich.console import Console
 from rllib_scale_analysis.dashboard import rows as dashboard
 from rllib_scale_analysis.dashboard import selection
-from rllib_scale_analysis.load import information_note
+from rllib_scale_analysis.load import information_note, load
 from rllib_scale_analysis.report import write_report
 from rllib_scale_analysis.summary import best_lines, leaders
 from rllib_scale_analysis.tables import table3, table4
+from rllib_scale_analysis.terminal import print_report
 
 from artificial_results import episode_row, typed_episodes, write_folder
 from rllib_scale.config.plan import EvaluationUnit
@@ -91,3 +94,12 @@ def test_a_units_rows_say_what_its_problem_tells_and_its_key_does_not_depend_on_
     unit = EvaluationUnit("heft", identity, "train", env, "argmax", 1000, 3)
     assert unit.information == "estimates"
     assert "information" not in unit.columns
+
+
+def test_the_terminal_says_it_under_the_table(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "results", MIXED, [])
+    console = Console(width=200, record=True, file=io.StringIO())
+    print_report(load(folder), console)
+    text = console.export_text()
+    assert NOTE in text.partition("Table 3")[2]
+    assert "told" in text.partition("Table 3")[2].partition(NOTE)[0]
