@@ -126,9 +126,9 @@ def load(folder: str | Path) -> Results:
 
 
 def lacking_note(path: Path, columns: Iterable[str]) -> list[str]:
-    """A sentence where a table, which can be read, lacks some of the columns; what is filled in is not lacking."""
-    present = set(pq.read_schema(path).names)
-    lacking = [column for column in columns if column not in present and column != results.INFORMATION]
+    """A sentence where a table, which can be read, lacks some of the columns, and what would stand there is lost."""
+    present = {*pq.read_schema(path).names, *results.ABSENT_BEFORE, results.INFORMATION}
+    lacking = [column for column in columns if column not in present]
     if not lacking:
         return []
     return [f"{path.name}: by an older version, without {', '.join(lacking)}; these are shown as missing."]

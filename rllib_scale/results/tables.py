@@ -92,15 +92,26 @@ METRIC_COLUMNS: dict[str, tuple[str, str]] = {
     "preempted_attempts": ("Int64", "attempts to run a task that were stopped"),
     "lost_s": ("float64", "busy time that did no lasting work: attempts that failed or were stopped [s]"),
 }
-"""Those from `waits` on are missing in results of older versions."""
+ABSENT_BEFORE = ("waits", "passed", "failed_attempts", "preempted_attempts", "lost_s")
+"""What results of version 0.1 have no column for, as it had nothing of the kind: they are read as 0, which is exact."""
 UTILISATION_PREFIX = "utilisation_"
 """One more float64 column per tier, e.g. utilisation_large."""
+WORKFLOW_COLUMNS: dict[str, tuple[str, str]] = {
+    "makespan_median_s": ("float64", "median over completed workflows of last finish - arrival [s]"),
+    "makespan_p95_s": ("float64", "95th percentile of it [s]"),
+    "makespan_p99_s": ("float64", "99th percentile of it [s]"),
+    "slo_share": ("float64", "workflows done within twice their critical path, of those with so much time to the end"),
+    "moved_share": ("float64", "attempts on another server than that of their first predecessor, of those with one"),
+}
+"""Of whole workflows, `rllib_scale.evaluation.workflows`; missing in results of older versions."""
 BOUND_COLUMNS: dict[str, tuple[str, str]] = {
     "bound_critical_path_s": ("float64", "lower bound on response_censored_s of any scheduler: no queues [s]"),
     "bound_capacity_s": ("float64", "the best lower bound on it, with the servers' capacity [s]; NaN if none is known"),
 }
 """What no scheduler can beat, `rllib_scale.bounds.lower_bounds`; missing in results of older versions."""
-EPISODE_COLUMNS = IDENTITY_COLUMNS | EVALUATION_COLUMNS | INFORMATION_COLUMN | METRIC_COLUMNS | BOUND_COLUMNS
+EPISODE_COLUMNS = (
+    IDENTITY_COLUMNS | EVALUATION_COLUMNS | INFORMATION_COLUMN | METRIC_COLUMNS | WORKFLOW_COLUMNS | BOUND_COLUMNS
+)
 EPISODE_KEY = ("cell", "scenario", "test_servers", "mask", "decision", "eval_seed", "episode")
 """Identifies a row; pairs across methods share all but the cell."""
 
@@ -156,11 +167,13 @@ def write_table(path: Path, frame: pd.DataFrame) -> None:
 
 
 def typed(frame: pd.DataFrame, columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
-    """The frame with `columns` first, in order and in their types; a missing one is filled with missing values.
+    """The frame with `columns` first, in order and in their types.
 
-    INFORMATION is filled with what a method is told where nothing is held back.
+    A missing one is filled with missing values, those of ABSENT_BEFORE with 0, INFORMATION with what a method is told
+    where nothing is held back.
     """
     frame = frame.reindex(columns=[*columns, *(name for name in frame.columns if name not in columns)])
+    frame = frame.fillna({name: 0 for name in ABSENT_BEFORE if name in columns})
     if INFORMATION in columns:
         frame[INFORMATION] = filled_information(frame)
     return frame.astype({name: dtype for name, (dtype, _) in columns.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ class Workload:
             arrives. By default 0.
         edge_offsets: (W + 1,) first edge row of each workflow, then E.
         edges: (E, 2) predecessor and successor, task indices local to their workflow; unique, acyclic.
+        session: (W,) number of the session that the workflow belongs to, at least 0: the turns of one conversation
+            share one. By default every workflow is a session of its own: 0 to W - 1 in the order of arrival.
 
     Raises:
         UserError: naming the workflow and the task, by their position as given.
@@ -49,20 +52,24 @@ class Workload:
     edge_offsets: Ints
     edges: Ints
     delay_s: Floats = None  # type: ignore[assignment]
+    session: Ints = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         if self.delay_s is None:
             object.__setattr__(self, "delay_s", np.zeros(len(self.compute_gflop)))
+        numbered = self.session is not None
+        if not numbered:
+            object.__setattr__(self, "session", np.arange(len(self.arrival_s)))
         for name in ("arrival_s", *TASK_FIELDS):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.float64))
-        for name in ("task_offsets", "edge_offsets", "edges"):
+        for name in ("task_offsets", "edge_offsets", "edges", "session"):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.int64))
         object.__setattr__(self, "edges", self.edges.reshape(-1, 2))
         self._check_shapes()
         self._check_values()
         self._sort_edges()
         self._check_edges()
-        self._sort_workflows()
+        self._sort_workflows(numbered)
 
     @property
     def num_workflows(self) -> int:
@@ -116,21 +123,7 @@ class Workload:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON content; `from_dict` gives back exactly the same numbers."""
-        version = VERSIONS[-1] if self.delay_s.any() else 1
-        fields = [name for name in TASK_FIELDS if version > 1 or name not in OPTIONAL_FIELDS]
-        columns = [getattr(self, name).tolist() for name in fields]
-        tasks = [dict(zip(fields, values, strict=True)) for values in zip(*columns, strict=True)]
-        edges = self.edges.tolist()
-        first_task, first_edge = self.task_offsets.tolist(), self.edge_offsets.tolist()
-        workflows = [
-            {
-                "arrival_s": arrival,
-                "tasks": tasks[first_task[w] : first_task[w + 1]],
-                "edges": edges[first_edge[w] : first_edge[w + 1]],
-            }
-            for w, arrival in enumerate(self.arrival_s.tolist())
-        ]
-        return {"format": FORMAT, "version": version, "workflows": workflows}
+        return {"format": FORMAT, "version": self._version(), "workflows": list(self._workflows())}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file; a reader sees the old file or the new one, never a part.
@@ -138,7 +131,27 @@ class Workload:
         Raises:
             UserError: the file cannot be written.
         """
-        write(Path(path), self.to_dict())
+        write(Path(path), self._version(), self._workflows())
+
+    def _version(self) -> int:
+        """The lowest version of the format that can hold this: older programs read what they can."""
+        if not np.array_equal(self.session, np.arange(self.num_workflows)):
+            return VERSIONS[-1]
+        return 2 if self.delay_s.any() else 1
+
+    def _workflows(self) -> Iterator[dict[str, Any]]:
+        """The JSON content of each workflow, one after the other: a workload may be larger than its text could be."""
+        version = self._version()
+        fields = [name for name in TASK_FIELDS if version > 1 or name not in OPTIONAL_FIELDS]
+        for w in range(self.num_workflows):
+            rows = slice(self.task_offsets[w], self.task_offsets[w + 1])
+            columns = [getattr(self, name)[rows].tolist() for name in fields]
+            yield {
+                "arrival_s": float(self.arrival_s[w]),
+                **({"session": int(self.session[w])} if version > 2 else {}),
+                "tasks": [dict(zip(fields, values, strict=True)) for values in zip(*columns, strict=True)],
+                "edges": self.edges[self.edge_offsets[w] : self.edge_offsets[w + 1]].tolist(),
+            }
 
     # ------------------------------------------------------------------- validation
 
@@ -154,6 +167,8 @@ class Workload:
         for name in TASK_FIELDS:
             if getattr(self, name).shape != (self.num_tasks,):
                 raise UserError(f"{name} must hold {self.num_tasks} values, one a task")
+        if self.session.shape != (self.num_workflows,):
+            raise UserError(f"session must hold {self.num_workflows} values, one a workflow")
         for workflow in np.flatnonzero(np.diff(self.task_offsets) == 0)[:1]:
             raise UserError(f"workflow {workflow}: no tasks: at least one is needed")
 
@@ -162,6 +177,8 @@ class Workload:
         for workflow in np.flatnonzero(~possible)[:1]:
             value = self.arrival_s[workflow]
             raise UserError(f"workflow {workflow}: arrival_s must be a finite number, at least 0 (got {value})")
+        for workflow in np.flatnonzero(self.session < 0)[:1]:
+            raise UserError(f"workflow {workflow}: session must be at least 0 (got {self.session[workflow]})")
         for name in TASK_FIELDS:
             values = getattr(self, name)
             positive = name == "compute_gflop"  # a task without work would take no time
@@ -185,26 +202,36 @@ class Workload:
             raise UserError(f"{where}: a task cannot need itself" if itself[row] else f"{where}: stands twice")
         # Where every edge leads to a higher index there is no cycle: only the other workflows need the search.
         for w in np.unique(workflow[self.edges[:, 0] > self.edges[:, 1]]):
-            cycle = _find_cycle(int(num_tasks[workflow == w][0]), self.edges[workflow == w].tolist())
+            edges = self.edges[self.edge_offsets[w] : self.edge_offsets[w + 1]]
+            cycle = find_cycle(int(self.task_offsets[w + 1] - self.task_offsets[w]), edges)
             if cycle:
-                raise UserError(f"workflow {w}: the edges form a cycle: {' -> '.join(map(str, cycle))}")
+                raise UserError(f"workflow {w}: the edges form a cycle: {shown_cycle(list(map(str, cycle)))}")
 
     def _sort_edges(self) -> None:
+        # What is in order, as most is, needs none of the memory that sorting takes.
+        step = np.diff(self.edges, axis=0)
+        rises = (step[:, 0] > 0) | ((step[:, 0] == 0) & (step[:, 1] >= 0))
+        inner = self.edge_offsets[1:-1]
+        rises[inner[(inner > 0) & (inner < len(self.edges))] - 1] = True
+        if rises.all():
+            return
         order = np.lexsort((self.edges[:, 1], self.edges[:, 0], self._workflow_of_edge()))
         object.__setattr__(self, "edges", self.edges[order])
 
-    def _sort_workflows(self) -> None:
+    def _sort_workflows(self, numbered: bool) -> None:
         if (np.diff(self.arrival_s) >= 0).all():
             return
         order = np.argsort(self.arrival_s, kind="stable")
-        tasks, task_offsets = _gather(self.task_offsets, order)
-        edges, edge_offsets = _gather(self.edge_offsets, order)
+        tasks, task_offsets = gather_blocks(self.task_offsets, order)
+        edges, edge_offsets = gather_blocks(self.edge_offsets, order)
         for name in TASK_FIELDS:
             object.__setattr__(self, name, getattr(self, name)[tasks])
         object.__setattr__(self, "arrival_s", self.arrival_s[order])
         object.__setattr__(self, "task_offsets", task_offsets)
         object.__setattr__(self, "edges", self.edges[edges])
         object.__setattr__(self, "edge_offsets", edge_offsets)
+        if numbered:
+            object.__setattr__(self, "session", self.session[order])
 
     def _workflow_of_edge(self) -> Ints:
         return np.repeat(np.arange(self.num_workflows), np.diff(self.edge_offsets))
@@ -215,28 +242,40 @@ class Workload:
         return f"workflow {workflow}, task {row - self.task_offsets[workflow]}"
 
 
-def _gather(offsets: Ints, order: Ints) -> tuple[Ints, Ints]:
+def gather_blocks(offsets: Ints, order: Ints) -> tuple[Ints, Ints]:
     """Rows of the blocks `offsets` in a new order of blocks, and the offsets of the result."""
-    rows = np.concatenate([np.arange(offsets[w], offsets[w + 1]) for w in order])
-    return rows, np.concatenate([[0], np.cumsum(np.diff(offsets)[order])])
+    sizes = np.diff(offsets)[order]
+    new = np.concatenate([[0], np.cumsum(sizes)])
+    return np.arange(new[-1]) + np.repeat(offsets[order] - new[:-1], sizes), new
 
 
-def _find_cycle(num_tasks: int, edges: list[list[int]]) -> list[int]:
-    """Tasks along a cycle, the first one again at the end; empty where there is none."""
-    predecessors: list[set[int]] = [set() for _ in range(num_tasks)]
-    successors: list[list[int]] = [[] for _ in range(num_tasks)]
-    for predecessor, successor in edges:
-        predecessors[successor].add(predecessor)
-        successors[predecessor].append(successor)
-    free = [task for task in range(num_tasks) if not predecessors[task]]
+def find_cycle(num_tasks: int, edges: Ints) -> list[int]:
+    """Tasks along a cycle of edges (E, 2), the first one again at the end; empty where there is none."""
+    if (edges[:, 0] < edges[:, 1]).all():
+        return []
+    waits_for = np.bincount(edges[:, 1], minlength=num_tasks).tolist()
+    successors = edges[np.argsort(edges[:, 0], kind="stable"), 1].tolist()
+    first = np.concatenate([[0], np.cumsum(np.bincount(edges[:, 0], minlength=num_tasks))]).tolist()
+    free = [task for task in range(num_tasks) if not waits_for[task]]
     while free:
         task = free.pop()
-        for successor in successors[task]:
-            predecessors[successor].remove(task)
-            if not predecessors[successor]:
+        for successor in successors[first[task] : first[task + 1]]:
+            waits_for[successor] -= 1
+            if not waits_for[successor]:
                 free.append(successor)
     # Every task that is left has a predecessor that is left: walking back must meet itself.
-    path = [task for task in range(num_tasks) if predecessors[task]][:1]
-    while path and path[-1] not in path[:-1]:
-        path.append(min(predecessors[path[-1]]))
-    return path[path.index(path[-1]) :][::-1] if path else []
+    before = {s: p for p, s in sorted(edges.tolist(), reverse=True) if waits_for[p] and waits_for[s]}
+    task = min(before, default=-1)
+    path: dict[int, None] = {}
+    while before and task not in path:
+        path[task] = None
+        task = before[task]
+    tasks = [*path, task]
+    return tasks[tasks.index(task) :][::-1] if before else []
+
+
+def shown_cycle(names: list[str]) -> str:
+    """A cycle in an error, shortened where it is long."""
+    if len(names) > 10:
+        names = [*names[:5], f"({len(names) - 9} more)", *names[-4:]]
+    return " -> ".join(names)
