@@ -11,13 +11,14 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.observation.answers import OPEN, TAKEN
 from rllib_scale.observation.feature_sets import FEATURE_SETS
 from rllib_scale.observation.snapshot import Snapshot
-from rllib_scale.simulator import kernel, metrics
+from rllib_scale.simulator import given, kernel, metrics
 from rllib_scale.simulator import state as layout
 from rllib_scale.simulator.arrays import build_problem
 from rllib_scale.simulator.cluster import build_servers, tier_names
 from rllib_scale.simulator.handles import handles
 from rllib_scale.simulator.snapshots import take_snapshot
 from rllib_scale.simulator.writers import write_static
+from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
 _step_batch, _dispatch_batch = Direct(kernel.step_batch), Direct(kernel.dispatch_batch)
@@ -76,7 +77,11 @@ class Engine:
         self._tier = np.array([names.index(t) if t else -1 for t in self._tier_names], dtype=np.int64)
         self._all, self._none = np.ones(num_envs, dtype=bool), np.zeros(num_envs, dtype=bool)
         self._zeros, self._no_seeds = np.zeros(num_envs, dtype=np.int64), np.zeros(num_envs, dtype=np.uint64)
-        self._drawn = build_problem(config, self._servers)
+        # Which given workload each environment plays from its next beginning on.
+        self._given = np.full(num_envs, layout.FREE, dtype=np.int64)
+        if not config.workload.drawn_on_arrival:
+            self._given = np.arange(num_envs, dtype=np.int64) + given.OWN
+        self._drawn = build_problem(config, self._servers, config.workload.has_delays)
         self._use(self._allocate(FIRST_SLOTS), self._drawn)
 
     # ------------------------------------------------------------------ what one reads
@@ -165,19 +170,25 @@ class Engine:
             workload: to be played in place of drawn ones. A batch plays one given workload at a time.
 
         Raises:
-            UserError: a task of the given workload fits no server.
+            UserError: a task of the workload fits no server.
             ValueError: an environment that goes on is in the middle of another given workload.
         """
         if workload is not None:
-            if which is not None and (self._state.env["is_given"][~np.asarray(which)] != 0).any():
+            if which is not None and (self._state.env["given"][~np.asarray(which)] == given.SHARED).any():
                 raise ValueError("another environment of the batch is playing a given workload")
             workload.check_fits(float(self._servers["memory"].max()), "workload")
-            self._use(self._state, _fit_scratch(build_problem(self.config, self._servers, workload)))
-        elif which is None and self._problem_now is not self._drawn:
+            problem = self._problem_now
+            if self.config.workload.drawn_on_arrival:
+                problem = build_problem(self.config, self._servers, bool(workload.delay_s.any()))
+            self._use(self._state, given.with_workloads(problem, {given.SHARED: workload}))
+        elif which is None and self.config.workload.drawn_on_arrival and self._problem_now is not self._drawn:
             self._use(self._state, self._drawn)
         which = self._all if which is None else self._row(which, np.bool_)
         seeds, episodes = self._row(seeds, np.uint64), self._row(episodes, np.uint64)
-        self._step(self._zeros, self._none, which, seeds, episodes, workload is not None)
+        if workload is None:
+            self._draw(which, seeds, episodes)
+        plays = self._given if workload is None else np.full(self.num_envs, given.SHARED, dtype=np.int64)
+        self._step(self._zeros, self._none, which, seeds, episodes, plays)
 
     def step(
         self,
@@ -200,7 +211,8 @@ class Engine:
         which, seeds, episodes = self._none, self._no_seeds, self._no_seeds
         if begin is not None:
             which, seeds, episodes = map(self._row, begin, (np.bool_, np.uint64, np.uint64))
-        self._step(self._row(actions, np.int64), active, which, seeds, episodes, False)
+            self._draw(which, seeds, episodes)
+        self._step(self._row(actions, np.int64), active, which, seeds, episodes, self._given)
 
     def dispatch(self, starts: np.ndarray, active: np.ndarray | None = None) -> None:
         """Several answers, in the given order, and the end of the round: the clock runs on until a task waits.
@@ -328,15 +340,18 @@ class Engine:
     def get_state(self) -> dict[str, Any]:
         """Copies of everything that decides how the run goes on."""
         state = {name: array.copy() for name, array in self._state._asdict().items()}
-        given = {name: getattr(self._problem_now, name) for name in layout.Problem._fields if name.startswith("given")}
-        return {"state": state, "given": given}
+        names = [name for name in layout.Problem._fields if name.startswith("given")]
+        return {"state": state, "given": {name: getattr(self._problem_now, name).copy() for name in names}}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on exactly where `get_state` was called, in an engine of the same config and batch size."""
         arrays = {name: array.copy() for name, array in state["state"].items()}
         if arrays["env"].shape != (self.num_envs,) or arrays["observation"].shape != self.observation.shape:
             raise ValueError("the state belongs to an engine of another batch size or cluster")
-        self._use(layout.State(**arrays), _fit_scratch(self._drawn._replace(**state["given"])))
+        workloads = {name: array.copy() for name, array in state["given"].items()}
+        delays = self.config.workload.has_delays or bool(workloads["given_tasks"]["delay"].any())
+        problem = build_problem(self.config, self._servers, delays)._replace(**workloads)
+        self._use(layout.State(**arrays), given.with_workloads(problem, {}))
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickles and copies: without the addresses of the arrays, which are others there."""
@@ -355,6 +370,14 @@ class Engine:
         self._table = handles(state, problem)
         self._fit_is_known = False
 
+    def _draw(self, which: np.ndarray, seeds: np.ndarray, episodes: np.ndarray) -> None:
+        """Draw the whole workloads of those that begin, where they are not drawn as they arrive."""
+        if self.config.workload.drawn_on_arrival or not which.any():
+            return
+        rows = np.flatnonzero(which).tolist()
+        drawn = {given.OWN + b: generate(self.config, int(seeds[b]), int(episodes[b])) for b in rows}
+        self._use(self._state, given.with_workloads(self._problem_now, drawn))
+
     def _row(self, values: Any, dtype: type) -> np.ndarray:
         """One value for each environment, in the form that compiled code takes."""
         row: np.ndarray = np.ascontiguousarray(values, dtype=dtype)
@@ -363,7 +386,7 @@ class Engine:
         return row
 
     def _step(self, *rows: Any) -> None:
-        """Rows: actions, active, which begin, their seeds and episodes, and whether these play a given workload."""
+        """Rows: actions, active, which begin, their seeds and episodes, and which given workload each plays."""
         self._fit_is_known = False
         start, resume = 0, False
         while start < self.num_envs:
@@ -406,8 +429,10 @@ class Engine:
         observation = np.zeros((b, self.features.width(n, k)), dtype=np.float32)
         for features in observation:
             write_static(features, k, self._servers, problem.parameters[0])
+        env = np.zeros(b, dtype=layout.ENV)
+        env["given"] = layout.FREE
         return layout.State(
-            env=np.zeros(b, dtype=layout.ENV),
+            env=env,
             slots=np.zeros((b, slots), dtype=layout.SLOT),
             tasks=np.zeros((b, tasks), dtype=layout.TASK),
             details=np.zeros((b, tasks), dtype=layout.DETAIL),
@@ -437,15 +462,6 @@ class Engine:
             reward=np.zeros(b),
             done=np.ones(b, dtype=bool),
         )
-
-
-def _fit_scratch(problem: layout.Problem) -> layout.Problem:
-    """The problem with room in which the largest workflow of the given workload is linked."""
-    tasks = int(np.diff(problem.given_task_offsets).max(initial=len(problem.order_scratch[0])))
-    edges = int(np.diff(problem.given_edge_offsets).max(initial=len(problem.edge_scratch)))
-    return problem._replace(
-        order_scratch=np.zeros((2, tasks), dtype=np.int64), edge_scratch=np.zeros((edges, 2), dtype=np.int64)
-    )
 
 
 def action_mask(config: EnvConfig, fit: np.ndarray, preemptible: np.ndarray) -> np.ndarray:

@@ -34,10 +34,10 @@ from rllib_scale.workloads.generators import ESTIMATES, seed_generator, seed_str
 
 
 @compiled
-def _begin(b, seed, episode, is_given, state, problem):  # type: ignore[no-untyped-def]
-    """Empty the environment; set the first arrival, of its (seed, episode) or of the given workload."""
+def _begin(b, seed, episode, given, state, problem):  # type: ignore[no-untyped-def]
+    """Empty the environment; set the first arrival, of its (seed, episode) or of a given workload."""
     env, p = state.env[b], problem.parameters[0]
-    env.is_given = is_given
+    env.given = given
     seed_generator(env.rng, seed, episode)
     if p.estimates:
         seed_stream(env.seen_rng, seed, episode, ESTIMATES)
@@ -98,7 +98,7 @@ def _is_answer(b, action, state, p):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def step_batch(start_at, resume, actions, active, begins, seeds, episodes, is_given, table):  # type: ignore[no-untyped-def]
+def step_batch(start_at, resume, actions, active, begins, seeds, episodes, given, table):  # type: ignore[no-untyped-def]
     """From `start_at` on: bring each environment of `begins` to its first decision, answer in each other of `active`.
 
     Returns (GO_ON, B), or (REFUSED, b) where an action is no answer and nothing was done, or what buffer environment b
@@ -119,7 +119,7 @@ def step_batch(start_at, resume, actions, active, begins, seeds, episodes, is_gi
         if not (resume and b == start_at):
             state.reward[b] = 0.0
             if begins[b]:
-                _begin(b, seeds[b], episodes[b], is_given, state, problem)
+                _begin(b, seeds[b], episodes[b], given[b], state, problem)
             elif env.end != RUNNING:
                 continue
             else:

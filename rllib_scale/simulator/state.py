@@ -73,7 +73,7 @@ ENV = np.dtype(
         ("next_finish", "f8"),  # inf: no task is running
         ("next_release", "f8"),  # inf: no release delay is running
         ("next_change", "f8"),  # inf: no server comes or goes any more
-        ("is_given", "i8"),  # plays the given workload instead of drawing one
+        ("given", "i8"),  # row of the given workloads that it plays; -1: it draws
         ("pending", "i8"),  # slot of the workflow that arrives next; -1: not drawn yet
         ("num_drawn", "i8"),  # workflows drawn or read so far
         ("num_free", "i8"),
@@ -227,7 +227,7 @@ class State(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What does not change during a run: parameters, servers and, where one is given, the workload to play."""
+    """What does not change during a run: parameters, servers and given workloads to play, G of them (given.py)."""
 
     parameters: np.ndarray  # (1,) PARAMETERS
     workload: np.ndarray  # (1,) generators.PARAMETERS
@@ -237,11 +237,12 @@ class Problem(NamedTuple):
     at_random: np.ndarray  # (H,) bool: changes at random
     starts_away: np.ndarray  # (H,) bool
     changes: np.ndarray  # (C,) changes.CHANGE, scheduled
-    given_arrival: np.ndarray  # (W,) s
-    given_tasks: np.ndarray  # (T,) generators.TASK_DEMAND
-    given_task_offsets: np.ndarray  # (W + 1,)
-    given_edges: np.ndarray  # (E, 2)
-    given_edge_offsets: np.ndarray  # (W + 1,)
+    given_count: np.ndarray  # (G,) workflows
+    given_arrival: np.ndarray  # (G, W) s
+    given_tasks: np.ndarray  # (G, T) generators.TASK_DEMAND
+    given_task_offsets: np.ndarray  # (G, W + 1)
+    given_edges: np.ndarray  # (G, E, 2)
+    given_edge_offsets: np.ndarray  # (G, W + 1)
     demand_scratch: np.ndarray  # (T,) generators.TASK_DEMAND
     edge_scratch: np.ndarray  # (E, 2) int64
     order_scratch: np.ndarray  # (2, T) int64
