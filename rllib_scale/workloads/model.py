@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ class Workload:
             arrives. By default 0.
         edge_offsets: (W + 1,) first edge row of each workflow, then E.
         edges: (E, 2) predecessor and successor, task indices local to their workflow; unique, acyclic.
+        session: (W,) number of the session that the workflow belongs to, at least 0: the turns of one conversation
+            share one. By default every workflow is a session of its own: 0 to W - 1 in the order of arrival.
 
     Raises:
         UserError: naming the workflow and the task, by their position as given.
@@ -49,20 +52,24 @@ class Workload:
     edge_offsets: Ints
     edges: Ints
     delay_s: Floats = None  # type: ignore[assignment]
+    session: Ints = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         if self.delay_s is None:
             object.__setattr__(self, "delay_s", np.zeros(len(self.compute_gflop)))
+        numbered = self.session is not None
+        if not numbered:
+            object.__setattr__(self, "session", np.arange(len(self.arrival_s)))
         for name in ("arrival_s", *TASK_FIELDS):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.float64))
-        for name in ("task_offsets", "edge_offsets", "edges"):
+        for name in ("task_offsets", "edge_offsets", "edges", "session"):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.int64))
         object.__setattr__(self, "edges", self.edges.reshape(-1, 2))
         self._check_shapes()
         self._check_values()
         self._sort_edges()
         self._check_edges()
-        self._sort_workflows()
+        self._sort_workflows(numbered)
 
     @property
     def num_workflows(self) -> int:
@@ -116,21 +123,7 @@ class Workload:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON content; `from_dict` gives back exactly the same numbers."""
-        version = VERSIONS[-1] if self.delay_s.any() else 1
-        fields = [name for name in TASK_FIELDS if version > 1 or name not in OPTIONAL_FIELDS]
-        columns = [getattr(self, name).tolist() for name in fields]
-        tasks = [dict(zip(fields, values, strict=True)) for values in zip(*columns, strict=True)]
-        edges = self.edges.tolist()
-        first_task, first_edge = self.task_offsets.tolist(), self.edge_offsets.tolist()
-        workflows = [
-            {
-                "arrival_s": arrival,
-                "tasks": tasks[first_task[w] : first_task[w + 1]],
-                "edges": edges[first_edge[w] : first_edge[w + 1]],
-            }
-            for w, arrival in enumerate(self.arrival_s.tolist())
-        ]
-        return {"format": FORMAT, "version": version, "workflows": workflows}
+        return {"format": FORMAT, "version": self._version(), "workflows": list(self._workflows())}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file; a reader sees the old file or the new one, never a part.
@@ -138,7 +131,27 @@ class Workload:
         Raises:
             UserError: the file cannot be written.
         """
-        write(Path(path), self.to_dict())
+        write(Path(path), self._version(), self._workflows())
+
+    def _version(self) -> int:
+        """The lowest version of the format that can hold this: older programs read what they can."""
+        if not np.array_equal(self.session, np.arange(self.num_workflows)):
+            return VERSIONS[-1]
+        return 2 if self.delay_s.any() else 1
+
+    def _workflows(self) -> Iterator[dict[str, Any]]:
+        """The JSON content of each workflow, one after the other: a workload may be larger than its text could be."""
+        version = self._version()
+        fields = [name for name in TASK_FIELDS if version > 1 or name not in OPTIONAL_FIELDS]
+        for w in range(self.num_workflows):
+            rows = slice(self.task_offsets[w], self.task_offsets[w + 1])
+            columns = [getattr(self, name)[rows].tolist() for name in fields]
+            yield {
+                "arrival_s": float(self.arrival_s[w]),
+                **({"session": int(self.session[w])} if version > 2 else {}),
+                "tasks": [dict(zip(fields, values, strict=True)) for values in zip(*columns, strict=True)],
+                "edges": self.edges[self.edge_offsets[w] : self.edge_offsets[w + 1]].tolist(),
+            }
 
     # ------------------------------------------------------------------- validation
 
@@ -154,6 +167,8 @@ class Workload:
         for name in TASK_FIELDS:
             if getattr(self, name).shape != (self.num_tasks,):
                 raise UserError(f"{name} must hold {self.num_tasks} values, one a task")
+        if self.session.shape != (self.num_workflows,):
+            raise UserError(f"session must hold {self.num_workflows} values, one a workflow")
         for workflow in np.flatnonzero(np.diff(self.task_offsets) == 0)[:1]:
             raise UserError(f"workflow {workflow}: no tasks: at least one is needed")
 
@@ -162,6 +177,8 @@ class Workload:
         for workflow in np.flatnonzero(~possible)[:1]:
             value = self.arrival_s[workflow]
             raise UserError(f"workflow {workflow}: arrival_s must be a finite number, at least 0 (got {value})")
+        for workflow in np.flatnonzero(self.session < 0)[:1]:
+            raise UserError(f"workflow {workflow}: session must be at least 0 (got {self.session[workflow]})")
         for name in TASK_FIELDS:
             values = getattr(self, name)
             positive = name == "compute_gflop"  # a task without work would take no time
@@ -193,7 +210,7 @@ class Workload:
         order = np.lexsort((self.edges[:, 1], self.edges[:, 0], self._workflow_of_edge()))
         object.__setattr__(self, "edges", self.edges[order])
 
-    def _sort_workflows(self) -> None:
+    def _sort_workflows(self, numbered: bool) -> None:
         if (np.diff(self.arrival_s) >= 0).all():
             return
         order = np.argsort(self.arrival_s, kind="stable")
@@ -205,6 +222,8 @@ class Workload:
         object.__setattr__(self, "task_offsets", task_offsets)
         object.__setattr__(self, "edges", self.edges[edges])
         object.__setattr__(self, "edge_offsets", edge_offsets)
+        if numbered:
+            object.__setattr__(self, "session", self.session[order])
 
     def _workflow_of_edge(self) -> Ints:
         return np.repeat(np.arange(self.num_workflows), np.diff(self.edge_offsets))
@@ -217,8 +236,9 @@ class Workload:
 
 def _gather(offsets: Ints, order: Ints) -> tuple[Ints, Ints]:
     """Rows of the blocks `offsets` in a new order of blocks, and the offsets of the result."""
-    rows = np.concatenate([np.arange(offsets[w], offsets[w + 1]) for w in order])
-    return rows, np.concatenate([[0], np.cumsum(np.diff(offsets)[order])])
+    sizes = np.diff(offsets)[order]
+    new = np.concatenate([[0], np.cumsum(sizes)])
+    return np.arange(new[-1]) + np.repeat(offsets[order] - new[:-1], sizes), new
 
 
 def _find_cycle(num_tasks: int, edges: list[list[int]]) -> list[int]:

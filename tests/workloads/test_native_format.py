@@ -94,6 +94,59 @@ def test_save_and_load_give_back_every_bit(tmp_path_factory, content):
     assert json.loads(path.read_text()) == workload(*[w | {"edges": sorted(w["edges"])} for w in by_arrival])
 
 
+def with_sessions(*numbers):
+    data = valid() | {"version": 3}
+    for workflow, number in zip(data["workflows"], numbers, strict=True):
+        if number is not None:
+            workflow["session"] = number
+    return data
+
+
+def test_sessions_are_numbered_as_given_and_follow_the_sort(path):
+    data = with_sessions(7, 3)
+    data["workflows"].append({"arrival_s": 0.4, "session": 7, "tasks": [task(6.0)], "edges": []})
+    written = Workload.from_dict(data, "test")
+    np.testing.assert_array_equal(written.compute_gflop, [9.1, 2.0, 6.0, 3.0, 4.0, 5.0])
+    np.testing.assert_array_equal(written.session, [7, 7, 3])
+    written.save(path)
+    assert Workload.load(path).equals(written)
+    content = json.loads(path.read_text())
+    assert content["version"] == 3
+    assert [w["session"] for w in content["workflows"]] == [7, 7, 3]
+    assert content == written.to_dict()
+
+
+def test_without_sessions_each_workflow_is_one_and_older_programs_read_the_file(path):
+    data = valid()
+    data["workflows"].reverse()  # out of order: numbered as they are sorted
+    one = Workload.from_dict(data, "test")
+    np.testing.assert_array_equal(one.session, [0, 1])
+    assert one.to_dict()["version"] == 1
+    data["version"] = 2
+    data["workflows"][0]["tasks"][1]["delay_s"] = 1.5
+    delayed = Workload.from_dict(data, "test")
+    assert delayed.to_dict()["version"] == 2
+    assert "session" not in delayed.to_dict()["workflows"][0]
+    assert Workload.from_dict(with_sessions(0, 1), "test").equals(one)
+    assert not Workload.from_dict(with_sessions(1, 1), "test").equals(one)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (with_sessions(0, -1), r"workflow 1: session must be a whole number, at least 0 \(got -1\)"),
+        (with_sessions(0, 1.0), r"workflow 1: session must be a whole number, at least 0 \(got 1.0\)"),
+        (with_sessions(True, 1), r"workflow 0: session must be a whole number, at least 0 \(got True\)"),
+        (with_sessions(0, 2**63), r"workflow 1: session must be a whole number, .* \(got 9223372036854775808\)"),
+        (with_sessions(0, None), r"workflow 1: key 'session' is missing; it must stand in every workflow or in none"),
+        (with_sessions(0, 1) | {"version": 2}, r"workflow 0: unknown key 'session'; valid: arrival_s, tasks, edges"),
+    ],
+)
+def test_a_bad_session_is_named(data, message):
+    with pytest.raises(UserError, match=message):
+        Workload.from_dict(data, "test")
+
+
 def test_equals_sees_every_array():
     one = Workload.from_dict(valid(), "test")
     for change in ("arrival_s", "compute_gflop", "memory_gb", "output_gb"):
@@ -126,8 +179,8 @@ W = "workflows"
 ERRORS = {
     "not a mapping": ([1], r"not a workload: format must be 'rllib-scale-workload' \(got a list\)"),
     "other format": (changed(["format"], "dax"), r"format must be 'rllib-scale-workload' \(got 'dax'\)"),
-    "other version": (changed(["version"], 3), "workload version 3; this program reads versions 1 to 2"),
-    "bool version": (changed(["version"], True), "workload version True; this program reads versions 1 to 2"),
+    "other version": (changed(["version"], 4), "workload version 4; this program reads versions 1 to 3"),
+    "bool version": (changed(["version"], True), "workload version True; this program reads versions 1 to 3"),
     "unknown key": (changed(["name"], "x"), "unknown key 'name'; valid: format, version, workflows"),
     "no workflows key": (changed([W], MISSING), "key 'workflows' is missing"),
     "workflows no list": (changed([W], {}), r"workflows must be a list \(got {}\)"),
@@ -239,6 +292,8 @@ def test_a_task_that_fits_no_server_is_named():
         ({"edge_offsets": np.array([0, 4, 3])}, "edge_offsets must not decrease"),
         ({"memory_gb": np.ones(4)}, "memory_gb must hold 5 values"),
         ({"output_gb": np.full(5, np.nan)}, "workflow 0, task 0: output_gb must be a finite number"),
+        ({"session": np.array([0, -2])}, r"workflow 1: session must be at least 0 \(got -2\)"),
+        ({"session": np.array([0])}, "session must hold 2 values, one a workflow"),
         ({"edges": np.array([[0, 1], [0, 1], [2, 3]])}, r"workflow 1, edge \[2, 3\]: unknown task 3"),
     ],
 )

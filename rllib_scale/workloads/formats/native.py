@@ -1,17 +1,19 @@
 """The JSON format of a workload: its types and keys. What the numbers must be is checked by `Workload` itself.
 
-    {"format": "rllib-scale-workload", "version": 2, "workflows": [
-        {"arrival_s": 0.3,
+    {"format": "rllib-scale-workload", "version": 3, "workflows": [
+        {"arrival_s": 0.3, "session": 0,
          "tasks": [{"compute_gflop": 9.1, "memory_gb": 12.0, "output_gb": 0.4, "delay_s": 1.5}, ...],
          "edges": [[0, 1], ...]}, ...]}
 
-An edge [p, s] says that task s of the workflow needs the output of its task p. `delay_s` may be left out: 0. Version 1
-had none; a workload without delays is written as version 1, which older programs read.
+An edge [p, s] says that task s of the workflow needs the output of its task p. `delay_s` may be left out: 0. `session`
+stands in every workflow or in none: each is then a session of its own. Version 1 had neither, version 2 no sessions; a
+workload is written in the lowest version that can hold it, which older programs read.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
 
 FORMAT = "rllib-scale-workload"
-VERSIONS = (1, 2)
+VERSIONS = (1, 2, 3)
 TASK_FIELDS = ("compute_gflop", "memory_gb", "output_gb", "delay_s")
 OPTIONAL_FIELDS = ("delay_s",)
 """0 where they are missing."""
@@ -55,7 +57,9 @@ def parse(data: Any) -> dict[str, NDArray[Any]]:
         raise UserError(f"workload version {version!r}; this program reads versions {VERSIONS[0]} to {VERSIONS[-1]}")
     known = TASK_FIELDS if version > 1 else tuple(name for name in TASK_FIELDS if name not in OPTIONAL_FIELDS)
     _check_keys(data, ("format", "version", "workflows"), "the workload")
+    workflow_keys = ("arrival_s", "tasks", "edges") + (("session",) if version > 2 else ())
     arrivals: list[float] = []
+    sessions: list[int] = []
     tasks: list[list[float]] = []
     edges: list[list[int]] = []
     task_offsets, edge_offsets = [0], [0]
@@ -64,8 +68,10 @@ def parse(data: Any) -> dict[str, NDArray[Any]]:
         raise UserError("no workflows: at least one is needed")
     for w, workflow in enumerate(workflows):
         where = f"workflow {w}"
-        _check_keys(_typed(workflow, dict, where), ("arrival_s", "tasks", "edges"), where)
+        _check_keys(_typed(workflow, dict, where), workflow_keys, where, ("session",))
         arrivals.append(_number(workflow["arrival_s"], f"{where}: arrival_s"))
+        if "session" in workflow:
+            sessions.append(_session(workflow["session"], f"{where}: session"))
         for t, task in enumerate(_typed(workflow["tasks"], list, f"{where}: tasks")):
             _check_keys(_typed(task, dict, f"{where}, task {t}"), known, f"{where}, task {t}", OPTIONAL_FIELDS)
             tasks.append([_number(task.get(name, 0), f"{where}, task {t}: {name}") for name in TASK_FIELDS])
@@ -73,6 +79,9 @@ def parse(data: Any) -> dict[str, NDArray[Any]]:
             edges.append(_edge(edge, f"{where}, edge {edge!r:.60}"))
         task_offsets.append(len(tasks))
         edge_offsets.append(len(edges))
+    if 0 < len(sessions) < len(workflows):
+        missing = next(w for w, workflow in enumerate(workflows) if "session" not in workflow)
+        raise UserError(f"workflow {missing}: key 'session' is missing; it must stand in every workflow or in none")
     columns = np.array(tasks, dtype=np.float64).reshape(-1, len(TASK_FIELDS))
     return {
         "arrival_s": np.array(arrivals),
@@ -80,17 +89,25 @@ def parse(data: Any) -> dict[str, NDArray[Any]]:
         "edge_offsets": np.array(edge_offsets),
         "edges": np.array(edges, dtype=np.int64).reshape(-1, 2),
         **dict(zip(TASK_FIELDS, columns.T, strict=True)),
+        **({"session": np.array(sessions, dtype=np.int64)} if sessions else {}),
     }
 
 
-def write(path: Path, data: dict[str, Any]) -> None:
-    """Write JSON under a temporary name, then rename: a reader never sees a part of the file.
+def write(path: Path, version: int, workflows: Iterable[dict[str, Any]]) -> None:
+    """Write JSON, one workflow after the other, under a temporary name, then rename: nobody reads a part of the file.
 
     Raises:
         UserError: the file cannot be written.
     """
-    text = json.dumps(data, allow_nan=False) + "\n"
-    write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+    def write_to(temporary: Path) -> None:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(f'{{"format": "{FORMAT}", "version": {version}, "workflows": [')
+            for w, workflow in enumerate(workflows):
+                file.write((", " if w else "") + json.dumps(workflow, allow_nan=False))
+            file.write("]}\n")
+
+    write_atomic(path, write_to)
 
 
 def _check_keys(data: dict[Any, Any], valid: tuple[str, ...], where: str, optional: tuple[str, ...] = ()) -> None:
@@ -117,6 +134,12 @@ def _number(value: Any, where: str) -> float:
         return float(value)
     except OverflowError:
         raise UserError(f"{where} must be a finite number (got an integer beyond the range of a float)") from None
+
+
+def _session(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise UserError(f"{where} must be a whole number, at least 0 (got {value!r:.60})")
+    return value
 
 
 def _edge(value: Any, where: str) -> list[int]:

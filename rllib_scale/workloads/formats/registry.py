@@ -1,0 +1,22 @@
+"""The formats that workloads are imported from, by name: a module and a line below for each."""
+
+from __future__ import annotations
+
+from rllib_scale.errors import choice_error
+from rllib_scale.workloads.formats.base import Format
+
+_FORMATS: tuple[Format, ...] = (
+    # One line a format.
+)
+FORMATS: dict[str, Format] = {entry.name: entry for entry in _FORMATS}
+
+
+def find_format(name: str) -> Format:
+    """The format of a name.
+
+    Raises:
+        UserError: there is none; with those there are.
+    """
+    if name not in FORMATS:
+        raise choice_error("format", name, FORMATS)
+    return FORMATS[name]
