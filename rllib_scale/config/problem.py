@@ -138,12 +138,22 @@ class RewardConfig(Model):
 
 
 class ObservationConfig(Model):
-    """The feature set and its normalisers C_max and M_max, which the paper leaves open for tasks."""
+    """The feature set and its normalisers C_max and M_max, which the paper leaves open for tasks.
+
+    The units are for problems whose outputs and times are far from the paper's, by which networks standardise.
+    """
 
     feature_set: Literal["paper", "rounds"] = "paper"
     task_compute_max_gflop: Positive = 20.0
     server_compute_max_gflops: Positive = 4.0
     memory_max_gb: Positive = Field(default=80.0, description="M_max, of tasks and servers alike")
+    output_unit_gb: Positive = Field(default=1.0, description="in which outputs are seen", json_schema_extra=ADDED)
+    delay_unit_s: Positive = Field(
+        default=1.0, description="in which communication delays are seen", json_schema_extra=ADDED
+    )
+    time_unit_s: Positive = Field(
+        default=1.0, description="in which remaining times and waits are seen", json_schema_extra=ADDED
+    )
 
 
 class EnvConfig(Model):

@@ -83,6 +83,11 @@ class TraceConfig(Model):
         return pin(value, _folders(info))
 
     @property
+    def place(self) -> str:
+        """The path of the file, for messages."""
+        return split(self.file)[0]
+
+    @property
     def path(self) -> Path:
         """Where the file is.
 

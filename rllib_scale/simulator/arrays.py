@@ -72,6 +72,9 @@ def build_problem(config: EnvConfig, servers: np.ndarray, delays: bool) -> Probl
         c.observation.task_compute_max_gflop,
         c.observation.server_compute_max_gflops,
         c.observation.memory_max_gb,
+        1.0 / c.observation.output_unit_gb,
+        1.0 / c.observation.delay_unit_s,
+        1.0 / c.observation.time_unit_s,
     )
     return Problem(
         parameters=np.array([row], dtype=PARAMETERS),

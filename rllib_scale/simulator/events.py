@@ -13,7 +13,9 @@ from rllib_scale.simulator.blocks import give_edges, give_tasks, size_class, tak
 from rllib_scale.simulator.changes import change
 from rllib_scale.simulator.heaps import pop_released, push_released, remove_busy
 from rllib_scale.simulator.state import FREE, GO_ON, NEEDS_EDGES, NEEDS_SLOTS, NEEDS_TASKS
-from rllib_scale.workloads.generators import draw_gap, draw_workflow, lognormal
+from rllib_scale.workloads.arrivals import draw_gap
+from rllib_scale.workloads.generators import draw_workflow
+from rllib_scale.workloads.random_numbers import lognormal
 
 # ---------------------------------------------------------------------- workflows
 

@@ -30,7 +30,7 @@ from rllib_scale.simulator.state import (
 )
 from rllib_scale.simulator.state import PREEMPTED as STOPPED
 from rllib_scale.simulator.writers import write_observation
-from rllib_scale.workloads.generators import ESTIMATES, seed_generator, seed_stream
+from rllib_scale.workloads.random_numbers import ESTIMATES, seed_generator, seed_stream
 
 
 @compiled

@@ -61,6 +61,9 @@ PARAMETERS = np.dtype(
         ("task_compute_max", "f8"),
         ("server_compute_max", "f8"),
         ("memory_max", "f8"),
+        ("per_output_unit", "f8"),
+        ("per_delay_unit", "f8"),
+        ("per_time_unit", "f8"),
     ]
 )
 ENV = np.dtype(

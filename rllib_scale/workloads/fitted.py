@@ -1,0 +1,286 @@
+"""Workloads drawn by a fitted table: chains of calls with growing context, release delays, and now and then a fork.
+
+A table (`rllib-scale fit-workload`) holds quantiles of each quantity and how they go together: a Gaussian copula over
+what a workflow has once (CHAIN), and one over what each call has anew (CALL), a share of which persists within the
+workflow. Memory follows the context: that of the first call, then growth by growth, seldom back to a share of it
+(compaction). An output follows the memory by rank. A fork runs chains of its own (subagents) beside no call of its
+parent: they join before the next one.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from pathlib import Path
+from statistics import NormalDist
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from rllib_scale.compiled import compiled, rare
+from rllib_scale.config import Count, EnvConfig, FittedConfig
+from rllib_scale.config.base import Finite, Fraction, Model, NonNegative, Positive
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.workloads.arrivals import arrival_times
+from rllib_scale.workloads.formats.native import read
+from rllib_scale.workloads.model import Workload
+from rllib_scale.workloads.random_numbers import CONTENTS, seed_generator, seed_stream, standard_normal, uniform
+
+QUANTITIES = {
+    "calls": "of a workflow, those of forks not counted",
+    "first_memory_gb": "of the first call",
+    "first_compute_gflop": "of the first call",
+    "first_delay_s": "release delay of the first call",
+    "compute_gflop": "of a later call",
+    "growth_gb": "memory of a later call less that of the one before, but for compactions",
+    "delay_s": "release delay of a later call",
+    "shrink": "memory after a compaction over that before",
+    "memory_gb": "of any call",
+    "output_gb": "of any call",
+    "branches": "of a fork",
+    "branch_calls": "of a branch",
+    "branch_memory_gb": "of the first call of a branch",
+}
+"""What a table holds quantiles of."""
+(CALLS, FIRST_MEMORY, FIRST_COMPUTE, FIRST_DELAY, COMPUTE, GROWTH, DELAY, SHRINK, MEMORY, OUTPUT, BRANCHES,
+ BRANCH_CALLS, BRANCH_MEMORY) = range(len(QUANTITIES))  # fmt: skip
+CHAIN = ("calls", "first_memory_gb", "first_compute_gflop", "compute_gflop", "growth_gb", "delay_s")
+"""What a workflow has once: of the last three, what persists from call to call."""
+CALL = ("compute_gflop", "growth_gb", "delay_s")
+"""What a later call has."""
+MOST_FORKS = 16
+"""Of one workflow."""
+
+_Quantiles = tuple[Finite, ...]
+_Correlations = tuple[tuple[Annotated[float, Field(ge=-1, le=1)], ...], ...]
+
+
+class FittedTable(Model):
+    """What `rllib-scale fit-workload` finds, and all that the generator knows."""
+
+    format: Literal["rllib-scale-fitted-workload"] = "rllib-scale-fitted-workload"
+    version: Literal[1] = 1
+    workflows: Count = Field(description="fitted to")
+    calls: Count = Field(description="fitted to")
+    mean_workflow_gflop: Positive = Field(description="of what the generator draws")
+    probabilities: tuple[Fraction, ...] = Field(min_length=2)
+    quantiles: dict[str, _Quantiles]
+    chain_correlation: _Correlations = Field(description="of normal scores, between the quantities of CHAIN")
+    call_correlation: _Correlations = Field(description="of what does not persist, between those of CALL")
+    persistent_share: tuple[Fraction, ...] = Field(description="of the variance of each of CALL")
+    shrink_probability: Fraction = Field(description="of a later call that follows one above shrink_above_gb")
+    shrink_above_gb: NonNegative
+    fork_probability: Fraction = Field(description="of a call that another one follows")
+
+    @model_validator(mode="after")
+    def _complete(self) -> FittedTable:
+        if list(self.quantiles) != list(QUANTITIES):
+            raise ValueError(f"quantiles: must hold {', '.join(QUANTITIES)}, in this order")
+        for name, values in [("probabilities", self.probabilities), *self.quantiles.items()]:
+            if len(values) != len(self.probabilities) or any(b < a for a, b in zip(values, values[1:], strict=False)):
+                raise ValueError(f"{name}: must hold {len(self.probabilities)} values that do not decrease")
+            positive = name not in ("probabilities", "growth_gb", "first_delay_s", "delay_s", "output_gb")
+            if name != "growth_gb" and (values[0] < 0 or (positive and values[0] == 0 and "memory" not in name)):
+                raise ValueError(f"{name}: the lowest value must be {'above' if positive else 'at least'} 0")
+        for name, rows, size in (
+            ("chain_correlation", self.chain_correlation, len(CHAIN)),
+            ("call_correlation", self.call_correlation, len(CALL)),
+        ):
+            matrix = np.array([row for row in rows if len(row) == size])
+            if matrix.shape != (size, size) or not np.allclose(matrix, matrix.T) or (np.diag(matrix) != 1).any():
+                raise ValueError(f"{name}: must be a symmetric {size} x {size} matrix with a diagonal of 1")
+            if np.linalg.eigvalsh(matrix).min() <= 0:
+                raise ValueError(f"{name}: must be positive definite")
+        if len(self.persistent_share) != len(CALL):
+            raise ValueError(f"persistent_share: must hold {len(CALL)} values")
+        return self
+
+
+@lru_cache(maxsize=8)
+def load_table(path: Path) -> FittedTable:
+    """Read a table.
+
+    Raises:
+        UserError: it is no table, or misses something.
+    """
+    return build_model(FittedTable, read(path), str(path))
+
+
+def draw_fitted(config: EnvConfig, fitted: FittedConfig, seed: int, episode: int) -> Workload:
+    """The workload of (seed, episode). What its workflows look like does not depend on the rate of arrivals.
+
+    Raises:
+        UserError: the table is missing, has changed, is none, or has tasks that fit no server.
+    """
+    table = _table(fitted.table)
+    rng, contents = np.empty(4, dtype=np.uint64), np.empty(4, dtype=np.uint64)
+    seed_generator(rng, seed, episode)
+    seed_stream(contents, seed, episode, CONTENTS)
+    times = arrival_times(config, config.arrival_rate_of(table.mean_workflow_gflop), rng)
+    workload = draw_workflows(table, contents, times)
+    workload.check_fits(max(tier.memory_gb for tier in config.cluster.tiers), f"workload.fitted {fitted.table}")
+    return workload
+
+
+@lru_cache(maxsize=8)
+def _table(table: str) -> FittedTable:
+    """The table of a pinned file."""
+    return load_table(FittedConfig(table=table).path)
+
+
+# ---------------------------------------------------------------------- drawing
+
+_NUMBERS = np.dtype([("shrink_probability", "f8"), ("shrink_above", "f8"), ("fork_probability", "f8")])
+
+
+def draw_workflows(table: FittedTable, rng: NDArray[np.uint64], arrival_s: NDArray[np.float64]) -> Workload:
+    """A workflow for each of the (W,) arrivals, by the generator `rng`."""
+    probabilities, quantiles = np.array(table.probabilities), np.array(list(table.quantiles.values()))
+    most = int(round(quantiles[CALLS, -1]))
+    most += MOST_FORKS * int(round(quantiles[BRANCHES, -1])) * int(round(quantiles[BRANCH_CALLS, -1]))
+    numbers = np.array([(table.shrink_probability, table.shrink_above_gb, table.fork_probability)], dtype=_NUMBERS)[0]
+    share = np.array(table.persistent_share)
+    factors = np.linalg.cholesky(np.array(table.chain_correlation)), np.linalg.cholesky(np.array(table.call_correlation))
+    shift = np.array(table.chain_correlation[0][len(CHAIN) - len(CALL) :]) * _score_by_calls(probabilities, quantiles[CALLS])
+    offsets, done, scratch = np.zeros((2, len(arrival_s) + 1), dtype=np.int64), 0, np.zeros((2, len(CHAIN)))
+    room = most + int(1.2 * len(arrival_s) * quantiles[CALLS].mean())
+    tasks, edges = np.zeros((room, 4)), np.zeros((2 * room, 2), dtype=np.int64)
+    while True:
+        done = _fill(
+            rng, probabilities, quantiles, *factors, share, numbers, shift, most, done, offsets, tasks, edges, scratch
+        )
+        if done == len(arrival_s):
+            break
+        tasks, edges = (np.concatenate([array, np.zeros_like(array)]) for array in (tasks, edges))
+    columns = tasks[: offsets[0, -1]].T
+    return Workload(
+        arrival_s=arrival_s,
+        task_offsets=offsets[0],
+        compute_gflop=columns[0],
+        memory_gb=columns[1],
+        output_gb=columns[2],
+        delay_s=columns[3],
+        edge_offsets=offsets[1],
+        edges=edges[: offsets[1, -1]],
+    )
+
+
+def _score_by_calls(probabilities: NDArray[np.float64], calls: NDArray[np.float64]) -> float:
+    """Mean over later calls of the normal score that the number of calls of their workflow has.
+
+    A table holds quantiles over calls, of which long workflows have more: what goes with their length is moved by this,
+    so that it has these quantiles again.
+    """
+    at = (np.arange(256) + 0.5) / 256
+    later = np.interp(at, probabilities, calls) - 1.0
+    scores = np.array([NormalDist().inv_cdf(p) for p in at])
+    return float(later @ scores / later.sum()) if later.sum() > 0 else 0.0
+
+
+@compiled
+def _quantile(p, probabilities, values):  # type: ignore[no-untyped-def]
+    """Value at probability p, linear between the quantiles, the first and last beyond them."""
+    low, high = 0, len(probabilities) - 1
+    if p <= probabilities[low]:
+        return values[low]
+    if p >= probabilities[high]:
+        return values[high]
+    while high - low > 1:
+        middle = (low + high) // 2
+        if probabilities[middle] <= p:
+            low = middle
+        else:
+            high = middle
+    part = (p - probabilities[low]) / (probabilities[high] - probabilities[low])
+    return values[low] + part * (values[high] - values[low])
+
+
+@compiled
+def _of_score(z, probabilities, values):  # type: ignore[no-untyped-def]
+    """Value at a normal score."""
+    return _quantile(0.5 * math.erfc(-z / math.sqrt(2.0)), probabilities, values)
+
+
+@rare
+def _chain(rng, probabilities, quantiles, call_factor, share, numbers, latent, first, n, memory, tasks):  # type: ignore[no-untyped-def]
+    """Write n tasks (compute, memory, output, delay) from row `first` on; `latent` (3,) is what persists, by CALL."""
+    normal_0, normal_1, normal_2 = 0.0, 0.0, 0.0
+    low, high = quantiles[MEMORY, 0], quantiles[MEMORY, -1]
+    for k in range(first, first + n):
+        if k > first:
+            normal_0, normal_1, normal_2 = standard_normal(rng), standard_normal(rng), standard_normal(rng)
+            for q in range(3):
+                own = call_factor[q, 0] * normal_0 + call_factor[q, 1] * normal_1 + call_factor[q, 2] * normal_2
+                z = math.sqrt(share[q]) * latent[q] + math.sqrt(1.0 - share[q]) * own
+                value = _of_score(z, probabilities, quantiles[COMPUTE + q])
+                if q == 0:
+                    tasks[k, 0] = value
+                elif q == 1:
+                    growth = value
+                else:
+                    tasks[k, 3] = value
+            # Both are drawn in any case: how many draws a call takes must not depend on what they come to.
+            shrinks, size = uniform(rng), uniform(rng)
+            if memory >= numbers.shrink_above and shrinks < numbers.shrink_probability:
+                memory *= _quantile(size, probabilities, quantiles[SHRINK])
+            else:
+                memory += growth
+        memory = min(max(memory, low), high)
+        tasks[k, 1] = memory
+        tasks[k, 2] = _quantile(_rank(memory, probabilities, quantiles[MEMORY]), probabilities, quantiles[OUTPUT])
+
+
+@compiled
+def _rank(value, probabilities, values):  # type: ignore[no-untyped-def]
+    """Probability at a value, the inverse of `_quantile`."""
+    return _quantile(value, values, probabilities)
+
+
+@compiled
+def _count(value):  # type: ignore[no-untyped-def]
+    return max(1, int(math.floor(value + 0.5)))
+
+
+@rare
+def _fill(rng, probabilities, quantiles, chain_factor, call_factor, share, numbers, shift, most, done, offsets, tasks, edges, scratch):  # type: ignore[no-untyped-def]
+    """Draw workflows from number `done` on, as long as there is room; returns how many there are then."""
+    latent, normal = scratch[0], scratch[1]
+    for w in range(done, offsets.shape[1] - 1):
+        begin, e = offsets[0, w], offsets[1, w]
+        if begin + most > len(tasks) or e + 2 * most > len(edges):
+            return w
+        for q in range(6):
+            normal[q] = standard_normal(rng)
+            latent[q] = 0.0
+            for i in range(q + 1):
+                latent[q] += chain_factor[q, i] * normal[i]
+            if q >= 3:
+                latent[q] -= shift[q - 3]
+        n = _count(_of_score(latent[0], probabilities, quantiles[CALLS]))
+        memory = _of_score(latent[1], probabilities, quantiles[FIRST_MEMORY])
+        tasks[begin, 0] = _of_score(latent[2], probabilities, quantiles[FIRST_COMPUTE])
+        tasks[begin, 3] = _quantile(uniform(rng), probabilities, quantiles[FIRST_DELAY])
+        _chain(rng, probabilities, quantiles, call_factor, share, numbers, latent[3:], begin, n, memory, tasks)
+        end, forks = begin + n, 0
+        for k in range(n - 1):
+            edges[e, 0], edges[e, 1] = k, k + 1
+            e += 1
+            if uniform(rng) < numbers.fork_probability and forks < MOST_FORKS:
+                forks += 1
+                for _ in range(_count(_quantile(uniform(rng), probabilities, quantiles[BRANCHES]))):
+                    calls = _count(_quantile(uniform(rng), probabilities, quantiles[BRANCH_CALLS]))
+                    memory = _quantile(uniform(rng), probabilities, quantiles[BRANCH_MEMORY])
+                    tasks[end, 0] = _quantile(uniform(rng), probabilities, quantiles[FIRST_COMPUTE])
+                    tasks[end, 3] = _quantile(uniform(rng), probabilities, quantiles[DELAY])
+                    _chain(rng, probabilities, quantiles, call_factor, share, numbers, latent[3:], end, calls, memory, tasks)
+                    edges[e, 0], edges[e, 1] = k, end - begin
+                    for i in range(calls - 1):
+                        edges[e + 1 + i, 0], edges[e + 1 + i, 1] = end - begin + i, end - begin + i + 1
+                    e += calls
+                    edges[e, 0], edges[e, 1] = end - begin + calls - 1, k + 1
+                    e += 1
+                    end += calls
+        offsets[0, w + 1], offsets[1, w + 1] = end, e
+    return offsets.shape[1] - 1
