@@ -76,8 +76,8 @@ class FittedTable(Model):
 
     @model_validator(mode="after")
     def _complete(self) -> FittedTable:
-        if list(self.quantiles) != list(QUANTITIES):
-            raise ValueError(f"quantiles: must hold {', '.join(QUANTITIES)}, in this order")
+        if self.quantiles.keys() != QUANTITIES.keys():
+            raise ValueError(f"quantiles: must hold {', '.join(QUANTITIES)}")
         for name, values in [("probabilities", self.probabilities), *self.quantiles.items()]:
             if len(values) != len(self.probabilities) or any(b < a for a, b in zip(values, values[1:], strict=False)):
                 raise ValueError(f"{name}: must hold {len(self.probabilities)} values that do not decrease")
@@ -137,7 +137,7 @@ _NUMBERS = np.dtype([("shrink_probability", "f8"), ("shrink_above", "f8"), ("for
 
 def draw_workflows(table: FittedTable, rng: NDArray[np.uint64], arrival_s: NDArray[np.float64]) -> Workload:
     """A workflow for each of the (W,) arrivals, by the generator `rng`."""
-    probabilities, quantiles = np.array(table.probabilities), np.array(list(table.quantiles.values()))
+    probabilities, quantiles = np.array(table.probabilities), np.array([table.quantiles[name] for name in QUANTITIES])
     most = int(round(quantiles[CALLS, -1]))
     most += MOST_FORKS * int(round(quantiles[BRANCHES, -1])) * int(round(quantiles[BRANCH_CALLS, -1]))
     numbers = np.array([(table.shrink_probability, table.shrink_above_gb, table.fork_probability)], dtype=_NUMBERS)[0]

@@ -88,8 +88,8 @@ class Workload:
             workflows: (V,) their numbers.
             arrival_s: (V,) when each arrives [s].
         """
-        tasks, task_offsets = _gather(self.task_offsets, workflows)
-        edges, edge_offsets = _gather(self.edge_offsets, workflows)
+        tasks, task_offsets = gather_blocks(self.task_offsets, workflows)
+        edges, edge_offsets = gather_blocks(self.edge_offsets, workflows)
         return Workload(
             arrival_s=arrival_s,
             task_offsets=task_offsets,
@@ -220,11 +220,19 @@ class Workload:
             raise UserError(f"{where}: a task cannot need itself" if itself[row] else f"{where}: stands twice")
         # Where every edge leads to a higher index there is no cycle: only the other workflows need the search.
         for w in np.unique(workflow[self.edges[:, 0] > self.edges[:, 1]]):
-            cycle = _find_cycle(int(num_tasks[workflow == w][0]), self.edges[workflow == w].tolist())
+            edges = self.edges[self.edge_offsets[w] : self.edge_offsets[w + 1]]
+            cycle = find_cycle(int(self.task_offsets[w + 1] - self.task_offsets[w]), edges)
             if cycle:
-                raise UserError(f"workflow {w}: the edges form a cycle: {' -> '.join(map(str, cycle))}")
+                raise UserError(f"workflow {w}: the edges form a cycle: {shown_cycle(list(map(str, cycle)))}")
 
     def _sort_edges(self) -> None:
+        # What is in order, as most is, needs none of the memory that sorting takes.
+        step = np.diff(self.edges, axis=0)
+        rises = (step[:, 0] > 0) | ((step[:, 0] == 0) & (step[:, 1] >= 0))
+        inner = self.edge_offsets[1:-1]
+        rises[inner[(inner > 0) & (inner < len(self.edges))] - 1] = True
+        if rises.all():
+            return
         order = np.lexsort((self.edges[:, 1], self.edges[:, 0], self._workflow_of_edge()))
         object.__setattr__(self, "edges", self.edges[order])
 
@@ -232,8 +240,8 @@ class Workload:
         if (np.diff(self.arrival_s) >= 0).all():
             return
         order = np.argsort(self.arrival_s, kind="stable")
-        tasks, task_offsets = _gather(self.task_offsets, order)
-        edges, edge_offsets = _gather(self.edge_offsets, order)
+        tasks, task_offsets = gather_blocks(self.task_offsets, order)
+        edges, edge_offsets = gather_blocks(self.edge_offsets, order)
         for name in TASK_FIELDS:
             object.__setattr__(self, name, getattr(self, name)[tasks])
         object.__setattr__(self, "arrival_s", self.arrival_s[order])
@@ -252,29 +260,40 @@ class Workload:
         return f"workflow {workflow}, task {row - self.task_offsets[workflow]}"
 
 
-def _gather(offsets: Ints, order: Ints) -> tuple[Ints, Ints]:
+def gather_blocks(offsets: Ints, order: Ints) -> tuple[Ints, Ints]:
     """Rows of the blocks `offsets` in a new order of blocks, and the offsets of the result."""
     sizes = np.diff(offsets)[order]
     new = np.concatenate([[0], np.cumsum(sizes)])
     return np.arange(new[-1]) + np.repeat(offsets[order] - new[:-1], sizes), new
 
 
-def _find_cycle(num_tasks: int, edges: list[list[int]]) -> list[int]:
-    """Tasks along a cycle, the first one again at the end; empty where there is none."""
-    predecessors: list[set[int]] = [set() for _ in range(num_tasks)]
-    successors: list[list[int]] = [[] for _ in range(num_tasks)]
-    for predecessor, successor in edges:
-        predecessors[successor].add(predecessor)
-        successors[predecessor].append(successor)
-    free = [task for task in range(num_tasks) if not predecessors[task]]
+def find_cycle(num_tasks: int, edges: Ints) -> list[int]:
+    """Tasks along a cycle of edges (E, 2), the first one again at the end; empty where there is none."""
+    if (edges[:, 0] < edges[:, 1]).all():
+        return []
+    waits_for = np.bincount(edges[:, 1], minlength=num_tasks).tolist()
+    successors = edges[np.argsort(edges[:, 0], kind="stable"), 1].tolist()
+    first = np.concatenate([[0], np.cumsum(np.bincount(edges[:, 0], minlength=num_tasks))]).tolist()
+    free = [task for task in range(num_tasks) if not waits_for[task]]
     while free:
         task = free.pop()
-        for successor in successors[task]:
-            predecessors[successor].remove(task)
-            if not predecessors[successor]:
+        for successor in successors[first[task] : first[task + 1]]:
+            waits_for[successor] -= 1
+            if not waits_for[successor]:
                 free.append(successor)
     # Every task that is left has a predecessor that is left: walking back must meet itself.
-    path = [task for task in range(num_tasks) if predecessors[task]][:1]
-    while path and path[-1] not in path[:-1]:
-        path.append(min(predecessors[path[-1]]))
-    return path[path.index(path[-1]) :][::-1] if path else []
+    before = {s: p for p, s in sorted(edges.tolist(), reverse=True) if waits_for[p] and waits_for[s]}
+    task = min(before, default=-1)
+    path: dict[int, None] = {}
+    while before and task not in path:
+        path[task] = None
+        task = before[task]
+    tasks = [*path, task]
+    return tasks[tasks.index(task) :][::-1] if before else []
+
+
+def shown_cycle(names: list[str]) -> str:
+    """A cycle in an error, shortened where it is long."""
+    if len(names) > 10:
+        names = [*names[:5], f"({len(names) - 9} more)", *names[-4:]]
+    return " -> ".join(names)

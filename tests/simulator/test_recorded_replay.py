@@ -1,0 +1,76 @@
+"""A recorded session that is played alone on one reference server begins its calls when they were recorded to begin."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from rllib_scale.config import ClusterConfig, EnvConfig, EpisodeConfig, TierConfig
+from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.simulator.engine import Engine
+from rllib_scale.workloads.formats.base import Progress
+from rllib_scale.workloads.formats.registry import find_format
+from workloads.trace_samples import copilot_sample, kv_sample, kv_session, kv_sessions, request, subagent, write_lines
+
+
+def replayed_starts(path, name="kv-cache-tester"):
+    """When each task of the session in a file began, as the engine plays it."""
+    chosen = find_format(name)
+    mapping = chosen.mapping(unit="session", duration="recorded", reference_gflops=3.0)
+    workload = chosen.read([path], mapping, Progress())
+    server = TierConfig(name="reference", count=1, compute_gflops=3.0, memory_gb=1000.0, slots=16)
+    env = EnvConfig(cluster=ClusterConfig(tiers=(server,)), episode=EpisodeConfig(horizon_s=1e6, mask="feasible"))
+    engine = Engine(env, 1)
+    engine.reset([0], [0], workload=workload)
+    scheduler = make_scheduler("fastest-idle", env.observation, "feasible", "argmax")
+    scheduler.reset([(0, 0)])
+    while not engine.done.all():
+        engine.step(scheduler(engine.observation, engine.fit))
+    schedule = engine.schedule()
+    assert sorted(schedule["task"]) == list(range(workload.num_tasks))
+    return schedule["start_s"][np.argsort(schedule["task"])]
+
+
+def recorded_starts(requests, began=0.0):
+    """When each call of kv-cache-tester's requests began: those of an agent, then those of its subagents."""
+    own = [began + entry["t"] for entry in requests if "in" in entry]
+    agents = [entry for entry in requests if "requests" in entry]
+    for agent in agents:
+        own += recorded_starts(agent["requests"], began + agent["t"] - (agent["duration_ms"] or 0) / 1000)
+    return own
+
+
+SESSIONS = {
+    "subagent and a call without a duration": kv_sample(),
+    "calls beside each other": kv_session(
+        request(0, 9, 9, 10), request(2, 9, 9, 4), request(7, 9, 9, 40), request(20, 9, 9, 1), request(20, 9, 9, 1)
+    ),
+    "overlaps of coarse clocks": kv_session(
+        request(0, 9, 9, 4.9), request(4, 9, 9, 0.2), request(4, 9, 9, 3), request(6, 9, 9, 1)
+    ),
+    "subagents that outlast the next call": kv_session(
+        request(0, 9, 9, 4),
+        subagent(5, None, request(0, 9, 9, 20), request(25, 9, 9, 2)),
+        subagent(5.5, None, request(0, 9, 9, 1.5)),
+        request(6, 9, 9, 2),
+        request(40, 9, 9, 1, stop="end_turn"),
+        request(3600, 9, 9, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("session", SESSIONS.values(), ids=SESSIONS.keys())
+def test_calls_begin_when_they_were_recorded(tmp_path, session):
+    path = write_lines(tmp_path / "s.jsonl", session)
+    np.testing.assert_allclose(replayed_starts(path), recorded_starts(session["requests"]), atol=1e-3)
+
+
+@settings(max_examples=40)
+@given(kv_sessions())
+def test_any_session_replays(tmp_path_factory, session):
+    path = write_lines(tmp_path_factory.mktemp("replay") / "s.jsonl", session)
+    np.testing.assert_allclose(replayed_starts(path), recorded_starts(session["requests"]), atol=1e-3)
+
+
+def test_a_session_of_copilot_replays(tmp_path):
+    path = write_lines(tmp_path / "s.jsonl", copilot_sample())
+    np.testing.assert_allclose(replayed_starts(path, "copilot"), [0, 6.5, 60], atol=1e-3)

@@ -1,0 +1,317 @@
+"""Recorded sessions become workflows: literal instances, and what is conserved."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError
+from rllib_scale.workloads.formats.base import Progress
+from rllib_scale.workloads.formats.registry import FORMATS, find_format
+from workloads.trace_samples import (
+    copilot_call,
+    copilot_sample,
+    csv_sample,
+    kv_sample,
+    kv_session,
+    kv_sessions,
+    request,
+    subagent,
+    tracelab_round,
+    tracelab_sample,
+    write_csv,
+    write_lines,
+)
+
+
+def read(name, *sources, progress=None, **mapping):
+    chosen = find_format(name)
+    return chosen.read(list(sources), build_model(chosen.mapping, mapping, "test"), progress or Progress())
+
+
+def tasks_of(workload, w):
+    return slice(workload.task_offsets[w], workload.task_offsets[w + 1])
+
+
+def edges_of(workload, w):
+    return workload.edges[workload.edge_offsets[w] : workload.edge_offsets[w + 1]].tolist()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "source.jsonl"
+
+
+# ---------------------------------------------------------------------- kv-cache-tester
+
+
+def test_a_turn_is_a_workflow_with_its_subagent(path):
+    progress = Progress()
+    read_ = read("kv-cache-tester", write_lines(path, kv_sample()), duration="recorded", progress=progress)
+    np.testing.assert_array_equal(read_.arrival_s, [0, 100])
+    np.testing.assert_array_equal(read_.session, [0, 0])
+    # The call without a duration is given 1.19 + 0.038 x 0.3 + 15.2 x 0.03 s, cut to the 1 s until the next began.
+    np.testing.assert_allclose(read_.compute_gflop, [4, 5.5, 1, 2, 3, 10, 3], rtol=1e-12)
+    np.testing.assert_allclose(read_.delay_s, [0, 6, 7, 0, 0.5, 5, 0], rtol=1e-12)
+    assert edges_of(read_, 0) == [[0, 1], [1, 2], [1, 4], [2, 3], [4, 5], [5, 2]]
+    assert edges_of(read_, 1) == []
+    assert {key: count for key, count in progress.counts.items() if count} == {
+        **{"sessions": 1, "turns": 2, "calls": 7, "subagents": 1, "input tokens": 8200, "output tokens": 450},
+        **{"new input tokens": 1000 + 200 + 300 + 70 + 500 + 250 + 900},
+        **{"calls without a duration": 1, "calls cut at the next start": 1},
+    }
+
+
+def test_a_session_is_a_workflow_with_the_persons_gaps(path):
+    write_lines(path, kv_sample())
+    one = read("kv-cache-tester", path, unit="session", duration="recorded")
+    assert one.num_workflows == 1
+    np.testing.assert_allclose(one.compute_gflop, [4, 5.5, 1, 2, 3, 3, 10], rtol=1e-12)
+    np.testing.assert_allclose(one.delay_s, [0, 6, 7, 0, 56, 0.5, 5], rtol=1e-12)
+    assert edges_of(one, 0) == [[0, 1], [1, 2], [1, 5], [2, 3], [3, 4], [5, 6], [6, 2]]
+    progress = Progress()
+    capped = read("kv-cache-tester", path, unit="session", tool_gap_cap_s=5.5, think_gap_cap_s=50, progress=progress)
+    np.testing.assert_allclose(capped.delay_s, [0, 5.5, 5.5, 0, 50, 0.5, 5], rtol=1e-12)
+    assert progress.counts["gaps cut to their cap"] == 3
+
+
+def test_demands_follow_from_tokens(path):
+    write_lines(path, kv_sample())
+    fitted = read("kv-cache-tester", path)
+    seconds = [2.748, 4.2376, 1.6574, 1.80066, 1.969, 1.5035, 1.19 + 0.0342 + 0.152]
+    context = np.array([1100, 1500, 1830, 1940, 550, 820, 910])
+    np.testing.assert_allclose(fitted.compute_gflop, seconds, rtol=1e-12)
+    np.testing.assert_allclose(fitted.memory_gb, context * 0.16e-3, rtol=1e-12)
+    np.testing.assert_allclose(fitted.output_gb, context * 0.16e-3, rtol=1e-12)
+    progress = Progress()
+    other = read(
+        "kv-cache-tester",
+        path,
+        progress=progress,
+        reference_gflops=2,
+        base_s=1,
+        s_per_1k_new=0,
+        s_per_1k_output=10,
+        s_per_1k_context=1,
+        weights_gb=0.5,
+        kv_mb_per_token=1,
+        max_memory_gb=2.3,
+    )
+    np.testing.assert_allclose(other.compute_gflop[:2], [2 * (1 + 1 + 1), 2 * (1 + 2 + 1.3)], rtol=1e-12)
+    np.testing.assert_allclose(other.memory_gb, np.minimum(context / 1000 + 0.5, 2.3), rtol=1e-12)
+    np.testing.assert_allclose(other.output_gb, context / 1000, rtol=1e-12)
+    assert progress.counts["calls clipped to max_memory_gb"] == 2
+
+
+def test_an_empty_stop_ends_a_turn_where_it_is_said_to(path):
+    workload = read("kv-cache-tester", write_lines(path, kv_sample()), empty_stop="person")
+    np.testing.assert_array_equal(workload.arrival_s, [0, 42, 100])
+    np.testing.assert_array_equal(np.diff(workload.task_offsets), [5, 1, 1])
+
+
+def test_a_person_may_speak_where_a_tool_was_asked_for(path):
+    interrupted = kv_session(
+        request(0, 10, 10, 1),
+        request(5, 30, 10, 1, input_types=["text"]),
+        request(9, 50, 10, 1, input_types=["tool_result"]),
+    )
+    np.testing.assert_array_equal(read("kv-cache-tester", write_lines(path, interrupted)).arrival_s, [0, 5])
+
+
+def test_calls_beside_each_other_do_not_wait_for_each_other(path):
+    beside = kv_session(request(0, 10, 10, 10), request(2, 10, 10, 4), request(20, 10, 10, 1), request(20, 10, 10, 1))
+    progress = Progress()
+    one = read("kv-cache-tester", write_lines(path, beside), unit="session", duration="recorded", progress=progress)
+    assert edges_of(one, 0) == [[0, 2], [0, 3], [1, 2]]  # the last hangs where the latest ended
+    np.testing.assert_array_equal(one.delay_s, [0, 2, 10, 10])
+    np.testing.assert_array_equal(one.compute_gflop, [10, 4, 1, 1])
+    assert progress.counts["calls beside another"] == 2
+
+
+@pytest.mark.parametrize(("tolerance", "seconds", "edges"), [(1, [4, 1], [[0, 1]]), (0.5, [4.6, 1], [])])
+def test_an_overlap_that_the_clock_explains_is_cut(path, tolerance, seconds, edges):
+    session = kv_session(request(0, 10, 10, 4.6), request(4, 10, 10, 1))
+    settings = {"unit": "session", "duration": "recorded", "clock_tolerance_s": tolerance}
+    one = read("kv-cache-tester", write_lines(path, session), **settings)
+    np.testing.assert_allclose(one.compute_gflop, seconds, rtol=1e-12)
+    assert edges_of(one, 0) == edges
+
+
+def test_a_subagent_may_outlast_the_next_calls_of_its_parent(path):
+    asynchronous = kv_session(
+        request(0, 10, 10, 4), subagent(5, None, request(0, 10, 10, 20)), request(6, 10, 10, 2), request(30, 10, 10, 1)
+    )
+    one = read("kv-cache-tester", write_lines(path, asynchronous), unit="session", duration="recorded")
+    assert edges_of(one, 0) == [[0, 1], [0, 3], [1, 2], [3, 2]]
+    np.testing.assert_array_equal(one.delay_s, [0, 2, 5, 1])
+
+
+@given(st.lists(kv_sessions(), min_size=1, max_size=3), st.sampled_from(["turn", "session"]))
+def test_calls_tokens_gaps_and_subagents_are_conserved(tmp_path_factory, sessions, unit):
+    path = write_lines(tmp_path_factory.mktemp("sessions") / "s.jsonl", *sessions)
+    progress = Progress()
+    workload = read("kv-cache-tester", path, unit=unit, duration="recorded", kv_mb_per_token=1, progress=progress)
+    chains = [[entry for entry in session["requests"] if "in" in entry] for session in sessions]
+    agents = [entry for session in sessions for entry in session["requests"] if "requests" in entry]
+    calls = [call for chain in [*chains, *(agent["requests"] for agent in agents)] for call in chain]
+    new_turns = [[i > 0 and chain[i - 1]["stop"] == "end_turn" for i in range(len(chain))] for chain in chains]
+    turns = len(sessions) + sum(map(sum, new_turns))
+    counts = progress.counts
+    assert (counts["sessions"], counts["turns"], counts["subagents"]) == (len(sessions), turns, len(agents))
+    assert counts["calls"] == workload.num_tasks == len(calls)
+    assert counts["input tokens"] == sum(call["in"] for call in calls)
+    assert counts["output tokens"] == sum(call["out"] for call in calls)
+    assert workload.num_workflows == (turns if unit == "turn" else len(sessions))
+    assert sorted(set(workload.session.tolist())) == list(range(len(sessions)))
+    np.testing.assert_allclose(
+        np.sort(workload.output_gb), np.sort([(call["in"] + call["out"]) / 1000 for call in calls]), atol=1e-9
+    )
+    np.testing.assert_allclose(
+        np.sort(workload.compute_gflop), np.sort([call["api_time"] for call in calls]), atol=1e-6
+    )
+    # A chain of n calls has n - 1 edges, a subagent one to its fork and one to its join; turns are cut apart.
+    cut = turns - len(sessions) if unit == "turn" else 0
+    assert len(workload.edges) == len(calls) - len(sessions) + len(agents) - cut
+    inside = [call["gap"] for agent in agents for call in agent["requests"][1:]]
+    within = [
+        call["gap"]
+        for chain, new in zip(chains, new_turns, strict=True)
+        for call, begins in zip(chain, new, strict=True)
+        if unit == "session" or not begins
+    ]
+    waits = [
+        agent["t"] - agent["duration_ms"] / 1000 - max(c["t"] + c["api_time"] for c in chain if c["t"] < agent["t"])
+        for session, chain in zip(sessions, chains, strict=True)
+        for agent in session["requests"]
+        if "requests" in agent
+    ]
+    assert workload.delay_s.sum() == pytest.approx(sum(inside) + sum(within) + sum(waits), abs=1e-6)
+
+
+# ---------------------------------------------------------------------- copilot, tracelab, csv
+
+
+def test_copilot(path):
+    write_lines(path, copilot_sample())
+    one = read("copilot", path, duration="recorded", unit="session")
+    np.testing.assert_allclose(one.compute_gflop, [4.5, 2, 3], rtol=1e-9)
+    np.testing.assert_allclose(one.delay_s, [0, 2, 51.5], rtol=1e-6)
+    np.testing.assert_allclose(one.memory_gb, [0.192, 0.256, 0.28], rtol=1e-9)
+    assert edges_of(one, 0) == [[0, 1], [1, 2]]
+    turns = read("copilot", path)
+    np.testing.assert_allclose(turns.arrival_s, [0, 60], atol=1e-6)
+    new = np.array([1000, 500, 100])
+    np.testing.assert_allclose(
+        turns.compute_gflop, 1.19 + 0.038e-3 * new + 15.2e-3 * np.array([200, 100, 50]), rtol=1e-9
+    )
+
+
+def test_copilot_calls_beside_each_other_and_without_tokens(path):
+    beside = copilot_sample()
+    beside["turns"][0]["llm_calls"].append(copilot_call("10:00:01", 1000.0, 300, 10, 0) | {"tokens": None})
+    beside["turns"].insert(1, {"turn_id": "c", "llm_calls": []})
+    progress = Progress()
+    one = read("copilot", write_lines(path, beside), unit="session", duration="recorded", progress=progress)
+    assert edges_of(one, 0) == [[0, 2], [1, 2], [2, 3]]
+    np.testing.assert_allclose(one.delay_s, [0, 1, 2, 51.5], atol=1e-5)
+    np.testing.assert_allclose(one.output_gb[1], 0)
+    assert (progress.counts["calls without tokens"], progress.counts["turns"]) == (1, 2)
+
+
+def test_copilot_shards_in_folders(tmp_path):
+    for day in (1, 2):
+        folder = tmp_path / f"date=2026-06-0{day}"
+        folder.mkdir()
+        sample = json.dumps(copilot_sample()).replace("2026-06-02", f"2026-06-0{day}")
+        (folder / "shard-0000.jsonl.gz").write_bytes(gzip.compress((sample + "\n\n" + sample + "\n").encode()))
+    workload = read("copilot", tmp_path, unit="session")
+    np.testing.assert_allclose(workload.arrival_s, [0, 0, 86400, 86400], atol=1e-5)
+    np.testing.assert_array_equal(workload.session, [0, 1, 2, 3])
+
+
+def test_tracelab(path):
+    write_lines(path, *tracelab_sample())
+    both = read("tracelab", path, unit="session", duration="recorded")
+    np.testing.assert_allclose(both.arrival_s, [0, 60], atol=1e-6)
+    np.testing.assert_array_equal(both.session, [1, 0])
+    np.testing.assert_allclose(both.compute_gflop, [1, 3.5, 2, 2.25], atol=1e-6)
+    np.testing.assert_allclose(both.delay_s, [0, 0, 5, 49], atol=1e-6)
+    turns = read("tracelab", path)
+    np.testing.assert_allclose(turns.arrival_s, [0, 60, 119.5], atol=1e-6)
+    np.testing.assert_array_equal(turns.session, [1, 0, 0])
+    new = np.array([700, 1000, 110, 40])
+    np.testing.assert_allclose(turns.compute_gflop, 1.19 + 0.038e-3 * new + 15.2e-3 * np.array([30, 90, 60, 20]))
+
+
+def test_tracelab_takes_the_last_input_before_the_first_output(path):
+    late = tracelab_round(
+        "one", 9, 9, 9, ("user_message", "05:00:00"), ("tool_result", "05:00:02"), ("text", "05:00:03"),
+        ("tool_result", "05:00:04"), ("usage_report", "05:00:09"), ("tool_call", "05:00:05"),
+    )  # fmt: skip
+    np.testing.assert_allclose(
+        read("tracelab", write_lines(path, late), duration="recorded").compute_gflop, [3], atol=1e-6
+    )
+
+
+def test_csv(tmp_path):
+    tasks, edges = csv_sample()
+    write_csv(tmp_path / "tasks.csv", tasks)
+    write_csv(tmp_path / "edges.csv", edges)
+    workload = read("csv", tmp_path)
+    np.testing.assert_array_equal(workload.arrival_s, [1, 2.5])
+    np.testing.assert_array_equal(workload.compute_gflop, [7, 4, 2, 3, 1])
+    np.testing.assert_array_equal(workload.delay_s, np.zeros(5))
+    np.testing.assert_array_equal(workload.session, [1, 0])
+    assert edges_of(workload, 1) == [[0, 1], [0, 2], [1, 3], [2, 3]]
+    assert read("csv", tmp_path / "tasks.csv", tmp_path / "edges.csv").equals(workload)
+    assert len(read("csv", tmp_path / "tasks.csv").edges) == 0
+    for row, delay in zip(tasks, ["0", "1.5", "0", "0", "2"], strict=True):
+        row |= {"delay_s": delay, "session": "7" if row["workflow"] == "a" else "3"}
+    write_csv(tmp_path / "tasks.csv", tasks)
+    more = read("csv", tmp_path)
+    np.testing.assert_array_equal(more.session, [7, 3])
+    np.testing.assert_array_equal(more.delay_s, [2, 0, 1.5, 0, 0])
+
+
+# ---------------------------------------------------------------------- bad records, and what is said
+
+
+def test_a_bad_session_is_skipped_where_that_is_wanted(path):
+    bad = kv_sample()
+    bad["requests"][1]["in"] = -5
+    write_lines(path, kv_sample(), bad, kv_sample())
+    message = r"source.jsonl line 2, request 1: in must be a whole number from 0 to 1e\+15 \(got -5\)"
+    with pytest.raises(UserError, match=message):
+        read("kv-cache-tester", path)
+    said = []
+    progress = Progress(say=said.append, skip_bad=True)
+    workload = read("kv-cache-tester", path, progress=progress)
+    assert (progress.counts["sessions"], progress.skipped, workload.num_tasks) == (2, 1, 14)
+    assert len(said) == 1
+    assert said[0].startswith(f"skipped: {path} line 2, request 1: in must be")
+
+
+def test_progress_is_said_every_few_seconds(path, monkeypatch):
+    monkeypatch.setattr("rllib_scale.workloads.formats.base.EVERY_S", 0.0)
+    said = []
+    read("kv-cache-tester", write_lines(path, kv_sample(), kv_sample()), progress=Progress(say=said.append))
+    assert said[1].startswith(f"{path}: ")
+    assert "2 sessions" in said[1]
+
+
+def test_a_format_is_found_by_name():
+    assert find_format("csv") is FORMATS["csv"]
+    with pytest.raises(UserError, match=r"unknown format 'copilt'; did you mean 'copilot'\?"):
+        find_format("copilt")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_setting_says_what_it_is_and_where_its_default_comes_from(name):
+    for setting, field in FORMATS[name].mapping.model_fields.items():
+        assert field.description, setting
+        if isinstance(field.default, float) or field.default is None:
+            assert field.description.endswith("]"), setting

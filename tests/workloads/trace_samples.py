@@ -1,0 +1,152 @@
+"""Small recordings made for the tests, in each format that is imported. No one else's data."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+
+def request(t: float, tokens: int, answer: int, took: float | None = None, stop: str = "tool_use", **more: Any) -> dict:
+    """A request of kv-cache-tester."""
+    timing = {} if took is None else {"api_time": took}
+    return {"t": t, "type": "n", "model": "m", "in": tokens, "out": answer, "stop": stop, **timing, **more}
+
+
+def subagent(t: float, duration_ms: float | None, *requests: dict) -> dict:
+    """A subagent of kv-cache-tester, whose result came at `t`."""
+    return {"t": t, "type": "subagent", "agent_id": "a", "duration_ms": duration_ms, "requests": list(requests)}
+
+
+def kv_session(*requests: dict) -> dict:
+    """A session of kv-cache-tester."""
+    return {"id": "made", "models": ["m"], "block_size": 64, "requests": list(requests)}
+
+
+def kv_sample() -> dict:
+    """Two turns: four calls, beside them a subagent with two; then one. The third call has no duration."""
+    return kv_session(
+        request(0.0, 1000, 100, 4.0),
+        request(10.0, 1300, 200, 5.5),
+        subagent(40.0, 24000, request(0.0, 500, 50, 3.0), request(8.0, 800, 20, 10.0)),
+        request(41.0, 1800, 30, None, stop=""),
+        request(42.0, 1900, 40, 2.0, stop="end_turn"),
+        request(100.0, 900, 10, 3.0, stop="end_turn"),
+    )
+
+
+def copilot_call(clock: str, duration_ms: float | None, prompt: int, completion: int, cached: int) -> dict:
+    """A call of Copilot on 2 June 2026."""
+    return {
+        "message_id": clock,
+        "timestamp": f"2026-06-02T{clock}+00:00",
+        "duration_ms": duration_ms,
+        "initiator_type": "agent",
+        "model": "Model A",
+        "result": "Success",
+        "status_code": "OK",
+        "tokens": {"total": prompt + completion, "prompt": prompt, "completion": completion, "cached": cached},
+    }
+
+
+def copilot_sample() -> dict:
+    """Two turns of two calls and one; the second call stands first."""
+    batch = {"timestamp": "2026-06-02T10:00:05+00:00", "duration_ms": 900.0, "function_calls": []}
+    first = [copilot_call("10:00:06.5", 2000.0, 1500, 100, 1000), copilot_call("10:00:00", 4500.0, 1000, 200, 0)]
+    second = [copilot_call("10:01:00", 3000.0, 1700, 50, 1600)]
+    turns = [{"turn_id": "a", "llm_calls": first, "tool_batches": [batch]}, {"turn_id": "b", "llm_calls": second}]
+    return {"session_id": "made", "date": "2026-06-02", "turns": turns}
+
+
+def tracelab_round(session: str, total: int, new: int, answer: int, *events: tuple[str, str]) -> dict:
+    """A round of TraceLab with events (type, clock) on 1 June 2026."""
+    timing = [{"event_type": kind, "timestamp": f"2026-06-01T{clock}Z"} for kind, clock in events]
+    return {
+        "provider": "p",
+        "session_id": session,
+        "input_tokens_total": total,
+        "prefix_tokens": total - new,
+        "newly_append_tokens": new,
+        "output_tokens": answer,
+        "timing_events": timing,
+        "tools": [],
+    }
+
+
+def tracelab_sample() -> list[dict]:
+    """A session of two turns, and one that began a minute before it."""
+    return [
+        tracelab_round(
+            "one", 1000, 1000, 90, ("user_message", "05:00:00.5"), ("text", "05:00:03"), ("tool_call", "05:00:04")
+        ),
+        tracelab_round("one", 1200, 110, 60, ("tool_result", "05:00:09"), ("text", "05:00:11")),
+        tracelab_round("one", 1300, 40, 20, ("user_message", "05:01:00"), ("reasoning", "05:01:02.25")),
+        tracelab_round("two", 700, 700, 30, ("user_message", "04:59:00.5"), ("text", "04:59:01.5")),
+    ]
+
+
+def csv_sample() -> tuple[list[dict], list[dict]]:
+    """Rows of tasks and of edges: a diamond, and a single task that arrived before it."""
+    tasks = [
+        {"workflow": "b", "task": name, "arrival_s": "2.5", "compute_gflop": work, "memory_gb": "1", "output_gb": "0.5"}
+        for name, work in (("start", "4"), ("left", "2"), ("right", "3"), ("end", "1"))
+    ]
+    tasks.append(
+        {"workflow": "a", "task": "x", "arrival_s": "1", "compute_gflop": "7", "memory_gb": "2", "output_gb": "0"}
+    )
+    pairs = [("left", "end"), ("start", "left"), ("start", "right"), ("right", "end")]
+    return tasks, [{"workflow": "b", "predecessor": p, "successor": s} for p, s in pairs]
+
+
+def write_lines(path: Path, *records: Any) -> Path:
+    """JSON lines."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def write_csv(path: Path, rows: list[dict]) -> Path:
+    """A CSV file with the columns of the first row."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+tenths = st.integers(0, 600).map(lambda n: n / 10)
+token_counts = st.integers(0, 5000)
+
+
+@st.composite
+def chains(draw: Any, longest: int) -> tuple[list[dict], float]:
+    """Requests one after the other, each with the `gap` before it, and when the last one ended."""
+    requests, now = [], 0.0
+    for i in range(draw(st.integers(1, longest))):
+        gap, took = draw(tenths) if i else 0.0, draw(tenths) + 0.5
+        requests.append(request(now + gap, draw(token_counts), draw(token_counts), took, gap=gap))
+        now = now + gap + took
+    return requests, now
+
+
+@st.composite
+def kv_sessions(draw: Any) -> dict:
+    """A chain of calls, with subagents after some of them; `gap` is what lay before a call of the chain."""
+    requests: list[dict] = []
+    now = 0.0
+    for i in range(draw(st.integers(1, 6))):
+        subagents = []
+        if i and requests[-1]["stop"] == "tool_use":
+            ended = now
+            for own, took in draw(st.lists(chains(3), max_size=2)):
+                returned = ended + draw(tenths) + took
+                subagents.append(subagent(returned, took * 1000, *own))
+                now = max(now, returned)
+        gap, took = draw(tenths) if i else 0.0, draw(tenths) + 0.5
+        stop = draw(st.sampled_from(["tool_use", "end_turn"]))
+        requests += sorted(subagents, key=lambda entry: entry["t"])
+        requests.append(request(now + gap, draw(token_counts), draw(token_counts), took, stop, gap=gap))
+        now = now + gap + took
+    return kv_session(*requests)
