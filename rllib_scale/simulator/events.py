@@ -13,8 +13,7 @@ from rllib_scale.simulator.blocks import give_edges, give_tasks, size_class, tak
 from rllib_scale.simulator.changes import change
 from rllib_scale.simulator.heaps import pop_released, push_released, remove_busy
 from rllib_scale.simulator.state import FREE, GO_ON, NEEDS_EDGES, NEEDS_SLOTS, NEEDS_TASKS
-from rllib_scale.workloads.arrivals import draw_gap
-from rllib_scale.workloads.generators import draw_workflow
+from rllib_scale.workloads.generators import draw_arrival, draw_workflow
 from rllib_scale.workloads.random_numbers import lognormal
 
 # ---------------------------------------------------------------------- workflows
@@ -185,7 +184,7 @@ def schedule_arrival(env, problem):  # type: ignore[no-untyped-def]
         w = env.num_drawn
         env.next_arrival = problem.given_arrival[env.given, w] if w < problem.given_count[env.given] else np.inf
         return
-    env.next_arrival = env.clock + draw_gap(env.rng, problem.workload[0], env.num_drawn == 0, env.clock)
+    env.next_arrival = draw_arrival(env.rng, problem.workload[0], env.num_drawn == 0, env.clock)
     if env.next_arrival > problem.parameters[0].arrivals_until:
         env.next_arrival = np.inf
 

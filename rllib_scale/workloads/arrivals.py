@@ -12,53 +12,40 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.random_numbers import uniform
 
-ARRIVALS = [
-    ("rate", "f8"),  # 1/s, the mean
-    ("first_at_zero", "i8"),
-    ("wave_amplitude", "f8"),  # 0: the rate is constant
-    ("wave_period", "f8"),  # s
-]
-"""Fields of what compiled code is told about arrivals."""
 MOST_ARRIVALS = 5_000_000
 """That are drawn at once: beyond, a workload would take gigabytes."""
 
 
-def arrival_parameters(config: EnvConfig, rate: float) -> tuple[float, int, float, float]:
-    """The values of ARRIVALS."""
+def wave_of(config: EnvConfig) -> tuple[float, float]:
+    """Amplitude and period [s] of the rate; amplitude 0 where it is constant."""
     wave = config.workload.rate_wave
-    at_zero = int(config.episode.first_arrival == "at-zero")
-    return (rate, at_zero, 0.0, 1.0) if wave is None else (rate, at_zero, wave.amplitude, wave.period_s)
+    return (0.0, 1.0) if wave is None else (wave.amplitude, wave.period_s)
 
 
 @compiled
-def draw_gap(rng, p, is_first, clock):  # type: ignore[no-untyped-def]
+def draw_gap(rng, rate, amplitude, period, clock):  # type: ignore[no-untyped-def]
     """Seconds from the previous arrival, or from the start, which is at `clock`, to the next one.
 
     Where the rate varies, arrivals at its maximum are thinned (Lewis and Shedler, Naval Research Logistics 26, 1979).
     """
-    if is_first and p.first_at_zero:
-        return 0.0
-    gap = -math.log(1.0 - uniform(rng)) / (p.rate * (1.0 + p.wave_amplitude))
-    if p.wave_amplitude > 0.0:
-        while True:
-            wave = math.sin(2.0 * math.pi * (clock + gap) / p.wave_period)
-            if uniform(rng) * (1.0 + p.wave_amplitude) < 1.0 + p.wave_amplitude * wave:
-                break
-            gap -= math.log(1.0 - uniform(rng)) / (p.rate * (1.0 + p.wave_amplitude))
+    gap = -math.log(1.0 - uniform(rng)) / (rate * (1.0 + amplitude))
+    if amplitude > 0.0:
+        while uniform(rng) * (1.0 + amplitude) >= 1.0 + amplitude * math.sin(2.0 * math.pi * (clock + gap) / period):
+            gap -= math.log(1.0 - uniform(rng)) / (rate * (1.0 + amplitude))
     return gap
 
 
 @compiled
-def _fill(rng, p, begin, until, times):  # type: ignore[no-untyped-def]
+def _fill(rng, rate, amplitude, period, at_once, begin, until, times):  # type: ignore[no-untyped-def]
     """Arrivals from `begin` until `until` into `times`; returns how many, or -1 where there is no room."""
     count = 0
-    clock = begin + draw_gap(rng, p, begin == 0.0, begin)
+    clock = begin if at_once else begin + draw_gap(rng, rate, amplitude, period, begin)
     while clock <= until:
         if count == len(times):
             return -1
         times[count] = clock
         count += 1
-        clock += draw_gap(rng, p, False, clock)
+        clock += draw_gap(rng, rate, amplitude, period, clock)
     return count
 
 
@@ -76,7 +63,7 @@ def arrival_times(
     Raises:
         UserError: they would be too many to draw at once.
     """
-    p = np.array([arrival_parameters(config, rate)], dtype=ARRIVALS)[0]
+    at_once = begin == 0.0 and config.episode.first_arrival == "at-zero"
     until = config.episode.arrivals_until_s or config.episode.horizon_s
     expected = rate * (until - begin)
     if expected > MOST_ARRIVALS:
@@ -87,7 +74,7 @@ def arrival_times(
     room, start = int(expected + 10 * math.sqrt(expected) + 20), rng.copy()
     while True:
         times = np.empty(room)
-        count = int(_fill(rng, p, begin, until, times))
+        count = int(_fill(rng, rate, *wave_of(config), at_once, begin, until, times))
         if count >= 0:
             return times[:count]
         rng[:] = start

@@ -13,7 +13,7 @@ import numpy as np
 
 from rllib_scale.compiled import compiled
 from rllib_scale.config import EnvConfig, NormalConfig, Topology
-from rllib_scale.workloads.arrivals import ARRIVALS, arrival_parameters, draw_gap
+from rllib_scale.workloads.arrivals import draw_gap, wave_of
 from rllib_scale.workloads.fitted import draw_fitted
 from rllib_scale.workloads.model import Workload
 from rllib_scale.workloads.random_numbers import ESTIMATES, integer, lognormal, seed_generator, seed_stream, uniform
@@ -25,7 +25,10 @@ RANDOM_PREDECESSORS, CHAIN, FORK_JOIN, LAYERED, ERDOS_RENYI, TREE = range(len(TO
 _NORMAL = np.dtype([("mean", "f8"), ("std", "f8"), ("low", "f8"), ("high", "f8"), ("truncate", "i8")])
 PARAMETERS = np.dtype(
     [
-        *ARRIVALS,
+        ("rate", "f8"),  # workflows per second
+        ("wave_amplitude", "f8"),  # of the rate; 0: it is constant
+        ("wave_period", "f8"),  # s
+        ("first_at_zero", "i8"),
         ("min_tasks", "i8"),
         ("max_tasks", "i8"),
         ("compute", _NORMAL),  # GFLOP
@@ -49,7 +52,9 @@ def parameters(config: EnvConfig) -> np.ndarray:
         return d.mean, d.std, d.low, math.inf if d.high is None else d.high, int(d.bound == "truncate")
 
     row = (
-        *arrival_parameters(config, config.arrival_rate),
+        config.arrival_rate,
+        *wave_of(config),
+        int(config.episode.first_arrival == "at-zero"),
         w.min_tasks,
         w.max_tasks,
         normal(w.compute_gflop),
@@ -90,6 +95,14 @@ def _normal(rng, dist):  # type: ignore[no-untyped-def]
 
 
 # ---------------------------------------------------------------------- one workflow
+
+
+@compiled
+def draw_arrival(rng, p, is_first, clock):  # type: ignore[no-untyped-def]
+    """When the next workflow arrives, after the previous one, or the start, at `clock`."""
+    if is_first and p.first_at_zero:
+        return clock
+    return clock + draw_gap(rng, p.rate, p.wave_amplitude, p.wave_period, clock)
 
 
 @compiled
@@ -245,14 +258,14 @@ def generate(config: EnvConfig, seed: int, episode: int) -> Workload:
     arrivals: list[float] = []
     demands: list[np.ndarray] = []
     links: list[np.ndarray] = []
-    clock = draw_gap(rng, p, True, 0.0)
+    clock = draw_arrival(rng, p, True, 0.0)
     while clock <= until:
         n, e = draw_workflow(rng, p, tasks, edges)
         arrivals.append(clock)
         demands.append(tasks[:n].copy())
         order = np.lexsort((edges[:e, 1], edges[:e, 0]))
         links.append(edges[:e][order])
-        clock += draw_gap(rng, p, False, clock)
+        clock = draw_arrival(rng, p, False, clock)
     demand = np.concatenate([np.zeros(0, dtype=TASK_DEMAND), *demands])
     return Workload(
         arrival_s=np.array(arrivals, dtype=np.float64),
