@@ -22,7 +22,9 @@ from pydantic import Field, model_validator
 from rllib_scale.compiled import compiled, rare
 from rllib_scale.config import Count, EnvConfig, FittedConfig
 from rllib_scale.config.base import Finite, Fraction, Model, NonNegative, Positive
+from rllib_scale.config.pinned import split
 from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError
 from rllib_scale.workloads.arrivals import arrival_times
 from rllib_scale.workloads.formats.native import read
 from rllib_scale.workloads.model import Workload
@@ -98,7 +100,6 @@ class FittedTable(Model):
         return self
 
 
-@lru_cache(maxsize=8)
 def load_table(path: Path) -> FittedTable:
     """Read a table.
 
@@ -112,16 +113,29 @@ def draw_fitted(config: EnvConfig, fitted: FittedConfig, seed: int, episode: int
     """The workload of (seed, episode). What its workflows look like does not depend on the rate of arrivals.
 
     Raises:
-        UserError: the table is missing, has changed, is none, or has tasks that fit no server.
+        UserError: see `table_of`; or more would arrive than can be drawn at once.
     """
-    table = _table(fitted.table)
+    table = table_of(config, fitted)
     rng, contents = np.empty(4, dtype=np.uint64), np.empty(4, dtype=np.uint64)
     seed_generator(rng, seed, episode)
     seed_stream(contents, seed, episode, CONTENTS)
-    times = arrival_times(config, config.arrival_rate_of(table.mean_workflow_gflop), rng)
-    workload = draw_workflows(table, contents, times)
-    workload.check_fits(max(tier.memory_gb for tier in config.cluster.tiers), f"workload.fitted {fitted.table}")
-    return workload
+    return draw_workflows(table, contents, arrival_times(config, config.arrival_rate_of(table.mean_workflow_gflop), rng))
+
+
+def table_of(config: EnvConfig, fitted: FittedConfig) -> FittedTable:
+    """The table that the config names.
+
+    Raises:
+        UserError: it is missing, has changed, is none, or has tasks that fit no server.
+    """
+    table = _table(fitted.table)
+    needed, largest = table.quantiles["memory_gb"][-1], max(tier.memory_gb for tier in config.cluster.tiers)
+    if needed > largest:
+        raise UserError(
+            f"workload.fitted {split(fitted.table)[0]}: has tasks of up to {needed} GB, which fit no server; the largest "
+            f"of the cluster has {largest}"
+        )
+    return table
 
 
 @lru_cache(maxsize=8)

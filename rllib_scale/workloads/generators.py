@@ -14,10 +14,10 @@ import numpy as np
 from rllib_scale.compiled import compiled
 from rllib_scale.config import EnvConfig, NormalConfig, Topology
 from rllib_scale.workloads.arrivals import draw_gap, wave_of
-from rllib_scale.workloads.fitted import draw_fitted
+from rllib_scale.workloads.fitted import draw_fitted, table_of
 from rllib_scale.workloads.model import Workload
 from rllib_scale.workloads.random_numbers import ESTIMATES, integer, lognormal, seed_generator, seed_stream, uniform
-from rllib_scale.workloads.traces import draw_from_trace
+from rllib_scale.workloads.traces import draw_from_trace, part_of_trace
 
 TOPOLOGIES: tuple[str, ...] = get_args(Topology)
 RANDOM_PREDECESSORS, CHAIN, FORK_JOIN, LAYERED, ERDOS_RENYI, TREE = range(len(TOPOLOGIES))
@@ -277,3 +277,15 @@ def generate(config: EnvConfig, seed: int, episode: int) -> Workload:
         edge_offsets=np.cumsum([0, *(len(x) for x in links)], dtype=np.int64),
         edges=np.concatenate([np.zeros((0, 2), dtype=np.int64), *links]),
     )
+
+
+def check_source(config: EnvConfig) -> None:
+    """Check that workloads can be drawn: that a trace or a table is there and fits the cluster.
+
+    Raises:
+        UserError: see `generate`.
+    """
+    if config.workload.trace is not None:
+        part_of_trace(config, config.workload.trace)
+    if config.workload.fitted is not None:
+        table_of(config, config.workload.fitted)

@@ -23,14 +23,12 @@ Ints = NDArray[np.int64]
 
 
 def draw_from_trace(config: EnvConfig, trace: TraceConfig, seed: int, episode: int) -> Workload:
-    """The workload of (seed, episode) from the part of the trace that the config names, all of it where it names none.
+    """The workload of (seed, episode).
 
     Raises:
-        UserError: the file is missing, has changed, is no workload, has no session in that part, or holds a task that
-            fits no server.
+        UserError: see `part_of_trace`; or more would arrive than can be drawn at once.
     """
-    part = _part(trace.file, trace.part or "all", trace.split)
-    part.check_fits(max(tier.memory_gb for tier in config.cluster.tiers), trace.place)
+    part = part_of_trace(config, trace)
     rng, contents = np.empty(4, dtype=np.uint64), np.empty(4, dtype=np.uint64)
     seed_generator(rng, seed, episode)
     seed_stream(contents, seed, episode, CONTENTS)
@@ -52,6 +50,18 @@ def draw_from_trace(config: EnvConfig, trace: TraceConfig, seed: int, episode: i
     times = part.arrival_s[order[rows]] + np.repeat(starts - begins[chosen], sizes)
     there = (times >= 0) & (times <= until)
     return part.take(order[rows][there], times[there])
+
+
+def part_of_trace(config: EnvConfig, trace: TraceConfig) -> Workload:
+    """What an episode may draw from: the part of the trace that the config names, all of it where it names none.
+
+    Raises:
+        UserError: the file is missing, has changed, is no workload, has no session in that part, or holds a task that
+            fits no server.
+    """
+    part = _part(trace.file, trace.part or "all", trace.split)
+    part.check_fits(max(tier.memory_gb for tier in config.cluster.tiers), trace.place)
+    return part
 
 
 def _from_a_moment_on(part: Workload, moment: float, until: float) -> Workload:
