@@ -39,7 +39,9 @@ def fit_workload(traces: tuple[Path, ...], output: Path) -> None:
     drawn = compare(held_out, sample(fit(half), COMPARED))
     _print(drawn, compare(held_out, half), len(np.unique(held_out.session)))
     mean = trace.compute_gflop.sum() / trace.num_workflows
-    say(f"mean work of a workflow: {mean:.4g} GFLOP in the trace, {table.mean_workflow_gflop:.4g} as drawn by the table")
+    say(
+        f"mean work of a workflow: {mean:.4g} GFLOP in the trace, {table.mean_workflow_gflop:.4g} as drawn by the table"
+    )
     write_json(output, table.model_dump(mode="json"))
     say(f"wrote {output}")
 

@@ -39,8 +39,8 @@ def identity(model: BaseModel) -> dict[str, Any]:
     """JSON content without the fields that were ADDED later and stand at their default.
 
     A hash of it is the same before and after a field was added, so that finished results are found again. Numbers are
-    those of `model_dump`: a default of 10 where a float is asked for is 10.0, as it always was in hashes. A pinned file is its
-    content, wherever it is.
+    those of `model_dump`: a default of 10 where a float is asked for is 10.0, as it always was in hashes. A pinned
+    file is its content, wherever it is.
     """
     content = model.model_dump(mode="json")
     for name, field in type(model).model_fields.items():

@@ -47,7 +47,7 @@ LLM_TIERS = (
         name="l40s",
         count=6,
         slots=2,
-        compute_gflops=0.55,
+        compute_gflops=0.57,
         memory_gb=27.0,
         idle_power_w=35.0,
         busy_power_w=350.0,
@@ -67,7 +67,7 @@ LLM_TIERS = (
         name="h100",
         count=3,
         slots=3,
-        compute_gflops=1.65,
+        compute_gflops=1.64,
         memory_gb=56.0,
         idle_power_w=70.0,
         busy_power_w=700.0,
@@ -77,7 +77,7 @@ LLM_TIERS = (
         name="h100x4",
         count=1,
         slots=8,
-        compute_gflops=2.2,
+        compute_gflops=2.17,
         memory_gb=272.0,
         idle_power_w=280.0,
         busy_power_w=2800.0,
@@ -88,8 +88,8 @@ LLM_TIERS = (
 
 Memory: 90 % of the GPU's 48 or 80 GB (NVIDIA's datasheets of L40S, A100 80GB SXM and H100 SXM; 90 % is vLLM's default)
 less the weights, as left for the KV caches of the calls that run; of four H100 in tensor parallel 4 x 72 - 16. Speed:
-decoding reads weights and caches once a token, so a call on a full server takes (16 GB + 17 GB a slot, the median context
-of coding agents) over the memory bandwidth (864, 2 039 and 3 350 GB/s; of four together 75 % of 13 400, assumed); in
+decoding reads weights and caches once a token, so a token takes a full server (16 GB + 17 GB a slot, the median context
+of coding agents) over its memory bandwidth (864, 2 039 and 3 350 GB/s; of four together 75 % of 13 400, assumed); in
 units of the a100. A server with free slots would be faster, which is left out. Power: the datasheets' maximum; idle a
 tenth or so of it, assumed. slot_slowdown: what prefills of neighbours cost, assumed. The counts are assumed, too.
 """

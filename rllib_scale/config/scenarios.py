@@ -41,8 +41,8 @@ def _overload(load: float) -> EnvConfig:
 def _agents(load: float, **workload: object) -> EnvConfig:
     """Turns of coding agents for an hour at `load` times the capacity of servers of a language model, then drained.
 
-    A turn lasts a quarter of an hour on average, tools included, and one in fifty more than two: hence the times. Moving
-    a context takes server time. Units and scales are about the means of these demands.
+    A turn lasts a quarter of an hour on average, tools included, and one in a hundred two hours: hence the times.
+    Moving a context takes server time. Units and scales are about the means of these demands.
     """
     return EnvConfig(
         cluster=ClusterConfig.model_validate("llm-16"),

@@ -1,4 +1,4 @@
-"""How workflows arrive and what they look like: drawn by the paper's distributions, from a trace, or as fitted to one."""
+"""How workflows arrive and what they look like: by the paper's distributions, from a trace, or as fitted to one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TraceConfig(Model):
     )
     sample: Literal["workflow", "session"] = Field(
         default="workflow",
-        description="poisson: what is drawn, with replacement; the workflows of a session follow each other as recorded",
+        description="poisson: what is drawn, with replacement; workflows of a session follow each other as recorded",
     )
     split: SplitConfig = SplitConfig()
     part: Part | None = Field(
@@ -147,7 +147,9 @@ class WorkloadConfig(Model):
         description="work offered over capacity; replaces arrival_rate_per_server where it is set",
     )
     rate_wave: RateWaveConfig | None = Field(
-        default=None, description="the rate of arrivals goes up and down; unset: it is constant", json_schema_extra=ADDED
+        default=None,
+        description="the rate of arrivals goes up and down; unset: it is constant",
+        json_schema_extra=ADDED,
     )
     trace: TraceConfig | None = Field(default=None, description="replays a trace", json_schema_extra=ADDED)
     fitted: FittedConfig | None = Field(
@@ -182,8 +184,10 @@ class WorkloadConfig(Model):
         if self.trace is not None and self.trace.arrivals == "recorded":
             for name in ("offered_load", "rate_wave"):
                 if getattr(self, name) is not None:
-                    raise ValueError(f"{name}: with trace.arrivals recorded the trace says when workflows arrive; "
-                                     "valid: null, or trace.arrivals poisson")
+                    raise ValueError(
+                        f"{name}: with trace.arrivals recorded the trace says when workflows arrive; "
+                        "valid: null, or trace.arrivals poisson"
+                    )
         return self
 
     @property

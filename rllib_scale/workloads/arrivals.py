@@ -49,9 +49,7 @@ def _fill(rng, rate, amplitude, period, at_once, begin, until, times):  # type: 
     return count
 
 
-def arrival_times(
-    config: EnvConfig, rate: float, rng: NDArray[np.uint64], begin: float = 0.0
-) -> NDArray[np.float64]:
+def arrival_times(config: EnvConfig, rate: float, rng: NDArray[np.uint64], begin: float = 0.0) -> NDArray[np.float64]:
     """(W,) times of the arrivals from `begin` on, until none is to come any more [s], by the generator `rng`.
 
     Args:

@@ -204,7 +204,7 @@ def _observe(workload: Workload) -> _Observed:
 
 
 def _chains(workload: Workload) -> tuple[list[Ints], list[int], list[int], list[int], int]:
-    """Task rows of each main chain; of branches the first rows and the lengths; branches of each fork; calls followed."""
+    """Rows of each main chain; of branches the first rows and the lengths; branches of each fork; calls followed."""
     mains: list[Ints] = []
     heads: list[int] = []
     lengths: list[int] = []

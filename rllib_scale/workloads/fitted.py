@@ -9,11 +9,12 @@ parent: they join before the next one.
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import lru_cache
 from pathlib import Path
 from statistics import NormalDist
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +82,7 @@ class FittedTable(Model):
         if self.quantiles.keys() != QUANTITIES.keys():
             raise ValueError(f"quantiles: must hold {', '.join(QUANTITIES)}")
         for name, values in [("probabilities", self.probabilities), *self.quantiles.items()]:
-            if len(values) != len(self.probabilities) or any(b < a for a, b in zip(values, values[1:], strict=False)):
+            if len(values) != len(self.probabilities) or any(b < a for a, b in itertools.pairwise(values)):
                 raise ValueError(f"{name}: must hold {len(self.probabilities)} values that do not decrease")
             positive = name not in ("probabilities", "growth_gb", "first_delay_s", "delay_s", "output_gb")
             if name != "growth_gb" and (values[0] < 0 or (positive and values[0] == 0 and "memory" not in name)):
@@ -119,7 +120,9 @@ def draw_fitted(config: EnvConfig, fitted: FittedConfig, seed: int, episode: int
     rng, contents = np.empty(4, dtype=np.uint64), np.empty(4, dtype=np.uint64)
     seed_generator(rng, seed, episode)
     seed_stream(contents, seed, episode, CONTENTS)
-    return draw_workflows(table, contents, arrival_times(config, config.arrival_rate_of(table.mean_workflow_gflop), rng))
+    return draw_workflows(
+        table, contents, arrival_times(config, config.arrival_rate_of(table.mean_workflow_gflop), rng)
+    )
 
 
 def table_of(config: EnvConfig, fitted: FittedConfig) -> FittedTable:
@@ -132,8 +135,8 @@ def table_of(config: EnvConfig, fitted: FittedConfig) -> FittedTable:
     needed, largest = table.quantiles["memory_gb"][-1], max(tier.memory_gb for tier in config.cluster.tiers)
     if needed > largest:
         raise UserError(
-            f"workload.fitted {split(fitted.table)[0]}: has tasks of up to {needed} GB, which fit no server; the largest "
-            f"of the cluster has {largest}"
+            f"workload.fitted {split(fitted.table)[0]}: has tasks of up to {needed} GB, which fit no server; the "
+            f"largest of the cluster has {largest}"
         )
     return table
 
@@ -146,25 +149,31 @@ def _table(table: str) -> FittedTable:
 
 # ---------------------------------------------------------------------- drawing
 
-_NUMBERS = np.dtype([("shrink_probability", "f8"), ("shrink_above", "f8"), ("fork_probability", "f8")])
+
+class _Law(NamedTuple):
+    """A table as compiled code takes it. Quantities Q, probabilities P."""
+
+    probabilities: NDArray[np.float64]  # (P,)
+    quantiles: NDArray[np.float64]  # (Q, P)
+    chain_factor: NDArray[np.float64]  # (6, 6) Cholesky factor of the correlations of CHAIN
+    call_factor: NDArray[np.float64]  # (3, 3) of CALL
+    share: NDArray[np.float64]  # (3,) of the variance that persists
+    shift: NDArray[np.float64]  # (3,) of what persists, see `_score_by_calls`
+    shrink_probability: float
+    shrink_above: float  # GB
+    fork_probability: float
 
 
 def draw_workflows(table: FittedTable, rng: NDArray[np.uint64], arrival_s: NDArray[np.float64]) -> Workload:
     """A workflow for each of the (W,) arrivals, by the generator `rng`."""
-    probabilities, quantiles = np.array(table.probabilities), np.array([table.quantiles[name] for name in QUANTITIES])
-    most = int(round(quantiles[CALLS, -1]))
-    most += MOST_FORKS * int(round(quantiles[BRANCHES, -1])) * int(round(quantiles[BRANCH_CALLS, -1]))
-    numbers = np.array([(table.shrink_probability, table.shrink_above_gb, table.fork_probability)], dtype=_NUMBERS)[0]
-    share = np.array(table.persistent_share)
-    factors = np.linalg.cholesky(np.array(table.chain_correlation)), np.linalg.cholesky(np.array(table.call_correlation))
-    shift = np.array(table.chain_correlation[0][len(CHAIN) - len(CALL) :]) * _score_by_calls(probabilities, quantiles[CALLS])
+    law = _law(table)
+    most = math.floor(law.quantiles[CALLS, -1] + 0.5)
+    most += MOST_FORKS * math.prod(math.floor(law.quantiles[q, -1] + 0.5) for q in (BRANCHES, BRANCH_CALLS))
     offsets, done, scratch = np.zeros((2, len(arrival_s) + 1), dtype=np.int64), 0, np.zeros((2, len(CHAIN)))
-    room = most + int(1.2 * len(arrival_s) * quantiles[CALLS].mean())
+    room = most + int(1.2 * len(arrival_s) * law.quantiles[CALLS].mean())
     tasks, edges = np.zeros((room, 4)), np.zeros((2 * room, 2), dtype=np.int64)
     while True:
-        done = _fill(
-            rng, probabilities, quantiles, *factors, share, numbers, shift, most, done, offsets, tasks, edges, scratch
-        )
+        done = _fill(rng, law, most, done, offsets, tasks, edges, scratch)
         if done == len(arrival_s):
             break
         tasks, edges = (np.concatenate([array, np.zeros_like(array)]) for array in (tasks, edges))
@@ -178,6 +187,23 @@ def draw_workflows(table: FittedTable, rng: NDArray[np.uint64], arrival_s: NDArr
         delay_s=columns[3],
         edge_offsets=offsets[1],
         edges=edges[: offsets[1, -1]],
+    )
+
+
+def _law(table: FittedTable) -> _Law:
+    probabilities = np.array(table.probabilities)
+    quantiles = np.array([table.quantiles[name] for name in QUANTITIES])
+    chain, call = np.array(table.chain_correlation), np.array(table.call_correlation)
+    return _Law(
+        probabilities=probabilities,
+        quantiles=quantiles,
+        chain_factor=np.ascontiguousarray(np.linalg.cholesky(chain)),
+        call_factor=np.ascontiguousarray(np.linalg.cholesky(call)),
+        share=np.array(table.persistent_share),
+        shift=chain[0, -len(CALL) :] * _score_by_calls(probabilities, quantiles[CALLS]),
+        shrink_probability=table.shrink_probability,
+        shrink_above=table.shrink_above_gb,
+        fork_probability=table.fork_probability,
     )
 
 
@@ -218,32 +244,31 @@ def _of_score(z, probabilities, values):  # type: ignore[no-untyped-def]
 
 
 @rare
-def _chain(rng, probabilities, quantiles, call_factor, share, numbers, latent, first, n, memory, tasks):  # type: ignore[no-untyped-def]
+def _chain(rng, law, latent, first, n, memory, tasks):  # type: ignore[no-untyped-def]
     """Write n tasks (compute, memory, output, delay) from row `first` on; `latent` (3,) is what persists, by CALL."""
-    normal_0, normal_1, normal_2 = 0.0, 0.0, 0.0
-    low, high = quantiles[MEMORY, 0], quantiles[MEMORY, -1]
+    p, values, factor = law.probabilities, law.quantiles, law.call_factor
     for k in range(first, first + n):
         if k > first:
-            normal_0, normal_1, normal_2 = standard_normal(rng), standard_normal(rng), standard_normal(rng)
+            normal = (standard_normal(rng), standard_normal(rng), standard_normal(rng))
+            growth = 0.0
             for q in range(3):
-                own = call_factor[q, 0] * normal_0 + call_factor[q, 1] * normal_1 + call_factor[q, 2] * normal_2
-                z = math.sqrt(share[q]) * latent[q] + math.sqrt(1.0 - share[q]) * own
-                value = _of_score(z, probabilities, quantiles[COMPUTE + q])
+                own = factor[q, 0] * normal[0] + factor[q, 1] * normal[1] + factor[q, 2] * normal[2]
+                z = math.sqrt(law.share[q]) * latent[q] + math.sqrt(1.0 - law.share[q]) * own
                 if q == 0:
-                    tasks[k, 0] = value
+                    tasks[k, 0] = _of_score(z, p, values[COMPUTE])
                 elif q == 1:
-                    growth = value
+                    growth = _of_score(z, p, values[GROWTH])
                 else:
-                    tasks[k, 3] = value
+                    tasks[k, 3] = _of_score(z, p, values[DELAY])
             # Both are drawn in any case: how many draws a call takes must not depend on what they come to.
             shrinks, size = uniform(rng), uniform(rng)
-            if memory >= numbers.shrink_above and shrinks < numbers.shrink_probability:
-                memory *= _quantile(size, probabilities, quantiles[SHRINK])
+            if memory >= law.shrink_above and shrinks < law.shrink_probability:
+                memory *= _quantile(size, p, values[SHRINK])
             else:
                 memory += growth
-        memory = min(max(memory, low), high)
+        memory = min(max(memory, values[MEMORY, 0]), values[MEMORY, -1])
         tasks[k, 1] = memory
-        tasks[k, 2] = _quantile(_rank(memory, probabilities, quantiles[MEMORY]), probabilities, quantiles[OUTPUT])
+        tasks[k, 2] = _quantile(_rank(memory, p, values[MEMORY]), p, values[OUTPUT])
 
 
 @compiled
@@ -254,13 +279,13 @@ def _rank(value, probabilities, values):  # type: ignore[no-untyped-def]
 
 @compiled
 def _count(value):  # type: ignore[no-untyped-def]
-    return max(1, int(math.floor(value + 0.5)))
+    return max(1, math.floor(value + 0.5))
 
 
 @rare
-def _fill(rng, probabilities, quantiles, chain_factor, call_factor, share, numbers, shift, most, done, offsets, tasks, edges, scratch):  # type: ignore[no-untyped-def]
+def _fill(rng, law, most, done, offsets, tasks, edges, scratch):  # type: ignore[no-untyped-def]
     """Draw workflows from number `done` on, as long as there is room; returns how many there are then."""
-    latent, normal = scratch[0], scratch[1]
+    p, values, latent, normal = law.probabilities, law.quantiles, scratch[0], scratch[1]
     for w in range(done, offsets.shape[1] - 1):
         begin, e = offsets[0, w], offsets[1, w]
         if begin + most > len(tasks) or e + 2 * most > len(edges):
@@ -269,32 +294,32 @@ def _fill(rng, probabilities, quantiles, chain_factor, call_factor, share, numbe
             normal[q] = standard_normal(rng)
             latent[q] = 0.0
             for i in range(q + 1):
-                latent[q] += chain_factor[q, i] * normal[i]
+                latent[q] += law.chain_factor[q, i] * normal[i]
             if q >= 3:
-                latent[q] -= shift[q - 3]
-        n = _count(_of_score(latent[0], probabilities, quantiles[CALLS]))
-        memory = _of_score(latent[1], probabilities, quantiles[FIRST_MEMORY])
-        tasks[begin, 0] = _of_score(latent[2], probabilities, quantiles[FIRST_COMPUTE])
-        tasks[begin, 3] = _quantile(uniform(rng), probabilities, quantiles[FIRST_DELAY])
-        _chain(rng, probabilities, quantiles, call_factor, share, numbers, latent[3:], begin, n, memory, tasks)
+                latent[q] -= law.shift[q - 3]
+        n = _count(_of_score(latent[0], p, values[CALLS]))
+        memory = _of_score(latent[1], p, values[FIRST_MEMORY])
+        tasks[begin, 0] = _of_score(latent[2], p, values[FIRST_COMPUTE])
+        tasks[begin, 3] = _quantile(uniform(rng), p, values[FIRST_DELAY])
+        _chain(rng, law, latent[3:], begin, n, memory, tasks)
         end, forks = begin + n, 0
         for k in range(n - 1):
             edges[e, 0], edges[e, 1] = k, k + 1
             e += 1
-            if uniform(rng) < numbers.fork_probability and forks < MOST_FORKS:
+            if uniform(rng) < law.fork_probability and forks < MOST_FORKS:
                 forks += 1
-                for _ in range(_count(_quantile(uniform(rng), probabilities, quantiles[BRANCHES]))):
-                    calls = _count(_quantile(uniform(rng), probabilities, quantiles[BRANCH_CALLS]))
-                    memory = _quantile(uniform(rng), probabilities, quantiles[BRANCH_MEMORY])
-                    tasks[end, 0] = _quantile(uniform(rng), probabilities, quantiles[FIRST_COMPUTE])
-                    tasks[end, 3] = _quantile(uniform(rng), probabilities, quantiles[DELAY])
-                    _chain(rng, probabilities, quantiles, call_factor, share, numbers, latent[3:], end, calls, memory, tasks)
-                    edges[e, 0], edges[e, 1] = k, end - begin
+                for _ in range(_count(_quantile(uniform(rng), p, values[BRANCHES]))):
+                    calls = _count(_quantile(uniform(rng), p, values[BRANCH_CALLS]))
+                    memory = _quantile(uniform(rng), p, values[BRANCH_MEMORY])
+                    tasks[end, 0] = _quantile(uniform(rng), p, values[FIRST_COMPUTE])
+                    tasks[end, 3] = _quantile(uniform(rng), p, values[DELAY])
+                    _chain(rng, law, latent[3:], end, calls, memory, tasks)
+                    head = end - begin
+                    edges[e, 0], edges[e, 1] = k, head
                     for i in range(calls - 1):
-                        edges[e + 1 + i, 0], edges[e + 1 + i, 1] = end - begin + i, end - begin + i + 1
-                    e += calls
-                    edges[e, 0], edges[e, 1] = end - begin + calls - 1, k + 1
-                    e += 1
+                        edges[e + 1 + i, 0], edges[e + 1 + i, 1] = head + i, head + i + 1
+                    edges[e + calls, 0], edges[e + calls, 1] = head + calls - 1, k + 1
+                    e += calls + 1
                     end += calls
         offsets[0, w + 1], offsets[1, w + 1] = end, e
     return offsets.shape[1] - 1

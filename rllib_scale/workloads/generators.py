@@ -44,6 +44,7 @@ PARAMETERS = np.dtype(
     ]
 )
 
+
 def parameters(config: EnvConfig) -> np.ndarray:
     """The workload part of a config as a record array (1,) for compiled code."""
     w = config.workload

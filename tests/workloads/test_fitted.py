@@ -195,7 +195,9 @@ def test_halves_have_different_sessions_and_joined_traces_keep_theirs_apart() ->
 
 def test_the_command_writes_a_table_that_a_config_draws_from(tmp_path: Path) -> None:
     made_trace(100).save(tmp_path / "trace.json")
-    done = CliRunner().invoke(main, ["fit-workload", str(tmp_path / "trace.json"), "--output", str(tmp_path / "t.json")])
+    done = CliRunner().invoke(
+        main, ["fit-workload", str(tmp_path / "trace.json"), "--output", str(tmp_path / "t.json")]
+    )
     assert done.exit_code == 0, done.output
     assert "KS" in done.output
     assert "100 sessions" in done.output
@@ -235,7 +237,7 @@ def test_quantiles_that_decrease_are_refused(tmp_path: Path) -> None:
     data = AGENTS.model_dump(mode="json")
     data["quantiles"]["delay_s"] = data["quantiles"]["delay_s"][::-1]
     (tmp_path / "table.json").write_text(json.dumps(data))
-    with pytest.raises(UserError, match="delay_s: must hold .* values that do not decrease"):
+    with pytest.raises(UserError, match=r"delay_s: must hold .* values that do not decrease"):
         load_table(tmp_path / "table.json")
 
 
