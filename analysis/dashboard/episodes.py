@@ -1,6 +1,6 @@
 """Figures of one episode that was played again: its schedule, a workflow, and what a policy saw at a decision.
 
-They take plain arrays: dtypes `rllib_scale.simulator.engine.SCHEDULE` and `rllib_scale.evaluation.inspection.DECISION`.
+They take plain arrays: dtypes `rllib_scale.simulator.record.SCHEDULE` and `rllib_scale.evaluation.inspection.DECISION`.
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
 """Lower bounds on the mean response of an episode: what no scheduler can beat, however much it knows in advance.
 
 They bound `response_censored_s`: the mean over every arrived task of min(finish, horizon) - arrival of its workflow.
-All of them let communication and release delays delay nothing, every server be there all the time with all its slots at
-full speed, take decisions in any order, and know the future: they hold, and are wide, where a problem has more of that.
+All of them let communication delay nothing, every server be there all the time with all its slots at full speed, take
+decisions in any order, and know the future: they hold, and are wide, where a problem has more of that.
 
-- *Critical path*: every task runs as early as its predecessors allow, each on the fastest server that fits it.
+- *Critical path*: every task runs as early as its predecessors and its release delay allow, each on the fastest server
+  that fits it.
 - *Single machine*: the servers that can hold a set of tasks are replaced by one preemptive machine of their summed
   speed. Shortest remaining processing time first, with each task released at its critical-path start, has at every
   moment the fewest unfinished tasks of all schedules of that machine (Schrage, Operations Research 16, 1968), hence of
   the cluster. So the i-th completion among the tasks is no earlier than the i-th of that machine and than the i-th
   smallest critical path. Bounds of disjoint sets of tasks add up: the tasks are split by the memory they need.
 - *Prices*: Lagrangian relaxation of the machine time of each tier, with prices by a subgradient ascent (Fisher,
-  Management Science 27, 1981). Any prices give a bound; `_cheapest` says why.
+  Management Science 27, 1981). Any prices give a bound; `_cheapest` says why. Release delays count for
+  nothing in it.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ def _relax(env: EnvConfig, workload: Workload) -> _Tasks:
     memories = np.array([tier.memory_gb for tier in env.cluster.tiers])
     execution = np.where(memory[:, None] <= memories, compute[:, None] / speeds, np.inf)
     arrival, fastest = workload.arrival_s[workflow], execution.min(axis=1)
-    order, start, parent = _critical_paths(arrival, fastest, edges)
+    order, start, parent = _critical_paths(arrival, workload.delay_s[: len(workflow)], fastest, edges)
     return _Tasks(
         workflow=workflow[order],
         arrival=arrival[order],
@@ -101,8 +103,19 @@ def _relax(env: EnvConfig, workload: Workload) -> _Tasks:
     )
 
 
+def critical_path_s(env: EnvConfig, workload: Workload) -> Floats:
+    """(W,) response of each workflow without queues and transfers, every task on the fastest server that fits it [s].
+
+    Of the workflows that arrive until the horizon.
+    """
+    tasks = _relax(env, workload)
+    longest = np.zeros(int(tasks.workflow.max(initial=-1)) + 1)
+    np.maximum.at(longest, tasks.workflow, tasks.earliest_finish - tasks.arrival)
+    return longest
+
+
 @partial(compiled, allocates=True)
-def _critical_paths(arrival, fastest, edges):  # type: ignore[no-untyped-def]
+def _critical_paths(arrival, delay, fastest, edges):  # type: ignore[no-untyped-def]
     """Topological order (T,) by Kahn's algorithm; start (T,) on the critical path; critical predecessor (T,).
 
     `edges` (E, 2) holds task rows, in order of the predecessor. The critical predecessor, -1 of a root, is a position
@@ -122,6 +135,7 @@ def _critical_paths(arrival, fastest, edges):  # type: ignore[no-untyped-def]
     start, parent = arrival.copy(), np.full(num_tasks, -1)
     for position in range(num_tasks):
         task = order[position]
+        start[task] += delay[task]
         finish = start[task] + fastest[task]
         for edge in range(first_edge[task], first_edge[task + 1]):
             successor = edges[edge, 1]

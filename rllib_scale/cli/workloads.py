@@ -61,6 +61,7 @@ def import_workload(
     mapping = _mapping(chosen, overrides, unit)
     progress = Progress(say=say, skip_bad=skip_bad)
     workload = chosen.read(list(sources), mapping, progress)
+    say(f"writing {workload.num_workflows:,} workflows, {workload.num_tasks:,} tasks")
     workload.save(output)
     table = Table("what", "count")
     table.columns[1].justify = "right"

@@ -9,6 +9,7 @@ import numpy as np
 
 from rllib_scale.bounds.lower_bounds import lower_bounds
 from rllib_scale.config import EnvConfig
+from rllib_scale.evaluation.workflows import workflow_metrics
 from rllib_scale.observation.backend import Answer, Backend
 from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.schedulers.dispatcher import Dispatcher
@@ -70,4 +71,9 @@ def evaluate(
     """
     env = env.for_evaluation()
     engine = play(scheduler, env, seed, list(range(episodes)), watch=watch)
-    return [{"episode": b, **engine.metrics(b), **lower_bounds(env, generate(env, seed, b))} for b in range(episodes)]
+    rows = []
+    for b in range(episodes):
+        workload = generate(env, seed, b)
+        of_workflows = workflow_metrics(env, workload, engine.schedule(b), float(engine.clock[b]))
+        rows.append({"episode": b, **engine.metrics(b), **of_workflows, **lower_bounds(env, workload)})
+    return rows

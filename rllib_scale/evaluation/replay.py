@@ -45,7 +45,7 @@ class Episode:
 
     @property
     def schedule(self) -> np.ndarray:
-        """Every started task, dtype `rllib_scale.simulator.engine.SCHEDULE`."""
+        """Every started task, dtype `rllib_scale.simulator.record.SCHEDULE`."""
         return self.engine.schedule()
 
     @property

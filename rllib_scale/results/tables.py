@@ -84,12 +84,20 @@ METRIC_COLUMNS: dict[str, tuple[str, str]] = {
 """Those from `waits` on are missing in results of older versions."""
 UTILISATION_PREFIX = "utilisation_"
 """One more float64 column per tier, e.g. utilisation_large."""
+WORKFLOW_COLUMNS: dict[str, tuple[str, str]] = {
+    "makespan_median_s": ("float64", "median over completed workflows of last finish - arrival [s]"),
+    "makespan_p95_s": ("float64", "95th percentile of it [s]"),
+    "makespan_p99_s": ("float64", "99th percentile of it [s]"),
+    "slo_share": ("float64", "workflows done within twice their critical path, of those with so much time to the end"),
+    "moved_share": ("float64", "attempts on another server than that of their first predecessor, of those with one"),
+}
+"""Of whole workflows, `rllib_scale.evaluation.workflows`; missing in results of older versions."""
 BOUND_COLUMNS: dict[str, tuple[str, str]] = {
     "bound_critical_path_s": ("float64", "lower bound on response_censored_s of any scheduler: no queues [s]"),
     "bound_capacity_s": ("float64", "the best lower bound on it, with the servers' capacity [s]; NaN if none is known"),
 }
 """What no scheduler can beat, `rllib_scale.bounds.lower_bounds`; missing in results of older versions."""
-EPISODE_COLUMNS = IDENTITY_COLUMNS | EVALUATION_COLUMNS | METRIC_COLUMNS | BOUND_COLUMNS
+EPISODE_COLUMNS = IDENTITY_COLUMNS | EVALUATION_COLUMNS | METRIC_COLUMNS | WORKFLOW_COLUMNS | BOUND_COLUMNS
 EPISODE_KEY = ("cell", "scenario", "test_servers", "mask", "decision", "eval_seed", "episode")
 """Identifies a row; pairs across methods share all but the cell."""
 

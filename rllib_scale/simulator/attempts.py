@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rllib_scale.compiled import compiled, rare
+from rllib_scale.compiled import internal, rare
 from rllib_scale.simulator.heaps import push_busy, push_ready, remove_busy
 from rllib_scale.simulator.reward import assignment_reward
 from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, PREEMPTED, RESUME, TO_END
@@ -12,7 +12,7 @@ from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, PREEMPTED, RESUM
 # ---------------------------------------------------------------------- tasks that wait
 
 
-@compiled
+@internal
 def rank(task, detail, order):  # type: ignore[no-untyped-def]
     """Key of a task in a named order, largest first; in the order of config.NamedOrder."""
     if order == 0:  # longest-hop
@@ -26,13 +26,13 @@ def rank(task, detail, order):  # type: ignore[no-untyped-def]
     return 0.0
 
 
-@compiled
+@internal
 def error_of(b, row, state, p):  # type: ignore[no-untyped-def]
     """Demand of a task as schedulers see it over the true one [1]."""
     return state.details[b, row].error if p.estimates else 1.0
 
 
-@compiled
+@internal
 def make_ready(b, row, state, p):  # type: ignore[no-untyped-def]
     """A task waits from now on."""
     env = state.env[b]
@@ -44,7 +44,7 @@ def make_ready(b, row, state, p):  # type: ignore[no-untyped-def]
 # ---------------------------------------------------------------------- rows
 
 
-@compiled
+@internal
 def set_room(b, j, state, problem):  # type: ignore[no-untyped-def]
     """What could start on row j now: nothing, where its server is away or drains, or another task waits for it."""
     env = state.env[b]
@@ -69,7 +69,7 @@ def share_memory(b, h, state, problem):  # type: ignore[no-untyped-def]
         set_room(b, j, state, problem)
 
 
-@compiled
+@internal
 def leave_if_done(b, h, state):  # type: ignore[no-untyped-def]
     """A server that drains leaves when nothing runs on it any more."""
     host = state.hosts[b, h]
@@ -81,7 +81,7 @@ def leave_if_done(b, h, state):  # type: ignore[no-untyped-def]
 # ---------------------------------------------------------------------- attempts
 
 
-@compiled
+@internal
 def transfer_time(b, row, host, state, problem):  # type: ignore[no-untyped-def]
     """Time [s] to move a task's input to a server, from where its predecessors ran [SCALE, sec. 3]."""
     p, task = problem.parameters[0], state.tasks[b, row]
@@ -105,7 +105,7 @@ def _transfer_from_all(b, detail, host, state, problem):  # type: ignore[no-unty
     return total
 
 
-@compiled
+@internal
 def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     """Start a task, which waits no longer, on row j, which is open for it. Returns the reward."""
     env, p, server, task = state.env[b], problem.parameters[0], problem.servers[j], state.tasks[b, row]

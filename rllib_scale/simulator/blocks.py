@@ -6,7 +6,7 @@ first edge.
 
 from __future__ import annotations
 
-from rllib_scale.compiled import compiled
+from rllib_scale.compiled import compiled, internal
 
 TASKS, EDGES = range(2)
 
@@ -20,7 +20,7 @@ def size_class(rows):  # type: ignore[no-untyped-def]
     return k
 
 
-@compiled
+@internal
 def take_tasks(env, blocks, tasks, k):  # type: ignore[no-untyped-def]
     """First row of a block of 2^k task rows; -1 where there is no room."""
     first = blocks[TASKS, k]
@@ -32,14 +32,14 @@ def take_tasks(env, blocks, tasks, k):  # type: ignore[no-untyped-def]
     return first
 
 
-@compiled
+@internal
 def give_tasks(blocks, tasks, first, k):  # type: ignore[no-untyped-def]
     """Give a block back."""
     tasks[first].first_successor = blocks[TASKS, k]
     blocks[TASKS, k] = first
 
 
-@compiled
+@internal
 def take_edges(env, blocks, edges, k):  # type: ignore[no-untyped-def]
     """First of a block of 2^k edges; -1 where there is no room."""
     first = blocks[EDGES, k]
@@ -51,7 +51,7 @@ def take_edges(env, blocks, edges, k):  # type: ignore[no-untyped-def]
     return first
 
 
-@compiled
+@internal
 def give_edges(blocks, edges, first, k):  # type: ignore[no-untyped-def]
     """Give a block back."""
     edges[first] = blocks[EDGES, k]

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from rllib_scale.compiled import compiled, rare
+from rllib_scale.compiled import compiled, internal, rare
 from rllib_scale.config import ClusterConfig
 from rllib_scale.simulator.attempts import end_attempt, leave_if_done, set_room
 from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, UP
@@ -117,7 +117,7 @@ def _following(rng, time, phase, failure_rate, departure_rate, repair, notice, r
 # ---------------------------------------------------------------------- in one environment
 
 
-@compiled
+@internal
 def begin_changes(b, seed, episode, state, problem):  # type: ignore[no-untyped-def]
     """Put every server where it is at the beginning."""
     env, p = state.env[b], problem.parameters[0]
@@ -139,7 +139,7 @@ def begin_changes(b, seed, episode, state, problem):  # type: ignore[no-untyped-
     _find_next_change(env, state.hosts[b], problem)
 
 
-@compiled
+@internal
 def _find_next_change(env, hosts, problem):  # type: ignore[no-untyped-def]
     env.next_change = np.inf
     if env.change_at < len(problem.changes):
@@ -177,7 +177,7 @@ def change(b, state, problem):  # type: ignore[no-untyped-def]
     _find_next_change(env, hosts, problem)
 
 
-@compiled
+@internal
 def _apply(b, h, event, state, problem):  # type: ignore[no-untyped-def]
     env, host = state.env[b], state.hosts[b, h]
     first, end = problem.first_row[h], problem.first_row[h + 1]

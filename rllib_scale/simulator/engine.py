@@ -8,41 +8,21 @@ import numpy as np
 
 from rllib_scale.compiled import Direct
 from rllib_scale.config import EnvConfig
-from rllib_scale.observation.answers import OPEN, TAKEN
+from rllib_scale.observation.answers import action_mask
 from rllib_scale.observation.feature_sets import FEATURE_SETS
 from rllib_scale.observation.snapshot import Snapshot
-from rllib_scale.simulator import given, kernel, metrics
+from rllib_scale.simulator import given, kernel, record
 from rllib_scale.simulator import state as layout
 from rllib_scale.simulator.arrays import build_problem
+from rllib_scale.simulator.buffers import allocate, grown
 from rllib_scale.simulator.cluster import build_servers, tier_names
 from rllib_scale.simulator.handles import handles
 from rllib_scale.simulator.snapshots import take_snapshot
-from rllib_scale.simulator.writers import write_static
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
 _step_batch, _dispatch_batch = Direct(kernel.step_batch), Direct(kernel.dispatch_batch)
 _fit_batch, _answer_now = Direct(kernel.fit_batch), Direct(kernel.answer_now)
-FIRST_SLOTS = 8
-FIRST_LOG_ROWS = 128
-ATTEMPTS = np.array(["finished", "failed", "preempted", "running"])
-"""Outcomes of an attempt."""
-SCHEDULE = np.dtype(
-    [
-        ("workflow", "i8"),
-        ("task", "i8"),
-        ("server", "i8"),
-        ("tier", "U32"),
-        ("arrival_s", "f8"),
-        ("ready_s", "f8"),
-        ("start_s", "f8"),
-        ("finish_s", "f8"),
-        ("outcome", "U9"),
-        ("transfer_s", "f8"),
-        ("work_gflop", "f8"),
-    ]
-)
-"""One attempt to run a task. `server` is the row; `finish_s` is when the attempt ended, finished or not."""
 
 
 class Engine:
@@ -82,7 +62,7 @@ class Engine:
         if not config.workload.drawn_on_arrival:
             self._given = np.arange(num_envs, dtype=np.int64) + given.OWN
         self._drawn = build_problem(config, self._servers, config.workload.has_delays)
-        self._use(self._allocate(FIRST_SLOTS), self._drawn)
+        self._use(allocate(config, num_envs, self._drawn), self._drawn)
 
     # ------------------------------------------------------------------ what one reads
 
@@ -285,51 +265,12 @@ class Engine:
 
     def metrics(self, b: int = 0) -> dict[str, float | int]:
         """Metrics of environment b so far; names and units in `rllib_scale/results/tables.py`."""
-        env = self._state.env[b]
-        floats = metrics.summarise(b, self._table, self._tier, len(self.config.cluster.tiers))
-        response, median, p95, censored, makespan, energy, utilisation = (float(x) for x in floats[:7])
-        return {
-            "arrived": int(env["arrived"]),
-            "completed": int(env["completed"]),
-            "unfinished": int(env["in_system"]),
-            "response_mean_s": response,
-            "response_median_s": median,
-            "response_p95_s": p95,
-            "response_censored_s": censored,
-            "makespan_mean_s": makespan,
-            "workflows_arrived": int(env["workflows_arrived"]),
-            "workflows_completed": int(env["workflows_completed"]),
-            "episode_return": float(env["episode_return"]),
-            "decisions": int(env["decisions"]),
-            "invalid_no_fit": int(env["invalid_no_fit"]),
-            "invalid_busy_avoidable": int(env["invalid_busy_avoidable"]),
-            "invalid_busy_unavoidable": int(env["invalid_busy_unavoidable"]),
-            "duration_s": float(env["clock"]),
-            "energy_j": energy,
-            "utilisation": utilisation,
-            "waits": int(env["waits"]),
-            "passed": int(env["passed"]),
-            "failed_attempts": int(env["failed_attempts"]),
-            "preempted_attempts": int(env["preempted_attempts"]),
-            "lost_s": float(env["lost"]),
-        } | {
-            f"utilisation_{tier.name}": float(x) for tier, x in zip(self.config.cluster.tiers, floats[7:], strict=True)
-        }
+        floats = record.summarise(b, self._table, self._tier, len(self.config.cluster.tiers))
+        return record.metrics(self._state.env[b], self._log(b), floats, self.config.cluster)
 
     def schedule(self, b: int = 0) -> np.ndarray:
         """Every attempt so far, in order of start, dtype SCHEDULE; NaN is what is not known before it ends."""
-        log = self._state.log[b, : self._state.env[b]["num_started"]]
-        table = np.empty(len(log), dtype=SCHEDULE)
-        for name in ("workflow", "task", "server"):
-            table[name] = log[name]
-        for name in ("arrival", "ready", "start"):
-            table[f"{name}_s"] = log[name]
-        table["tier"] = self._tier_names[log["server"]]
-        runs = log["finish"] > self.clock[b]
-        table["finish_s"], table["work_gflop"] = (np.where(runs, np.nan, log[name]) for name in ("finish", "work"))
-        table["transfer_s"] = log["transfer"]
-        table["outcome"] = ATTEMPTS[np.where(runs, len(ATTEMPTS) - 1, log["outcome"])]
-        return table
+        return record.schedule(self._log(b), float(self.clock[b]), self._tier_names)
 
     def memory(self) -> tuple[int, int]:
         """Bytes of (the buffers of live workflows, the log of attempts), of all environments together."""
@@ -363,6 +304,11 @@ class Engine:
         self._use(self._state, self._problem_now)
 
     # ------------------------------------------------------------------ inside
+
+    def _log(self, b: int) -> np.ndarray:
+        """(L,) LOG: the attempts so far of environment b."""
+        log: np.ndarray = self._state.log[b, : self._state.env[b]["num_started"]]
+        return log
 
     def _use(self, state: layout.State, problem: layout.Problem) -> None:
         """Go on with these arrays."""
@@ -400,89 +346,6 @@ class Engine:
             resume = need not in (layout.GO_ON, layout.NEEDS_LOG)
 
     def _grow(self, need: int) -> None:
-        """Double the buffer a kernel asks for, if it does; contents stay."""
-        old = self._state
-        slots, tasks, edges, rows = (a.shape[1] for a in (old.slots, old.tasks, old.edges, old.log))
-        if need == layout.NEEDS_LOG:
-            self._use(old._replace(log=_enlarged(old.log, 2 * rows)), self._problem_now)
-        elif need == layout.NEEDS_EDGES:
-            self._use(old._replace(edges=_enlarged(old.edges, 2 * edges)), self._problem_now)
-        elif need == layout.NEEDS_TASKS:
-            names = ("tasks", "details", "ready", "aside", "released")
-            self._use(
-                old._replace(**{name: _enlarged(getattr(old, name), 2 * tasks) for name in names}), self._problem_now
-            )
-        elif need == layout.NEEDS_SLOTS:
-            # New slots go below the free ones: which slot a workflow gets must not depend on the rest of the batch.
-            added = np.tile(np.arange(2 * slots - 1, slots - 1, -1), (self.num_envs, 1))
-            new_slots = _enlarged(old.slots, 2 * slots)
-            new_slots["workflow"][:, slots:] = layout.FREE
-            old.env["num_free"] += slots
-            self._use(old._replace(slots=new_slots, free=np.concatenate([added, old.free], axis=1)), self._problem_now)
-
-    def _allocate(self, slots: int) -> layout.State:
-        b, n, k, hosts = self.num_envs, self.num_slots, self.candidates, len(self._drawn.at_random)
-        problem = self._drawn
-        tasks = slots << (len(problem.order_scratch[0]) - 1).bit_length()
-        moved = len(problem.edge_scratch) * (1 + int(problem.parameters[0]["from_all"]))
-        edges = slots << (moved - 1).bit_length()
-        observation = np.zeros((b, self.features.width(n, k)), dtype=np.float32)
-        for features in observation:
-            write_static(features, k, self._servers, problem.parameters[0])
-        env = np.zeros(b, dtype=layout.ENV)
-        env["given"] = layout.FREE
-        return layout.State(
-            env=env,
-            slots=np.zeros((b, slots), dtype=layout.SLOT),
-            tasks=np.zeros((b, tasks), dtype=layout.TASK),
-            details=np.zeros((b, tasks), dtype=layout.DETAIL),
-            edges=np.zeros((b, edges), dtype=np.int64),
-            free=np.zeros((b, slots), dtype=np.int64),
-            blocks=np.full((b, 2, layout.CLASSES), layout.FREE, dtype=np.int64),
-            ready=np.zeros((b, tasks), dtype=np.int64),
-            offered=np.zeros((b, k), dtype=np.int64),
-            aside=np.zeros((b, tasks), dtype=np.int64),
-            released=np.zeros((b, tasks), dtype=np.int64),
-            hosts=np.zeros((b, hosts), dtype=layout.HOST),
-            finish=np.full((b, n), np.inf),
-            expected=np.full((b, n), np.inf),
-            running=np.full((b, n), layout.FREE, dtype=np.int64),
-            attempt=np.zeros((b, n), dtype=np.int64),
-            room=np.full((b, n), -1.0),
-            limit=np.full((b, n), -1.0),
-            extra=np.zeros((b, n)),
-            reserved=np.zeros((b, n), dtype=np.int64),
-            queue=np.zeros((b, n), dtype=np.int64),
-            busy=np.zeros((b, n)),
-            log=np.zeros((b, FIRST_LOG_ROWS), dtype=layout.LOG),
-            observation=observation,
-            fit=np.zeros((b, k, n), dtype=np.uint8),
-            outcome=np.zeros(b, dtype=np.int64),
-            elapsed=np.zeros(b),
-            reward=np.zeros(b),
-            done=np.ones(b, dtype=bool),
-        )
-
-
-def action_mask(config: EnvConfig, fit: np.ndarray, preemptible: np.ndarray) -> np.ndarray:
-    """(B, K N + 1), or (B, K N + 1 + N) with preemption: the answers that do something.
-
-    Rows that are OPEN for a candidate; with `on_busy: reserve` and no mask, also those to wait for. Where there
-    is none for any candidate, as only without a mask, the rows that hold a server, for the first one: time passes
-    whichever is named. A pass always. Stopping the task of a row, where it runs one.
-    """
-    waits = config.decision.on_busy == "reserve" and config.episode.mask == "none"
-    rows = (fit >= (TAKEN if waits else OPEN)).reshape(len(fit), -1)
-    there = np.arange(rows.shape[1]) < fit.shape[2] - config.cluster.empty_slots  # of the first candidate
-    rows = np.where(rows.any(axis=1, keepdims=True), rows, there)
-    parts = [rows, np.ones((len(fit), 1), dtype=bool)]
-    return np.concatenate(parts + [preemptible] * (config.decision.preemption != "none"), axis=1)
-
-
-def _enlarged(array: np.ndarray, *sizes: int) -> np.ndarray:
-    """A copy whose axes after the first have the given sizes, filled up with zeros."""
-    if array.shape[1:] == sizes:
-        return array
-    larger = np.zeros((array.shape[0], *sizes), dtype=array.dtype)
-    larger[tuple(slice(n) for n in array.shape)] = array
-    return larger
+        """Enlarge the buffer a kernel asks for, if it does."""
+        if need not in (layout.GO_ON, layout.REFUSED):
+            self._use(grown(self._state, need), self._problem_now)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rllib_scale.compiled import compiled, rare
+from rllib_scale.compiled import internal, rare
 from rllib_scale.simulator.attempts import leave_if_done, make_ready, rank, share_memory
 from rllib_scale.simulator.blocks import give_edges, give_tasks, size_class, take_edges, take_tasks
 from rllib_scale.simulator.changes import change
@@ -19,7 +19,7 @@ from rllib_scale.workloads.random_numbers import lognormal
 # ---------------------------------------------------------------------- workflows
 
 
-@compiled
+@internal
 def _link(first, n, e, at, state_tasks, arena, problem):  # type: ignore[no-untyped-def]
     """Derive successors, predecessors and hop counts, as rank, of a workflow from its edges; their block is at `at`."""
     p, edges, order = problem.parameters[0], problem.edge_scratch, problem.order_scratch[0]
@@ -122,7 +122,7 @@ def _count_descendants(first, n, tasks, details, arena, scratch):  # type: ignor
         details[first + k].descendants = count
 
 
-@compiled
+@internal
 def _draw_next(b, state, problem):  # type: ignore[no-untyped-def]
     """Put the next workflow into a free slot, where one arrives at all; its arrival time is known already.
 
@@ -177,7 +177,7 @@ def _draw_next(b, state, problem):  # type: ignore[no-untyped-def]
     return GO_ON
 
 
-@compiled
+@internal
 def schedule_arrival(env, problem):  # type: ignore[no-untyped-def]
     """Set the time of the next arrival; inf where no workflow arrives any more."""
     if env.given >= 0:
@@ -192,14 +192,14 @@ def schedule_arrival(env, problem):  # type: ignore[no-untyped-def]
 # ---------------------------------------------------------------------- events
 
 
-@compiled
+@internal
 def advance(env, time):  # type: ignore[no-untyped-def]
     """Let time pass in which nothing happens."""
     env.area += env.in_system * (time - env.clock)
     env.clock = time
 
 
-@compiled
+@internal
 def _release(b, row, state, p):  # type: ignore[no-untyped-def]
     """All predecessors of a task have ended: it is ready after its delay."""
     env, task = state.env[b], state.tasks[b, row]
@@ -226,7 +226,7 @@ def _end_delay(b, state, p):  # type: ignore[no-untyped-def]
     make_ready(b, row, state, p)
 
 
-@compiled
+@internal
 def _arrive(b, state, problem):  # type: ignore[no-untyped-def]
     """The pending workflow arrives: its roots are released, and the time of the next arrival is set."""
     env = state.env[b]
@@ -241,7 +241,7 @@ def _arrive(b, state, problem):  # type: ignore[no-untyped-def]
     schedule_arrival(env, problem)
 
 
-@compiled
+@internal
 def _complete(b, state, problem):  # type: ignore[no-untyped-def]
     """The task that finishes first completes: its row is idle, its successors may be ready."""
     env, finish, queue = state.env[b], state.finish[b], state.queue[b]
@@ -281,13 +281,13 @@ def _complete(b, state, problem):  # type: ignore[no-untyped-def]
         env.num_free += 1
 
 
-@compiled
+@internal
 def next_event(env):  # type: ignore[no-untyped-def]
     """When something happens next; inf: never."""
     return min(min(env.next_finish, env.next_arrival), min(env.next_release, env.next_change))
 
 
-@compiled
+@internal
 def run_to_target(b, state, problem):  # type: ignore[no-untyped-def]
     """Let everything happen until `env.target`, where the clock then stands. Returns GO_ON or which buffer is full.
 

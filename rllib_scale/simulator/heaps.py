@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rllib_scale.compiled import compiled
+from rllib_scale.compiled import internal
 
 # ---------------------------------------------------------------------- tasks that wait
 
 
-@compiled
+@internal
 def _precedes(slots, tasks, ties_by_arrival, a, b):  # type: ignore[no-untyped-def]
     """Level 1 [SCALE, sec. 4.1]: largest rank first; ties by ready time, or not, then workflow and task."""
     x, y = tasks[a], tasks[b]
@@ -20,7 +20,7 @@ def _precedes(slots, tasks, ties_by_arrival, a, b):  # type: ignore[no-untyped-d
     return a < b
 
 
-@compiled
+@internal
 def push_ready(heap, size, slots, tasks, ties_by_arrival, row):  # type: ignore[no-untyped-def]
     """Add a task row to the `size` that are in the heap."""
     at = size
@@ -33,7 +33,7 @@ def push_ready(heap, size, slots, tasks, ties_by_arrival, row):  # type: ignore[
     heap[at] = row
 
 
-@compiled
+@internal
 def remove_ready(heap, size, slots, tasks, ties_by_arrival, at):  # type: ignore[no-untyped-def]
     """Take the task row at position `at` out of the `size` in the heap; the first of all is at 0."""
     last = heap[size - 1]
@@ -54,7 +54,7 @@ def remove_ready(heap, size, slots, tasks, ties_by_arrival, at):  # type: ignore
 # ---------------------------------------------------------------------- release delays
 
 
-@compiled
+@internal
 def _released_before(slots, tasks, a, b):  # type: ignore[no-untyped-def]
     x, y = tasks[a], tasks[b]
     if x.ready != y.ready:
@@ -64,7 +64,7 @@ def _released_before(slots, tasks, a, b):  # type: ignore[no-untyped-def]
     return a < b
 
 
-@compiled
+@internal
 def push_released(heap, size, slots, tasks, row):  # type: ignore[no-untyped-def]
     """Add a task row to the `size` whose delay runs; its `ready` says until when."""
     at = size
@@ -77,7 +77,7 @@ def push_released(heap, size, slots, tasks, row):  # type: ignore[no-untyped-def
     heap[at] = row
 
 
-@compiled
+@internal
 def pop_released(heap, size, slots, tasks):  # type: ignore[no-untyped-def]
     """Take the first of `size` task rows off the heap."""
     last = heap[size - 1]
@@ -98,12 +98,12 @@ def pop_released(heap, size, slots, tasks):  # type: ignore[no-untyped-def]
 # ---------------------------------------------------------------------- busy rows
 
 
-@compiled
+@internal
 def _finishes_before(finish, i, j):  # type: ignore[no-untyped-def]
     return finish[i] < finish[j] or (finish[i] == finish[j] and i < j)
 
 
-@compiled
+@internal
 def push_busy(queue, size, finish, row):  # type: ignore[no-untyped-def]
     """Add a row to the `size` in the heap, by the finish time of its task."""
     at = size
@@ -116,7 +116,7 @@ def push_busy(queue, size, finish, row):  # type: ignore[no-untyped-def]
     queue[at] = row
 
 
-@compiled
+@internal
 def remove_busy(queue, size, finish, at):  # type: ignore[no-untyped-def]
     """Take the row at position `at` out of the `size` in the heap; the one that finishes first is at 0."""
     last = queue[size - 1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rllib_scale.compiled import compiled
+from rllib_scale.compiled import compiled, internal
 from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, PASSED, PREEMPTED, STARTED, TAKEN, WAITS
 from rllib_scale.simulator.attempts import end_attempt, start
 from rllib_scale.simulator.changes import begin_changes
@@ -33,7 +33,7 @@ from rllib_scale.simulator.writers import write_observation
 from rllib_scale.workloads.random_numbers import ESTIMATES, seed_generator, seed_stream
 
 
-@compiled
+@internal
 def _begin(b, seed, episode, given, state, problem):  # type: ignore[no-untyped-def]
     """Empty the environment; set the first arrival, of its (seed, episode) or of a given workload."""
     env, p = state.env[b], problem.parameters[0]
@@ -82,7 +82,7 @@ def fit_batch(table):  # type: ignore[no-untyped-def]
                 fit[j] = fit_of(b, memory, j, state)
 
 
-@compiled
+@internal
 def _is_answer(b, action, state, p):  # type: ignore[no-untyped-def]
     """Whether an action stands for an answer that can be given now."""
     env = state.env[b]
@@ -111,7 +111,7 @@ def step_batch(start_at, resume, actions, active, begins, seeds, episodes, given
         for b in range(len(state.env)):
             if not (begins[b] or not active[b] or _is_answer(b, actions[b], state, p)):
                 return REFUSED, b
-    wake = ROUNDS if p.reserve else STEPS
+    wake = np.int64(ROUNDS if p.reserve else STEPS)
     for b in range(start_at, len(state.env)):
         env = state.env[b]
         if not (active[b] or begins[b]):
@@ -127,7 +127,7 @@ def step_batch(start_at, resume, actions, active, begins, seeds, episodes, given
                     return NEEDS_LOG, b
                 reward = answer(b, actions[b], state, problem)
                 state.reward[b] = 0.0 if p.reward == TASKS_IN_SYSTEM else reward
-        need = run(b, wake, state, problem)
+        need = run(b, wake, table)
         if need != GO_ON:
             return need, b
         if not begins[b]:
@@ -143,7 +143,7 @@ def step_batch(start_at, resume, actions, active, begins, seeds, episodes, given
 _IMPOSSIBLE, _LOG_IS_FULL = -1, -2
 
 
-@compiled
+@internal
 def _answer_for(b, workflow, task, j, state, problem):  # type: ignore[no-untyped-def]
     """Answer for any task that waits; see observation.backend.Answer. Returns the outcome, or why nothing was done.
 
@@ -228,8 +228,8 @@ def dispatch_batch(first, start_at, resume, starts, active, table):  # type: ign
                 return NEEDS_LOG, len(starts), b
             env.area = 0.0
             env.decided = env.clock
-            close(b, p.reserve != 0, state, problem)
-        need = run(b, DISPATCHED, state, problem)
+            close(b, bool(p.reserve), state, problem)
+        need = run(b, np.int64(DISPATCHED), table)
         if need != GO_ON:
             return need, len(starts), b
         if p.reward == TASKS_IN_SYSTEM and env.decisions > 0:

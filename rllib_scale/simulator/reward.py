@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from rllib_scale.compiled import compiled
+from rllib_scale.compiled import internal
 
 REWARDS = ("paper", "tasks-in-system")
 PAPER, TASKS_IN_SYSTEM = range(2)
 
 
-@compiled
+@internal
 def assignment_reward(execution_s, delay_s, energy_j, p):  # type: ignore[no-untyped-def]
     """Reward of a valid assignment [SCALE, sec. 4.1].
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rllib_scale.compiled import compiled, rare
+from rllib_scale.compiled import internal, rare
 from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, OPEN, PASSED, PREEMPTED, STARTED, TAKEN, WAITS
 from rllib_scale.simulator.attempts import end_attempt, error_of, set_room, start
 from rllib_scale.simulator.events import next_event, run_to_target
+from rllib_scale.simulator.handles import problem_of, state_of
 from rllib_scale.simulator.heaps import push_ready, remove_ready
 from rllib_scale.simulator.state import (
     ALL_DONE,
@@ -28,7 +29,7 @@ from rllib_scale.simulator.state import PREEMPTED as STOPPED
 # ---------------------------------------------------------------------- feasibility
 
 
-@compiled
+@internal
 def fit_of(b, memory, j, state):  # type: ignore[no-untyped-def]
     """How row j is for a task of that memory [GB]: CLOSED, TAKEN or OPEN. The one place where that is decided."""
     if memory <= state.room[b, j]:
@@ -36,7 +37,7 @@ def fit_of(b, memory, j, state):  # type: ignore[no-untyped-def]
     return TAKEN if memory <= state.limit[b, j] else CLOSED
 
 
-@compiled
+@internal
 def _some_open(b, memory, state):  # type: ignore[no-untyped-def]
     """Whether some row is OPEN."""
     for room in state.room[b]:  # noqa: SIM110 (compiled code knows no generators)
@@ -48,7 +49,7 @@ def _some_open(b, memory, state):  # type: ignore[no-untyped-def]
 # ---------------------------------------------------------------------- candidates
 
 
-@compiled
+@internal
 def _pop(b, state, p):  # type: ignore[no-untyped-def]
     """Take the first task out of the heap."""
     env = state.env[b]
@@ -58,14 +59,14 @@ def _pop(b, state, p):  # type: ignore[no-untyped-def]
     return row
 
 
-@compiled
+@internal
 def _push(b, row, state, p):  # type: ignore[no-untyped-def]
     env = state.env[b]
     push_ready(state.ready[b], env.num_ready, state.slots[b], state.tasks[b], p.ties_by_arrival, row)
     env.num_ready += 1
 
 
-@compiled
+@internal
 def withdraw(b, state, p):  # type: ignore[no-untyped-def]
     """Put the candidates back into the heap."""
     if not p.peek:
@@ -79,7 +80,7 @@ def _put_back(b, state, p):  # type: ignore[no-untyped-def]
         _push(b, state.offered[b, k], state, p)
 
 
-@compiled
+@internal
 def _offer(b, filtered, state, p):  # type: ignore[no-untyped-def]
     """Offer the first K tasks that wait; `filtered`: only those that some row is OPEN for, the others are set aside."""
     if p.peek:
@@ -110,14 +111,14 @@ def _fill_offers(b, filtered, state, p):  # type: ignore[no-untyped-def]
             env.num_offered += 1
 
 
-@compiled
+@internal
 def _set_aside(b, row, state):  # type: ignore[no-untyped-def]
     env = state.env[b]
     state.aside[b, env.num_aside] = row
     env.num_aside += 1
 
 
-@compiled
+@internal
 def _take(b, k, state, p):  # type: ignore[no-untyped-def]
     """Candidate k is one no longer, and waits nowhere else."""
     env, offered = state.env[b], state.offered[b]
@@ -150,7 +151,7 @@ def reserve(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     env.waits += 1
 
 
-@compiled
+@internal
 def available_at(b, j, state):  # type: ignore[no-untyped-def]
     """Virtual availability of row j [s]; inf where nothing can start on it any more."""
     if state.limit[b, j] < 0.0:
@@ -159,7 +160,7 @@ def available_at(b, j, state):  # type: ignore[no-untyped-def]
     return (max(clock, expected) if expected < np.inf else clock) + state.extra[b, j]
 
 
-@compiled
+@internal
 def answer(b, action, state, problem):  # type: ignore[no-untyped-def]
     """Carry out a valid action, and say with `env.target` how far time may run. Returns the reward."""
     env, p = state.env[b], problem.parameters[0]
@@ -211,7 +212,7 @@ def answer(b, action, state, problem):  # type: ignore[no-untyped-def]
 # ---------------------------------------------------------------------- rounds
 
 
-@compiled
+@internal
 def find_waiting(b, workflow, task, state):  # type: ignore[no-untyped-def]
     """Position of a task in the heap; -1: it does not wait there."""
     for at in range(state.env[b].num_ready):
@@ -268,12 +269,13 @@ def _force(b, state, problem):  # type: ignore[no-untyped-def]
     open_all(b, state, p)
 
 
-@compiled
-def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
+@rare
+def run(b, wake, table):  # type: ignore[no-untyped-def]
     """Let the clock run until a decision is wanted or the episode ends. Returns GO_ON, or which buffer is full.
 
     `wake` says when one is wanted: STEPS, ROUNDS or DISPATCHED.
     """
+    state, problem = state_of(table), problem_of(table)
     env, p = state.env[b], problem.parameters[0]
     filtered = p.feasible_only != 0 and wake == ROUNDS
     while True:
@@ -317,7 +319,7 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
             env.target = min(p.horizon, next_event(env))
 
 
-@compiled
+@internal
 def _some_candidate_open(b, state):  # type: ignore[no-untyped-def]
     for k in range(state.env[b].num_offered):
         if _some_open(b, state.tasks[b, state.offered[b, k]].memory, state):

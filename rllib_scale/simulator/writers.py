@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from rllib_scale.compiled import compiled, rare
+from rllib_scale.compiled import compiled, internal, rare
 from rllib_scale.observation.feature_sets import (
     CAPACITY,
     DELAY,
@@ -47,7 +47,7 @@ def write_static(row, candidates, servers, p):  # type: ignore[no-untyped-def]
         row[at + MEMORY] = servers[j].memory / p.memory_max
 
 
-@compiled
+@internal
 def write_observation(b, count, state, problem):  # type: ignore[no-untyped-def]
     """Write the observation of environment b, with `count` candidates; no task is current where that is 0."""
     p, row, K = problem.parameters[0], state.observation[b], state.fit.shape[1]
@@ -72,7 +72,7 @@ def write_observation(b, count, state, problem):  # type: ignore[no-untyped-def]
         _write_exceptions(b, row, count, state, problem)
 
 
-@compiled
+@internal
 def _write_tasks(b, row, first, width, count, state, p):  # type: ignore[no-untyped-def]
     """Write the paper's features of each candidate from column `first` on, and 0 for those that are not there."""
     for k in range(state.fit.shape[1]):
@@ -84,7 +84,7 @@ def _write_tasks(b, row, first, width, count, state, p):  # type: ignore[no-unty
             columns[:] = 0.0
 
 
-@compiled
+@internal
 def _write_task(row, task, error, slot, p):  # type: ignore[no-untyped-def]
     """Write the paper's features of a candidate, whose demand is seen with that error; `slot` is its workflow."""
     row[TASK_COMPUTE] = task.left * error / p.task_compute_max
@@ -94,7 +94,7 @@ def _write_task(row, task, error, slot, p):  # type: ignore[no-untyped-def]
     row[TASK_OUTPUT] = task.output * p.per_output_unit
 
 
-@compiled
+@internal
 def _write_servers(columns, width, problem, expected, clock, low, high, delay):  # type: ignore[no-untyped-def]
     """Write remaining time, power and delay of each row that has a server.
 
@@ -134,7 +134,7 @@ def _write_exceptions(b, row, count, state, problem):  # type: ignore[no-untyped
 # ---------------------------------------------------------------------- the set `rounds`
 
 
-@compiled
+@internal
 def _seen_in_system(b, state, p):  # type: ignore[no-untyped-def]
     """Unfinished tasks of the workflows that have arrived, as far as they are seen."""
     env, seen = state.env[b], 0

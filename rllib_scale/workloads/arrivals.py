@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from rllib_scale.compiled import compiled
+from rllib_scale.compiled import compiled, internal
 from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.random_numbers import uniform
@@ -22,7 +22,7 @@ def wave_of(config: EnvConfig) -> tuple[float, float]:
     return (0.0, 1.0) if wave is None else (wave.amplitude, wave.period_s)
 
 
-@compiled
+@internal
 def draw_gap(rng, rate, amplitude, period, clock):  # type: ignore[no-untyped-def]
     """Seconds from the previous arrival, or from the start, which is at `clock`, to the next one.
 

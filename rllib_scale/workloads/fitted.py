@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from rllib_scale.compiled import compiled, rare
+from rllib_scale.compiled import compiled, internal, rare
 from rllib_scale.config import Count, EnvConfig, FittedConfig
 from rllib_scale.config.base import Finite, Fraction, Model, NonNegative, Positive
 from rllib_scale.config.pinned import split
@@ -219,7 +219,7 @@ def _score_by_calls(probabilities: NDArray[np.float64], calls: NDArray[np.float6
     return float(later @ scores / later.sum()) if later.sum() > 0 else 0.0
 
 
-@compiled
+@internal
 def _quantile(p, probabilities, values):  # type: ignore[no-untyped-def]
     """Value at probability p, linear between the quantiles, the first and last beyond them."""
     low, high = 0, len(probabilities) - 1
@@ -237,7 +237,7 @@ def _quantile(p, probabilities, values):  # type: ignore[no-untyped-def]
     return values[low] + part * (values[high] - values[low])
 
 
-@compiled
+@internal
 def _of_score(z, probabilities, values):  # type: ignore[no-untyped-def]
     """Value at a normal score."""
     return _quantile(0.5 * math.erfc(-z / math.sqrt(2.0)), probabilities, values)
@@ -271,18 +271,18 @@ def _chain(rng, law, latent, first, n, memory, tasks):  # type: ignore[no-untype
         tasks[k, 2] = _quantile(_rank(memory, p, values[MEMORY]), p, values[OUTPUT])
 
 
-@compiled
+@internal
 def _rank(value, probabilities, values):  # type: ignore[no-untyped-def]
     """Probability at a value, the inverse of `_quantile`."""
     return _quantile(value, values, probabilities)
 
 
-@compiled
+@internal
 def _count(value):  # type: ignore[no-untyped-def]
     return max(1, math.floor(value + 0.5))
 
 
-@rare
+@compiled
 def _fill(rng, law, most, done, offsets, tasks, edges, scratch):  # type: ignore[no-untyped-def]
     """Draw workflows from number `done` on, as long as there is room; returns how many there are then."""
     p, values, latent, normal = law.probabilities, law.quantiles, scratch[0], scratch[1]

@@ -26,7 +26,7 @@ from benchmarks.dashboard import write_folder as write_folder_of_size
 from rllib_scale.config.plan import SweepConfig
 from rllib_scale.evaluation.inspection import DECISION, STARTED
 from rllib_scale.results import tables as results
-from rllib_scale.simulator.engine import SCHEDULE
+from rllib_scale.simulator.record import SCHEDULE
 
 SHOWN = ("completed", "unfinished", "response_mean_s", "response_censored_s", "above_bound_percent")
 

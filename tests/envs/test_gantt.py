@@ -7,7 +7,7 @@ import pytest
 
 from rllib_scale.config import ClusterConfig
 from rllib_scale.envs.gantt import Chart, draw_gantt, draw_gantts, to_rgb
-from rllib_scale.simulator.engine import SCHEDULE
+from rllib_scale.simulator.record import SCHEDULE
 
 END_S = 12.0
 

@@ -1,10 +1,23 @@
 """The heap of tasks that wait: whatever is taken out of it, the rest keeps coming out in the order of level 1."""
 
+import numba
 import numpy as np
 import pytest
 
-from rllib_scale.simulator.heaps import push_ready, remove_ready
+from rllib_scale.simulator import heaps
 from rllib_scale.simulator.state import SLOT, TASK
+
+_push, _remove = heaps.push_ready, heaps.remove_ready
+
+
+@numba.njit
+def push_ready(heap, size, slots, tasks, ties_by_arrival, row):
+    _push(heap, size, slots, tasks, ties_by_arrival, row)
+
+
+@numba.njit
+def remove_ready(heap, size, slots, tasks, ties_by_arrival, at):
+    _remove(heap, size, slots, tasks, ties_by_arrival, at)
 
 
 @pytest.mark.parametrize("ties_by_arrival", [False, True])

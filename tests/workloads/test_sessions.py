@@ -269,6 +269,7 @@ def test_csv(tmp_path):
     assert edges_of(workload, 1) == [[0, 1], [0, 2], [1, 3], [2, 3]]
     assert read("csv", tmp_path / "tasks.csv", tmp_path / "edges.csv").equals(workload)
     assert len(read("csv", tmp_path / "tasks.csv").edges) == 0
+    tasks[1]["arrival_s"] = "2.50"
     for row, delay in zip(tasks, ["0", "1.5", "0", "0", "2"], strict=True):
         row |= {"delay_s": delay, "session": "7" if row["workflow"] == "a" else "3"}
     write_csv(tmp_path / "tasks.csv", tasks)

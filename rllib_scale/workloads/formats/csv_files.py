@@ -120,7 +120,7 @@ def _add(out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row],
             raise UserError(f"{where}: task {row['task']!r:.60} stands twice in workflow {name!r:.60}")
         numbers[row["task"]] = len(numbers)
         for column in ("arrival_s", "session"):
-            if row.get(column) != first.get(column):
+            if row.get(column) != first.get(column) and not _same_number(row[column], first[column]):
                 values = f"is {row[column]!r:.60}, but {first[column]!r:.60}"
                 raise UserError(f"{where}: {column} {values} in the first row of workflow {name!r:.60}")
         for field in TASK_FIELDS:
@@ -157,6 +157,13 @@ def _number(row: dict[str, str], column: str, where: str) -> float:
     if not 0 <= value < float("inf"):
         raise UserError(f"{where}: {column} must be a finite number, at least 0 (got {row[column]!r:.60})")
     return value
+
+
+def _same_number(one: str, other: str) -> bool:
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return False
 
 
 def _session(row: dict[str, str], where: str, default: int) -> int:

@@ -1,0 +1,73 @@
+"""What becomes of whole workflows: how long they take, by themselves and against their critical path; what is moved."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rllib_scale.bounds.lower_bounds import critical_path_s
+from rllib_scale.config import EnvConfig
+from rllib_scale.simulator.cluster import build_servers
+from rllib_scale.workloads.model import Workload
+
+SLO_FACTOR = 2.0
+"""A workflow meets its objective when it is done within so many times its critical path."""
+
+
+def workflow_metrics(env: EnvConfig, workload: Workload, schedule: np.ndarray, end_s: float) -> dict[str, float]:
+    """The metrics of `rllib_scale.results.tables.WORKFLOW_COLUMNS` of one episode.
+
+    Args:
+        env: the problem.
+        workload: what was played.
+        schedule: every attempt, dtype `rllib_scale.simulator.record.SCHEDULE`.
+        end_s: clock at the end [s].
+    """
+    finished = schedule[schedule["outcome"] == "finished"]
+    done = np.zeros(workload.num_workflows)
+    np.maximum.at(done, finished["workflow"], finished["finish_s"])
+    complete = np.bincount(finished["workflow"], minlength=len(done)) == np.diff(workload.task_offsets)
+    makespan = np.where(complete, done - workload.arrival_s, np.inf)
+    allowed = SLO_FACTOR * critical_path_s(env, workload)
+    judged = workload.arrival_s[: len(allowed)] + allowed <= end_s
+    median, p95, p99 = (
+        float(np.quantile(makespan[complete], q)) if complete.any() else math.nan for q in (0.5, 0.95, 0.99)
+    )
+    return {
+        "makespan_median_s": median,
+        "makespan_p95_s": p95,
+        "makespan_p99_s": p99,
+        "slo_share": _share(makespan[: len(allowed)][judged] <= allowed[judged]),
+        "moved_share": _share(_moved(env, workload, schedule)),
+    }
+
+
+def _moved(env: EnvConfig, workload: Workload, schedule: np.ndarray) -> np.ndarray:
+    """Whether each attempt at a task that has predecessors was made on another server than that of the first one."""
+    host = build_servers(env.cluster, env.reward)["host"]
+    first = _first_predecessor(env, workload)
+    row = workload.task_offsets[schedule["workflow"]] + schedule["task"]
+    finished = schedule["outcome"] == "finished"
+    ran_on = np.full(workload.num_tasks, -1)
+    ran_on[row[finished]] = host[schedule["server"][finished]]
+    follows = first[row] >= 0
+    moved: np.ndarray = host[schedule["server"][follows]] != ran_on[first[row[follows]]]
+    return moved
+
+
+def _first_predecessor(env: EnvConfig, workload: Workload) -> np.ndarray:
+    """(T,) task row of the first predecessor, by `communication.first`; -1 of a root."""
+    offset = np.repeat(workload.task_offsets[:-1], np.diff(workload.edge_offsets))
+    before, after = (workload.edges + offset[:, None]).T
+    # The last one written stays: the first in the order must come last.
+    order = np.lexsort((before,))[::-1]
+    if env.communication.first == "largest-output":
+        order = np.lexsort((-before, workload.output_gb[before]))
+    first = np.full(workload.num_tasks, -1)
+    first[after[order]] = before[order]
+    return first
+
+
+def _share(of: np.ndarray) -> float:
+    return float(of.mean()) if len(of) else math.nan

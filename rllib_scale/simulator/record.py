@@ -1,0 +1,126 @@
+"""What there is to tell of an episode: its metrics and its schedule."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+
+from rllib_scale.compiled import compiled
+from rllib_scale.config import ClusterConfig
+from rllib_scale.simulator.handles import problem_of, state_of
+from rllib_scale.simulator.state import AWAY, TO_END
+
+ATTEMPTS = np.array(["finished", "failed", "preempted", "running"])
+"""Outcomes of an attempt."""
+SCHEDULE = np.dtype(
+    [
+        ("workflow", "i8"),
+        ("task", "i8"),
+        ("server", "i8"),
+        ("tier", "U32"),
+        ("arrival_s", "f8"),
+        ("ready_s", "f8"),
+        ("start_s", "f8"),
+        ("finish_s", "f8"),
+        ("outcome", "U9"),
+        ("transfer_s", "f8"),
+        ("work_gflop", "f8"),
+    ]
+)
+"""One attempt to run a task. `server` is the row; `finish_s` is when the attempt ended, finished or not."""
+
+
+@partial(compiled, allocates=True)
+def summarise(b, table, tier, num_tiers):  # type: ignore[no-untyped-def]
+    """Sums over environment b as it stands, in the order in which `metrics` reads them. `tier` (N,), -1: no server."""
+    state, problem = state_of(table), problem_of(table)
+    env, servers = state.env[b], problem.servers
+    censored = env.response_sum
+    for s in range(state.slots.shape[1]):
+        slot = state.slots[b, s]
+        if slot.workflow >= 0 and s != env.pending:
+            censored += (slot.num_tasks - slot.num_completed) * (env.clock - slot.arrival)
+    tier_busy, tier_count, tier_away = np.zeros(num_tiers), np.zeros(num_tiers), np.zeros(num_tiers)
+    energy = 0.0
+    for j in range(len(servers)):
+        if tier[j] < 0:
+            continue
+        busy = state.busy[b, j]
+        if state.finish[b, j] < np.inf:
+            busy -= state.finish[b, j] - env.clock
+        host = state.hosts[b, servers[j].host]
+        away = host.away + (env.clock - host.left if host.status == AWAY else 0.0)
+        tier_busy[tier[j]] += busy
+        tier_count[tier[j]] += 1
+        tier_away[tier[j]] += away
+        energy += servers[j].idle_power * (env.clock - away) + (servers[j].busy_power - servers[j].idle_power) * busy
+    floats = np.empty(5 + num_tiers)
+    floats[0] = env.response_sum / env.completed if env.completed > 0 else math.nan
+    floats[1] = censored / env.arrived if env.arrived > 0 else math.nan
+    floats[2] = env.makespan_sum / env.workflows_completed if env.workflows_completed > 0 else math.nan
+    floats[3] = energy
+    there = tier_count.sum() * env.clock - tier_away.sum()
+    floats[4] = tier_busy.sum() / there if there > 0 else 0.0
+    for t in range(num_tiers):
+        there = tier_count[t] * env.clock - tier_away[t]
+        floats[5 + t] = tier_busy[t] / there if there > 0 else 0.0
+    return floats
+
+
+def metrics(env: np.void, log: np.ndarray, floats: np.ndarray, cluster: ClusterConfig) -> dict[str, float | int]:
+    """Metrics by name, with units in `rllib_scale/results/tables.py`, of one ENV, its log (L,) and its summary."""
+    response, censored, makespan, energy, utilisation = (float(x) for x in floats[:5])
+    finished = log[(log["finish"] <= env["clock"]) & (log["outcome"] == TO_END)]
+    responses = np.sort(finished["finish"] - finished["arrival"])
+    return {
+        "arrived": int(env["arrived"]),
+        "completed": int(env["completed"]),
+        "unfinished": int(env["in_system"]),
+        "response_mean_s": response,
+        "response_median_s": _percentile(responses, 0.5),
+        "response_p95_s": _percentile(responses, 0.95),
+        "response_censored_s": censored,
+        "makespan_mean_s": makespan,
+        "workflows_arrived": int(env["workflows_arrived"]),
+        "workflows_completed": int(env["workflows_completed"]),
+        "episode_return": float(env["episode_return"]),
+        "decisions": int(env["decisions"]),
+        "invalid_no_fit": int(env["invalid_no_fit"]),
+        "invalid_busy_avoidable": int(env["invalid_busy_avoidable"]),
+        "invalid_busy_unavoidable": int(env["invalid_busy_unavoidable"]),
+        "duration_s": float(env["clock"]),
+        "energy_j": energy,
+        "utilisation": utilisation,
+        "waits": int(env["waits"]),
+        "passed": int(env["passed"]),
+        "failed_attempts": int(env["failed_attempts"]),
+        "preempted_attempts": int(env["preempted_attempts"]),
+        "lost_s": float(env["lost"]),
+    } | {f"utilisation_{tier.name}": float(x) for tier, x in zip(cluster.tiers, floats[5:], strict=True)}
+
+
+def _percentile(values: np.ndarray, q: float) -> float:
+    """Linear interpolation between order statistics of a sorted array; NaN of none."""
+    if len(values) == 0:
+        return math.nan
+    position = q * (len(values) - 1)
+    low = int(position)
+    high = min(low + 1, len(values) - 1)
+    return float(values[low] + (position - low) * (values[high] - values[low]))
+
+
+def schedule(log: np.ndarray, clock: float, tier_names: np.ndarray) -> np.ndarray:
+    """(L,) SCHEDULE of a log (L,) at that moment, in order of start; NaN is what is not known before it ends."""
+    table = np.empty(len(log), dtype=SCHEDULE)
+    for name in ("workflow", "task", "server"):
+        table[name] = log[name]
+    for name in ("arrival", "ready", "start"):
+        table[f"{name}_s"] = log[name]
+    table["tier"] = tier_names[log["server"]]
+    runs = log["finish"] > clock
+    table["finish_s"], table["work_gflop"] = (np.where(runs, np.nan, log[name]) for name in ("finish", "work"))
+    table["transfer_s"] = log["transfer"]
+    table["outcome"] = ATTEMPTS[np.where(runs, len(ATTEMPTS) - 1, log["outcome"])]
+    return table
