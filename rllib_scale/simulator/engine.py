@@ -59,7 +59,8 @@ class Engine:
         self._zeros, self._no_seeds = np.zeros(num_envs, dtype=np.int64), np.zeros(num_envs, dtype=np.uint64)
         # Which given workload each environment plays from its next beginning on.
         self._given = np.full(num_envs, layout.FREE, dtype=np.int64)
-        if not config.workload.drawn_on_arrival:
+        self._draws_whole = not config.workload.drawn_on_arrival
+        if self._draws_whole:
             self._given = np.arange(num_envs, dtype=np.int64) + given.OWN
         self._drawn = build_problem(config, self._servers, config.workload.has_delays)
         self._use(allocate(config, num_envs, self._drawn), self._drawn)
@@ -158,14 +159,14 @@ class Engine:
                 raise ValueError("another environment of the batch is playing a given workload")
             workload.check_fits(float(self._servers["memory"].max()), "workload")
             problem = self._problem_now
-            if self.config.workload.drawn_on_arrival:
+            if not self._draws_whole:
                 problem = build_problem(self.config, self._servers, bool(workload.delay_s.any()))
             self._use(self._state, given.with_workloads(problem, {given.SHARED: workload}))
-        elif which is None and self.config.workload.drawn_on_arrival and self._problem_now is not self._drawn:
+        elif which is None and not self._draws_whole and self._problem_now is not self._drawn:
             self._use(self._state, self._drawn)
         which = self._all if which is None else self._row(which, np.bool_)
         seeds, episodes = self._row(seeds, np.uint64), self._row(episodes, np.uint64)
-        if workload is None:
+        if workload is None and self._draws_whole and which.any():
             self._draw(which, seeds, episodes)
         plays = self._given if workload is None else np.full(self.num_envs, given.SHARED, dtype=np.int64)
         self._step(self._zeros, self._none, which, seeds, episodes, plays)
@@ -191,7 +192,8 @@ class Engine:
         which, seeds, episodes = self._none, self._no_seeds, self._no_seeds
         if begin is not None:
             which, seeds, episodes = map(self._row, begin, (np.bool_, np.uint64, np.uint64))
-            self._draw(which, seeds, episodes)
+            if self._draws_whole and which.any():
+                self._draw(which, seeds, episodes)
         self._step(self._row(actions, np.int64), active, which, seeds, episodes, self._given)
 
     def dispatch(self, starts: np.ndarray, active: np.ndarray | None = None) -> None:
@@ -317,9 +319,7 @@ class Engine:
         self._fit_is_known = False
 
     def _draw(self, which: np.ndarray, seeds: np.ndarray, episodes: np.ndarray) -> None:
-        """Draw the whole workloads of those that begin, where they are not drawn as they arrive."""
-        if self.config.workload.drawn_on_arrival or not which.any():
-            return
+        """Draw the whole workloads of those that begin."""
         rows = np.flatnonzero(which).tolist()
         drawn = {given.OWN + b: generate(self.config, int(seeds[b]), int(episodes[b])) for b in rows}
         self._use(self._state, given.with_workloads(self._problem_now, drawn))
