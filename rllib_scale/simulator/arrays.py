@@ -54,6 +54,7 @@ def build_problem(config: EnvConfig, servers: np.ndarray, delays: bool) -> Probl
         int(moving.first == "largest-output"),
         int(told.workflows == "revealed"),
         int(delays),
+        int(not c.workload.drawn_on_arrival),
         int(told.estimate_error > 0),
         *seen,
         int(not c.cluster.changes.none),

@@ -25,6 +25,7 @@ def allocate(config: EnvConfig, num_envs: int, problem: layout.Problem) -> layou
         write_static(features, k, problem.servers, problem.parameters[0])
     env = np.zeros(b, dtype=layout.ENV)
     env["given"] = layout.FREE
+    env["plays_next"] = layout.FREE if config.workload.drawn_on_arrival else layout.OWN + np.arange(b)
     return layout.State(
         env=env,
         slots=np.zeros((b, slots), dtype=layout.SLOT),

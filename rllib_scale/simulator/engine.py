@@ -57,11 +57,7 @@ class Engine:
         self._tier = np.array([names.index(t) if t else -1 for t in self._tier_names], dtype=np.int64)
         self._all, self._none = np.ones(num_envs, dtype=bool), np.zeros(num_envs, dtype=bool)
         self._zeros, self._no_seeds = np.zeros(num_envs, dtype=np.int64), np.zeros(num_envs, dtype=np.uint64)
-        # Which given workload each environment plays from its next beginning on.
-        self._given = np.full(num_envs, layout.FREE, dtype=np.int64)
         self._draws_whole = not config.workload.drawn_on_arrival
-        if self._draws_whole:
-            self._given = np.arange(num_envs, dtype=np.int64) + given.OWN
         self._drawn = build_problem(config, self._servers, config.workload.has_delays)
         self._use(allocate(config, num_envs, self._drawn), self._drawn)
 
@@ -155,21 +151,21 @@ class Engine:
             ValueError: an environment that goes on is in the middle of another given workload.
         """
         if workload is not None:
-            if which is not None and (self._state.env["given"][~np.asarray(which)] == given.SHARED).any():
+            if which is not None and (self._state.env["given"][~np.asarray(which)] == layout.SHARED).any():
                 raise ValueError("another environment of the batch is playing a given workload")
             workload.check_fits(float(self._servers["memory"].max()), "workload")
             problem = self._problem_now
             if not self._draws_whole:
                 problem = build_problem(self.config, self._servers, bool(workload.delay_s.any()))
-            self._use(self._state, given.with_workloads(problem, {given.SHARED: workload}))
+            self._use(self._state, given.with_workloads(problem, {layout.SHARED: workload}))
+            self._state.env["plays_next"][slice(None) if which is None else np.asarray(which)] = layout.SHARED
         elif which is None and not self._draws_whole and self._problem_now is not self._drawn:
             self._use(self._state, self._drawn)
         which = self._all if which is None else self._row(which, np.bool_)
         seeds, episodes = self._row(seeds, np.uint64), self._row(episodes, np.uint64)
         if workload is None and self._draws_whole and which.any():
             self._draw(which, seeds, episodes)
-        plays = self._given if workload is None else np.full(self.num_envs, given.SHARED, dtype=np.int64)
-        self._step(self._zeros, self._none, which, seeds, episodes, plays)
+        self._step(self._zeros, self._none, which, seeds, episodes)
 
     def step(
         self,
@@ -194,7 +190,7 @@ class Engine:
             which, seeds, episodes = map(self._row, begin, (np.bool_, np.uint64, np.uint64))
             if self._draws_whole and which.any():
                 self._draw(which, seeds, episodes)
-        self._step(self._row(actions, np.int64), active, which, seeds, episodes, self._given)
+        self._step(self._row(actions, np.int64), active, which, seeds, episodes)
 
     def dispatch(self, starts: np.ndarray, active: np.ndarray | None = None) -> None:
         """Several answers, in the given order, and the end of the round: the clock runs on until a task waits.
@@ -321,7 +317,7 @@ class Engine:
     def _draw(self, which: np.ndarray, seeds: np.ndarray, episodes: np.ndarray) -> None:
         """Draw the whole workloads of those that begin."""
         rows = np.flatnonzero(which).tolist()
-        drawn = {given.OWN + b: generate(self.config, int(seeds[b]), int(episodes[b])) for b in rows}
+        drawn = {layout.OWN + b: generate(self.config, int(seeds[b]), int(episodes[b])) for b in rows}
         self._use(self._state, given.with_workloads(self._problem_now, drawn))
 
     def _row(self, values: Any, dtype: type) -> np.ndarray:
@@ -332,7 +328,7 @@ class Engine:
         return row
 
     def _step(self, *rows: Any) -> None:
-        """Rows: actions, active, which begin, their seeds and episodes, and which given workload each plays."""
+        """Rows: actions, active, which begin, their seeds and episodes."""
         self._fit_is_known = False
         start, resume = 0, False
         while start < self.num_envs:

@@ -15,9 +15,6 @@ from rllib_scale.simulator.state import Problem
 from rllib_scale.workloads.generators import TASK_DEMAND
 from rllib_scale.workloads.model import Workload
 
-SHARED, OWN = 0, 1
-"""Row of the workload of a whole batch; row of the first environment's own."""
-
 
 def no_workloads() -> dict[str, np.ndarray]:
     """The fields of `Problem` that hold given workloads, empty."""

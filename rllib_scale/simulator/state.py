@@ -38,6 +38,7 @@ PARAMETERS = np.dtype(
         ("largest_first", "i8"),  # the first predecessor is the one of the largest output
         ("revealed", "i8"),
         ("delays", "i8"),  # whether tasks have release delays
+        ("whole", "i8"),  # whether workloads are drawn as a whole and given to each environment
         ("estimates", "i8"),  # whether demands are seen with an error
         ("estimate_mean", "f8"),  # of the logarithm
         ("estimate_std", "f8"),
@@ -77,6 +78,7 @@ ENV = np.dtype(
         ("next_release", "f8"),  # inf: no release delay is running
         ("next_change", "f8"),  # inf: no server comes or goes any more
         ("given", "i8"),  # row of the given workloads that it plays; -1: it draws
+        ("plays_next", "i8"),  # the same, from its next beginning on
         ("pending", "i8"),  # slot of the workflow that arrives next; -1: not drawn yet
         ("num_drawn", "i8"),  # workflows drawn or read so far
         ("num_free", "i8"),
@@ -190,6 +192,8 @@ TO_END, FAILED, PREEMPTED = range(3)
 """Of an attempt: it runs or ran to its end, or was ended before."""
 NO_PREEMPTION, RESTART, RESUME = range(3)
 FREE = -1
+SHARED, OWN = 0, 1
+"""Rows of given workloads: that of a whole batch, the first environment's own."""
 
 
 class State(NamedTuple):
