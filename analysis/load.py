@@ -116,8 +116,8 @@ def load(folder: str | Path) -> Results:
 
 
 def lacking_note(path: Path, columns: Iterable[str]) -> list[str]:
-    """A sentence where a table, which can be read, lacks some of the columns."""
-    present = set(pq.read_schema(path).names)
+    """A sentence where a table, which can be read, lacks some of the columns, and what would stand there is lost."""
+    present = {*pq.read_schema(path).names, *results.ABSENT_BEFORE}
     lacking = [column for column in columns if column not in present]
     if not lacking:
         return []

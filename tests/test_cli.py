@@ -154,6 +154,21 @@ def test_simulate_writes_schedule_gantt_and_a_workload_that_plays_back(tmp_path:
     pd.testing.assert_frame_equal(pd.read_csv(again), table)
 
 
+def test_simulate_exports_what_it_played(tmp_path: Path) -> None:
+    paths = schedule, wfformat, trace = (tmp_path / name for name in ("s.csv", "wf.json", "trace.json"))
+    options = ["--scenario", "steady-0.5", "--horizon", 30, "--seed", 4, "--episode", 2]
+    text = succeed("simulate", *options, "--schedule", schedule, "--wfformat", wfformat, "--trace", trace)
+    assert all(f"wrote {path}" in text.replace("\n", "") for path in paths)
+    table, instance = pd.read_csv(schedule), json.loads(wfformat.read_text())
+    assert "seed 4, episode 2" in instance["name"]
+    finished = table[table["outcome"] == "finished"]
+    ran = [f"w{w}.t{t}" for w, t in zip(finished["workflow"], finished["task"], strict=True)]
+    assert {task["id"] for task in instance["workflow"]["execution"]["tasks"]} == set(ran)
+    slices = [event for event in json.loads(trace.read_text())["traceEvents"] if "arrival_s" in event.get("args", {})]
+    assert [event["ts"] for event in slices] == sorted((table["start_s"] * 1e6).round().astype(int))
+    assert len(slices) > 5
+
+
 def test_simulate_plays_a_policy(policies: Path, tmp_path: Path) -> None:
     schedules = []
     for scheduler in (policies / "scale", "fastest-idle"):
@@ -218,7 +233,7 @@ def test_bad_arguments_are_refused_in_one_line(arguments: list[str], parts: list
     assert all(part in line for part in parts), line
 
 
-@pytest.mark.parametrize("option", ["--schedule", "--gantt", "--save-workload"])
+@pytest.mark.parametrize("option", ["--schedule", "--gantt", "--wfformat", "--trace", "--save-workload"])
 def test_simulate_to_an_unwritable_place(tmp_path: Path, option: str) -> None:
     (tmp_path / "file").write_text("")
     assert "cannot be written" in refuse("simulate", "--servers", 8, option, tmp_path / "file" / "out")

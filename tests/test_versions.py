@@ -11,16 +11,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 from rllib_scale_analysis.dashboard.store import Store
+from rllib_scale_analysis.load import load
 
 from rllib_scale import __version__
 from rllib_scale.cli import main
 from rllib_scale.config.base import ADDED, Model, digest, identity
 from rllib_scale.evaluation.replay import Replay
 from rllib_scale.policies.policy import load_policy
-from rllib_scale.results.tables import EPISODE_COLUMNS, read_manifest, read_table
+from rllib_scale.results.tables import EPISODE_COLUMNS, read_manifest, read_table, write_table
 
 OLD = Path(__file__).parent / "version_0_1"
 TRAINING = "scale-s3-f7683f131c78"
@@ -40,12 +42,29 @@ def sweep(results: Path, *options: str) -> subprocess.CompletedProcess[str]:
 def test_report_and_dashboard_read_it(old: Path) -> None:
     done = CliRunner().invoke(main, ["report", str(old)])
     assert done.exit_code == 0, done.output
-    assert "scale" in (old / "report" / "report.md").read_text()
+    page = (old / "report" / "report.md").read_text()
+    assert "scale" in page
+    assert "older version" not in done.output + page
     snapshot = Store(old).snapshot()
     assert [(training.name, training.state) for training in snapshot.trainings] == [(TRAINING, "finished")]
     assert len(snapshot.units) == 2
-    later = "waits, passed, failed_attempts, preempted_attempts, lost_s"
-    assert snapshot.notes == (f"episodes.parquet: by an older version, without {later}; these are shown as missing.",)
+    assert snapshot.notes == ()
+
+
+def test_what_it_had_nothing_of_is_read_as_none(old: Path) -> None:
+    later = ["waits", "passed", "failed_attempts", "preempted_attempts", "lost_s"]
+    path = old / "episodes.parquet"
+    written = pd.read_parquet(path)
+    assert not set(later) & set(written)
+    assert (load(old).episodes[later] == 0).all(axis=None)
+    both = [
+        written,
+        written.assign(episode=9, **dict.fromkeys(later, 3)),
+    ]  # joined
+    write_table(path, pd.concat(both, ignore_index=True))
+    rows = read_table(path, EPISODE_COLUMNS)
+    assert [rows.loc[rows["episode"] == 9, name].unique().tolist() for name in later] == [[3]] * 5
+    assert (rows.loc[rows["episode"] != 9, later] == 0).all(axis=None)
 
 
 def test_its_episodes_are_played_again_and_its_policy_evaluated(old: Path) -> None:

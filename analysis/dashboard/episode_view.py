@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import streamlit as st
 
@@ -42,19 +41,22 @@ def episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     if not len(decisions):
         st.info("No decision was asked for in this episode.")
         return
-    chosen = _decision_slider(len(decisions), decisions, tuple(row.items()))
+    chosen = _decision_slider(len(decisions), tuple(row.items()))
     schedule = episode.schedule
     shown = episodes.nearest(schedule, float(decisions["clock_s"][chosen]))
     whole = len(shown) == len(schedule)
     span = (0.0, episode.end_s) if whole else (schedule["start_s"][shown[0]], schedule["start_s"][shown[-1]])
     tiers = [(tier.name, tier.count) for tier in episode.unit.env.cluster.tiers]
     figure = episodes.gantt(schedule[shown], tiers, span, decisions[chosen], dark)
-    st.session_state["bars"] = shown.tolist()
+    started_by = episodes.started_by(schedule[shown], decisions)
+    st.session_state["decisions of bars"] = started_by.tolist()
     st.plotly_chart(figure, config=PLOT, key="gantt", on_select="rerun", selection_mode="points")
     some = "" if whole else f"The {len(shown):,} of {len(schedule):,} tasks that start nearest the decision. "
     st.caption(
         f"{some}One bar a task, in the colour of its workflow, whose number it bears; hatched: not finished at the end."
         " Triangles: arrivals. Click on a bar to choose the decision that started it."
+        + " Some were started by no decision, as nothing else would have happened."
+        * bool((started_by < 0).any())
     )
     _decision(inspected, chosen, dark)
 
@@ -97,7 +99,7 @@ def _evaluation() -> Any:
     return inspection
 
 
-def _decision_slider(count: int, decisions: Any, episode: tuple[Any, ...]) -> int:
+def _decision_slider(count: int, episode: tuple[Any, ...]) -> int:
     """The decision chosen by the slider, or by a click on the bar of a task; counted from 0."""
     if st.session_state.get("shown episode") != episode:
         st.session_state["shown episode"], st.session_state["decision"] = episode, 1
@@ -105,8 +107,9 @@ def _decision_slider(count: int, decisions: Any, episode: tuple[Any, ...]) -> in
     points = st.session_state.get("gantt", {}).get("selection", {}).get("points", [])
     picked = [point["point_index"] for point in points if point["curve_number"] == 0]  # bars, not arrivals
     if picked and st.session_state.get("picked") != picked:
-        started = np.flatnonzero(decisions["outcome"] == "started")
-        st.session_state["decision"] = int(started[st.session_state["bars"][picked[0]]]) + 1
+        started_by = st.session_state["decisions of bars"][picked[0]]
+        if started_by >= 0:
+            st.session_state["decision"] = started_by + 1
     st.session_state["picked"] = picked
     if count == 1:
         return 0

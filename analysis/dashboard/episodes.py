@@ -122,6 +122,20 @@ def _outlines(schedule: NDArray[Any], decision: Any) -> list[float]:
     return np.where(same, 3.0, 0.0).tolist()
 
 
+def started_by(schedule: NDArray[Any], decisions: NDArray[Any]) -> NDArray[np.int64]:
+    """(S,) the decision that started each attempt of a schedule, counted from 0.
+
+    -1: none did. The simulator starts a task itself where nothing else would ever happen.
+    """
+    names = ("workflow", "task", "server")
+    begins = np.flatnonzero(decisions["outcome"] == "started")
+    chosen = decisions[begins]
+    keys = zip(*(chosen[name].tolist() for name in (*names, "clock_s")), strict=True)
+    decision = dict(zip(keys, begins.tolist(), strict=True))
+    attempts = zip(*(schedule[name].tolist() for name in (*names, "start_s")), strict=True)
+    return np.array([decision.get(attempt, -1) for attempt in attempts], dtype=np.int64)
+
+
 def task_states(
     schedule: NDArray[Any], decisions: NDArray[Any], chosen: int, num_tasks: int, edges: NDArray[np.int64]
 ) -> list[str]:
@@ -135,16 +149,19 @@ def task_states(
         edges: (E, 2) its edges.
     """
     now = decisions[chosen]
-    before = decisions[:chosen]
-    begun = before[(before["workflow"] == now["workflow"]) & (before["outcome"] == "started")]["task"].tolist()
     own = schedule[schedule["workflow"] == now["workflow"]]
-    done = set(own[own["finish_s"] <= now["clock_s"]]["task"].tolist())
+    decided = started_by(own, decisions)
+    # What no decision started did so when the decisions of its moment had been made.
+    begun = (own["start_s"] < now["clock_s"]) | ((decided >= 0) & (decided < chosen))
+    ended = own["finish_s"] <= now["clock_s"]
+    done = set(own["task"][ended & (own["outcome"] == "finished")].tolist())
+    running = set(own["task"][begun & ~ended].tolist())
     states = []
     for task in range(num_tasks):
         predecessors = edges[edges[:, 1] == task, 0].tolist()
         if task in done:
             states.append(DONE)
-        elif task in begun:
+        elif task in running:
             states.append(RUNNING)
         elif task == now["task"]:
             states.append(DECIDED)

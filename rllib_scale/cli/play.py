@@ -82,6 +82,8 @@ def evaluate(
 @click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: the scenario's own.")
 @click.option("--schedule", type=click.Path(path_type=Path), help="Write the schedule (CSV).")
 @click.option("--gantt", type=click.Path(path_type=Path), help="Draw the schedule (PNG).")
+@click.option("--wfformat", type=click.Path(path_type=Path), help="Write what ran as a WfFormat execution (JSON).")
+@click.option("--trace", type=click.Path(path_type=Path), help="Write a trace for ui.perfetto.dev (JSON).")
 @click.option("--save-workload", type=click.Path(path_type=Path), help="Write the workload that was played (JSON).")
 def simulate(
     scheduler: str,
@@ -94,12 +96,20 @@ def simulate(
     mask: str | None,
     schedule: Path | None,
     gantt: Path | None,
+    wfformat: Path | None,
+    trace: Path | None,
     save_workload: Path | None,
 ) -> None:
-    """Play one episode and write its whole schedule."""
+    """Play one episode and write its whole schedule.
+
+    --wfformat writes workflows, files, machines and the tasks that finished as an instance of WfFormat 1.6, which
+    `rllib-scale import wfformat` and the tools of wfcommons.org read. --trace writes Chrome trace events: a row for
+    each slot, a slice for each attempt with its transfer, flows along the edges, and how many tasks wait.
+    """
     import pandas as pd
 
     from rllib_scale.envs.gantt import draw_gantt
+    from rllib_scale.evaluation import exports
     from rllib_scale.evaluation.play import play
     from rllib_scale.files import write_atomic
     from rllib_scale.workloads.generators import generate
@@ -117,6 +127,10 @@ def simulate(
         table.add_row(name, f"{value:.3f}" if isinstance(value, float) else str(value))
     console.print(table)
     rows = engine.schedule()
+    arrived = given or generate(env, seed, episode)
+    played = exports.Played(env, arrived, rows, float(engine.clock[0]), title)
+    wanted = ((wfformat, exports.to_wfformat), (trace, exports.to_trace))
+    contents = [(path, export(played)) for path, export in wanted if path is not None]
     if schedule is not None:
         write_atomic(schedule, lambda path: pd.DataFrame(rows).to_csv(path, index=False))
         say(f"wrote {schedule}: {len(rows)} started tasks")
@@ -124,8 +138,11 @@ def simulate(
         figure = draw_gantt(rows, env.cluster, float(engine.clock[0]), title)
         write_atomic(gantt, lambda path: figure.savefig(path, format="png"))
         say(f"wrote {gantt}")
+    for path, content in contents:
+        exports.write(path, content)
+        say(f"wrote {path}")
     if save_workload is not None:
-        (given or generate(env, seed, episode)).save(save_workload)
+        arrived.save(save_workload)
         say(f"wrote {save_workload}")
 
 

@@ -6,8 +6,9 @@ import sys
 
 from rich.console import Console
 
-console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
+# No emoji: `agent.py:loop:` is a place, not a picture.
+console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False)
+errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def say(line: str) -> None:

@@ -99,7 +99,6 @@ def _print_settings(chosen: Format) -> None:
     table = Table("setting", "default", "valid", "what it is", title=f"{chosen.name}: mapping.", title_justify="left")
     for name, field in chosen.mapping.model_fields.items():
         literals = [value for value in get_args(field.annotation) if isinstance(value, str)]
-        table.add_row(
-            name, f"{field.default}", ", ".join(literals) or "a number", (field.description or "").replace("[", "\\[")
-        )
+        valid = ", ".join(literals) or ("true, false" if field.annotation is bool else "a number")
+        table.add_row(name, f"{field.default}", valid, (field.description or "").replace("[", "\\["))
     console.print(table if table.row_count else f"{chosen.name} has no settings")

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from rllib_scale.config import EnvConfig
 from rllib_scale.envs.spaces import (
     MAX_SEED,
+    RENDER_MODES,
+    FlatForm,
+    RoundsForm,
     check_index,
-    dict_space,
-    num_actions,
-    observation_space,
+    check_render_mode,
     read_options,
     resolve_config,
-    split,
 )
 from rllib_scale.errors import UserError
 from rllib_scale.simulator.engine import Engine
@@ -27,7 +27,7 @@ from rllib_scale.simulator.engine import Engine
 Observation = NDArray[np.float32]
 
 
-class SchedulingEnv(gymnasium.Env[Any, np.int64]):
+class SchedulingEnv(FlatForm, gymnasium.Env[Any, np.int64]):
     """Scheduling of agentic workflows on a cluster, `rllib_scale/Scheduling-v0`.
 
     ## Description
@@ -95,17 +95,16 @@ class SchedulingEnv(gymnasium.Env[Any, np.int64]):
     - v0: first version.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": RENDER_MODES, "render_fps": 4}  # noqa: RUF012
 
     def __init__(
         self, config: str | Mapping[str, Any] | EnvConfig | None = None, render_mode: str | None = None
     ) -> None:
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise UserError(f"unknown render_mode {render_mode!r}; valid: {', '.join(self.metadata['render_modes'])}")
+        check_render_mode(render_mode)
         self.config = resolve_config(config)
         self.render_mode = render_mode
-        self.observation_space, self.action_space = self._spaces()
-        self._num_actions = int(self._spaces()[1].n)
+        self.observation_space, actions = self._spaces()
+        self.action_space, self._num_actions = actions, int(actions.n)
         self._engine = Engine(self.config)
         self._seed: int | None = None
         self._episode = 0
@@ -147,15 +146,9 @@ class SchedulingEnv(gymnasium.Env[Any, np.int64]):
         info = self._info() | ({"metrics": engine.metrics()} if done else {})
         return self._observe(), float(engine.reward[0]), done and not cut, done and cut, info
 
-    def _spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.spaces.Discrete]:
-        return observation_space(self.config), gymnasium.spaces.Discrete(self.config.cluster.num_slots)
-
     def _observe(self) -> Any:
-        return self._engine.observation[0].copy()
-
-    def _answers(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What the engine is answered."""
-        return actions
+        shown = self._shown()
+        return {name: rows[0] for name, rows in shown.items()} if isinstance(shown, dict) else shown[0]
 
     def _info(self) -> dict[str, Any]:
         mask = self._engine.mask[0][: self._num_actions]
@@ -184,7 +177,7 @@ class SchedulingEnv(gymnasium.Env[Any, np.int64]):
         self._seed, self._episode = state["seed"], state["episode"]
 
 
-class RoundsEnv(SchedulingEnv):
+class RoundsEnv(RoundsForm, SchedulingEnv):
     """Scheduling in rounds, `rllib_scale/SchedulingRounds-v0`.
 
     ## Description
@@ -216,17 +209,3 @@ class RoundsEnv(SchedulingEnv):
     ## Version History
     - v0: first version.
     """
-
-    def _spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.spaces.Discrete]:
-        return dict_space(self.config), gymnasium.spaces.Discrete(num_actions(self.config))
-
-    def _observe(self) -> dict[str, np.ndarray]:
-        return {name: rows[0] for name, rows in split(self._engine.observation, self._engine.mask, self.config).items()}
-
-    def _answers(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return answers(self._engine, actions)
-
-
-def answers(engine: Engine, actions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The actions (B,), a pass for those that stand for no answer now."""
-    return np.where(engine.answerable(actions), actions, engine.candidates * engine.num_slots)

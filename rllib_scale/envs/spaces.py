@@ -1,4 +1,4 @@
-"""What the environments are given, checked: their config, their spaces, the options of a reset."""
+"""What the environments share: their config and options, checked; their spaces; how they show an engine."""
 
 from __future__ import annotations
 
@@ -8,17 +8,67 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from rllib_scale.config import SCENARIOS, EnvConfig
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.envs import ENV_ID, ROUNDS_ENV_ID
 from rllib_scale.errors import UserError, choice_error
 from rllib_scale.observation.feature_sets import FEATURE_SETS
+from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 
 NO_LIMIT = float(np.finfo(np.float32).max)
 """Upper bound of a feature without one: Gymnasium's checker does not accept inf."""
 MAX_SEED = 2**63 - 1
+RENDER_MODES = ["rgb_array"]
+
+
+class FlatForm:
+    """How `Scheduling-v0` shows its engine and is answered: one task, a flat observation, a server.
+
+    Mixed into the single environment and the vector environment.
+    """
+
+    config: EnvConfig
+    _engine: Engine
+
+    def _spaces(self) -> tuple[spaces.Space[Any], spaces.Discrete]:
+        """Of one environment."""
+        return observation_space(self.config), spaces.Discrete(self.config.cluster.num_slots)
+
+    def _shown(self) -> Any:
+        """Observations (B, W), copied."""
+        return self._engine.observation.copy()
+
+    def _answers(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What the engine is answered by actions (B,)."""
+        return actions
+
+
+class RoundsForm(FlatForm):
+    """How `SchedulingRounds-v0` does: several tasks, a dictionary, any answer."""
+
+    def _spaces(self) -> tuple[spaces.Space[Any], spaces.Discrete]:
+        return dict_space(self.config), spaces.Discrete(num_actions(self.config))
+
+    def _shown(self) -> dict[str, np.ndarray]:
+        return split(self._engine.observation, self._engine.mask, self.config)
+
+    def _answers(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
+        # An action that stands for no answer now is a pass.
+        engine = self._engine
+        return np.where(engine.answerable(actions), actions, engine.candidates * engine.num_slots)
+
+
+def check_render_mode(mode: str | None) -> None:
+    """Refuse a render mode that there is not.
+
+    Raises:
+        UserError: naming it.
+    """
+    if mode not in (None, *RENDER_MODES):
+        raise UserError(f"unknown render_mode {mode!r}; valid: {', '.join(RENDER_MODES)}")
 
 
 def resolve_config(config: str | Mapping[str, Any] | EnvConfig | None) -> EnvConfig:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -13,16 +12,15 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.envs.scheduling import SchedulingEnv, answers
+from rllib_scale.envs.scheduling import SchedulingEnv
 from rllib_scale.envs.spaces import (
     MAX_SEED,
+    FlatForm,
+    RoundsForm,
     check_index,
-    dict_space,
-    num_actions,
-    observation_space,
+    check_render_mode,
     read_options,
     resolve_config,
-    split,
 )
 from rllib_scale.errors import UserError
 from rllib_scale.simulator.engine import Engine
@@ -31,7 +29,7 @@ Flags = NDArray[np.bool_]
 StepResult = tuple[Any, NDArray[np.float64], Flags, Flags, dict[str, Any]]
 
 
-class SchedulingVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
+class SchedulingVectorEnv(FlatForm, VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
     """B environments, each exactly a `SchedulingEnv`, stepped by one compiled call.
 
     Equal step by step to a `gymnasium.vector.SyncVectorEnv` of B single environments: NEXT_STEP autoreset (the step
@@ -55,12 +53,12 @@ class SchedulingVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
     ) -> None:
         if num_envs < 1:
             raise UserError(f"num_envs must be at least 1 (got {num_envs})")
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise UserError(f"unknown render_mode {render_mode!r}; valid: {', '.join(self.metadata['render_modes'])}")
+        check_render_mode(render_mode)
         self.config = resolve_config(config)
         self.num_envs = num_envs
         self.render_mode = render_mode
-        self.single_observation_space, self.single_action_space = self._single_spaces()
+        self.single_observation_space, actions = self._spaces()
+        self.single_action_space, self._num_actions = actions, int(actions.n)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._engine = Engine(self.config, num_envs)
@@ -90,7 +88,7 @@ class SchedulingVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
         self._engine.reset(seeds, episodes, workload=workload)
         self._seeds, self._episodes = seeds, episodes
         self._ended = np.zeros(self.num_envs, dtype=bool)
-        return self._observe(), self._infos()
+        return self._shown(), self._infos()
 
     def step(self, actions: NDArray[np.int64]) -> StepResult:
         """Choose the server of the current task in every environment.
@@ -118,22 +116,7 @@ class SchedulingVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
         for b in np.flatnonzero(done).tolist():
             infos = self._add_info(infos, {"metrics": engine.metrics(b)}, b)
         self._ended = done
-        return self._observe(), reward, done & ~truncated, truncated, infos
-
-    @property
-    def _num_actions(self) -> int:
-        assert isinstance(self.single_action_space, gymnasium.spaces.Discrete)
-        return int(self.single_action_space.n)
-
-    def _single_spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
-        return observation_space(self.config), gymnasium.spaces.Discrete(self.config.cluster.num_slots)
-
-    def _observe(self) -> Any:
-        return self._engine.observation.copy()
-
-    def _answers(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What the engine is answered."""
-        return actions
+        return self._shown(), reward, done & ~truncated, truncated, infos
 
     def _infos(self) -> dict[str, Any]:
         mask = self._engine.mask[:, : self._num_actions]
@@ -192,14 +175,5 @@ class SchedulingVectorEnv(VectorEnv[Any, NDArray[np.int64], NDArray[Any]]):
         return values
 
 
-class RoundsVectorEnv(SchedulingVectorEnv):
+class RoundsVectorEnv(RoundsForm, SchedulingVectorEnv):
     """B environments, each exactly a `RoundsEnv`; see `SchedulingVectorEnv`."""
-
-    def _single_spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
-        return dict_space(self.config), gymnasium.spaces.Discrete(num_actions(self.config))
-
-    def _observe(self) -> dict[str, np.ndarray]:
-        return split(self._engine.observation, self._engine.mask, self.config)
-
-    def _answers(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return answers(self._engine, actions)

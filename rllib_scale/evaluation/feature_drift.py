@@ -20,6 +20,7 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.play import evaluate, play
 from rllib_scale.networks.build import Network
 from rllib_scale.networks.srr import feature_statistics
+from rllib_scale.observation.feature_sets import first_candidate
 from rllib_scale.policies.policy import TrainedPolicy
 from rllib_scale.simulator.engine import Engine
 
@@ -44,8 +45,9 @@ class DecisionSample:
     def __call__(self, engine: Engine) -> None:
         """Note the observations of the episodes that have not ended."""
         if self._step % self.stride == 0:
-            most = min(MAX_ROWS, MAX_BYTES // engine.observation[0].nbytes)
-            self._kept.append(engine.observation[~engine.done][:most])
+            observation, _ = first_candidate(engine.observation, engine.fit, engine.config.observation)
+            most = min(MAX_ROWS, MAX_BYTES // observation[0].nbytes)
+            self._kept.append(observation[~engine.done][:most])
             while sum(map(len, self._kept)) > most:
                 self._kept = self._kept[::2]
                 self.stride *= 2

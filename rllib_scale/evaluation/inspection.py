@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import Episode, Replay
 from rllib_scale.observation.answers import CLOSED, OPEN
-from rllib_scale.observation.feature_sets import view
+from rllib_scale.observation.feature_sets import first_candidate, view
 from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.rules import SCHEDULERS
@@ -163,6 +163,7 @@ class _Recorder(Scheduler):
 
     def __call__(self, observation: NDArray[np.float32], fit: NDArray[np.uint8]) -> NDArray[np.int64]:
         """See `Scheduler.__call__`."""
+        observation, fit = first_candidate(observation, fit, self.observation)
         self.keeps = self.keeps and observation.nbytes * (len(self.decisions) + 1) <= MOST_BYTES
         if self.keeps:
             self.observations.append(observation[0].copy())

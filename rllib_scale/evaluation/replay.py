@@ -85,11 +85,8 @@ class Replay:
             UserError: the config does not lead to the row, the policy is missing, or the episode goes otherwise than
                 the row says, as after a change of the program.
         """
-        key = tuple(row[name] for name in UNIT_KEY)
-        unit = self._units.get(key)
-        if unit is None:
-            raise UserError(f"{self.folder}: its config has no evaluation of {_described(row)}")
-        player = self._player(unit)
+        unit = self.unit(row)
+        player = self.player(unit)
         number = int(row["episode"])
         engine = play(player, unit.env, unit.seed, [number], watch=watch)
         metrics = engine.metrics()
@@ -100,6 +97,17 @@ class Replay:
                     "the results were made by another version of the program"
                 )
         return Episode(unit, number, player, engine)
+
+    def unit(self, row: Row) -> plan.EvaluationUnit:
+        """The scheduler and the problem of a row.
+
+        Raises:
+            UserError: the config does not lead to it.
+        """
+        unit = self._units.get(tuple(row[name] for name in UNIT_KEY))
+        if unit is None:
+            raise UserError(f"{self.folder}: its config has no evaluation of {_described(row)}")
+        return unit
 
     @cached_property
     def _units(self) -> dict[tuple[Any, ...], plan.EvaluationUnit]:
@@ -112,7 +120,12 @@ class Replay:
                 found[tuple(unit.columns[name] for name in UNIT_KEY)] = unit
         return found
 
-    def _player(self, unit: plan.EvaluationUnit) -> Player:
+    def player(self, unit: plan.EvaluationUnit) -> Player:
+        """The scheduler of a unit.
+
+        Raises:
+            UserError: its policy is missing.
+        """
         mask = unit.env.episode.mask
         if not unit.learned:
             from rllib_scale.schedulers.rules import make_scheduler

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from rllib_scale.networks.inputs import InputSpec, ObservationInput
+from rllib_scale.networks.inputs import Inputs, InputSpec, ObservationInput
 
 
 class BlockWeights(NamedTuple):
@@ -136,21 +136,32 @@ class CrossAttentionPointer(nn.Module):
 
         `mask` (B, N), see `ObservationInput`, closes servers to the pointer, never to the attention.
         """
-        folded = self.fold()
-        inputs = self.inputs(obs, mask)
-        hidden = nn.functional.relu(self.server_hidden(inputs.servers))
-        f = self.task_embedder(inputs.task)
-        layers = zip(folded.blocks, self.attention_norms, self.feedforwards, self.feedforward_norms, strict=True)
-        for weights, attention_norm, feedforward, feedforward_norm in layers:
-            u = nn.functional.linear(f, weights.query, weights.query_bias).unflatten(1, (self.num_heads, -1))
-            mean = attend(u, hidden, inputs.empty).flatten(1)
-            f = attention_norm(f + torch.addmm(weights.output_bias, mean, weights.output))
-            f = feedforward_norm(f + feedforward(f))
+        folded, inputs = self.fold(), self.inputs(obs, mask)
+        hidden, f = self.embed(inputs)
+        for number, weights in enumerate(folded.blocks):
+            f = self.leave_block(number, weights, f, attend(self.queries(weights, f), hidden, inputs.empty))
+        return f, self.logits(folded, f, hidden, inputs.closed)
+
+    def embed(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """Hidden activations h (B, N, d) of the servers, embedding f (B, d) of the task."""
+        return nn.functional.relu(self.server_hidden(inputs.servers)), self.task_embedder(inputs.task)
+
+    def queries(self, weights: BlockWeights, f: Tensor) -> Tensor:
+        """Queries u (B, H, d) of a block, from f (B, d) as it enters it."""
+        return nn.functional.linear(f, weights.query, weights.query_bias).unflatten(1, (self.num_heads, -1))
+
+    def leave_block(self, number: int, weights: BlockWeights, f: Tensor, mean: Tensor) -> Tensor:
+        """Feature f (B, d) behind a block, from f before it and each head's weighted mean of h (B, H, d)."""
+        f = self.attention_norms[number](f + torch.addmm(weights.output_bias, mean.flatten(1), weights.output))
+        return self.feedforward_norms[number](f + self.feedforwards[number](f))
+
+    def logits(self, folded: FoldedWeights, f: Tensor, hidden: Tensor, closed: Tensor) -> Tensor:
+        """(B, N) of the pointer; `closed` (B, N) is MASKED for servers that it must not choose, else 0."""
         constant = (f @ folded.pointer_bias)[:, None]
         if self.logit_clip is None:
-            return f, point(f @ folded.pointer, hidden, inputs.closed) + constant
-        scores = point(f @ folded.pointer, hidden, torch.zeros_like(inputs.closed)) + constant
-        return f, self.logit_clip * torch.tanh(scores / math.sqrt(self.feature_dim)) + inputs.closed
+            return point(f @ folded.pointer, hidden, closed) + constant
+        scores = point(f @ folded.pointer, hidden, torch.zeros_like(closed)) + constant
+        return self.logit_clip * torch.tanh(scores / math.sqrt(self.feature_dim)) + closed
 
 
 def attend(u: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:

@@ -154,3 +154,15 @@ def view(observation: np.ndarray, fit: np.ndarray, config: ObservationConfig, ca
         fits=fit[:, 0] >= TAKEN,
         feasible=fit[:, 0] == OPEN,
     )
+
+
+def first_candidate(
+    observation: np.ndarray, fit: np.ndarray, config: ObservationConfig
+) -> tuple[np.ndarray, np.ndarray]:
+    """Flat observations (B, width) and `fit` (B, K, N) as if only the first of K candidates were offered."""
+    candidates = fit.shape[1]
+    if candidates == 1:
+        return observation, fit
+    features = FEATURE_SETS[config.feature_set]
+    parts = observation[:, : features.head()], observation[:, features.head(candidates) :]
+    return np.concatenate(parts, axis=1), fit[:, :1]

@@ -81,7 +81,8 @@ METRIC_COLUMNS: dict[str, tuple[str, str]] = {
     "preempted_attempts": ("Int64", "attempts to run a task that were stopped"),
     "lost_s": ("float64", "busy time that did no lasting work: attempts that failed or were stopped [s]"),
 }
-"""Those from `waits` on are missing in results of older versions."""
+ABSENT_BEFORE = ("waits", "passed", "failed_attempts", "preempted_attempts", "lost_s")
+"""What results of version 0.1 have no column for, as it had nothing of the kind: they are read as 0, which is exact."""
 UTILISATION_PREFIX = "utilisation_"
 """One more float64 column per tier, e.g. utilisation_large."""
 WORKFLOW_COLUMNS: dict[str, tuple[str, str]] = {
@@ -153,8 +154,12 @@ def write_table(path: Path, frame: pd.DataFrame) -> None:
 
 
 def typed(frame: pd.DataFrame, columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
-    """The frame with `columns` first, in order and in their types; a missing one is filled with missing values."""
+    """The frame with `columns` first, in order and in their types.
+
+    A missing one is filled with missing values, those of ABSENT_BEFORE with 0.
+    """
     frame = frame.reindex(columns=[*columns, *(name for name in frame.columns if name not in columns)])
+    frame = frame.fillna({name: 0 for name in ABSENT_BEFORE if name in columns})
     return frame.astype({name: dtype for name, (dtype, _) in columns.items()})
 
 

@@ -53,8 +53,8 @@ class TrainingEnv(SchedulingEnv):
     def _spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.spaces.Discrete]:
         return training_space(self.config), super()._spaces()[1]
 
-    def _observe(self) -> np.ndarray:
-        return _with_mask(super()._observe()[None], self._engine)[0]
+    def _shown(self) -> np.ndarray:
+        return _with_mask(super()._shown(), self._engine)
 
 
 class TrainingVectorEnv(SchedulingVectorEnv):
@@ -79,11 +79,11 @@ class TrainingVectorEnv(SchedulingVectorEnv):
             seed = [workload_seed(self.trial_seed, worker, index) for index in range(self.num_envs)]
         return super().reset(seed=seed, options=options)
 
-    def _single_spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
-        return training_space(self.config), super()._single_spaces()[1]
+    def _spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.spaces.Discrete]:
+        return training_space(self.config), super()._spaces()[1]
 
-    def _observe(self) -> np.ndarray:
-        rows, engine = _with_mask(super()._observe(), self._engine), self._engine
+    def _shown(self) -> np.ndarray:
+        rows, engine = _with_mask(super()._shown(), self._engine), self._engine
         cut = engine.done & engine.truncated
         for b in np.flatnonzero(cut).tolist():
             if len(engine.snapshot(b).ready) == 0 and engine.metrics(b)["decisions"] > 0:

@@ -8,7 +8,7 @@ import numpy as np
 
 from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
 from rllib_scale.observation.answers import OPEN
-from rllib_scale.observation.feature_sets import ObservationView, view
+from rllib_scale.observation.feature_sets import ObservationView, first_candidate, view
 
 
 class Scheduler(ABC):
@@ -44,7 +44,7 @@ class Scheduler(ABC):
 
         Args:
             observation: (B, W) of the config's feature set; the paper's has 5 + 5N columns.
-            fit: (B, K, N) how each row is for each candidate, as `Engine.fit`.
+            fit: (B, 1, N) how each row is for it, as `Engine.fit`.
         """
 
     def draw(self, num_slots: int) -> np.ndarray:
@@ -52,7 +52,13 @@ class Scheduler(ABC):
         return np.stack([generator.random(num_slots) for generator in self.generators])
 
     def __call__(self, observation: np.ndarray, fit: np.ndarray) -> np.ndarray:
-        """Server index (B,) for the first candidate; arguments as of `scores`. Ties go to the lowest index."""
+        """Server index (B,) for the first of K candidates. Ties go to the lowest index.
+
+        Args:
+            observation: (B, W) with K candidates.
+            fit: (B, K, N).
+        """
+        observation, fit = first_candidate(observation, fit, self.observation)
         scores = np.asarray(self.scores(observation, fit), dtype=np.float64)
         if self.mask == "feasible":
             feasible = fit[:, 0] == OPEN

@@ -97,8 +97,10 @@ def _is_answer(b, action, state, p):  # type: ignore[no-untyped-def]
     K, N = state.fit.shape[1], state.fit.shape[2]
     if action < 0:
         return False
-    if action < N or env.end != RUNNING:
+    if env.end != RUNNING:
         return action <= K * N + N
+    if action < N:
+        return env.num_offered > 0  # none is, after an answer for any task that waits
     if action < K * N:
         return action // N < env.num_offered
     j = action - K * N - 1
@@ -135,7 +137,7 @@ def step_batch(start_at, resume, actions, active, begins, seeds, episodes, table
                     return NEEDS_LOG, b
                 reward = answer(b, actions[b], state, problem)
                 state.reward[b] = 0.0 if p.reward == TASKS_IN_SYSTEM else reward
-        need = run(b, wake, table)
+        need = run(b, wake, state, problem)
         if need != GO_ON:
             return need, b
         if not begins[b]:
@@ -237,7 +239,7 @@ def dispatch_batch(first, start_at, resume, starts, active, table):  # type: ign
             env.area = 0.0
             env.decided = env.clock
             close(b, bool(p.reserve), state, problem)
-        need = run(b, np.int64(DISPATCHED), table)
+        need = run(b, np.int64(DISPATCHED), state, problem)
         if need != GO_ON:
             return need, len(starts), b
         if p.reward == TASKS_IN_SYSTEM and env.decisions > 0:

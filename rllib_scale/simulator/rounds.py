@@ -12,7 +12,6 @@ from rllib_scale.compiled import internal, rare
 from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, OPEN, PASSED, PREEMPTED, STARTED, TAKEN, WAITS
 from rllib_scale.simulator.attempts import end_attempt, error_of, set_room, start
 from rllib_scale.simulator.events import next_event, run_to_target
-from rllib_scale.simulator.handles import problem_of, state_of
 from rllib_scale.simulator.heaps import push_ready, remove_ready
 from rllib_scale.simulator.state import (
     ALL_DONE,
@@ -269,13 +268,12 @@ def _force(b, state, problem):  # type: ignore[no-untyped-def]
     open_all(b, state, p)
 
 
-@rare
-def run(b, wake, table):  # type: ignore[no-untyped-def]
+@internal
+def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
     """Let the clock run until a decision is wanted or the episode ends. Returns GO_ON, or which buffer is full.
 
     `wake` says when one is wanted: STEPS, ROUNDS or DISPATCHED.
     """
-    state, problem = state_of(table), problem_of(table)
     env, p = state.env[b], problem.parameters[0]
     filtered = p.feasible_only != 0 and wake == ROUNDS
     while True:

@@ -23,9 +23,14 @@ from rllib_scale_analysis.tables import table4
 
 from artificial_results import artificial_episodes, artificial_training, episode_row, write_folder
 from benchmarks.dashboard import write_folder as write_folder_of_size
-from rllib_scale.config.plan import SweepConfig
-from rllib_scale.evaluation.inspection import DECISION, STARTED
+from rllib_scale.config import DecisionConfig, EnvConfig, EpisodeConfig, WorkloadConfig
+from rllib_scale.config.plan import EvaluationUnit, SweepConfig
+from rllib_scale.evaluation.inspection import DECISION, STARTED, WAITS, inspect_episode
+from rllib_scale.evaluation.play import play
+from rllib_scale.evaluation.replay import Replay
+from rllib_scale.observation.feature_sets import view
 from rllib_scale.results import tables as results
+from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.simulator.record import SCHEDULE
 
 SHOWN = ("completed", "unfinished", "response_mean_s", "response_censored_s", "above_bound_percent")
@@ -476,6 +481,72 @@ def test_states_of_a_workflow_at_a_decision(played: tuple[np.ndarray, np.ndarray
         [episodes.DONE, episodes.RUNNING, episodes.DECIDED],
         [episodes.DONE, episodes.RUNNING, episodes.DECIDED],
     ]
+
+
+def test_what_a_server_lost_or_no_decision_started_is_shown_as_what_it_was() -> None:
+    """Task 0 fails on row 1 and is started anew; the simulator itself starts task 1 after the decisions at 3 s."""
+    attempts = [
+        (0, 0, 1, "a", 0, 0, 0, 1, "failed", 0, 4),
+        (0, 0, 0, "a", 0, 1, 1, 3, "finished", 0, 4),
+        (0, 1, 1, "a", 0, 3, 3, 5, "finished", 0, 4),
+        (0, 2, 1, "a", 0, 5, 5, 6, "finished", 0, 4),
+    ]
+    schedule = np.array(attempts, SCHEDULE)
+    decisions = np.array(
+        [
+            (0, 0, 0, 1, STARTED),
+            (0.5, 9, 0, 0, "waits for it"),
+            (1, 0, 0, 0, STARTED),
+            (3, 0, 1, 0, "invalid"),
+            (5, 0, 2, 1, STARTED),
+        ],
+        DECISION,
+    )
+    assert episodes.started_by(schedule, decisions).tolist() == [0, 2, -1, 4]
+    edges = np.array([[0, 1], [1, 2]])
+    states = [episodes.task_states(schedule, decisions, k, 3, edges) for k in (2, 3, 4)]
+    assert states == [
+        [episodes.DECIDED, episodes.WAITING, episodes.WAITING],
+        [episodes.DONE, episodes.DECIDED, episodes.WAITING],
+        [episodes.DONE, episodes.DONE, episodes.DECIDED],
+    ]
+
+
+class SlowestFirst(Scheduler):
+    """Names the servers of the lowest capacity, whether a task fits them or not."""
+
+    def scores(self, observation: np.ndarray, fit: np.ndarray) -> np.ndarray:
+        return -view(observation, fit, self.observation).capacity
+
+
+class OneEpisode(Replay):
+    """A replay without a folder: of one scheduler on one problem."""
+
+    def unit(self, row: Any) -> EvaluationUnit:
+        env = EnvConfig(
+            workload=WorkloadConfig(offered_load=0.5),
+            episode=EpisodeConfig(horizon_s=400.0, arrivals_until_s=20.0),
+            decision=DecisionConfig(on_busy="reserve"),
+        )
+        return EvaluationUnit("slowest-first", {"kind": "heuristic"}, "own", env, "argmax", seed=7, episodes=1)
+
+    def player(self, unit: EvaluationUnit) -> Scheduler:
+        return SlowestFirst(unit.env.observation)
+
+
+def test_each_bar_knows_its_decision_where_tasks_wait_and_the_simulator_starts_some() -> None:
+    replay = OneEpisode(Path())
+    unit = replay.unit({})
+    metrics = play(replay.player(unit), unit.env, unit.seed, [0]).metrics()
+    inspected = inspect_episode(replay, {"episode": 0} | metrics)
+    schedule, decisions = inspected.episode.schedule, inspected.decisions
+    assert (decisions["outcome"] == WAITS).any()
+    started_by = episodes.started_by(schedule, decisions)
+    forced = started_by < 0
+    assert forced[:-1].any()  # those after it would be shifted, were they counted
+    for name, of_schedule in (("workflow",) * 2, ("task",) * 2, ("server",) * 2, ("clock_s", "start_s")):
+        assert decisions[name][started_by[~forced]].tolist() == schedule[of_schedule][~forced].tolist()
+    assert sorted(started_by[~forced]) == np.flatnonzero(decisions["outcome"] == STARTED).tolist()
 
 
 def test_dag_has_a_node_for_each_task_and_an_arrow_for_each_edge() -> None:

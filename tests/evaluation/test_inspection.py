@@ -6,56 +6,39 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from networks.observations import random_network
-from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
+from played_results import play_folder
 from rllib_scale.evaluation.inspection import AVOIDABLE, IDLE, NO_FIT, STARTED, UNAVOIDABLE, inspect_episode, look
 from rllib_scale.evaluation.replay import Replay
-from rllib_scale.evaluation.units import evaluate_unit
-from rllib_scale.policies.policy import policy_files, save_policy
-from rllib_scale.results import tables as results
 
 CAUSES = {"invalid_no_fit": NO_FIT, "invalid_busy_avoidable": AVOIDABLE, "invalid_busy_unavoidable": UNAVOIDABLE}
-Rows = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Rows]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
     """Random policies and heuristics on three episodes, as a sweep leaves them, and the rows."""
-    home = tmp_path_factory.mktemp("results")
-    sweep = SweepConfig.model_validate(
-        {
-            "name": "tiny",
-            "methods": ["scale", "attention-model", "set-transformer", "ppo"],
-            "evaluation": {
-                "scales": [16, 32],
-                "episodes": 3,
-                "masks": ["none", "feasible"],
-                "decisions": ["argmax", "sample"],
-                "heuristics": ["fastest-idle", "round-robin", "heft"],
-                "features": False,
-            },
-        }
+    home = tmp_path_factory.mktemp("results") / "r"
+    evaluation = {
+        "scales": [16, 32],
+        "episodes": 3,
+        "masks": ["none", "feasible"],
+        "decisions": ["argmax", "sample"],
+        "heuristics": ["fastest-idle", "round-robin", "heft"],
+        "features": False,
+    }
+    return home, play_folder(
+        home, methods=["scale", "attention-model", "set-transformer", "ppo"], evaluation=evaluation
     )
-    results.open_folder(home, "tiny", sweep.model_dump(mode="json"), "0")
-    cells = expand(sweep, "tiny")
-    policies = {}
-    for cell in cells:
-        target = home / "policies" / cell.trial.name
-        save_policy(target, random_network(method=cell.trial.method), cell.trial, epochs=1)
-        policies[cell.trial.name] = policy_files(target)
-    rows: Rows = []
-    for unit in evaluation_units(sweep, cells):
-        found = evaluate_unit(unit, policies.get(unit.scheduler)).episodes
-        rows += [{"train_seed": None} | unit.columns | row for row in found]
-    return home, rows
 
 
-def of(rows: Rows, method: str, servers: int = 16, mask: str = "none", decision: str = "argmax") -> dict[str, Any]:
+def of(
+    rows: pd.DataFrame, method: str, servers: int = 16, mask: str = "none", decision: str = "argmax"
+) -> dict[str, Any]:
     """Its third episode."""
     place = {"method": method, "test_servers": servers, "mask": mask, "decision": decision, "episode": 2}
-    (row,) = [row for row in rows if place.items() <= row.items()]
+    (row,) = [row for row in rows.to_dict("records") if place.items() <= row.items()]
     return row
 
 
@@ -74,7 +57,7 @@ def of(rows: Rows, method: str, servers: int = 16, mask: str = "none", decision:
     ],
 )
 def test_decisions_are_those_that_the_engine_carried_out(
-    folder: tuple[Path, Rows], method: str, place: dict[str, Any]
+    folder: tuple[Path, pd.DataFrame], method: str, place: dict[str, Any]
 ) -> None:
     row = of(folder[1], method, **place)
     inspected = inspect_episode(Replay(folder[0]), row)
@@ -103,7 +86,7 @@ def test_decisions_are_those_that_the_engine_carried_out(
     ],
 )
 def test_the_server_chosen_is_the_most_probable(
-    folder: tuple[Path, Rows], method: str, place: dict[str, Any], has_attention: bool
+    folder: tuple[Path, pd.DataFrame], method: str, place: dict[str, Any], has_attention: bool
 ) -> None:
     row = of(folder[1], method, **place)
     inspected = inspect_episode(Replay(folder[0]), row)
@@ -125,12 +108,12 @@ def test_the_server_chosen_is_the_most_probable(
 
 
 @pytest.mark.parametrize("method", ["fastest-idle", "heft"])
-def test_heuristics_have_neither_probabilities_nor_attention(folder: tuple[Path, Rows], method: str) -> None:
+def test_heuristics_have_neither_probabilities_nor_attention(folder: tuple[Path, pd.DataFrame], method: str) -> None:
     assert look(inspect_episode(Replay(folder[0]), of(folder[1], method)), 0) is None
 
 
 def test_observations_of_a_huge_episode_are_not_kept(
-    folder: tuple[Path, Rows], monkeypatch: pytest.MonkeyPatch
+    folder: tuple[Path, pd.DataFrame], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = of(folder[1], "scale")
     monkeypatch.setattr("rllib_scale.evaluation.inspection.MOST_BYTES", 10_000)

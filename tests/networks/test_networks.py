@@ -10,6 +10,7 @@ from torch import Tensor
 from networks.observations import SPEC, random_mask, random_network, random_observations
 from networks.textbook import Textbook
 from rllib_scale.errors import UserError
+from rllib_scale.networks.cross_attention import CrossAttentionPointer
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.networks.mlp import Critic
 
@@ -21,19 +22,24 @@ def loss(f: Tensor, logits: Tensor) -> Tensor:
     return (f * torch.arange(f.shape[1]) / f.shape[1]).square().mean() + (entropy - log_probabilities[:, 0]).mean()
 
 
+def check_textbook(network: CrossAttentionPointer, obs: Tensor, tolerance: float) -> None:
+    """Outputs and gradients are those of the textbook form."""
+    textbook = Textbook(network)
+    ours, oracle = network(obs), textbook(obs)
+    for one, other in zip(ours, oracle, strict=True):
+        torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
+    loss(*ours).backward()
+    loss(*oracle).backward()
+    for one, other in textbook.pairs(network, gradients=True):
+        torch.testing.assert_close(one, other.reshape(one.shape), atol=tolerance, rtol=tolerance)
+
+
 @pytest.mark.parametrize("empty", [0.0, 0.4])
 @pytest.mark.parametrize("servers", [1, 4, 16, 128, 512])
 def test_folded_form_is_the_textbook_form(servers: int, empty: float) -> None:
     network = random_network()
-    textbook = Textbook(network)
     obs = random_observations(32, servers, seed=servers, empty=empty)
-    ours, oracle = network(obs), textbook(obs)
-    for one, other in zip(ours, oracle, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
-    loss(*ours).backward()
-    loss(*oracle).backward()
-    for one, other in textbook.pairs(network, gradients=True):
-        torch.testing.assert_close(one, other.reshape(one.shape), atol=1e-5, rtol=1e-5)
+    check_textbook(network, obs, 1e-5)
 
 
 @pytest.mark.parametrize(("embedding_dim", "num_heads", "num_blocks"), [(16, 4, 2), (24, 2, 3), (8, 8, 1), (6, 1, 1)])
@@ -42,15 +48,8 @@ def test_folded_form_is_the_textbook_form_in_double_precision(
 ) -> None:
     sizes = {"embedding_dim": embedding_dim, "num_heads": num_heads, "num_blocks": num_blocks}
     network = random_network(**sizes).double()
-    textbook = Textbook(network)
     obs = random_observations(8, 16, empty=0.3).double()
-    ours, oracle = network(obs), textbook(obs)
-    for one, other in zip(ours, oracle, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
-    loss(*ours).backward()
-    loss(*oracle).backward()
-    for one, other in textbook.pairs(network, gradients=True):
-        torch.testing.assert_close(one, other.reshape(one.shape), atol=1e-12, rtol=1e-12)
+    check_textbook(network, obs, 1e-12)
 
 
 @pytest.mark.parametrize("seed", range(5))

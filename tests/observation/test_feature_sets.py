@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,8 @@ from hypothesis import strategies as st
 from reference.mode_cases import random_mode_config, random_mode_workload
 from rllib_scale.config import EnvConfig
 from rllib_scale.observation.feature_sets import FEATURE_SETS
-from rllib_scale.observation.snapshot import AWAY, BUSY, DRAINING, IDLE, LiveWorkflow, Snapshot
+from rllib_scale.observation.observe import fit_of, observe
+from rllib_scale.observation.snapshot import AWAY, BUSY, DRAINING, IDLE, LiveWorkflow
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 
@@ -54,9 +54,6 @@ def moments(config: EnvConfig, workload: Workload, seed: int) -> Any:
     yield engine
 
 
-# ---------------------------------------------------------------------- plain definitions
-
-
 def columns(config: EnvConfig, name: str) -> np.ndarray:
     """(N,) a setting of the tier of each row, 0 for an empty one; powers are shared among slots."""
     shared = name.endswith("power_w")
@@ -71,96 +68,15 @@ def longest_path(workflow: LiveWorkflow, task: int) -> int:
     return max((1 + longest_path(workflow, int(s)) for s in following), default=0)
 
 
-def followers(workflow: LiveWorkflow, task: int) -> set[int]:
-    """Tasks that follow, itself included."""
-    following = workflow.edges[workflow.edges[:, 0] == task, 1]
-    return {task}.union(*(followers(workflow, int(s)) for s in following))
-
-
-def transfers(config: EnvConfig, workload: Workload, now: Snapshot) -> np.ndarray:
-    """(N,) s, of the output that the first candidate needs to each row."""
-    if not len(now.candidates):
-        return np.zeros(len(now.host))
-    first = now.ready[now.candidates[0]]
-    w, i = int(first["workflow"]), int(first["task"])
-    edges = workload.edges[workload.edge_offsets[w] : workload.edge_offsets[w + 1]]
-    before = sorted(edges[edges[:, 1] == i, 0].tolist())
-    output = workload.output_gb[workload.task_offsets[w] :]
-    live = now.workflow(w)
-    host = {int(task): int(row) for task, row in zip(live.task, live.host, strict=True)}
-    if config.communication.predecessors == "first" and before:
-        largest = config.communication.first == "largest-output"
-        before = [max(before, key=lambda p: (output[p], -p)) if largest else before[0]]
-    delay = np.zeros(len(now.host))
-    for p in before:
-        delay += (output[p] / now.bandwidth_gb_s + now.latency_s) * (now.host != now.host[host[p]])
-    return delay
-
-
-def expected_observation(config: EnvConfig, workload: Workload, now: Snapshot) -> dict[str, np.ndarray]:
-    """Context (4,), tasks (K, 9) and servers (N, 8) of the set `rounds`, from what a snapshot says."""
-    scales, k, clock = config.observation, config.decision.offered, now.clock_s
-    there = now.status <= BUSY
-    rows = max(1, int(there.sum()))
-    # A workflow in the system is known by the tasks of it that are seen.
-    system = sum(int((~w.completed).sum()) for w in now.workflows.values())
-    opened = now.idle & (now.available_at_s == clock)
-    context = np.array(
-        [
-            math.log2(rows / 16) / 3,
-            math.log(1 + len(now.ready) / rows),
-            math.log(1 + system / rows),
-            opened.sum() / rows,
-        ]
-    )
-    tasks = np.zeros((k, 9))
-    for at, task in enumerate(now.ready[now.candidates]):
-        workflow = now.workflow(int(task["workflow"]))
-        row = workflow.task.tolist().index(task["task"])
-        tasks[at] = (
-            task["compute_gflop"] / scales.task_compute_max_gflop,
-            task["memory_gb"] / scales.memory_max_gb,
-            (workflow.edges[:, 0] == row).sum() / 5,
-            workflow.completed.sum() / len(workflow.task),
-            task["output_gb"] / scales.output_unit_gb,
-            longest_path(workflow, row) / 5,
-            math.log(len(followers(workflow, row))),
-            math.log(1 + (clock - task["arrival_s"]) / 10),
-            math.log(1 + (clock - task["ready_s"]) / 10),
-        )
-    runs = now.running[:, 0] >= 0
-    left = np.where(np.isfinite(now.expected_end_s), now.expected_end_s - clock, 0)
-    of_host = [now.host == h for h in now.host]
-    servers = np.stack(
-        [
-            now.capacity_gflops / scales.server_compute_max_gflops,
-            now.memory_gb / scales.memory_max_gb,
-            np.maximum(0, left) / scales.time_unit_s,
-            np.where(runs, columns(config, "busy_power_w"), columns(config, "idle_power_w")),
-            transfers(config, workload, now) / scales.delay_unit_s,
-            now.free_memory_gb / scales.memory_max_gb,
-            np.where(there, now.available_at_s - clock, 0) / scales.time_unit_s,
-            [runs[same].mean() for same in of_host],
-        ],
-        axis=1,
-    )
-    return {"context": context, "tasks": tasks, "servers": np.where(there[:, None], servers, 0)}
-
-
 @pytest.mark.parametrize("features", FEATURE_SETS)
 @examples
 @given(seed=seeds)
 def test_what_is_written_is_what_the_definitions_say(features: str, seed: int) -> None:
     config, workload = problem(seed, features)
-    widths = FEATURE_SETS[features]
     for engine in moments(config, workload, seed):
-        expected = expected_observation(config, workload, engine.snapshot())
-        parts = (
-            expected["context"][: widths.context_dim],
-            expected["tasks"][:, : widths.task_dim].ravel(),
-            expected["servers"][:, : widths.server_dim].ravel(),
-        )
-        np.testing.assert_allclose(engine.observation[0], np.concatenate(parts), rtol=2e-6, atol=2e-6)
+        now = engine.snapshot()
+        np.testing.assert_array_equal(engine.observation[0], observe(now, config))
+        np.testing.assert_array_equal(engine.fit[0], fit_of(now, config))
 
 
 # ---------------------------------------------------------------------- snapshots

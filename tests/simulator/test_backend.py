@@ -70,6 +70,44 @@ def test_a_round_by_hand() -> None:
     assert cluster.engine.metrics()["completed"] == 3
 
 
+def test_steps_and_dispatches_of_one_round() -> None:
+    engine = backend().engine
+    engine.step([1])  # task 0 on the fast one until 3 s
+    engine.step([1])  # task 1 waits for it
+    with pytest.raises(ValueError, match="workflow 0, task 1"):
+        engine.dispatch(np.array([(0, 0, 1, 0)]))
+    engine.dispatch(np.array([(0, 0, 2, 1)]))  # waits, too; the round ends, and what waits for the fast one with it
+    assert (engine.clock[0], engine.offers()) == (3.0, [(0, 1)])
+    assert engine.available().tolist() == [3.0, 3.0]
+    with pytest.raises(ValueError, match="workflow 0, task 1"):
+        engine.dispatch(np.array([(0, 0, 2, 1), (0, 0, 1, 1), (0, 0, 1, 0)]))  # the second is told to wait
+    engine.dispatch(np.zeros((0, 4)))
+    engine.step([0])
+    assert engine.schedule()[["task", "server", "start_s"]].tolist() == [(0, 1, 1.0), (2, 1, 3.0), (1, 0, 4.0)]
+
+
+def test_a_step_after_a_dispatch_answers_where_no_row_is_open() -> None:
+    two = [task(8, 4), task(8, 4)]
+    late = [{"arrival_s": 0.0, "tasks": two, "edges": []}, {"arrival_s": 1.0, "tasks": [task(1, 4)], "edges": []}]
+    config = backend().engine.config
+    engine = SimulatedBackend(config, workload=Workload.from_dict(WORK | {"workflows": late}, "test")).engine
+    engine.dispatch(np.array([(0, 0, 0, 0), (0, 0, 1, 1)]))
+    assert (engine.clock[0], engine.offers()) == (1.0, [(1, 0)])
+    engine.step([1])
+    assert (engine.clock[0], engine.metrics()["waits"]) == (2.0, 1)
+    assert engine.offers() == [(1, 0)], "of the next round, as the fast one has become idle"
+
+
+@pytest.mark.parametrize("on_busy", ["reserve", "step"])
+def test_no_step_starts_a_candidate_that_was_withdrawn_by_an_answer(on_busy: str) -> None:
+    engine = backend(on_busy).engine
+    engine.answer(0, 0, 0, 1)
+    with pytest.raises(ValueError, match="no answer"):
+        engine.step([0])
+    engine.dispatch(np.zeros((0, 4)))
+    assert engine.schedule()["task"].tolist() == [0]
+
+
 def test_a_busy_server_is_refused_and_changes_nothing_without_reservations() -> None:
     cluster = backend("step")
     assert cluster.wait() is not None

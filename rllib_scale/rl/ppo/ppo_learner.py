@@ -132,8 +132,6 @@ class SchedulingLearner(PPOTorchLearner):
         """Why RLlib's path has to do this update; None where the lean one can."""
         if self.trial.resources.learner != "lean":
             return "the trial asks for RLlib's"
-        if self.distributed or self.config.num_learners > 1:
-            return "several learners"
         if training_data is None:
             return "the input is not episodes"
         training_data.solve_refs()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from rllib_scale.errors import choice_error
-from rllib_scale.workloads.formats import copilot, csv_files, kv_cache_tester, tracelab
+from rllib_scale.workloads.formats import copilot, csv_files, kv_cache_tester, langgraph, tracelab, wfformat
 from rllib_scale.workloads.formats.base import Format
 
 _FORMATS: tuple[Format, ...] = (
     kv_cache_tester.FORMAT,
     copilot.FORMAT,
     tracelab.FORMAT,
+    wfformat.FORMAT,
+    langgraph.FORMAT,
     csv_files.FORMAT,
 )
 FORMATS: dict[str, Format] = {entry.name: entry for entry in _FORMATS}

@@ -1,0 +1,140 @@
+"""The features and the fit of a snapshot: what a scheduler is shown of a cluster that is not simulated.
+
+The definition of each feature in plain code. The simulator has compiled writers, which give the same to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rllib_scale.config import EnvConfig
+from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
+from rllib_scale.observation.feature_sets import FEATURE_SETS, MAX_SUCCESSORS, PAPER
+from rllib_scale.observation.snapshot import BUSY, LiveWorkflow, Snapshot
+
+
+def observe(now: Snapshot, env: EnvConfig) -> NDArray[np.float32]:
+    """The flat observation (W,) of a moment, of the feature set and with the normalisers of `env.observation`.
+
+    Args:
+        now: the moment; its first K candidates are shown.
+        env: the problem. Of its cluster the powers count, and of its communication whose output is moved.
+    """
+    features, count = FEATURE_SETS[env.observation.feature_set], env.decision.offered
+    tasks = np.zeros((count, features.task_dim))
+    for k, at in enumerate(now.candidates[:count]):
+        tasks[k] = _task(now, now.ready[at], env)[: features.task_dim]
+    context = _context(now)[: features.context_dim]
+    servers = _servers(now, env)[:, : features.server_dim]
+    return np.concatenate([context, tasks.ravel(), servers.ravel()]).astype(np.float32)
+
+
+def fit_of(now: Snapshot, env: EnvConfig) -> NDArray[np.uint8]:
+    """How each row is for each of K candidates, CLOSED, TAKEN or OPEN, (K, N); CLOSED for one that is not there."""
+    fit = np.full((env.decision.offered, len(now.host)), CLOSED, dtype=np.uint8)
+    for k, at in enumerate(now.candidates[: len(fit)]):
+        memory = now.ready["memory_gb"][at]
+        fit[k, (now.status <= BUSY) & (memory <= now.memory_gb)] = TAKEN
+        fit[k, opened(now) & (memory <= now.free_memory_gb)] = OPEN
+    return fit
+
+
+def opened(now: Snapshot) -> NDArray[np.bool_]:
+    """(N,) whether the row runs nothing, takes tasks, and none waits for it."""
+    return now.idle & (now.available_at_s == now.clock_s)
+
+
+def _context(now: Snapshot) -> NDArray[np.float64]:
+    rows = max(1, int((now.status <= BUSY).sum()))
+    system = sum(int((~workflow.completed).sum()) for workflow in now.workflows.values())
+    return np.array(
+        [
+            math.log2(rows / 16) / 3,
+            math.log1p(len(now.ready) / rows),
+            math.log1p(system / rows),
+            opened(now).sum() / rows,
+        ]
+    )
+
+
+def _task(now: Snapshot, task: np.void, env: EnvConfig) -> tuple[float, ...]:
+    scales = env.observation
+    workflow = now.workflow(int(task["workflow"]))
+    row = int(np.searchsorted(workflow.task, task["task"]))
+    paper = (
+        task["compute_gflop"] / scales.task_compute_max_gflop,
+        task["memory_gb"] / scales.memory_max_gb,
+        int((workflow.edges[:, 0] == row).sum()) / MAX_SUCCESSORS,
+        int(workflow.completed.sum()) / len(workflow.task),
+        task["output_gb"] * (1 / scales.output_unit_gb),
+    )
+    if scales.feature_set == PAPER.name:
+        return paper
+    return (
+        *paper,
+        task["hop"] / 5,
+        math.log(_followers(workflow, row)),
+        math.log1p((now.clock_s - task["arrival_s"]) / 10),
+        math.log1p((now.clock_s - task["ready_s"]) / 10),
+    )
+
+
+def _followers(workflow: LiveWorkflow, row: int) -> int:
+    """Tasks that follow, itself included."""
+    found, new = np.zeros(len(workflow.task), dtype=bool), np.array([row])
+    while len(new):
+        found[new] = True
+        following = workflow.edges[np.isin(workflow.edges[:, 0], new), 1]
+        new = np.unique(following[~found[following]])
+    return int(found.sum())
+
+
+def _servers(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
+    scales, tiers = env.observation, env.cluster.tiers
+    slots = [tier for tier in tiers for _ in range(tier.count * tier.slots)]
+    power = np.zeros((2, len(now.host)))
+    power[:, : len(slots)] = np.transpose([(t.idle_power_w / t.slots, t.busy_power_w / t.slots) for t in slots])
+    runs = now.running[:, 0] >= 0
+    left, wait = now.expected_end_s - now.clock_s, now.available_at_s - now.clock_s
+    owned = now.host >= 0
+    of_host = np.bincount(now.host[owned], minlength=int(now.host.max()) + 1)
+    busy = np.bincount(now.host[runs], minlength=len(of_host))
+    servers = np.stack(
+        [
+            now.capacity_gflops / scales.server_compute_max_gflops,
+            now.memory_gb / scales.memory_max_gb,
+            np.where((left > 0) & (left < np.inf), left, 0.0) * (1 / scales.time_unit_s),
+            np.where(runs, power[1], power[0]),
+            _transfers(now, env) * (1 / scales.delay_unit_s),
+            now.free_memory_gb / scales.memory_max_gb,
+            np.where(wait < np.inf, wait, 0.0) * (1 / scales.time_unit_s),
+            (busy / np.maximum(1, of_host))[now.host],
+        ],
+        axis=1,
+    )
+    return np.where((now.status <= BUSY)[:, None], servers, 0.0)
+
+
+def transfer_s(now: Snapshot, at: int, env: EnvConfig) -> NDArray[np.float64]:
+    """(N,) time to move the input of waiting task `at`, a row of `now.ready`, to each row [s]."""
+    task = now.ready[at]
+    workflow, communication = now.workflow(int(task["workflow"])), env.communication
+    row = int(np.searchsorted(workflow.task, task["task"]))
+    sources = np.sort(workflow.edges[workflow.edges[:, 1] == row, 0])
+    if communication.predecessors == "first":
+        # Of equal outputs argmax takes the lowest index.
+        largest = communication.first == "largest-output" and len(sources)
+        sources = sources[[workflow.output_gb[sources].argmax()]] if largest else sources[:1]
+    total = np.zeros(len(now.host))
+    for source in sources:
+        moved = workflow.output_gb[source] / now.bandwidth_gb_s + now.latency_s
+        total += np.where(now.host == now.host[workflow.host[source]], 0.0, moved)
+    return total
+
+
+def _transfers(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
+    """Of the first candidate; 0 where there is none."""
+    return transfer_s(now, int(now.candidates[0]), env) if len(now.candidates) else np.zeros(len(now.host))

@@ -1,0 +1,431 @@
+"""Exports of played episodes: WfFormat against its rules and the wfcommons package, traces event by event."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from wfcommons.wfinstances import Instance
+
+from rllib_scale.config import EnvConfig
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError
+from rllib_scale.evaluation.exports import Played, to_trace, to_wfformat, write
+from rllib_scale.evaluation.play import play
+from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.simulator.engine import Engine
+from rllib_scale.simulator.record import SCHEDULE
+from rllib_scale.workloads.generators import generate
+from rllib_scale.workloads.model import Workload
+
+NAME = {"type": "string", "minLength": 1}
+TASK_ID = {"type": "string", "pattern": "^[0-9a-zA-Z_.#:/-]+$"}
+FILE_ID = TASK_ID
+MOMENT = {"type": "string", "format": "date-time", "minLength": 1}
+POSITIVE, COUNTED = {"type": "integer", "minimum": 1}, {"type": "integer", "minimum": 0}
+
+
+def listed(items: dict[str, Any], at_least: int = 0) -> dict[str, Any]:
+    return {"type": "array", "items": items, "minItems": at_least}
+
+
+def mapping(required: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": required.split(), "properties": properties}
+
+
+# What the documentation of WfFormat 1.6 asks of each key that we write. The package brings the checks between keys, but
+# fetches its schema over the network. Stricter than the original in one point: other keys are refused, to find typos.
+WFFORMAT = mapping(
+    "name schemaVersion workflow",
+    name=NAME,
+    description=NAME,
+    schemaVersion={"enum": ["1.6"]},
+    runtimeSystem=mapping("name version", name=NAME, version=NAME),
+    workflow=mapping(
+        "specification",
+        specification=mapping(
+            "tasks",
+            tasks=listed(
+                mapping(
+                    "name id parents children",
+                    name=NAME,
+                    id=TASK_ID,
+                    parents=listed(TASK_ID),
+                    children=listed(TASK_ID),
+                    inputFiles=listed(FILE_ID),
+                    outputFiles=listed(FILE_ID),
+                ),
+                at_least=1,
+            ),
+            files=listed(mapping("id sizeInBytes", id=FILE_ID, sizeInBytes=COUNTED)),
+        ),
+        execution=mapping(
+            "makespanInSeconds executedAt tasks",
+            makespanInSeconds={"type": "number"},
+            executedAt=MOMENT,
+            tasks=listed(
+                mapping(
+                    "id runtimeInSeconds",
+                    id=TASK_ID,
+                    runtimeInSeconds={"type": "number"},
+                    executedAt=MOMENT,
+                    coreCount={"type": "number", "minimum": 1},
+                    memoryInBytes={"type": "number"},
+                    machines=listed(NAME),
+                ),
+                at_least=1,
+            ),
+            machines=listed(
+                mapping(
+                    "nodeName",
+                    nodeName={"type": "string", "pattern": "^[a-z0-9-]+$"},
+                    memoryInBytes=POSITIVE,
+                    cpu=mapping("", coreCount=POSITIVE, speedInMHz=POSITIVE),
+                ),
+                at_least=1,
+            ),
+        ),
+    ),
+)
+
+
+def without_typos(schema: Any) -> Any:
+    """The schema with no keys allowed but those it names."""
+    if isinstance(schema, list):
+        return [without_typos(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {key: without_typos(part) for key, part in schema.items()}
+    return inner | ({"additionalProperties": False} if schema.get("type") == "object" else {})
+
+
+def opened(content: dict[str, Any], folder: Path) -> Instance:
+    """The file as the wfcommons package reads it, which checks ids, references, cycles and machines."""
+    jsonschema.validate(content, without_typos(WFFORMAT), cls=jsonschema.Draft202012Validator)
+    (folder / "schema.json").write_text(json.dumps(WFFORMAT))
+    write(folder / "out.json", content)
+    return Instance(folder / "out.json", schema_file=str(folder / "schema.json"))
+
+
+# ---------------------------------------------------------------------- an instance worked out by hand
+# Two servers of 2 GFLOPS with two slots (rows 0 to 3), and one of 1 GFLOPS (row 4).
+
+TIERS = [
+    {"name": "fast", "count": 2, "compute_gflops": 2.0, "memory_gb": 16.0, "slots": 2},
+    {"name": "slow_one", "count": 1, "compute_gflops": 1.0, "memory_gb": 8.0},
+]
+WORKLOAD = {
+    "format": "rllib-scale-workload",
+    "version": 2,
+    "workflows": [
+        {
+            "arrival_s": 0.5,
+            "tasks": [
+                {"compute_gflop": 4.0, "memory_gb": 4.0, "output_gb": 1.5},
+                {"compute_gflop": 2.0, "memory_gb": 0.25, "output_gb": 0.0},
+                {"compute_gflop": 6.0, "memory_gb": 1.0, "output_gb": 0.5, "delay_s": 1.0},
+            ],
+            "edges": [[0, 1], [0, 2], [1, 2]],
+        },
+        {"arrival_s": 2.0, "tasks": [{"compute_gflop": 3.0, "memory_gb": 1.0, "output_gb": 0.0}], "edges": []},
+    ],
+}
+ATTEMPTS = [  # workflow, task, server, tier, arrival, ready, start, finish, outcome, transfer, work
+    (0, 0, 0, "fast", 0.5, 0.5, 0.5, 2.5, "finished", 0.0, 4.0),
+    (0, 1, 4, "slow_one", 0.5, 2.5, 2.5, 3.25, "preempted", 0.25, 0.5),
+    (0, 1, 1, "fast", 0.5, 3.25, 3.5, 4.25, "finished", 0.0, 1.5),
+    (1, 0, 3, "fast", 2.0, 2.0, 4.25, 5.0, "failed", 0.0, 1.5),
+    (0, 2, 1, "fast", 0.5, 5.25, 5.25, np.nan, "running", 0.5, np.nan),
+]
+
+
+def played(attempts: list[Any] = ATTEMPTS, end_s: float = 7.0, **decision: Any) -> Played:
+    env = build_model(EnvConfig, {"cluster": {"tiers": TIERS}, "workload": {"memory_gb": SMALL}, **decision}, "test")
+    workload = Workload.from_dict(WORKLOAD, "test")
+    return Played(env, workload, np.array(attempts, dtype=SCHEDULE), end_s, "by hand")
+
+
+SMALL = {"mean": 1, "std": 0, "low": 1, "high": 1}
+RESUME = {"decision": {"preemption": "resume"}}
+
+
+def test_wfformat_of_the_instance(tmp_path: Path) -> None:
+    content = to_wfformat(played(**RESUME))
+    specification, execution = content["workflow"]["specification"], content["workflow"]["execution"]
+    assert specification["tasks"][2] == {
+        "name": "w0.t2",
+        "id": "w0.t2",
+        "parents": ["w0.t0", "w0.t1"],
+        "children": [],
+        "inputFiles": ["w0.t0.output", "w0.t1.output"],
+        "outputFiles": ["w0.t2.output"],
+    }
+    assert specification["tasks"][0]["children"] == ["w0.t1", "w0.t2"]
+    assert [task["id"] for task in specification["tasks"]] == ["w0.t0", "w0.t1", "w0.t2", "w1.t0"]
+    assert [file["sizeInBytes"] for file in specification["files"]] == [1_500_000_000, 0, 500_000_000, 0]
+    assert (execution["makespanInSeconds"], execution["executedAt"]) == (4.5, "1970-01-01T00:00:00.500000+00:00")
+    # Task 2 still runs and that of workflow 1 failed: only what finished has a runtime. Task 1 went on from where it
+    # was: half a second on the slow server, after its transfer, and all of its time on the fast one.
+    assert execution["tasks"] == [
+        {
+            "id": "w0.t0",
+            "runtimeInSeconds": 2.0,
+            "executedAt": "1970-01-01T00:00:00.500000+00:00",
+            "coreCount": 1,
+            "memoryInBytes": 4_000_000_000,
+            "machines": ["fast-0"],
+        },
+        {
+            "id": "w0.t1",
+            "runtimeInSeconds": 1.25,
+            "executedAt": "1970-01-01T00:00:03.500000+00:00",
+            "coreCount": 1,
+            "memoryInBytes": 250_000_000,
+            "machines": ["slow-one-2", "fast-0"],
+        },
+    ]
+    assert execution["machines"] == [
+        {"nodeName": "fast-0", "memoryInBytes": 16_000_000_000, "cpu": {"coreCount": 2, "speedInMHz": 2000}},
+        {"nodeName": "fast-1", "memoryInBytes": 16_000_000_000, "cpu": {"coreCount": 2, "speedInMHz": 2000}},
+        {"nodeName": "slow-one-2", "memoryInBytes": 8_000_000_000, "cpu": {"coreCount": 1, "speedInMHz": 1000}},
+    ]
+    instance = opened(content, tmp_path)
+    assert sorted(instance.workflow.edges) == [("w0.t0", "w0.t1"), ("w0.t0", "w0.t2"), ("w0.t1", "w0.t2")]
+    assert instance.workflow.tasks["w0.t1"].runtime == 1.25
+
+
+def test_wfformat_of_a_restarted_task_forgets_what_was_lost() -> None:
+    restart = to_wfformat(played(decision={"preemption": "restart"}))["workflow"]["execution"]["tasks"][1]
+    assert (restart["runtimeInSeconds"], restart["machines"]) == (0.75, ["fast-0"])
+    failed = [*ATTEMPTS[:2], (0, 1, 1, "fast", 0.5, 3.25, 3.25, 3.5, "failed", 0.0, 0.25), ATTEMPTS[2]]
+    resumed = to_wfformat(played(failed, **RESUME))["workflow"]["execution"]["tasks"][1]
+    assert (resumed["runtimeInSeconds"], resumed["machines"]) == (0.75, ["fast-0"])
+
+
+def test_wfformat_where_nothing_ran_has_no_execution(tmp_path: Path) -> None:
+    content = to_wfformat(played([]))
+    assert "execution" not in content["workflow"]
+    assert len(opened(content, tmp_path).workflow.nodes) == 4
+
+
+def test_wfformat_needs_a_task_and_a_date() -> None:
+    nothing = Workload(np.zeros(0), [0], np.zeros(0), np.zeros(0), np.zeros(0), [0], np.zeros((0, 2)))  # type: ignore
+    one = played([])
+    with pytest.raises(UserError, match="at least one"):
+        to_wfformat(Played(one.env, nothing, one.schedule, 1.0, "empty"))
+    late = [(0, 0, 0, "fast", 0.5, 0.5, 1e12, 1e12 + 2, "finished", 0.0, 4.0)]
+    with pytest.raises(UserError, match="1000000000000"):
+        to_wfformat(played(late, end_s=2e12))
+
+
+def test_trace_of_the_instance() -> None:
+    content = to_trace(played())
+    events = content["traceEvents"]
+    assert [
+        (e["pid"], e.get("tid"), *e["args"].values()) for e in events if e["ph"] == "M" and "_name" in e["name"]
+    ] == [
+        (1, None, "workload"),
+        (1, 1, "arrivals"),
+        (2, None, "fast (2 GFLOPS, 16 GB)"),
+        (2, 2, "server 0, slot 0"),
+        (2, 3, "server 0, slot 1"),
+        (2, 4, "server 1, slot 0"),
+        (2, 5, "server 1, slot 1"),
+        (3, None, "slow_one (1 GFLOPS, 8 GB)"),
+        (3, 6, "server 2"),
+    ]
+    assert [(e["ts"], e["dur"], e["pid"], e["tid"], e["name"]) for e in events if e["ph"] == "X"] == [
+        (500_000, 2_000_000, 2, 2, "workflow 0, task 0"),
+        (2_500_000, 750_000, 3, 6, "workflow 0, task 1 (preempted)"),
+        (2_500_000, 250_000, 3, 6, "transfer"),
+        (2_750_000, 500_000, 3, 6, "execution"),
+        (3_500_000, 750_000, 2, 3, "workflow 0, task 1"),
+        (4_250_000, 750_000, 2, 5, "workflow 1, task 0 (failed)"),
+        (5_250_000, 1_750_000, 2, 3, "workflow 0, task 2 (running)"),
+        (5_250_000, 500_000, 2, 3, "transfer"),
+        (5_750_000, 1_250_000, 2, 3, "execution"),
+    ]
+    # Edges 0-1 (an arrow to each attempt), 0-2, 1-2.
+    flows = {e["id"]: [] for e in events if e["ph"] == "s"}
+    for event in events:
+        if event["ph"] in "sf":
+            flows[event["id"]].append((event["ph"], event["ts"], event["pid"], event["tid"]))
+    assert sorted(flows.values()) == [
+        [("s", 2_500_000, 2, 2), ("f", 2_500_000, 3, 6)],
+        [("s", 2_500_000, 2, 2), ("f", 3_500_000, 2, 3)],
+        [("s", 2_500_000, 2, 2), ("f", 5_250_000, 2, 3)],
+        [("s", 4_250_000, 2, 3), ("f", 5_250_000, 2, 3)],
+    ]
+    assert [(e["ts"], e["name"]) for e in events if e["ph"] == "i"] == [
+        (500_000, "workflow 0"),
+        (2_000_000, "workflow 1"),
+    ]
+    # Workflow 1 waits from 2.0 to 4.25 and, failed, from 5.0 on; task 1, preempted, from 3.25 to 3.5.
+    assert [(e["ts"], e["args"]["tasks"]) for e in events if e["ph"] == "C"] == [
+        (2_000_000, 1),
+        (3_250_000, 2),
+        (3_500_000, 1),
+        (4_250_000, 0),
+        (5_000_000, 1),
+    ]
+    preempted = next(e for e in events if e.get("cat") == "preempted")
+    assert preempted["args"] == {
+        "workflow": 0,
+        "task": 1,
+        "outcome": "preempted",
+        "arrival_s": 0.5,
+        "ready_s": 2.5,
+        "transfer_s": 0.25,
+        "work_gflop": 0.5,
+        "memory_gb": 0.25,
+    }
+
+
+# ---------------------------------------------------------------------- played episodes
+
+EVERYTHING = {  # slots, transfers, delays, failures: an episode with each outcome of an attempt but a preemption
+    "cluster": {
+        "tiers": [
+            {"name": "small", "count": 3, "compute_gflops": 1.0, "memory_gb": 16.0},
+            {"name": "wide", "count": 2, "compute_gflops": 2.0, "memory_gb": 80.0, "slots": 3, "slot_slowdown": 0.1},
+        ],
+        "bandwidth_gb_s": 0.5,
+        "changes": {"failures_per_1000_h": 40_000, "repair_s": 5},
+    },
+    "workload": {"offered_load": 1.5, "delay_s": {"mean": 1, "std": 1, "low": 0.1}},
+    "episode": {"horizon_s": 60, "mask": "feasible"},
+    "communication": {"mode": "transfer", "predecessors": "all"},
+}
+
+
+@pytest.fixture(scope="module", params=["paper", "everything"])
+def episode(request: pytest.FixtureRequest) -> tuple[Played, Engine, list[tuple[float, int]]]:
+    env = build_model(
+        EnvConfig, EVERYTHING if request.param == "everything" else {"episode": {"horizon_s": 40}}, "test"
+    )
+    seen: list[tuple[float, int]] = []
+
+    def watch(engine: Engine) -> None:
+        if not seen or seen[-1][0] < engine.clock[0]:
+            seen.append((float(engine.clock[0]), len(engine.snapshot().ready)))
+
+    scheduler = make_scheduler("fastest-idle", env.observation, env.episode.mask)
+    engine = play(scheduler, env, 3, [5], watch=watch)
+    whole = Played(env, generate(env, 3, 5), engine.schedule(), float(engine.clock[0]), "an episode")
+    outcomes = set(whole.schedule["outcome"].tolist())
+    assert outcomes >= ({"finished", "failed", "running"} if request.param == "everything" else {"finished", "running"})
+    return whole, engine, seen
+
+
+def test_wfformat_of_episodes_is_valid_and_holds_what_ran(tmp_path: Path, episode: Any) -> None:
+    whole, _, _ = episode
+    instance = opened(to_wfformat(whole), tmp_path)
+    workload, env = whole.workload, whole.env
+    assert len(instance.workflow.nodes) == workload.num_tasks
+    assert instance.workflow.number_of_edges() == len(workload.edges)
+    finished = whole.schedule[whole.schedule["outcome"] == "finished"]
+    speed = {tier.name: tier.compute_gflops for tier in env.cluster.tiers}
+    slowed = any(tier.slot_slowdown for tier in env.cluster.tiers)
+    executed = {
+        task["id"]: task for task in json.loads((tmp_path / "out.json").read_text())["workflow"]["execution"]["tasks"]
+    }
+    assert len(executed) == len(finished)
+    for row in finished:
+        task = executed[f"w{row['workflow']}.t{row['task']}"]
+        work = task["runtimeInSeconds"] * speed[row["tier"]]
+        demand = workload.compute_gflop[workload.task_offsets[row["workflow"]] + row["task"]]
+        assert demand * (1 - 1e-9) <= work <= demand * (1.2 if slowed and row["tier"] == "wide" else 1) * (1 + 1e-9)
+
+
+def test_traces_of_episodes_keep_the_rules_of_the_format(episode: Any) -> None:
+    whole, _, _ = episode
+    content = json.loads(json.dumps(to_trace(whole), allow_nan=False))
+    events = content["traceEvents"]
+    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert {pid for pid, _ in threads} == set(processes)
+    assert len({tid for pid, tid in threads if pid > 1}) == whole.env.cluster.num_slots == len(threads) - 1
+    for event in events:
+        assert type(event["pid"]) is int
+        assert event["pid"] > 0
+        if event["ph"] != "M":
+            assert (event["pid"], event["tid"]) in threads
+            assert type(event["ts"]) is int
+            assert type(event.get("dur", 0)) is int
+            assert event.get("dur", 0) >= 0
+    timed = [event["ts"] for event in events if event["ph"] != "M"]
+    assert timed == sorted(timed)
+    # The slices of a thread nest: one begins after those before it have ended, or lies within them.
+    for thread in threads:
+        stack: list[int] = []
+        for event in (e for e in events if e["ph"] == "X" and (e["pid"], e["tid"]) == thread):
+            while stack and stack[-1] <= event["ts"]:
+                stack.pop()
+            assert not stack or event["ts"] + event["dur"] <= stack[-1]
+            stack.append(event["ts"] + event["dur"])
+    names = Counter(e["name"] for e in events if e["ph"] == "X")
+    assert sum(names.values()) - names["transfer"] - names["execution"] == len(whole.schedule)
+    assert names["transfer"] == np.count_nonzero(whole.schedule["transfer_s"] > 0)
+
+
+def test_flows_lead_from_ends_of_predecessors_to_starts_of_successors(episode: Any) -> None:
+    whole, _, _ = episode
+    events = to_trace(whole)["traceEvents"]
+    attempts = [e for e in events if e["ph"] == "X" and "args" in e]
+    ends = {(e["pid"], e["tid"], e["ts"] + e["dur"]): e["args"] for e in attempts if e["cat"] == "finished"}
+    starts = {(e["pid"], e["tid"], e["ts"]): e["args"] for e in attempts}
+    found: Counter[tuple[int, int, int]] = Counter()
+    begun: dict[int, dict[str, Any]] = {}
+    # A viewer ties a flow to the slice of the thread that began last, ended or not, as long as none came after it.
+    open_slices: dict[tuple[int, int], dict[str, Any]] = {}
+    for event in events:
+        at = (event["pid"], event.get("tid"), event.get("ts"))
+        if event["ph"] == "X":
+            open_slices[at[:2]] = event
+        elif event["ph"] == "s":
+            begun[event["id"]] = ends[at]
+            assert open_slices[at[:2]]["name"] != "transfer"
+            assert open_slices[at[:2]]["ts"] + open_slices[at[:2]]["dur"] == event["ts"]
+        elif event["ph"] == "f":
+            assert open_slices[at[:2]]["ts"] == event["ts"]
+            source, target = begun.pop(event["id"]), starts[at]
+            assert source["workflow"] == target["workflow"]
+            assert event["bp"] == "e"
+            found[source["workflow"], source["task"], target["task"]] += 1
+    assert not begun
+    tries = Counter(zip(whole.schedule["workflow"].tolist(), whole.schedule["task"].tolist(), strict=True))
+    workload = whole.workload
+    expected = {
+        (w, p, s): tries[w, s]
+        for w in range(workload.num_workflows)
+        for p, s in workload.edges[workload.edge_offsets[w] : workload.edge_offsets[w + 1]].tolist()
+    }
+    assert found == +Counter(expected)
+    assert found
+
+
+def test_the_counter_says_how_many_tasks_wait(episode: Any) -> None:
+    whole, engine, seen = episode
+    counter = [(e["ts"], e["args"]["tasks"]) for e in to_trace(whole)["traceEvents"] if e["ph"] == "C"]
+    started = Counter(round(start * 1e6) for start in whole.schedule["start_s"].tolist())
+    times, values = zip(*counter, strict=True)
+    for clock_s, waiting in seen:  # before anything is started at that moment
+        ts = round(clock_s * 1e6)
+        at = np.searchsorted(times, ts, side="right") - 1
+        assert (values[at] if at >= 0 else 0) + started[ts] == waiting
+    assert values[-1] == len(engine.snapshot().ready)
+    assert max(values) > 3
+
+
+def test_exports_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        write(tmp_path / "file" / "out.json", to_trace(played()))
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write(tmp_path / "out.json", {"value": float("nan")})
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

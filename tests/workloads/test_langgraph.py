@@ -1,0 +1,289 @@
+"""LangGraph agents: graphs with costs, runs that unroll loops and branches, and what is refused.
+
+The JSON below is in the form of `get_graph().to_json()` of langgraph 1.2.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rllib_scale.cli import main
+from rllib_scale.errors import UserError
+from rllib_scale.workloads.formats.base import Progress
+from rllib_scale.workloads.formats.langgraph import FORMAT
+from rllib_scale.workloads.model import Workload
+from workloads.mutations import mutations
+
+
+def graph(nodes: str, *edges: str) -> dict[str, Any]:
+    """Edges as "a b"; conditional ones as "a ? b"."""
+    begin, end = {"id": "__start__", "type": "runnable", "data": {"name": "__start__"}}, {"id": "__end__"}
+    inner = [{"id": name, "type": "runnable", "data": {"id": ["langgraph"], "name": name}} for name in nodes.split()]
+    ends = [(edge.split()[0], edge.split()[-1], "?" in edge) for edge in edges]
+    shown = [{"source": a, "target": b} | ({"data": "x", "conditional": True} if c else {}) for a, b, c in ends]
+    return {"nodes": [begin, *inner, end], "edges": shown}
+
+
+DIAMOND = graph("a b c d", "__start__ a", "a b", "a c", "b d", "c d", "d __end__")
+LOOP = graph("agent tools", "__start__ agent", "agent ? tools", "agent ? __end__", "tools agent")
+MAP = graph("plan work join", "__start__ plan", "plan ? work", "work join", "join ? plan", "join ? __end__")
+
+
+def read(folder: Path, content: Any, *runs: Any, costs: str | None = None, **mapping: Any) -> Workload:
+    sources = [folder / "graph.json"]
+    sources[0].write_text(json.dumps(content))
+    for i, run in enumerate(runs):
+        sources.append(folder / f"run{i}.json")
+        sources[-1].write_text(json.dumps(run))
+    if costs is not None:
+        sources.append(folder / "costs.yaml")
+        sources[-1].write_text(costs)
+    return FORMAT.read(sources, FORMAT.mapping(**mapping), Progress())
+
+
+def edges_of(workload: Workload, w: int = 0) -> list[list[int]]:
+    return workload.edges[workload.edge_offsets[w] : workload.edge_offsets[w + 1]].tolist()
+
+
+def test_a_dag_with_costs(tmp_path: Path) -> None:
+    costs = "b: {compute_gflop: 30, delay_s: 2}\nd: {memory_gb: 1, output_gb: 0}\n"
+    found = read(tmp_path, DIAMOND, costs=costs, compute_gflop=5, memory_gb=8)
+    assert found.edges.tolist() == [[0, 1], [0, 2], [1, 3], [2, 3]]
+    assert found.compute_gflop.tolist() == [5, 30, 5, 5]
+    assert found.memory_gb.tolist() == [8, 8, 8, 1]
+    assert found.output_gb.tolist() == [0.5, 0.5, 0.5, 0]
+    assert found.delay_s.tolist() == [0, 2, 0, 0]
+    paper = read(tmp_path, DIAMOND, costs="")
+    assert (paper.compute_gflop[0], paper.memory_gb[0]) == (10, 16)
+
+
+def test_nodes_may_have_numbers_and_no_start(tmp_path: Path) -> None:
+    content = {"nodes": [{"id": 0}, {"id": 1}], "edges": [{"source": 0, "target": 1}]}
+    assert read(tmp_path, content, costs="1: {compute_gflop: 2}").compute_gflop.tolist() == [10, 2]
+
+
+@pytest.mark.parametrize(
+    ("content", "run", "edges"),
+    [
+        (LOOP, ["agent"], []),
+        (LOOP, ["__start__", "agent", "tools", "agent", "tools", "agent", "__end__"], [[0, 1], [1, 2], [2, 3], [3, 4]]),
+        # Two tools side by side, as steps or one after the other as updates come in.
+        (LOOP, ["agent", ["tools", "tools"], "agent"], [[0, 1], [0, 2], [1, 3], [2, 3]]),
+        (LOOP, ["agent", "tools", "tools", "agent"], [[0, 1], [0, 2], [1, 3], [2, 3]]),
+        (DIAMOND, ["a", ["b", "c"], "d"], [[0, 1], [0, 2], [1, 3], [2, 3]]),
+        (DIAMOND, ["a", "c", "b", "d"], [[0, 1], [0, 2], [1, 3], [2, 3]]),
+        # A branch that was not taken plays no part.
+        (DIAMOND, ["a", "b", "d"], [[0, 1], [1, 2]]),
+        # The second round follows what came since, not the works of the first.
+        (
+            MAP,
+            ["plan", ["work", "work"], "join", "plan", "work", "join"],
+            [[0, 1], [0, 2], [1, 3], [2, 3], [3, 4], [4, 5], [5, 6]],
+        ),
+        # A node that comes back to itself is a chain.
+        (graph("a b", "__start__ a", "a ? a", "a ? b"), ["a", "a", "a", "b"], [[0, 1], [1, 2], [2, 3]]),
+    ],
+)
+def test_runs_unroll(tmp_path: Path, content: Any, run: Any, edges: list[list[int]]) -> None:
+    found = read(tmp_path, content, run)
+    assert found.edges.tolist() == edges
+    assert found.num_tasks == sum(len(step) if isinstance(step, list) else step[:2] != "__" for step in run)
+
+
+def test_runs_are_workflows_with_the_costs_of_their_nodes(tmp_path: Path) -> None:
+    costs = "agent: {compute_gflop: 7}\ntools: {compute_gflop: 1, delay_s: 9}\n"
+    found = read(tmp_path, LOOP, ["agent"], ["agent", "tools", "agent"], costs=costs, arrival_gap_s=4)
+    assert found.arrival_s.tolist() == [0, 4]
+    assert found.compute_gflop.tolist() == [7, 7, 1, 7]
+    assert found.delay_s.tolist() == [0, 0, 9, 0]
+    assert edges_of(found, 1) == [[0, 1], [1, 2]]
+
+
+def test_a_debug_stream_is_a_run(tmp_path: Path) -> None:
+    def event(step: int, kind: str, name: str) -> dict[str, Any]:
+        return {"step": step, "timestamp": "2026-01-01T00:00:00+00:00", "type": kind, "payload": {"name": name}}
+
+    stream = [event(1, "task", "agent"), event(1, "task_result", "agent"), {"step": 1, "type": "checkpoint"}]
+    stream += [event(2, "task", "tools"), event(2, "task", "tools"), event(3, "task", "agent")]
+    assert read(tmp_path, LOOP, stream).edges.tolist() == [[0, 1], [0, 2], [1, 3], [2, 3]]
+
+
+# ---------------------------------------------------------------------- what is refused
+
+RUNS = "a recorded run unrolls it"
+
+
+@pytest.mark.parametrize(
+    ("content", "run", "parts"),
+    [
+        (LOOP, None, ["graph.json: edge 'agent' to 'tools' is conditional", RUNS]),
+        (graph("a b c", "__start__ a", "a b", "b c", "c b"), None, ["edges form a loop: b -> c -> b", RUNS]),
+        (graph("a", "__start__ a", "a a"), None, ["edges form a loop: a -> a", RUNS]),
+        (
+            graph("a b", "__start__ a", "a __end__", "b a"),
+            None,
+            ["node 'b' has no way from __start__", "path_map", RUNS],
+        ),
+        (graph("a a", "__start__ a"), None, ["nodes[2]: id 'a' stands twice"]),
+        (graph(""), None, ["nodes holds none but __start__ and __end__"]),
+        (graph("a", "a b"), None, ["edges[0]: target 'b' is no node"]),
+        ({"nodes": [{"id": True}], "edges": []}, None, ["nodes[0]: id must be text"]),
+        ({"nodes": []}, None, ["key 'edges' is missing"]),
+        ([], None, ["must be a mapping"]),
+        (LOOP, [], ["run0.json: the run is empty"]),
+        (LOOP, ["agent", "tool"], ["run0.json: [1]: unknown node 'tool'; did you mean 'tools'?"]),
+        (LOOP, ["tools"], ["run0.json: [0]: node 'tools' cannot have run here"]),
+        (LOOP, ["agent", 3], ["run0.json: [1]: must be a node, or a list of nodes"]),
+        (LOOP, {"agent": 1}, ["run0.json: a run must be a list of nodes"]),
+        (LOOP, [{"type": "task", "step": 1, "payload": {}}], ["run0.json: [0]: payload: key 'name' is missing"]),
+        (LOOP, [{"type": "task", "step": -1, "payload": {"name": "agent"}}], ["run0.json: [0]: step must be a whole"]),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, content: Any, run: Any, parts: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, content, *([] if run is None else [run]))
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("costs", "parts"),
+    [
+        ("e: {compute_gflop: 1}", ["costs.yaml: unknown node 'e'", "valid: a, b, c, d"]),
+        ("a: {compute: 1}", ["costs.yaml: node a: unknown key 'compute'; did you mean 'compute_gflop'?"]),
+        ("a: {compute_gflop: 0}", ["costs.yaml: node a: compute_gflop", "(got 0)"]),
+        ("a: 3", ["costs.yaml: node a"]),
+        ("[a]", ["costs.yaml: must be a mapping"]),
+        ("a: {}\na: {}", ["costs.yaml line 2", "twice"]),
+    ],
+)
+def test_mistakes_in_costs_are_named(tmp_path: Path, costs: str, parts: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, DIAMOND, costs=costs)
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+def test_a_second_file_of_costs_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "graph.json").write_text(json.dumps(DIAMOND))
+    sources = [tmp_path / name for name in ("graph.json", "a.yaml", "b.yml")]
+    with pytest.raises(UserError, match=r"b\.yml: one file of costs too many"):
+        FORMAT.read(sources, FORMAT.mapping(), Progress())
+
+
+def test_runs_of_100_000_steps(tmp_path: Path) -> None:
+    found = read(tmp_path, LOOP, ["agent", *["tools", "agent"] * 50_000])
+    assert (found.num_tasks, len(found.edges)) == (100_001, 100_000)
+    steps = [["plan"], ["work"] * 5000, ["join"] * 5000]
+    with pytest.raises(UserError, match=r"\[2\]: the run unrolls to more than 10,000,000 edges"):
+        read(tmp_path, MAP, steps)
+
+
+def test_graphs_of_100_000_nodes(tmp_path: Path) -> None:
+    names = [f"n{i}" for i in range(100_000)]
+    chain = [f"{a} {b}" for a, b in itertools.pairwise(names)]
+    assert len(read(tmp_path, graph(" ".join(names), "__start__ n0", *chain)).edges) == 99_999
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, graph(" ".join(names), "__start__ n0", *chain, "n99999 n0"))
+    assert "edges form a loop: " in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("which", ["graph", "run", "stream"])
+def test_malformed_files_give_one_line_and_no_output(tmp_path: Path, which: str) -> None:
+    run: Any = ["agent", ["tools", "tools"], "agent"]
+    if which == "stream":
+        run = [{"step": i, "type": "task", "payload": {"name": name}} for i, name in enumerate(["agent", "tools"])]
+    good: dict[str, Any] = {"graph": DIAMOND if which == "graph" else LOOP, "run": run}
+    places = {name: tmp_path / f"{name}.json" for name in good}
+    bad = places["graph" if which == "graph" else "run"]
+    sources = [places["graph"]] if which == "graph" else list(places.values())
+    output, runner, refused = tmp_path / "out.json", CliRunner(), 0
+    for content in itertools.islice(mutations(2, good[bad.stem]), 450):
+        for name, path in places.items():
+            path.write_text(json.dumps(good[name]))
+        bad.write_bytes(content)
+        result = runner.invoke(main, ["import", "langgraph", *map(str, sources), "--output", str(output)])
+        if result.exit_code == 0:
+            Workload.load(output)
+            output.unlink()
+            continue
+        refused += 1
+        assert result.exit_code == 2, (content, result.exception)
+        (line,) = result.stderr.splitlines()
+        assert line.startswith(f"Error: {bad}"), line
+        assert sorted(tmp_path.iterdir()) == sorted(places.values())
+    assert refused >= 200
+
+
+# ---------------------------------------------------------------------- module:attribute
+
+MODULE = """
+import json
+open("imported", "w").close()
+
+class Graph:
+    def to_json(self):
+        return json.loads({graph!r})
+
+class Compiled:
+    def get_graph(self):
+        return Graph()
+
+class Agents:
+    diamond = Compiled()
+
+diamond = Compiled()
+number = 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module in the current folder, with objects that have what a compiled graph has."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "agents_of_a_test.py").write_text(MODULE.format(graph=json.dumps(DIAMOND)))
+    (tmp_path / "broken_agents.py").write_text("raise RuntimeError('two\\nlines')")
+    (tmp_path / "leaving_agents.py").write_text("raise SystemExit(0)")
+    yield "agents_of_a_test"
+    sys.modules.pop("agents_of_a_test", None)
+
+
+@pytest.mark.parametrize(
+    "source", ["agents_of_a_test:diamond", "agents_of_a_test:Agents.diamond", "./agents_of_a_test.py:diamond"]
+)
+def test_code_is_imported_only_where_it_is_allowed(module: str, tmp_path: Path, source: str) -> None:
+    path = list(sys.path)
+    with pytest.raises(UserError, match=r"runs its code; --set mapping\.import_code=true"):
+        FORMAT.read([Path(source)], FORMAT.mapping(), Progress())
+    assert not (tmp_path / "imported").exists()
+    found = FORMAT.read([Path(source)], FORMAT.mapping(import_code=True), Progress())
+    assert (tmp_path / "imported").exists()
+    assert found.edges.tolist() == [[0, 1], [0, 2], [1, 3], [2, 3]]
+    assert sys.path == path
+
+
+@pytest.mark.parametrize(
+    ("source", "part"),
+    [
+        ("agents_of_a_test:number", "has no get_graph(): a compiled graph is needed (got int)"),
+        ("agents_of_a_test:missing", "AttributeError"),
+        ("no_such_agents:app", "ModuleNotFoundError"),
+        ("no_such_agents.py:app", "FileNotFoundError"),
+        ("broken_agents:app", "(RuntimeError: two lines)"),
+        ("leaving_agents:app", "(SystemExit: 0)"),
+        ("agents_of_a_test:", "AttributeError"),
+    ],
+)
+def test_what_cannot_be_imported(module: str, source: str, part: str) -> None:
+    with pytest.raises(UserError) as caught:
+        FORMAT.read([Path(source)], FORMAT.mapping(import_code=True), Progress())
+    assert str(caught.value).startswith(f"{source}: ")
+    assert part in str(caught.value)
+    assert "\n" not in str(caught.value)

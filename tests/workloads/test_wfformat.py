@@ -1,0 +1,337 @@
+"""WfFormat: what its files mean, what is refused, and back what `simulate --wfformat` wrote."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from wfcommons import WorkflowGenerator
+from wfcommons.wfchef.recipes import MontageRecipe
+
+from rllib_scale.cli import main
+from rllib_scale.errors import UserError
+from rllib_scale.workloads.formats.base import Progress
+from rllib_scale.workloads.formats.wfformat import FORMAT
+from rllib_scale.workloads.model import Workload
+from workloads.mutations import mutations
+
+
+def task(name: str, parents: str = "", children: str = "", reads: str = "", writes: str = "") -> dict[str, Any]:
+    return {
+        "name": "any",
+        "id": name,
+        "parents": parents.split(),
+        "children": children.split(),
+        "inputFiles": reads.split(),
+        "outputFiles": writes.split(),
+    }
+
+
+def instance(**changes: Any) -> dict[str, Any]:
+    """A fork and a join: a -> b, c -> d. File `ab` goes to b, `both` to b and c, `log` to nobody."""
+    specification = {
+        "tasks": [
+            task("d", parents="b c", reads="bd cd", writes="end"),
+            task("a", children="b c", reads="begin", writes="ab both log"),
+            task("b", parents="a", children="d", reads="ab both", writes="bd"),
+            task("c", parents="a", children="d", reads="both", writes="cd"),
+        ],
+        "files": [
+            {"id": name, "sizeInBytes": size * 10**6}
+            for name, size in {"begin": 7, "ab": 1, "both": 20, "log": 300, "bd": 4000, "cd": 0, "end": 50}.items()
+        ],
+    }
+    execution = {
+        "makespanInSeconds": 9,
+        "executedAt": "2026-01-01T00:00:00Z",
+        "tasks": [
+            {"id": "a", "runtimeInSeconds": 2.5, "memoryInBytes": 3e9, "coreCount": 1, "machines": ["slow"]},
+            {"id": "b", "runtimeInSeconds": 1, "memoryInBytes": 500_000_000, "coreCount": 4, "machines": ["fast"]},
+            {"id": "c", "runtimeInSeconds": 0, "coreCount": 2, "machines": ["fast", "slow"]},
+            {"id": "d", "runtimeInSeconds": 4, "memoryInBytes": 0},
+        ],
+        "machines": [
+            {"nodeName": "slow", "cpu": {"coreCount": 2, "speedInMHz": 2000}},
+            {"nodeName": "fast", "cpu": {"coreCount": 8, "speedInMHz": 4000}},
+            {"nodeName": "other"},
+        ],
+    }
+    workflow = {"specification": specification, "execution": execution}
+    return {"name": "sample", "schemaVersion": "1.6", "workflow": workflow} | changes
+
+
+def instance_1_4() -> dict[str, Any]:
+    """The same in version 1.4, where a and b are named by name and by id."""
+    old = instance(schemaVersion="1.4")
+    specification, execution = old["workflow"].pop("specification"), old["workflow"].pop("execution")
+    sizes = {file["id"]: file["sizeInBytes"] for file in specification["files"]}
+    measured = {entry["id"]: entry for entry in execution["tasks"]}
+    tasks = []
+    for entry in specification["tasks"]:
+        name = entry["id"]
+        files = [(file, "input") for file in entry["inputFiles"]] + [(file, "output") for file in entry["outputFiles"]]
+        seen = {key: value for key, value in measured[name].items() if key in ("runtimeInSeconds", "memoryInBytes")}
+        tasks.append(
+            {
+                "name": f"name-of-{name}",
+                "id": name,
+                "type": "compute",
+                "parents": [parent if parent == "b" else f"name-of-{parent}" for parent in entry["parents"]],
+                "files": [{"name": file, "sizeInBytes": sizes[file], "link": link} for file, link in files],
+                "cores": measured[name].get("coreCount", 1),
+                "machine": measured[name].get("machines", ["other"])[0],
+            }
+            | seen
+        )
+    machines = [{"nodeName": "slow", "cpu": {"speed": 2000}}, {"nodeName": "fast", "cpu": {"speed": 4000}}]
+    return old | {"workflow": {"makespanInSeconds": 9, "executedAt": "", "tasks": tasks, "machines": machines}}
+
+
+def read(folder: Path, content: Any, progress: Progress | None = None, **mapping: Any) -> Workload:
+    contents = content if isinstance(content, list) else [content]
+    for i, one in enumerate(contents):
+        (folder / f"{i}.json").write_text(json.dumps(one))
+    return FORMAT.read([folder], FORMAT.mapping(**mapping), progress or Progress())
+
+
+@pytest.mark.parametrize(
+    "content", [instance(), instance(schemaVersion="1.5"), instance_1_4()], ids=["1.6", "1.5", "1.4"]
+)
+def test_what_a_file_means(tmp_path: Path, content: dict[str, Any]) -> None:
+    progress = Progress()
+    found = read(tmp_path, content, progress)
+    assert found.arrival_s.tolist() == [0]
+    np.testing.assert_allclose(found.compute_gflop, [4, 2.5, 1, 0.001])  # d a b c; 0 s is a millisecond
+    np.testing.assert_allclose(found.memory_gb, [0, 3, 0.5, 1])  # c does not say
+    # a: `ab` and `both`, which two tasks read; b: 4 GB; c: an empty file; d: a sink has all that it writes.
+    np.testing.assert_allclose(found.output_gb, [0.05, 0.021, 4, 0])
+    assert found.edges.tolist() == [[1, 2], [1, 3], [2, 0], [3, 0]]
+    assert {what: count for what, count in progress.counts.items() if count} == {"tasks without memoryInBytes": 1}
+
+
+def test_the_mapping(tmp_path: Path) -> None:
+    fast = read(tmp_path, instance(), reference_gflops=10)
+    np.testing.assert_allclose(fast.compute_gflop, [40, 25, 10, 0.01])
+    np.testing.assert_allclose(read(tmp_path, instance(), count_cores=True).compute_gflop, [4, 2.5, 4, 0.002])
+    progress = Progress()
+    clocked = read(tmp_path, instance(), progress, reference_mhz=1000, min_runtime_s=0.5)
+    np.testing.assert_allclose(clocked.compute_gflop, [4, 5, 4, 1.5])  # c ran on both
+    assert progress.counts["tasks without a machine of known speed"] == 1
+    assert read(tmp_path, instance(), default_memory_gb=7).memory_gb.tolist() == [0, 3, 0.5, 7]
+
+
+def test_what_is_missing_is_filled_and_counted(tmp_path: Path) -> None:
+    bare = instance()
+    del bare["workflow"]["execution"], bare["workflow"]["specification"]["files"]
+    with pytest.raises(UserError, match=r"0\.json: task 'd': key 'runtimeInSeconds' is missing.*default_runtime_s"):
+        read(tmp_path, bare)
+    progress = Progress()
+    found = read(tmp_path, bare, progress, default_runtime_s=3, default_memory_gb=2, default_output_gb=0.25)
+    assert found.compute_gflop.tolist() == [3] * 4
+    assert found.memory_gb.tolist() == [2] * 4
+    assert found.output_gb.tolist() == [0.25] * 4
+    assert progress.counts == {
+        "tasks without runtimeInSeconds": 4,
+        "tasks without memoryInBytes": 4,
+        "tasks without outputFiles or their sizes": 4,
+    }
+    del bare["workflow"]["specification"]["tasks"][1]["outputFiles"]
+    bare["workflow"]["specification"]["files"] = instance()["workflow"]["specification"]["files"]
+    assert read(tmp_path, bare, default_runtime_s=3, default_output_gb=0.25).output_gb.tolist() == [0.05, 0.25, 4, 0]
+
+
+def test_files_arrive_one_after_the_other(tmp_path: Path) -> None:
+    two = instance()
+    two["workflow"]["execution"]["tasks"][0]["runtimeInSeconds"] = 8
+    found = read(tmp_path, [instance(), two], arrival_gap_s=1.5)
+    assert found.arrival_s.tolist() == [0, 1.5]
+    assert found.compute_gflop[[1, 5]].tolist() == [2.5, 8]
+    assert found.session.tolist() == [0, 1]
+    assert read(tmp_path, [instance(), two]).arrival_s.tolist() == [0, 0]
+    (tmp_path / "0.json").unlink()
+    (tmp_path / "1.json").unlink()
+    (tmp_path / "all.jsonl").write_text(json.dumps(instance()) + "\n" + json.dumps(two) + "\n")
+    assert FORMAT.read([tmp_path / "all.jsonl"], FORMAT.mapping(arrival_gap_s=1.5), Progress()).equals(found)
+
+
+def test_connected_parts_are_workflows(tmp_path: Path) -> None:
+    specification = {
+        "tasks": [task("a", children="c"), task("b", children="d"), task("c", "a"), task("d", "b"), task("e")]
+    }
+    execution = {"tasks": [{"id": name, "runtimeInSeconds": i + 1} for i, name in enumerate("abcde")]}
+    content = instance(workflow={"specification": specification, "execution": execution})
+    whole = read(tmp_path, content)
+    assert (whole.num_workflows, whole.edges.tolist()) == (1, [[0, 2], [1, 3]])
+    parts = read(tmp_path, content, workflows="connected", arrival_gap_s=2)
+    assert parts.arrival_s.tolist() == [0, 2, 4]
+    assert parts.task_offsets.tolist() == [0, 2, 4, 5]
+    assert parts.compute_gflop.tolist() == [1, 3, 2, 4, 5]
+    assert parts.edges.tolist() == [[0, 1], [0, 1]]
+
+
+def test_1_4_names_that_several_tasks_have(tmp_path: Path) -> None:
+    content = instance_1_4()
+    tasks = content["workflow"]["tasks"]
+    tasks[1]["name"] = "name-of-c"  # as d calls c
+    with pytest.raises(UserError, match="task 'd': parents names 'name-of-c', as several tasks are called"):
+        read(tmp_path, content)
+    for entry in tasks:
+        entry["parents"] = [parent.removeprefix("name-of-") for parent in entry["parents"]]
+        entry["name"] = "all the same"
+    assert read(tmp_path, content).edges.tolist() == [[1, 2], [1, 3], [2, 0], [3, 0]]
+    del tasks[2]["id"], tasks[3]["id"]
+    with pytest.raises(UserError, match="task 'all the same': name stands twice"):
+        read(tmp_path, content)
+
+
+# ---------------------------------------------------------------------- what is refused
+
+SPECIFICATION, EXECUTION = ("workflow", "specification"), ("workflow", "execution")
+MISSING = object()
+BAD: list[tuple[tuple[Any, ...], Any, str]] = [
+    (("schemaVersion",), "1.3", "schemaVersion '1.3' is unknown; valid: 1.4, 1.5, 1.6"),
+    (("workflow",), 3, "workflow: must be a mapping"),
+    (("workflow",), {"specification": {"tasks": []}}, "tasks is empty"),
+    ((*SPECIFICATION, "tasks", 0, "parents"), MISSING, "task 'd': key 'parents' is missing"),
+    ((*SPECIFICATION, "tasks", 0, "parents"), ["b"], "task 'c': children names 'd', but the parents of that"),
+    ((*SPECIFICATION, "tasks", 1, "children"), ["b"], "task 'c': parents names 'a', but the children of that"),
+    ((*SPECIFICATION, "tasks", 0, "parents"), ["b", "x"], "task 'd': parents names 'x', which is no task"),
+    ((*SPECIFICATION, "tasks", 0, "children"), ["d"], "task 'd': children names 'd', the task itself"),
+    ((*SPECIFICATION, "tasks", 0, "children"), [["d"]], "task 'd': children must be a list of names"),
+    ((*SPECIFICATION, "tasks", 0, "id"), "a", "task 'a': id stands twice"),
+    ((*SPECIFICATION, "tasks", 0, "id"), 5, "specification.tasks[0]: id must be text (got 5)"),
+    ((*SPECIFICATION, "tasks", 2, "inputFiles"), ["zz"], "task 'b': inputFiles names 'zz', which is not in files"),
+    ((*SPECIFICATION, "tasks", 2, "outputFiles"), ["zz"], "task 'b': outputFiles names 'zz', which is not in files"),
+    ((*SPECIFICATION, "files", 0, "sizeInBytes"), -1, "file 'begin': sizeInBytes must be a whole number"),
+    ((*SPECIFICATION, "files", 0, "id"), "ab", "file 'ab': id stands twice"),
+    ((*EXECUTION, "tasks"), MISSING, "execution: key 'tasks' is missing"),
+    ((*EXECUTION, "tasks", 0, "id"), "b", "execution of task 'b': id stands twice"),
+    ((*EXECUTION, "tasks", 0, "id"), "x", "execution of task 'x': id is no task of the specification"),
+    ((*EXECUTION, "tasks", 0, "runtimeInSeconds"), -2, "execution of task 'a': runtimeInSeconds must be a number"),
+    ((*EXECUTION, "tasks", 0, "runtimeInSeconds"), MISSING, "task 'a': key 'runtimeInSeconds' is missing"),
+    ((*EXECUTION, "tasks", 0, "memoryInBytes"), "3 GB", "execution of task 'a': memoryInBytes must be a number"),
+    ((*EXECUTION, "tasks", 0, "coreCount"), 0.5, "execution of task 'a': coreCount must be at least 1 (got 0.5)"),
+    ((*EXECUTION, "machines", 1, "cpu", "speedInMHz"), 0, "machine 'fast': cpu: speedInMHz must be above 0"),
+]
+
+
+def changed(content: Any, path: tuple[Any, ...], value: Any) -> Any:
+    content = copy.deepcopy(content)
+    *parents, last = path
+    place = content
+    for key in parents:
+        place = place[key]
+    if value is MISSING:
+        del place[last]
+    else:
+        place[last] = value
+    return content
+
+
+@pytest.mark.parametrize(("path", "value", "part"), BAD, ids=lambda value: None)
+def test_mistakes_are_named(tmp_path: Path, path: tuple[Any, ...], value: Any, part: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, changed(instance(), path, value))
+    assert str(caught.value).startswith(f"{tmp_path / '0.json'}: ")
+    assert part in str(caught.value)
+
+
+def test_a_cycle_is_shown(tmp_path: Path) -> None:
+    tasks = [task("a", children="b", parents="d"), task("b", "a", "c d"), task("c", "b"), task("d", "b", "a")]
+    content = instance(workflow={"specification": {"tasks": tasks}})
+    with pytest.raises(
+        UserError, match=r"0\.json: task '[abd]': parents form a cycle: (a -> b -> d -> a|b -> d -> a -> b)"
+    ):
+        read(tmp_path, content, default_runtime_s=1)
+
+
+def test_a_bad_file_can_be_left_out(tmp_path: Path) -> None:
+    bad = changed(instance(), (*EXECUTION, "tasks", 0, "runtimeInSeconds"), -2)
+    lines: list[str] = []
+    progress = Progress(say=lines.append, skip_bad=True)
+    assert read(tmp_path, [bad, instance()], progress).num_workflows == 1
+    assert progress.skipped == 1
+    assert "runtimeInSeconds" in lines[0]
+
+
+def chain(length: int, closed: bool) -> dict[str, Any]:
+    tasks = [
+        task(f"t{i}", f"t{i - 1}" if i or closed else "", f"t{(i + 1) % length}" if i < length - 1 or closed else "")
+        for i in range(length)
+    ]
+    if closed:
+        tasks[0]["parents"] = [f"t{length - 1}"]
+    return instance(workflow={"specification": {"tasks": tasks}})
+
+
+def test_files_of_100_000_tasks(tmp_path: Path) -> None:
+    found = read(tmp_path, chain(100_000, closed=False), default_runtime_s=1)
+    assert (found.num_tasks, len(found.edges)) == (100_000, 99_999)
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, chain(100_000, closed=True), default_runtime_s=1)
+    assert "parents form a cycle: " in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("good", [instance(), instance_1_4()], ids=["1.6", "1.4"])
+def test_malformed_files_give_one_line_and_no_output(tmp_path: Path, good: dict[str, Any]) -> None:
+    runner, path, output = CliRunner(), tmp_path / "bad.json", tmp_path / "out.json"
+    refused = 0
+    for content in itertools.islice(mutations(1, good), 450):
+        path.write_bytes(content)
+        result = runner.invoke(main, ["import", "wfformat", str(path), "--output", str(output)])
+        if result.exit_code == 0:  # still a workflow: Workload has checked it
+            output.unlink()
+            continue
+        refused += 1
+        assert result.exit_code == 2, (content, result.exception)
+        (line,) = result.stderr.splitlines()
+        assert line.startswith(f"Error: {path}"), line
+        assert list(tmp_path.iterdir()) == [path]
+    assert refused >= 200
+
+
+# ---------------------------------------------------------------------- there and back
+
+
+def test_what_the_package_of_the_format_writes_is_read(tmp_path: Path) -> None:
+    workflow = WorkflowGenerator(MontageRecipe.from_num_tasks(150)).build_workflow()
+    workflow.write_json(tmp_path / "montage.json")
+    found = FORMAT.read([tmp_path], FORMAT.mapping(reference_gflops=2), Progress())
+    names = list(workflow.tasks)
+    edges = [(names[p], names[s]) for p, s in found.edges.tolist()]
+    assert sorted(edges) == sorted(workflow.edges)
+    runtimes = np.array([task.runtime for task in workflow.tasks.values()])
+    np.testing.assert_allclose(found.compute_gflop, 2 * np.maximum(runtimes, 0.001))
+    read_bytes = {file.file_id: file.size for task in workflow.tasks.values() for file in task.input_files}
+    for row, task in enumerate(workflow.tasks.values()):
+        if workflow.out_degree(task.task_id):
+            readers = [workflow.tasks[name] for name in workflow.successors(task.task_id)]
+            read_later = {file.file_id for reader in readers for file in reader.input_files}
+            written = {file.file_id for file in task.output_files}
+            assert found.output_gb[row] == pytest.approx(sum(read_bytes[name] for name in written & read_later) / 1e9)
+    assert found.output_gb.max() > 0
+
+
+def test_what_simulate_wrote_comes_back(tmp_path: Path) -> None:
+    def run(*arguments: object) -> None:
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+        assert result.exit_code == 0, (result.stderr, result.exception)
+
+    first, out, back = (tmp_path / name for name in ("first.json", "out.json", "back.json"))
+    run("simulate", "--scenario", "deep", "--servers", 8, "--save-workload", first, "--wfformat", out)
+    mapping = ["mapping.reference_mhz=1000", "mapping.workflows=connected"]
+    run("import", "wfformat", out, "--output", back, *itertools.chain(*(("--set", setting) for setting in mapping)))
+    given, found = Workload.load(first), Workload.load(back)
+    assert given.num_workflows > 10
+    for name in ("task_offsets", "edge_offsets", "edges"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(given, name))
+    np.testing.assert_allclose(found.compute_gflop, given.compute_gflop, rtol=1e-9)
+    np.testing.assert_allclose(found.memory_gb, given.memory_gb, atol=1e-9)
+    np.testing.assert_allclose(found.output_gb, given.output_gb, atol=1e-9)
