@@ -36,8 +36,18 @@ METHOD_ORDER = (
 HEURISTIC_ORDER = (
     "heft",
     "cpop",
+    "rolling-search",
+    "price",
+    "hungarian",
+    "reserve",
+    "non-blocking",
     "fastest-idle",
     "earliest-finish",
+    "earliest-finish-transfer",
+    "sticky",
+    "prefix-affinity",
+    "least-loaded",
+    "power-of-two",
     "best-fit-memory",
     "large-only",
     "round-robin",
@@ -116,8 +126,11 @@ def load(folder: str | Path) -> Results:
 
 
 def lacking_note(path: Path, columns: Iterable[str]) -> list[str]:
-    """A sentence where a table, which can be read, lacks some of the columns, and what would stand there is lost."""
-    present = {*pq.read_schema(path).names, *results.ABSENT_BEFORE}
+    """A sentence where a table, which can be read, lacks some of the columns, and what would stand there is lost.
+
+    The columns of whole workflows stand in no table of the report.
+    """
+    present = {*pq.read_schema(path).names, *results.ABSENT_BEFORE, results.INFORMATION, *results.WORKFLOW_COLUMNS}
     lacking = [column for column in columns if column not in present]
     if not lacking:
         return []
@@ -208,6 +221,25 @@ def select(episodes: pd.DataFrame, scenario: str, mask: str, decision: str) -> p
     """The rows of one setting."""
     chosen = (episodes["scenario"] == scenario) & (episodes["mask"] == mask) & (episodes["decision"] == decision)
     return episodes[chosen.astype(bool)]
+
+
+def information_of(rows: pd.DataFrame) -> str:
+    """What the variant of some rows is told."""
+    return ", or ".join(sorted(str(told) for told in rows[results.INFORMATION].dropna().unique()))
+
+
+def information_note(table: pd.DataFrame) -> str | None:
+    """One line where the variants of a ranking are not told the same; None where they are.
+
+    Args:
+        table: with the columns variant and information.
+    """
+    told = table.drop_duplicates(["variant", results.INFORMATION]).groupby(results.INFORMATION, sort=True)["variant"]
+    if told.ngroups < 2:
+        return None
+    most = told.size().idxmax()
+    others = [f"{', '.join(map(str, names))}: {label}" for label, names in told if label != most]
+    return f"Not all are told the same, so that this is no ranking of equals: {'; '.join(others)}; the others: {most}."
 
 
 def require_one_setting(episodes: pd.DataFrame) -> None:

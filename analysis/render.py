@@ -34,6 +34,7 @@ GAP = 2
 
 HEADINGS = {
     "variant": "method",
+    "information": "told",
     "lambda_decorrelation": "λ1 (decorrelation)",
     "lambda_kl": "λ2 (KL)",
     "test_servers": "N",
@@ -73,7 +74,7 @@ OPTIONAL_COLUMNS = (
     *("paper_completed", "paper_response_mean_s", "without_response", "above_bound_percent"),
     *("paper_feature_covariance", "paper_feature_kl"),
 )
-TEXT_COLUMNS = ("variant", "trained", "first", "second", "scenario", "mask", "decision")
+TEXT_COLUMNS = ("variant", "information", "trained", "first", "second", "scenario", "mask", "decision")
 
 
 def format_value(value: object, decimals: int = DECIMALS) -> str:

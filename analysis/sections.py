@@ -22,7 +22,7 @@ from . import (
     tables,
     verdicts,
 )
-from .load import Results, select, settings
+from .load import Results, information_note, select, settings
 from .paper import PAPER_SERVERS, is_papers_setting
 from .replays import DrawGantt, chosen_episodes
 
@@ -130,7 +130,7 @@ def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt |
     for servers in scales:
         _add_training_scale(section, rows, servers, results.training)
     table4 = tables.table4(rows)
-    section.items.append(NamedTable(f"table4-{slug}", TABLE4_TITLE, table4, HOW_TO_READ))
+    section.items.append(NamedTable(f"table4-{slug}", TABLE4_TITLE, table4, _how(table4)))
     if rows["test_servers"].nunique() > 1:
         title = "Response and completed tasks against the number of servers N"
         section.items.append(NamedFigure(f"servers-{slug}", title, partial(figures.against_servers, rows)))
@@ -143,6 +143,12 @@ def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt |
         if gantt is not None:
             _add_schedules(section, rows, servers, gantt)
     return section
+
+
+def _how(table: pd.DataFrame) -> str:
+    """How to read a ranking: with what its variants are told, where that is not the same."""
+    note = information_note(table)
+    return HOW_TO_READ if note is None else f"{note} {HOW_TO_READ}"
 
 
 def _add_comparisons(section: Section, rows: pd.DataFrame) -> None:
@@ -180,7 +186,7 @@ def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, trai
     if servers == PAPER_SERVERS:
         section.beside = summary.paper_lines(table3, tables.table4(rows))
     title = f"Table 3: methods at the training scale, N = {servers}"
-    section.items.append(NamedTable(f"table3-{slug}", title, table3, HOW_TO_READ))
+    section.items.append(NamedTable(f"table3-{slug}", title, table3, _how(table3)))
     if servers == PAPER_SERVERS:
         _add_papers_figures(section, rows, training)
     section.items.append(NamedFigure(f"methods-{slug}", title, partial(figures.method_bars, rows, servers)))

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from .load import Results, variants
+from rllib_scale.results.tables import INFORMATION
+
+from .load import Results, information_note, variants
 from .paper import PAPER_EPOCHS
 from .render import format_value
 from .resampling import MIN_SEEDS
@@ -47,11 +49,13 @@ def training_lines(results: Results) -> list[str]:
 def best_lines(table: pd.DataFrame, servers: int) -> list[str]:
     """Who stands first on average at one scale, and at what price; if that is a rule, also of the learned methods.
 
+    Where not all are told the same, a line says so, and each name says what it is told.
+
     Args:
         table: of `tables.table3`.
         servers: its scale N.
     """
-    lines = [_best(table, f"On average at N = {servers}")]
+    lines = [_best(table, f"On average at N = {servers}"), information_note(table)]
     learned = table[table["seeds"] > 0]
     if 0 < len(learned) < len(table):
         lines.append(_best(learned, f"Of the learned methods at N = {servers}"))
@@ -66,7 +70,7 @@ def leaders(table: pd.DataFrame) -> str:
     found: dict[str, list[str]] = {}
     for metric, best in _firsts(table):
         if len(best) <= 2:
-            found.setdefault(listed(list(best["variant"])), []).append(NOUNS[metric])
+            found.setdefault(listed([_named(row, table) for _, row in best.iterrows()]), []).append(NOUNS[metric])
     return ", ".join(f"{names} in {listed(nouns)}" for names, nouns in found.items())
 
 
@@ -75,7 +79,7 @@ def _best(table: pd.DataFrame, where: str) -> str | None:
     for metric, best in _firsts(table):
         row = best.iloc[0]
         others = f" (and {_count(len(best) - 1, 'other')})" if len(best) > 1 else ""
-        name = f"{row['variant']}{others}"
+        name = f"{_named(row, table)}{others}"
         value = format_value(float(row[metric]))
         if metric == "completed":
             part = f"the most completed tasks ({value})"
@@ -86,6 +90,11 @@ def _best(table: pd.DataFrame, where: str) -> str | None:
     if not said:
         return None
     return f"{where}: {'; '.join(f'{name} has {listed(parts)}' for name, parts in said.items())}."
+
+
+def _named(row: pd.Series, table: pd.DataFrame) -> str:
+    """A variant, and what it is told where others of the table are told something else."""
+    return f"{row['variant']} ({row[INFORMATION]})" if table[INFORMATION].nunique() > 1 else str(row["variant"])
 
 
 def _firsts(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

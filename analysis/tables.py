@@ -13,8 +13,9 @@ from typing import Any
 import pandas as pd
 
 from rllib_scale.errors import UserError
+from rllib_scale.results.tables import INFORMATION
 
-from .load import SETTING, require_one_setting, select, settings, variants
+from .load import SETTING, information_of, require_one_setting, select, settings, variants
 from .paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, is_papers_variant
 from .resampling import MIN_SEEDS
 from .stats import summarise
@@ -46,10 +47,10 @@ def table3(episodes: pd.DataFrame, servers: int | None = None) -> pd.DataFrame:
         servers: the scale N; by default the only one that methods were trained at.
 
     Returns:
-        One row per variant: variant; seeds, and "no CI" in seeds_note where there are too few; TABLE3_METRICS with
-        their _sd (over the episodes of a seed), _low and _high (over seeds), and the interquartile mean _iqm with
-        its ends; in the paper's setting paper_completed and paper_response_mean_s; episodes a seed;
-        without_response: episodes, over all seeds, in which no task completed, if any.
+        One row per variant: variant; information, what it is told; seeds, and "no CI" in seeds_note where there are too
+        few; TABLE3_METRICS with their _sd (over the episodes of a seed), _low and _high (over seeds), and the
+        interquartile mean _iqm with its ends; in the paper's setting paper_completed and paper_response_mean_s;
+        episodes a seed; without_response: episodes, over all seeds, in which no task completed, if any.
 
     Raises:
         UserError: the frame mixes settings, or methods were trained at several scales and none is chosen.
@@ -64,7 +65,7 @@ def table3(episodes: pd.DataFrame, servers: int | None = None) -> pd.DataFrame:
     rows = episodes[(episodes["test_servers"] == servers) & trained_here.astype(bool)]
     papers = servers == PAPER_SERVERS and is_papers_setting(episodes)
     records = [_record(rows[rows["variant"] == name], TABLE3_METRICS, papers, True) for name in variants(rows)]
-    return _frame(records, _columns(("variant",), TABLE3_METRICS, papers, True))
+    return _frame(records, _columns(("variant", INFORMATION), TABLE3_METRICS, papers, True))
 
 
 def table4(episodes: pd.DataFrame) -> pd.DataFrame:
@@ -75,7 +76,8 @@ def table4(episodes: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row per (test_servers, variant), by test_servers: trained is "here", "zero-shot" (at another scale) or
-        "rule"; then as in table3, with the TABLE4_METRICS and, in the paper's setting, paper_response_mean_s.
+        "rule"; information and the rest as in table3, with the TABLE4_METRICS and, in the paper's setting,
+        paper_response_mean_s.
 
     Raises:
         UserError: the frame mixes settings.
@@ -90,7 +92,7 @@ def table4(episodes: pd.DataFrame) -> pd.DataFrame:
             records.append(
                 {"test_servers": int(servers), "trained": _trained(rows)} | _record(rows, TABLE4_METRICS, papers, False)
             )
-    return _frame(records, _columns(("test_servers", "variant", "trained"), TABLE4_METRICS, papers, False))
+    return _frame(records, _columns(("test_servers", "variant", "trained", INFORMATION), TABLE4_METRICS, papers, False))
 
 
 def scenarios_table(episodes: pd.DataFrame) -> pd.DataFrame:
@@ -119,6 +121,7 @@ def _record(rows: pd.DataFrame, metrics: Sequence[str], papers: bool, with_compl
     completed = summaries["completed"]
     record: dict[str, Any] = {
         "variant": rows["variant"].iloc[0],
+        INFORMATION: information_of(rows),
         "seeds": completed.seeds,
         "seeds_note": interval_note(completed.seeds, _is_rule(rows)),
         "episodes": _episodes(rows),

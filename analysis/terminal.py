@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from . import render
-from .load import Results
+from .load import Results, information_note
 from .overview import overview
 from .sections import NamedFigure, NamedTable, Section, sections
 from .tables import BOUND
@@ -36,7 +36,11 @@ def print_report(results: Results, console: Console) -> None:
     section = next((section for section in content if section.tables), Section("", ""))
     of_kind = {named.name.partition("-")[0]: named for named in reversed(section.tables)}
     if "table3" in of_kind:
-        _print_table(console, of_kind["table3"].table, of_kind["table3"].title, TABLE3_SHOWN)
+        note = information_note(of_kind["table3"].table)
+        shown = TABLE3_SHOWN if note is None else (*TABLE3_SHOWN, "information")
+        _print_table(console, of_kind["table3"].table, of_kind["table3"].title, shown)
+        if note is not None:
+            console.print(Text(note, style="dim"))
     if "table4" in of_kind:
         for metric, name in BY_SERVERS.items():
             table = by_servers(of_kind["table4"].table, metric)

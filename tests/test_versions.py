@@ -69,6 +69,7 @@ def test_what_it_had_nothing_of_is_read_as_none(old: Path) -> None:
 
 def test_its_episodes_are_played_again_and_its_policy_evaluated(old: Path) -> None:
     rows = read_table(old / "episodes.parquet", EPISODE_COLUMNS)
+    assert set(rows["information"]) == {"waiting tasks"}
     replay = Replay(old)
     for _, row in rows.iterrows():
         assert replay.episode(row).engine.metrics()["completed"] == row["completed"]

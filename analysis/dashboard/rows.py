@@ -34,7 +34,7 @@ IDENTITY = (
 )
 _INVALID = ("invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable")
 _READ = (
-    *dict.fromkeys((*IDENTITY, *KEY, "eval_seed", "episode")),
+    *dict.fromkeys((*IDENTITY, *KEY, results.INFORMATION, "eval_seed", "episode")),
     *(name for name in METRICS if name in results.METRIC_COLUMNS),
     *("bound_capacity_s", "decisions", *_INVALID),
 )
@@ -143,12 +143,12 @@ def sum_up(table: pa.Table) -> tuple[pd.DataFrame, int]:
     """The evaluation units of rows in any order, and how many rows stood there twice: the last of each counts.
 
     Returns:
-        One row per unit (and source, where there is such a column): IDENTITY, KEY; rows: its different episodes;
-        episodes_hash: the same for the same episodes; of each of the METRICS the mean over the episodes with a value,
-        METRIC_var their variance (n - 1), NaN with less than two, and METRIC_n their number.
+        One row per unit (and source, where there is such a column): IDENTITY, KEY, what it was told; rows: its
+        different episodes; episodes_hash: the same for the same episodes; of each of the METRICS the mean over the
+        episodes with a value, METRIC_var their variance (n - 1), NaN with less than two, and METRIC_n their number.
     """
     key = [name for name in (*KEY, SOURCE) if name in table.column_names]
-    kept = list(dict.fromkeys((*IDENTITY, *key)))
+    kept = list(dict.fromkeys((*IDENTITY, *key, results.INFORMATION)))
     if not table.num_rows:
         metrics = [f"{metric}{end}" for metric in METRICS for end in ("", "_var", "_n")]
         return pd.DataFrame(columns=[*kept, "rows", "episodes_hash", *metrics]), 0
@@ -172,6 +172,7 @@ def sum_up(table: pa.Table) -> tuple[pd.DataFrame, int]:
     for name, values in _metrics(table).items():
         columns |= _moments(name, values[order], first, sizes)
     columns["overrides"] = columns["overrides"].fillna("")
+    columns[results.INFORMATION] = results.filled_information(lead)
     return pd.DataFrame(columns), int((~last).sum())
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from rllib_scale.results import tables as results
 
 from .. import resampling
-from ..load import SETTING, derive, settings, variants
+from ..load import SETTING, derive, information_of, settings, variants
 from ..resampling import Interval
 from ..stats import Summary, summarise
 from ..tables import interval_note
@@ -105,10 +105,10 @@ def table(units: pd.DataFrame, metrics: Sequence[str] = METRICS) -> pd.DataFrame
         metrics: some of METRICS.
 
     Returns:
-        One row per (test_servers, variant), by test_servers, in the columns of `analysis.tables.table4`: seeds and
-        seeds_note; of each metric the mean over seeds, its _sd (over the episodes of a seed), _low and _high (over
-        seeds); episodes a seed; without_response: episodes, over all seeds, in which no task completed, if any. The
-        numbers are those of `analysis.stats.summarise`, which is asked itself where the seeds of a variant have
+        One row per (test_servers, variant), by test_servers, in the columns of `analysis.tables.table4`: information;
+        seeds and seeds_note; of each metric the mean over seeds, its _sd (over the episodes of a seed), _low and _high
+        (over seeds); episodes a seed; without_response: episodes, over all seeds, in which no task completed, if any.
+        The numbers are those of `analysis.stats.summarise`, which is asked itself where the seeds of a variant have
         different episodes.
 
     Raises:
@@ -129,13 +129,21 @@ def table(units: pd.DataFrame, metrics: Sequence[str] = METRICS) -> pd.DataFrame
         learned = bool((rows["kind"] == "learned").any())
         seeds = int(rows["completed"].notna().sum()) if learned else 0
         record: dict[str, Any] = {"test_servers": int(servers), "variant": name, "seeds": seeds}
+        record[results.INFORMATION] = information_of(rows)
         record["seeds_note"] = interval_note(seeds, not learned)
         for metric, summary in summaries.items():
             record |= {f"{metric}{end}": getattr(summary, end.removeprefix("_") or "mean") for end in SUFFIXES}
         record["episodes"] = episodes
         record["without_response"] = int((rows["rows"] - rows["response_mean_s_n"]).sum()) or None
         records.append(record)
-    columns = ["test_servers", "variant", "seeds", "seeds_note", *(f"{m}{end}" for m in metrics for end in SUFFIXES)]
+    columns = [
+        "test_servers",
+        "variant",
+        results.INFORMATION,
+        "seeds",
+        "seeds_note",
+        *(f"{m}{end}" for m in metrics for end in SUFFIXES),
+    ]
     frame = pd.DataFrame(records, columns=[*columns, "episodes", "without_response"])
     return frame.astype({"without_response": "Int64"})
 

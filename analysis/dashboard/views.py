@@ -10,7 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from .. import comparisons, render
-from ..load import variants
+from ..load import information_note, variants
 from ..stats import LOWER_IS_BETTER
 from ..tables import OUTCOMES
 from . import charts, selection
@@ -42,7 +42,11 @@ def results(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
         return
     table = selection.table(units, SHOWN)
     by = one(st.columns(3)[0], "Order at each N", [BY_METHOD, *SHOWN], "order", heading)
-    show_table(_ranked(table, by), ("test_servers", "variant", "seeds", *SHOWN, "episodes"), "results-table")
+    show_table(
+        _ranked(table, by), ("test_servers", "variant", "information", "seeds", *SHOWN, "episodes"), "results-table"
+    )
+    if note := information_note(table):
+        st.caption(escaped(note))
     st.caption(
         "mean over training seeds ± standard deviation over the episodes of a seed; [low, high]: 95 % BCa bootstrap "
         "interval of the mean over seeds, from 5 seeds on. Read a response with the completed tasks beside it."

@@ -23,18 +23,27 @@ def methods() -> None:
 
 @click.command()
 def schedulers() -> None:
-    """List the heuristics."""
+    """List the heuristics, what they are told, and their parameters: NAME:key=value,key=value."""
+    from rllib_scale.config.heuristics import HEURISTICS, plain
     from rllib_scale.schedulers.rules import SCHEDULERS
 
-    _print_names({name: rule.description for name, rule in SCHEDULERS.items()})
+    table = Table("name", "what it is", "told of", "parameters")
+    for name, rule in SCHEDULERS.items():
+        spec = HEURISTICS[name]
+        text = (f"{key}={plain(f.default)}: {f.description}" for key, f in spec.parameters.model_fields.items())
+        table.add_row(name, rule.description, {"tasks": "waiting tasks"}.get(spec.sees, spec.sees), "\n".join(text))
+    console.print(table)
 
 
 @click.command()
 def scenarios() -> None:
-    """List the named problems."""
+    """List the named problems, and what is told in them."""
     from rllib_scale.config import SCENARIOS
 
-    _print_names({name: text for name, (_, text) in SCENARIOS.items()})
+    table = Table("name", "what it is", "information")
+    for name, (env, text) in SCENARIOS.items():
+        table.add_row(name, text, env.information.label)
+    console.print(table)
 
 
 @click.command()

@@ -39,6 +39,7 @@ def evaluate(
     """Evaluate POLICY, a folder with an exported policy or a heuristic's name, at any number of servers."""
     import pandas as pd
 
+    from rllib_scale.config.heuristics import information
     from rllib_scale.evaluation.play import evaluate as run
     from rllib_scale.files import write_atomic
 
@@ -50,10 +51,17 @@ def evaluate(
         scheduler = _scheduler(policy, env, decision)
         rows = pd.DataFrame(run(scheduler, env, seed, episodes))
         frames.append(
-            rows.assign(method=scheduler.name, scenario=scenario, test_servers=servers, mask=env.episode.mask)
+            rows.assign(
+                method=scheduler.name,
+                scenario=scenario,
+                test_servers=servers,
+                mask=env.episode.mask,
+                information=information(scheduler.name, env.information),
+            )
         )
     frame = pd.concat(frames, ignore_index=True).assign(decision=decision, eval_seed=seed)
     title = f"{frame['method'][0]}, scenario {scenario}, mask {frame['mask'][0]}, {decision}"
+    title += f", told: {frame['information'][0]}"
     table = Table(title=f"{title}: mean ± sd over {episodes} episodes", title_justify="left")
     for column in ("servers", "completed", "unfinished", "response (s)", "censored (s)", "return", "invalid"):
         table.add_column(column, justify="right")
@@ -164,8 +172,9 @@ def _problem(name: str, servers: int, mask: str | None, horizon: float | None = 
 def _scheduler(name: str, env: EnvConfig, decision: str) -> Player:
     from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
 
-    if name in SCHEDULERS or not Path(name).exists():
-        if name not in SCHEDULERS:
+    is_rule = name.partition(":")[0] in SCHEDULERS
+    if is_rule or not Path(name).exists():
+        if not is_rule:
             raise UserError(f"{choice_error('scheduler', name, SCHEDULERS)}; and no policy folder of that name")
         return make_scheduler(name, env.observation, env.episode.mask, decision)  # type: ignore[arg-type]
     from rllib_scale.policies.policy import load_policy

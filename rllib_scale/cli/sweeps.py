@@ -144,9 +144,11 @@ def _read_sweep(file: Path, overrides: tuple[str, ...]) -> SweepConfig:
 
 def _print_plan(config: SweepConfig, source: str) -> None:
     from rllib_scale.config import plan
+    from rllib_scale.evaluation.units import check_rules
 
     cells = plan.expand(config, source)
     units = plan.evaluation_units(config, cells)
+    check_rules(units)
     each = plan.cpus_per_trial(config.resources)
     epochs = sorted({cell.trial.stop_epochs for cell in cells})
     noun = "training" if len(cells) == 1 else "trainings"

@@ -1,4 +1,4 @@
-"""What may decide: methods (which network, trained by which algorithm, with or without the regulariser), heuristics."""
+"""Learned methods: which network, trained by which algorithm, with or without the regulariser."""
 
 from __future__ import annotations
 
@@ -46,8 +46,3 @@ METHODS: dict[str, MethodSpec] = {
         "ppo", "attention-model", True, "cross-attention, pointer logits scaled and clipped (10 tanh), PPO with SRR"
     ),
 }
-
-RULES = ("random-feasible", "round-robin", "fastest-idle", "earliest-finish", "large-only", "best-fit-memory")
-DISPATCHERS = ("heft", "cpop")
-HEURISTICS = RULES + DISPATCHERS
-"""Names that a config may give. `rllib_scale.schedulers.rules` holds what they stand for, in this order."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_scale.config import METHODS, DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, identity, scenario
+from rllib_scale.config.heuristics import information
 from rllib_scale.config.search import Point, points
 from rllib_scale.config.sweep import CELL_SECTIONS, TRAIN_SCENARIO, SweepConfig
 from rllib_scale.config.yaml_files import build_model, set_path
@@ -82,6 +83,11 @@ class EvaluationUnit:
             "decision": self.decision,
             "eval_seed": self.seed,
         }
+
+    @property
+    def information(self) -> str:
+        """What the scheduler is told, the column of that name; it follows from the others."""
+        return information(str(self.identity["method"]), self.env.information)
 
     @property
     def key(self) -> str:

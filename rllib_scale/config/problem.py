@@ -115,6 +115,12 @@ class InformationConfig(Model):
         default="whole", description="a workflow is seen when it arrives, or a task when its predecessors have ended"
     )
 
+    @property
+    def label(self) -> str:
+        """Of the problem: clairvoyant (whole workflows, exact demands), estimates, revealed, or both of these."""
+        revealed, estimates = self.workflows == "revealed", self.estimate_error > 0
+        return " ".join(["revealed"] * revealed + ["estimates"] * estimates) or "clairvoyant"
+
 
 class RewardConfig(Model):
     """Reward of a decision [SCALE, sec. 4.1].

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from rllib_scale.config import (
     MAX_SERVERS,
@@ -20,9 +20,10 @@ from rllib_scale.config import (
     TrialResources,
     scenario,
 )
-from rllib_scale.config.methods import HEURISTICS
+from rllib_scale.config.heuristics import heuristic_name
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.config.training import Sections
+from rllib_scale.errors import UserError
 
 CELL_SECTIONS = tuple(Sections.model_fields)
 """Sections of a sweep that every cell starts from and a grid may vary."""
@@ -51,13 +52,23 @@ class EvaluationConfig(Model):
     masks: tuple[MaskMode, ...] = Field(default=(), description="empty: the scenario's own")
     decisions: tuple[DecisionMode, ...] = Field(default=("argmax",), min_length=1)
     features: bool = Field(default=True, description="distribution and drift of the attention feature of each policy")
-    heuristics: tuple[str, ...] = ("random-feasible", "fastest-idle", "earliest-finish", "large-only")
+    heuristics: tuple[str, ...] = Field(
+        default=("random-feasible", "fastest-idle", "earliest-finish", "large-only"),
+        description="rules, with parameters as `reserve:waiting=2`; see `rllib-scale schedulers`",
+    )
 
     @model_validator(mode="after")
     def _names_are_known(self) -> EvaluationConfig:
         _check_names("scenario", self.scenarios, (*SCENARIOS, TRAIN_SCENARIO))
-        _check_names("scheduler", self.heuristics, HEURISTICS)
         return self
+
+    @field_validator("heuristics")
+    @classmethod
+    def _heuristics_are_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return tuple(dict.fromkeys(heuristic_name(name) for name in names))
+        except UserError as error:
+            raise ValueError(str(error)) from None
 
 
 class CheckpointConfig(Model):

@@ -13,9 +13,8 @@ from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import Episode, Replay
 from rllib_scale.observation.answers import CLOSED, OPEN
 from rllib_scale.observation.feature_sets import first_candidate, view
-from rllib_scale.schedulers.base import Scheduler
+from rllib_scale.schedulers.base import Rule, Scheduler
 from rllib_scale.schedulers.dispatcher import Dispatcher
-from rllib_scale.schedulers.rules import SCHEDULERS
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
@@ -115,7 +114,7 @@ def inspect_episode(replay: Replay, row: Mapping[str, Any]) -> Inspection:
 def look(inspected: Inspection, decision: int) -> DecisionView | None:
     """Attention and probabilities at a decision, counted from 0; none of a heuristic, which has no network."""
     policy = inspected.episode.player
-    if inspected.observations is None or policy.name in SCHEDULERS:
+    if inspected.observations is None or isinstance(policy, Rule):
         return None
     import torch
 

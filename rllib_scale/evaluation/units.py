@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from rllib_scale.config.plan import EvaluationUnit
+from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate
 
 
@@ -13,6 +15,25 @@ class UnitResult(NamedTuple):
 
     episodes: list[dict[str, Any]]
     features: dict[str, Any] | None  # of a learned scheduler, where the unit asks for them
+
+
+def check_rules(units: Iterable[EvaluationUnit]) -> None:
+    """Refuse units whose rule cannot play their problem, before anything is trained.
+
+    Raises:
+        UserError: naming the rule, the scenario and the setting.
+    """
+    from rllib_scale.schedulers.dispatcher import Dispatcher
+    from rllib_scale.schedulers.rules import make_scheduler
+
+    for unit in units:
+        if not unit.learned:
+            rule = make_scheduler(unit.scheduler, unit.env.observation, unit.env.episode.mask)
+            if isinstance(rule, Dispatcher):
+                try:
+                    rule.check(unit.env)
+                except UserError as error:
+                    raise UserError(f"evaluation.heuristics, scenario {unit.scenario}: {error}") from None
 
 
 def evaluate_unit(unit: EvaluationUnit, policy: dict[str, bytes] | None) -> UnitResult:

@@ -7,6 +7,7 @@ the networks take from it the fixed constants by which they standardise their in
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -130,8 +131,12 @@ class ObservationView:
     capacity: np.ndarray  # (B, N) GFLOPS
     memory: np.ndarray  # (B, N) in units of memory_max_gb
     remaining: np.ndarray  # (B, N) s
+    transfer: np.ndarray  # (B, N) s, to move its input there from where it is
     fits: np.ndarray  # (B, N) bool: the task could start there, now or later
     feasible: np.ndarray  # (B, N) bool: it could start there now
+    free: Any = None  # (B, N) memory that is free on its server; this and what follows: `rounds` only
+    wait: Any = None  # (B, N) s until it is available, waiting tasks of this round included
+    neighbours: Any = None  # (B, N) share of the rows of its server that are busy
 
     @property
     def execution_s(self) -> np.ndarray:
@@ -140,19 +145,26 @@ class ObservationView:
             return np.where(self.capacity > 0, self.task_compute / self.capacity, np.inf)
 
 
-def view(observation: np.ndarray, fit: np.ndarray, config: ObservationConfig, candidates: int = 1) -> ObservationView:
+def view(observation: np.ndarray, fit: np.ndarray, config: ObservationConfig) -> ObservationView:
     """Read a batch of flat observations (B, width), with how each row is for each candidate: `fit` (B, K, N)."""
+    candidates = fit.shape[1]
     features = FEATURE_SETS[config.feature_set]
     task = observation[:, features.context_dim : features.head()]
     server = observation[:, features.head(candidates) :].reshape(len(observation), -1, features.server_dim)
+    names = [feature.name for feature in features.server]
+    more = {name: server[:, :, names.index(name)] for name in ("free", "wait", "neighbours") if name in names}
+    if "wait" in more:
+        more["wait"] = more["wait"] * np.float32(config.time_unit_s)
     return ObservationView(
         task_compute=task[:, TASK_COMPUTE, None].astype(np.float64) * config.task_compute_max_gflop,
         task_memory=task[:, TASK_MEMORY, None],
         capacity=server[:, :, CAPACITY].astype(np.float64) * config.server_compute_max_gflops,
         memory=server[:, :, MEMORY],
         remaining=server[:, :, REMAINING] * np.float32(config.time_unit_s),
+        transfer=server[:, :, DELAY] * np.float32(config.delay_unit_s),
         fits=fit[:, 0] >= TAKEN,
         feasible=fit[:, 0] == OPEN,
+        **more,
     )
 
 

@@ -23,6 +23,13 @@ READY = np.dtype(
         ("ready_s", "f8"),
     ]
 )
+INPUT = np.dtype(
+    [
+        ("task", "i8"),  # row of `ready`
+        ("host", "i8"),  # on which the input is
+        ("transfer_s", "f8"),  # to any other host
+    ]
+)
 IDLE, BUSY, DRAINING, AWAY = range(4)
 """Status of a row: it runs nothing; it runs a task; its server takes no task any more; there is no server."""
 
@@ -62,6 +69,7 @@ class Snapshot:
             where nothing can start on it any more.
         running: (N, 2) workflow and task that run on the row; -1 where none does.
         ready: (R,) READY: the tasks that wait, in the order of level 1 [SCALE, sec. 4.1].
+        inputs: (I,) INPUT: what has to be moved for a waiting task that starts elsewhere than where it is.
         candidates: (K,) rows of `ready` that are offered, in order.
         workflows: the unfinished workflows that have arrived, by number; read one before the moment has passed.
         bandwidth_gb_s: between servers [GB/s].
@@ -80,6 +88,7 @@ class Snapshot:
     available_at_s: np.ndarray
     running: np.ndarray
     ready: np.ndarray
+    inputs: np.ndarray
     candidates: np.ndarray
     workflows: Mapping[int, LiveWorkflow]
     bandwidth_gb_s: float
@@ -95,6 +104,14 @@ class Snapshot:
         """(N,) when the running task ends; now where the row is idle; inf where nothing can start on it any more."""
         ends = np.where(self.expected_end_s < np.inf, np.maximum(self.expected_end_s, self.clock_s), self.clock_s)
         return np.where(self.status <= BUSY, ends, np.inf)
+
+    @property
+    def transfer_s(self) -> np.ndarray:
+        """(R, N) time to move the input of each waiting task to each row [s]; 0 to a row without a server."""
+        stays = np.zeros((len(self.ready), self.host.max(initial=0) + 1))
+        np.add.at(stays, (self.inputs["task"], self.inputs["host"]), self.inputs["transfer_s"])
+        total = np.bincount(self.inputs["task"], weights=self.inputs["transfer_s"], minlength=len(self.ready))
+        return np.where(self.host < 0, 0.0, np.maximum(0.0, total[:, None] - stays[:, self.host]))
 
     def workflow(self, number: int) -> LiveWorkflow:
         """The workflow of that number; it has arrived and is not complete.

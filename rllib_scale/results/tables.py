@@ -29,6 +29,8 @@ from typing import Any
 import pandas as pd
 
 from rllib_scale import __version__
+from rllib_scale.config import InformationConfig
+from rllib_scale.config.heuristics import information
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic, write_json
 
@@ -56,6 +58,15 @@ EVALUATION_COLUMNS: dict[str, tuple[str, str]] = {
     "eval_seed": ("Int64", "seed of the evaluation workloads"),
     "episode": ("Int64", "(eval_seed, episode) fixes the workload, the same for every method"),
 }
+INFORMATION = "information"
+INFORMATION_COLUMN: dict[str, tuple[str, str]] = {
+    INFORMATION: (
+        "string",
+        "what the method was told: clairvoyant (whole workflows, exact demands), estimates and/or revealed; "
+        "or so of the waiting tasks only",
+    ),
+}
+"""Follows from the method and the problem, and is no part of a row's identity; filled in for older results."""
 METRIC_COLUMNS: dict[str, tuple[str, str]] = {
     "arrived": ("Int64", "tasks that arrived until the end"),
     "completed": ("Int64", "tasks completed until the end"),
@@ -98,7 +109,9 @@ BOUND_COLUMNS: dict[str, tuple[str, str]] = {
     "bound_capacity_s": ("float64", "the best lower bound on it, with the servers' capacity [s]; NaN if none is known"),
 }
 """What no scheduler can beat, `rllib_scale.bounds.lower_bounds`; missing in results of older versions."""
-EPISODE_COLUMNS = IDENTITY_COLUMNS | EVALUATION_COLUMNS | METRIC_COLUMNS | WORKFLOW_COLUMNS | BOUND_COLUMNS
+EPISODE_COLUMNS = (
+    IDENTITY_COLUMNS | EVALUATION_COLUMNS | INFORMATION_COLUMN | METRIC_COLUMNS | WORKFLOW_COLUMNS | BOUND_COLUMNS
+)
 EPISODE_KEY = ("cell", "scenario", "test_servers", "mask", "decision", "eval_seed", "episode")
 """Identifies a row; pairs across methods share all but the cell."""
 
@@ -156,11 +169,20 @@ def write_table(path: Path, frame: pd.DataFrame) -> None:
 def typed(frame: pd.DataFrame, columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
     """The frame with `columns` first, in order and in their types.
 
-    A missing one is filled with missing values, those of ABSENT_BEFORE with 0.
+    A missing one is filled with missing values, those of ABSENT_BEFORE with 0, INFORMATION with what a method is told
+    where nothing is held back.
     """
     frame = frame.reindex(columns=[*columns, *(name for name in frame.columns if name not in columns)])
     frame = frame.fillna({name: 0 for name in ABSENT_BEFORE if name in columns})
+    if INFORMATION in columns:
+        frame[INFORMATION] = filled_information(frame)
     return frame.astype({name: dtype for name, (dtype, _) in columns.items()})
+
+
+def filled_information(frame: pd.DataFrame) -> pd.Series:
+    """INFORMATION of each row; where it is missing, from before there was the column, nothing was held back."""
+    told = {name: information(str(name), InformationConfig()) for name in frame["method"].dropna().unique()}
+    return frame[INFORMATION].astype("string").fillna(frame["method"].astype("string").map(told).astype("string"))
 
 
 def read_table(path: Path, columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:

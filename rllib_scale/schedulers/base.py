@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 
 from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
+from rllib_scale.config.heuristics import HEURISTICS, NoParameters
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.feature_sets import ObservationView, first_candidate, view
 
@@ -71,7 +73,24 @@ class Scheduler(ABC):
 
 
 class Rule(Scheduler):
-    """A scheduler that reads the observation in physical units."""
+    """A scheduler that reads the observation in physical units.
+
+    Args:
+        observation: as for `Scheduler`.
+        mask: as for `Scheduler`.
+        decision: as for `Scheduler`.
+        parameters: of its model in `rllib_scale.config.heuristics`; None: the defaults.
+    """
+
+    def __init__(
+        self,
+        observation: ObservationConfig,
+        mask: MaskMode = "none",
+        decision: DecisionMode = "argmax",
+        parameters: NoParameters | None = None,
+    ) -> None:
+        super().__init__(observation, mask, decision)
+        self.parameters: Any = parameters or HEURISTICS[self.name].parameters()
 
     @abstractmethod
     def rate(self, v: ObservationView) -> np.ndarray:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from rllib_scale.config import EnvConfig
+from rllib_scale.config.heuristics import HEURISTICS, NoParameters
 from rllib_scale.observation.snapshot import Snapshot
 
 
@@ -25,6 +27,11 @@ class Dispatcher(ABC):
 
     name = ""
     description = ""
+
+    def __init__(self, parameters: NoParameters | None = None) -> None:
+        """`parameters`: of its model in `rllib_scale.config.heuristics`; None: the defaults."""
+        known = HEURISTICS.get(self.name)
+        self.parameters: Any = known.parameters() if parameters is None and known is not None else parameters
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """Begin one episode per environment. `seeds`: (seed, episode) of each, which decide every draw in it."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
-from rllib_scale.errors import UserError, choice_error
+from rllib_scale.config.heuristics import heuristic_name, parse_heuristic
+from rllib_scale.errors import UserError
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.feature_sets import ObservationView
 from rllib_scale.schedulers.base import Rule
 from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.locality import EarliestFinishTransfer, LeastLoaded, PowerOfTwo, PrefixAffinity, Sticky
 from rllib_scale.schedulers.planning import CPOP, HEFT
+from rllib_scale.schedulers.reserving import Hungarian, NonBlocking, Price, Reserve
+from rllib_scale.schedulers.rolling_search import RollingSearch
 
 
 class RandomFeasible(Rule):
@@ -99,24 +103,34 @@ class BestFitMemory(Rule):
 
 
 RULES: dict[str, type[Rule]] = {
-    rule.name: rule for rule in (RandomFeasible, RoundRobin, FastestIdle, EarliestFinish, LargeOnly, BestFitMemory)
+    rule.name: rule
+    for rule in (
+        *(RandomFeasible, RoundRobin, FastestIdle, EarliestFinish, LargeOnly, BestFitMemory),
+        *(EarliestFinishTransfer, Sticky, PowerOfTwo, LeastLoaded, PrefixAffinity),
+    )
 }
-DISPATCHERS: dict[str, type[Dispatcher]] = {dispatcher.name: dispatcher for dispatcher in (HEFT, CPOP)}
+DISPATCHERS: dict[str, type[Dispatcher]] = {
+    dispatcher.name: dispatcher for dispatcher in (HEFT, CPOP, NonBlocking, Reserve, Hungarian, Price, RollingSearch)
+}
 SCHEDULERS: dict[str, type[Rule] | type[Dispatcher]] = {**RULES, **DISPATCHERS}
 
 
 def make_scheduler(
-    name: str, observation: ObservationConfig, mask: MaskMode = "none", decision: DecisionMode = "argmax"
+    text: str, observation: ObservationConfig, mask: MaskMode = "none", decision: DecisionMode = "argmax"
 ) -> Rule | Dispatcher:
-    """The heuristic of that name; observation and mask are for rules, a dispatcher uses neither.
+    """The heuristic `NAME` or `NAME:key=value,...`; observation and mask are for rules, a dispatcher uses neither.
 
     Raises:
-        UserError: there is none, or sampling is asked of a rule, whose scores are no probabilities.
+        UserError: there is none, it has no such parameter, or sampling is asked of a rule, whose scores are no
+            probabilities.
     """
-    if name not in SCHEDULERS:
-        raise choice_error("scheduler", name, SCHEDULERS)
+    name, parameters = parse_heuristic(text)
     if decision == "sample":
         raise UserError(f"decision sample: {name!r} is a rule; only trained policies can sample")
+    made: Rule | Dispatcher
     if name in DISPATCHERS:
-        return DISPATCHERS[name]()
-    return RULES[name](observation, mask, decision)
+        made = DISPATCHERS[name](parameters)
+    else:
+        made = RULES[name](observation, mask, decision, parameters)
+    made.name = heuristic_name(text)
+    return made

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from rllib_scale.observation.snapshot import AWAY, BUSY, DRAINING, IDLE, READY, LiveWorkflow, Snapshot
+from rllib_scale.observation.snapshot import AWAY, BUSY, DRAINING, IDLE, INPUT, READY, LiveWorkflow, Snapshot
 from rllib_scale.simulator.state import AWAY as GONE
 from rllib_scale.simulator.state import Problem, State
 
@@ -24,7 +24,7 @@ def take_snapshot(b: int, state: State, problem: Problem) -> Snapshot:
     )
     available = np.where(takes, np.where(is_free, clock, np.maximum(clock, expected)) + state.extra[b], np.inf)
     running = np.stack(_names(b, state.running[b], state), axis=1)
-    ready, candidates = _waiting(b, state, problem)
+    rows, ready, candidates = _waiting(b, state, problem)
     return Snapshot(
         index=b,
         clock_s=clock,
@@ -38,6 +38,7 @@ def take_snapshot(b: int, state: State, problem: Problem) -> Snapshot:
         available_at_s=available,
         running=np.where(state.running[b, :, None] >= 0, running, -1),
         ready=ready,
+        inputs=_inputs(b, rows, state, problem),
         candidates=candidates,
         workflows=_Workflows(b, state, problem),
         bandwidth_gb_s=float(p["bandwidth"]),
@@ -60,8 +61,8 @@ def details_of(b: int, rows: np.ndarray, state: State, problem: Problem) -> np.n
     return details
 
 
-def _waiting(b: int, state: State, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """The tasks that wait, READY, in order; positions of the candidates among them."""
+def _waiting(b: int, state: State, problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The tasks that wait, in order: their task rows, as READY; positions of the candidates among them."""
     env = state.env[b]
     offered = state.offered[b, : env["num_offered"]]
     rows = np.concatenate([state.ready[b, : env["num_ready"]], state.aside[b, : env["num_aside"]], offered])
@@ -75,7 +76,25 @@ def _waiting(b: int, state: State, problem: Problem) -> tuple[np.ndarray, np.nda
     table["compute_gflop"], table["memory_gb"] = tasks["left"] * details["error"], tasks["memory"]
     table["output_gb"], table["hop"] = tasks["output"], details["hop"]
     table["arrival_s"], table["ready_s"] = state.slots["arrival"][b, tasks["slot"]], tasks["ready"]
-    return table[order], np.flatnonzero(np.isin(rows[order], offered))
+    return rows[order], table[order], np.flatnonzero(np.isin(rows[order], offered))
+
+
+def _inputs(b: int, rows: np.ndarray, state: State, problem: Problem) -> np.ndarray:
+    """What is moved for the tasks of these rows, INPUT; the engine's own account is `attempts.transfer_time`."""
+    p, at = problem.parameters[0], np.arange(len(rows))
+    if p["from_all"]:
+        details = state.details[b, rows]
+        first, count = details["predecessors"], details["num_predecessors"]
+        at = np.repeat(at, count)
+        source = state.edges[b, np.arange(len(at)) + np.repeat(first + count - np.cumsum(count), count)]
+    else:
+        source = state.tasks["first_predecessor"][b, rows]
+        at, source = at[source >= 0], source[source >= 0]
+    sources = state.tasks[b, source]
+    inputs = np.empty(len(at), dtype=INPUT)
+    inputs["task"], inputs["host"] = at, problem.servers["host"][sources["host"]]
+    inputs["transfer_s"] = sources["output"] / p["bandwidth"] + p["latency"]
+    return inputs
 
 
 class _Workflows(Mapping[int, LiveWorkflow]):

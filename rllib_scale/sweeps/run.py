@@ -18,7 +18,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.results.status import MAX_RESTARTS
 from rllib_scale.results.storage import Location
-from rllib_scale.results.tables import write_table
+from rllib_scale.results.tables import INFORMATION, write_table
 from rllib_scale.sweeps.sweep import Sweep
 from rllib_scale.sweeps.tuning import INTERVAL_S, train
 from rllib_scale.workloads.generators import check_source
@@ -104,7 +104,8 @@ def evaluate(sweep: Sweep) -> None:
         for reference in done:
             unit = running.pop(reference)
             result = ray.get(reference)
-            write_table(sweep.rows_file(unit), pd.DataFrame([unit.columns | row for row in result.episodes]))
+            columns = unit.columns | {INFORMATION: unit.information}
+            write_table(sweep.rows_file(unit), pd.DataFrame([columns | row for row in result.episodes]))
             if result.features is not None:
                 write_table(sweep.features_file(unit), pd.DataFrame([unit.columns | result.features]))
         now = time.monotonic()

@@ -86,8 +86,9 @@ def test_of_several_candidates_a_scheduler_decides_on_the_first(features: str) -
     several = set_fields(env, "decision", order="open", candidates=3)
     engines = [Engine(config) for config in (env, several)]
     policy = TrainedPolicy(random_network(), TrialConfig(), epochs=1)
-    schedulers = [make_scheduler(name, env.observation) for name in RULES]
-    schedulers += [policy] * (features == policy.observation.feature_set)
+    every = [policy, *(make_scheduler(name, env.observation) for name in RULES)]
+    schedulers = [scheduler for scheduler in every if scheduler.observation.feature_set == features]
+    assert len(schedulers) > 6
     for engine in engines:
         engine.reset([5], [0])
     for _ in range(50):

@@ -20,7 +20,7 @@ from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
 OBSERVATION = EnvConfig().observation
-PLANNERS = sorted(DISPATCHERS)
+PLANNERS = ["cpop", "heft"]
 
 # ------------------------------------------------------------------- a literal instance
 

@@ -23,6 +23,18 @@ def observe(compute: float, memory: float, servers: list[tuple[float, float, flo
     return np.array([row], dtype=np.float32), np.array([fit], dtype=np.uint8)
 
 
+def as_seen(feature_set: str, observation: np.ndarray, fit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same in another feature set: what it has beyond the paper's is 0, but for the wait."""
+    if feature_set == "paper":
+        return observation, fit
+    server = observation[:, 5:].reshape(1, -1, 5)
+    more = np.zeros((1, server.shape[1], 3), dtype=np.float32)
+    more[..., 1] = server[..., 2]
+    rows = np.concatenate([server, more], axis=2).reshape(1, -1)
+    empty = np.zeros((1, 4), dtype=np.float32)
+    return np.concatenate([empty, observation[:, :5], empty, rows], axis=1), fit
+
+
 #           0 small idle, 1 medium busy 9 s, 2 medium idle, 3 large busy 1 s, 4 large busy 2 s, 5 empty
 CLUSTER = [(1.0, 8.0, 0.0), (2.0, 32.0, 9.0), (2.0, 32.0, 0.0), (4.0, 80.0, 1.0), (4.0, 80.0, 2.0), (0.0, 0.0, 0.0)]
 
@@ -65,8 +77,10 @@ def test_feasible_mask_keeps_a_waiting_rule_from_waiting() -> None:
 
 
 def test_rows_of_a_batch_do_not_depend_on_each_other() -> None:
-    rows, fit = map(np.concatenate, zip(*(observe(10.0, m, CLUSTER) for m in (4.0, 20.0, 70.0)), strict=True))
     for name in RULES:
+        reads = make_scheduler(name, OBSERVATION).observation.feature_set  # type: ignore[union-attr]
+        each = (as_seen(reads, *observe(10.0, m, CLUSTER)) for m in (4.0, 20.0, 70.0))
+        rows, fit = map(np.concatenate, zip(*each, strict=True))
         together = make_scheduler(name, OBSERVATION)
         together.reset([(5, k) for k in range(3)])
         batch = np.stack([together(rows, fit) for _ in range(4)])

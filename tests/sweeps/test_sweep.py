@@ -100,6 +100,8 @@ def test_a_sweep_writes_manifest_policies_tables_and_report(base: Path) -> None:
     counts = episodes.groupby(["method", "test_servers"])["episode"].agg(lambda numbers: sorted(numbers)).to_dict()
     wanted = [("fastest-idle", 8), ("fastest-idle", 16), ("scale", 8), ("scale", 16), ("ppo", 16)]
     assert counts == {key: [0, 1, 2] for key in wanted}
+    written = pd.concat(map(pd.read_parquet, (results / "evaluations").iterdir()))
+    assert set(written["information"]) == {"waiting tasks"}
     features = read_table(results / "features.parquet", FEATURE_COLUMNS)
     assert not features.duplicated(list(FEATURE_KEY)).any()
     at = [*zip(features["method"], features["test_servers"], features["feature_dim"], strict=True)]

@@ -1,0 +1,183 @@
+"""Decision rules that a config may name, with their parameters, and what each is told: `NAME` or `NAME:key=value,...`.
+
+`rllib_scale.schedulers.rules` holds what the names stand for, in this order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from rllib_scale.config.base import Count, Finite, Model, NonNegative, Positive
+from rllib_scale.config.problem import InformationConfig, NamedOrder
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError, choice_error
+
+
+def _split(value: Any) -> Any:
+    return value.split("/") if isinstance(value, str) else value
+
+
+class NoParameters(Model):
+    """Of a rule without any."""
+
+
+class OrderParameters(NoParameters):
+    """Of the rules that visit the waiting tasks in a named order."""
+
+    order: NamedOrder = Field(default="longest-hop", description="in which the waiting tasks are visited")
+
+
+class ReserveParameters(OrderParameters):
+    """Of `reserve`."""
+
+    waiting: Positive = Field(
+        default=1.5, description="so many times the earliest finish must be below that on the best idle row, to wait"
+    )
+
+
+class FinishParameters(NoParameters):
+    """Of the rules that weigh waiting against transfer and execution."""
+
+    waiting: NonNegative = Field(default=1.0, description="how many times a second of waiting counts")
+
+
+class AffinityParameters(NoParameters):
+    """Of `prefix-affinity`."""
+
+    imbalance: Annotated[float, Field(ge=0)] = Field(
+        default=0.5,
+        description="the holder of the prefix is preferred up to this difference between two servers' shares of busy "
+        "slots; inf, Ray Serve's default: always",
+    )
+
+
+class HungarianParameters(NoParameters):
+    """Of `hungarian`."""
+
+    alpha: Finite = Field(default=1.0, description="a task's cost counts descendants^alpha times, itself included")
+    kappa: NonNegative = Field(default=2.0, description="how many times a second of waiting counts")
+
+
+class PriceParameters(NoParameters):
+    """Of `price`: n descendants, itself included; c GFLOP; p seconds on a row; w seconds until it is available."""
+
+    a: Finite = Field(default=4.4, description="visited first: the largest n^a (c/10)^b + age (s since arrival)/10")
+    b: Finite = Field(default=-0.9, description="see a")
+    age: Finite = Field(default=0.035, description="see a")
+    alpha: Finite = Field(default=2.0, description="to the row of least n^alpha (kappa w + p) + price p + penalty")
+    kappa: NonNegative = Field(default=2.8, description="how many times a second of waiting counts")
+    prices: Annotated[tuple[NonNegative, ...], BeforeValidator(_split)] = Field(
+        default=(0.8, 6.6),
+        description="of a second on each class of speed but the slowest, by speed, as 0.8/6.6; the last one holds for "
+        "all beyond",
+    )
+    penalty: NonNegative = Field(default=2.9, description="of a row that has to be waited for")
+
+
+class SearchParameters(PriceParameters):
+    """Of `rolling-search`: those of `price`, about which it searches."""
+
+    samples: Count = Field(default=50, description="look-aheads an event; the first one is that of price itself")
+    spread: NonNegative = Field(default=0.8, description="standard deviation of the logarithm of what is varied")
+
+
+@dataclass(frozen=True)
+class HeuristicSpec:
+    """What a rule takes and what it uses.
+
+    Attributes:
+        parameters: what may stand behind its name.
+        sees: the tasks that wait, or whole workflows with the demands of all their tasks.
+    """
+
+    parameters: type[NoParameters] = NoParameters
+    sees: Literal["tasks", "workflows"] = "tasks"
+
+
+RULES = {
+    "random-feasible": HeuristicSpec(),
+    "round-robin": HeuristicSpec(),
+    "fastest-idle": HeuristicSpec(),
+    "earliest-finish": HeuristicSpec(),
+    "large-only": HeuristicSpec(),
+    "best-fit-memory": HeuristicSpec(),
+    "earliest-finish-transfer": HeuristicSpec(FinishParameters),
+    "sticky": HeuristicSpec(FinishParameters),
+    "power-of-two": HeuristicSpec(),
+    "least-loaded": HeuristicSpec(),
+    "prefix-affinity": HeuristicSpec(AffinityParameters),
+}
+"""Asked for one task at a time, in the problem's own way of deciding."""
+DISPATCHERS = {
+    "heft": HeuristicSpec(sees="workflows"),
+    "cpop": HeuristicSpec(sees="workflows"),
+    "non-blocking": HeuristicSpec(OrderParameters),
+    "reserve": HeuristicSpec(ReserveParameters),
+    "hungarian": HeuristicSpec(HungarianParameters),
+    "price": HeuristicSpec(PriceParameters),
+    "rolling-search": HeuristicSpec(SearchParameters, sees="workflows"),
+}
+"""Asked at each event for all tasks that wait."""
+HEURISTICS = RULES | DISPATCHERS
+
+
+def parse_heuristic(text: str) -> tuple[str, NoParameters]:
+    """Name and parameters of e.g. `reserve:waiting=2,order=first-ready`.
+
+    Raises:
+        UserError: no such rule, or no such parameter of it, or not such a value.
+    """
+    name, colon, rest = text.partition(":")
+    if name not in HEURISTICS:
+        raise choice_error("scheduler", name, HEURISTICS)
+    model, given = HEURISTICS[name].parameters, {}
+    if colon and not model.model_fields:
+        raise UserError(f"scheduler {text!r}: {name} has no parameters")
+    for part in rest.split(",") if colon else ():
+        key, _, value = part.partition("=")
+        if not value or key in given:
+            raise UserError(f"scheduler {text!r}: {part!r} must be key=value, each key once; keys: {_keys(model)}")
+        given[key] = value
+    return name, build_model(model, given, f"scheduler {text!r}")
+
+
+def heuristic_name(text: str) -> str:
+    """The one way to write a rule: parameters in their order, without those at their default.
+
+    >>> heuristic_name("reserve:waiting=2.0,order=longest-hop")
+    'reserve:waiting=2'
+
+    Raises:
+        UserError: as `parse_heuristic`.
+    """
+    name, parameters = parse_heuristic(text)
+    default = type(parameters)()
+    changed = [key for key in type(parameters).model_fields if getattr(parameters, key) != getattr(default, key)]
+    values = ",".join(f"{key}={plain(getattr(parameters, key))}" for key in changed)
+    return f"{name}:{values}" if values else name
+
+
+def information(method: str, told: InformationConfig) -> str:
+    """What a method is told in a problem: whole workflows as `told.label` says, or of the tasks that wait only.
+
+    >>> information("heft", InformationConfig()), information("scale", InformationConfig(estimate_error=0.5))
+    ('clairvoyant', 'waiting tasks, estimates')
+    """
+    spec = HEURISTICS.get(method.partition(":")[0])
+    if spec is not None and spec.sees == "workflows":
+        return told.label
+    return "waiting tasks" if told.label == "clairvoyant" else f"waiting tasks, {told.label}"
+
+
+def _keys(model: type[NoParameters]) -> str:
+    return ", ".join(model.model_fields)
+
+
+def plain(value: Any) -> str:
+    """A parameter's value as it is written behind a rule's name."""
+    if isinstance(value, tuple):
+        return "/".join(map(plain, value))
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)

@@ -1,0 +1,105 @@
+"""What methods are told: a column of every ranking, and a line where it is not the same for all."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console
+from rllib_scale_analysis.dashboard import rows as dashboard
+from rllib_scale_analysis.dashboard import selection
+from rllib_scale_analysis.load import information_note, load
+from rllib_scale_analysis.report import write_report
+from rllib_scale_analysis.summary import best_lines, leaders
+from rllib_scale_analysis.tables import table3, table4
+from rllib_scale_analysis.terminal import print_report
+
+from artificial_results import episode_row, typed_episodes, write_folder
+from rllib_scale.config.plan import EvaluationUnit
+from rllib_scale.config.problem import EnvConfig
+from rllib_scale.results.tables import EPISODE_COLUMNS, read_table, typed
+
+NOTE = "Not all are told the same, so that this is no ranking of equals: heft: clairvoyant; the others: waiting tasks."
+
+
+def rule(name: str, level: float, **values: Any) -> list[dict[str, Any]]:
+    """Three rows of a rule."""
+    no_training = {"kind": "heuristic", "cell": name, "train_servers": None, "epochs": None, "env_steps": None}
+    no_training |= {"lambda_decorrelation": None, "lambda_kl": None}
+    outcome = {"completed": 10, "arrived": 10, "decisions": 10, "response_mean_s": level, "response_censored_s": level}
+    return [episode_row(name, None, 16, e, **(no_training | outcome | values)) for e in range(3)]
+
+
+MIXED = [*rule("heft", 4.0), *rule("fastest-idle", 5.0), *rule("price", 4.5)]
+
+
+def test_older_rows_are_filled_in_with_what_was_told_then_and_others_stay() -> None:
+    rows = typed(pd.DataFrame([*MIXED, *rule("sticky", 5.0, information="waiting tasks, revealed")]), EPISODE_COLUMNS)
+    told = rows.drop_duplicates("method").set_index("method")["information"].to_dict()
+    assert told == {
+        "heft": "clairvoyant",
+        "fastest-idle": "waiting tasks",
+        "price": "waiting tasks",
+        "sticky": "waiting tasks, revealed",
+    }
+
+
+@pytest.mark.parametrize("make", [table3, table4])
+def test_a_ranking_has_a_column_and_a_line_where_it_mixes(make: Any) -> None:
+    table = make(typed_episodes(MIXED))
+    assert dict(zip(table["variant"], table["information"], strict=True)) == {
+        "heft": "clairvoyant",
+        "price": "waiting tasks",
+        "fastest-idle": "waiting tasks",
+    }
+    assert information_note(table) == NOTE
+    assert information_note(make(typed_episodes(MIXED[3:]))) is None
+
+
+def test_who_is_first_is_named_with_what_it_is_told() -> None:
+    table = table3(typed_episodes(MIXED))
+    first, note = best_lines(table, 16)
+    assert "heft (clairvoyant) has the lowest censored response time" in first
+    assert note == NOTE
+    assert leaders(table) == "heft (clairvoyant) in censored response time and response time"
+    (alone,) = best_lines(table3(typed_episodes(MIXED[3:])), 16)
+    assert "price has the lowest censored response time" in alone
+
+
+def test_report_and_dashboard_say_it(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "results", MIXED, [])
+    page = write_report(folder).read_text()
+    assert page.count(NOTE) >= 3  # in one minute, under Table 3 and under Table 4
+    assert "| heft | clairvoyant |" in page
+    units, _ = dashboard.sum_up(dashboard.read_rows(folder / "episodes.parquet"))
+    table = selection.table(units.assign(variant=units["method"]))
+    assert information_note(table) == NOTE
+
+
+def test_the_dashboard_fills_in_older_rows(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "results", MIXED, [])
+    path = folder / "episodes.parquet"
+    read_table(path, EPISODE_COLUMNS).drop(columns="information").to_parquet(path, index=False)
+    units, _ = dashboard.sum_up(dashboard.read_rows(path))
+    told = dict(zip(units["method"], units["information"], strict=True))
+    assert told == {"heft": "clairvoyant", "fastest-idle": "waiting tasks", "price": "waiting tasks"}
+
+
+def test_a_units_rows_say_what_its_problem_tells_and_its_key_does_not_depend_on_it() -> None:
+    env = EnvConfig.model_validate({"information": {"estimate_error": 0.3}})
+    identity = {"cell": "heft", "method": "heft", "kind": "heuristic", "overrides": ""}
+    unit = EvaluationUnit("heft", identity, "train", env, "argmax", 1000, 3)
+    assert unit.information == "estimates"
+    assert "information" not in unit.columns
+
+
+def test_the_terminal_says_it_under_the_table(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "results", MIXED, [])
+    console = Console(width=200, record=True, file=io.StringIO())
+    print_report(load(folder), console)
+    text = console.export_text()
+    assert NOTE in text.partition("Table 3")[2]
+    assert "told" in text.partition("Table 3")[2].partition(NOTE)[0]
