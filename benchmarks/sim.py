@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import Measure, Work, interleave, rate_measure, ratio_measure
-from rllib_scale.config import EnvConfig, EpisodeConfig, WorkloadConfig
+from rllib_scale.config import EnvConfig, EpisodeConfig, WorkloadConfig, scenario
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
@@ -40,7 +40,27 @@ def run(
         bars = ((400_000.0, 1_000_000.0), (200.0, 500.0)) if is_bar else ((None, None), (None, None))
         measures.append(rate_measure(history, "ours", f"steps a core, {at}", "steps/s", *bars[0]))
         measures.append(ratio_measure(history, "ours", "reference", f"ours / slow reference, {at}", *bars[1]))
-    return [*measures, *long_episode(steps // 2)]
+    return [*measures, *agents(rounds, steps), *long_episode(steps // 2)]
+
+
+def agents(rounds: int, steps: int, batch: int = 64) -> list[Measure]:
+    """Slots, release delays, transfers and workloads that are drawn as a whole, beside the paper's problem.
+
+    On as many rows: 4 of the servers that coding agents run on have 16 slots, all 16 of them 47.
+    """
+    coding, paper = scenario("coding-agents-0.7"), EnvConfig()
+    works = {
+        "paper, 16": _ours(paper, batch, steps),
+        "coding agents, 16": _ours(coding.at_scale(4), batch, steps),
+        "paper, 47": _ours(paper.at_scale(47), batch, steps),
+        "coding agents, 47": _ours(coding, batch, steps),
+    }
+    history = interleave(works, rounds)
+    measures = [rate_measure(history, "coding agents, 47", f"steps a core, coding-agents, batch {batch}", "steps/s")]
+    for rows, bar in ((16, 0.6), (47, None)):
+        name = f"coding-agents / paper, both N={rows} rows, batch {batch}"
+        measures.append(ratio_measure(history, f"coding agents, {rows}", f"paper, {rows}", name, bar))
+    return measures
 
 
 def _ours(env: EnvConfig, batch: int, steps: int) -> Work:

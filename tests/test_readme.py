@@ -55,7 +55,7 @@ def test_yaml_examples_are_a_sweep_and_a_search_beside_it() -> None:
 
 
 def test_every_command_of_the_program_is_in_the_readme_and_the_other_way_round() -> None:
-    mentioned = set(re.findall(r"`rllib-scale (\w+)", README)) | {"schedulers", "scenarios", "doctor"}
+    mentioned = set(re.findall(r"`rllib-scale ([\w-]+)", README)) | {"schedulers", "scenarios", "doctor"}
     assert mentioned - {"COMMAND"} == set(main.commands)
 
 

@@ -30,11 +30,8 @@ from rllib_scale.config.problem import (
     EpisodeConfig,
     InformationConfig,
     NamedOrder,
-    NormalConfig,
     ObservationConfig,
     RewardConfig,
-    Topology,
-    WorkloadConfig,
 )
 from rllib_scale.config.scenarios import SCENARIOS, scenario
 from rllib_scale.config.training import (
@@ -46,6 +43,15 @@ from rllib_scale.config.training import (
     TrainingConfig,
     TrialConfig,
     TrialResources,
+)
+from rllib_scale.config.workload import (
+    FittedConfig,
+    NormalConfig,
+    RateWaveConfig,
+    SplitConfig,
+    Topology,
+    TraceConfig,
+    WorkloadConfig,
 )
 
 __all__ = [
@@ -64,6 +70,7 @@ __all__ = [
     "DecisionMode",
     "EnvConfig",
     "EpisodeConfig",
+    "FittedConfig",
     "InformationConfig",
     "MaskMode",
     "MethodSpec",
@@ -72,13 +79,16 @@ __all__ = [
     "NetworkConfig",
     "NormalConfig",
     "ObservationConfig",
+    "RateWaveConfig",
     "RewardConfig",
     "SACConfig",
     "SRRConfig",
     "Seed",
+    "SplitConfig",
     "StopConfig",
     "TierConfig",
     "Topology",
+    "TraceConfig",
     "TrainingConfig",
     "TrialConfig",
     "TrialResources",

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rllib_scale.config.pinned import without_places
+
 MIN_SERVERS = 4
 """Smallest cluster a tier ratio is scaled to."""
 MAX_SERVERS = 1_000_000
@@ -37,7 +39,8 @@ def identity(model: BaseModel) -> dict[str, Any]:
     """JSON content without the fields that were ADDED later and stand at their default.
 
     A hash of it is the same before and after a field was added, so that finished results are found again. Numbers are
-    those of `model_dump`: a default of 10 where a float is asked for is 10.0, as it always was in hashes.
+    those of `model_dump`: a default of 10 where a float is asked for is 10.0, as it always was in hashes. A pinned
+    file is its content, wherever it is.
     """
     content = model.model_dump(mode="json")
     for name, field in type(model).model_fields.items():
@@ -51,7 +54,7 @@ def identity(model: BaseModel) -> dict[str, Any]:
                 identity(item) if isinstance(item, BaseModel) else plain
                 for item, plain in zip(value, content[name], strict=True)
             ]
-    return content
+    return dict(without_places(content))
 
 
 def digest(content: Any) -> str:

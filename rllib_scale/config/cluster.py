@@ -42,7 +42,63 @@ PAPER_TIERS = (
     TierConfig(name="medium", count=10, compute_gflops=2.0, memory_gb=32.0, idle_power_w=50.0, busy_power_w=200.0),
     TierConfig(name="large", count=2, compute_gflops=4.0, memory_gb=80.0, idle_power_w=80.0, busy_power_w=400.0),
 )
-CLUSTER_PRESETS = {"paper-16": 16, "paper-32": 32, "paper-48": 48}
+LLM_TIERS = (
+    TierConfig(
+        name="l40s",
+        count=6,
+        slots=2,
+        compute_gflops=0.57,
+        memory_gb=27.0,
+        idle_power_w=35.0,
+        busy_power_w=350.0,
+        slot_slowdown=0.02,
+    ),
+    TierConfig(
+        name="a100",
+        count=6,
+        slots=3,
+        compute_gflops=1.0,
+        memory_gb=56.0,
+        idle_power_w=55.0,
+        busy_power_w=400.0,
+        slot_slowdown=0.02,
+    ),
+    TierConfig(
+        name="h100",
+        count=3,
+        slots=3,
+        compute_gflops=1.64,
+        memory_gb=56.0,
+        idle_power_w=70.0,
+        busy_power_w=700.0,
+        slot_slowdown=0.02,
+    ),
+    TierConfig(
+        name="h100x4",
+        count=1,
+        slots=8,
+        compute_gflops=2.17,
+        memory_gb=272.0,
+        idle_power_w=280.0,
+        busy_power_w=2800.0,
+        slot_slowdown=0.02,
+    ),
+)
+"""Servers of a language model of 8 B parameters in 16 bit (16 GB), one call a slot.
+
+Memory: 90 % of the GPU's 48 or 80 GB (NVIDIA's datasheets of L40S, A100 80GB SXM and H100 SXM; 90 % is vLLM's default)
+less the weights, as left for the KV caches of the calls that run; of four H100 in tensor parallel 4 x 72 - 16. Speed:
+decoding reads weights and caches once a token, so a token takes a full server (16 GB + 17 GB a slot, the median context
+of coding agents) over its memory bandwidth (864, 2 039 and 3 350 GB/s; of four together 75 % of 13 400, assumed); in
+units of the a100. A server with free slots would be faster, which is left out. Power: the datasheets' maximum; idle a
+tenth or so of it, assumed. slot_slowdown: what prefills of neighbours cost, assumed. The counts are assumed, too.
+"""
+CLUSTER_PRESETS = {
+    "paper-16": (PAPER_TIERS, 16),
+    "paper-32": (PAPER_TIERS, 32),
+    "paper-48": (PAPER_TIERS, 48),
+    "llm-16": (LLM_TIERS, 16),
+}
 
 
 def scale_counts(counts: tuple[int, ...], total: int) -> tuple[int, ...]:
@@ -143,7 +199,8 @@ class ClusterConfig(Model):
         if isinstance(value, str):
             if value not in CLUSTER_PRESETS:
                 raise ValueError(f"unknown cluster {value!r}; valid: {', '.join(CLUSTER_PRESETS)}")
-            return {"servers": CLUSTER_PRESETS[value]}
+            tiers, servers = CLUSTER_PRESETS[value]
+            return {"tiers": tiers, "servers": servers}
         return value
 
     @model_validator(mode="after")

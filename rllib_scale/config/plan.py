@@ -166,7 +166,8 @@ def _problems(sweep: SweepConfig, cell: Cell) -> Iterable[tuple[str, EnvConfig]]
         for servers, mask in itertools.product(
             sweep.evaluation.scales, sweep.evaluation.masks or (problem.episode.mask,)
         ):
-            yield label, problem.at_scale(servers).with_mask(mask)
+            # A cell's own problem draws from the sessions that it trains on; an evaluation must not.
+            yield label, problem.at_scale(servers).with_mask(mask).with_part("test")
 
 
 def training_steps(cells: list[Cell]) -> int:

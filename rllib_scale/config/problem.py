@@ -6,92 +6,14 @@ calibrated default.
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.base import ADDED, Count, Finite, Fraction, MaskMode, Model, NonNegative, Positive
+from rllib_scale.config.base import ADDED, Count, Finite, MaskMode, Model, NonNegative, Positive
 from rllib_scale.config.cluster import ClusterConfig
-
-
-class NormalConfig(Model):
-    """Normal distribution kept between `low` and `high`, by redrawing (truncate) or by moving to the edge (clip)."""
-
-    mean: Finite
-    std: NonNegative
-    low: Positive
-    high: Positive | None = None
-    bound: Literal["truncate", "clip"] = "clip"
-
-    @model_validator(mode="after")
-    def _reachable(self) -> NormalConfig:
-        high = math.inf if self.high is None else self.high
-        if high < self.low:
-            raise ValueError(f"high {high} is below low {self.low}")
-        if self.bound == "truncate" and (self.mean + 3 * self.std < self.low or self.mean - 3 * self.std > high):
-            raise ValueError(f"low {self.low} and high {high} lie more than 3 standard deviations from the mean")
-        return self
-
-
-Topology = Literal["random-predecessors", "chain", "fork-join", "layered", "erdos-renyi", "tree"]
-
-
-class WorkloadConfig(Model):
-    """How workflows arrive and what they look like [SCALE, sec. 5]."""
-
-    arrival_rate_per_server: Positive = Field(default=1 / 16, description="workflows per second and server")
-    offered_load: Positive | None = Field(
-        default=None,
-        description="work offered over capacity; replaces arrival_rate_per_server where it is set",
-    )
-    min_tasks: Count = 3
-    max_tasks: Annotated[int, Field(ge=1, le=4096)] = 8
-    compute_gflop: NormalConfig = NormalConfig(mean=10, std=3, low=1, bound="truncate")
-    memory_gb: NormalConfig = NormalConfig(mean=16, std=8, low=1, high=80)
-    output_gb: NormalConfig = NormalConfig(mean=0.5, std=0.2, low=0.01)
-    delay_s: NormalConfig | None = Field(
-        default=None,
-        description="release delay: a task is ready so long after its predecessors end, or its workflow arrives",
-        json_schema_extra=ADDED,
-    )
-    topology: Topology = "random-predecessors"
-    max_predecessors: Count = Field(default=2, description="random-predecessors: 1 to this many distinct earlier nodes")
-    layer_width: Count = Field(default=3, description="layered: tasks a layer, uniform from 1")
-    edge_probability: Fraction = Field(default=0.3, description="erdos-renyi: of each forward edge")
-    branching: Count = Field(default=2, description="tree: children a node, at most")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> WorkloadConfig:
-        if self.max_tasks < self.min_tasks:
-            raise ValueError(f"max_tasks {self.max_tasks} is below min_tasks {self.min_tasks}")
-        return self
-
-    @property
-    def mean_workflow_gflop(self) -> float:
-        """Expected compute demand of one workflow in GFLOP, bounds of the distribution taken into account."""
-        dist = self.compute_gflop
-        mean_tasks = (self.min_tasks + self.max_tasks) / 2
-        if dist.std == 0:
-            return mean_tasks * min(max(dist.mean, dist.low), math.inf if dist.high is None else dist.high)
-
-        def cdf(x: float) -> float:
-            return 0.5 * math.erfc(-x / math.sqrt(2))
-
-        def pdf(x: float) -> float:
-            return math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
-
-        a = (dist.low - dist.mean) / dist.std
-        b = math.inf if dist.high is None else (dist.high - dist.mean) / dist.std
-        inside = cdf(b) - cdf(a)
-        partial = dist.mean * inside + dist.std * (pdf(a) - pdf(b))
-        if dist.bound == "truncate":
-            return mean_tasks * partial / inside
-        above = 0.0 if dist.high is None else dist.high * (1 - cdf(b))
-        return mean_tasks * (partial + dist.low * cdf(a) + above)
-
-
-# --------------------------------------------------------------------------- episode, reward, observation
+from rllib_scale.config.workload import Part, WorkloadConfig
+from rllib_scale.errors import UserError
 
 
 class EpisodeConfig(Model):
@@ -222,12 +144,22 @@ class RewardConfig(Model):
 
 
 class ObservationConfig(Model):
-    """The feature set and its normalisers C_max and M_max, which the paper leaves open for tasks."""
+    """The feature set and its normalisers C_max and M_max, which the paper leaves open for tasks.
+
+    The units are for problems whose outputs and times are far from the paper's, by which networks standardise.
+    """
 
     feature_set: Literal["paper", "rounds"] = "paper"
     task_compute_max_gflop: Positive = 20.0
     server_compute_max_gflops: Positive = 4.0
     memory_max_gb: Positive = Field(default=80.0, description="M_max, of tasks and servers alike")
+    output_unit_gb: Positive = Field(default=1.0, description="in which outputs are seen", json_schema_extra=ADDED)
+    delay_unit_s: Positive = Field(
+        default=1.0, description="in which communication delays are seen", json_schema_extra=ADDED
+    )
+    time_unit_s: Positive = Field(
+        default=1.0, description="in which remaining times and waits are seen", json_schema_extra=ADDED
+    )
 
 
 class EnvConfig(Model):
@@ -246,7 +178,7 @@ class EnvConfig(Model):
     def _every_task_fits(self) -> EnvConfig:
         largest = max(tier.memory_gb for tier in self.cluster.tiers)
         high = self.workload.memory_gb.high
-        if high is None or high > largest:
+        if self.workload.drawn_on_arrival and (high is None or high > largest):
             raise ValueError(
                 f"workload.memory_gb.high is {high}: a task that fits no server could be drawn; "
                 f"it must be at most {largest}, the memory of the largest server in GB"
@@ -260,9 +192,13 @@ class EnvConfig(Model):
 
     @property
     def arrival_rate(self) -> float:
-        """Workflows per second for the whole cluster."""
+        """Workflows per second for the whole cluster, of synthetic ones."""
+        return self.arrival_rate_of(self.workload.mean_workflow_gflop)
+
+    def arrival_rate_of(self, mean_workflow_gflop: float) -> float:
+        """Workflows per second for the whole cluster, where that is their mean compute demand."""
         if self.workload.offered_load is not None:
-            return self.workload.offered_load * self.cluster.total_gflops / self.workload.mean_workflow_gflop
+            return self.workload.offered_load * self.cluster.total_gflops / mean_workflow_gflop
         return self.workload.arrival_rate_per_server * self.cluster.num_servers
 
     def at_scale(self, servers: int) -> EnvConfig:
@@ -272,3 +208,25 @@ class EnvConfig(Model):
     def with_mask(self, mask: MaskMode) -> EnvConfig:
         """The same problem with another action mask."""
         return self.model_copy(update={"episode": self.episode.model_copy(update={"mask": mask})})
+
+    def with_part(self, part: Part) -> EnvConfig:
+        """The same problem on those sessions of its trace; itself where it has none."""
+        trace = self.workload.trace
+        if trace is None:
+            return self
+        workload = self.workload.model_copy(update={"trace": trace.model_copy(update={"part": part})})
+        return self.model_copy(update={"workload": workload})
+
+    def for_evaluation(self) -> EnvConfig:
+        """The same problem on the test part of its trace, where it has one and none is named.
+
+        Raises:
+            UserError: it names sessions to train on.
+        """
+        trace = self.workload.trace
+        if trace is not None and trace.part not in (None, "test"):
+            raise UserError(
+                f"workload.trace.part {trace.part}: holds sessions of the training, and an evaluation must not; "
+                "valid: test, or leave it out"
+            )
+        return self.with_part("test")

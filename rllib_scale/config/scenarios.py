@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from rllib_scale.config.cluster import PAPER_TIERS, ClusterConfig
-from rllib_scale.config.problem import EnvConfig, EpisodeConfig, RewardConfig, WorkloadConfig
+from rllib_scale.config.problem import (
+    CommunicationConfig,
+    EnvConfig,
+    EpisodeConfig,
+    ObservationConfig,
+    RewardConfig,
+)
+from rllib_scale.config.workload import WorkloadConfig
 
 
 def _steady(
@@ -29,6 +36,29 @@ def _overload(load: float) -> EnvConfig:
     steady = _steady(load)
     cut = EpisodeConfig(horizon_s=150.0, mask="feasible")
     return steady.model_copy(update={"episode": cut})
+
+
+def _agents(load: float, **workload: object) -> EnvConfig:
+    """Turns of coding agents for an hour at `load` times the capacity of servers of a language model, then drained.
+
+    A turn lasts a quarter of an hour on average, tools included, and one in a hundred two hours: hence the times.
+    Moving a context takes server time. Units and scales are about the means of these demands.
+    """
+    return EnvConfig(
+        cluster=ClusterConfig.model_validate("llm-16"),
+        workload=WorkloadConfig.model_validate({"offered_load": load, "fitted": "coding-agents", **workload}),
+        episode=EpisodeConfig(horizon_s=10_800.0, arrivals_until_s=3600.0, mask="feasible"),
+        communication=CommunicationConfig(mode="transfer"),
+        reward=RewardConfig(time_scale_s=10.0, communication_scale_s=2.0),
+        observation=ObservationConfig(
+            task_compute_max_gflop=20.0,
+            server_compute_max_gflops=2.5,
+            memory_max_gb=160.0,
+            output_unit_gb=40.0,
+            delay_unit_s=60.0,
+            time_unit_s=5.0,
+        ),
+    )
 
 
 SCENARIOS: dict[str, tuple[EnvConfig, str]] = {
@@ -57,6 +87,13 @@ SCENARIOS: dict[str, tuple[EnvConfig, str]] = {
     "energy": (
         _steady(0.7, reward=RewardConfig(energy_weight=1.0, energy_scale_j=1600.0, energy_power="above-idle")),
         "as steady-0.7, the reward counts the energy above idle (beta = 1): it matters in training",
+    ),
+    "coding-agents-0.5": (_agents(0.5), "turns of coding agents as fitted to traces, LLM servers, offered load 0.5"),
+    "coding-agents-0.7": (_agents(0.7), "as coding-agents-0.5 at offered load 0.7"),
+    "coding-agents-0.9": (_agents(0.9), "as coding-agents-0.5 at offered load 0.9"),
+    "coding-agents-day": (
+        _agents(0.6, rate_wave={"period_s": 3600.0, "amplitude": 0.5}),
+        "as coding-agents-0.5, the load goes from 0.6 up to 0.9, down to 0.3 and back, a sine",
     ),
 }
 

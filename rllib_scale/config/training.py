@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from rllib_scale.config.base import ADDED, Count, Fraction, Model, NonNegative, Positive, Seed, digest
 from rllib_scale.config.methods import METHODS, MethodSpec
+from rllib_scale.config.pinned import without_places
 from rllib_scale.config.problem import EnvConfig
 
 CELL_FORMAT = 2
@@ -194,6 +195,17 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
             )
         return self
 
+    @model_validator(mode="after")
+    def _trains_on_its_own_sessions(self) -> TrialConfig:
+        trace = self.env.workload.trace
+        if trace is not None and trace.part not in (None, "train"):
+            raise ValueError(
+                f"env.workload.trace.part {trace.part}: a training draws from train and is evaluated on test; leave "
+                "it out"
+            )
+        object.__setattr__(self, "env", self.env.with_part("train"))
+        return self
+
     @property
     def spec(self) -> MethodSpec:
         """The registry entry of this trial's method."""
@@ -221,6 +233,7 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         content: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True, exclude=other_algorithms)
         decides = {"env_runners", "sampler", "learner", "compile"}
         content["resources"] = {k: v for k, v in content.get("resources", {}).items() if k in decides}
+        content = without_places(content)
         return digest(content | {"format": CELL_FORMAT, "method": self.method, "seed": self.seed})
 
     @property

@@ -76,17 +76,17 @@ def load_model(model: type[M], path: Path, overrides: Iterable[str] = ()) -> M:
         raise UserError(f"{path}: a mapping of keys to values is expected, not {type(data).__name__}")
     for override in overrides:
         set_path(data, *parse_override(override))
-    return build_model(model, data, str(path))
+    return build_model(model, data, str(path), path.parent)
 
 
-def build_model(model: type[M], data: Any, source: str) -> M:
-    """Validate plain data into a config model.
+def build_model(model: type[M], data: Any, source: str, folder: Path | None = None) -> M:
+    """Validate plain data into a config model; files that it names may be relative to `folder`.
 
     Raises:
         UserError: see `load_model`.
     """
     try:
-        return model.model_validate(data)
+        return model.model_validate(data, context=None if folder is None else {"folder": folder})
     except ValidationError as error:
         raise UserError(f"{source}: {explain(error, model)}") from None
 

@@ -64,7 +64,12 @@ def run(dispatcher: Dispatcher, backend: Backend) -> None:
 def evaluate(
     scheduler: Player, env: EnvConfig, seed: int, episodes: int, watch: Watch | None = None
 ) -> list[dict[str, Any]]:
-    """Metrics and lower bounds of each of the episodes 0 .. episodes - 1, with their `episode` number."""
+    """Metrics and lower bounds of each of the episodes 0 .. episodes - 1, with their `episode` number.
+
+    Raises:
+        UserError: the problem replays sessions of a trace that are trained on.
+    """
+    env = env.for_evaluation()
     engine = play(scheduler, env, seed, list(range(episodes)), watch=watch)
     rows = []
     for b in range(episodes):

@@ -78,14 +78,14 @@ PAPER = FeatureSet(
         Feature("memory", "1", "memory over memory_max_gb", 0.237, 0.123),
         Feature("successors", "1", "number of direct successors over 5", 0.353, 0.265),
         Feature("progress", "1", "completed over all tasks of the workflow", 0.164, 0.179),
-        Feature("output", "GB", "output data", 0.489, 0.182),
+        Feature("output", "GB", "output data over output_unit_gb", 0.489, 0.182),
     ),
     server=(
         Feature("capacity", "1", "compute capacity over server_compute_max_gflops; 0 marks an empty slot", 0.5, 0.2165),
         Feature("memory", "1", "memory over memory_max_gb", 0.400, 0.2598),
-        Feature("remaining", "s", "remaining execution time of the running task; 0 when idle", 1.476, 2.1035),
+        Feature("remaining", "s", "remaining time of the running task over time_unit_s; 0 when idle", 1.476, 2.1035),
         Feature("power", "W", "power drawn now", 137.0, 108.2),
-        Feature("delay", "s", "communication delay from the host of the first predecessor", 0.0305, 0.0317),
+        Feature("delay", "s", "transfer from the host of the first predecessor over delay_unit_s", 0.0305, 0.0317),
     ),
 )
 """[SCALE, sec. 4.1]; means and deviations as calibrated."""
@@ -108,7 +108,7 @@ ROUNDS = FeatureSet(
     server=(
         *PAPER.server,
         Feature("free", "1", "memory that is free on its server over memory_max_gb", 0.2, 0.25),
-        Feature("wait", "s", "until it is available, waiting tasks of this round included", 2.0, 3.0),
+        Feature("wait", "s", "until it is available, waiting tasks of this round included, over time_unit_s", 2.0, 3.0),
         Feature("neighbours", "1", "rows of its server that are busy over all of them", 0.5, 0.4),
     ),
 )
@@ -153,13 +153,15 @@ def view(observation: np.ndarray, fit: np.ndarray, config: ObservationConfig) ->
     server = observation[:, features.head(candidates) :].reshape(len(observation), -1, features.server_dim)
     names = [feature.name for feature in features.server]
     more = {name: server[:, :, names.index(name)] for name in ("free", "wait", "neighbours") if name in names}
+    if "wait" in more:
+        more["wait"] = more["wait"] * np.float32(config.time_unit_s)
     return ObservationView(
         task_compute=task[:, TASK_COMPUTE, None].astype(np.float64) * config.task_compute_max_gflop,
         task_memory=task[:, TASK_MEMORY, None],
         capacity=server[:, :, CAPACITY].astype(np.float64) * config.server_compute_max_gflops,
         memory=server[:, :, MEMORY],
-        remaining=server[:, :, REMAINING],
-        transfer=server[:, :, DELAY],
+        remaining=server[:, :, REMAINING] * np.float32(config.time_unit_s),
+        transfer=server[:, :, DELAY] * np.float32(config.delay_unit_s),
         fits=fit[:, 0] >= TAKEN,
         feasible=fit[:, 0] == OPEN,
         **more,

@@ -69,7 +69,7 @@ def _task(now: Snapshot, task: np.void, env: EnvConfig) -> tuple[float, ...]:
         task["memory_gb"] / scales.memory_max_gb,
         int((workflow.edges[:, 0] == row).sum()) / MAX_SUCCESSORS,
         int(workflow.completed.sum()) / len(workflow.task),
-        task["output_gb"],
+        task["output_gb"] * (1 / scales.output_unit_gb),
     )
     if scales.feature_set == PAPER.name:
         return paper
@@ -106,11 +106,11 @@ def _servers(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
         [
             now.capacity_gflops / scales.server_compute_max_gflops,
             now.memory_gb / scales.memory_max_gb,
-            np.where((left > 0) & (left < np.inf), left, 0.0),
+            np.where((left > 0) & (left < np.inf), left, 0.0) * (1 / scales.time_unit_s),
             np.where(runs, power[1], power[0]),
-            _transfers(now, env),
+            _transfers(now, env) * (1 / scales.delay_unit_s),
             now.free_memory_gb / scales.memory_max_gb,
-            np.where(wait < np.inf, wait, 0.0),
+            np.where(wait < np.inf, wait, 0.0) * (1 / scales.time_unit_s),
             (busy / np.maximum(1, of_host))[now.host],
         ],
         axis=1,

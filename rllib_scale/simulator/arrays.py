@@ -1,4 +1,4 @@
-"""A config, its servers and a given workload as the arrays that compiled code reads."""
+"""A config and its servers as the arrays that compiled code reads."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from rllib_scale.config import EnvConfig, NamedOrder
 from rllib_scale.simulator.blocks import size_class
 from rllib_scale.simulator.changes import at_random, rates, scheduled, starts_away
 from rllib_scale.simulator.cluster import first_rows
+from rllib_scale.simulator.given import no_workloads
 from rllib_scale.simulator.reward import REWARDS
 from rllib_scale.simulator.state import PARAMETERS, Problem
 from rllib_scale.simulator.writers import NAMES
 from rllib_scale.workloads import generators as workloads
 from rllib_scale.workloads.generators import estimate_parameters
-from rllib_scale.workloads.model import Workload
 
 ORDERS: tuple[str, ...] = get_args(NamedOrder)
 PREEMPTIONS = ("none", "restart", "resume")
 
 
-def build_problem(config: EnvConfig, servers: np.ndarray, workload: Workload | None = None) -> Problem:
-    """The problem of a config; with a workload, that is played in place of drawn ones."""
+def build_problem(config: EnvConfig, servers: np.ndarray, delays: bool) -> Problem:
+    """The problem of a config, where tasks have release delays or not, with no given workload yet."""
     c = config
     decision, moving, told = c.decision, c.communication, c.information
     order, seen = ORDERS.index(decision.level1), estimate_parameters(told.estimate_error)
-    delays = bool(workload.delay_s.any()) if workload is not None else c.workload.delay_s is not None
     paper_features = c.observation.feature_set == "paper"
     fixed = c.cluster.simple and decision.preemption == "none"
     known = told.workflows == "whole" and told.estimate_error == 0 and moving.predecessors == "first"
@@ -55,6 +54,7 @@ def build_problem(config: EnvConfig, servers: np.ndarray, workload: Workload | N
         int(moving.first == "largest-output"),
         int(told.workflows == "revealed"),
         int(delays),
+        int(not c.workload.drawn_on_arrival),
         int(told.estimate_error > 0),
         *seen,
         int(not c.cluster.changes.none),
@@ -73,11 +73,10 @@ def build_problem(config: EnvConfig, servers: np.ndarray, workload: Workload | N
         c.observation.task_compute_max_gflop,
         c.observation.server_compute_max_gflops,
         c.observation.memory_max_gb,
+        1.0 / c.observation.output_unit_gb,
+        1.0 / c.observation.delay_unit_s,
+        1.0 / c.observation.time_unit_s,
     )
-    demand = np.zeros(0 if workload is None else workload.num_tasks, dtype=workloads.TASK_DEMAND)
-    if workload is not None:
-        demand["compute"], demand["memory"] = workload.compute_gflop, workload.memory_gb
-        demand["output"], demand["delay"] = workload.output_gb, workload.delay_s
     return Problem(
         parameters=np.array([row], dtype=PARAMETERS),
         workload=workloads.parameters(c),
@@ -87,11 +86,7 @@ def build_problem(config: EnvConfig, servers: np.ndarray, workload: Workload | N
         at_random=at_random(c.cluster),
         starts_away=starts_away(c.cluster),
         changes=scheduled(c.cluster),
-        given_arrival=np.zeros(0) if workload is None else workload.arrival_s,
-        given_tasks=demand,
-        given_task_offsets=np.zeros(1, dtype=np.int64) if workload is None else workload.task_offsets,
-        given_edges=np.zeros((0, 2), dtype=np.int64) if workload is None else workload.edges,
-        given_edge_offsets=np.zeros(1, dtype=np.int64) if workload is None else workload.edge_offsets,
+        **no_workloads(),
         demand_scratch=np.zeros(c.workload.max_tasks, dtype=workloads.TASK_DEMAND),
         edge_scratch=np.zeros((max(1, edges), 2), dtype=np.int64),
         order_scratch=np.zeros((2, c.workload.max_tasks), dtype=np.int64),

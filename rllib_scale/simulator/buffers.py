@@ -23,8 +23,11 @@ def allocate(config: EnvConfig, num_envs: int, problem: layout.Problem) -> layou
     observation = np.zeros((b, FEATURE_SETS[config.observation.feature_set].width(n, k)), dtype=np.float32)
     for features in observation:
         write_static(features, k, problem.servers, problem.parameters[0])
+    env = np.zeros(b, dtype=layout.ENV)
+    env["given"] = layout.FREE
+    env["plays_next"] = layout.FREE if config.workload.drawn_on_arrival else layout.OWN + np.arange(b)
     return layout.State(
-        env=np.zeros(b, dtype=layout.ENV),
+        env=env,
         slots=np.zeros((b, slots), dtype=layout.SLOT),
         tasks=np.zeros((b, tasks), dtype=layout.TASK),
         details=np.zeros((b, tasks), dtype=layout.DETAIL),

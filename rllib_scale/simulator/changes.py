@@ -14,7 +14,7 @@ from rllib_scale.compiled import compiled, internal, rare
 from rllib_scale.config import ClusterConfig
 from rllib_scale.simulator.attempts import end_attempt, leave_if_done, set_room
 from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, UP
-from rllib_scale.workloads.generators import exponential, seed_stream
+from rllib_scale.workloads.random_numbers import exponential, seed_stream
 
 EVENTS = ("join", "drain", "fail")
 JOIN, DRAIN, FAIL = range(3)

@@ -11,13 +11,14 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.observation.answers import action_mask
 from rllib_scale.observation.feature_sets import FEATURE_SETS
 from rllib_scale.observation.snapshot import Snapshot
-from rllib_scale.simulator import kernel, record
+from rllib_scale.simulator import given, kernel, record
 from rllib_scale.simulator import state as layout
 from rllib_scale.simulator.arrays import build_problem
 from rllib_scale.simulator.buffers import allocate, grown
 from rllib_scale.simulator.cluster import build_servers, tier_names
 from rllib_scale.simulator.handles import handles
 from rllib_scale.simulator.snapshots import take_snapshot
+from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
 _step_batch, _dispatch_batch = Direct(kernel.step_batch), Direct(kernel.dispatch_batch)
@@ -56,7 +57,8 @@ class Engine:
         self._tier = np.array([names.index(t) if t else -1 for t in self._tier_names], dtype=np.int64)
         self._all, self._none = np.ones(num_envs, dtype=bool), np.zeros(num_envs, dtype=bool)
         self._zeros, self._no_seeds = np.zeros(num_envs, dtype=np.int64), np.zeros(num_envs, dtype=np.uint64)
-        self._drawn = build_problem(config, self._servers)
+        self._draws_whole = not config.workload.drawn_on_arrival
+        self._drawn = build_problem(config, self._servers, config.workload.has_delays)
         self._use(allocate(config, num_envs, self._drawn), self._drawn)
 
     # ------------------------------------------------------------------ what one reads
@@ -145,19 +147,25 @@ class Engine:
             workload: to be played in place of drawn ones. A batch plays one given workload at a time.
 
         Raises:
-            UserError: a task of the given workload fits no server.
+            UserError: a task of the workload fits no server.
             ValueError: an environment that goes on is in the middle of another given workload.
         """
         if workload is not None:
-            if which is not None and (self._state.env["is_given"][~np.asarray(which)] != 0).any():
+            if which is not None and (self._state.env["given"][~np.asarray(which)] == layout.SHARED).any():
                 raise ValueError("another environment of the batch is playing a given workload")
             workload.check_fits(float(self._servers["memory"].max()), "workload")
-            self._use(self._state, _fit_scratch(build_problem(self.config, self._servers, workload)))
-        elif which is None and self._problem_now is not self._drawn:
+            problem = self._problem_now
+            if not self._draws_whole:
+                problem = build_problem(self.config, self._servers, bool(workload.delay_s.any()))
+            self._use(self._state, given.with_workloads(problem, {layout.SHARED: workload}))
+            self._state.env["plays_next"][slice(None) if which is None else np.asarray(which)] = layout.SHARED
+        elif which is None and not self._draws_whole and self._problem_now is not self._drawn:
             self._use(self._state, self._drawn)
         which = self._all if which is None else self._row(which, np.bool_)
         seeds, episodes = self._row(seeds, np.uint64), self._row(episodes, np.uint64)
-        self._step(self._zeros, self._none, which, seeds, episodes, workload is not None)
+        if workload is None and self._draws_whole and which.any():
+            self._draw(which, seeds, episodes)
+        self._step(self._zeros, self._none, which, seeds, episodes)
 
     def step(
         self,
@@ -180,7 +188,9 @@ class Engine:
         which, seeds, episodes = self._none, self._no_seeds, self._no_seeds
         if begin is not None:
             which, seeds, episodes = map(self._row, begin, (np.bool_, np.uint64, np.uint64))
-        self._step(self._row(actions, np.int64), active, which, seeds, episodes, False)
+            if self._draws_whole and which.any():
+                self._draw(which, seeds, episodes)
+        self._step(self._row(actions, np.int64), active, which, seeds, episodes)
 
     def dispatch(self, starts: np.ndarray, active: np.ndarray | None = None) -> None:
         """Several answers, in the given order, and the end of the round: the clock runs on until a task waits.
@@ -269,15 +279,18 @@ class Engine:
     def get_state(self) -> dict[str, Any]:
         """Copies of everything that decides how the run goes on."""
         state = {name: array.copy() for name, array in self._state._asdict().items()}
-        given = {name: getattr(self._problem_now, name) for name in layout.Problem._fields if name.startswith("given")}
-        return {"state": state, "given": given}
+        names = [name for name in layout.Problem._fields if name.startswith("given")]
+        return {"state": state, "given": {name: getattr(self._problem_now, name).copy() for name in names}}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on exactly where `get_state` was called, in an engine of the same config and batch size."""
         arrays = {name: array.copy() for name, array in state["state"].items()}
         if arrays["env"].shape != (self.num_envs,) or arrays["observation"].shape != self.observation.shape:
             raise ValueError("the state belongs to an engine of another batch size or cluster")
-        self._use(layout.State(**arrays), _fit_scratch(self._drawn._replace(**state["given"])))
+        workloads = {name: array.copy() for name, array in state["given"].items()}
+        delays = self.config.workload.has_delays or bool(workloads["given_tasks"]["delay"].any())
+        problem = build_problem(self.config, self._servers, delays)._replace(**workloads)
+        self._use(layout.State(**arrays), given.with_workloads(problem, {}))
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickles and copies: without the addresses of the arrays, which are others there."""
@@ -301,6 +314,12 @@ class Engine:
         self._table = handles(state, problem)
         self._fit_is_known = False
 
+    def _draw(self, which: np.ndarray, seeds: np.ndarray, episodes: np.ndarray) -> None:
+        """Draw the whole workloads of those that begin."""
+        rows = np.flatnonzero(which).tolist()
+        drawn = {layout.OWN + b: generate(self.config, int(seeds[b]), int(episodes[b])) for b in rows}
+        self._use(self._state, given.with_workloads(self._problem_now, drawn))
+
     def _row(self, values: Any, dtype: type) -> np.ndarray:
         """One value for each environment, in the form that compiled code takes."""
         row: np.ndarray = np.ascontiguousarray(values, dtype=dtype)
@@ -309,7 +328,7 @@ class Engine:
         return row
 
     def _step(self, *rows: Any) -> None:
-        """Rows: actions, active, which begin, their seeds and episodes, and whether these play a given workload."""
+        """Rows: actions, active, which begin, their seeds and episodes."""
         self._fit_is_known = False
         start, resume = 0, False
         while start < self.num_envs:
@@ -326,12 +345,3 @@ class Engine:
         """Enlarge the buffer a kernel asks for, if it does."""
         if need not in (layout.GO_ON, layout.REFUSED):
             self._use(grown(self._state, need), self._problem_now)
-
-
-def _fit_scratch(problem: layout.Problem) -> layout.Problem:
-    """The problem with room in which the largest workflow of the given workload is linked."""
-    tasks = int(np.diff(problem.given_task_offsets).max(initial=len(problem.order_scratch[0])))
-    edges = int(np.diff(problem.given_edge_offsets).max(initial=len(problem.edge_scratch)))
-    return problem._replace(
-        order_scratch=np.zeros((2, tasks), dtype=np.int64), edge_scratch=np.zeros((edges, 2), dtype=np.int64)
-    )

@@ -13,7 +13,8 @@ from rllib_scale.simulator.blocks import give_edges, give_tasks, size_class, tak
 from rllib_scale.simulator.changes import change
 from rllib_scale.simulator.heaps import pop_released, push_released, remove_busy
 from rllib_scale.simulator.state import FREE, GO_ON, NEEDS_EDGES, NEEDS_SLOTS, NEEDS_TASKS
-from rllib_scale.workloads.generators import draw_gap, draw_workflow, lognormal
+from rllib_scale.workloads.generators import draw_arrival, draw_workflow
+from rllib_scale.workloads.random_numbers import lognormal
 
 # ---------------------------------------------------------------------- workflows
 
@@ -130,15 +131,15 @@ def _draw_next(b, state, problem):  # type: ignore[no-untyped-def]
     env, p, edges = state.env[b], problem.parameters[0], problem.edge_scratch
     if env.num_free == 0:
         return NEEDS_SLOTS
-    w = env.num_drawn
-    if env.is_given:
-        first_given, first_edge = problem.given_task_offsets[w], problem.given_edge_offsets[w]
-        n, e = problem.given_task_offsets[w + 1] - first_given, problem.given_edge_offsets[w + 1] - first_edge
+    w, g = env.num_drawn, env.given
+    if g >= 0:
+        first_given, first_edge = problem.given_task_offsets[g, w], problem.given_edge_offsets[g, w]
+        n, e = problem.given_task_offsets[g, w + 1] - first_given, problem.given_edge_offsets[g, w + 1] - first_edge
     else:
         first_given, first_edge = 0, 0
         n, e = problem.workload[0].max_tasks, len(edges)
     task_class, edge_class = p.task_class, p.edge_class
-    if env.is_given:
+    if g >= 0:
         task_class, edge_class = size_class(n), size_class(e * (1 + p.from_all))
     first = take_tasks(env, state.blocks[b], state.tasks[b], task_class)
     if first < 0:
@@ -151,10 +152,11 @@ def _draw_next(b, state, problem):  # type: ignore[no-untyped-def]
     s = state.free[b, env.num_free]
     slot, tasks = state.slots[b, s], state.tasks[b, first : first + n]
     demand = problem.demand_scratch
-    if env.is_given:
-        demand = problem.given_tasks[first_given : first_given + n]
+    if g >= 0:
+        demand = problem.given_tasks[g, first_given : first_given + n]
         for i in range(e):
-            edges[i, 0], edges[i, 1] = problem.given_edges[first_edge + i, 0], problem.given_edges[first_edge + i, 1]
+            edges[i, 0] = problem.given_edges[g, first_edge + i, 0]
+            edges[i, 1] = problem.given_edges[g, first_edge + i, 1]
     else:
         n, e = draw_workflow(env.rng, problem.workload[0], demand, edges)
     for k in range(n):
@@ -178,11 +180,11 @@ def _draw_next(b, state, problem):  # type: ignore[no-untyped-def]
 @internal
 def schedule_arrival(env, problem):  # type: ignore[no-untyped-def]
     """Set the time of the next arrival; inf where no workflow arrives any more."""
-    if env.is_given:
+    if env.given >= 0:
         w = env.num_drawn
-        env.next_arrival = problem.given_arrival[w] if w < len(problem.given_arrival) else np.inf
+        env.next_arrival = problem.given_arrival[env.given, w] if w < problem.given_count[env.given] else np.inf
         return
-    env.next_arrival = env.clock + draw_gap(env.rng, problem.workload[0], env.num_drawn == 0)
+    env.next_arrival = draw_arrival(env.rng, problem.workload[0], env.num_drawn == 0, env.clock)
     if env.next_arrival > problem.parameters[0].arrivals_until:
         env.next_arrival = np.inf
 

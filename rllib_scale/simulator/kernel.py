@@ -23,6 +23,7 @@ from rllib_scale.simulator.state import (
     GO_ON,
     NEEDS_LOG,
     NO_PREEMPTION,
+    OWN,
     REFUSED,
     ROUNDS,
     RUNNING,
@@ -30,14 +31,21 @@ from rllib_scale.simulator.state import (
 )
 from rllib_scale.simulator.state import PREEMPTED as STOPPED
 from rllib_scale.simulator.writers import write_observation
-from rllib_scale.workloads.generators import ESTIMATES, seed_generator, seed_stream
+from rllib_scale.workloads.random_numbers import ESTIMATES, seed_generator, seed_stream
 
 
 @internal
-def _begin(b, seed, episode, is_given, state, problem):  # type: ignore[no-untyped-def]
-    """Empty the environment; set the first arrival, of its (seed, episode) or of the given workload."""
+def _own_workload(b, p):  # type: ignore[no-untyped-def]
+    """Row of the given workloads that an environment plays where it is given no other; -1: it draws."""
+    return OWN + b if p.whole else FREE
+
+
+@internal
+def _begin(b, seed, episode, state, problem):  # type: ignore[no-untyped-def]
+    """Empty the environment; set the first arrival, of its (seed, episode) or of a given workload."""
     env, p = state.env[b], problem.parameters[0]
-    env.is_given = is_given
+    env.given = env.plays_next
+    env.plays_next = _own_workload(b, p)
     seed_generator(env.rng, seed, episode)
     if p.estimates:
         seed_stream(env.seen_rng, seed, episode, ESTIMATES)
@@ -100,7 +108,7 @@ def _is_answer(b, action, state, p):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def step_batch(start_at, resume, actions, active, begins, seeds, episodes, is_given, table):  # type: ignore[no-untyped-def]
+def step_batch(start_at, resume, actions, active, begins, seeds, episodes, table):  # type: ignore[no-untyped-def]
     """From `start_at` on: bring each environment of `begins` to its first decision, answer in each other of `active`.
 
     Returns (GO_ON, B), or (REFUSED, b) where an action is no answer and nothing was done, or what buffer environment b
@@ -121,7 +129,7 @@ def step_batch(start_at, resume, actions, active, begins, seeds, episodes, is_gi
         if not (resume and b == start_at):
             state.reward[b] = 0.0
             if begins[b]:
-                _begin(b, seeds[b], episodes[b], is_given, state, problem)
+                _begin(b, seeds[b], episodes[b], state, problem)
             elif env.end != RUNNING:
                 continue
             else:

@@ -38,6 +38,7 @@ PARAMETERS = np.dtype(
         ("largest_first", "i8"),  # the first predecessor is the one of the largest output
         ("revealed", "i8"),
         ("delays", "i8"),  # whether tasks have release delays
+        ("whole", "i8"),  # whether workloads are drawn as a whole and given to each environment
         ("estimates", "i8"),  # whether demands are seen with an error
         ("estimate_mean", "f8"),  # of the logarithm
         ("estimate_std", "f8"),
@@ -61,6 +62,9 @@ PARAMETERS = np.dtype(
         ("task_compute_max", "f8"),
         ("server_compute_max", "f8"),
         ("memory_max", "f8"),
+        ("per_output_unit", "f8"),
+        ("per_delay_unit", "f8"),
+        ("per_time_unit", "f8"),
     ]
 )
 ENV = np.dtype(
@@ -73,7 +77,8 @@ ENV = np.dtype(
         ("next_finish", "f8"),  # inf: no task is running
         ("next_release", "f8"),  # inf: no release delay is running
         ("next_change", "f8"),  # inf: no server comes or goes any more
-        ("is_given", "i8"),  # plays the given workload instead of drawing one
+        ("given", "i8"),  # row of the given workloads that it plays; -1: it draws
+        ("plays_next", "i8"),  # the same, from its next beginning on
         ("pending", "i8"),  # slot of the workflow that arrives next; -1: not drawn yet
         ("num_drawn", "i8"),  # workflows drawn or read so far
         ("num_free", "i8"),
@@ -187,6 +192,8 @@ TO_END, FAILED, PREEMPTED = range(3)
 """Of an attempt: it runs or ran to its end, or was ended before."""
 NO_PREEMPTION, RESTART, RESUME = range(3)
 FREE = -1
+SHARED, OWN = 0, 1
+"""Rows of given workloads: that of a whole batch, the first environment's own."""
 
 
 class State(NamedTuple):
@@ -227,7 +234,7 @@ class State(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What does not change during a run: parameters, servers and, where one is given, the workload to play."""
+    """What does not change during a run: parameters, servers and given workloads to play, G of them (given.py)."""
 
     parameters: np.ndarray  # (1,) PARAMETERS
     workload: np.ndarray  # (1,) generators.PARAMETERS
@@ -237,11 +244,12 @@ class Problem(NamedTuple):
     at_random: np.ndarray  # (H,) bool: changes at random
     starts_away: np.ndarray  # (H,) bool
     changes: np.ndarray  # (C,) changes.CHANGE, scheduled
-    given_arrival: np.ndarray  # (W,) s
-    given_tasks: np.ndarray  # (T,) generators.TASK_DEMAND
-    given_task_offsets: np.ndarray  # (W + 1,)
-    given_edges: np.ndarray  # (E, 2)
-    given_edge_offsets: np.ndarray  # (W + 1,)
+    given_count: np.ndarray  # (G,) workflows
+    given_arrival: np.ndarray  # (G, W) s
+    given_tasks: np.ndarray  # (G, T) generators.TASK_DEMAND
+    given_task_offsets: np.ndarray  # (G, W + 1)
+    given_edges: np.ndarray  # (G, E, 2)
+    given_edge_offsets: np.ndarray  # (G, W + 1)
     demand_scratch: np.ndarray  # (T,) generators.TASK_DEMAND
     edge_scratch: np.ndarray  # (E, 2) int64
     order_scratch: np.ndarray  # (2, T) int64

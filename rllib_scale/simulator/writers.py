@@ -58,7 +58,7 @@ def write_observation(b, count, state, problem):  # type: ignore[no-untyped-def]
             predecessor = state.tasks[b, task.first_predecessor]
             host = problem.servers[predecessor.host].host
             low, high = problem.first_row[host], problem.first_row[host + 1]
-            delay = predecessor.output / p.bandwidth + p.latency
+            delay = (predecessor.output / p.bandwidth + p.latency) * p.per_delay_unit
     clock, expected = state.env[b].clock, state.expected[b]
     # The widths are constants in each branch: the loops over the rows depend on that.
     if p.feature_set == IS_ROUNDS:
@@ -91,20 +91,20 @@ def _write_task(row, task, error, slot, p):  # type: ignore[no-untyped-def]
     row[TASK_MEMORY] = task.memory / p.memory_max
     row[TASK_SUCCESSORS] = 0.0 if p.revealed else task.num_successors / MAX_SUCCESSORS
     row[TASK_PROGRESS] = slot.num_completed / slot.num_seen
-    row[TASK_OUTPUT] = task.output
+    row[TASK_OUTPUT] = task.output * p.per_output_unit
 
 
 @internal
 def _write_servers(columns, width, problem, expected, clock, low, high, delay):  # type: ignore[no-untyped-def]
     """Write remaining time, power and delay of each row that has a server.
 
-    `expected` is inf where it runs nothing; `delay` [s] holds for every row but `low` to `high`.
+    `expected` is inf where it runs nothing; `delay` holds for every row but `low` to `high`.
     """
     # Whether a row is busy cannot be predicted: both values are read, so that the choice needs no branch.
-    idle_power, busy_power = problem.power[0], problem.power[1]
+    idle_power, busy_power, per_unit = problem.power[0], problem.power[1], problem.parameters[0].per_time_unit
     for j in range(problem.first_row[len(problem.first_row) - 1]):
         at = width * j
-        remaining = expected[j] - clock
+        remaining = (expected[j] - clock) * per_unit
         columns[at + REMAINING] = remaining if 0.0 < remaining < np.inf else 0.0
         columns[at + POWER] = busy_power[j] if remaining < np.inf else idle_power[j]
         columns[at + DELAY] = delay
@@ -128,7 +128,7 @@ def _write_exceptions(b, row, count, state, problem):  # type: ignore[no-untyped
         row[at + CAPACITY] = server.capacity / p.server_compute_max
         row[at + MEMORY] = server.memory / p.memory_max
         if p.from_all and count > 0 and server.capacity > 0.0:
-            row[at + DELAY] = transfer_time(b, state.offered[b, 0], server.host, state, problem)
+            row[at + DELAY] = transfer_time(b, state.offered[b, 0], server.host, state, problem) * p.per_delay_unit
 
 
 # ---------------------------------------------------------------------- the set `rounds`
@@ -174,5 +174,5 @@ def _write_rounds(b, row, count, state, problem):  # type: ignore[no-untyped-def
         at, host = _HEAD + K * _TASK + _SERVER * j + _FREE, state.hosts[b, h]
         wait = available_at(b, j, state) - env.clock
         row[at] = host.free / p.memory_max
-        row[at + 1] = wait if wait < np.inf else 0.0
+        row[at + 1] = wait * p.per_time_unit if wait < np.inf else 0.0
         row[at + 2] = host.running / (problem.first_row[h + 1] - problem.first_row[h])

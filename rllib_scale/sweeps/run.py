@@ -21,6 +21,7 @@ from rllib_scale.results.storage import Location
 from rllib_scale.results.tables import INFORMATION, write_table
 from rllib_scale.sweeps.sweep import Sweep
 from rllib_scale.sweeps.tuning import INTERVAL_S, train
+from rllib_scale.workloads.generators import check_source
 
 
 def run_sweep(
@@ -46,11 +47,13 @@ def run_sweep(
         trust: go on from checkpoints, which are pickles, though this account did not make the folder.
 
     Raises:
-        UserError: the folder belongs to another sweep or cannot be written, holds checkpoints of somebody else's, or
-            no training could ever start.
+        UserError: the folder belongs to another sweep or cannot be written, holds checkpoints of somebody else's, no
+            training could ever start, or no workload could be drawn.
         KeyboardInterrupt: Ctrl-C. What is finished is kept, and the same call goes on from it.
     """
     sweep = Sweep(config, folder, source, say, storage)
+    for env in (*(cell.trial.env for cell in sweep.cells), *(unit.env for unit in sweep.units())):
+        check_source(env)
     trusted = sweep.open() or trust
     failures: list[str] = []
     with ray_session(address):

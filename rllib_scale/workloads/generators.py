@@ -1,7 +1,6 @@
 """Drawing workloads: Poisson arrivals, task distributions and named DAG topologies.
 
-A workload is decided by (seed, episode) and nothing else. Each environment carries a generator of its own
-(xoshiro256++, Blackman and Vigna 2021, seeded by splitmix64) whose draws do not depend on numpy's version.
+A workload is decided by (seed, episode) and nothing else. Each environment carries a generator of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +13,11 @@ import numpy as np
 
 from rllib_scale.compiled import compiled
 from rllib_scale.config import EnvConfig, NormalConfig, Topology
+from rllib_scale.workloads.arrivals import draw_gap, wave_of
+from rllib_scale.workloads.fitted import draw_fitted, table_of
 from rllib_scale.workloads.model import Workload
+from rllib_scale.workloads.random_numbers import ESTIMATES, integer, lognormal, seed_generator, seed_stream, uniform
+from rllib_scale.workloads.traces import draw_from_trace, part_of_trace
 
 TOPOLOGIES: tuple[str, ...] = get_args(Topology)
 RANDOM_PREDECESSORS, CHAIN, FORK_JOIN, LAYERED, ERDOS_RENYI, TREE = range(len(TOPOLOGIES))
@@ -23,6 +26,8 @@ _NORMAL = np.dtype([("mean", "f8"), ("std", "f8"), ("low", "f8"), ("high", "f8")
 PARAMETERS = np.dtype(
     [
         ("rate", "f8"),  # workflows per second
+        ("wave_amplitude", "f8"),  # of the rate; 0: it is constant
+        ("wave_period", "f8"),  # s
         ("first_at_zero", "i8"),
         ("min_tasks", "i8"),
         ("max_tasks", "i8"),
@@ -39,11 +44,6 @@ PARAMETERS = np.dtype(
     ]
 )
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
-_TO_UNIT = 2.0**-53
-
 
 def parameters(config: EnvConfig) -> np.ndarray:
     """The workload part of a config as a record array (1,) for compiled code."""
@@ -54,6 +54,7 @@ def parameters(config: EnvConfig) -> np.ndarray:
 
     row = (
         config.arrival_rate,
+        *wave_of(config),
         int(config.episode.first_arrival == "at-zero"),
         w.min_tasks,
         w.max_tasks,
@@ -83,77 +84,6 @@ def most_edges(config: EnvConfig) -> int:
     return k * (k - 1) // 2
 
 
-# ---------------------------------------------------------------------- random numbers
-
-
-@compiled
-def _mix(x):  # type: ignore[no-untyped-def]
-    x = (x ^ (x >> np.uint64(30))) * _MIX_1
-    x = (x ^ (x >> np.uint64(27))) * _MIX_2
-    return x ^ (x >> np.uint64(31))
-
-
-@compiled
-def seed_generator(rng, seed, episode):  # type: ignore[no-untyped-def]
-    """Put the generator (4,) uint64 at the start of the stream of (seed, episode)."""
-    x = _mix(_mix(np.uint64(seed) + _GOLDEN) ^ (np.uint64(episode) * _MIX_1 + _GOLDEN))
-    for k in range(4):
-        x += _GOLDEN
-        rng[k] = _mix(x)
-
-
-@compiled
-def seed_stream(rng, seed, episode, stream):  # type: ignore[no-untyped-def]
-    """Put the generator at the start of another stream of (seed, episode): what it decides moves no workload.
-
-    Stream 1 holds the errors of estimates, stream 2 + i the changes of server i.
-    """
-    x = _mix(_mix(np.uint64(seed) + _GOLDEN) ^ (np.uint64(episode) * _MIX_1 + _GOLDEN))
-    x = _mix(x ^ (np.uint64(stream) * _MIX_2 + _GOLDEN))
-    for k in range(4):
-        x += _GOLDEN
-        rng[k] = _mix(x)
-
-
-@compiled
-def _rotate(x, k):  # type: ignore[no-untyped-def]
-    return (x << np.uint64(k)) | (x >> np.uint64(64 - k))
-
-
-@compiled
-def uniform(rng):  # type: ignore[no-untyped-def]
-    """Uniform in [0, 1), 53 bits."""
-    result = _rotate(rng[0] + rng[3], 23) + rng[0]
-    shifted = rng[1] << np.uint64(17)
-    rng[2] ^= rng[0]
-    rng[3] ^= rng[1]
-    rng[1] ^= rng[2]
-    rng[0] ^= rng[3]
-    rng[2] ^= shifted
-    rng[3] = _rotate(rng[3], 45)
-    return float(result >> np.uint64(11)) * _TO_UNIT
-
-
-@compiled
-def exponential(rng, mean):  # type: ignore[no-untyped-def]
-    """Exponential of that mean, which may be inf. One draw."""
-    x = -math.log(1.0 - uniform(rng))
-    return x * mean if mean < np.inf else np.inf
-
-
-@compiled
-def lognormal(rng, mean, std):  # type: ignore[no-untyped-def]
-    """Exponential of a normal of that mean and standard deviation."""
-    radius = math.sqrt(-2.0 * math.log(1.0 - uniform(rng)))
-    return math.exp(mean + std * radius * math.cos(2.0 * math.pi * uniform(rng)))
-
-
-@compiled
-def _integer(rng, low, high):  # type: ignore[no-untyped-def]
-    """Uniform integer in low..high, both included."""
-    return low + int(uniform(rng) * (high - low + 1))
-
-
 @compiled
 def _normal(rng, dist):  # type: ignore[no-untyped-def]
     while True:
@@ -169,11 +99,11 @@ def _normal(rng, dist):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def draw_gap(rng, p, is_first):  # type: ignore[no-untyped-def]
-    """Seconds from the previous arrival, or from the start, to the next one."""
+def draw_arrival(rng, p, is_first, clock):  # type: ignore[no-untyped-def]
+    """When the next workflow arrives, after the previous one, or the start, at `clock`."""
     if is_first and p.first_at_zero:
-        return 0.0
-    return -math.log(1.0 - uniform(rng)) / p.rate
+        return clock
+    return clock + draw_gap(rng, p.rate, p.wave_amplitude, p.wave_period, clock)
 
 
 @compiled
@@ -182,7 +112,7 @@ def draw_workflow(rng, p, tasks, edges):  # type: ignore[no-untyped-def]
 
     Tasks are numbered so that every edge leads to a higher index. Returns (number of tasks, number of edges).
     """
-    n = _integer(rng, p.min_tasks, p.max_tasks)
+    n = integer(rng, p.min_tasks, p.max_tasks)
     for k in range(n):
         tasks[k].compute = _normal(rng, p.compute)
         tasks[k].memory = _normal(rng, p.memory)
@@ -209,9 +139,9 @@ def _random_predecessors(rng, n, most, edges):  # type: ignore[no-untyped-def]
     e = 0
     for k in range(1, n):
         first = e
-        for _ in range(min(_integer(rng, 1, most), k)):
+        for _ in range(min(integer(rng, 1, most), k)):
             while True:
-                source = _integer(rng, 0, k - 1)
+                source = integer(rng, 0, k - 1)
                 is_new = True
                 for i in range(first, e):
                     if edges[i, 0] == source:
@@ -245,7 +175,7 @@ def _layered(rng, n, width, probability, edges):  # type: ignore[no-untyped-def]
     e = 0
     previous, start = 0, 0
     while start < n:
-        end = min(n, start + _integer(rng, 1, width))
+        end = min(n, start + integer(rng, 1, width))
         if start > 0:
             for k in range(start, end):
                 before = e
@@ -254,7 +184,7 @@ def _layered(rng, n, width, probability, edges):  # type: ignore[no-untyped-def]
                         edges[e, 0], edges[e, 1] = source, k
                         e += 1
                 if e == before:
-                    edges[e, 0], edges[e, 1] = _integer(rng, previous, start - 1), k
+                    edges[e, 0], edges[e, 1] = integer(rng, previous, start - 1), k
                     e += 1
         previous, start = start, end
     return e
@@ -278,7 +208,7 @@ def _tree(rng, n, branching, edges):  # type: ignore[no-untyped-def]
     children = np.zeros(n, dtype=np.int64)
     for k in range(1, n):
         while True:
-            parent = _integer(rng, 0, k - 1)
+            parent = integer(rng, 0, k - 1)
             if children[parent] < branching:
                 break
         children[parent] += 1
@@ -289,8 +219,6 @@ def _tree(rng, n, branching, edges):  # type: ignore[no-untyped-def]
 # ---------------------------------------------------------------------- a whole workload
 
 TASK_DEMAND = np.dtype([("compute", "f8"), ("memory", "f8"), ("output", "f8"), ("delay", "f8")])
-ESTIMATES = 1
-"""Stream of (seed, episode) that errors of estimates are drawn from."""
 
 
 def estimate_parameters(error: float) -> tuple[float, float]:
@@ -312,8 +240,16 @@ def estimate_factors(config: EnvConfig, seed: int, episode: int, workload: Workl
 def generate(config: EnvConfig, seed: int, episode: int) -> Workload:
     """The workload of (seed, episode): every workflow that arrives until `arrivals_until_s`, or else the horizon.
 
-    The engine draws the same workflows one by one as they arrive; this function is for reading and sharing them.
+    Of synthetic workflows the engine draws the same one by one as they arrive, and this function is for reading and
+    sharing them; those of traces and fitted tables it takes from here.
+
+    Raises:
+        UserError: the trace or the table is missing, has changed, or holds tasks that fit no server.
     """
+    if config.workload.trace is not None:
+        return draw_from_trace(config, config.workload.trace, seed, episode)
+    if config.workload.fitted is not None:
+        return draw_fitted(config, config.workload.fitted, seed, episode)
     p = parameters(config)[0]
     until = config.episode.arrivals_until_s or config.episode.horizon_s
     rng = np.empty(4, dtype=np.uint64)
@@ -323,14 +259,14 @@ def generate(config: EnvConfig, seed: int, episode: int) -> Workload:
     arrivals: list[float] = []
     demands: list[np.ndarray] = []
     links: list[np.ndarray] = []
-    clock = draw_gap(rng, p, True)
+    clock = draw_arrival(rng, p, True, 0.0)
     while clock <= until:
         n, e = draw_workflow(rng, p, tasks, edges)
         arrivals.append(clock)
         demands.append(tasks[:n].copy())
         order = np.lexsort((edges[:e, 1], edges[:e, 0]))
         links.append(edges[:e][order])
-        clock += draw_gap(rng, p, False)
+        clock = draw_arrival(rng, p, False, clock)
     demand = np.concatenate([np.zeros(0, dtype=TASK_DEMAND), *demands])
     return Workload(
         arrival_s=np.array(arrivals, dtype=np.float64),
@@ -342,3 +278,15 @@ def generate(config: EnvConfig, seed: int, episode: int) -> Workload:
         edge_offsets=np.cumsum([0, *(len(x) for x in links)], dtype=np.int64),
         edges=np.concatenate([np.zeros((0, 2), dtype=np.int64), *links]),
     )
+
+
+def check_source(config: EnvConfig) -> None:
+    """Check that workloads can be drawn: that a trace or a table is there and fits the cluster.
+
+    Raises:
+        UserError: see `generate`.
+    """
+    if config.workload.trace is not None:
+        part_of_trace(config, config.workload.trace)
+    if config.workload.fitted is not None:
+        table_of(config, config.workload.fitted)

@@ -81,6 +81,24 @@ class Workload:
         """T, of all workflows together."""
         return len(self.compute_gflop)
 
+    def take(self, workflows: Ints, arrival_s: Floats) -> Workload:
+        """Some of its workflows, each as often as it is named, arriving at other times.
+
+        Args:
+            workflows: (V,) their numbers.
+            arrival_s: (V,) when each arrives [s].
+        """
+        tasks, task_offsets = gather_blocks(self.task_offsets, workflows)
+        edges, edge_offsets = gather_blocks(self.edge_offsets, workflows)
+        return Workload(
+            arrival_s=arrival_s,
+            task_offsets=task_offsets,
+            edge_offsets=edge_offsets,
+            edges=self.edges[edges],
+            session=self.session[workflows],
+            **{name: getattr(self, name)[tasks] for name in TASK_FIELDS},
+        )
+
     def equals(self, other: Workload) -> bool:
         """Whether every number is the same."""
         return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in self.__dataclass_fields__)

@@ -139,7 +139,11 @@ def random_mode_config(rng: np.random.Generator, grid: bool = False) -> EnvConfi
         invalid_reward=float(rng.uniform(-0.1, 0)),
     )
     observation = ObservationConfig(
-        task_compute_max_gflop=float(rng.uniform(5, 30)), memory_max_gb=float(rng.uniform(20, 100))
+        task_compute_max_gflop=float(rng.uniform(5, 30)),
+        memory_max_gb=float(rng.uniform(20, 100)),
+        output_unit_gb=pick(rng, 1.0, float(rng.uniform(0.1, 20))),
+        delay_unit_s=pick(rng, 1.0, float(rng.uniform(0.1, 20))),
+        time_unit_s=pick(rng, 1.0, float(rng.uniform(0.1, 20))),
     )
     return EnvConfig(
         cluster=cluster,

@@ -491,7 +491,7 @@ class ReferenceSimulator:
                 each.memory_gb / scales.memory_max_gb,
                 (len(each.successors) if whole else 0) / 5,
                 workflow.num_completed / (len(workflow.tasks) if whole else workflow.num_revealed),
-                each.output_gb,
+                each.output_gb / scales.output_unit_gb,
             ]
         values += [0.0] * 5 * (self.config.decision.offered - len(self.offered))
         for row in self.slots:
@@ -501,9 +501,9 @@ class ReferenceSimulator:
             values += [
                 row.compute_gflops / scales.server_compute_max_gflops,
                 row.host.memory_gb / scales.memory_max_gb,
-                0.0 if row.attempt is None else max(0.0, row.attempt.expected_s - self.clock),
+                0.0 if row.attempt is None else max(0.0, row.attempt.expected_s - self.clock) / scales.time_unit_s,
                 row.idle_power_w if row.attempt is None else row.busy_power_w,
-                0.0 if task is None else self.transfer_s(task, row.host),
+                0.0 if task is None else self.transfer_s(task, row.host) / scales.delay_unit_s,
             ]
         return np.array(values, dtype=np.float32)
 

@@ -1,0 +1,224 @@
+"""How workflows arrive and what they look like: by the paper's distributions, from a trace, or as fitted to one."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from rllib_scale.config.base import ADDED, Count, Finite, Fraction, Model, NonNegative, Positive, Seed
+from rllib_scale.config.pinned import MARK, check_unchanged, digest_of, pin, split
+
+_TABLES = Path(__file__).parents[1] / "workloads" / "tables"
+TABLES = {path.stem: path for path in sorted(_TABLES.glob("*.json"))}
+"""The fitted tables that come with the package."""
+
+
+class NormalConfig(Model):
+    """Normal distribution kept between `low` and `high`, by redrawing (truncate) or by moving to the edge (clip)."""
+
+    mean: Finite
+    std: NonNegative
+    low: Positive
+    high: Positive | None = None
+    bound: Literal["truncate", "clip"] = "clip"
+
+    @model_validator(mode="after")
+    def _reachable(self) -> NormalConfig:
+        high = math.inf if self.high is None else self.high
+        if high < self.low:
+            raise ValueError(f"high {high} is below low {self.low}")
+        if self.bound == "truncate" and (self.mean + 3 * self.std < self.low or self.mean - 3 * self.std > high):
+            raise ValueError(f"low {self.low} and high {high} lie more than 3 standard deviations from the mean")
+        return self
+
+
+Topology = Literal["random-predecessors", "chain", "fork-join", "layered", "erdos-renyi", "tree"]
+Part = Literal["train", "test", "all"]
+
+
+class RateWaveConfig(Model):
+    """A day: the rate of arrivals is 1 + amplitude x sin(2 pi t / period) times that of the config, its mean."""
+
+    period_s: Positive
+    amplitude: Fraction
+
+
+class SplitConfig(Model):
+    """Which sessions of a trace are trained on; the others are for tests. Decided by session number and seed alone."""
+
+    train_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    seed: Seed = 0
+
+
+class TraceConfig(Model):
+    """Workflows of a trace in place of synthetic ones. In YAML also the file alone: `trace: FILE`."""
+
+    file: str = Field(description="workload JSON, as `rllib-scale import` writes it")
+    arrivals: Literal["poisson", "recorded"] = Field(
+        default="poisson",
+        description="poisson: at the rate of the config; recorded: when the trace says, from a moment of it on that "
+        "(seed, episode) decides, its end joined to its beginning, whatever the number of servers",
+    )
+    sample: Literal["workflow", "session"] = Field(
+        default="workflow",
+        description="poisson: what is drawn, with replacement; workflows of a session follow each other as recorded",
+    )
+    split: SplitConfig = SplitConfig()
+    part: Part | None = Field(
+        default=None,
+        description="sessions to draw from; unset: train in a training, test in an evaluation, else all",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _file_alone(cls, value: Any) -> Any:
+        return {"file": value} if isinstance(value, str) else value
+
+    @field_validator("file")
+    @classmethod
+    def _pinned(cls, value: str, info: ValidationInfo) -> str:
+        return pin(value, _folders(info))
+
+    @property
+    def place(self) -> str:
+        """The path of the file, for messages."""
+        return split(self.file)[0]
+
+    @property
+    def path(self) -> Path:
+        """Where the file is.
+
+        Raises:
+            UserError: it is missing or has changed.
+        """
+        place, content = split(self.file)
+        return check_unchanged(Path(place), content, "workload.trace.file")
+
+
+class FittedConfig(Model):
+    """Workflows as a table describes them that was fitted to a trace. In YAML also `fitted: coding-agents`."""
+
+    table: str = Field(description="coding-agents, or a file that `rllib-scale fit-workload` has written")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _table_alone(cls, value: Any) -> Any:
+        return {"table": value} if isinstance(value, str) else value
+
+    @field_validator("table")
+    @classmethod
+    def _pinned(cls, value: str, info: ValidationInfo) -> str:
+        if value in TABLES:
+            return f"{value}{MARK}{digest_of(TABLES[value])}"
+        try:
+            return pin(value, _folders(info))
+        except ValueError as error:
+            raise ValueError(f"{error}; valid: {', '.join(TABLES)}, or a file") from None
+
+    @property
+    def path(self) -> Path:
+        """Where the table is.
+
+        Raises:
+            UserError: it is missing or has changed.
+        """
+        place, content = split(self.table)
+        return check_unchanged(TABLES.get(place, Path(place)), content, "workload.fitted.table")
+
+
+def _folders(info: ValidationInfo) -> list[Path]:
+    """Where relative paths begin: the folder of the YAML file, the working directory."""
+    return [*([Path(info.context["folder"])] if info.context else []), Path()]
+
+
+class WorkloadConfig(Model):
+    """How workflows arrive and what they look like [SCALE, sec. 5].
+
+    With a trace or a fitted table, that alone decides what they look like, and the settings of synthetic ones, from
+    min_tasks to branching, play no part.
+    """
+
+    arrival_rate_per_server: Positive = Field(default=1 / 16, description="workflows per second and server")
+    offered_load: Positive | None = Field(
+        default=None,
+        description="work offered over capacity; replaces arrival_rate_per_server where it is set",
+    )
+    rate_wave: RateWaveConfig | None = Field(
+        default=None,
+        description="the rate of arrivals goes up and down; unset: it is constant",
+        json_schema_extra=ADDED,
+    )
+    trace: TraceConfig | None = Field(default=None, description="replays a trace", json_schema_extra=ADDED)
+    fitted: FittedConfig | None = Field(
+        default=None, description="draws what resembles a trace, by a fitted table", json_schema_extra=ADDED
+    )
+    min_tasks: Count = 3
+    max_tasks: Annotated[int, Field(ge=1, le=4096)] = 8
+    compute_gflop: NormalConfig = NormalConfig(mean=10, std=3, low=1, bound="truncate")
+    memory_gb: NormalConfig = NormalConfig(mean=16, std=8, low=1, high=80)
+    output_gb: NormalConfig = NormalConfig(mean=0.5, std=0.2, low=0.01)
+    delay_s: NormalConfig | None = Field(
+        default=None,
+        description="release delay: a task is ready so long after its predecessors end, or its workflow arrives",
+        json_schema_extra=ADDED,
+    )
+    topology: Topology = "random-predecessors"
+    max_predecessors: Count = Field(default=2, description="random-predecessors: 1 to this many distinct earlier nodes")
+    layer_width: Count = Field(default=3, description="layered: tasks a layer, uniform from 1")
+    edge_probability: Fraction = Field(default=0.3, description="erdos-renyi: of each forward edge")
+    branching: Count = Field(default=2, description="tree: children a node, at most")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> WorkloadConfig:
+        if self.max_tasks < self.min_tasks:
+            raise ValueError(f"max_tasks {self.max_tasks} is below min_tasks {self.min_tasks}")
+        return self
+
+    @model_validator(mode="after")
+    def _one_source(self) -> WorkloadConfig:
+        if self.trace is not None and self.fitted is not None:
+            raise ValueError("trace and fitted: give one of the two, null for the other")
+        if self.trace is not None and self.trace.arrivals == "recorded":
+            for name in ("offered_load", "rate_wave"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"{name}: with trace.arrivals recorded the trace says when workflows arrive; "
+                        "valid: null, or trace.arrivals poisson"
+                    )
+        return self
+
+    @property
+    def drawn_on_arrival(self) -> bool:
+        """Whether workflows are drawn one by one as they arrive: the synthetic ones. Others are drawn as a whole."""
+        return self.trace is None and self.fitted is None
+
+    @property
+    def has_delays(self) -> bool:
+        """Whether tasks may have release delays."""
+        return self.delay_s is not None or not self.drawn_on_arrival
+
+    @property
+    def mean_workflow_gflop(self) -> float:
+        """Expected compute demand of one synthetic workflow in GFLOP, bounds of the distribution taken into account."""
+        dist = self.compute_gflop
+        mean_tasks = (self.min_tasks + self.max_tasks) / 2
+        if dist.std == 0:
+            return mean_tasks * min(max(dist.mean, dist.low), math.inf if dist.high is None else dist.high)
+
+        def cdf(x: float) -> float:
+            return 0.5 * math.erfc(-x / math.sqrt(2))
+
+        def pdf(x: float) -> float:
+            return math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+
+        a = (dist.low - dist.mean) / dist.std
+        b = math.inf if dist.high is None else (dist.high - dist.mean) / dist.std
+        inside = cdf(b) - cdf(a)
+        partial = dist.mean * inside + dist.std * (pdf(a) - pdf(b))
+        if dist.bound == "truncate":
+            return mean_tasks * partial / inside
+        above = 0.0 if dist.high is None else dist.high * (1 - cdf(b))
+        return mean_tasks * (partial + dist.low * cdf(a) + above)

@@ -1,0 +1,94 @@
+"""Random numbers whose draws do not depend on numpy's version, decided by (seed, episode).
+
+xoshiro256++ (Blackman and Vigna 2021), seeded by splitmix64. A generator is an array (4,) uint64.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rllib_scale.compiled import compiled
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_TO_UNIT = 2.0**-53
+ESTIMATES, CONTENTS = 1, 2**40
+"""Streams of (seed, episode), see `seed_stream`."""
+
+
+@compiled
+def _mix(x):  # type: ignore[no-untyped-def]
+    x = (x ^ (x >> np.uint64(30))) * _MIX_1
+    x = (x ^ (x >> np.uint64(27))) * _MIX_2
+    return x ^ (x >> np.uint64(31))
+
+
+@compiled
+def seed_generator(rng, seed, episode):  # type: ignore[no-untyped-def]
+    """Put the generator (4,) uint64 at the start of the stream of (seed, episode)."""
+    x = _mix(_mix(np.uint64(seed) + _GOLDEN) ^ (np.uint64(episode) * _MIX_1 + _GOLDEN))
+    for k in range(4):
+        x += _GOLDEN
+        rng[k] = _mix(x)
+
+
+@compiled
+def seed_stream(rng, seed, episode, stream):  # type: ignore[no-untyped-def]
+    """Put the generator at the start of another stream of (seed, episode): what it decides moves no workload.
+
+    Stream 1 holds the errors of estimates, stream 2 + i the changes of server i, stream 2^40 what workflows of traces
+    and fitted tables look like, whose arrivals alone come from the first stream.
+    """
+    x = _mix(_mix(np.uint64(seed) + _GOLDEN) ^ (np.uint64(episode) * _MIX_1 + _GOLDEN))
+    x = _mix(x ^ (np.uint64(stream) * _MIX_2 + _GOLDEN))
+    for k in range(4):
+        x += _GOLDEN
+        rng[k] = _mix(x)
+
+
+@compiled
+def _rotate(x, k):  # type: ignore[no-untyped-def]
+    return (x << np.uint64(k)) | (x >> np.uint64(64 - k))
+
+
+@compiled
+def uniform(rng):  # type: ignore[no-untyped-def]
+    """Uniform in [0, 1), 53 bits."""
+    result = _rotate(rng[0] + rng[3], 23) + rng[0]
+    shifted = rng[1] << np.uint64(17)
+    rng[2] ^= rng[0]
+    rng[3] ^= rng[1]
+    rng[1] ^= rng[2]
+    rng[0] ^= rng[3]
+    rng[2] ^= shifted
+    rng[3] = _rotate(rng[3], 45)
+    return float(result >> np.uint64(11)) * _TO_UNIT
+
+
+@compiled
+def standard_normal(rng):  # type: ignore[no-untyped-def]
+    """Normal of mean 0 and standard deviation 1. Two draws."""
+    radius = math.sqrt(-2.0 * math.log(1.0 - uniform(rng)))
+    return radius * math.cos(2.0 * math.pi * uniform(rng))
+
+
+@compiled
+def exponential(rng, mean):  # type: ignore[no-untyped-def]
+    """Exponential of that mean, which may be inf. One draw."""
+    x = -math.log(1.0 - uniform(rng))
+    return x * mean if mean < np.inf else np.inf
+
+
+@compiled
+def lognormal(rng, mean, std):  # type: ignore[no-untyped-def]
+    """Exponential of a normal of that mean and standard deviation."""
+    return math.exp(mean + std * standard_normal(rng))
+
+
+@compiled
+def integer(rng, low, high):  # type: ignore[no-untyped-def]
+    """Uniform integer in low..high, both included."""
+    return low + int(uniform(rng) * (high - low + 1))
