@@ -47,9 +47,9 @@ class WfFormatMapping(Model):
     )
     reference_mhz: Positive | None = Field(
         default=None,
-        description="clock of that machine: a runtime taken at cpu.speedInMHz counts speedInMHz / reference_mhz times "
-        "[assumed: work is in proportion to the clock]; unset: all machines are as fast as each other. What "
-        "`simulate --wfformat` wrote has 1000",
+        description="clock of that machine: a runtime taken at cpu.speedInMHz counts speedInMHz / reference_mhz times; "
+        "unset: all machines are as fast as each other; what `simulate --wfformat` wrote has 1000 [assumed: work is in "
+        "proportion to the clock]",
     )
     count_cores: bool = Field(
         default=False,
