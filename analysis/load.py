@@ -128,7 +128,7 @@ def load(folder: str | Path) -> Results:
 def lacking_note(path: Path, columns: Iterable[str]) -> list[str]:
     """A sentence where a table, which can be read, lacks some of the columns, and what would stand there is lost.
 
-    The columns of whole workflows stand in no table of the report.
+    Of whole workflows a report has a table of their own, or none.
     """
     present = {*pq.read_schema(path).names, *results.ABSENT_BEFORE, results.INFORMATION, *results.WORKFLOW_COLUMNS}
     lacking = [column for column in columns if column not in present]

@@ -41,6 +41,14 @@ PAIRED_HOW = (
 )
 TABLE4_TITLE = "Table 4: response against the number of servers, zero-shot"
 TABLE5_TITLE = "Table 5: the attention feature and its drift from the training scale"
+WORKFLOWS_TITLE = "Whole workflows"
+WORKFLOWS_HOW = (
+    "makespan: from the arrival of a workflow, an agent's turn, say, to its last completion, over completed workflows: "
+    "mean and percentiles of an episode, then the mean over episodes. Within objective: share of workflows that are "
+    "done within twice their critical path (the fastest server that fits, release delays included, no queue and no "
+    "transfer). Moved: share of the attempts at tasks with predecessors that ran on another server than the first of "
+    "these. [low, high] as in Table 4."
+)
 SCENARIOS_TITLE = "Every setting side by side"
 
 
@@ -131,6 +139,9 @@ def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt |
         _add_training_scale(section, rows, servers, results.training)
     table4 = tables.table4(rows)
     section.items.append(NamedTable(f"table4-{slug}", TABLE4_TITLE, table4, _how(table4)))
+    workflows = tables.workflows_table(rows)
+    if len(workflows):
+        section.items.append(NamedTable(f"workflows-{slug}", WORKFLOWS_TITLE, workflows, WORKFLOWS_HOW))
     if rows["test_servers"].nunique() > 1:
         title = "Response and completed tasks against the number of servers N"
         section.items.append(NamedFigure(f"servers-{slug}", title, partial(figures.against_servers, rows)))

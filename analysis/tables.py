@@ -1,4 +1,4 @@
-"""Tables 3 and 4 of the paper, and every setting side by side.
+"""Tables 3 and 4 of the paper, whole workflows, and every setting side by side.
 
 A table takes rows of one (scenario, mask, decision) and refuses a mixture, except `scenarios_table`, which names the
 setting in each row. Completed and unfinished tasks always stand beside a response time: a policy that completes less
@@ -24,6 +24,10 @@ OUTCOMES = ("completed", "unfinished", "response_mean_s", "response_censored_s")
 BOUND = "above_bound_percent"
 TABLE3_METRICS = (*OUTCOMES, BOUND, "episode_return", "invalid_share")
 TABLE4_METRICS = ("response_mean_s", "completed", "unfinished", "response_censored_s", BOUND)
+WORKFLOW_METRICS = (
+    *("completed", "makespan_mean_s", "makespan_median_s", "makespan_p95_s", "makespan_p99_s"),
+    *("slo_share", "moved_share", "utilisation"),
+)
 SUMMARY_SUFFIXES = ("", "_sd", "_low", "_high", "_iqm", "_iqm_low", "_iqm_high")
 
 
@@ -83,16 +87,35 @@ def table4(episodes: pd.DataFrame) -> pd.DataFrame:
         UserError: the frame mixes settings.
     """
     require_one_setting(episodes)
-    papers = is_papers_setting(episodes)
+    return _by_scale(episodes, TABLE4_METRICS, is_papers_setting(episodes))
+
+
+def workflows_table(episodes: pd.DataFrame) -> pd.DataFrame:
+    """What becomes of whole workflows, of agents' turns, say: the tail, an objective, and how much is moved.
+
+    Args:
+        episodes: rows of one setting.
+
+    Returns:
+        As table4, with the WORKFLOW_METRICS; no rows where the results are of a version that did not measure them.
+
+    Raises:
+        UserError: the frame mixes settings.
+    """
+    require_one_setting(episodes)
+    return _by_scale(episodes[episodes["makespan_p95_s"].notna()], WORKFLOW_METRICS, False)
+
+
+def _by_scale(episodes: pd.DataFrame, metrics: Sequence[str], papers: bool) -> pd.DataFrame:
     records = []
     for servers in sorted(episodes["test_servers"].unique()):
         at_scale = episodes[episodes["test_servers"] == servers]
         for name in variants(at_scale):
             rows = at_scale[at_scale["variant"] == name]
             records.append(
-                {"test_servers": int(servers), "trained": _trained(rows)} | _record(rows, TABLE4_METRICS, papers, False)
+                {"test_servers": int(servers), "trained": _trained(rows)} | _record(rows, metrics, papers, False)
             )
-    return _frame(records, _columns(("test_servers", "variant", "trained", INFORMATION), TABLE4_METRICS, papers, False))
+    return _frame(records, _columns(("test_servers", "variant", "trained", INFORMATION), metrics, papers, False))
 
 
 def scenarios_table(episodes: pd.DataFrame) -> pd.DataFrame:
@@ -125,7 +148,7 @@ def _record(rows: pd.DataFrame, metrics: Sequence[str], papers: bool, with_compl
         "seeds": completed.seeds,
         "seeds_note": interval_note(completed.seeds, _is_rule(rows)),
         "episodes": _episodes(rows),
-        "without_response": summaries["response_mean_s"].missing or None,
+        "without_response": summaries["response_mean_s"].missing or None if "response_mean_s" in summaries else None,
     }
     for metric, summary in summaries.items():
         record[metric] = summary.mean

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pandas as pd
 import pytest
+from rllib_scale_analysis import load
+from rllib_scale_analysis.sections import sections
 from rllib_scale_analysis.stats import summarise
-from rllib_scale_analysis.tables import scenarios_table, table3, table4, training_scales
+from rllib_scale_analysis.tables import scenarios_table, table3, table4, training_scales, workflows_table
 
-from artificial_results import HEURISTICS, artificial_episodes, episode_row, typed_episodes
+from artificial_results import HEURISTICS, artificial_episodes, episode_row, typed_episodes, write_folder
 from rllib_scale.errors import UserError
 
 
@@ -165,3 +168,23 @@ def test_percent_above_the_lower_bound_is_averaged_over_episodes_and_seeds() -> 
 def test_without_a_bound_nothing_is_said_of_it(bound: float) -> None:
     rows = [episode_row("scale", 1, 16, e, response_censored_s=6.0, bound_capacity_s=bound) for e in range(2)]
     assert table4(typed_episodes(rows))["above_bound_percent"].isna().all()
+
+
+def test_whole_workflows_of_literal_rows(tmp_path: Path) -> None:
+    tail = {"makespan_median_s": 1.0, "makespan_p95_s": 4.0, "makespan_p99_s": 9.0, "moved_share": 0.5}
+    rows = [
+        episode_row("large-only", None, 16, e, makespan_mean_s=m, slo_share=share, **tail)
+        for e, (m, share) in enumerate([(2.0, 1.0), (4.0, 0.5)])
+    ]
+    table = workflows_table(typed_episodes([*rows, episode_row("fastest-idle", None, 16, 0)]))
+    assert table["variant"].tolist() == ["large-only"], "the other's rows are of a version that did not measure it"
+    row = table.iloc[0]
+    assert (row["makespan_mean_s"], row["makespan_p99_s"]) == (3.0, 9.0)
+    assert (row["slo_share"], row["moved_share"]) == (0.75, 0.5)
+    write_folder(tmp_path / "new", rows, [])
+    write_folder(tmp_path / "old", [episode_row("fastest-idle", None, 16, 0)], [])
+    shown = [
+        [table.title for section in sections(load(tmp_path / name)) for table in section.tables]
+        for name in ("new", "old")
+    ]
+    assert ["Whole workflows" in titles for titles in shown] == [True, False]
