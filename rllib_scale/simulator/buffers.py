@@ -59,26 +59,36 @@ def allocate(config: EnvConfig, num_envs: int, problem: layout.Problem) -> layou
     )
 
 
-def grown(old: layout.State, need: int) -> layout.State:
-    """The same with twice the room in the buffer that a kernel asks for: NEEDS_LOG, _EDGES, _TASKS or _SLOTS."""
+def grown(old: layout.State, need: int, plain: bool) -> layout.State:
+    """The same with twice the room in the buffer that a kernel asks for: NEEDS_LOG, _EDGES, _TASKS or _SLOTS.
+
+    Only what is in use is copied: memory that is not touched costs nothing. Of `plain` problems no details are in use.
+    """
+    env = old.env
     if need == layout.NEEDS_LOG:
-        return old._replace(log=_enlarged(old.log, 2 * old.log.shape[1]))
+        return old._replace(log=_enlarged(old.log, env["num_started"]))
     if need == layout.NEEDS_EDGES:
-        return old._replace(edges=_enlarged(old.edges, 2 * old.edges.shape[1]))
+        return old._replace(edges=_enlarged(old.edges, env["edge_top"]))
     if need == layout.NEEDS_TASKS:
-        names = ("tasks", "details", "ready", "aside", "released")
-        return old._replace(**{name: _enlarged(getattr(old, name), 2 * old.tasks.shape[1]) for name in names})
+        return old._replace(
+            tasks=_enlarged(old.tasks, env["task_top"]),
+            details=_enlarged(old.details, env["task_top"] * (not plain)),
+            ready=_enlarged(old.ready, env["num_ready"]),
+            aside=_enlarged(old.aside, env["num_aside"]),
+            released=_enlarged(old.released, env["num_released"]),
+        )
     # New slots go below the free ones: which slot a workflow gets must not depend on the rest of the batch.
     slots = old.slots.shape[1]
-    added = np.tile(np.arange(2 * slots - 1, slots - 1, -1), (len(old.env), 1))
-    new_slots = _enlarged(old.slots, 2 * slots)
+    added = np.tile(np.arange(2 * slots - 1, slots - 1, -1), (len(env), 1))
+    new_slots = _enlarged(old.slots, np.full(len(env), slots))
     new_slots["workflow"][:, slots:] = layout.FREE
-    old.env["num_free"] += slots
+    env["num_free"] += slots
     return old._replace(slots=new_slots, free=np.concatenate([added, old.free], axis=1))
 
 
-def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
-    """A copy whose second axis has that size, filled up with zeros."""
-    larger = np.zeros((array.shape[0], size, *array.shape[2:]), dtype=array.dtype)
-    larger[:, : array.shape[1]] = array
+def _enlarged(array: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """Twice as wide along the second axis, with the first `used` (B,) of each row copied."""
+    larger = np.zeros((array.shape[0], 2 * array.shape[1], *array.shape[2:]), dtype=array.dtype)
+    for b, width in enumerate(used.tolist()):
+        larger[b, :width] = array[b, :width]
     return larger

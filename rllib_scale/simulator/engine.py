@@ -344,4 +344,4 @@ class Engine:
     def _grow(self, need: int) -> None:
         """Enlarge the buffer a kernel asks for, if it does."""
         if need not in (layout.GO_ON, layout.REFUSED):
-            self._use(grown(self._state, need), self._problem_now)
+            self._use(grown(self._state, need, bool(self._problem_now.parameters[0]["plain"])), self._problem_now)
