@@ -13,7 +13,7 @@ import pandas as pd
 
 from rllib_scale.clusters.placement import check_fits
 from rllib_scale.clusters.session import ray_session
-from rllib_scale.config.plan import EvaluationUnit, SweepConfig
+from rllib_scale.config.plan import EvaluationUnit, SweepConfig, evaluation_units
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.results.status import MAX_RESTARTS
@@ -52,7 +52,10 @@ def run_sweep(
         KeyboardInterrupt: Ctrl-C. What is finished is kept, and the same call goes on from it.
     """
     sweep = Sweep(config, folder, source, say, storage)
-    for env in (*(cell.trial.env for cell in sweep.cells), *(unit.env for unit in sweep.units())):
+    for env in (
+        *(cell.trial.env for cell in sweep.cells),
+        *(unit.env for unit in evaluation_units(config, sweep.cells)),
+    ):
         check_source(env)
     trusted = sweep.open() or trust
     failures: list[str] = []

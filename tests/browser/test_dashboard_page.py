@@ -162,7 +162,7 @@ def bars(page: Page) -> Locator:
 
 
 SHOWN = ("completed", "response_mean_s", "response_censored_s", "above_bound_percent", "unfinished")
-COLUMNS = ("test_servers", "variant", "seeds", *SHOWN, "episodes")
+COLUMNS = ("test_servers", "variant", "information", "seeds", *SHOWN, "episodes")
 
 
 def test_table_holds_the_numbers_of_the_frame(artificial: tuple[Path, str, int], page: Page, shoot: Shoot) -> None:
@@ -309,7 +309,7 @@ def test_rows_appear_as_they_are_written_and_torn_files_are_notes(tmp_path: Path
         expect(note).to_have_count(1, timeout=60_000)
         expect(note).to_contain_text("third.parquet: not a readable results table")
         settle(page)
-        assert [cells[3].split(" ")[0] for cells in rows_of(page, "results-table")] == [
+        assert [cells[4].split(" ")[0] for cells in rows_of(page, "results-table")] == [
             format_value(float(frame["completed"].mean())) for frame in (first, second)
         ]
         keep(page, shoot, "note")

@@ -65,8 +65,8 @@ def test_its_tables_hold_the_numbers_of_the_frame(page: Page, played: Path) -> N
     for shown, (_, row) in zip(rows.all(), expected.iterrows(), strict=True):
         cells = shown.locator("td").all_inner_texts()
         assert cells[0] == row["variant"]
-        assert cells[2].startswith(f"{row['completed']:.2f} ± {row['completed_sd']:.2f}")
-        assert cells[4].startswith(f"{row['response_mean_s']:.2f} ± {row['response_mean_s_sd']:.2f}")
+        assert cells[3].startswith(f"{row['completed']:.2f} ± {row['completed_sd']:.2f}")
+        assert cells[5].startswith(f"{row['response_mean_s']:.2f} ± {row['response_mean_s_sd']:.2f}")
 
 
 def test_a_gantt_has_as_many_bars_as_its_schedules_have_tasks(
