@@ -257,6 +257,7 @@ def test_a_view_keeps_its_choices_while_another_is_open(played: tuple[Path, str]
     _, url = played
     open_view(page, url, "Episode")
     choose(page, "episode-method", "heft")
+    expect(page.get_by_text("A dispatcher looks at all")).to_be_visible()
     for view in ("Results", "Episode"):
         page.get_by_role("tab", name=view, exact=True).click()
         settle(page)
