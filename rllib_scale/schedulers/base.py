@@ -82,6 +82,9 @@ class Rule(Scheduler):
         parameters: of its model in `rllib_scale.config.heuristics`; None: the defaults.
     """
 
+    feature_set: str | None = None
+    """What it reads; None: the problem's own."""
+
     def __init__(
         self,
         observation: ObservationConfig,
@@ -89,6 +92,8 @@ class Rule(Scheduler):
         decision: DecisionMode = "argmax",
         parameters: NoParameters | None = None,
     ) -> None:
+        if self.feature_set is not None:
+            observation = observation.model_copy(update={"feature_set": self.feature_set})
         super().__init__(observation, mask, decision)
         self.parameters: Any = parameters or HEURISTICS[self.name].parameters()
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
-from rllib_scale.config.heuristics import NoParameters
 from rllib_scale.observation.feature_sets import ObservationView
 from rllib_scale.schedulers.base import Rule
 
@@ -19,14 +17,7 @@ from rllib_scale.schedulers.base import Rule
 class LocalityRule(Rule):
     """A rule over the feature set `rounds`, whatever the problem's is."""
 
-    def __init__(
-        self,
-        observation: ObservationConfig,
-        mask: MaskMode = "none",
-        decision: DecisionMode = "argmax",
-        parameters: NoParameters | None = None,
-    ) -> None:
-        super().__init__(observation.model_copy(update={"feature_set": "rounds"}), mask, decision, parameters)
+    feature_set = "rounds"
 
     def pool(self, v: ObservationView) -> np.ndarray:
         """(B, N) bool: rows to choose from: those that fit, with a mask those that are open, where there are any."""

@@ -16,7 +16,7 @@ from typing import Any
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats import sources as read
 from rllib_scale.workloads.formats.base import Format, Progress
-from rllib_scale.workloads.formats.sessions import Agent, Call, Session, SessionMapping, SessionsToWorkload
+from rllib_scale.workloads.formats.sessions import Agent, Call, Session, SessionMapping, read_sessions
 from rllib_scale.workloads.model import Workload
 
 
@@ -26,17 +26,7 @@ class CopilotMapping(SessionMapping):
 
 def read_workload(sources: Sequence[Path], mapping: CopilotMapping, progress: Progress) -> Workload:
     """Read shards line by line."""
-    out = SessionsToWorkload(mapping, progress)
-    for path in read.find_files(sources):
-        for where, record in read.records(path):
-            try:
-                session = _session(read.mapping(record, where), where, progress)
-            except UserError as error:
-                progress.bad(error)
-            else:
-                out.add(session)
-            progress.advance(str(path))
-    return out.workflows.workload(", ".join(map(str, sources)), from_zero=True)
+    return read_sessions(sources, mapping, progress, _session)
 
 
 def _session(data: dict[str, Any], where: str, progress: Progress) -> Session:

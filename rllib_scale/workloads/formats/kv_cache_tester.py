@@ -26,7 +26,7 @@ from pydantic import Field
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats import sources as read
 from rllib_scale.workloads.formats.base import Format, Progress
-from rllib_scale.workloads.formats.sessions import Agent, Call, Session, SessionMapping, SessionsToWorkload
+from rllib_scale.workloads.formats.sessions import Agent, Call, Session, SessionMapping, read_sessions
 from rllib_scale.workloads.model import Workload
 
 MAX_DEPTH = 8
@@ -45,18 +45,11 @@ class KvCacheTesterMapping(SessionMapping):
 
 def read_workload(sources: Sequence[Path], mapping: KvCacheTesterMapping, progress: Progress) -> Workload:
     """Read sessions, one a file or one a line."""
-    out = SessionsToWorkload(mapping, progress)
-    for path in read.find_files(sources):
-        for where, record in read.records(path):
-            try:
-                data = read.mapping(record, where)
-                session = Session(0.0, _agent(read.items(data, "requests", where), where, mapping, progress))
-            except UserError as error:
-                progress.bad(error)
-            else:
-                out.add(session)
-            progress.advance(str(path))
-    return out.workflows.workload(", ".join(map(str, sources)), from_zero=True)
+
+    def session(data: dict[str, Any], where: str, progress: Progress) -> Session:
+        return Session(0.0, _agent(read.items(data, "requests", where), where, mapping, progress))
+
+    return read_sessions(sources, mapping, progress, session)
 
 
 def _agent(

@@ -15,16 +15,20 @@ fitted one, cut where the next call began.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import Field
 
 from rllib_scale.config.base import Model, NonNegative, Positive
+from rllib_scale.errors import UserError
+from rllib_scale.workloads.formats import sources as read
 from rllib_scale.workloads.formats.accumulator import Accumulator
 from rllib_scale.workloads.formats.base import Progress
+from rllib_scale.workloads.model import Workload
 
 MIN_FITTED_S = 1e-3
 """A task takes some time, also where the constants of the fit are all set to 0."""
@@ -259,3 +263,30 @@ class SessionsToWorkload:
 
 def _count_subagents(agent: Agent) -> int:
     return sum(1 + _count_subagents(subagent) for subagent in agent.subagents)
+
+
+def read_sessions(
+    sources: Sequence[Path],
+    mapping: SessionMapping,
+    progress: Progress,
+    session_of: Callable[[dict[str, Any], str, Progress], Session],
+) -> Workload:
+    """Read formats that have a session a record, one record at a time.
+
+    Args:
+        sources: files and folders.
+        mapping: how sessions become workflows.
+        progress: counts, and decides what becomes of a bad record.
+        session_of: makes a session of a record, whose place it is told.
+    """
+    out = SessionsToWorkload(mapping, progress)
+    for path in read.find_files(sources):
+        for where, record in read.records(path):
+            try:
+                session = session_of(read.mapping(record, where), where, progress)
+            except UserError as error:
+                progress.bad(error)
+            else:
+                out.add(session)
+            progress.advance(str(path))
+    return out.workflows.workload(", ".join(map(str, sources)), from_zero=True)
