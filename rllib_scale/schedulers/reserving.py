@@ -80,9 +80,13 @@ class Price(VisitingDispatcher):
             LEAST_COST,
             p.kappa,
             descendants**p.alpha,
-            class_prices(p.prices, snapshot.capacity_gflops),
+            self.row_prices(snapshot.capacity_gflops, snapshot.memory_gb),
             p.penalty,
         )
+
+    def row_prices(self, capacity: np.ndarray, memory: np.ndarray) -> np.ndarray:
+        """(N,) what a second costs on rows of so many GFLOPS (N,) and GB (N,) of their server."""
+        return class_prices(self.parameters.prices, capacity)
 
 
 class Hungarian(VisitingDispatcher):
