@@ -48,6 +48,8 @@ HEADINGS = {
     "makespan_median_s": "median (s)",
     "makespan_p95_s": "95 % (s)",
     "makespan_p99_s": "99 % (s)",
+    "sojourn_mean_s": "on the cluster (s)",
+    "sojourn_p95_s": "on it, 95 % (s)",
     "slo_share": "within objective",
     "moved_share": "moved",
     "utilisation": "utilisation",
