@@ -72,6 +72,17 @@ HEADINGS = {
     "invalid_busy_avoidable": "invalid: busy, another free",
     "invalid_busy_unavoidable": "invalid: busy, none free",
 }
+HEADINGS |= {
+    f"against_base_{metric}": f"{name}, %"
+    for metric, name in (
+        ("response_censored_s", "response"),
+        ("response_p95_s", "response, 95th percentile"),
+        ("makespan_mean_s", "makespan"),
+        ("makespan_p95_s", "makespan, 95th percentile"),
+        ("sojourn_mean_s", "on the cluster"),
+        ("sojourn_p95_s", "on the cluster, 95th percentile"),
+    )
+}
 TIER_PREFIX = "tier_"
 """Of the columns with a tier's utilisation."""
 LATEX = {

@@ -18,6 +18,7 @@ from . import (
     figures,
     lambdas,
     paper_figures,
+    relative,
     summary,
     tables,
     verdicts,
@@ -122,6 +123,9 @@ def sections(results: Results, gantt: DrawGantt | None = None) -> list[Section]:
         every = Section("settings", SCENARIOS_TITLE)
         table = tables.scenarios_table(results.episodes)
         every.items.append(NamedTable("scenarios", SCENARIOS_TITLE, table, HOW_TO_READ, in_markdown=False))
+        if (results.episodes["method"] == relative.BASE).any():
+            draw = partial(relative.against_base_figure, results.episodes)
+            every.items.append(NamedFigure("against-base", f"Response {relative.TITLE.lower()}", draw))
         found.append(every)
     if len(results.training):
         training = Section("trainings", "Training")
@@ -143,6 +147,9 @@ def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt |
     workflows = tables.workflows_table(rows)
     if len(workflows):
         section.items.append(NamedTable(f"workflows-{slug}", WORKFLOWS_TITLE, workflows, WORKFLOWS_HOW))
+    beside_base = relative.against_base(rows)
+    if len(beside_base):
+        section.items.append(NamedTable(f"against-base-{slug}", relative.TITLE, beside_base, relative.HOW_TO_READ))
     if rows["test_servers"].nunique() > 1:
         title = "Response and completed tasks against the number of servers N"
         section.items.append(NamedFigure(f"servers-{slug}", title, partial(figures.against_servers, rows)))
