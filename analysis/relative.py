@@ -142,7 +142,7 @@ def against_base_figure(episodes: pd.DataFrame, metric: str = "response_censored
             axes.set_title(_title(setting, [s for s, _ in panels]))
             server_axis(axes, scales, gap)
         for row in grid:
-            row[0].set_ylabel(f"{HEADINGS[column].removesuffix(', %')}, % of {BASE}")
+            row[0].set_ylabel(f"{HEADINGS[column].removesuffix(', %')} against {BASE}, %")
         style.legend(figure, grid[0, 0], len(names))
         style.caption(
             figure, f"{BASE} is 0. Bars: 95 % interval, paired by episode. Points stand a little beside their N."
