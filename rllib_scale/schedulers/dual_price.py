@@ -195,7 +195,7 @@ class DualPrice(Price):
 
     def row_prices(self, capacity: np.ndarray, memory: np.ndarray) -> np.ndarray:
         """See `Price.row_prices`."""
-        found = np.zeros(len(capacity))
+        found = np.zeros(memory.shape)
         for k, price in enumerate([] if self._prices is None else self._prices):
             found[(capacity == self._classes.speed[k]) & (memory == self._classes.memory[k])] = price
         return found
