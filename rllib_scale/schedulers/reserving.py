@@ -112,7 +112,8 @@ class Price(CompiledRounds):
     def dispatch_all(self, moments: Moments) -> np.ndarray:
         """See `Dispatcher.dispatch_all`."""
         numbers = np.tile([float(getattr(self.parameters, name)) for name in NUMBERS], (len(moments.env), 1))
-        return self._rounds.by_price(moments, numbers, np.array(self.row_prices(moments.capacity, moments.limit)))
+        prices = np.ascontiguousarray(self.row_prices(moments.capacity, moments.limit))  # compiled code counts on it
+        return self._rounds.by_price(moments, numbers, prices)
 
 
 class Hungarian(VisitingDispatcher):
