@@ -199,11 +199,10 @@ def _say_how_alike(folder: Path) -> None:
     episodes = read_table(folder / "episodes.parquet", EPISODE_COLUMNS)
     for name, agreement in training.groupby("method")["agreement"].last().items():
         say(f"{name}: {agreement:.1%} of the decisions of held-out episodes are the expert's")
-    means = episodes.groupby(["scenario", "test_servers", "kind", "method"])[["response_mean_s", "completed"]].mean()
-    for (where, servers, _, name), row in means.iterrows():
+    for (where, servers, _, name), rows in episodes.groupby(["scenario", "test_servers", "kind", "method"]):
         say(
-            f"{where}, {servers} servers, {name}: mean response {row['response_mean_s']:.2f} s, "
-            f"{row['completed']:.1f} tasks completed"
+            f"{where}, {servers} servers, {name}: mean response {rows['response_mean_s'].mean():.2f} s, "
+            f"{rows['completed'].mean():.1f} tasks completed"
         )
 
 

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from rllib_scale.config.base import ADDED, Count, Fraction, Model, NonNegative, Positive, Seed, digest
 from rllib_scale.config.heuristics import DISPATCHERS, HEURISTICS, heuristic_name
 from rllib_scale.config.methods import METHODS, AlgorithmName, MethodSpec
-from rllib_scale.config.pinned import pin, without_places
+from rllib_scale.config.pinned import MARK, pin, without_places
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.errors import UserError
 
@@ -112,7 +112,7 @@ class TrainingConfig(Model):
 def pin_policy(value: str, info: ValidationInfo) -> str:
     """The description in a policy folder, pinned: it holds the digest of the weights, so its own is that of both."""
     folders = [*([Path(info.context["folder"])] if info.context else []), Path()]
-    return pin(value if value.endswith(".json") else f"{value}/policy.json", folders)
+    return pin(value if MARK in value or value.endswith(".json") else f"{value}/policy.json", folders)
 
 
 class ImitationConfig(Model):

@@ -94,7 +94,7 @@ class CloningLearner(SchedulingLearner):
             decorrelation, kl = srr(features, reduction=weights.reduction)
             if weights.regularise:
                 loss = loss + weights.decorrelation * decorrelation + weights.kl * kl
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             norms.append(torch.nn.utils.clip_grad_norm_(parameters, training.gradient_clip))
             optimizer.step()
             terms.append(torch.stack([imitation, entropy(logits), decorrelation, kl]).detach())

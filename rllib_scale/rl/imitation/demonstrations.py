@@ -33,11 +33,11 @@ _IMITATION_STREAM = 3
 class Demonstrations(NamedTuple):
     """T decisions of an expert, by episode and environment in the order in which they were made."""
 
+    passed: int  # decisions beside these that no learner could give: rows that it may not choose, or none at all
     rows: np.ndarray  # (T, width) float32: what a training environment shows, see `InputSpec.split_mask`
     chosen: np.ndarray  # (T,) int64 row of the action space
     alike: np.ndarray  # (T, N) bool: rows of the action space that are as good an answer, see `alike`
     choosable: np.ndarray  # (T, N) bool: rows of the action space that a network may choose
-    passed: int  # decisions beside them that no learner could give: rows that it may not choose, or none at all
 
 
 def demonstration_seed(trial_seed: int) -> int:
@@ -64,7 +64,8 @@ def demonstrate(trial: TrialConfig, episodes: Sequence[int]) -> Demonstrations:
     for each in engines:
         each.reset([seed] * count, list(episodes))
     expert.reset([(seed, episode) for episode in episodes])
-    spec, kept, passed = input_spec(trial), [], 0
+    spec, passed = input_spec(trial), 0
+    kept: list[tuple[np.ndarray, ...]] = []
     while not engine.done.all():
         going, rows = ~engine.done, _training_rows(engine)
         if isinstance(expert, Scheduler):
@@ -135,13 +136,13 @@ def _by_episode(kept: list[tuple[np.ndarray, ...]], passed: int) -> Demonstratio
     """Sorted by environment: what an episode gives stands together, whatever others last longer."""
     which, *columns = (np.concatenate(parts) for parts in zip(*kept, strict=True))
     order = np.argsort(which, kind="stable")
-    return Demonstrations(*(column[order] for column in columns), passed)
+    return Demonstrations(passed, *(column[order] for column in columns))
 
 
 def joined(parts: Sequence[Demonstrations]) -> Demonstrations:
     """Demonstrations one after the other."""
-    *columns, passed = zip(*parts, strict=True)
-    return Demonstrations(*map(np.concatenate, columns), sum(passed))
+    passed, *columns = zip(*parts, strict=True)
+    return Demonstrations(sum(passed), *map(np.concatenate, columns))
 
 
 def collect(trial: TrialConfig) -> tuple[Demonstrations, Demonstrations]:

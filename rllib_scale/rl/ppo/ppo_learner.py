@@ -26,6 +26,7 @@ from ray.rllib.utils.metrics import (
 from torch import Tensor
 
 from rllib_scale.config import TrainingConfig, TrialConfig
+from rllib_scale.networks.build import Network
 from rllib_scale.networks.srr import feature_statistics, ramp
 from rllib_scale.policies.policy import initial_network
 from rllib_scale.rl.ppo.exact_batch import REFERENCE_LOGITS, ExactBatch
@@ -200,7 +201,7 @@ class SchedulingLearner(PPOTorchLearner):
         rows, outputs = _rows(batch), Outputs(fwd_out[Columns.EMBEDDINGS], fwd_out[Columns.ACTION_DIST_INPUTS], values)
         if Columns.LOSS_MASK in batch:
             mask = batch[Columns.LOSS_MASK]
-            rows = Rows(*(None if t is None else t[mask] for t in rows))
+            rows = Rows(*(t if t is None else t[mask] for t in rows))  # type: ignore[arg-type]
             outputs = Outputs(*(t[mask] for t in outputs))
         loss, terms = ppo_loss(rows, outputs, self.loss_weights())
         self._terms.append(torch.stack(terms).detach())
@@ -275,7 +276,7 @@ class SchedulingLearner(PPOTorchLearner):
 
 
 @torch.no_grad()
-def reference_logits(network: torch.nn.Module, masked: bool, rows: Tensor) -> Tensor:
+def reference_logits(network: Network, masked: bool, rows: Tensor) -> Tensor:
     """Logits (B, N) of a network for rows (B, width) of the environment."""
     _, logits = network(*network.inputs.spec.split_mask(rows, masked))
     return logits
