@@ -65,7 +65,8 @@ def demonstrate(trial: TrialConfig, episodes: Sequence[int]) -> Demonstrations:
         each.reset([seed] * count, list(episodes))
     expert.reset([(seed, episode) for episode in episodes])
     spec, passed = input_spec(trial), 0
-    kept: list[tuple[np.ndarray, ...]] = []
+    none, nowhere = np.zeros(0, dtype=np.int64), np.zeros((0, engine.num_slots), dtype=bool)
+    kept: list[tuple[np.ndarray, ...]] = [(none, _training_rows(engine)[:0], none, nowhere, nowhere)]
     while not engine.done.all():
         going, rows = ~engine.done, _training_rows(engine)
         if isinstance(expert, Scheduler):
@@ -101,7 +102,8 @@ def _training_rows(engine: Engine) -> np.ndarray:
 def servers_of(spec: InputSpec, rows: np.ndarray, env: EnvConfig) -> np.ndarray:
     """(T, N, features) of the servers in rows of a training environment."""
     observations, _ = spec.split_mask(rows, env.masked)
-    return observations[:, spec.task_dim :].reshape(len(rows), -1, spec.server_dim)
+    servers = spec.num_servers(observations.shape[1])
+    return observations[:, spec.task_dim :].reshape(len(rows), servers, spec.server_dim)
 
 
 def choosable_rows(spec: InputSpec, rows: np.ndarray, env: EnvConfig) -> np.ndarray:
