@@ -48,12 +48,17 @@ def demonstration_seed(trial_seed: int) -> int:
 
 
 def demonstrate(trial: TrialConfig, episodes: Sequence[int]) -> Demonstrations:
-    """Let a trial's expert play these episodes of its demonstrations to their ends, side by side.
+    """Let a trial's expert play these episodes of its demonstrations to their ends.
 
     Raises:
         UserError: the expert cannot play the problem.
     """
-    env, seed, count = trial.env, demonstration_seed(trial.seed), len(episodes)
+    return _play(trial, trial.env, demonstration_seed(trial.seed), episodes)
+
+
+def _play(trial: TrialConfig, env: EnvConfig, seed: int, episodes: Sequence[int]) -> Demonstrations:
+    """Episodes of one problem, side by side."""
+    count = len(episodes)
     assert trial.imitation.expert is not None
     expert = make_scheduler(trial.imitation.expert, env.observation, env.episode.mask)
     engine = shown = Engine(env, count)
