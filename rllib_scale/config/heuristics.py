@@ -91,10 +91,12 @@ class HeuristicSpec:
     Attributes:
         parameters: what may stand behind its name.
         sees: the tasks that wait, or whole workflows with the demands of all their tasks.
+        plans: whether it decides ahead, so that it cannot be asked about one task at one moment.
     """
 
     parameters: type[NoParameters] = NoParameters
     sees: Literal["tasks", "workflows"] = "tasks"
+    plans: bool = False
 
 
 RULES = {
@@ -112,8 +114,8 @@ RULES = {
 }
 """Asked for one task at a time, in the problem's own way of deciding."""
 DISPATCHERS = {
-    "heft": HeuristicSpec(sees="workflows"),
-    "cpop": HeuristicSpec(sees="workflows"),
+    "heft": HeuristicSpec(sees="workflows", plans=True),
+    "cpop": HeuristicSpec(sees="workflows", plans=True),
     "non-blocking": HeuristicSpec(OrderParameters),
     "reserve": HeuristicSpec(ReserveParameters),
     "hungarian": HeuristicSpec(HungarianParameters),

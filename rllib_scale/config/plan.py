@@ -111,6 +111,8 @@ def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = N
     if sweep.search is not None and sweep.search.scheduler == "pbt":
         # Who trains beside it decides what becomes of a member: another population, another cell.
         sections = {name: identity(getattr(sweep, name)) for name in CELL_SECTIONS}
+        if sweep.imitation.expert is None:
+            del sections["imitation"]  # as it was before there was any
         base["population"] = digest(sections | sweep.model_dump(mode="json", include={"methods", "seeds", "search"}))
     cells: dict[str, Cell] = {}
     searched = points(sweep.search) if searched is None else searched

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rllib_scale.config.base import ADDED, Count, Fraction, Model, NonNegative, Positive, Seed, digest
-from rllib_scale.config.methods import METHODS, MethodSpec
-from rllib_scale.config.pinned import without_places
+from rllib_scale.config.heuristics import DISPATCHERS, HEURISTICS, heuristic_name
+from rllib_scale.config.methods import METHODS, AlgorithmName, MethodSpec
+from rllib_scale.config.pinned import MARK, pin, without_places
 from rllib_scale.config.problem import EnvConfig
+from rllib_scale.errors import UserError
 
 CELL_FORMAT = 2
 """Changes when a default does: a cell's hash leaves out what stands at its default."""
@@ -74,6 +77,28 @@ class TrainingConfig(Model):
         json_schema_extra=ADDED,
         description="to mean 0 and deviation 1 over those rows; open in the paper",
     )
+    initial_policy: str | None = Field(
+        default=None,
+        json_schema_extra=ADDED,
+        description="PPO and imitation: folder of an exported policy whose weights the network begins with; its critic "
+        "is new",
+    )
+    reference_kl_coefficient: NonNegative = Field(
+        default=0.0,
+        json_schema_extra=ADDED,
+        description="PPO: weight of KL(policy || initial policy) in the loss, which keeps it near that one",
+    )
+
+    @field_validator("initial_policy")
+    @classmethod
+    def _pinned(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return None if value is None else pin_policy(value, info)
+
+    @model_validator(mode="after")
+    def _reference_is_there(self) -> TrainingConfig:
+        if self.reference_kl_coefficient > 0 and self.initial_policy is None:
+            raise ValueError("reference_kl_coefficient: there is no policy to stay near; give initial_policy, too")
+        return self
 
     @model_validator(mode="after")
     def _divides(self) -> TrainingConfig:
@@ -82,6 +107,35 @@ class TrainingConfig(Model):
                 f"steps_per_epoch {self.steps_per_epoch} is not a multiple of minibatch_size {self.minibatch_size}"
             )
         return self
+
+
+def pin_policy(value: str, info: ValidationInfo) -> str:
+    """The description in a policy folder, pinned: it holds the digest of the weights, so its own is that of both."""
+    folders = [*([Path(info.context["folder"])] if info.context else []), Path()]
+    return pin(value if MARK in value or value.endswith(".json") else f"{value}/policy.json", folders)
+
+
+class ImitationConfig(Model):
+    """Behaviour cloning: with an expert, networks learn what it would choose, by cross-entropy, and nothing else.
+
+    It takes epochs, learning rates, minibatch_size, gradient_clip and adam_epsilon from `training`; an epoch learns
+    from steps_per_epoch demonstrated decisions, once from each.
+    """
+
+    expert: str | None = Field(
+        default=None,
+        description="a scheduler that is asked, with parameters as `reserve:waiting=2`; unset: no imitation",
+    )
+    episodes: Count = Field(default=256, description="that it plays to be learned from")
+    holdout_episodes: Count = Field(default=32, description="more of them, on which only agreement is measured")
+
+    @field_validator("expert")
+    @classmethod
+    def _known(cls, value: str | None) -> str | None:
+        try:
+            return None if value is None else heuristic_name(value)
+        except UserError as error:
+            raise ValueError(str(error)) from None
 
 
 class StopConfig(Model):
@@ -163,6 +217,7 @@ class Sections(Model):
     stop: StopConfig = StopConfig()
     srr: SRRConfig = SRRConfig()
     network: NetworkConfig = NetworkConfig()
+    imitation: ImitationConfig = Field(default=ImitationConfig(), json_schema_extra=ADDED)
 
 
 class _Named(Model):
@@ -196,6 +251,28 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         return self
 
     @model_validator(mode="after")
+    def _imitation_is_possible(self) -> TrialConfig:
+        policy_networks = METHODS[self.method].algorithm == "ppo"
+        begins = ("training.initial_policy", self.training.initial_policy is not None)
+        for key, is_set in (begins, ("imitation.expert", self.imitation.expert is not None)):
+            if is_set and not policy_networks:
+                raise ValueError(f"{key}: method {self.method} has no policy network; valid: methods that PPO trains")
+        if self.imitation.expert is None:
+            return self
+        if self.training.reference_kl_coefficient > 0:
+            raise ValueError("training.reference_kl_coefficient: is of PPO; valid with imitation.expert: 0")
+        name = self.imitation.expert.partition(":")[0]
+        if HEURISTICS[name].plans:
+            valid = ", ".join(other for other, spec in HEURISTICS.items() if not spec.plans)
+            raise ValueError(f"imitation.expert {name}: plans ahead and cannot be asked about one task; valid: {valid}")
+        if name in DISPATCHERS and self.env.decision.on_busy != "reserve":
+            raise ValueError(
+                f"imitation.expert {name}: lets tasks wait for busy servers while others start; valid: "
+                "env.decision.on_busy reserve, or an expert that is asked task by task"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _trains_on_its_own_sessions(self) -> TrialConfig:
         trace = self.env.workload.trace
         if trace is not None and trace.part not in (None, "train"):
@@ -210,6 +287,11 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
     def spec(self) -> MethodSpec:
         """The registry entry of this trial's method."""
         return METHODS[self.method]
+
+    @property
+    def algorithm(self) -> AlgorithmName | Literal["bc"]:
+        """What trains the network: that of its method, or behaviour cloning."""
+        return self.spec.algorithm if self.imitation.expert is None else "bc"
 
     @property
     def off_policy(self) -> DQNConfig | SACConfig:
@@ -232,6 +314,8 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         other_algorithms = {"dqn", "sac"} - {self.spec.algorithm}
         content: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True, exclude=other_algorithms)
         decides = {"env_runners", "sampler", "learner", "compile"}
+        if self.algorithm == "bc":
+            decides -= {"env_runners", "sampler"}  # whoever lets the expert play, it plays the same
         content["resources"] = {k: v for k, v in content.get("resources", {}).items() if k in decides}
         content = without_places(content)
         return digest(content | {"format": CELL_FORMAT, "method": self.method, "seed": self.seed})

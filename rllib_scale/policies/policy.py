@@ -25,6 +25,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from rllib_scale.config import DecisionMode, MaskMode, TrialConfig
+from rllib_scale.config.pinned import check_unchanged, split
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic, write_json
@@ -141,6 +142,36 @@ def policy_from_bytes(
     except (SafetensorError, RuntimeError):
         raise UserError(f"{source}: {TENSORS} does not hold the weights of a {trial.method} network") from None
     return TrainedPolicy(network, trial, epochs, mask, decision)
+
+
+def initial_network(trial: TrialConfig) -> Network | None:
+    """The network that a training begins with: that of `training.initial_policy`; None: a new one.
+
+    Raises:
+        UserError: that policy is not there, has changed, or has another network or another observation.
+    """
+    if trial.training.initial_policy is None:
+        return None
+    key = "training.initial_policy"
+    place, content = split(trial.training.initial_policy)
+    folder = check_unchanged(Path(place), content, key).parent
+    initial = load_policy(folder)
+    ours, theirs = (_shape(t) for t in (trial, initial.trial))
+    for name, value in ours.items():
+        if theirs[name] != value:
+            raise UserError(f"{key}: {folder}: its {name} is {theirs[name]}, that of this training {value}")
+    return initial.network
+
+
+def _shape(trial: TrialConfig) -> dict[str, Any]:
+    """What two trainings must share for one to go on with the other's network, by its name in a config."""
+    sizes = trial.network.model_dump(mode="json", exclude={"critic_hidden"})
+    facts: dict[str, Any] = {"network": trial.spec.network} | {f"network.{name}": sizes[name] for name in sizes}
+    observation = trial.env.observation.model_dump(mode="json")
+    facts |= {f"env.observation.{name}": value for name, value in observation.items()}
+    if not trial.spec.any_scale:
+        facts["number of servers"] = trial.env.cluster.num_slots
+    return facts
 
 
 def _facts(trial: TrialConfig) -> dict[str, Any]:

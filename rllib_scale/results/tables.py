@@ -164,6 +164,9 @@ TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
     "q_mean": ("float64", "DQN and SAC: mean Q-value of the decisions drawn from the replay buffer"),
     "epsilon": ("float64", "DQN: share of random decisions, mean over the updates of this epoch"),
     "temperature": ("float64", "SAC: weight of the entropy"),
+    "reference_kl": ("float64", "mean KL from the updated policy to the initial one it is held to, unweighted [nat]"),
+    "imitation_loss": ("float64", "imitation: mean cross-entropy to the expert's choice [nat]"),
+    "agreement": ("float64", "imitation: share of decisions of held-out episodes that are the expert's"),
 }
 
 
