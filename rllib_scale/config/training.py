@@ -6,7 +6,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.base import ADDED, Count, Fraction, Model, NonNegative, Positive, Seed, digest
+from rllib_scale.config.base import (
+    ADDED,
+    MAX_SERVERS,
+    MIN_SERVERS,
+    Count,
+    Fraction,
+    Model,
+    NonNegative,
+    Positive,
+    Seed,
+    digest,
+)
 from rllib_scale.config.methods import METHODS, MethodSpec
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.problem import EnvConfig
@@ -46,6 +57,40 @@ class SRRConfig(Model):
     reduction: Literal["sum", "mean"] = Field(default="sum", description="over the off-diagonal entries of L_c")
 
 
+class ProblemsConfig(Model):
+    """Problems to train on: each episode is played on `env` at a number of servers and a load that are drawn for it.
+
+    What is left out stays that of `env`.
+    """
+
+    servers: tuple[Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)], ...] = Field(
+        default=(), description="one of them, each as often; empty: the number of `env`"
+    )
+    offered_load: tuple[Positive, Positive] | None = Field(
+        default=None, description="low and high, uniform between; null: the load of `env`"
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ProblemsConfig:
+        if self.offered_load is not None and self.offered_load[0] > self.offered_load[1]:
+            raise ValueError(f"offered_load: low {self.offered_load[0]} is above high {self.offered_load[1]}")
+        return self
+
+    def all(self, env: EnvConfig) -> list[EnvConfig]:
+        """The problem at each number of servers, at its own load."""
+        return [env.at_scale(servers) for servers in self.servers] or [env]
+
+    def draw(self, env: EnvConfig, u: float, v: float) -> EnvConfig:
+        """The problem of one episode. `u` and `v`, uniform in [0, 1), decide the number of servers and the load."""
+        every = self.all(env)
+        drawn = every[int(u * len(every))]
+        if self.offered_load is None:
+            return drawn
+        low, high = self.offered_load
+        workload = drawn.workload.model_copy(update={"offered_load": low + v * (high - low)})
+        return drawn.model_copy(update={"workload": workload})
+
+
 class TrainingConfig(Model):
     """The paper's PPO [SCALE, sec. 5]; DQN and SAC take epochs, gamma, steps_per_epoch and num_envs from here."""
 
@@ -73,6 +118,11 @@ class TrainingConfig(Model):
         default="minibatch",
         json_schema_extra=ADDED,
         description="to mean 0 and deviation 1 over those rows; open in the paper",
+    )
+    problems: ProblemsConfig | None = Field(
+        default=None,
+        json_schema_extra=ADDED,
+        description="a number of servers and a load drawn for each episode; null: those of `env`",
     )
 
     @model_validator(mode="after")
@@ -193,6 +243,26 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
                 f"training.time_unit_s: method {self.method}, resources.sampler {parts[1]} and resources.learner "
                 f"{parts[2]} discount by decision; valid: a method that PPO trains, array and lean"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _problems_can_be_drawn(self) -> TrialConfig:
+        problems, trace = self.training.problems, self.env.workload.trace
+        if problems is None:
+            return self
+        if problems.servers and not self.spec.any_scale:
+            raise ValueError(f"training.problems.servers: method {self.method} is fixed to one number of servers")
+        if problems.offered_load is not None and trace is not None and trace.arrivals == "recorded":
+            raise ValueError(
+                "training.problems.offered_load: with trace.arrivals recorded the trace says when workflows arrive; "
+                "valid: null, or trace.arrivals poisson"
+            )
+        for servers in problems.servers:
+            try:
+                self.env.at_scale(servers)
+            except ValueError:
+                least = max(MIN_SERVERS, len(self.env.cluster.tiers))
+                raise ValueError(f"training.problems.servers: {servers} is too few; at least {least}") from None
         return self
 
     @model_validator(mode="after")
