@@ -149,7 +149,7 @@ class ObservationConfig(Model):
     The units are for problems whose outputs and times are far from the paper's, by which networks standardise.
     """
 
-    feature_set: Literal["paper", "rounds"] = "paper"
+    feature_set: Literal["paper", "rounds", "pairs"] = "paper"
     task_compute_max_gflop: Positive = 20.0
     server_compute_max_gflops: Positive = 4.0
     memory_max_gb: Positive = Field(default=80.0, description="M_max, of tasks and servers alike")
