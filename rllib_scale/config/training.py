@@ -21,6 +21,7 @@ from rllib_scale.config.base import (
 from rllib_scale.config.methods import METHODS, MethodSpec
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.problem import EnvConfig
+from rllib_scale.config.rounds import TRAINING, in_rounds, with_unset
 
 CELL_FORMAT = 2
 """Changes when a default does: a cell's hash leaves out what stands at its default."""
@@ -38,6 +39,17 @@ class NetworkConfig(Model):
     logit_clip: Positive = Field(default=10.0, description="attention-model: bound of the logits, 10 tanh")
     standardise: Literal["fixed", "none"] = Field(
         default="fixed", description="inputs standardised by fixed constants inside the network, or raw"
+    )
+    skip: Literal["none", "linear", "price"] | None = Field(
+        default=None,
+        json_schema_extra=ADDED,
+        description="cross-attention: logits also linear in a server's features, by weights linear in the task's, "
+        "which begin at 0 or as the price rule; unset: as the method says",
+    )
+    skip_sharpness: Positive = Field(
+        default=2.0,
+        json_schema_extra=ADDED,
+        description="price: what a second more of the rule's cost takes off a logit at the beginning",
     )
 
     @model_validator(mode="after")
@@ -118,6 +130,18 @@ class TrainingConfig(Model):
         default="minibatch",
         json_schema_extra=ADDED,
         description="to mean 0 and deviation 1 over those rows; open in the paper",
+    )
+    reward_unit: Positive | None = Field(
+        default=None,
+        json_schema_extra=ADDED,
+        description="rewards are learned from in this unit times the servers of the episode, so that returns are about "
+        "1 at any scale; unset: as they are, as in every table",
+    )
+    lambda_by: Literal["decision", "time"] | None = Field(
+        default=None,
+        json_schema_extra=ADDED,
+        description="PPO: gae_lambda counts once a decision, or once a time_unit_s; unset: a decision, or as the "
+        "method says",
     )
     problems: ProblemsConfig | None = Field(
         default=None,
@@ -236,6 +260,25 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         return self
 
     @model_validator(mode="after")
+    def _method_brings_its_rounds(self) -> TrialConfig:
+        if self.spec.rounds:
+            object.__setattr__(self, "env", in_rounds(self.env))
+            object.__setattr__(self, "training", with_unset(self.training, TRAINING))
+            object.__setattr__(self, "network", with_unset(self.network, {"skip": "price"}))
+        return self
+
+    @model_validator(mode="after")
+    def _skip_has_its_features(self) -> TrialConfig:
+        skip, features = self.network.skip, self.env.observation.feature_set
+        if skip not in (None, "none") and self.spec.network != "cross-attention":
+            raise ValueError(f"network.skip {skip}: the network of method {self.method} has none; valid: none")
+        if skip == "price" and features != "pairs":
+            raise ValueError(
+                f"network.skip price: needs env.observation.feature_set pairs (got {features}); valid: none, linear"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _time_is_discounted_by_our_own_parts(self) -> TrialConfig:
         parts = (METHODS[self.method].algorithm, self.resources.sampler, self.resources.learner)
         if self.training.time_unit_s is not None and parts != ("ppo", "array", "lean"):
@@ -243,6 +286,8 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
                 f"training.time_unit_s: method {self.method}, resources.sampler {parts[1]} and resources.learner "
                 f"{parts[2]} discount by decision; valid: a method that PPO trains, array and lean"
             )
+        if self.training.lambda_by == "time" and self.training.time_unit_s is None:
+            raise ValueError("training.lambda_by time: needs training.time_unit_s")
         return self
 
     @model_validator(mode="after")

@@ -118,7 +118,9 @@ PAIRS = FeatureSet(
     name="pairs",
     context=(
         *ROUNDS.context,
-        Feature("ready_work", "1", "ln(1 + work of the tasks that wait / capacity that is there / time_unit_s)", 0.6, 0.5),
+        Feature(
+            "ready_work", "1", "ln(1 + work of the tasks that wait / capacity that is there / time_unit_s)", 0.6, 0.5
+        ),
         Feature("work", "1", "ln(1 + work of the unfinished tasks that are seen / capacity / time_unit_s)", 2.0, 0.6),
         Feature("open_slow", "1", "share of the slowest rows on which some task could start", 0.5, 0.4),
         Feature("open_middle", "1", "the same of those that are neither the slowest nor the fastest", 0.4, 0.4),
@@ -137,7 +139,9 @@ PAIRS = FeatureSet(
         Feature("busy", "1", "1: it has to be waited for", 0.6, 0.5),
         Feature("speed", "1", "log2 of its capacity over the least that is there, over 2", 0.4, 0.35),
         Feature("busy_shared", "1", "busy / n^2; n descendants of the task, itself included", 0.3, 0.4),
-        Feature("lasts_middle", "s", "lasts / n^2 on a row that is neither the slowest nor the fastest, else 0", 1.5, 2.0),
+        Feature(
+            "lasts_middle", "s", "lasts / n^2 on a row that is neither the slowest nor the fastest, else 0", 1.5, 2.0
+        ),
         Feature("lasts_fast", "s", "the same on one of the fastest rows, where speeds differ", 0.3, 0.8),
     ),
 )

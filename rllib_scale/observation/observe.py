@@ -102,9 +102,7 @@ def _work(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
     work = (now.ready["compute_gflop"], np.concatenate(demands) if demands else np.zeros(0))
     unit = scales.task_compute_max_gflop / scales.server_compute_max_gflops / scales.time_unit_s
     per = unit / max(LEAST, _units(capacity / scales.server_compute_max_gflops))
-    shares = [
-        opened(now)[there][of_class].mean() if of_class.any() else 0.0 for of_class in _classes(capacity)
-    ]
+    shares = [opened(now)[there][of_class].mean() if of_class.any() else 0.0 for of_class in _classes(capacity)]
     return np.array([*(math.log1p(_units(w / scales.task_compute_max_gflop) * per) for w in work), *shares])
 
 

@@ -32,7 +32,7 @@ class OnSnapshots(Dispatcher):
     def __init__(self, scheduler: Scheduler, env: EnvConfig) -> None:
         self.name, self.description = scheduler.name, scheduler.description
         self.scheduler = scheduler
-        self.env = env.model_copy(update={"observation": scheduler.observation})
+        self.env = scheduler.problem(env)
         self._slowdown = [t.slot_slowdown for t in env.cluster.tiers for _ in range(t.count * t.slots)]
         self.reset([(0, 0)])
 

@@ -89,6 +89,7 @@ def train_batch(
     gamma: float,
     lambda_: float,
     time_unit_s: float | None = None,
+    lambda_by_time: bool = False,
 ) -> Batch:
     """All T steps of some episodes, or pieces of them, one after the other, as rows with the columns of the loss.
 
@@ -98,6 +99,7 @@ def train_batch(
         gamma: discount.
         lambda_: of generalised advantage estimation.
         time_unit_s: gamma discounts so much elapsed time; None: every step.
+        lambda_by_time: lambda_ counts for so much elapsed time, too.
     """
     # Every piece has one observation more than steps: its value stands for what comes after the piece.
     observations = torch.from_numpy(_concatenate([episode.get_observations() for episode in episodes], np.float32))
@@ -108,7 +110,7 @@ def train_batch(
         lengths=lengths,
         terminated=np.array([episode.is_terminated for episode in episodes]),
         discounts=_discounts(episodes, gamma, time_unit_s),
-        lambda_=lambda_,
+        lambdas=_discounts(episodes, lambda_, time_unit_s if lambda_by_time else None),
     )
     is_step = np.ones(len(observations), dtype=bool)
     is_step[np.cumsum(lengths + 1) - 1] = False
@@ -127,7 +129,7 @@ def train_batch(
 
 
 def _discounts(episodes: Sequence[SingleAgentEpisode], gamma: float, time_unit_s: float | None) -> np.ndarray:
-    """(T,) discount of what comes after each step."""
+    """(T,) discount of what comes after each step, `gamma` for each or for so much time."""
     if time_unit_s is None:
         return np.full(sum(map(len, episodes)), gamma)
     elapsed = _concatenate([episode.get_extra_model_outputs(ELAPSED) for episode in episodes], np.float64)
@@ -135,7 +137,7 @@ def _discounts(episodes: Sequence[SingleAgentEpisode], gamma: float, time_unit_s
 
 
 @partial(compiled, allocates=True)
-def advantage_estimates(rewards, values, lengths, terminated, discounts, lambda_):  # type: ignore[no-untyped-def]
+def advantage_estimates(rewards, values, lengths, terminated, discounts, lambdas):  # type: ignore[no-untyped-def]
     """Generalised advantage estimation over E pieces of episodes.
 
     Args:
@@ -144,7 +146,7 @@ def advantage_estimates(rewards, values, lengths, terminated, discounts, lambda_
         lengths: (E,) steps of each piece; they sum to T.
         terminated: (E,) whether nothing comes after the piece, so that its last value counts as 0.
         discounts: (T,) of what comes after each step.
-        lambda_: share of the next step's advantage.
+        lambdas: (T,) share of the next step's advantage.
 
     Returns:
         Advantages (T,) and value targets (T,).
@@ -158,7 +160,7 @@ def advantage_estimates(rewards, values, lengths, terminated, discounts, lambda_
         for t in range(start + lengths[e] - 1, start - 1, -1):
             value = values[t + e]
             gamma = discounts[t]
-            advantage = rewards[t] + gamma * following - value + gamma * lambda_ * advantage
+            advantage = rewards[t] + gamma * following - value + gamma * lambdas[t] * advantage
             advantages[t], targets[t] = advantage, advantage + value
             following = value
         start += lengths[e]
