@@ -28,7 +28,8 @@ TRAINING = {"time_unit_s": 0.5, "reward_unit": 50.0, "lambda_by": "time"}
 def in_rounds(env: EnvConfig) -> EnvConfig:
     """A problem as such a method trains on it.
 
-    A round at each event: tasks by descendants per work, and each may wait for any row that fits, so that no answer is invalid
+    A round at each event: tasks by descendants per work, and each may wait for any row that fits, so that no answer is
+    invalid
     and the scenario's mask has nothing to say. The reward is what is evaluated, and a cut is no terminal state.
 
     Raises:
