@@ -29,8 +29,7 @@ def in_rounds(env: EnvConfig) -> EnvConfig:
     """A problem as such a method trains on it.
 
     A round at each event: tasks by descendants per work, and each may wait for any row that fits, so that no answer is
-    invalid
-    and the scenario's mask has nothing to say. The reward is what is evaluated, and a cut is no terminal state.
+    invalid and the scenario's mask has nothing to say. The reward is what is evaluated, and a cut is no terminal state.
 
     Raises:
         ValueError: the order is open.
