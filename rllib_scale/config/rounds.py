@@ -28,8 +28,9 @@ TRAINING = {"time_unit_s": 0.5, "reward_unit": 50.0, "lambda_by": "time"}
 def in_rounds(env: EnvConfig) -> EnvConfig:
     """A problem as such a method trains on it.
 
-    A round at each event: tasks by descendants per work, and each may wait for any row that fits, so that no answer is
-    invalid and the scenario's mask has nothing to say. The reward is what is evaluated, and a cut is no terminal state.
+    A round at each event: tasks by descendants per work, that some row is open for, and each may wait for any
+    row that fits: no answer is invalid, and the scenario's mask has nothing to say. The others only could wait, and to
+    ask for them costs many times as many decisions. The reward is what is evaluated; a cut is no terminal state.
 
     Raises:
         ValueError: the order is open.
@@ -41,7 +42,7 @@ def in_rounds(env: EnvConfig) -> EnvConfig:
     features = "pairs" if observation.feature_set == "paper" else observation.feature_set
     return env.model_copy(
         update={
-            "decision": decision.model_copy(update={"on_busy": "reserve", "order": order}),
+            "decision": decision.model_copy(update={"on_busy": "reserve", "order": order, "offer": "startable"}),
             "episode": env.episode.model_copy(update={"mask": "none", "horizon_is_terminal": False}),
             "observation": observation.model_copy(update={"feature_set": features}),
             "reward": env.reward.model_copy(update={"name": "tasks-in-system"}),

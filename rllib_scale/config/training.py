@@ -47,7 +47,7 @@ class NetworkConfig(Model):
         "which begin at 0 or as the price rule; unset: as the method says",
     )
     skip_sharpness: Positive = Field(
-        default=2.0,
+        default=4.0,
         json_schema_extra=ADDED,
         description="price: what a second more of the rule's cost takes off a logit at the beginning",
     )

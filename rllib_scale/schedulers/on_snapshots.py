@@ -45,7 +45,7 @@ class OnSnapshots(Dispatcher):
 
     def dispatch(self, snapshot: Snapshot) -> np.ndarray:
         """See `Dispatcher.dispatch`; with `on_busy: reserve` also rows to wait for."""
-        decision, filtered = self.env.decision, self.env.episode.mask == "feasible"
+        decision, filtered = self.env.decision, self.env.offers_startable
         reserves, preempts = decision.on_busy == "reserve", decision.preemption != "none"
         scheduler, now, aside, answers = self._schedulers[snapshot.index], snapshot, np.zeros(0, np.int64), []
         if not opened(now).any() and not (preempts and (now.running >= 0).any()):

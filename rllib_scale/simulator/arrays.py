@@ -36,7 +36,7 @@ def build_problem(config: EnvConfig, servers: np.ndarray, delays: bool) -> Probl
         c.episode.arrivals_until_s or math.inf,
         c.episode.clock_step_s,
         int(c.episode.idle_advance == "clock-step"),
-        int(c.episode.mask == "feasible"),
+        int(c.offers_startable),
         c.episode.max_decisions or 2**62,
         int(c.episode.horizon_is_terminal),
         int(decision.on_busy == "reserve"),

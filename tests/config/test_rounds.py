@@ -21,7 +21,8 @@ def test_a_method_for_rounds_needs_no_settings() -> None:
     (cell,) = expand(sweep(scenario="steady-0.7"), "x.yaml")
     trial, steady = cell.trial, SCENARIOS["steady-0.7"][0]
     assert (trial.env.cluster, trial.env.workload) == (steady.cluster, steady.workload)
-    assert (trial.env.decision.on_busy, trial.env.decision.order) == ("reserve", "descendants-per-work")
+    decision = trial.env.decision
+    assert (decision.on_busy, decision.offer, decision.order) == ("reserve", "startable", "descendants-per-work")
     assert (trial.env.episode.mask, trial.env.episode.horizon_is_terminal) == ("none", False)
     assert trial.env.reward.name == "tasks-in-system"
     assert trial.env.observation.feature_set == "pairs"
@@ -73,6 +74,10 @@ def test_contrary_settings_are_refused_in_one_line(settings: dict[str, Any], nam
     ("settings", "message"),
     [
         ({"env": {"decision": {"order": "open"}}}, "env.decision.order open"),
+        (
+            {"method": "scale", "env": {"decision": {"offer": "startable"}}},
+            "offer startable: goes with on_busy reserve",
+        ),
         ({"resources": {"sampler": "rllib"}}, "valid: a method that PPO trains, array and lean"),
         ({"env": {"observation": {"feature_set": "rounds"}}}, "network.skip price: needs .*feature_set pairs"),
         ({"method": "deepsets", "network": {"skip": "linear"}}, "network.skip linear: .*deepsets"),
