@@ -137,6 +137,12 @@ class TrainingConfig(Model):
         description="rewards are learned from in this unit times the servers of the episode, so that returns are about "
         "1 at any scale; unset: as they are, as in every table",
     )
+    siblings: Count = Field(
+        default=1,
+        json_schema_extra=ADDED,
+        description="PPO: so many environments of a runner play each workload side by side, from its beginning in "
+        "every epoch, and what happens to all of them alike does not count as an advantage",
+    )
     lambda_by: Literal["decision", "time"] | None = Field(
         default=None,
         json_schema_extra=ADDED,
@@ -155,6 +161,8 @@ class TrainingConfig(Model):
             raise ValueError(
                 f"steps_per_epoch {self.steps_per_epoch} is not a multiple of minibatch_size {self.minibatch_size}"
             )
+        if self.num_envs % self.siblings:
+            raise ValueError(f"num_envs {self.num_envs} is not a multiple of siblings {self.siblings}")
         return self
 
 
@@ -285,6 +293,11 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
             raise ValueError(
                 f"training.time_unit_s: method {self.method}, resources.sampler {parts[1]} and resources.learner "
                 f"{parts[2]} discount by decision; valid: a method that PPO trains, array and lean"
+            )
+        if self.training.siblings > 1 and parts != ("ppo", "array", "lean"):
+            raise ValueError(
+                f"training.siblings {self.training.siblings}: method {self.method}, resources.sampler {parts[1]} and "
+                f"resources.learner {parts[2]} know none; valid: 1, or a method that PPO trains, array and lean"
             )
         if self.training.lambda_by == "time" and self.training.time_unit_s is None:
             raise ValueError("training.lambda_by time: needs training.time_unit_s")

@@ -110,6 +110,11 @@ class DrawnEngines:
         return self._joined("elapsed")
 
     @property
+    def clock(self) -> NDArray[np.float64]:
+        """(B,) s."""
+        return self._joined("clock")
+
+    @property
     def done(self) -> NDArray[np.bool_]:
         """(B,)."""
         return self._joined("done")

@@ -73,6 +73,7 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         problems: episodes are of problems that are drawn; `config` is then the one to draw from, and the environment's
             own the largest of them.
         reward_unit: rewards are in this unit times the servers of the episode; None: as they are.
+        siblings: so many environments, side by side, play the same workloads; a reset brings them to the same episode.
     """
 
     def __init__(
@@ -82,10 +83,12 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         trial_seed: int,
         problems: ProblemsConfig | None = None,
         reward_unit: float | None = None,
+        siblings: int = 1,
     ) -> None:
         super().__init__(num_envs, config if problems is None else largest(problems, config))
         self.trial_seed = trial_seed
         self.reward_unit = reward_unit
+        self.siblings = siblings
         if problems is not None:
             self._engine: Any = DrawnEngines(config, problems, num_envs)
         self._rows = np.zeros((num_envs, *self.single_observation_space.shape), dtype=np.float32)  # type: ignore[misc]
@@ -96,8 +99,17 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         """See `SchedulingVectorEnv.reset`."""
         if isinstance(seed, int):
             worker = seed - rllib_seed(self.trial_seed)
-            seed = [workload_seed(self.trial_seed, worker, index) for index in range(self.num_envs)]
+            seed = [workload_seed(self.trial_seed, worker, index // self.siblings) for index in range(self.num_envs)]
+        elif seed is None:
+            self._episodes = np.repeat(self._episodes.reshape(-1, self.siblings).max(axis=1), self.siblings)
         return super().reset(seed=seed, options=options)
+
+    @property
+    def workload(self) -> NDArray[np.int64]:
+        """(B,) a number for the workload that each plays, by (seed, episode)."""
+        assert self._seeds is not None
+        words = self._seeds.astype(np.uint64) + self._episodes.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        return words.view(np.int64)
 
     def step(self, actions: NDArray[np.int64]) -> StepResult:
         """See `SchedulingVectorEnv.step`."""
@@ -121,7 +133,8 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         return rows.copy()
 
     def _infos(self) -> dict[str, Any]:
-        return {"elapsed_s": self._engine.elapsed.copy(), "_elapsed_s": np.ones(self.num_envs, dtype=bool)}
+        infos = {"elapsed_s": self._engine.elapsed.copy(), "clock_s": self._engine.clock.copy()}
+        return infos | {f"_{name}": np.ones(self.num_envs, dtype=bool) for name in infos}
 
     def get_state(self) -> dict[str, Any]:
         """See `SchedulingVectorEnv.get_state`."""
@@ -149,7 +162,8 @@ def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | Scheduling
     trial = TrialConfig.model_validate(context["trial"])
     problems = trial.training.problems
     if "num_envs" in context:
-        return TrainingVectorEnv(context["num_envs"], trial.env, trial.seed, problems, trial.training.reward_unit)
+        more = (problems, trial.training.reward_unit, trial.training.siblings)
+        return TrainingVectorEnv(context["num_envs"], trial.env, trial.seed, *more)
     return TrainingEnv(trial.env if problems is None else largest(problems, trial.env))
 
 
