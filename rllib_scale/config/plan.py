@@ -136,8 +136,10 @@ def evaluation_units(sweep: SweepConfig, cells: list[Cell]) -> list[EvaluationUn
         UserError: a policy that reserves would be evaluated where that is invalid.
     """
     units: dict[str, EvaluationUnit] = {}
+    # Without methods the problems of its grid are still there, those of the trainings that any method would have.
+    posed = cells if sweep.methods else expand(sweep.model_copy(update={"methods": ("crossattn",)}), sweep.name)
     for name, cell in itertools.chain(
-        itertools.product(sweep.evaluation.heuristics, cells), ((None, cell) for cell in cells)
+        itertools.product(sweep.evaluation.heuristics, posed), ((None, cell) for cell in cells)
     ):
         for label, env in _problems(sweep, cell):
             if name is None:
