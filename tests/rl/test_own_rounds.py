@@ -39,7 +39,14 @@ def steady(until_s: float = 10.0, servers: int = 8) -> EnvConfig:
 
 
 def trial(method: str = "crossattn-r", **training: Any) -> TrialConfig:
-    settings = {"epochs": 2, "steps_per_epoch": EPOCH, "minibatch_size": 32, "passes": 2, "problems": PROBLEMS}
+    settings = {
+        "epochs": 2,
+        "steps_per_epoch": EPOCH,
+        "minibatch_size": 32,
+        "passes": 2,
+        "problems": PROBLEMS,
+        "siblings": 2,
+    }
     data = {"method": method, "env": steady(), "training": settings | training, "srr": {"ramp_start_epoch": 0}}
     return build_model(TrialConfig, data, "trial")
 
