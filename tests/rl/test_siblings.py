@@ -18,7 +18,7 @@ pytestmark = LOCAL_RAY
 from ray.rllib.algorithms.algorithm import Algorithm  # noqa: E402
 from ray.rllib.evaluation.postprocessing import Postprocessing  # noqa: E402
 
-from rllib_scale.rl.environment import TrainingVectorEnv  # noqa: E402
+from rllib_scale.rl.environment import TrainingVectorEnv, rllib_seed  # noqa: E402
 from rllib_scale.rl.ppo.lean_update import train_batch  # noqa: E402
 from rllib_scale.rl.ppo.siblings import common_part  # noqa: E402
 
@@ -68,7 +68,7 @@ def test_other_workloads_have_no_part() -> None:
 
 def test_siblings_play_the_same_workloads_and_begin_together() -> None:
     env = TrainingVectorEnv(6, trial().env, 42, siblings=3)
-    env.reset(seed=1)
+    env.reset(seed=rllib_seed(42))
     assert len(set(env.workload[:3].tolist())) == len(set(env.workload[3:].tolist())) == 1
     assert env.workload[0] != env.workload[3]
     first = env.workload[0]
