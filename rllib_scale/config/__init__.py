@@ -37,6 +37,7 @@ from rllib_scale.config.scenarios import SCENARIOS, scenario
 from rllib_scale.config.training import (
     DQNConfig,
     NetworkConfig,
+    ProblemsConfig,
     SACConfig,
     SRRConfig,
     StopConfig,
@@ -79,6 +80,7 @@ __all__ = [
     "NetworkConfig",
     "NormalConfig",
     "ObservationConfig",
+    "ProblemsConfig",
     "RateWaveConfig",
     "RewardConfig",
     "SACConfig",

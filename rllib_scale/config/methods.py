@@ -17,6 +17,7 @@ class MethodSpec:
     network: NetworkName
     srr: bool
     description: str
+    rounds: bool = False  # decides in reserving rounds, see config/rounds.py
 
     @property
     def any_scale(self) -> bool:
@@ -44,5 +45,11 @@ METHODS: dict[str, MethodSpec] = {
     ),
     "attention-model-srr": MethodSpec(
         "ppo", "attention-model", True, "cross-attention, pointer logits scaled and clipped (10 tanh), PPO with SRR"
+    ),
+    "scale-r": MethodSpec(
+        "ppo", "cross-attention", True, "scale in rounds where tasks may wait for busy servers; prices first", True
+    ),
+    "crossattn-r": MethodSpec(
+        "ppo", "cross-attention", False, "crossattn in rounds where tasks may wait for busy servers; prices first", True
     ),
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 from rllib_scale.config import METHODS, DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, identity, scenario
 from rllib_scale.config.heuristics import information
+from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.search import Point, points
 from rllib_scale.config.sweep import CELL_SECTIONS, TRAIN_SCENARIO, SweepConfig
 from rllib_scale.config.yaml_files import build_model, set_path
@@ -131,7 +132,11 @@ def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = N
 
 
 def evaluation_units(sweep: SweepConfig, cells: list[Cell]) -> list[EvaluationUnit]:
-    """All evaluations of a sweep: heuristics first, then each cell's policy at every scale it can run at."""
+    """All evaluations of a sweep: heuristics first, then each cell's policy at every scale it can run at.
+
+    Raises:
+        UserError: a policy that reserves would be evaluated where that is invalid.
+    """
     units: dict[str, EvaluationUnit] = {}
     # Without methods the problems of its grid are still there, those of the trainings that any method would have.
     posed = cells if sweep.methods else expand(sweep.model_copy(update={"methods": ("crossattn",)}), sweep.name)
@@ -140,6 +145,7 @@ def evaluation_units(sweep: SweepConfig, cells: list[Cell]) -> list[EvaluationUn
     ):
         for label, env in _problems(sweep, cell):
             if name is None:
+                in_own_rounds(cell.trial.name, cell.trial.env, env)
                 if not cell.trial.spec.any_scale and env.cluster.num_slots != cell.trial.env.cluster.num_slots:
                     continue  # an MLP policy is fixed to the number of servers it was trained at
                 scheduler, identity, decisions = cell.trial.name, cell.identity, sweep.evaluation.decisions

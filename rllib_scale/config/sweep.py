@@ -21,6 +21,7 @@ from rllib_scale.config import (
     scenario,
 )
 from rllib_scale.config.heuristics import heuristic_name
+from rllib_scale.config.rounds import refuse_contrary
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.config.training import Sections
 from rllib_scale.errors import UserError
@@ -110,6 +111,7 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         """What `env` leaves out comes from the scenario."""
         if not isinstance(data, dict) or not isinstance(data.get("scenario", "paper"), str):
             return data
+        refuse_contrary(data)
         base = scenario(data.get("scenario", "paper"))
         own = data.get("env", {})
         if isinstance(own, dict):

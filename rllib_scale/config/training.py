@@ -7,11 +7,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from rllib_scale.config.base import ADDED, Count, Fraction, Model, NonNegative, Positive, Seed, digest
+from rllib_scale.config.base import (
+    ADDED,
+    MAX_SERVERS,
+    MIN_SERVERS,
+    Count,
+    Fraction,
+    Model,
+    NonNegative,
+    Positive,
+    Seed,
+    digest,
+)
 from rllib_scale.config.heuristics import DISPATCHERS, HEURISTICS, heuristic_name
 from rllib_scale.config.methods import METHODS, AlgorithmName, MethodSpec
 from rllib_scale.config.pinned import MARK, pin, without_places
 from rllib_scale.config.problem import EnvConfig
+from rllib_scale.config.rounds import TRAINING, in_rounds, with_unset
 from rllib_scale.errors import UserError
 
 CELL_FORMAT = 2
@@ -31,6 +43,17 @@ class NetworkConfig(Model):
     standardise: Literal["fixed", "none"] = Field(
         default="fixed", description="inputs standardised by fixed constants inside the network, or raw"
     )
+    skip: Literal["none", "linear", "price"] | None = Field(
+        default=None,
+        json_schema_extra=ADDED,
+        description="cross-attention: logits also linear in a server's features, by weights linear in the task's, "
+        "which begin at 0 or as the price rule; unset: as the method says",
+    )
+    skip_sharpness: Positive = Field(
+        default=4.0,
+        json_schema_extra=ADDED,
+        description="price: what a second more of the rule's cost takes off a logit at the beginning",
+    )
 
     @model_validator(mode="after")
     def _heads_divide(self) -> NetworkConfig:
@@ -47,6 +70,40 @@ class SRRConfig(Model):
     ramp_start_epoch: NonNegative = 10
     ramp_epochs: Positive = 50
     reduction: Literal["sum", "mean"] = Field(default="sum", description="over the off-diagonal entries of L_c")
+
+
+class ProblemsConfig(Model):
+    """Problems to train on: each episode is played on `env` at a number of servers and a load that are drawn for it.
+
+    What is left out stays that of `env`.
+    """
+
+    servers: tuple[Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)], ...] = Field(
+        default=(), description="one of them, each as often; empty: the number of `env`"
+    )
+    offered_load: tuple[Positive, Positive] | None = Field(
+        default=None, description="low and high, uniform between; null: the load of `env`"
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ProblemsConfig:
+        if self.offered_load is not None and self.offered_load[0] > self.offered_load[1]:
+            raise ValueError(f"offered_load: low {self.offered_load[0]} is above high {self.offered_load[1]}")
+        return self
+
+    def all(self, env: EnvConfig) -> list[EnvConfig]:
+        """The problem at each number of servers, at its own load."""
+        return [env.at_scale(servers) for servers in self.servers] or [env]
+
+    def draw(self, env: EnvConfig, u: float, v: float) -> EnvConfig:
+        """The problem of one episode. `u` and `v`, uniform in [0, 1), decide the number of servers and the load."""
+        every = self.all(env)
+        drawn = every[int(u * len(every))]
+        if self.offered_load is None:
+            return drawn
+        low, high = self.offered_load
+        workload = drawn.workload.model_copy(update={"offered_load": low + v * (high - low)})
+        return drawn.model_copy(update={"workload": workload})
 
 
 class TrainingConfig(Model):
@@ -88,6 +145,29 @@ class TrainingConfig(Model):
         json_schema_extra=ADDED,
         description="PPO: weight of KL(policy || initial policy) in the loss, which keeps it near that one",
     )
+    reward_unit: Positive | None = Field(
+        default=None,
+        json_schema_extra=ADDED,
+        description="rewards are learned from in this unit times the servers of the episode, so that returns are about "
+        "1 at any scale; unset: as they are, as in every table",
+    )
+    siblings: Count = Field(
+        default=1,
+        json_schema_extra=ADDED,
+        description="PPO: so many environments of a runner play each workload side by side, from its beginning in "
+        "every epoch, and what happens to all of them alike does not count as an advantage",
+    )
+    lambda_by: Literal["decision", "time"] | None = Field(
+        default=None,
+        json_schema_extra=ADDED,
+        description="PPO: gae_lambda counts once a decision, or once a time_unit_s; unset: a decision, or as the "
+        "method says",
+    )
+    problems: ProblemsConfig | None = Field(
+        default=None,
+        json_schema_extra=ADDED,
+        description="a number of servers and a load drawn for each episode; null: those of `env`",
+    )
 
     @field_validator("initial_policy")
     @classmethod
@@ -106,6 +186,8 @@ class TrainingConfig(Model):
             raise ValueError(
                 f"steps_per_epoch {self.steps_per_epoch} is not a multiple of minibatch_size {self.minibatch_size}"
             )
+        if self.num_envs % self.siblings:
+            raise ValueError(f"num_envs {self.num_envs} is not a multiple of siblings {self.siblings}")
         return self
 
 
@@ -241,6 +323,25 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         return self
 
     @model_validator(mode="after")
+    def _method_brings_its_rounds(self) -> TrialConfig:
+        if self.spec.rounds:
+            object.__setattr__(self, "env", in_rounds(self.env))
+            object.__setattr__(self, "training", with_unset(self.training, TRAINING))
+            object.__setattr__(self, "network", with_unset(self.network, {"skip": "price"}))
+        return self
+
+    @model_validator(mode="after")
+    def _skip_has_its_features(self) -> TrialConfig:
+        skip, features = self.network.skip, self.env.observation.feature_set
+        if skip not in (None, "none") and self.spec.network != "cross-attention":
+            raise ValueError(f"network.skip {skip}: the network of method {self.method} has none; valid: none")
+        if skip == "price" and features != "pairs":
+            raise ValueError(
+                f"network.skip price: needs env.observation.feature_set pairs (got {features}); valid: none, linear"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _time_is_discounted_by_our_own_parts(self) -> TrialConfig:
         parts = (METHODS[self.method].algorithm, self.resources.sampler, self.resources.learner)
         if self.training.time_unit_s is not None and parts != ("ppo", "array", "lean"):
@@ -248,6 +349,33 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
                 f"training.time_unit_s: method {self.method}, resources.sampler {parts[1]} and resources.learner "
                 f"{parts[2]} discount by decision; valid: a method that PPO trains, array and lean"
             )
+        if self.training.siblings > 1 and parts != ("ppo", "array", "lean"):
+            raise ValueError(
+                f"training.siblings {self.training.siblings}: method {self.method}, resources.sampler {parts[1]} and "
+                f"resources.learner {parts[2]} know none; valid: 1, or a method that PPO trains, array and lean"
+            )
+        if self.training.lambda_by == "time" and self.training.time_unit_s is None:
+            raise ValueError("training.lambda_by time: needs training.time_unit_s")
+        return self
+
+    @model_validator(mode="after")
+    def _problems_can_be_drawn(self) -> TrialConfig:
+        problems, trace = self.training.problems, self.env.workload.trace
+        if problems is None:
+            return self
+        if problems.servers and not self.spec.any_scale:
+            raise ValueError(f"training.problems.servers: method {self.method} is fixed to one number of servers")
+        if problems.offered_load is not None and trace is not None and trace.arrivals == "recorded":
+            raise ValueError(
+                "training.problems.offered_load: with trace.arrivals recorded the trace says when workflows arrive; "
+                "valid: null, or trace.arrivals poisson"
+            )
+        for servers in problems.servers:
+            try:
+                self.env.at_scale(servers)
+            except ValueError:
+                least = max(MIN_SERVERS, len(self.env.cluster.tiers))
+                raise ValueError(f"training.problems.servers: {servers} is too few; at least {least}") from None
         return self
 
     @model_validator(mode="after")

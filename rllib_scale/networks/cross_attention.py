@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from rllib_scale.networks.inputs import Inputs, InputSpec, ObservationInput
+from rllib_scale.networks.skip import Skip
 
 
 class BlockWeights(NamedTuple):
@@ -97,6 +98,7 @@ class CrossAttentionPointer(nn.Module):
         num_blocks: cross-attention blocks.
         logit_clip: C of the Attention Model's logits C tanh(p_j / sqrt(d)) [Kool et al. 2019, eq. 7], masked after
             the clipping; none: the logits are the scores p_j [SCALE, sec. 4.2].
+        skip: adds to the logits what is linear in a server's features; the pointer then begins at 0.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class CrossAttentionPointer(nn.Module):
         num_heads: int,
         num_blocks: int,
         logit_clip: float | None = None,
+        skip: Skip | None = None,
     ) -> None:
         super().__init__()
         d = embedding_dim
@@ -124,6 +127,9 @@ class CrossAttentionPointer(nn.Module):
         self.feedforward_norms = nn.ModuleList(nn.LayerNorm(d) for _ in range(num_blocks))
         self.pointer_query = nn.Linear(d, d, bias=False)
         self.pointer_key = nn.Linear(d, d, bias=False)
+        self.skip = skip
+        if skip is not None:
+            nn.init.zeros_(self.pointer_query.weight)
 
     def fold(self) -> FoldedWeights:
         """The products of parameters that a forward uses; they depend on no observation."""
@@ -140,7 +146,11 @@ class CrossAttentionPointer(nn.Module):
         hidden, f = self.embed(inputs)
         for number, weights in enumerate(folded.blocks):
             f = self.leave_block(number, weights, f, attend(self.queries(weights, f), hidden, inputs.empty))
-        return f, self.logits(folded, f, hidden, inputs.closed)
+        return f, self.logits(folded, f, hidden, self.bias(inputs))
+
+    def bias(self, inputs: Inputs) -> Tensor:
+        """(B, N) what is added to the pointer's scores, whatever f is."""
+        return inputs.closed if self.skip is None else inputs.closed + self.skip(inputs)
 
     def embed(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Hidden activations h (B, N, d) of the servers, embedding f (B, d) of the task."""
@@ -155,13 +165,13 @@ class CrossAttentionPointer(nn.Module):
         f = self.attention_norms[number](f + torch.addmm(weights.output_bias, mean.flatten(1), weights.output))
         return self.feedforward_norms[number](f + self.feedforwards[number](f))
 
-    def logits(self, folded: FoldedWeights, f: Tensor, hidden: Tensor, closed: Tensor) -> Tensor:
-        """(B, N) of the pointer; `closed` (B, N) is MASKED for servers that it must not choose, else 0."""
+    def logits(self, folded: FoldedWeights, f: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:
+        """(B, N) of the pointer; `bias` (B, N), see there, is added: MASKED for servers that it must not choose."""
         constant = (f @ folded.pointer_bias)[:, None]
         if self.logit_clip is None:
-            return point(f @ folded.pointer, hidden, closed) + constant
-        scores = point(f @ folded.pointer, hidden, torch.zeros_like(closed)) + constant
-        return self.logit_clip * torch.tanh(scores / math.sqrt(self.feature_dim)) + closed
+            return point(f @ folded.pointer, hidden, bias) + constant
+        scores = point(f @ folded.pointer, hidden, torch.zeros_like(bias)) + constant
+        return self.logit_clip * torch.tanh(scores / math.sqrt(self.feature_dim)) + bias
 
 
 def attend(u: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:

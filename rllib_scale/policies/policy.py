@@ -24,8 +24,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from rllib_scale.config import DecisionMode, MaskMode, TrialConfig
+from rllib_scale.config import DecisionMode, EnvConfig, MaskMode, TrialConfig
 from rllib_scale.config.pinned import check_unchanged, split
+from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic, write_json
@@ -47,7 +48,7 @@ class TrainedPolicy(Scheduler):
         network: as `build_network` makes it; a copy is kept.
         trial: what trained it.
         epochs: epochs it was trained for.
-        mask: as for `Scheduler`; it replaces the mask of the training.
+        mask: as for `Scheduler`; it replaces the mask of the training. A policy that reserves has none: it may wait.
         decision: as for `Scheduler`.
     """
 
@@ -59,13 +60,22 @@ class TrainedPolicy(Scheduler):
         mask: MaskMode = "none",
         decision: DecisionMode = "argmax",
     ) -> None:
-        super().__init__(trial.env.observation, mask, decision)
+        self.reserves = trial.env.decision.on_busy == "reserve"
+        super().__init__(trial.env.observation, "none" if self.reserves else mask, decision)
         self.name = trial.name
         self.description = trial.spec.description
         self.trial = trial
         self.epochs = epochs
         self.network = copy.deepcopy(network).eval()
         self._forward = compile_network(self.network)
+
+    def problem(self, env: EnvConfig) -> EnvConfig:
+        """See `Scheduler.problem`. A policy that reserves decides in rounds of its own, as rules that reserve do.
+
+        Raises:
+            UserError: it reserves, and the problem is the paper's, where naming a busy server costs time.
+        """
+        return super().problem(in_own_rounds(self.name, self.trial.env, env))
 
     def scores(self, observation: np.ndarray, fit: np.ndarray | None = None) -> np.ndarray:
         """Logits (B, N) of observations (B, W). A policy that was trained in rounds names only servers that fit.
@@ -74,7 +84,7 @@ class TrainedPolicy(Scheduler):
             UserError: an MLP policy at another number of servers than it was trained at.
         """
         logits = self._forward(observation)
-        if fit is None or self.trial.env.decision.on_busy == "step":
+        if fit is None or not self.reserves:
             return logits
         fits = fit[:, 0] >= TAKEN  # as in training: a task that waits does so for a server that it fits
         return np.where(fits | ~fits.any(axis=1, keepdims=True), logits, -np.inf)

@@ -79,7 +79,7 @@ def test_a_masked_rule_never_names_the_server_that_is_too_small(rule: str) -> No
 def test_a_masked_policy_never_names_the_server_that_is_too_small(method: str) -> None:
     engine = played(policy(method), "feasible")
     check_that_all_ran_on_the_large_server(engine)
-    assert engine.metrics()["decisions"] == 4
+    assert engine.metrics()["decisions"] - engine.metrics()["waits"] == 4
 
 
 @pytest.mark.parametrize("rule", ["fastest-idle", "earliest-finish", "large-only"])

@@ -70,6 +70,12 @@ class FusedPointer:
             obs: must not ask for a gradient.
             mask: (B, N), see `rllib_scale.networks.inputs.ObservationInput`.
         """
+        features, logits = self._features_and_scores(obs, mask)
+        skip = self.network.skip  # one product, which gains nothing by being compiled
+        return features, logits if skip is None else logits + skip(self.network.inputs(obs))
+
+    def _features_and_scores(self, obs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Without the network's skip."""
         if not torch.is_grad_enabled():
             return self.forward(obs, mask)[:2]
         if obs.requires_grad:

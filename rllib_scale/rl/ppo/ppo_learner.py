@@ -159,7 +159,15 @@ class SchedulingLearner(PPOTorchLearner):
         ((_, optimizer),) = self.get_optimizers_for_module(DEFAULT_MODULE_ID)
         parameters = list(self.module[DEFAULT_MODULE_ID].parameters())
         training, weights = self.trial.training, self.loss_weights()
-        batch = train_batch(episodes, lean.values, training.gamma, training.gae_lambda, training.time_unit_s)
+        batch = train_batch(
+            episodes,
+            lean.values,
+            training.gamma,
+            training.gae_lambda,
+            training.time_unit_s,
+            lambda_by_time=training.lambda_by == "time",
+            siblings=training.siblings > 1,
+        )
         kept = self._exact_batch.select(batch, torch.arange(len(batch[Columns.OBS])))
         self._exact_batch.kept = {DEFAULT_MODULE_ID: kept}
         rows = len(kept[Columns.OBS])
