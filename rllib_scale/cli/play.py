@@ -49,6 +49,7 @@ def evaluate(
     for servers in numbers("--scales", scales):
         env = _problem(scenario, servers, mask)
         scheduler = _scheduler(policy, env, decision)
+        method = scheduler.trial.method if hasattr(scheduler, "trial") else scheduler.name
         rows = pd.DataFrame(run(scheduler, env, seed, episodes))
         frames.append(
             rows.assign(
@@ -56,7 +57,7 @@ def evaluate(
                 scenario=scenario,
                 test_servers=servers,
                 mask=env.episode.mask,
-                information=information(scheduler.name, env.information),
+                information=information(method, env.information),
             )
         )
     frame = pd.concat(frames, ignore_index=True).assign(decision=decision, eval_seed=seed)

@@ -96,7 +96,11 @@ def validate(file: Path, overrides: tuple[str, ...], full: bool) -> None:
 @click.command()
 @click.option("--method", default="scale", show_default=True, help="See `rllib-scale methods`.")
 @click.option("--seed", default=42, show_default=True)
-@click.option("--epochs", default=1000, show_default=True, help="Also the length of the learning-rate cosine.")
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1),
+    help="Also the length of the learning-rate cosine. Default: 1000; for context-price 150 generations.",
+)
 @click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`.")
 @click.option("--scales", default="16,32,48", show_default=True, help="Servers to evaluate at, by commas.")
 @click.option("--env-runners", default=0, show_default=True, help="Remote samplers; 0 samples in the learner.")
@@ -107,7 +111,7 @@ def validate(file: Path, overrides: tuple[str, ...], full: bool) -> None:
 def train(
     method: str,
     seed: int,
-    epochs: int,
+    epochs: int | None,
     scenario: str,
     scales: str,
     env_runners: int,
@@ -117,15 +121,18 @@ def train(
     overrides: tuple[str, ...],
 ) -> None:
     """Train one policy and evaluate it: a sweep of a single cell."""
+    from rllib_scale.config import METHODS, CMAConfig, TrainingConfig
     from rllib_scale.config.plan import SweepConfig
     from rllib_scale.config.yaml_files import build_model, parse_override, set_path
 
+    searched = method in METHODS and METHODS[method].algorithm == "cma-es"
+    epochs = epochs or (CMAConfig() if searched else TrainingConfig()).epochs
     data: dict[str, Any] = {
         "name": f"train-{method}-s{seed}-e{epochs}",
         "scenario": scenario,
         "methods": [method],
         "seeds": [seed],
-        "training": {"epochs": epochs},
+        "cma" if searched else "training": {"epochs": epochs},
         "resources": {"env_runners": env_runners},
         "evaluation": {"scales": numbers("--scales", scales)},
     }

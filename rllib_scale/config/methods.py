@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-AlgorithmName = Literal["ppo", "dqn", "sac"]
+AlgorithmName = Literal["ppo", "dqn", "sac", "cma-es"]
 NetworkName = Literal["cross-attention", "deep-sets", "set-transformer", "attention-model", "mlp"]
 
 
@@ -14,9 +14,10 @@ class MethodSpec:
     """What a method name stands for."""
 
     algorithm: AlgorithmName
-    network: NetworkName
+    network: NetworkName | None  # None: a price rule
     srr: bool
     description: str
+    sees: Literal["tasks", "workflows"] = "tasks"
 
     @property
     def any_scale(self) -> bool:
@@ -44,5 +45,12 @@ METHODS: dict[str, MethodSpec] = {
     ),
     "attention-model-srr": MethodSpec(
         "ppo", "attention-model", True, "cross-attention, pointer logits scaled and clipped (10 tanh), PPO with SRR"
+    ),
+    "context-price": MethodSpec(
+        "cma-es",
+        None,
+        False,
+        "prices of fast rows by load, queue and idle rows, searched by CMA-ES",
+        "workflows",
     ),
 }

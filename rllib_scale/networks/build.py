@@ -42,3 +42,5 @@ def build_network(trial: TrialConfig) -> Network:
             return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks)
         case "attention-model":
             return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.logit_clip)
+        case None:
+            raise ValueError(f"method {trial.method} has no network")
