@@ -54,3 +54,5 @@ METHODS: dict[str, MethodSpec] = {
         "workflows",
     ),
 }
+NETWORKS = [name for name, spec in METHODS.items() if spec.network is not None]
+"""Methods whose policy is a network."""
