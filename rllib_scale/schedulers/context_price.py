@@ -183,6 +183,21 @@ class ContextPrice(Dispatcher):
         self._observed = [Observed() for _ in seeds]
         self.account: list[list[Seen]] = [[] for _ in seeds]
 
+    def over_time(self, index: int = 0) -> tuple[Floats, list[tuple[str, dict[str, Floats]]]]:
+        """Of an environment whose account was kept: when its events were (E,) [s], and (E,) lines by panel and name."""
+        seen = self.account[index]
+        theta = dict(zip(theta_names(len(self.speeds)), np.array([event.theta for event in seen]).T, strict=True))
+        context = dict(zip(context_names(len(self.speeds)), np.array([event.context for event in seen]).T, strict=True))
+        prices = {f"{speed:g} GFLOPS": theta.get(f"price_{k}") for k, speed in enumerate(self.speeds, start=1)}
+        load = {f"over {tau:g} s": PRIOR_LOAD + 0.3 * context[f"load_{tau:g}"] for tau in LOAD_S}
+        load["tasks that wait a row"] = np.expm1((context["queue"] + 0.6) / 2.0)
+        panels = [
+            ("price of a second", {name: line for name, line in prices.items() if line is not None}),
+            ("theta", {name: theta[name] for name in ("kappa", "penalty", "a", "alpha")}),
+            ("offered load", load),
+        ]
+        return np.array([event.clock_s for event in seen]), panels
+
     def dispatch(self, snapshot: Snapshot) -> np.ndarray:
         """See `Dispatcher.dispatch`."""
         context = self._observed[snapshot.index].context(snapshot, self.speeds)
