@@ -47,7 +47,9 @@ def play(
     while not engine.done.all():
         if watch is not None:
             watch(engine)
-        if isinstance(scheduler, Dispatcher):
+        if isinstance(scheduler, Dispatcher) and scheduler.sees_moments:
+            engine.dispatch(scheduler.dispatch_all(engine.moments()))
+        elif isinstance(scheduler, Dispatcher):
             engine.dispatch(scheduler([engine.snapshot(b) for b in np.flatnonzero(~engine.done).tolist()]))
         else:
             engine.step(scheduler(engine.observation, engine.fit))

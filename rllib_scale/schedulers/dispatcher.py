@@ -10,6 +10,7 @@ import numpy as np
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.config.heuristics import HEURISTICS, NoParameters
+from rllib_scale.observation.moments import Moments
 from rllib_scale.observation.snapshot import Snapshot
 
 
@@ -27,6 +28,8 @@ class Dispatcher(ABC):
 
     name = ""
     description = ""
+    sees_moments = False
+    """Whether it has `dispatch_all`, by which it is played in the simulator."""
 
     def __init__(self, parameters: NoParameters | None = None) -> None:
         """`parameters`: of its model in `rllib_scale.config.heuristics`; None: the defaults."""
@@ -50,6 +53,10 @@ class Dispatcher(ABC):
 
         Each a row of `Snapshot.ready`, each on another idle server with enough memory. They start in this order.
         """
+
+    def dispatch_all(self, moments: Moments) -> np.ndarray:
+        """What `dispatch` says of each environment of a batch, with its number in front: (K, 4) integers."""
+        raise NotImplementedError(f"{self.name} decides from snapshots")
 
     def __call__(self, snapshots: Sequence[Snapshot]) -> np.ndarray:
         """Tasks to start in several environments of a batch: (K, 4) integers, as `Engine.dispatch` takes them."""

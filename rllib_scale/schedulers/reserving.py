@@ -12,8 +12,10 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from rllib_scale.config.heuristics import PriceParameters
+from rllib_scale.observation.moments import Moments
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.rounds import NUMBERS, Rounds
 from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN, LEAST_COST, Descendants, Rows
 
 FAR_S = 1e9
@@ -37,7 +39,18 @@ class VisitingDispatcher(Dispatcher):
         """As `dispatch`; `descendants` (R,) of the waiting tasks, each itself included."""
 
 
-class NonBlocking(VisitingDispatcher):
+class CompiledRounds(VisitingDispatcher):
+    """Decides from `Moments`, for a whole batch at once, as it does from snapshots one by one."""
+
+    sees_moments = True
+
+    def reset(self, seeds: list[tuple[int, int]]) -> None:
+        """See `Dispatcher.reset`."""
+        super().reset(seeds)
+        self._rounds = Rounds()
+
+
+class NonBlocking(CompiledRounds):
     """The fastest idle row that fits, for every waiting task in a named order; who finds none blocks nobody."""
 
     name = "non-blocking"
@@ -48,8 +61,12 @@ class NonBlocking(VisitingDispatcher):
         order = named_order(self.parameters.order, snapshot, descendants)
         return Rows(snapshot).visit(snapshot, order, FASTEST_OPEN)
 
+    def dispatch_all(self, moments: Moments) -> np.ndarray:
+        """See `Dispatcher.dispatch_all`."""
+        return self._rounds.by_name(moments, self.parameters.order, FASTEST_OPEN)
 
-class Reserve(VisitingDispatcher):
+
+class Reserve(CompiledRounds):
     """The earliest finish over all rows, where `waiting` times that is before the best idle row's; else that one."""
 
     name = "reserve"
@@ -60,8 +77,12 @@ class Reserve(VisitingDispatcher):
         order = named_order(self.parameters.order, snapshot, descendants)
         return Rows(snapshot).visit(snapshot, order, EARLIEST_FINISH, self.parameters.waiting)
 
+    def dispatch_all(self, moments: Moments) -> np.ndarray:
+        """See `Dispatcher.dispatch_all`."""
+        return self._rounds.by_name(moments, self.parameters.order, EARLIEST_FINISH, self.parameters.waiting)
 
-class Price(VisitingDispatcher):
+
+class Price(CompiledRounds):
     """Time on a fast row has a price, and tasks that many wait for pay more for being early (see PriceParameters).
 
     The default numbers are one compromise for the paper's cluster at loads of 0.5 to 1.1, by a short random search on
@@ -83,6 +104,12 @@ class Price(VisitingDispatcher):
             class_prices(p.prices, snapshot.capacity_gflops),
             p.penalty,
         )
+
+    def dispatch_all(self, moments: Moments) -> np.ndarray:
+        """See `Dispatcher.dispatch_all`."""
+        p, count = self.parameters, len(moments.env)
+        numbers = np.tile([float(getattr(p, name)) for name in NUMBERS], (count, 1))
+        return self._rounds.by_price(moments, numbers, np.tile(class_prices(p.prices, moments.capacity), (count, 1)))
 
 
 class Hungarian(VisitingDispatcher):

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from rllib_scale.compiled import compiled
+from rllib_scale.compiled import compiled, internal
 from rllib_scale.observation.snapshot import BUSY, Snapshot
 
 HAIR_GB = 1e-9
@@ -97,29 +97,10 @@ def _visit(  # type: ignore[no-untyped-def]
     for i in order:
         if num_open == 0:
             break
-        best, least, best_open, least_open = -1, np.inf, -1, np.inf
-        for j in range(len(capacity)):
-            if memory[i] > limit[j]:
-                continue
-            can_start = is_open[j] and memory[i] <= free[host[j]]
-            lasts = transfer[i, j] + compute[i] / capacity[j]
-            ahead = wait[j]
-            if is_open[j] and not can_start and next_end[host[j]] < np.inf:
-                ahead = next_end[host[j]]
-            if rule == FASTEST_OPEN:
-                cost = -capacity[j] if can_start else np.inf
-            elif rule == EARLIEST_FINISH:
-                cost = ahead + lasts
-                if can_start and lasts < least_open:
-                    best_open, least_open = j, lasts
-            else:
-                cost = weight[i] * (waiting * ahead + lasts) + price[j] * lasts
-                if not can_start:
-                    cost += penalty
-            if cost < least:
-                best, least = j, cost
-        if best_open >= 0 and waiting * least >= least_open:
-            best = best_open
+        best = choose(
+            rule, waiting, weight[i], price, penalty, compute[i], memory[i], transfer[i], capacity, limit, host, wait,
+            is_open, free, next_end,
+        )  # fmt: skip
         if best < 0:
             continue
         if is_open[best]:
@@ -130,6 +111,38 @@ def _visit(  # type: ignore[no-untyped-def]
             num_open -= 1
         wait[best] += transfer[i, best] + compute[i] / capacity[best]
     return chosen
+
+
+@internal
+def choose(  # type: ignore[no-untyped-def]
+    rule, waiting, weight, price, penalty, compute, memory, transfer, capacity, limit, host, wait, is_open, free,
+    next_end,
+):  # fmt: skip
+    """Row that a task starts on or waits for; -1: it fits none. `transfer` (N,) s to move its input there."""
+    best, least, best_open, least_open = -1, np.inf, -1, np.inf
+    for j in range(len(capacity)):
+        if memory > limit[j]:
+            continue
+        can_start = is_open[j] and memory <= free[host[j]]
+        lasts = transfer[j] + compute / capacity[j]
+        ahead = wait[j]
+        if is_open[j] and not can_start and next_end[host[j]] < np.inf:
+            ahead = next_end[host[j]]
+        if rule == FASTEST_OPEN:
+            cost = -capacity[j] if can_start else np.inf
+        elif rule == EARLIEST_FINISH:
+            cost = ahead + lasts
+            if can_start and lasts < least_open:
+                best_open, least_open = j, lasts
+        else:
+            cost = weight * (waiting * ahead + lasts) + price[j] * lasts
+            if not can_start:
+                cost += penalty
+        if cost < least:
+            best, least = j, cost
+    if best_open >= 0 and waiting * least >= least_open:
+        best = best_open
+    return best
 
 
 class Descendants:

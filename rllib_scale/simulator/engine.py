@@ -10,6 +10,7 @@ from rllib_scale.compiled import Direct
 from rllib_scale.config import EnvConfig
 from rllib_scale.observation.answers import action_mask
 from rllib_scale.observation.feature_sets import FEATURE_SETS
+from rllib_scale.observation.moments import Moments
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.simulator import given, kernel, record
 from rllib_scale.simulator import state as layout
@@ -17,6 +18,7 @@ from rllib_scale.simulator.arrays import build_problem
 from rllib_scale.simulator.buffers import allocate, grown
 from rllib_scale.simulator.cluster import build_servers, tier_names
 from rllib_scale.simulator.handles import handles
+from rllib_scale.simulator.moments import MomentWriter
 from rllib_scale.simulator.snapshots import take_snapshot
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
@@ -44,6 +46,7 @@ class Engine:
 
     _table: np.ndarray
     _fit_is_known: bool
+    _writer: MomentWriter | None = None
 
     def __init__(self, config: EnvConfig, num_envs: int = 1) -> None:
         self.config = config
@@ -251,6 +254,15 @@ class Engine:
         """What there is in environment b now."""
         return take_snapshot(b, self._state, self._problem_now)
 
+    def moments(self) -> Moments:
+        """What rounds need of all environments now; the engine's own arrays, which the next call overwrites.
+
+        Descendants and new workflows are counted when they are first seen: call it at every event.
+        """
+        if self._writer is None or not self._writer.fits(self._state):
+            self._writer = MomentWriter(self._state, self._problem_now, self._writer)
+        return self._writer(self._table)
+
     def offers(self, b: int = 0) -> list[tuple[int, int]]:
         """Workflow and task of the candidates of environment b, in order."""
         rows = self._state.offered[b, : self._state.env[b]["num_offered"]]
@@ -291,6 +303,7 @@ class Engine:
         delays = self.config.workload.has_delays or bool(workloads["given_tasks"]["delay"].any())
         problem = build_problem(self.config, self._servers, delays)._replace(**workloads)
         self._use(layout.State(**arrays), given.with_workloads(problem, {}))
+        self._writer = None
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickles and copies: without the addresses of the arrays, which are others there."""
@@ -330,6 +343,8 @@ class Engine:
     def _step(self, *rows: Any) -> None:
         """Rows: actions, active, which begin, their seeds and episodes."""
         self._fit_is_known = False
+        if self._writer is not None:
+            self._writer.begin(rows[2])
         start, resume = 0, False
         while start < self.num_envs:
             need, start = _step_batch(start, resume, *rows, self._table)

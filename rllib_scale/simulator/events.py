@@ -93,7 +93,7 @@ def _add_details(b, first, n, e, at, demand, state, problem):  # type: ignore[no
             state.edges[b, detail.predecessors + detail.num_predecessors] = first + edges[i, 0]
             detail.num_predecessors += 1
     if p.descendants:
-        _count_descendants(first, n, state.tasks[b], details, state.edges[b], problem.order_scratch)
+        count_descendants(first, n, state.tasks[b], state.edges[b], problem.order_scratch, details.descendants)
     for k in range(n):
         task, detail = state.tasks[b, first + k], details[first + k]
         if p.revealed:
@@ -102,8 +102,8 @@ def _add_details(b, first, n, e, at, demand, state, problem):  # type: ignore[no
 
 
 @rare
-def _count_descendants(first, n, tasks, details, arena, scratch):  # type: ignore[no-untyped-def]
-    """Tasks of a workflow that follow each, itself included: one search from each."""
+def count_descendants(first, n, tasks, arena, scratch, counts):  # type: ignore[no-untyped-def]
+    """Write to the `counts` of its task rows how many tasks of a workflow follow each: one search from each."""
     seen, stack = scratch[0], scratch[1]
     for k in range(n):
         seen[k] = -1
@@ -119,7 +119,7 @@ def _count_descendants(first, n, tasks, details, arena, scratch):  # type: ignor
                     seen[arena[i] - first] = k
                     stack[height] = arena[i]
                     height += 1
-        details[first + k].descendants = count
+        counts[first + k] = count
 
 
 @internal

@@ -1,0 +1,203 @@
+"""Rounds of visits for all environments of a batch in one compiled call, from their `Moments`.
+
+What `visiting` does from one snapshot: the same choices in the same order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rllib_scale.compiled import Direct, compiled, internal
+from rllib_scale.observation.moments import Moments
+from rllib_scale.schedulers.visiting import HAIR_GB, LEAST_COST, choose
+
+NUMBERS = ("a", "b", "age", "alpha", "kappa", "penalty")
+"""Of the price rule, in the order of the columns of `visit_by_price`; see PriceParameters."""
+ORDERS = ("longest-hop", "most-descendants", "shortest-task", "descendants-per-work", "first-ready", "first-arrival")
+"""Of config.NamedOrder, in the order in which compiled code knows them."""
+
+
+class Rounds:
+    """Decides for a batch, with arrays that are kept from event to event."""
+
+    def __init__(self) -> None:
+        self._key = self._weight = np.zeros((0, 0))
+
+    def by_name(self, moments: Moments, order: str, rule: int, waiting: float = 1.0) -> np.ndarray:
+        """Visit the tasks that wait in a named order, by FASTEST_OPEN or EARLIEST_FINISH.
+
+        Returns:
+            (K, 4) environment, workflow, task, row: what starts, as `Engine.dispatch` takes it.
+        """
+        self._make_room(moments)
+        numbers = np.zeros((len(moments.env), len(NUMBERS)))
+        numbers[:, NUMBERS.index("kappa")] = waiting
+        _keys_by_name(ORDERS.index(order), moments, self._key)
+        prices = np.zeros(moments.limit.shape)
+        return self._visited(moments, rule, order == "first-arrival", numbers, prices)
+
+    def by_price(self, moments: Moments, numbers: np.ndarray, prices: np.ndarray) -> np.ndarray:
+        """Visit the tasks that wait by the price rule.
+
+        Args:
+            moments: of the batch.
+            numbers: (B, 6) float64, NUMBERS of each environment.
+            prices: (B, N) float64 of a second on each row.
+
+        Returns:
+            As `by_name`.
+        """
+        self._make_room(moments)
+        _keys_by_price(numbers, moments, self._key, self._weight)
+        return self._visited(moments, LEAST_COST, False, numbers, prices)
+
+    def _visited(
+        self, moments: Moments, rule: int, by_arrival: bool, numbers: np.ndarray, prices: np.ndarray
+    ) -> np.ndarray:
+        scratch = (self._order, self._transfer, self._stays)
+        count = _visit_all(rule, by_arrival, numbers, prices, self._key, self._weight, moments, *scratch, self._starts)
+        return self._starts[:count]
+
+    def _make_room(self, moments: Moments) -> None:
+        if self._key.shape == moments.waiting.shape and self._transfer.shape == moments.capacity.shape:
+            return
+        (b, tasks), n = moments.waiting.shape, len(moments.capacity)
+        self._key, self._weight = np.empty((b, tasks)), np.ones((b, tasks))
+        self._order, self._starts = np.empty(tasks, dtype=np.int64), np.empty((b * n, 4), dtype=np.int64)
+        self._transfer, self._stays = np.zeros(n), np.zeros(moments.free.shape[1])
+
+
+# ---------------------------------------------------------------------- keys
+
+
+@compiled
+def keys_by_name(order, moments, key):  # type: ignore[no-untyped-def]
+    """Write to `key` (B, R) by what each task is visited, largest first, in one of ORDERS."""
+    for b in range(len(moments.env)):
+        for i in range(moments.env[b].num_waiting):
+            task = moments.waiting[b, i]
+            if order == 0:
+                key[b, i] = task.hop
+            elif order == 1:
+                key[b, i] = task.descendants
+            elif order == 2:
+                key[b, i] = -task.compute_gflop
+            elif order == 3:
+                key[b, i] = task.descendants / task.compute_gflop
+            else:
+                key[b, i] = 0.0
+
+
+@compiled
+def keys_by_price(numbers, moments, key, weight):  # type: ignore[no-untyped-def]
+    """Write to `key` (B, R) by what each task is visited, and to `weight` (B, R) what a second counts for it."""
+    for b in range(len(moments.env)):
+        a, power, age, alpha = numbers[b, 0], numbers[b, 1], numbers[b, 2], numbers[b, 3]
+        for i in range(moments.env[b].num_waiting):
+            task = moments.waiting[b, i]
+            descendants = float(task.descendants)
+            urgent = descendants**a * (task.compute_gflop / 10) ** power
+            key[b, i] = urgent + age * (moments.env[b].clock_s - task.arrival_s) / 10
+            weight[b, i] = descendants**alpha
+
+
+# ---------------------------------------------------------------------- order
+
+
+@internal
+def _precedes(waiting, key, by_arrival, x, y):  # type: ignore[no-untyped-def]
+    if key[x] != key[y]:
+        return key[x] > key[y]
+    if waiting[x].ready_s != waiting[y].ready_s and not by_arrival:
+        return waiting[x].ready_s < waiting[y].ready_s
+    if waiting[x].workflow != waiting[y].workflow:
+        return waiting[x].workflow < waiting[y].workflow
+    return waiting[x].task < waiting[y].task
+
+
+@internal
+def _sink(heap, size, at, waiting, key, by_arrival):  # type: ignore[no-untyped-def]
+    """Let the entry at `at` go down to where it belongs in the heap."""
+    moving = heap[at]
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        if child + 1 < size and _precedes(waiting, key, by_arrival, heap[child + 1], heap[child]):
+            child += 1
+        if not _precedes(waiting, key, by_arrival, heap[child], moving):
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = moving
+
+
+# ---------------------------------------------------------------------- visits
+
+
+@compiled
+def visit_all(  # type: ignore[no-untyped-def]
+    rule, by_arrival, numbers, prices, key, weight, moments, order, transfer, stays, starts
+):  # fmt: skip
+    """Visit the tasks of each environment until no row of it is open; returns how many `starts` (K, 4) were written.
+
+    The round changes `wait`, `is_open` and `free` of the moments. Scratch: `order` (R,), `transfer` (N,) and `stays`
+    (H,), which are 0 between calls. Most rounds end after a few tasks: a heap gives no more of the order than is used.
+    """
+    count = 0
+    for b in range(len(moments.env)):
+        size = moments.env[b].num_waiting
+        num_open = 0
+        for j in range(len(moments.capacity)):
+            num_open += int(moments.is_open[b, j])
+        if size == 0 or num_open == 0:
+            continue
+        waiting, keys = moments.waiting[b], key[b]
+        for i in range(size):
+            order[i] = i
+        for at in range(size // 2 - 1, -1, -1):
+            _sink(order, size, at, waiting, keys, by_arrival)
+        while size > 0 and num_open > 0:
+            i = order[0]
+            size -= 1
+            order[0] = order[size]
+            _sink(order, size, 0, waiting, keys, by_arrival)
+            task = waiting[i]
+            if task.num_inputs > 0:
+                _move(task, moments.inputs[b], moments.host, transfer, stays)
+            memory, compute = task.memory_gb, task.compute_gflop
+            best = choose(
+                rule, numbers[b, 4], weight[b, i], prices[b], numbers[b, 5], compute, memory, transfer,
+                moments.capacity, moments.limit[b], moments.host, moments.wait[b], moments.is_open[b],
+                moments.free[b], moments.next_end[b],
+            )  # fmt: skip
+            if best >= 0:
+                if moments.is_open[b, best]:
+                    host = moments.host[best]
+                    if memory <= moments.free[b, host]:
+                        starts[count, 0], starts[count, 1], starts[count, 2] = b, task.workflow, task.task
+                        starts[count, 3] = best
+                        count += 1
+                        moments.free[b, host] -= memory + HAIR_GB
+                    moments.is_open[b, best] = False
+                    num_open -= 1
+                moments.wait[b, best] += transfer[best] + compute / moments.capacity[best]
+            if task.num_inputs > 0:
+                transfer[:] = 0.0
+    return count
+
+
+@internal
+def _move(task, inputs, host, transfer, stays):  # type: ignore[no-untyped-def]
+    """Write to `transfer` (N,) the time to move the input of a task to each row [s]; 0 to a row without a server."""
+    total = 0.0
+    for k in range(task.first_input, task.first_input + task.num_inputs):
+        total += inputs[k].transfer_s
+        stays[inputs[k].host] += inputs[k].transfer_s
+    for j in range(len(host)):
+        transfer[j] = max(0.0, total - stays[host[j]]) if host[j] >= 0 else 0.0
+    for k in range(task.first_input, task.first_input + task.num_inputs):
+        stays[inputs[k].host] = 0.0
+
+
+_keys_by_name, _keys_by_price, _visit_all = Direct(keys_by_name), Direct(keys_by_price), Direct(visit_all)

@@ -1,0 +1,180 @@
+"""The compiled writer of `Moments`: all environments of a batch in one call."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rllib_scale.compiled import Direct, compiled, internal, rare
+from rllib_scale.observation import moments as seen
+from rllib_scale.observation.moments import Moments
+from rllib_scale.simulator import state as layout
+from rllib_scale.simulator.attempts import error_of
+from rllib_scale.simulator.events import count_descendants
+from rllib_scale.simulator.handles import problem_of, state_of
+from rllib_scale.simulator.rounds import available_at
+
+
+class MomentWriter:
+    """Writes the moments of one batch, and remembers what it counted when each workflow arrived.
+
+    Args:
+        state: of the batch; the writer is good as long as it has room for as many tasks.
+        problem: of the batch.
+        before: the writer before the arrays grew, whose counts go on.
+    """
+
+    def __init__(self, state: layout.State, problem: layout.Problem, before: MomentWriter | None = None) -> None:
+        (b, tasks), slots, n, hosts = (
+            state.tasks.shape,
+            state.slots.shape[1],
+            len(problem.servers),
+            len(problem.at_random),
+        )
+        inputs = max(tasks, state.edges.shape[1]) if problem.parameters[0]["from_all"] else tasks
+        self.shape = state.tasks.shape, state.slots.shape, state.edges.shape
+        self.moments = Moments(
+            env=np.zeros(b, dtype=seen.MOMENT),
+            waiting=np.empty((b, tasks), dtype=seen.WAITING),
+            inputs=np.empty((b, inputs), dtype=seen.INPUT),
+            new=np.empty((b, slots), dtype=seen.NEW),
+            capacity=problem.servers["capacity"].copy(),
+            host=problem.servers["host"].copy(),
+            limit=np.empty((b, n)),
+            wait=np.empty((b, n)),
+            is_open=np.empty((b, n), dtype=np.bool_),
+            free=np.empty((b, hosts)),
+            next_end=np.empty((b, hosts)),
+        )
+        self._descendants = np.zeros((b, tasks), dtype=np.int64)
+        self._counted = np.zeros(b, dtype=np.int64)
+        if before is not None:
+            self._descendants[:, : before._descendants.shape[1]] = before._descendants
+            self._counted = before._counted
+
+    def fits(self, state: layout.State) -> bool:
+        """Whether there is room for all that these arrays can hold."""
+        return self.shape == (state.tasks.shape, state.slots.shape, state.edges.shape)
+
+    def begin(self, which: np.ndarray) -> None:
+        """Environments of `which` (B,) bool begin a new episode."""
+        self._counted[which] = 0
+
+    def __call__(self, table: np.ndarray) -> Moments:
+        """The moments as they are now; the same arrays each time. `table`: see handles.py."""
+        _write(self.moments, self._descendants, self._counted, table)
+        return self.moments
+
+
+@compiled
+def write_moments(to, descendants, counted, table):  # type: ignore[no-untyped-def]
+    """Write every environment to `to`, Moments.
+
+    `descendants` (B, T) of each task row, and `counted` (B,), how many workflows it holds, go on from call to call.
+    """
+    state, problem = state_of(table), problem_of(table)
+    for b in range(len(state.env)):
+        env, moment = state.env[b], to.env[b]
+        moment.clock_s = env.clock
+        moment.num_waiting = moment.num_inputs = moment.num_new = moment.tasks_in_system = 0
+        moment.work_in_system_gflop = 0.0
+        if env.end != layout.RUNNING:
+            continue
+        _write_system(b, to, descendants, counted, state, problem)
+        _write_rows(b, to, state, problem)
+        for i in range(env.num_ready):
+            _write_waiting(b, state.ready[b, i], to, descendants, state, problem)
+        for i in range(env.num_aside):
+            _write_waiting(b, state.aside[b, i], to, descendants, state, problem)
+        if not problem.parameters[0].peek:
+            for i in range(env.num_offered):
+                _write_waiting(b, state.offered[b, i], to, descendants, state, problem)
+
+
+_write = Direct(write_moments)
+
+
+@internal
+def _write_rows(b, to, state, problem):  # type: ignore[no-untyped-def]
+    clock = state.env[b].clock
+    for h in range(to.free.shape[1]):
+        to.free[b, h], to.next_end[b, h] = 0.0, np.inf
+    for j in range(len(problem.servers)):
+        limit, expected = state.limit[b, j], state.expected[b, j]
+        wait = available_at(b, j, state) - clock
+        to.limit[b, j], to.wait[b, j] = limit, wait
+        to.is_open[b, j] = expected == np.inf and wait == 0.0
+        h = problem.servers[j].host
+        if limit >= 0.0 and expected < np.inf:
+            to.free[b, h] += state.tasks[b, state.running[b, j]].memory  # what is taken, until the next loop
+            to.next_end[b, h] = min(to.next_end[b, h], max(0.0, expected - clock))
+    for h in range(to.free.shape[1]):
+        to.free[b, h] = max(0.0, state.limit[b, problem.first_row[h]] - to.free[b, h])
+
+
+@internal
+def _write_waiting(b, row, to, descendants, state, problem):  # type: ignore[no-untyped-def]
+    p, task, moment = problem.parameters[0], state.tasks[b, row], to.env[b]
+    slot, out = state.slots[b, task.slot], to.waiting[b, moment.num_waiting]
+    moment.num_waiting += 1
+    out.workflow, out.task = slot.workflow, row - slot.first_task
+    out.compute_gflop, out.memory_gb = task.left * error_of(b, row, state, p), task.memory
+    out.arrival_s, out.ready_s = slot.arrival, task.ready
+    out.hop = int(task.rank) if p.plain else state.details[b, row].hop
+    out.descendants = descendants[b, row]
+    out.first_input, out.num_inputs = moment.num_inputs, 0
+    if p.from_all:
+        _write_inputs(b, row, to, state, problem)
+    elif task.first_predecessor >= 0:
+        _write_input(b, task.first_predecessor, out, to, state, problem)
+
+
+@rare
+def _write_inputs(b, row, to, state, problem):  # type: ignore[no-untyped-def]
+    detail, out = state.details[b, row], to.waiting[b, to.env[b].num_waiting - 1]
+    for i in range(detail.predecessors, detail.predecessors + detail.num_predecessors):
+        _write_input(b, state.edges[b, i], out, to, state, problem)
+
+
+@internal
+def _write_input(b, source, out, to, state, problem):  # type: ignore[no-untyped-def]
+    p, task, moment = problem.parameters[0], state.tasks[b, source], to.env[b]
+    moved = to.inputs[b, moment.num_inputs]
+    moved.host, moved.transfer_s = problem.servers[task.host].host, task.output / p.bandwidth + p.latency
+    moment.num_inputs += 1
+    out.num_inputs += 1
+
+
+@internal
+def _write_system(b, to, descendants, counted, state, problem):  # type: ignore[no-untyped-def]
+    """What has not ended; and of each workflow that was not there before, its work and its tasks' descendants."""
+    env, p, moment = state.env[b], problem.parameters[0], to.env[b]
+    for s in range(state.slots.shape[1]):
+        slot = state.slots[b, s]
+        if slot.workflow < 0 or s == env.pending:
+            continue
+        is_new, work = slot.workflow >= counted[b], 0.0
+        if is_new:
+            _count(b, slot, descendants, state, problem)
+        for row in range(slot.first_task, slot.first_task + slot.num_tasks):
+            task = state.tasks[b, row]
+            if p.revealed and task.num_missing > 0:
+                continue
+            compute = task.left if p.plain else state.details[b, row].compute * state.details[b, row].error
+            work += compute
+            if task.host < 0 or state.running[b, task.host] == row:
+                moment.tasks_in_system += 1
+                moment.work_in_system_gflop += compute
+        if is_new:
+            new = to.new[b, moment.num_new]
+            new.arrival_s, new.work_gflop = slot.arrival, work
+            moment.num_new += 1
+    counted[b] = env.workflows_arrived
+
+
+@internal
+def _count(b, slot, descendants, state, problem):  # type: ignore[no-untyped-def]
+    first, n = slot.first_task, slot.num_tasks
+    if problem.parameters[0].revealed:
+        descendants[b, first : first + n] = 1
+    else:
+        count_descendants(first, n, state.tasks[b], state.edges[b], problem.order_scratch, descendants[b])
