@@ -8,7 +8,8 @@ import numpy as np
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.play import Player, play
-from rllib_scale.schedulers.context_price import ContextPrice, Floats
+from rllib_scale.schedulers.context import Floats
+from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
@@ -46,16 +47,16 @@ def play_candidates(weights: Floats, speeds: Floats, instance: Instance) -> tupl
     env = instance.env
     workload = generate(env, instance.seed, 0)
     base = make_scheduler(BASE, env.observation, env.episode.mask)
-    candidates = _outcomes([ContextPrice(own, speeds) for own in weights], instance, workload)
-    return candidates, _outcomes([base], instance, workload)
+    candidates = _outcomes(ContextPrice(weights, speeds), len(weights), instance, workload)
+    return candidates, _outcomes(base, 1, instance, workload)
 
 
-def _outcomes(players: list[Player], instance: Instance, workload: Workload) -> Outcomes:
+def _outcomes(player: Player, copies: int, instance: Instance, workload: Workload) -> Outcomes:
+    """Of as many copies of the same episode, side by side."""
+    engine = play(player, instance.env, instance.seed, [0] * copies)
     rows = []
-    for player in players:
-        engine = play(player, instance.env, instance.seed, [0])
-        metrics = engine.metrics()
-        makespans = _makespans(engine, workload)
+    for b in range(copies):
+        metrics, makespans = engine.metrics(b), _makespans(engine, b, workload)
         rows.append(
             (
                 metrics["response_censored_s"],
@@ -67,9 +68,9 @@ def _outcomes(players: list[Player], instance: Instance, workload: Workload) -> 
     return Outcomes(*np.array(rows, dtype=np.float64).T)
 
 
-def _makespans(engine: Engine, workload: Workload) -> Floats:
+def _makespans(engine: Engine, b: int, workload: Workload) -> Floats:
     """(F,) makespan of each workflow that arrived; until the end, where it is not complete."""
-    schedule, end = engine.schedule(), float(engine.clock[0])
+    schedule, end = engine.schedule(b), float(engine.clock[b])
     finished = schedule[schedule["outcome"] == "finished"]
     done = np.zeros(workload.num_workflows)
     np.maximum.at(done, finished["workflow"], finished["finish_s"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rllib_scale.config import DecisionMode, EnvConfig, TrialConfig
 from rllib_scale.config.training import WITHOUT_PAPER_MODE
 from rllib_scale.errors import UserError
-from rllib_scale.schedulers.context_price import ContextPrice, Floats
+from rllib_scale.schedulers.context import Floats
+from rllib_scale.schedulers.context_price import ContextPrice
 
 
 class PricePolicy(ContextPrice):

@@ -24,7 +24,7 @@ from rllib_scale.files import write_atomic
 from rllib_scale.policies.policy import save_prices
 from rllib_scale.results.status import MAX_RESTARTS
 from rllib_scale.results.tables import TRAINING_COLUMNS
-from rllib_scale.schedulers.context_price import Floats, initial_weights
+from rllib_scale.schedulers.context import Floats, initial_weights
 
 TRAINING, VALIDATION, NORMALS = 2, 3, 4
 """Spawn keys that keep these draws apart from each other and from any other use of the same seed."""

@@ -11,8 +11,7 @@ from rllib_scale.config import SCENARIOS, EnvConfig
 from rllib_scale.config.heuristics import PriceParameters
 from rllib_scale.evaluation.play import play
 from rllib_scale.observation.backend import Answer
-from rllib_scale.schedulers.context_price import (
-    ContextPrice,
+from rllib_scale.schedulers.context import (
     context_names,
     idle_shares,
     initial_weights,
@@ -20,9 +19,11 @@ from rllib_scale.schedulers.context_price import (
     row_prices,
     theta_names,
 )
+from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.backend import SimulatedBackend
 from schedulers.test_reserving import TWO, workload
+from schedulers.test_rounds import PROBLEMS, play_snapshots
 
 SPEEDS = np.array([1.0, 2.0])
 CONTEXT, THETA = context_names(2), theta_names(2)
@@ -151,3 +152,21 @@ def test_any_policy_plays_any_cluster(speeds: tuple[float, ...]) -> None:
     )
     scheduler = ContextPrice(initial_weights(PriceParameters(), len(speeds)), np.array(speeds))
     assert play(scheduler, env, 3, [0]).metrics()["completed"] > 10
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_batch_is_decided_as_snapshots_are_by_the_weights_of_each(problem: str) -> None:
+    env = EnvConfig.model_validate(PROBLEMS[problem])
+    draws = np.random.default_rng(1).normal(0, 0.5, (3, 8, 13))
+    scheduler = ContextPrice(initial_weights(PriceParameters(), 3) + draws, np.array([1.0, 2.0, 4.0]))
+    scheduler.keeps_account = True
+    batch = play(scheduler, env, 11, [0, 0, 1])
+    told = scheduler.account
+    single = play_snapshots(scheduler, env, 11, [0, 0, 1])
+    for b in range(3):
+        assert batch.schedule(b).tobytes() == single.schedule(b).tobytes()
+        assert [event.clock_s for event in told[b]] == [event.clock_s for event in scheduler.account[b]]
+        for name in ("context", "theta"):
+            pairs = ([getattr(event, name) for event in account[b]] for account in (told, scheduler.account))
+            np.testing.assert_allclose(*pairs, atol=1e-9)
+    assert batch.schedule(0).tobytes() != batch.schedule(1).tobytes(), "one workload, two weights"
