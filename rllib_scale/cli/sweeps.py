@@ -157,12 +157,13 @@ def _print_plan(config: SweepConfig, source: str) -> None:
     units = plan.evaluation_units(config, cells)
     check_rules(units)
     each = plan.cpus_per_trial(config.resources)
-    epochs = sorted({cell.trial.stop_epochs for cell in cells})
+    epochs, steps = sorted({cell.trial.stop_epochs for cell in cells}), plan.training_steps(cells)
     noun = "training" if len(cells) == 1 else "trainings"
     shown = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
     say(
         f"{config.name}: {len(cells)} {noun} of {shown} epochs (the paper trains 1000), "
-        f"{plan.training_steps(cells):,} env steps in all; each needs {each:g} CPUs"
+        + (f"{steps:,} env steps in all; " if steps else "")
+        + f"each needs {each:g} CPUs"
     )
     say(f"{len(units)} evaluations of {config.evaluation.episodes} episodes at {config.evaluation.scales} servers")
     skipped = sorted({cell.trial.method for cell in cells if not cell.trial.spec.any_scale})
