@@ -30,6 +30,7 @@ METHOD_STYLES = {
     "set-transformer-srr": ("#FFAABB", "h"),
     "attention-model": ("#EE8866", "*"),
     "attention-model-srr": ("#88CCEE", "d"),
+    "context-price": ("#B8860B", "8"),
     # Heuristics take Tol's muted palette, dashed.
     "fastest-idle": ("#000000", "X"),
     "earliest-finish": ("#882255", "<"),

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import cma
 import numpy as np
 import ray
 
@@ -95,6 +94,8 @@ class PriceSearch:
     """
 
     def __init__(self, trial: TrialConfig) -> None:
+        import cma  # late: it takes matplotlib along
+
         self.trial = trial
         self.speeds = np.unique([tier.compute_gflops for tier in trial.env.cluster.tiers])
         initial = initial_weights(trial.cma.initial, len(self.speeds))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,6 +47,13 @@ def test_rows_and_columns_for_three_classes_are_eight_and_thirteen() -> None:
     assert initial_weights(PriceParameters(), 3).shape == (8, 13)
     with pytest.raises(ValueError, match=r"\(8, 13\).*\(7, 12\)"):
         ContextPrice(np.zeros((8, 13)), SPEEDS)
+
+
+def test_the_page_has_the_entries_of_the_context() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "context-price.md").read_text(encoding="utf-8")
+    table = page.split("| entry |")[1].split("\n\n")[0]
+    named = re.findall(r"`(\w+)`", table)
+    assert set(context_names(1)) <= set(named) <= {*context_names(1), "idle_K", "queue", "work"}
 
 
 def test_only_what_may_be_negative_is_left_as_it_is() -> None:
