@@ -48,6 +48,8 @@ HEADINGS = {
     "makespan_median_s": "median (s)",
     "makespan_p95_s": "95 % (s)",
     "makespan_p99_s": "99 % (s)",
+    "sojourn_mean_s": "on the cluster (s)",
+    "sojourn_p95_s": "on it, 95 % (s)",
     "slo_share": "within objective",
     "moved_share": "moved",
     "utilisation": "utilisation",
@@ -69,6 +71,17 @@ HEADINGS = {
     "invalid_no_fit": "invalid: too small",
     "invalid_busy_avoidable": "invalid: busy, another free",
     "invalid_busy_unavoidable": "invalid: busy, none free",
+}
+HEADINGS |= {
+    f"against_base_{metric}": f"{name}, %"
+    for metric, name in (
+        ("response_censored_s", "response"),
+        ("response_p95_s", "response, 95th percentile"),
+        ("makespan_mean_s", "makespan"),
+        ("makespan_p95_s", "makespan, 95th percentile"),
+        ("sojourn_mean_s", "on the cluster"),
+        ("sojourn_p95_s", "on the cluster, 95th percentile"),
+    )
 }
 TIER_PREFIX = "tier_"
 """Of the columns with a tier's utilisation."""

@@ -26,7 +26,7 @@ TABLE3_METRICS = (*OUTCOMES, BOUND, "episode_return", "invalid_share")
 TABLE4_METRICS = ("response_mean_s", "completed", "unfinished", "response_censored_s", BOUND)
 WORKFLOW_METRICS = (
     *("completed", "makespan_mean_s", "makespan_median_s", "makespan_p95_s", "makespan_p99_s"),
-    *("slo_share", "moved_share", "utilisation"),
+    *("sojourn_mean_s", "sojourn_p95_s", "slo_share", "moved_share", "utilisation"),
 )
 SUMMARY_SUFFIXES = ("", "_sd", "_low", "_high", "_iqm", "_iqm_low", "_iqm_high")
 

@@ -44,23 +44,41 @@ def run(
 
 
 def agents(rounds: int, steps: int, batch: int = 64) -> list[Measure]:
-    """Slots, release delays, transfers and workloads that are drawn as a whole, beside the paper's problem.
+    """What slots, release delays and transfers cost: in the paper's problem, and on the workload of coding agents.
 
     On as many rows: 4 of the servers that coding agents run on have 16 slots, all 16 of them 47.
     """
     coding, paper = scenario("coding-agents-0.7"), EnvConfig()
     works = {
         "paper, 16": _ours(paper, batch, steps),
+        "paper and all three, 16": _ours(_with_slots_delays_transfers(paper), batch, steps),
         "coding agents, 16": _ours(coding.at_scale(4), batch, steps),
         "paper, 47": _ours(paper.at_scale(47), batch, steps),
         "coding agents, 47": _ours(coding, batch, steps),
     }
     history = interleave(works, rounds)
     measures = [rate_measure(history, "coding agents, 47", f"steps a core, coding-agents, batch {batch}", "steps/s")]
-    for rows, bar in ((16, 0.6), (47, None)):
-        name = f"coding-agents / paper, both N={rows} rows, batch {batch}"
-        measures.append(ratio_measure(history, f"coding agents, {rows}", f"paper, {rows}", name, bar))
+    for what, rows, bar in (("paper and all three", 16, 0.6), ("coding agents", 16, None), ("coding agents", 47, None)):
+        name = f"{what} / paper, both N={rows} rows, batch {batch}"
+        measures.append(ratio_measure(history, f"{what}, {rows}", f"paper, {rows}", name, bar))
     return measures
+
+
+def _with_slots_delays_transfers(paper: EnvConfig) -> EnvConfig:
+    """The paper's problem on half as many servers of two slots each, with release delays; transfers take time."""
+    tiers = [
+        tier.model_copy(update={"count": tier.count // 2, "slots": 2, "memory_gb": 2 * tier.memory_gb})
+        for tier in paper.cluster.tiers
+    ]
+    delays = {"mean": 1.0, "std": 0.3, "low": 0.1}
+    return EnvConfig.model_validate(
+        paper.model_dump(mode="json")
+        | {
+            "cluster": paper.cluster.model_dump(mode="json") | {"tiers": [tier.model_dump() for tier in tiers]},
+            "workload": paper.workload.model_dump(mode="json") | {"delay_s": delays},
+            "communication": "transfer",
+        }
+    )
 
 
 def _ours(env: EnvConfig, batch: int, steps: int) -> Work:

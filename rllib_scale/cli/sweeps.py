@@ -159,12 +159,15 @@ def _print_plan(config: SweepConfig, source: str) -> None:
     each = plan.cpus_per_trial(config.resources)
     epochs, steps = sorted({cell.trial.stop_epochs for cell in cells}), plan.training_steps(cells)
     noun = "training" if len(cells) == 1 else "trainings"
-    shown = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
-    say(
-        f"{config.name}: {len(cells)} {noun} of {shown} epochs (the paper trains 1000), "
-        + (f"{steps:,} env steps in all; " if steps else "")
-        + f"each needs {each:g} CPUs"
-    )
+    if epochs:
+        shown = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
+        say(
+            f"{config.name}: {len(cells)} {noun} of {shown} epochs (the paper trains 1000), "
+            + (f"{steps:,} env steps in all; " if steps else "")
+            + f"each needs {each:g} CPUs"
+        )
+    else:
+        say(f"{config.name}: rules alone, nothing to train")
     say(f"{len(units)} evaluations of {config.evaluation.episodes} episodes at {config.evaluation.scales} servers")
     skipped = sorted({cell.trial.method for cell in cells if not cell.trial.spec.any_scale})
     if skipped:

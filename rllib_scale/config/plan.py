@@ -131,8 +131,10 @@ def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = N
 def evaluation_units(sweep: SweepConfig, cells: list[Cell]) -> list[EvaluationUnit]:
     """All evaluations of a sweep: heuristics first, then each cell's policy at every scale it can run at."""
     units: dict[str, EvaluationUnit] = {}
+    # Without methods the problems of its grid are still there, those of the trainings that any method would have.
+    posed = cells if sweep.methods else expand(sweep.model_copy(update={"methods": ("crossattn",)}), sweep.name)
     for name, cell in itertools.chain(
-        itertools.product(sweep.evaluation.heuristics, cells), ((None, cell) for cell in cells)
+        itertools.product(sweep.evaluation.heuristics, posed), ((None, cell) for cell in cells)
     ):
         for label, env in _problems(sweep, cell):
             if name is None:

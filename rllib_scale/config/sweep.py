@@ -88,7 +88,7 @@ class _Product(Model):
     name: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]*$")
     description: str = ""
     scenario: str = "paper"
-    methods: tuple[str, ...] = Field(min_length=1)
+    methods: tuple[str, ...] = Field(description="to train; empty: rules alone, and nothing is trained")
     seeds: tuple[Seed, ...] = Field(default=(42,), min_length=1)
     grid: dict[str, tuple[Any, ...]] = Field(default={}, description="config path -> values")
     search: SearchConfig | None = None
@@ -119,6 +119,8 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
     @model_validator(mode="after")
     def _grid_is_sound(self) -> SweepConfig:
         _check_names("method", self.methods, METHODS)
+        if not self.methods and not self.evaluation.heuristics:
+            raise ValueError("methods and evaluation.heuristics are both empty: there is nothing to run")
         for path, values in self.grid.items():
             begins = path.split(".")[0] in CELL_SECTIONS
             if not begins and path not in ("resources.sampler", "resources.learner"):
@@ -134,6 +136,8 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
     def _search_is_sound(self) -> SweepConfig:
         if self.search is None:
             return self
+        if not self.methods:
+            raise ValueError("search: there is nothing to search for without methods")
         for path in self.search.space:
             if path.split(".")[0] not in CELL_SECTIONS:
                 raise ValueError(f"search.space.{path}: must begin with {'., '.join(CELL_SECTIONS)}.")

@@ -100,6 +100,12 @@ WORKFLOW_COLUMNS: dict[str, tuple[str, str]] = {
     "makespan_median_s": ("float64", "median over completed workflows of last finish - arrival [s]"),
     "makespan_p95_s": ("float64", "95th percentile of it [s]"),
     "makespan_p99_s": ("float64", "99th percentile of it [s]"),
+    "sojourn_mean_s": (
+        "float64",
+        "mean over completed workflows of the times from ready to finished summed over its tasks [s]: what the cluster "
+        "adds to release delays",
+    ),
+    "sojourn_p95_s": ("float64", "95th percentile of it [s]"),
     "slo_share": ("float64", "workflows done within twice their critical path, of those with so much time to the end"),
     "moved_share": ("float64", "attempts on another server than that of their first predecessor, of those with one"),
 }

@@ -68,6 +68,9 @@ def test_a_literal_episode() -> None:
             "makespan_median_s": 4.0,
             "makespan_p95_s": 5.8,
             "makespan_p99_s": 5.96,
+            # 4 s, then no wait: ready at 4, started there. 1 s, then 1 s.
+            "sojourn_mean_s": 4.0,
+            "sojourn_p95_s": 5.8,
             "slo_share": 1.0,
             "moved_share": 0.5,
         }
@@ -78,6 +81,14 @@ def test_a_literal_episode() -> None:
     assert (at_five["slo_share"], at_five["makespan_median_s"], at_five["moved_share"]) == (1.0, 2.0, 0.0)
     # At 50 s without its last task the first one has missed its objective.
     assert workflow_metrics(env, workload, cut, 50.0)["slo_share"] == 0.5
+
+
+def test_time_on_the_cluster_leaves_release_delays_out() -> None:
+    workload = given((0.0, [task(2), task(4, delay=30.0)], [[0, 1]]))
+    env = tiny()
+    engine = play(make_scheduler("fastest-idle", env.observation, "feasible"), env, 0, [0], workload=workload)
+    found = workflow_metrics(env, workload, engine.schedule(), 100.0)
+    assert (found["makespan_median_s"], found["sojourn_mean_s"]) == (1 + 30 + 2, 1 + 2)
 
 
 def test_an_input_comes_from_the_predecessor_that_the_config_says() -> None:

@@ -1,0 +1,90 @@
+"""Per cent against the base rule: literal rows, pairing by episode and by settings."""
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rllib_scale_analysis import load
+from rllib_scale_analysis.relative import against_base, against_base_figure
+from rllib_scale_analysis.sections import sections
+
+from artificial_results import episode_row, typed_episodes, write_folder
+
+RESPONSE = "against_base_response_censored_s"
+
+
+def rule(name: str, *responses: float, **more: object) -> list[dict]:
+    return [episode_row(name, None, 16, e, response_censored_s=r, **more) for e, r in enumerate(responses)]
+
+
+def test_per_cent_of_literal_rows() -> None:
+    """The mean of the logarithms of 1/2 and 2 is 0: doubled here and halved there is no change."""
+    rows = [*rule("fastest-idle", 4.0, 8.0), *rule("large-only", 2.0, 16.0), *rule("round-robin", 3.0, 6.0)]
+    table = against_base(typed_episodes(rows)).set_index("variant")
+    assert set(table.index) == {"large-only", "round-robin"}, "the base is 0 against itself"
+    assert table.loc["large-only", RESPONSE] == pytest.approx(0.0)
+    assert table.loc["round-robin", RESPONSE] == pytest.approx(-25.0)
+    assert math.isnan(table.loc["round-robin", f"{RESPONSE}_low"]), "two episodes carry no interval"
+
+
+def test_an_interval_is_over_paired_episodes() -> None:
+    """Episodes that differ hundredfold have the same ratio: the interval is as narrow as the ratios are."""
+    base = [1.0, 10.0, 100.0, 3.0, 30.0, 300.0]
+    ratios = [0.88, 0.90, 0.92, 0.89, 0.91, 0.90]
+    rows = [*rule("fastest-idle", *base), *rule("large-only", *(b * r for b, r in zip(base, ratios, strict=True)))]
+    row = against_base(typed_episodes(rows)).iloc[0]
+    assert -13 < row[f"{RESPONSE}_low"] < row[RESPONSE] < row[f"{RESPONSE}_high"] < -7
+    assert row["seeds_note"] == "rule"
+
+
+def test_settings_of_a_grid_are_compared_with_their_own_base() -> None:
+    rows = []
+    for load_, base, other in (("0.5", 10.0, 9.0), ("0.9", 20.0, 10.0)):
+        settings = f"env.workload.offered_load={load_}"
+        for name, value in (("fastest-idle", base), ("large-only", other)):
+            rows += rule(name, value, cell=f"{name}@{settings}", overrides=settings)
+    table = against_base(typed_episodes(rows))
+    assert sorted(table[RESPONSE].round(6)) == [-50.0, -10.0]
+
+
+def test_without_the_base_there_is_nothing_to_compare_with(tmp_path: Path) -> None:
+    assert against_base(typed_episodes(rule("large-only", 1.0))).empty
+    write_folder(tmp_path, rule("large-only", 1.0), [])
+    titles = [item.title for section in sections(load(tmp_path)) for item in section.items]
+    assert not any("Against" in title for title in titles)
+
+
+def test_only_episodes_that_both_played_count() -> None:
+    rows = [*rule("fastest-idle", 4.0), *rule("large-only", 2.0, 16.0)]
+    row = against_base(typed_episodes(rows)).iloc[0]
+    assert (row[RESPONSE], row["episodes"]) == (pytest.approx(-50.0), 1)
+
+
+def test_the_figure_has_a_panel_a_setting_and_a_line_a_variant() -> None:
+    frames = []
+    for scenario in ("steady-0.5", "steady-0.9"):
+        for name in ("fastest-idle", "large-only", "round-robin"):
+            for n in (16, 32):
+                frames += [
+                    episode_row(name, None, n, e, scenario=scenario, response_censored_s=4.0 + e + len(name))
+                    for e in range(5)
+                ]
+    figure = against_base_figure(typed_episodes(frames))
+    panels = [axes for axes in figure.axes if axes.axison]
+    assert [axes.get_title() for axes in panels] == ["steady-0.5", "steady-0.9"]
+    assert sorted(panels[0].get_legend_handles_labels()[1]) == ["large-only", "round-robin"]
+    assert all(len(line.get_xdata()) == 2 for line in panels[1].lines[1:])
+
+
+def test_rules_and_learned_methods_stand_in_one_table() -> None:
+    rows = rule("fastest-idle", *(10.0 + e for e in range(6)))
+    for seed in range(5):
+        rows += [
+            episode_row("scale", seed, 16, e, response_censored_s=(10.0 + e) * (0.9 + 0.01 * seed)) for e in range(6)
+        ]
+    table = against_base(typed_episodes(rows))
+    row = table[table["variant"] == "scale"].iloc[0]
+    assert row["seeds"] == 5
+    assert row[f"{RESPONSE}_low"] < row[RESPONSE] < row[f"{RESPONSE}_high"] < 0
+    assert isinstance(table, pd.DataFrame)
