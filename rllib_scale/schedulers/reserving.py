@@ -92,6 +92,11 @@ class Price(CompiledRounds):
     name = "price"
     description = "the row of least weighted finish time and price of its class, for tasks by descendants, work and age"
 
+    def reset(self, seeds: list[tuple[int, int]]) -> None:
+        """See `Dispatcher.reset`."""
+        super().reset(seeds)
+        self._numbers = self._prices = np.zeros((0, 0))
+
     def decide(self, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
         """See `VisitingDispatcher.decide`."""
         p = self.parameters
@@ -107,9 +112,11 @@ class Price(CompiledRounds):
 
     def dispatch_all(self, moments: Moments) -> np.ndarray:
         """See `Dispatcher.dispatch_all`."""
-        p, count = self.parameters, len(moments.env)
-        numbers = np.tile([float(getattr(p, name)) for name in NUMBERS], (count, 1))
-        return self._rounds.by_price(moments, numbers, np.tile(class_prices(p.prices, moments.capacity), (count, 1)))
+        if self._numbers.shape[0] != len(moments.env):
+            p, count = self.parameters, len(moments.env)
+            self._numbers = np.tile([float(getattr(p, name)) for name in NUMBERS], (count, 1))
+            self._prices = np.tile(class_prices(p.prices, moments.capacity), (count, 1))
+        return self._rounds.by_price(moments, self._numbers, self._prices)
 
 
 class Hungarian(VisitingDispatcher):
