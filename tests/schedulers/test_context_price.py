@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -163,9 +164,17 @@ def test_any_policy_plays_any_cluster(speeds: tuple[float, ...]) -> None:
     assert play(scheduler, env, 3, [0]).metrics()["completed"] > 10
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_batch_is_decided_as_snapshots_are_by_the_weights_of_each(problem: str) -> None:
-    env = EnvConfig.model_validate(PROBLEMS[problem])
+LARGE = {
+    "cluster": {"servers": 64},
+    "workload": {"offered_load": 1.1},
+    "episode": {"horizon_s": 100, "arrivals_until_s": 15},
+}
+"""Rows enough to be looked at by kind."""
+
+
+@pytest.mark.parametrize("problem", [*PROBLEMS.values(), LARGE], ids=[*PROBLEMS, "large"])
+def test_a_batch_is_decided_as_snapshots_are_by_the_weights_of_each(problem: dict[str, Any]) -> None:
+    env = EnvConfig.model_validate(problem)
     draws = np.random.default_rng(1).normal(0, 0.5, (3, 8, 13))
     scheduler = ContextPrice(initial_weights(PriceParameters(), 3) + draws, np.array([1.0, 2.0, 4.0]))
     scheduler.keeps_account = True
