@@ -32,6 +32,7 @@ METHOD_STYLES = {
     "attention-model-srr": ("#88CCEE", "d"),
     "scale-r": ("#1A1A8C", "o"),
     "crossattn-r": ("#A6761D", "s"),
+    "context-price": ("#B8860B", "8"),
     # Heuristics take Tol's muted palette, dashed.
     "fastest-idle": ("#000000", "X"),
     "earliest-finish": ("#882255", "<"),

@@ -97,7 +97,11 @@ def validate(file: Path, overrides: tuple[str, ...], full: bool) -> None:
 @click.command()
 @click.option("--method", default="scale", show_default=True, help="See `rllib-scale methods`.")
 @click.option("--seed", default=42, show_default=True)
-@click.option("--epochs", default=1000, show_default=True, help="Also the length of the learning-rate cosine.")
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1),
+    help="Also the length of the learning-rate cosine. Default: 1000; for context-price 150 generations.",
+)
 @click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`.")
 @click.option("--scales", default="16,32,48", show_default=True, help="Servers to evaluate at, by commas.")
 @click.option("--env-runners", default=0, show_default=True, help="Remote samplers; 0 samples in the learner.")
@@ -108,7 +112,7 @@ def validate(file: Path, overrides: tuple[str, ...], full: bool) -> None:
 def train(
     method: str,
     seed: int,
-    epochs: int,
+    epochs: int | None,
     scenario: str,
     scales: str,
     env_runners: int,
@@ -118,15 +122,18 @@ def train(
     overrides: tuple[str, ...],
 ) -> None:
     """Train one policy and evaluate it: a sweep of a single cell."""
+    from rllib_scale.config import METHODS, CMAConfig, TrainingConfig
     from rllib_scale.config.plan import SweepConfig
     from rllib_scale.config.yaml_files import build_model, parse_override, set_path
 
+    searched = method in METHODS and METHODS[method].algorithm == "cma-es"
+    epochs = epochs or (CMAConfig() if searched else TrainingConfig()).epochs
     data: dict[str, Any] = {
         "name": f"train-{method}-s{seed}-e{epochs}",
         "scenario": scenario,
         "methods": [method],
         "seeds": [seed],
-        "training": {"epochs": epochs},
+        "cma" if searched else "training": {"epochs": epochs},
         "resources": {"env_runners": env_runners},
         "evaluation": {"scales": numbers("--scales", scales)},
     }
@@ -221,13 +228,14 @@ def _print_plan(config: SweepConfig, source: str) -> None:
     units = plan.evaluation_units(config, cells)
     check_rules(units)
     each = plan.cpus_per_trial(config.resources)
-    epochs = sorted({cell.trial.stop_epochs for cell in cells})
+    epochs, steps = sorted({cell.trial.stop_epochs for cell in cells}), plan.training_steps(cells)
     noun = "training" if len(cells) == 1 else "trainings"
     if epochs:
         shown = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
         say(
             f"{config.name}: {len(cells)} {noun} of {shown} epochs (the paper trains 1000), "
-            f"{plan.training_steps(cells):,} env steps in all; each needs {each:g} CPUs"
+            + (f"{steps:,} env steps in all; " if steps else "")
+            + f"each needs {each:g} CPUs"
         )
     else:
         say(f"{config.name}: rules alone, nothing to train")

@@ -23,6 +23,7 @@ from rllib_scale.config.cluster import (
     scale_counts,
 )
 from rllib_scale.config.methods import METHODS, MethodSpec
+from rllib_scale.config.price_search import CMAConfig
 from rllib_scale.config.problem import (
     CommunicationConfig,
     DecisionConfig,
@@ -61,6 +62,7 @@ __all__ = [
     "MIN_SERVERS",
     "PAPER_TIERS",
     "SCENARIOS",
+    "CMAConfig",
     "ChangeConfig",
     "ChangesConfig",
     "ClusterConfig",

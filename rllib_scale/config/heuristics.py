@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from rllib_scale.config.base import Count, Finite, Model, NonNegative, Positive
+from rllib_scale.config.methods import METHODS
 from rllib_scale.config.problem import InformationConfig, NamedOrder
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError, choice_error
@@ -168,7 +169,7 @@ def information(method: str, told: InformationConfig) -> str:
     >>> information("heft", InformationConfig()), information("scale", InformationConfig(estimate_error=0.5))
     ('clairvoyant', 'waiting tasks, estimates')
     """
-    spec = HEURISTICS.get(method.partition(":")[0])
+    spec = HEURISTICS.get(method.partition(":")[0]) or METHODS.get(method)
     if spec is not None and spec.sees == "workflows":
         return told.label
     return "waiting tasks" if told.label == "clairvoyant" else f"waiting tasks, {told.label}"

@@ -210,6 +210,11 @@ class EnvConfig(Model):
         return self.episode.mask == "feasible" or self.decision.offer == "startable"
 
     @property
+    def costs_time(self) -> bool:
+        """Whether a wrong answer costs time, as in the paper, in which no other task starts."""
+        return self.episode.mask == "none" and self.decision.on_busy == "step"
+
+    @property
     def arrival_rate(self) -> float:
         """Workflows per second for the whole cluster, of synthetic ones."""
         return self.arrival_rate_of(self.workload.mean_workflow_gflop)

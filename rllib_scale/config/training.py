@@ -22,12 +22,19 @@ from rllib_scale.config.base import (
 from rllib_scale.config.heuristics import DISPATCHERS, HEURISTICS, heuristic_name
 from rllib_scale.config.methods import METHODS, AlgorithmName, MethodSpec
 from rllib_scale.config.pinned import MARK, pin, without_places
+from rllib_scale.config.price_search import CMAConfig
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.rounds import TRAINING, in_rounds, with_unset
 from rllib_scale.errors import UserError
 
 CELL_FORMAT = 2
 """Changes when a default does: a cell's hash leaves out what stands at its default."""
+
+WITHOUT_PAPER_MODE = (
+    "{} holds rows back for tasks that wait for them, and in the paper's mode (mask none, on_busy step) an answer that "
+    "waits costs clock_step_s and every other task with it; valid: mask feasible, or decision.on_busy reserve"
+)
+"""Why a learned policy that reserves is not played there."""
 
 
 class NetworkConfig(Model):
@@ -296,6 +303,7 @@ class Sections(Model):
     training: TrainingConfig = TrainingConfig()
     dqn: DQNConfig = DQNConfig()
     sac: SACConfig = SACConfig()
+    cma: CMAConfig = Field(default=CMAConfig(), json_schema_extra=ADDED)
     stop: StopConfig = StopConfig()
     srr: SRRConfig = SRRConfig()
     network: NetworkConfig = NetworkConfig()
@@ -401,6 +409,16 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         return self
 
     @model_validator(mode="after")
+    def _prices_can_be_searched(self) -> TrialConfig:
+        if self.spec.algorithm != "cma-es":
+            return self
+        if self.env.costs_time:
+            raise ValueError(f"env.episode.mask none: {WITHOUT_PAPER_MODE.format(self.method)}")
+        if self.stop.env_steps is not None:
+            raise ValueError(f"stop.env_steps: method {self.method} counts generations; valid: stop.epochs")
+        return self
+
+    @model_validator(mode="after")
     def _trains_on_its_own_sessions(self) -> TrialConfig:
         trace = self.env.workload.trace
         if trace is not None and trace.part not in (None, "train"):
@@ -431,7 +449,17 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         """Epochs after which the training ends."""
         if self.stop.env_steps is not None:
             return -(-self.stop.env_steps // self.training.steps_per_epoch)
-        return self.stop.epochs or self.training.epochs
+        return self.stop.epochs or self.epochs
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of the whole training; generations of a search."""
+        return self.cma.epochs if self.spec.algorithm == "cma-es" else self.training.epochs
+
+    @property
+    def env_steps_per_epoch(self) -> int | None:
+        """Decisions that an epoch trains on; None: a generation plays whole episodes, however many it takes."""
+        return None if self.spec.algorithm == "cma-es" else self.training.steps_per_epoch
 
     @property
     def cell(self) -> str:
@@ -439,7 +467,7 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
 
         Settings at their defaults are left out, so that a setting added later leaves finished cells what they are.
         """
-        other_algorithms = {"dqn", "sac"} - {self.spec.algorithm}
+        other_algorithms = {"dqn", "sac", "cma"} - {self.spec.algorithm.removesuffix("-es")}
         content: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True, exclude=other_algorithms)
         decides = {"env_runners", "sampler", "learner", "compile"}
         if self.algorithm == "bc":

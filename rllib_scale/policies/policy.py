@@ -2,7 +2,8 @@
 
 A policy folder holds
 
-    policy.safetensors   parameters and standardisation constants of the network, without the critic
+    policy.safetensors   parameters and standardisation constants of the network, without the critic; of context-price
+                         weights (5 + K, 10 + K) and speeds (K,) in GFLOPS, as `ContextPrice` takes them
     policy.json          {"format", "version", "method", "seed", "cell", "feature_set", "train_servers", "epochs",
                           "trial": the whole TrialConfig, "sha256": of policy.safetensors}
 
@@ -33,7 +34,9 @@ from rllib_scale.files import write_atomic, write_json
 from rllib_scale.networks.build import Network, build_network
 from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.observation.answers import TAKEN
+from rllib_scale.policies.price_policy import PricePolicy
 from rllib_scale.schedulers.base import Scheduler
+from rllib_scale.schedulers.context_price import ContextPrice
 
 FORMAT = "rllib-scale-policy"
 VERSION = 1
@@ -99,16 +102,27 @@ def save_policy(folder: Path, network: torch.nn.Module, trial: TrialConfig, epoc
         trial: what trained it.
         epochs: epochs it was trained for.
     """
-    tensors = save_tensors({name: tensor.contiguous() for name, tensor in network.state_dict().items()})
+    _write(folder, network.state_dict(), trial, epochs)
+
+
+def save_prices(folder: Path, weights: np.ndarray, speeds: np.ndarray, trial: TrialConfig, epochs: int) -> None:
+    """As `save_policy`, of `context-price`; weights and speeds as `ContextPrice` takes them."""
+    _write(folder, {"weights": torch.from_numpy(weights), "speeds": torch.from_numpy(speeds)}, trial, epochs)
+
+
+def _write(folder: Path, named: Mapping[str, torch.Tensor], trial: TrialConfig, epochs: int) -> None:
+    tensors = save_tensors({name: tensor.contiguous() for name, tensor in named.items()})
     write_atomic(folder / TENSORS, lambda path: path.write_bytes(tensors))
     write_json(folder / DESCRIPTION, _facts(trial) | {"epochs": epochs, "sha256": hashlib.sha256(tensors).hexdigest()})
 
 
-def load_policy(folder: Path, mask: MaskMode = "none", decision: DecisionMode = "argmax") -> TrainedPolicy:
-    """Read a policy folder.
+def load_policy(
+    folder: Path, mask: MaskMode = "none", decision: DecisionMode = "argmax"
+) -> TrainedPolicy | PricePolicy:
+    """Read a policy folder; a mask is nothing to `context-price`.
 
     Raises:
-        UserError: a file is missing, torn, foreign or does not belong to the other.
+        UserError: a file is missing, torn, foreign or does not belong to the other; or it cannot decide in that way.
     """
     return policy_from_bytes(policy_files(folder), str(folder), mask, decision)
 
@@ -129,7 +143,7 @@ def policy_files(folder: Path) -> dict[str, bytes]:
 
 def policy_from_bytes(
     files: Mapping[str, bytes], source: str, mask: MaskMode = "none", decision: DecisionMode = "argmax"
-) -> TrainedPolicy:
+) -> TrainedPolicy | PricePolicy:
     """The policy in the files that `policy_files` read; `source` names it in errors.
 
     Raises:
@@ -146,6 +160,8 @@ def policy_from_bytes(
         raise UserError(f"{source}: {DESCRIPTION}: epochs must be an integer (got {epochs!r})")
     if hashlib.sha256(files[TENSORS]).hexdigest() != description.get("sha256"):
         raise UserError(f"{source}: {TENSORS} is damaged or is not the one that {DESCRIPTION} describes (sha256)")
+    if trial.spec.network is None:
+        return PricePolicy(*_prices(files[TENSORS], f"{source}: {TENSORS}"), trial, epochs, decision)
     network = build_network(trial)
     try:
         network.load_state_dict(load_tensors(files[TENSORS]))
@@ -170,6 +186,7 @@ def initial_network(trial: TrialConfig) -> Network | None:
     for name, value in ours.items():
         if theirs[name] != value:
             raise UserError(f"{key}: {folder}: its {name} is {theirs[name]}, that of this training {value}")
+    assert isinstance(initial, TrainedPolicy), "the only other kind has no network, and is refused above"
     return initial.network
 
 
@@ -182,6 +199,19 @@ def _shape(trial: TrialConfig) -> dict[str, Any]:
     if not trial.spec.any_scale:
         facts["number of servers"] = trial.env.cluster.num_slots
     return facts
+
+
+def _prices(content: bytes, source: str) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and speeds of `context-price`."""
+    try:
+        named = {name: tensor.numpy() for name, tensor in load_tensors(content).items()}
+        weights, speeds = named["weights"], named["speeds"]
+        ContextPrice(weights, speeds)
+        if not (np.isfinite(weights).all() and np.isfinite(speeds).all() and speeds[0] > 0):
+            raise ValueError
+    except (SafetensorError, KeyError, ValueError, IndexError, TypeError):
+        raise UserError(f"{source} does not hold the weights of context-price") from None
+    return weights, speeds
 
 
 def _facts(trial: TrialConfig) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import torch
 
 from networks.observations import fit_of, random_network, random_observations, random_rows
 from rllib_scale.config import METHODS, EnvConfig, NetworkConfig, TrialConfig
+from rllib_scale.config.methods import NETWORKS
 from rllib_scale.errors import UserError
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.policies.policy import (
@@ -38,7 +39,7 @@ def edit(folder: Path, **changes: object) -> None:
     (folder / DESCRIPTION).write_text(json.dumps(description | changes))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", NETWORKS)
 def test_round_trip(tmp_path: Path, method: str) -> None:
     network = random_network(method=method)
     trial = TrialConfig(method=method, seed=7)
@@ -55,7 +56,7 @@ def test_round_trip(tmp_path: Path, method: str) -> None:
     assert (description["seed"], description["cell"], description["train_servers"]) == (7, trial.cell, 16)
 
 
-@pytest.mark.parametrize("method", [name for name, spec in METHODS.items() if spec.any_scale])
+@pytest.mark.parametrize("method", [name for name in NETWORKS if METHODS[name].any_scale])
 def test_policies_but_those_of_the_mlp_run_at_any_number_of_servers(tmp_path: Path, method: str) -> None:
     network = random_network(method=method)
     save_policy(tmp_path, network, TrialConfig(method=method), epochs=1)
@@ -103,7 +104,7 @@ def test_feasible_mask_replaces_the_mask_of_the_training(folder: Path) -> None:
     np.testing.assert_array_equal(load_policy(folder, mask="none")(obs, fit), unmasked)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", NETWORKS)
 def test_a_scheduler_leaves_the_network_that_it_is_made_of_alone(method: str) -> None:
     network = random_network(method=method).train()
     obs = random_rows(method, 8, 16)
