@@ -30,7 +30,7 @@ SETTING = ("scenario", "mask", "decision")
 PAPER_SETTING = ("paper", "none", "argmax")
 TRAINING_KEY = ("cell", "epoch")
 METHOD_ORDER = (
-    *("scale", "crossattn", "ppo", "ppo-srr", "dqn", "sac", "deepsets-srr", "deepsets"),
+    *("scale-r", "crossattn-r", "scale", "crossattn", "ppo", "ppo-srr", "dqn", "sac", "deepsets-srr", "deepsets"),
     *("set-transformer-srr", "set-transformer", "attention-model-srr", "attention-model"),
 )
 HEURISTIC_ORDER = (

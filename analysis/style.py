@@ -30,6 +30,9 @@ METHOD_STYLES = {
     "set-transformer-srr": ("#FFAABB", "h"),
     "attention-model": ("#EE8866", "*"),
     "attention-model-srr": ("#88CCEE", "d"),
+    "scale-r": ("#1A1A8C", "o"),
+    "crossattn-r": ("#A6761D", "s"),
+    "context-price": ("#B8860B", "8"),
     # Heuristics take Tol's muted palette, dashed.
     "fastest-idle": ("#000000", "X"),
     "earliest-finish": ("#882255", "<"),

@@ -42,6 +42,8 @@ CURVES = {
     "value_loss": "value loss",
     "kl": "KL of an update (nat)",
     "explained_variance": "explained variance",
+    "objective": "objective of the search (ln)",
+    "objective_validation": "the same in validation (ln)",
     "env_steps_per_s": "env steps per second",
 }
 AGAINST_N_CAPTION = (

@@ -52,6 +52,7 @@ for _command in (
     sweeps.reproduce,
     sweeps.validate,
     sweeps.train,
+    sweeps.imitate,
     cluster.cluster,
     cluster.submit,
     cluster.fetch,

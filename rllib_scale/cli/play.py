@@ -49,6 +49,7 @@ def evaluate(
     for servers in numbers("--scales", scales):
         env = _problem(scenario, servers, mask)
         scheduler = _scheduler(policy, env, decision)
+        method = scheduler.trial.method if hasattr(scheduler, "trial") else scheduler.name
         rows = pd.DataFrame(run(scheduler, env, seed, episodes))
         frames.append(
             rows.assign(
@@ -56,7 +57,7 @@ def evaluate(
                 scenario=scenario,
                 test_servers=servers,
                 mask=env.episode.mask,
-                information=information(scheduler.name, env.information),
+                information=information(method, env.information),
             )
         )
     frame = pd.concat(frames, ignore_index=True).assign(decision=decision, eval_seed=seed)
@@ -90,6 +91,7 @@ def evaluate(
 @click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: the scenario's own.")
 @click.option("--schedule", type=click.Path(path_type=Path), help="Write the schedule (CSV).")
 @click.option("--gantt", type=click.Path(path_type=Path), help="Draw the schedule (PNG).")
+@click.option("--prices", type=click.Path(path_type=Path), help="Draw the prices of a context-price policy (PNG).")
 @click.option("--wfformat", type=click.Path(path_type=Path), help="Write what ran as a WfFormat execution (JSON).")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write a trace for ui.perfetto.dev (JSON).")
 @click.option("--save-workload", type=click.Path(path_type=Path), help="Write the workload that was played (JSON).")
@@ -104,6 +106,7 @@ def simulate(
     mask: str | None,
     schedule: Path | None,
     gantt: Path | None,
+    prices: Path | None,
     wfformat: Path | None,
     trace: Path | None,
     save_workload: Path | None,
@@ -117,9 +120,11 @@ def simulate(
     import pandas as pd
 
     from rllib_scale.envs.gantt import draw_gantt
+    from rllib_scale.envs.price_chart import draw_prices
     from rllib_scale.evaluation import exports
     from rllib_scale.evaluation.play import play
     from rllib_scale.files import write_atomic
+    from rllib_scale.schedulers.context_price import ContextPrice
     from rllib_scale.workloads.generators import generate
     from rllib_scale.workloads.model import Workload
 
@@ -128,6 +133,10 @@ def simulate(
     if given is not None:
         given.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), str(workload))
     chosen = _scheduler(scheduler, env, "argmax")
+    if prices is not None:
+        if not isinstance(chosen, ContextPrice):
+            raise UserError(f"--prices: {chosen.name} has none; valid: a policy of the method context-price")
+        chosen.keeps_account = True
     engine = play(chosen, env, seed, [episode], workload=given)
     title = f"{chosen.name} on {workload.name if workload else f'{scenario}, seed {seed}, episode {episode}'}"
     table = Table("metric", "value", title=title, title_justify="left")
@@ -146,6 +155,10 @@ def simulate(
         figure = draw_gantt(rows, env.cluster, float(engine.clock[0]), title)
         write_atomic(gantt, lambda path: figure.savefig(path, format="png"))
         say(f"wrote {gantt}")
+    if prices is not None and isinstance(chosen, ContextPrice):
+        drawn = draw_prices(*chosen.over_time(), title)
+        write_atomic(prices, lambda path: drawn.savefig(path, format="png", dpi=150))
+        say(f"wrote {prices}")
     for path, content in contents:
         exports.write(path, content)
         say(f"wrote {path}")

@@ -1,8 +1,9 @@
-"""Commands that train: sweep, reproduce, validate, train."""
+"""Commands that train: sweep, reproduce, validate, train, imitate."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,11 @@ def validate(file: Path, overrides: tuple[str, ...], full: bool) -> None:
 @click.command()
 @click.option("--method", default="scale", show_default=True, help="See `rllib-scale methods`.")
 @click.option("--seed", default=42, show_default=True)
-@click.option("--epochs", default=1000, show_default=True, help="Also the length of the learning-rate cosine.")
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1),
+    help="Also the length of the learning-rate cosine. Default: 1000; for context-price 150 generations.",
+)
 @click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`.")
 @click.option("--scales", default="16,32,48", show_default=True, help="Servers to evaluate at, by commas.")
 @click.option("--env-runners", default=0, show_default=True, help="Remote samplers; 0 samples in the learner.")
@@ -107,7 +112,7 @@ def validate(file: Path, overrides: tuple[str, ...], full: bool) -> None:
 def train(
     method: str,
     seed: int,
-    epochs: int,
+    epochs: int | None,
     scenario: str,
     scales: str,
     env_runners: int,
@@ -117,15 +122,18 @@ def train(
     overrides: tuple[str, ...],
 ) -> None:
     """Train one policy and evaluate it: a sweep of a single cell."""
+    from rllib_scale.config import METHODS, CMAConfig, TrainingConfig
     from rllib_scale.config.plan import SweepConfig
     from rllib_scale.config.yaml_files import build_model, parse_override, set_path
 
+    searched = method in METHODS and METHODS[method].algorithm == "cma-es"
+    epochs = epochs or (CMAConfig() if searched else TrainingConfig()).epochs
     data: dict[str, Any] = {
         "name": f"train-{method}-s{seed}-e{epochs}",
         "scenario": scenario,
         "methods": [method],
         "seeds": [seed],
-        "training": {"epochs": epochs},
+        "cma" if searched else "training": {"epochs": epochs},
         "resources": {"env_runners": env_runners},
         "evaluation": {"scales": numbers("--scales", scales)},
     }
@@ -133,6 +141,76 @@ def train(
         set_path(data, *parse_override(override))
     config = build_model(SweepConfig, data, "train")
     _run(config, results, "train", address, trust)
+
+
+@click.command()
+@click.option("--expert", required=True, help="See `rllib-scale schedulers`, with parameters as NAME:key=value.")
+@click.option("--method", default="crossattn", show_default=True, help="Whose network learns.")
+@click.option("--seed", default=42, show_default=True)
+@click.option("--episodes", default=256, show_default=True, help="That the expert plays to be learned from.")
+@click.option("--epochs", default=60, show_default=True, help="Of 16384 decisions each.")
+@click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`.")
+@click.option("--scales", default="16,32,48", show_default=True, help="Servers to evaluate at, by commas.")
+@click.option(
+    "--env-runners", default=0, show_default=True, help="Ray tasks at once that let the expert play; 0: none."
+)
+@address_option
+@results_option
+@trust_option
+@set_option
+def imitate(
+    expert: str,
+    method: str,
+    seed: int,
+    episodes: int,
+    epochs: int,
+    scenario: str,
+    scales: str,
+    env_runners: int,
+    address: str | None,
+    results: str | None,
+    trust: bool,
+    overrides: tuple[str, ...],
+) -> None:
+    """Teach a network what a scheduler would choose, and evaluate both: a sweep of a single cell.
+
+    Run again, it goes on where it was. `training.initial_policy` lets a training go on from what it wrote.
+    """
+    from rllib_scale.config.heuristics import heuristic_name
+    from rllib_scale.config.plan import SweepConfig
+    from rllib_scale.config.yaml_files import build_model, parse_override, set_path
+
+    expert = heuristic_name(expert)
+    data: dict[str, Any] = {
+        "name": f"imitate-{expert.partition(':')[0]}-{method}-s{seed}-e{epochs}",
+        "scenario": scenario,
+        "methods": [method],
+        "seeds": [seed],
+        "imitation": {"expert": expert, "episodes": episodes},
+        # Ten times PPO's rate: an expert's answer is no noisy estimate.
+        "training": {"epochs": epochs, "steps_per_epoch": 16384, "learning_rate": 3e-3, "final_learning_rate": 1e-4},
+        "resources": {"env_runners": env_runners},
+        "evaluation": {"scales": numbers("--scales", scales), "heuristics": [expert]},
+    }
+    for override in overrides:
+        set_path(data, *parse_override(override))
+    config = build_model(SweepConfig, data, "imitate")
+    _run(config, results, "imitate", address, trust, then=_say_how_alike)
+
+
+def _say_how_alike(folder: Path) -> None:
+    """Agreement on what was held out, and the response of each scheduler at each scale."""
+    from rllib_scale.results.tables import EPISODE_COLUMNS, TRAINING_COLUMNS, read_table
+
+    training = read_table(folder / "training.parquet", TRAINING_COLUMNS)
+    episodes = read_table(folder / "episodes.parquet", EPISODE_COLUMNS)
+    for name, agreement in training.groupby("method")["agreement"].last().items():
+        say(f"{name}: {agreement:.1%} of the decisions of held-out episodes are the expert's")
+    for (where, servers, _, name), rows in episodes.groupby(["scenario", "test_servers", "kind", "method"]):
+        say(
+            f"{where}, {servers} servers, {name}: mean response {rows['response_mean_s'].mean():.2f} s, "
+            f"{rows['completed'].mean():.1f} tasks completed"
+        )
 
 
 def _read_sweep(file: Path, overrides: tuple[str, ...]) -> SweepConfig:
@@ -150,13 +228,14 @@ def _print_plan(config: SweepConfig, source: str) -> None:
     units = plan.evaluation_units(config, cells)
     check_rules(units)
     each = plan.cpus_per_trial(config.resources)
-    epochs = sorted({cell.trial.stop_epochs for cell in cells})
+    epochs, steps = sorted({cell.trial.stop_epochs for cell in cells}), plan.training_steps(cells)
     noun = "training" if len(cells) == 1 else "trainings"
     if epochs:
         shown = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
         say(
             f"{config.name}: {len(cells)} {noun} of {shown} epochs (the paper trains 1000), "
-            f"{plan.training_steps(cells):,} env steps in all; each needs {each:g} CPUs"
+            + (f"{steps:,} env steps in all; " if steps else "")
+            + f"each needs {each:g} CPUs"
         )
     else:
         say(f"{config.name}: rules alone, nothing to train")
@@ -167,14 +246,23 @@ def _print_plan(config: SweepConfig, source: str) -> None:
 
 
 def _run(
-    config: SweepConfig, place: str | None, source: str, address: str | None, trust: bool, reuse: tuple[Path, ...] = ()
+    config: SweepConfig,
+    place: str | None,
+    source: str,
+    address: str | None,
+    trust: bool,
+    reuse: tuple[Path, ...] = (),
+    then: Callable[[Path], None] | None = None,
 ) -> None:
     from rllib_scale.results.storage import results_folder
     from rllib_scale.sweeps.run import run_sweep
 
     _print_plan(config, source)
     with results_folder(place or f"results/{config.name}", say) as (folder, storage):
-        _finish(folder, run_sweep(config, folder, source, address, say, reuse, storage, trust))
+        failures = run_sweep(config, folder, source, address, say, reuse, storage, trust)
+        if then is not None and not failures:
+            then(folder)
+        _finish(folder, failures)
 
 
 def _finish(folder: Path, failures: list[str]) -> None:

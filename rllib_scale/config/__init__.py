@@ -23,6 +23,7 @@ from rllib_scale.config.cluster import (
     scale_counts,
 )
 from rllib_scale.config.methods import METHODS, MethodSpec
+from rllib_scale.config.price_search import CMAConfig
 from rllib_scale.config.problem import (
     CommunicationConfig,
     DecisionConfig,
@@ -37,6 +38,7 @@ from rllib_scale.config.scenarios import SCENARIOS, scenario
 from rllib_scale.config.training import (
     DQNConfig,
     NetworkConfig,
+    ProblemsConfig,
     SACConfig,
     SRRConfig,
     StopConfig,
@@ -60,6 +62,7 @@ __all__ = [
     "MIN_SERVERS",
     "PAPER_TIERS",
     "SCENARIOS",
+    "CMAConfig",
     "ChangeConfig",
     "ChangesConfig",
     "ClusterConfig",
@@ -79,6 +82,7 @@ __all__ = [
     "NetworkConfig",
     "NormalConfig",
     "ObservationConfig",
+    "ProblemsConfig",
     "RateWaveConfig",
     "RewardConfig",
     "SACConfig",

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from rllib_scale.config.base import Count, Finite, Model, NonNegative, Positive
+from rllib_scale.config.methods import METHODS
 from rllib_scale.config.problem import InformationConfig, NamedOrder
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError, choice_error
@@ -104,10 +105,12 @@ class HeuristicSpec:
     Attributes:
         parameters: what may stand behind its name.
         sees: the tasks that wait, or whole workflows with the demands of all their tasks.
+        plans: whether it decides ahead, so that it cannot be asked about one task at one moment.
     """
 
     parameters: type[NoParameters] = NoParameters
     sees: Literal["tasks", "workflows"] = "tasks"
+    plans: bool = False
 
 
 RULES = {
@@ -125,8 +128,8 @@ RULES = {
 }
 """Asked for one task at a time, in the problem's own way of deciding."""
 DISPATCHERS = {
-    "heft": HeuristicSpec(sees="workflows"),
-    "cpop": HeuristicSpec(sees="workflows"),
+    "heft": HeuristicSpec(sees="workflows", plans=True),
+    "cpop": HeuristicSpec(sees="workflows", plans=True),
     "non-blocking": HeuristicSpec(OrderParameters),
     "reserve": HeuristicSpec(ReserveParameters),
     "hungarian": HeuristicSpec(HungarianParameters),
@@ -180,7 +183,7 @@ def information(method: str, told: InformationConfig) -> str:
     >>> information("heft", InformationConfig()), information("scale", InformationConfig(estimate_error=0.5))
     ('clairvoyant', 'waiting tasks, estimates')
     """
-    spec = HEURISTICS.get(method.partition(":")[0])
+    spec = HEURISTICS.get(method.partition(":")[0]) or METHODS.get(method)
     if spec is not None and spec.sees == "workflows":
         return told.label
     return "waiting tasks" if told.label == "clairvoyant" else f"waiting tasks, {told.label}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-AlgorithmName = Literal["ppo", "dqn", "sac"]
+AlgorithmName = Literal["ppo", "dqn", "sac", "cma-es"]
 NetworkName = Literal["cross-attention", "deep-sets", "set-transformer", "attention-model", "mlp"]
 
 
@@ -14,9 +14,11 @@ class MethodSpec:
     """What a method name stands for."""
 
     algorithm: AlgorithmName
-    network: NetworkName
+    network: NetworkName | None  # None: a price rule
     srr: bool
     description: str
+    rounds: bool = False  # decides in reserving rounds, see config/rounds.py
+    sees: Literal["tasks", "workflows"] = "tasks"
 
     @property
     def any_scale(self) -> bool:
@@ -45,4 +47,19 @@ METHODS: dict[str, MethodSpec] = {
     "attention-model-srr": MethodSpec(
         "ppo", "attention-model", True, "cross-attention, pointer logits scaled and clipped (10 tanh), PPO with SRR"
     ),
+    "scale-r": MethodSpec(
+        "ppo", "cross-attention", True, "scale in rounds where tasks may wait for busy servers; prices first", True
+    ),
+    "crossattn-r": MethodSpec(
+        "ppo", "cross-attention", False, "crossattn in rounds where tasks may wait for busy servers; prices first", True
+    ),
+    "context-price": MethodSpec(
+        "cma-es",
+        None,
+        False,
+        "prices of fast rows by load, queue and idle rows, searched by CMA-ES",
+        sees="workflows",
+    ),
 }
+NETWORKS = [name for name, spec in METHODS.items() if spec.network is not None]
+"""Methods whose policy is a network."""

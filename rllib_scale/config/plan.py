@@ -10,6 +10,7 @@ from typing import Any
 
 from rllib_scale.config import METHODS, DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, identity, scenario
 from rllib_scale.config.heuristics import information
+from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.search import Point, points
 from rllib_scale.config.sweep import CELL_SECTIONS, TRAIN_SCENARIO, SweepConfig
 from rllib_scale.config.yaml_files import build_model, set_path
@@ -40,7 +41,7 @@ class Cell:
     @property
     def identity(self) -> dict[str, Any]:
         """The identity columns of this cell's rows (`rllib_scale.results.tables`), but for the sweep's name."""
-        trial = self.trial
+        trial, steps = self.trial, self.trial.env_steps_per_epoch
         return {
             "cell": trial.cell,
             "method": trial.method,
@@ -51,7 +52,7 @@ class Cell:
             "overrides": self.label,
             "train_servers": trial.env.cluster.num_servers,
             "epochs": self.epochs,
-            "env_steps": self.epochs * trial.training.steps_per_epoch,
+            "env_steps": None if steps is None else self.epochs * steps,
         }
 
 
@@ -110,7 +111,9 @@ def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = N
     base["resources"] = sweep.resources.model_dump(include=set(TrialResources.model_fields))
     if sweep.search is not None and sweep.search.scheduler == "pbt":
         # Who trains beside it decides what becomes of a member: another population, another cell.
-        sections = {name: identity(getattr(sweep, name)) for name in CELL_SECTIONS}
+        sections = {name: identity(getattr(sweep, name)) for name in CELL_SECTIONS if name != "cma"}  # no PBT of it
+        if sweep.imitation.expert is None:
+            del sections["imitation"]  # as it was before there was any
         base["population"] = digest(sections | sweep.model_dump(mode="json", include={"methods", "seeds", "search"}))
     cells: dict[str, Cell] = {}
     searched = points(sweep.search) if searched is None else searched
@@ -129,7 +132,11 @@ def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = N
 
 
 def evaluation_units(sweep: SweepConfig, cells: list[Cell]) -> list[EvaluationUnit]:
-    """All evaluations of a sweep: heuristics first, then each cell's policy at every scale it can run at."""
+    """All evaluations of a sweep: heuristics first, then each cell's policy at every scale it can run at.
+
+    Raises:
+        UserError: a policy that reserves would be evaluated where that is invalid.
+    """
     units: dict[str, EvaluationUnit] = {}
     # Without methods the problems of its grid are still there, those of the trainings that any method would have.
     posed = cells if sweep.methods else expand(sweep.model_copy(update={"methods": ("crossattn",)}), sweep.name)
@@ -138,9 +145,12 @@ def evaluation_units(sweep: SweepConfig, cells: list[Cell]) -> list[EvaluationUn
     ):
         for label, env in _problems(sweep, cell):
             if name is None:
+                in_own_rounds(cell.trial.name, cell.trial.env, env)
                 if not cell.trial.spec.any_scale and env.cluster.num_slots != cell.trial.env.cluster.num_slots:
                     continue  # an MLP policy is fixed to the number of servers it was trained at
                 scheduler, identity, decisions = cell.trial.name, cell.identity, sweep.evaluation.decisions
+                if cell.trial.spec.network is None:
+                    decisions = ("argmax",)  # it has no probabilities
             else:
                 own = [f"{p}={_plain(v)}" for p, v in cell.overrides if p.startswith("env.")]
                 own = own if label == TRAIN_SCENARIO else []
@@ -156,7 +166,7 @@ def evaluation_units(sweep: SweepConfig, cells: list[Cell]) -> list[EvaluationUn
                     decision,
                     sweep.evaluation.seed,
                     sweep.evaluation.episodes,
-                    features=name is None and sweep.evaluation.features,
+                    features=name is None and cell.trial.spec.network is not None and sweep.evaluation.features,
                 )
                 units.setdefault(unit.key, unit)
     return list(units.values())
@@ -173,8 +183,8 @@ def _problems(sweep: SweepConfig, cell: Cell) -> Iterable[tuple[str, EnvConfig]]
 
 
 def training_steps(cells: list[Cell]) -> int:
-    """Decisions to train on in all."""
-    return sum(cell.trial.stop_epochs * cell.trial.training.steps_per_epoch for cell in cells)
+    """Decisions to train on in all, but for searches."""
+    return sum(cell.trial.stop_epochs * (cell.trial.env_steps_per_epoch or 0) for cell in cells)
 
 
 def cpus_per_trial(resources: TrialResources) -> float:

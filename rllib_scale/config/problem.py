@@ -56,6 +56,12 @@ class DecisionConfig(Model):
         description="a server named that is busy: the clock advances by clock_step_s; or the task waits for it until "
         "the next event, and the next task is offered",
     )
+    offer: Literal["all", "startable"] = Field(
+        default="all",
+        json_schema_extra=ADDED,
+        description="on_busy reserve: whether every waiting task is offered, or those that some row is open for, which "
+        "may wait for another all the same",
+    )
     order: NamedOrder | Literal["open"] = Field(default="longest-hop", description="level 1, or open: the agent's")
     ties: Literal["first-ready", "first-arrival"] = Field(
         default="first-ready", description="of the order: the task ready first, or the workflow that arrived first"
@@ -65,6 +71,14 @@ class DecisionConfig(Model):
     preemption: Literal["none", "restart", "resume"] = Field(
         default="none", description="an answer may stop a running task, which starts anew or goes on where it was"
     )
+
+    @model_validator(mode="after")
+    def _rounds_are_filtered(self) -> DecisionConfig:
+        if self.offer == "startable" and self.on_busy == "step":
+            raise ValueError(
+                "offer startable: goes with on_busy reserve; with step, episode.mask says who is asked for"
+            )
+        return self
 
     @property
     def offered(self) -> int:
@@ -149,7 +163,7 @@ class ObservationConfig(Model):
     The units are for problems whose outputs and times are far from the paper's, by which networks standardise.
     """
 
-    feature_set: Literal["paper", "rounds"] = "paper"
+    feature_set: Literal["paper", "rounds", "pairs"] = "paper"
     task_compute_max_gflop: Positive = 20.0
     server_compute_max_gflops: Positive = 4.0
     memory_max_gb: Positive = Field(default=80.0, description="M_max, of tasks and servers alike")
@@ -189,6 +203,16 @@ class EnvConfig(Model):
     def masked(self) -> bool:
         """Whether a learner is told which servers it may choose."""
         return self.episode.mask == "feasible" or self.decision.on_busy == "reserve"
+
+    @property
+    def offers_startable(self) -> bool:
+        """Whether a round leaves out tasks that no row is open for."""
+        return self.episode.mask == "feasible" or self.decision.offer == "startable"
+
+    @property
+    def costs_time(self) -> bool:
+        """Whether a wrong answer costs time, as in the paper, in which no other task starts."""
+        return self.episode.mask == "none" and self.decision.on_busy == "step"
 
     @property
     def arrival_rate(self) -> float:

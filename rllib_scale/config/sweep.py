@@ -21,6 +21,7 @@ from rllib_scale.config import (
     scenario,
 )
 from rllib_scale.config.heuristics import heuristic_name
+from rllib_scale.config.rounds import refuse_contrary
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.config.training import Sections
 from rllib_scale.errors import UserError
@@ -110,6 +111,7 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         """What `env` leaves out comes from the scenario."""
         if not isinstance(data, dict) or not isinstance(data.get("scenario", "paper"), str):
             return data
+        refuse_contrary(data)
         base = scenario(data.get("scenario", "paper"))
         own = data.get("env", {})
         if isinstance(own, dict):
@@ -148,6 +150,9 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
                 f"search.scheduler {self.search.scheduler} compares all trainings of a sweep: give one method, "
                 f"not {len(self.methods)}"
             )
+        for method in self.methods:
+            if self.search.scheduler != "none" and METHODS[method].algorithm == "cma-es":
+                raise ValueError(f"search.scheduler {self.search.scheduler}: method {method} has no env steps to go by")
         if self.search.scheduler == "pbt" and self.grid:
             raise ValueError("search.scheduler pbt lets trainings go on as copies of others: no grid beside it")
         return self

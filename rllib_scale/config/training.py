@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from rllib_scale.config.base import ADDED, Count, Fraction, Model, NonNegative, Positive, Seed, digest
-from rllib_scale.config.methods import METHODS, MethodSpec
-from rllib_scale.config.pinned import without_places
+from rllib_scale.config.base import (
+    ADDED,
+    MAX_SERVERS,
+    MIN_SERVERS,
+    Count,
+    Fraction,
+    Model,
+    NonNegative,
+    Positive,
+    Seed,
+    digest,
+)
+from rllib_scale.config.heuristics import DISPATCHERS, HEURISTICS, heuristic_name
+from rllib_scale.config.methods import METHODS, AlgorithmName, MethodSpec
+from rllib_scale.config.pinned import MARK, pin, without_places
+from rllib_scale.config.price_search import CMAConfig
 from rllib_scale.config.problem import EnvConfig
+from rllib_scale.config.rounds import TRAINING, in_rounds, with_unset
+from rllib_scale.errors import UserError
 
 CELL_FORMAT = 2
 """Changes when a default does: a cell's hash leaves out what stands at its default."""
+
+WITHOUT_PAPER_MODE = (
+    "{} holds rows back for tasks that wait for them, and in the paper's mode (mask none, on_busy step) an answer that "
+    "waits costs clock_step_s and every other task with it; valid: mask feasible, or decision.on_busy reserve"
+)
+"""Why a learned policy that reserves is not played there."""
 
 
 class NetworkConfig(Model):
@@ -27,6 +49,17 @@ class NetworkConfig(Model):
     logit_clip: Positive = Field(default=10.0, description="attention-model: bound of the logits, 10 tanh")
     standardise: Literal["fixed", "none"] = Field(
         default="fixed", description="inputs standardised by fixed constants inside the network, or raw"
+    )
+    skip: Literal["none", "linear", "price"] | None = Field(
+        default=None,
+        json_schema_extra=ADDED,
+        description="cross-attention: logits also linear in a server's features, by weights linear in the task's, "
+        "which begin at 0 or as the price rule; unset: as the method says",
+    )
+    skip_sharpness: Positive = Field(
+        default=4.0,
+        json_schema_extra=ADDED,
+        description="price: what a second more of the rule's cost takes off a logit at the beginning",
     )
 
     @model_validator(mode="after")
@@ -44,6 +77,40 @@ class SRRConfig(Model):
     ramp_start_epoch: NonNegative = 10
     ramp_epochs: Positive = 50
     reduction: Literal["sum", "mean"] = Field(default="sum", description="over the off-diagonal entries of L_c")
+
+
+class ProblemsConfig(Model):
+    """Problems to train on: each episode is played on `env` at a number of servers and a load that are drawn for it.
+
+    What is left out stays that of `env`.
+    """
+
+    servers: tuple[Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)], ...] = Field(
+        default=(), description="one of them, each as often; empty: the number of `env`"
+    )
+    offered_load: tuple[Positive, Positive] | None = Field(
+        default=None, description="low and high, uniform between; null: the load of `env`"
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ProblemsConfig:
+        if self.offered_load is not None and self.offered_load[0] > self.offered_load[1]:
+            raise ValueError(f"offered_load: low {self.offered_load[0]} is above high {self.offered_load[1]}")
+        return self
+
+    def all(self, env: EnvConfig) -> list[EnvConfig]:
+        """The problem at each number of servers, at its own load."""
+        return [env.at_scale(servers) for servers in self.servers] or [env]
+
+    def draw(self, env: EnvConfig, u: float, v: float) -> EnvConfig:
+        """The problem of one episode. `u` and `v`, uniform in [0, 1), decide the number of servers and the load."""
+        every = self.all(env)
+        drawn = every[int(u * len(every))]
+        if self.offered_load is None:
+            return drawn
+        low, high = self.offered_load
+        workload = drawn.workload.model_copy(update={"offered_load": low + v * (high - low)})
+        return drawn.model_copy(update={"workload": workload})
 
 
 class TrainingConfig(Model):
@@ -74,6 +141,51 @@ class TrainingConfig(Model):
         json_schema_extra=ADDED,
         description="to mean 0 and deviation 1 over those rows; open in the paper",
     )
+    initial_policy: str | None = Field(
+        default=None,
+        json_schema_extra=ADDED,
+        description="PPO and imitation: folder of an exported policy whose weights the network begins with; its critic "
+        "is new",
+    )
+    reference_kl_coefficient: NonNegative = Field(
+        default=0.0,
+        json_schema_extra=ADDED,
+        description="PPO: weight of KL(policy || initial policy) in the loss, which keeps it near that one",
+    )
+    reward_unit: Positive | None = Field(
+        default=None,
+        json_schema_extra=ADDED,
+        description="rewards are learned from in this unit times the servers of the episode, so that returns are about "
+        "1 at any scale; unset: as they are, as in every table",
+    )
+    siblings: Count = Field(
+        default=1,
+        json_schema_extra=ADDED,
+        description="PPO: so many environments of a runner play each workload side by side, from its beginning in "
+        "every epoch, and what happens to all of them alike does not count as an advantage",
+    )
+    lambda_by: Literal["decision", "time"] | None = Field(
+        default=None,
+        json_schema_extra=ADDED,
+        description="PPO: gae_lambda counts once a decision, or once a time_unit_s; unset: a decision, or as the "
+        "method says",
+    )
+    problems: ProblemsConfig | None = Field(
+        default=None,
+        json_schema_extra=ADDED,
+        description="a number of servers and a load drawn for each episode; null: those of `env`",
+    )
+
+    @field_validator("initial_policy")
+    @classmethod
+    def _pinned(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return None if value is None else pin_policy(value, info)
+
+    @model_validator(mode="after")
+    def _reference_is_there(self) -> TrainingConfig:
+        if self.reference_kl_coefficient > 0 and self.initial_policy is None:
+            raise ValueError("reference_kl_coefficient: there is no policy to stay near; give initial_policy, too")
+        return self
 
     @model_validator(mode="after")
     def _divides(self) -> TrainingConfig:
@@ -81,7 +193,38 @@ class TrainingConfig(Model):
             raise ValueError(
                 f"steps_per_epoch {self.steps_per_epoch} is not a multiple of minibatch_size {self.minibatch_size}"
             )
+        if self.num_envs % self.siblings:
+            raise ValueError(f"num_envs {self.num_envs} is not a multiple of siblings {self.siblings}")
         return self
+
+
+def pin_policy(value: str, info: ValidationInfo) -> str:
+    """The description in a policy folder, pinned: it holds the digest of the weights, so its own is that of both."""
+    folders = [*([Path(info.context["folder"])] if info.context else []), Path()]
+    return pin(value if MARK in value or value.endswith(".json") else f"{value}/policy.json", folders)
+
+
+class ImitationConfig(Model):
+    """Behaviour cloning: with an expert, networks learn what it would choose, by cross-entropy, and nothing else.
+
+    It takes epochs, learning rates, minibatch_size, gradient_clip and adam_epsilon from `training`; an epoch learns
+    from steps_per_epoch demonstrated decisions, once from each.
+    """
+
+    expert: str | None = Field(
+        default=None,
+        description="a scheduler that is asked, with parameters as `reserve:waiting=2`; unset: no imitation",
+    )
+    episodes: Count = Field(default=256, description="that it plays to be learned from")
+    holdout_episodes: Count = Field(default=32, description="more of them, on which only agreement is measured")
+
+    @field_validator("expert")
+    @classmethod
+    def _known(cls, value: str | None) -> str | None:
+        try:
+            return None if value is None else heuristic_name(value)
+        except UserError as error:
+            raise ValueError(str(error)) from None
 
 
 class StopConfig(Model):
@@ -160,9 +303,11 @@ class Sections(Model):
     training: TrainingConfig = TrainingConfig()
     dqn: DQNConfig = DQNConfig()
     sac: SACConfig = SACConfig()
+    cma: CMAConfig = Field(default=CMAConfig(), json_schema_extra=ADDED)
     stop: StopConfig = StopConfig()
     srr: SRRConfig = SRRConfig()
     network: NetworkConfig = NetworkConfig()
+    imitation: ImitationConfig = Field(default=ImitationConfig(), json_schema_extra=ADDED)
 
 
 class _Named(Model):
@@ -186,6 +331,25 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         return self
 
     @model_validator(mode="after")
+    def _method_brings_its_rounds(self) -> TrialConfig:
+        if self.spec.rounds:
+            object.__setattr__(self, "env", in_rounds(self.env))
+            object.__setattr__(self, "training", with_unset(self.training, TRAINING))
+            object.__setattr__(self, "network", with_unset(self.network, {"skip": "price"}))
+        return self
+
+    @model_validator(mode="after")
+    def _skip_has_its_features(self) -> TrialConfig:
+        skip, features = self.network.skip, self.env.observation.feature_set
+        if skip not in (None, "none") and self.spec.network != "cross-attention":
+            raise ValueError(f"network.skip {skip}: the network of method {self.method} has none; valid: none")
+        if skip == "price" and features != "pairs":
+            raise ValueError(
+                f"network.skip price: needs env.observation.feature_set pairs (got {features}); valid: none, linear"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _time_is_discounted_by_our_own_parts(self) -> TrialConfig:
         parts = (METHODS[self.method].algorithm, self.resources.sampler, self.resources.learner)
         if self.training.time_unit_s is not None and parts != ("ppo", "array", "lean"):
@@ -193,6 +357,65 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
                 f"training.time_unit_s: method {self.method}, resources.sampler {parts[1]} and resources.learner "
                 f"{parts[2]} discount by decision; valid: a method that PPO trains, array and lean"
             )
+        if self.training.siblings > 1 and parts != ("ppo", "array", "lean"):
+            raise ValueError(
+                f"training.siblings {self.training.siblings}: method {self.method}, resources.sampler {parts[1]} and "
+                f"resources.learner {parts[2]} know none; valid: 1, or a method that PPO trains, array and lean"
+            )
+        if self.training.lambda_by == "time" and self.training.time_unit_s is None:
+            raise ValueError("training.lambda_by time: needs training.time_unit_s")
+        return self
+
+    @model_validator(mode="after")
+    def _problems_can_be_drawn(self) -> TrialConfig:
+        problems, trace = self.training.problems, self.env.workload.trace
+        if problems is None:
+            return self
+        if problems.servers and not self.spec.any_scale:
+            raise ValueError(f"training.problems.servers: method {self.method} is fixed to one number of servers")
+        if problems.offered_load is not None and trace is not None and trace.arrivals == "recorded":
+            raise ValueError(
+                "training.problems.offered_load: with trace.arrivals recorded the trace says when workflows arrive; "
+                "valid: null, or trace.arrivals poisson"
+            )
+        for servers in problems.servers:
+            try:
+                self.env.at_scale(servers)
+            except ValueError:
+                least = max(MIN_SERVERS, len(self.env.cluster.tiers))
+                raise ValueError(f"training.problems.servers: {servers} is too few; at least {least}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _imitation_is_possible(self) -> TrialConfig:
+        policy_networks = METHODS[self.method].algorithm == "ppo"
+        begins = ("training.initial_policy", self.training.initial_policy is not None)
+        for key, is_set in (begins, ("imitation.expert", self.imitation.expert is not None)):
+            if is_set and not policy_networks:
+                raise ValueError(f"{key}: method {self.method} has no policy network; valid: methods that PPO trains")
+        if self.imitation.expert is None:
+            return self
+        if self.training.reference_kl_coefficient > 0:
+            raise ValueError("training.reference_kl_coefficient: is of PPO; valid with imitation.expert: 0")
+        name = self.imitation.expert.partition(":")[0]
+        if HEURISTICS[name].plans:
+            valid = ", ".join(other for other, spec in HEURISTICS.items() if not spec.plans)
+            raise ValueError(f"imitation.expert {name}: plans ahead and cannot be asked about one task; valid: {valid}")
+        if name in DISPATCHERS and self.env.decision.on_busy != "reserve":
+            raise ValueError(
+                f"imitation.expert {name}: lets tasks wait for busy servers while others start; valid: "
+                "env.decision.on_busy reserve, or an expert that is asked task by task"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _prices_can_be_searched(self) -> TrialConfig:
+        if self.spec.algorithm != "cma-es":
+            return self
+        if self.env.costs_time:
+            raise ValueError(f"env.episode.mask none: {WITHOUT_PAPER_MODE.format(self.method)}")
+        if self.stop.env_steps is not None:
+            raise ValueError(f"stop.env_steps: method {self.method} counts generations; valid: stop.epochs")
         return self
 
     @model_validator(mode="after")
@@ -212,6 +435,11 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         return METHODS[self.method]
 
     @property
+    def algorithm(self) -> AlgorithmName | Literal["bc"]:
+        """What trains the network: that of its method, or behaviour cloning."""
+        return self.spec.algorithm if self.imitation.expert is None else "bc"
+
+    @property
     def off_policy(self) -> DQNConfig | SACConfig:
         """The settings of a DQN or SAC training."""
         return self.dqn if self.spec.algorithm == "dqn" else self.sac
@@ -221,7 +449,17 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         """Epochs after which the training ends."""
         if self.stop.env_steps is not None:
             return -(-self.stop.env_steps // self.training.steps_per_epoch)
-        return self.stop.epochs or self.training.epochs
+        return self.stop.epochs or self.epochs
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of the whole training; generations of a search."""
+        return self.cma.epochs if self.spec.algorithm == "cma-es" else self.training.epochs
+
+    @property
+    def env_steps_per_epoch(self) -> int | None:
+        """Decisions that an epoch trains on; None: a generation plays whole episodes, however many it takes."""
+        return None if self.spec.algorithm == "cma-es" else self.training.steps_per_epoch
 
     @property
     def cell(self) -> str:
@@ -229,9 +467,11 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
 
         Settings at their defaults are left out, so that a setting added later leaves finished cells what they are.
         """
-        other_algorithms = {"dqn", "sac"} - {self.spec.algorithm}
+        other_algorithms = {"dqn", "sac", "cma"} - {self.spec.algorithm.removesuffix("-es")}
         content: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True, exclude=other_algorithms)
         decides = {"env_runners", "sampler", "learner", "compile"}
+        if self.algorithm == "bc":
+            decides -= {"env_runners", "sampler"}  # whoever lets the expert play, it plays the same
         content["resources"] = {k: v for k, v in content.get("resources", {}).items() if k in decides}
         content = without_places(content)
         return digest(content | {"format": CELL_FORMAT, "method": self.method, "seed": self.seed})

@@ -135,23 +135,27 @@ def _bounds(config: EnvConfig) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Lowest and highest values of context, tasks and servers. The same for every row: servers may come and go."""
     tiers, scales = config.cluster.tiers, config.observation
     memory = max(tier.memory_gb for tier in tiers) / scales.memory_max_gb
-    task_high = {"memory": memory, "progress": 1.0}
+    task_high = {"memory": memory, "progress": 1.0, "rows": 1.0}
     server_high = {
         "capacity": max(tier.compute_gflops for tier in tiers) / scales.server_compute_max_gflops,
         "memory": memory,
         "power": max(tier.busy_power_w / tier.slots for tier in tiers),
         "free": memory,
         "neighbours": 1.0,
+        "busy": 1.0,
+        "busy_shared": 1.0,
     }
     features = FEATURE_SETS[scales.feature_set]
-    context = [1.0 if feature.name == "open" else NO_LIMIT for feature in features.context]
+    context = [1.0 if feature.name.startswith("open") else NO_LIMIT for feature in features.context]
     task = [task_high.get(feature.name, NO_LIMIT) for feature in features.task] * config.decision.offered
     server = [server_high.get(feature.name, NO_LIMIT) for feature in features.server] * config.cluster.num_slots
     high = [np.array(part, dtype=np.float32) for part in (context, task, server)]
     low = [np.zeros_like(part) for part in high]
-    for i, feature in enumerate(features.context):
-        if feature.name == "scale":
-            low[0][i] = -NO_LIMIT  # below 16 rows
+    of_tasks = (*features.context, *features.task * config.decision.offered)
+    for i, feature in enumerate(of_tasks):
+        if feature.name in ("scale", "demand"):  # logarithms, of what may be below 1
+            part, at = (0, i) if i < len(low[0]) else (1, i - len(low[0]))
+            low[part][at] = -NO_LIMIT
     return low, high
 
 

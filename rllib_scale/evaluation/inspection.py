@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import Episode, Replay
-from rllib_scale.observation.answers import CLOSED, OPEN
+from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
 from rllib_scale.observation.feature_sets import first_candidate, view
 from rllib_scale.schedulers.base import Rule, Scheduler
 from rllib_scale.schedulers.dispatcher import Dispatcher
@@ -126,8 +127,9 @@ def look(inspected: Inspection, decision: int) -> DecisionView | None:
     network = policy.network
     observation = torch.from_numpy(inspected.observations[decision])
     mask = None
-    if policy.mask == "feasible" and inspected.fit is not None:  # as a scheduler it masks outside its network
-        feasible = inspected.fit[decision] == OPEN
+    if (policy.mask == "feasible" or policy.reserves) and inspected.fit is not None:
+        # As a scheduler it masks outside its network.
+        feasible = inspected.fit[decision] >= (TAKEN if policy.reserves else OPEN)
         mask = torch.from_numpy(feasible) if feasible.any() else None
     if isinstance(network, CrossAttentionPointer):
         seen = attention(network, observation, mask)
@@ -147,6 +149,10 @@ class _Recorder(Scheduler):
         self.observations: list[NDArray[np.float32]] = []
         self.fit: list[NDArray[np.uint8]] = []
         self.keeps = True
+
+    def problem(self, env: EnvConfig) -> EnvConfig:
+        """See `Scheduler.problem`."""
+        return self.scheduler.problem(env)
 
     def watch(self, engine: Engine) -> None:
         """Is shown the engine before each decision."""

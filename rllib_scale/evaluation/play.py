@@ -33,12 +33,13 @@ def play(
 ) -> Engine:
     """Run the episodes (seed, episode) to their end, or a given workload once an episode, and return the engine.
 
-    A scheduler is shown the feature set and the normalisers that it was made for, whatever those of the problem are.
+    A scheduler is shown the feature set and the normalisers that it was made for, whatever those of the problem are,
+    and a policy that was trained in reserving rounds decides in them.
     All episodes stay in the batch until the last one has ended, so that what a row computes does not depend on how long
     its neighbours last.
     """
     if isinstance(scheduler, Scheduler):
-        env = env.model_copy(update={"observation": scheduler.observation})
+        env = scheduler.problem(env)
     else:
         scheduler.check(env)
     engine = Engine(env, len(episodes))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from rllib_scale.config import METHODS
 from rllib_scale.config.plan import EvaluationUnit
+from rllib_scale.config.training import WITHOUT_PAPER_MODE
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate
 
@@ -18,7 +20,7 @@ class UnitResult(NamedTuple):
 
 
 def check_rules(units: Iterable[EvaluationUnit]) -> None:
-    """Refuse units whose rule cannot play their problem, before anything is trained.
+    """Refuse units whose rule or method cannot play their problem, before anything is trained.
 
     Raises:
         UserError: naming the rule, the scenario and the setting.
@@ -27,13 +29,17 @@ def check_rules(units: Iterable[EvaluationUnit]) -> None:
     from rllib_scale.schedulers.rules import make_scheduler
 
     for unit in units:
-        if not unit.learned:
-            rule = make_scheduler(unit.scheduler, unit.env.observation, unit.env.episode.mask)
-            if isinstance(rule, Dispatcher):
-                try:
-                    rule.check(unit.env)
-                except UserError as error:
-                    raise UserError(f"evaluation.heuristics, scenario {unit.scenario}: {error}") from None
+        if unit.learned:
+            if METHODS[unit.identity["method"]].network is None and unit.env.costs_time:
+                reason = WITHOUT_PAPER_MODE.format(unit.identity["method"])
+                raise UserError(f"evaluation.scenarios {unit.scenario}: {reason}")
+            continue
+        rule = make_scheduler(unit.scheduler, unit.env.observation, unit.env.episode.mask)
+        if isinstance(rule, Dispatcher):
+            try:
+                rule.check(unit.env)
+            except UserError as error:
+                raise UserError(f"evaluation.heuristics, scenario {unit.scenario}: {error}") from None
 
 
 def evaluate_unit(unit: EvaluationUnit, policy: dict[str, bytes] | None) -> UnitResult:
@@ -44,9 +50,9 @@ def evaluate_unit(unit: EvaluationUnit, policy: dict[str, bytes] | None) -> Unit
         scheduler = make_scheduler(unit.scheduler, unit.env.observation, unit.env.episode.mask)
         return UnitResult(evaluate(scheduler, unit.env, unit.seed, unit.episodes), None)
     from rllib_scale.evaluation.feature_drift import evaluate_with_features
-    from rllib_scale.policies.policy import policy_from_bytes
+    from rllib_scale.policies.policy import TrainedPolicy, policy_from_bytes
 
     trained = policy_from_bytes(policy, unit.scheduler, mask=unit.env.episode.mask, decision=unit.decision)
-    if not unit.features:
+    if not unit.features or not isinstance(trained, TrainedPolicy):
         return UnitResult(evaluate(trained, unit.env, unit.seed, unit.episodes), None)
     return UnitResult(*evaluate_with_features(trained, unit.env, unit.seed, unit.episodes))

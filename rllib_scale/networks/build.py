@@ -8,6 +8,7 @@ from rllib_scale.networks.deep_sets import DeepSets
 from rllib_scale.networks.inputs import InputSpec
 from rllib_scale.networks.mlp import StructuredMLP
 from rllib_scale.networks.set_transformer import SetTransformer
+from rllib_scale.networks.skip import Skip
 from rllib_scale.observation.feature_sets import FEATURE_SETS
 
 Network = CrossAttentionPointer | DeepSets | SetTransformer | StructuredMLP
@@ -39,6 +40,17 @@ def build_network(trial: TrialConfig) -> Network:
         case "set-transformer":
             return SetTransformer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.induced_points)
         case "cross-attention":
-            return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks)
+            return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, skip=_skip(trial, inputs))
         case "attention-model":
             return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.logit_clip)
+        case None:
+            raise ValueError(f"method {trial.method} has no network")
+
+
+def _skip(trial: TrialConfig, inputs: InputSpec) -> Skip | None:
+    if trial.network.skip in (None, "none"):
+        return None
+    skip = Skip(inputs)
+    if trial.network.skip == "price":
+        skip.start_from_price(inputs, trial.env.observation, trial.network.skip_sharpness)
+    return skip

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from rllib_scale.networks.inputs import Inputs, InputSpec, ObservationInput
+from rllib_scale.networks.skip import Skip
 
 
 class BlockWeights(NamedTuple):
@@ -97,6 +98,7 @@ class CrossAttentionPointer(nn.Module):
         num_blocks: cross-attention blocks.
         logit_clip: C of the Attention Model's logits C tanh(p_j / sqrt(d)) [Kool et al. 2019, eq. 7], masked after
             the clipping; none: the logits are the scores p_j [SCALE, sec. 4.2].
+        skip: adds to the logits what is linear in a server's features; the pointer then begins at 0.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class CrossAttentionPointer(nn.Module):
         num_heads: int,
         num_blocks: int,
         logit_clip: float | None = None,
+        skip: Skip | None = None,
     ) -> None:
         super().__init__()
         d = embedding_dim
@@ -124,6 +127,9 @@ class CrossAttentionPointer(nn.Module):
         self.feedforward_norms = nn.ModuleList(nn.LayerNorm(d) for _ in range(num_blocks))
         self.pointer_query = nn.Linear(d, d, bias=False)
         self.pointer_key = nn.Linear(d, d, bias=False)
+        self.skip = skip
+        if skip is not None:
+            nn.init.zeros_(self.pointer_query.weight)
 
     def fold(self) -> FoldedWeights:
         """The products of parameters that a forward uses; they depend on no observation."""
@@ -140,7 +146,11 @@ class CrossAttentionPointer(nn.Module):
         hidden, f = self.embed(inputs)
         for number, weights in enumerate(folded.blocks):
             f = self.leave_block(number, weights, f, attend(self.queries(weights, f), hidden, inputs.empty))
-        return f, self.logits(folded, f, hidden, inputs.closed)
+        return f, self.passed(self.logits(folded, f, hidden, inputs.closed), inputs)
+
+    def passed(self, logits: Tensor, inputs: Inputs) -> Tensor:
+        """Logits (B, N) with what the skip adds to them."""
+        return logits if self.skip is None else logits + self.skip(inputs)
 
     def embed(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Hidden activations h (B, N, d) of the servers, embedding f (B, d) of the task."""

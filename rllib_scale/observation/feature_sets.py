@@ -114,12 +114,50 @@ ROUNDS = FeatureSet(
 )
 """What decisions in rounds need beyond the paper's: who waits for what, and for how long."""
 
-FEATURE_SETS = {PAPER.name: PAPER, ROUNDS.name: ROUNDS}
+PAIRS = FeatureSet(
+    name="pairs",
+    context=(
+        *ROUNDS.context,
+        Feature(
+            "ready_work", "1", "ln(1 + work of the tasks that wait / capacity that is there / time_unit_s)", 0.6, 0.5
+        ),
+        Feature("work", "1", "ln(1 + work of the unfinished tasks that are seen / capacity / time_unit_s)", 2.0, 0.6),
+        Feature("open_slow", "1", "share of the slowest rows on which some task could start", 0.5, 0.4),
+        Feature("open_middle", "1", "the same of those that are neither the slowest nor the fastest", 0.4, 0.4),
+        Feature("open_fast", "1", "the same of the fastest rows, where speeds differ", 0.3, 0.4),
+    ),
+    task=(
+        *ROUNDS.task,
+        Feature("demand", "1", "ln of the compute demand over task_compute_max_gflop", -0.7, 0.4),
+        Feature("tasks_left", "1", "ln of the unfinished tasks of its workflow that are seen", 1.2, 0.7),
+        Feature("work_left", "1", "ln(1 + their compute demand over task_compute_max_gflop)", 1.1, 0.6),
+        Feature("rows", "1", "rows that are there and have the memory for it / rows that are there", 0.7, 0.3),
+    ),
+    server=(
+        *ROUNDS.server,
+        Feature("lasts", "s", "transfer and execution of the task there over time_unit_s", 6.0, 4.0),
+        Feature("busy", "1", "1: it has to be waited for", 0.6, 0.5),
+        Feature("speed", "1", "log2 of its capacity over the least that is there, over 2", 0.4, 0.35),
+        Feature("busy_shared", "1", "busy / n^2; n descendants of the task, itself included", 0.3, 0.4),
+        Feature(
+            "lasts_middle", "s", "lasts / n^2 on a row that is neither the slowest nor the fastest, else 0", 1.5, 2.0
+        ),
+        Feature("lasts_fast", "s", "the same on one of the fastest rows, where speeds differ", 0.3, 0.8),
+    ),
+)
+"""`rounds`, and of each pair of task and row what a price rule weighs: its cost in seconds is wait and lasts, and what
+the next tasks lose by it, shared by n^2, for those that follow wait too; linear in these features."""
+
+FEATURE_SETS = {PAPER.name: PAPER, ROUNDS.name: ROUNDS, PAIRS.name: PAIRS}
 
 TASK_COMPUTE, TASK_MEMORY, TASK_SUCCESSORS, TASK_PROGRESS, TASK_OUTPUT = range(5)
 CAPACITY, MEMORY, REMAINING, POWER, DELAY = range(5)
 """Columns that every feature set begins with."""
 MAX_SUCCESSORS = 5.0
+UNITS = 2.0**20
+"""Shares of a demand or a capacity are added up in whole units of one over this: in any order, the same sum."""
+LEAST = 1e-6
+"""Of what a logarithm is taken of, or what is divided by."""
 
 
 @dataclass(frozen=True)

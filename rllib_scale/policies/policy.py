@@ -2,7 +2,8 @@
 
 A policy folder holds
 
-    policy.safetensors   parameters and standardisation constants of the network, without the critic
+    policy.safetensors   parameters and standardisation constants of the network, without the critic; of context-price
+                         weights (5 + K, 10 + K) and speeds (K,) in GFLOPS, as `ContextPrice` takes them
     policy.json          {"format", "version", "method", "seed", "cell", "feature_set", "train_servers", "epochs",
                           "trial": the whole TrialConfig, "sha256": of policy.safetensors}
 
@@ -24,14 +25,18 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from rllib_scale.config import DecisionMode, MaskMode, TrialConfig
+from rllib_scale.config import DecisionMode, EnvConfig, MaskMode, TrialConfig
+from rllib_scale.config.pinned import check_unchanged, split
+from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic, write_json
 from rllib_scale.networks.build import Network, build_network
 from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.observation.answers import TAKEN
+from rllib_scale.policies.price_policy import PricePolicy
 from rllib_scale.schedulers.base import Scheduler
+from rllib_scale.schedulers.context_price import ContextPrice
 
 FORMAT = "rllib-scale-policy"
 VERSION = 1
@@ -46,7 +51,7 @@ class TrainedPolicy(Scheduler):
         network: as `build_network` makes it; a copy is kept.
         trial: what trained it.
         epochs: epochs it was trained for.
-        mask: as for `Scheduler`; it replaces the mask of the training.
+        mask: as for `Scheduler`; it replaces the mask of the training. A policy that reserves has none: it may wait.
         decision: as for `Scheduler`.
     """
 
@@ -58,13 +63,22 @@ class TrainedPolicy(Scheduler):
         mask: MaskMode = "none",
         decision: DecisionMode = "argmax",
     ) -> None:
-        super().__init__(trial.env.observation, mask, decision)
+        self.reserves = trial.env.decision.on_busy == "reserve"
+        super().__init__(trial.env.observation, "none" if self.reserves else mask, decision)
         self.name = trial.name
         self.description = trial.spec.description
         self.trial = trial
         self.epochs = epochs
         self.network = copy.deepcopy(network).eval()
         self._forward = compile_network(self.network)
+
+    def problem(self, env: EnvConfig) -> EnvConfig:
+        """See `Scheduler.problem`. A policy that reserves decides in rounds of its own, as rules that reserve do.
+
+        Raises:
+            UserError: it reserves, and the problem is the paper's, where naming a busy server costs time.
+        """
+        return super().problem(in_own_rounds(self.name, self.trial.env, env))
 
     def scores(self, observation: np.ndarray, fit: np.ndarray | None = None) -> np.ndarray:
         """Logits (B, N) of observations (B, W). A policy that was trained in rounds names only servers that fit.
@@ -73,7 +87,7 @@ class TrainedPolicy(Scheduler):
             UserError: an MLP policy at another number of servers than it was trained at.
         """
         logits = self._forward(observation)
-        if fit is None or self.trial.env.decision.on_busy == "step":
+        if fit is None or not self.reserves:
             return logits
         fits = fit[:, 0] >= TAKEN  # as in training: a task that waits does so for a server that it fits
         return np.where(fits | ~fits.any(axis=1, keepdims=True), logits, -np.inf)
@@ -88,16 +102,27 @@ def save_policy(folder: Path, network: torch.nn.Module, trial: TrialConfig, epoc
         trial: what trained it.
         epochs: epochs it was trained for.
     """
-    tensors = save_tensors({name: tensor.contiguous() for name, tensor in network.state_dict().items()})
+    _write(folder, network.state_dict(), trial, epochs)
+
+
+def save_prices(folder: Path, weights: np.ndarray, speeds: np.ndarray, trial: TrialConfig, epochs: int) -> None:
+    """As `save_policy`, of `context-price`; weights and speeds as `ContextPrice` takes them."""
+    _write(folder, {"weights": torch.from_numpy(weights), "speeds": torch.from_numpy(speeds)}, trial, epochs)
+
+
+def _write(folder: Path, named: Mapping[str, torch.Tensor], trial: TrialConfig, epochs: int) -> None:
+    tensors = save_tensors({name: tensor.contiguous() for name, tensor in named.items()})
     write_atomic(folder / TENSORS, lambda path: path.write_bytes(tensors))
     write_json(folder / DESCRIPTION, _facts(trial) | {"epochs": epochs, "sha256": hashlib.sha256(tensors).hexdigest()})
 
 
-def load_policy(folder: Path, mask: MaskMode = "none", decision: DecisionMode = "argmax") -> TrainedPolicy:
-    """Read a policy folder.
+def load_policy(
+    folder: Path, mask: MaskMode = "none", decision: DecisionMode = "argmax"
+) -> TrainedPolicy | PricePolicy:
+    """Read a policy folder; a mask is nothing to `context-price`.
 
     Raises:
-        UserError: a file is missing, torn, foreign or does not belong to the other.
+        UserError: a file is missing, torn, foreign or does not belong to the other; or it cannot decide in that way.
     """
     return policy_from_bytes(policy_files(folder), str(folder), mask, decision)
 
@@ -118,7 +143,7 @@ def policy_files(folder: Path) -> dict[str, bytes]:
 
 def policy_from_bytes(
     files: Mapping[str, bytes], source: str, mask: MaskMode = "none", decision: DecisionMode = "argmax"
-) -> TrainedPolicy:
+) -> TrainedPolicy | PricePolicy:
     """The policy in the files that `policy_files` read; `source` names it in errors.
 
     Raises:
@@ -135,12 +160,58 @@ def policy_from_bytes(
         raise UserError(f"{source}: {DESCRIPTION}: epochs must be an integer (got {epochs!r})")
     if hashlib.sha256(files[TENSORS]).hexdigest() != description.get("sha256"):
         raise UserError(f"{source}: {TENSORS} is damaged or is not the one that {DESCRIPTION} describes (sha256)")
+    if trial.spec.network is None:
+        return PricePolicy(*_prices(files[TENSORS], f"{source}: {TENSORS}"), trial, epochs, decision)
     network = build_network(trial)
     try:
         network.load_state_dict(load_tensors(files[TENSORS]))
     except (SafetensorError, RuntimeError):
         raise UserError(f"{source}: {TENSORS} does not hold the weights of a {trial.method} network") from None
     return TrainedPolicy(network, trial, epochs, mask, decision)
+
+
+def initial_network(trial: TrialConfig) -> Network | None:
+    """The network that a training begins with: that of `training.initial_policy`; None: a new one.
+
+    Raises:
+        UserError: that policy is not there, has changed, or has another network or another observation.
+    """
+    if trial.training.initial_policy is None:
+        return None
+    key = "training.initial_policy"
+    place, content = split(trial.training.initial_policy)
+    folder = check_unchanged(Path(place), content, key).parent
+    initial = load_policy(folder)
+    ours, theirs = (_shape(t) for t in (trial, initial.trial))
+    for name, value in ours.items():
+        if theirs[name] != value:
+            raise UserError(f"{key}: {folder}: its {name} is {theirs[name]}, that of this training {value}")
+    assert isinstance(initial, TrainedPolicy), "the only other kind has no network, and is refused above"
+    return initial.network
+
+
+def _shape(trial: TrialConfig) -> dict[str, Any]:
+    """What two trainings must share for one to go on with the other's network, by its name in a config."""
+    sizes = trial.network.model_dump(mode="json", exclude={"critic_hidden"})
+    facts: dict[str, Any] = {"network": trial.spec.network} | {f"network.{name}": sizes[name] for name in sizes}
+    observation = trial.env.observation.model_dump(mode="json")
+    facts |= {f"env.observation.{name}": value for name, value in observation.items()}
+    if not trial.spec.any_scale:
+        facts["number of servers"] = trial.env.cluster.num_slots
+    return facts
+
+
+def _prices(content: bytes, source: str) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and speeds of `context-price`."""
+    try:
+        named = {name: tensor.numpy() for name, tensor in load_tensors(content).items()}
+        weights, speeds = named["weights"], named["speeds"]
+        ContextPrice(weights, speeds)
+        if not (np.isfinite(weights).all() and np.isfinite(speeds).all() and speeds[0] > 0):
+            raise ValueError
+    except (SafetensorError, KeyError, ValueError, IndexError, TypeError):
+        raise UserError(f"{source} does not hold the weights of context-price") from None
+    return weights, speeds
 
 
 def _facts(trial: TrialConfig) -> dict[str, Any]:

@@ -21,13 +21,17 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
-from rllib_scale.envs.vector import SchedulingVectorEnv
 from rllib_scale.networks.compiled.inference import Forward, compile_network
 from rllib_scale.networks.inputs import MASKED
+from rllib_scale.rl.environment import TrainingVectorEnv
 
 COMPONENT_SAMPLER = "sampler"
 ELAPSED = "elapsed_s"
 """Extra output of each step: time from its decision to the next one [s]."""
+CLOCK = "clock_s"
+"""Of each step: the time of the next decision, from the beginning of the episode [s]."""
+WORKLOAD = "workload"
+"""Of each step: a number for what its environment plays; siblings have the same."""
 
 
 class EpsilonGreedy(ABC):
@@ -63,6 +67,8 @@ class _Chunk:
             "logp": np.empty((capacity, size), dtype=np.float32),
             "reward": np.empty((capacity, size), dtype=np.float32),
             "elapsed": np.empty((capacity, size), dtype=np.float32),
+            "clock": np.empty((capacity, size), dtype=np.float64),
+            "workload": np.empty((capacity, size), dtype=np.int64),
             "terminated": np.empty((capacity, size), dtype=bool),
             "truncated": np.empty((capacity, size), dtype=bool),
             "valid": np.empty((capacity, size), dtype=bool),
@@ -118,9 +124,9 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         self._needs_initial_reset: bool = True
 
     @property
-    def _vector_env(self) -> SchedulingVectorEnv:
+    def _vector_env(self) -> TrainingVectorEnv:
         env = self.env.unwrapped
-        assert isinstance(env, SchedulingVectorEnv)
+        assert isinstance(env, TrainingVectorEnv)
         return env
 
     def _compiled_forward(self) -> Forward:
@@ -140,7 +146,8 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         force_reset: bool = False,
     ) -> list[SingleAgentEpisode]:
         env, size = self._vector_env, self.num_envs
-        if force_reset or num_episodes is not None or self._needs_initial_reset:
+        # Siblings are compared at the same time of the same workload: they begin together.
+        if force_reset or num_episodes is not None or self._needs_initial_reset or env.siblings > 1:
             seed = self._seed if self._needs_initial_reset else None
             self._observation, _ = env.reset(seed=seed)
             self._awaits_reset = np.zeros(size, dtype=bool)
@@ -164,6 +171,8 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
                 logp=logp[np.arange(size), actions],
                 reward=reward,
                 elapsed=infos["elapsed_s"],
+                clock=infos["clock_s"],
+                workload=env.workload,
                 terminated=terminated,
                 truncated=truncated,
             )
@@ -222,6 +231,8 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             Columns.ACTION_DIST_INPUTS: chunk.column("logits", b)[start:stop],
             Columns.ACTION_LOGP: chunk.column("logp", b)[start:stop],
             ELAPSED: chunk.column("elapsed", b)[start:stop],
+            CLOCK: chunk.column("clock", b)[start:stop],
+            WORKLOAD: chunk.column("workload", b)[start:stop],
             WEIGHTS_SEQ_NO: np.full(stop - start, self._weights_seq_no),
         }
         episode = SingleAgentEpisode(

@@ -7,12 +7,14 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from numpy.typing import NDArray
 from ray.tune.registry import register_env
 
-from rllib_scale.config import EnvConfig, TrialConfig
+from rllib_scale.config import EnvConfig, ProblemsConfig, TrialConfig
 from rllib_scale.envs.scheduling import SchedulingEnv
 from rllib_scale.envs.spaces import observation_space
-from rllib_scale.envs.vector import SchedulingVectorEnv
+from rllib_scale.envs.vector import SchedulingVectorEnv, StepResult
+from rllib_scale.rl.drawn_problems import DrawnEngines, largest
 from rllib_scale.simulator.engine import Engine
 
 TRAINING_ENV = "rllib_scale/Training"
@@ -63,11 +65,32 @@ class TrainingVectorEnv(SchedulingVectorEnv):
     RLlib seeds it once, by `rllib_seed` + worker index; that number becomes one workload seed for each environment.
     Where an episode is cut while no task waits there is no next decision to learn a value from: the last row of such an
     episode is that of its last decision.
+
+    Args:
+        num_envs: B.
+        config: the problem.
+        trial_seed: with RLlib's seed it decides the workload seeds.
+        problems: episodes are of problems that are drawn; `config` is then the one to draw from, and the environment's
+            own the largest of them.
+        reward_unit: rewards are in this unit times the servers of the episode; None: as they are.
+        siblings: so many environments, side by side, play the same workloads; a reset brings them to the same episode.
     """
 
-    def __init__(self, num_envs: int, config: EnvConfig, trial_seed: int) -> None:
-        super().__init__(num_envs, config)
+    def __init__(
+        self,
+        num_envs: int,
+        config: EnvConfig,
+        trial_seed: int,
+        problems: ProblemsConfig | None = None,
+        reward_unit: float | None = None,
+        siblings: int = 1,
+    ) -> None:
+        super().__init__(num_envs, config if problems is None else largest(problems, config))
         self.trial_seed = trial_seed
+        self.reward_unit = reward_unit
+        self.siblings = siblings
+        if problems is not None:
+            self._engine: Any = DrawnEngines(config, problems, num_envs)
         self._rows = np.zeros((num_envs, *self.single_observation_space.shape), dtype=np.float32)  # type: ignore[misc]
 
     def reset(
@@ -76,8 +99,26 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         """See `SchedulingVectorEnv.reset`."""
         if isinstance(seed, int):
             worker = seed - rllib_seed(self.trial_seed)
-            seed = [workload_seed(self.trial_seed, worker, index) for index in range(self.num_envs)]
+            seed = [workload_seed(self.trial_seed, worker, index // self.siblings) for index in range(self.num_envs)]
+        elif seed is None:
+            self._episodes = np.repeat(self._episodes.reshape(-1, self.siblings).max(axis=1), self.siblings)
         return super().reset(seed=seed, options=options)
+
+    @property
+    def workload(self) -> NDArray[np.int64]:
+        """(B,) a number for the workload that each plays, by (seed, episode)."""
+        assert self._seeds is not None
+        words = self._seeds.astype(np.uint64) + self._episodes.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        return words.view(np.int64)
+
+    def step(self, actions: NDArray[np.int64]) -> StepResult:
+        """See `SchedulingVectorEnv.step`."""
+        observations, reward, *rest = super().step(actions)
+        if self.reward_unit is not None:
+            drawn = isinstance(self._engine, DrawnEngines)
+            servers = self._engine.num_servers if drawn else self.config.cluster.num_servers
+            reward = reward / (self.reward_unit * servers)
+        return observations, reward, *rest
 
     def _spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.spaces.Discrete]:
         return training_space(self.config), super()._spaces()[1]
@@ -92,7 +133,8 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         return rows.copy()
 
     def _infos(self) -> dict[str, Any]:
-        return {"elapsed_s": self._engine.elapsed.copy(), "_elapsed_s": np.ones(self.num_envs, dtype=bool)}
+        infos = {"elapsed_s": self._engine.elapsed.copy(), "clock_s": self._engine.clock.copy()}
+        return infos | {f"_{name}": np.ones(self.num_envs, dtype=bool) for name in infos}
 
     def get_state(self) -> dict[str, Any]:
         """See `SchedulingVectorEnv.get_state`."""
@@ -104,7 +146,7 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         self._rows = state["rows"].copy()
 
 
-def _with_mask(observation: np.ndarray, engine: Engine) -> np.ndarray:
+def _with_mask(observation: np.ndarray, engine: Engine | DrawnEngines) -> np.ndarray:
     """Rows of `training_space`, of observations (B, W)."""
     if not engine.config.masked:
         return observation
@@ -118,9 +160,11 @@ def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | Scheduling
         context: "trial", a TrialConfig as plain data, and "num_envs" for a vector environment.
     """
     trial = TrialConfig.model_validate(context["trial"])
+    problems = trial.training.problems
     if "num_envs" in context:
-        return TrainingVectorEnv(context["num_envs"], trial.env, trial.seed)
-    return TrainingEnv(trial.env)
+        more = (problems, trial.training.reward_unit, trial.training.siblings)
+        return TrainingVectorEnv(context["num_envs"], trial.env, trial.seed, *more)
+    return TrainingEnv(trial.env if problems is None else largest(problems, trial.env))
 
 
 def register_training_env() -> None:

@@ -17,11 +17,11 @@ from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.methods import AlgorithmName
 from rllib_scale.results.tables import TRAINING_COLUMNS
 from rllib_scale.rl.algorithm import SchedulingPPO
 from rllib_scale.rl.env_runner import ArrayEnvRunner
 from rllib_scale.rl.environment import TRAINING_ENV, register_training_env, rllib_seed
+from rllib_scale.rl.imitation.cloning import CloningLearner, SchedulingBC
 from rllib_scale.rl.off_policy.dqn_and_sac import OffPolicy, SchedulingDQN, SchedulingSAC
 from rllib_scale.rl.off_policy.off_policy_learner import TOTALS, DQNLearner, SACLearner
 from rllib_scale.rl.off_policy.off_policy_modules import DQNModule, SACModule
@@ -52,15 +52,20 @@ def build_algorithm_config(trial: TrialConfig) -> AlgorithmConfig:
     Every setting stands here or in the trial; where RLlib's default differs from the paper it is set.
     """
     register_training_env()
-    algorithms: dict[AlgorithmName, Callable[[TrialConfig], AlgorithmConfig]] = {"ppo": _ppo, "dqn": _dqn, "sac": _sac}
+    algorithms: dict[str, Callable[[TrialConfig], AlgorithmConfig]] = {
+        "ppo": _ppo,
+        "dqn": _dqn,
+        "sac": _sac,
+        "bc": _bc,
+    }
     plain = {"trial": trial.model_dump(mode="json")}
     return (
-        algorithms[trial.spec.algorithm](trial)
+        algorithms[trial.algorithm](trial)
         .framework("torch")
         .environment(TRAINING_ENV, env_config=plain)
         .env_runners(
             env_runner_cls=ArrayEnvRunner if trial.resources.sampler == "array" else SingleAgentEnvRunner,
-            num_env_runners=trial.resources.env_runners,
+            num_env_runners=0 if trial.algorithm == "bc" else trial.resources.env_runners,  # an expert samples there
             num_envs_per_env_runner=trial.training.num_envs,
             gym_env_vectorize_mode="vector_entry_point",
             rollout_fragment_length="auto",
@@ -106,6 +111,13 @@ def _ppo(trial: TrialConfig) -> AlgorithmConfig:
         )
         .rl_module(rl_module_spec=_module(SchedulingModule, trial))
     )
+
+
+def _bc(trial: TrialConfig) -> AlgorithmConfig:
+    """PPO's module, and a learner that imitates."""
+    config = _ppo(trial).learners(learner_class=CloningLearner)
+    config.algo_class = SchedulingBC
+    return config
 
 
 def _dqn(trial: TrialConfig) -> AlgorithmConfig:
@@ -177,7 +189,7 @@ def training_row(result: dict[str, Any], epoch: int, steps_per_epoch: int) -> di
         epoch: 1 is the first.
         steps_per_epoch: decisions that each epoch trains on.
     """
-    episodes = result["env_runners"].get("episodes", {})
+    episodes = result.get("env_runners", {}).get("episodes", {})
     learned = result.get("learners", {}).get(DEFAULT_MODULE_ID, {})
     totals = dict(learned.get(TOTALS, {}))
     updates = totals.pop("updates", 0)

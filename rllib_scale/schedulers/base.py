@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
+from rllib_scale.config import DecisionMode, EnvConfig, MaskMode, ObservationConfig
 from rllib_scale.config.heuristics import HEURISTICS, NoParameters
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.feature_sets import ObservationView, first_candidate, view
@@ -39,6 +39,14 @@ class Scheduler(ABC):
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """Begin one episode per row. `seeds`: (seed, episode) of each, which decide every draw of that row."""
         self.generators = [np.random.default_rng(np.random.SeedSequence(seed)) for seed in seeds]
+
+    def problem(self, env: EnvConfig) -> EnvConfig:
+        """The problem as this scheduler plays it: seen by its own observation config.
+
+        Raises:
+            UserError: it cannot play it.
+        """
+        return env.model_copy(update={"observation": self.observation})
 
     @abstractmethod
     def scores(self, observation: np.ndarray, fit: np.ndarray) -> np.ndarray:

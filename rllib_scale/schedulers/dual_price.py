@@ -18,6 +18,7 @@ from scipy.sparse import csr_matrix, hstack
 from rllib_scale.config import ClusterConfig, EnvConfig
 from rllib_scale.config.heuristics import DualPriceParameters, PriceParameters
 from rllib_scale.errors import UserError
+from rllib_scale.observation.moments import Moments
 from rllib_scale.schedulers.reserving import Price
 from rllib_scale.schedulers.visiting import count_descendants
 from rllib_scale.workloads.model import Workload
@@ -199,3 +200,7 @@ class DualPrice(Price):
         for k, price in enumerate([] if self._prices is None else self._prices):
             found[(capacity == self._classes.speed[k]) & (memory == self._classes.memory[k])] = price
         return found
+
+    def batch_prices(self, moments: Moments) -> np.ndarray:
+        """See `Price.batch_prices`: servers that join have their prices from then on."""
+        return self.row_prices(moments.capacity, moments.limit)

@@ -32,7 +32,7 @@ class OnSnapshots(Dispatcher):
     def __init__(self, scheduler: Scheduler, env: EnvConfig) -> None:
         self.name, self.description = scheduler.name, scheduler.description
         self.scheduler = scheduler
-        self.env = env.model_copy(update={"observation": scheduler.observation})
+        self.env = scheduler.problem(env)
         self._slowdown = [t.slot_slowdown for t in env.cluster.tiers for _ in range(t.count * t.slots)]
         self.reset([(0, 0)])
 
@@ -45,7 +45,7 @@ class OnSnapshots(Dispatcher):
 
     def dispatch(self, snapshot: Snapshot) -> np.ndarray:
         """See `Dispatcher.dispatch`; with `on_busy: reserve` also rows to wait for."""
-        decision, filtered = self.env.decision, self.env.episode.mask == "feasible"
+        decision, filtered = self.env.decision, self.env.offers_startable
         reserves, preempts = decision.on_busy == "reserve", decision.preemption != "none"
         scheduler, now, aside, answers = self._schedulers[snapshot.index], snapshot, np.zeros(0, np.int64), []
         if not opened(now).any() and not (preempts and (now.running >= 0).any()):

@@ -7,6 +7,7 @@ slowdown by its neighbours is not counted.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -16,7 +17,7 @@ from rllib_scale.observation.moments import Moments
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.rounds import NUMBERS, Rounds
-from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN, LEAST_COST, Descendants, Rows
+from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN, LEAST_COST, Descendants, Rows, starts
 
 FAR_S = 1e9
 """Cost of a row that does not fit in an assignment."""
@@ -32,11 +33,19 @@ class VisitingDispatcher(Dispatcher):
 
     def dispatch(self, snapshot: Snapshot) -> np.ndarray:
         """See `Dispatcher.dispatch`."""
-        return self.decide(snapshot, self._descendants[snapshot.index](snapshot))
+        return starts(self.decide(snapshot, self._descendants[snapshot.index](snapshot)))
+
+    def row_for(self, snapshot: Snapshot, at: int) -> int:
+        """Row on which the waiting task `ready[at]` starts or for which it waits, were it visited first; -1: none."""
+        ready = snapshot.ready.copy()
+        ready["memory_gb"][np.arange(len(ready)) != at] = np.inf  # the others are there, and fit nowhere
+        answers = self.decide(replace(snapshot, ready=ready), self._descendants[snapshot.index](snapshot))
+        row = int(answers[0, 2]) if len(answers) else -1
+        return row if row >= -1 else -2 - row
 
     @abstractmethod
     def decide(self, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
-        """As `dispatch`; `descendants` (R,) of the waiting tasks, each itself included."""
+        """As `dispatch`, and -2 - row of tasks that wait; `descendants` (R,) of those visited, itself included."""
 
 
 class CompiledRounds(VisitingDispatcher):
@@ -92,6 +101,11 @@ class Price(CompiledRounds):
     name = "price"
     description = "the row of least weighted finish time and price of its class, for tasks by descendants, work and age"
 
+    def reset(self, seeds: list[tuple[int, int]]) -> None:
+        """See `Dispatcher.reset`."""
+        super().reset(seeds)
+        self._numbers = self._row_prices = np.zeros((0, 0))
+
     def decide(self, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
         """See `VisitingDispatcher.decide`."""
         p = self.parameters
@@ -109,11 +123,17 @@ class Price(CompiledRounds):
         """(..., N) what a second costs on rows of so many GFLOPS (N,) and GB (..., N) of their server."""
         return np.broadcast_to(class_prices(self.parameters.prices, capacity), memory.shape)
 
+    def batch_prices(self, moments: Moments) -> np.ndarray:
+        """(B, N) `row_prices` of a batch. Those of this rule never change."""
+        if self._row_prices.shape != moments.limit.shape:
+            self._row_prices = np.ascontiguousarray(self.row_prices(moments.capacity, moments.limit))
+        return self._row_prices
+
     def dispatch_all(self, moments: Moments) -> np.ndarray:
         """See `Dispatcher.dispatch_all`."""
-        numbers = np.tile([float(getattr(self.parameters, name)) for name in NUMBERS], (len(moments.env), 1))
-        prices = np.ascontiguousarray(self.row_prices(moments.capacity, moments.limit))  # compiled code counts on it
-        return self._rounds.by_price(moments, numbers, prices)
+        if len(self._numbers) != len(moments.env):
+            self._numbers = np.tile([float(getattr(self.parameters, name)) for name in NUMBERS], (len(moments.env), 1))
+        return self._rounds.by_price(moments, self._numbers, self.batch_prices(moments))
 
 
 class Hungarian(VisitingDispatcher):
@@ -136,12 +156,13 @@ class Hungarian(VisitingDispatcher):
         waits = self.parameters.kappa * np.where(fits, rows.wait, 0.0)
         weight = descendants[order][:, None] ** self.parameters.alpha
         at, row = linear_sum_assignment(np.where(fits, weight * (waits + lasts), FAR_S))
-        starts = []
+        answers = []
         for k, j in zip(at.tolist(), row.tolist(), strict=True):
             task = ready[order[k]]
-            if fits[k, j] and rows.take(j, float(task["memory_gb"])):
-                starts.append((task["workflow"], task["task"], j))
-        return np.array(starts, dtype=np.int64).reshape(-1, 3)
+            if fits[k, j]:
+                is_start = rows.take(j, float(task["memory_gb"]))
+                answers.append((task["workflow"], task["task"], j if is_start else -2 - j))
+        return np.array(answers, dtype=np.int64).reshape(-1, 3)
 
 
 def named_order(name: str, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:

@@ -12,8 +12,7 @@ import numpy as np
 
 from rllib_scale.compiled import compiled
 from rllib_scale.observation.snapshot import Snapshot
-from rllib_scale.schedulers.dispatcher import Dispatcher
-from rllib_scale.schedulers.reserving import by_key, class_prices, price_key
+from rllib_scale.schedulers.reserving import VisitingDispatcher, by_key, class_prices, price_key
 from rllib_scale.schedulers.visiting import LEAST_COST, Rows, count_descendants, first_successors
 
 VARIED = 3
@@ -33,7 +32,7 @@ class Tasks(NamedTuple):
     edges: np.ndarray  # (E, 2) by predecessor
 
 
-class RollingSearch(Dispatcher):
+class RollingSearch(VisitingDispatcher):
     """Samples variations of `price`, plays each on until all known tasks are done, and takes the least sum of finishes.
 
     A sample multiplies the urgency of each task, and kappa, prices and penalty, by lognormal numbers; the first one is
@@ -44,8 +43,8 @@ class RollingSearch(Dispatcher):
     name = "rolling-search"
     description = "price with sampled variations, each played on in thought at every event: slow, a yardstick"
 
-    def dispatch(self, snapshot: Snapshot) -> np.ndarray:
-        """See `Dispatcher.dispatch`."""
+    def decide(self, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
+        """See `VisitingDispatcher.decide`."""
         p, tasks, rows = self.parameters, _tasks(snapshot), Rows(snapshot)
         ready = snapshot.ready
         names = zip(ready["workflow"].tolist(), ready["task"].tolist(), strict=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from rllib_scale.compiled import Direct, compiled, internal
 from rllib_scale.observation.moments import Moments
+from rllib_scale.schedulers.kinds import KIND, MOST_KINDS, add, choose_by_kind, delay, sort_rows
 from rllib_scale.schedulers.visiting import HAIR_GB, LEAST_COST, choose
 
 NUMBERS = ("a", "b", "age", "alpha", "kappa", "penalty")
@@ -18,10 +19,16 @@ ORDERS = ("longest-hop", "most-descendants", "shortest-task", "descendants-per-w
 
 
 class Rounds:
-    """Decides for a batch, with arrays that are kept from event to event."""
+    """Decides for a batch, with arrays that are kept from event to event.
 
-    def __init__(self) -> None:
-        self._key = self._weight = np.zeros((0, 0))
+    Args:
+        by_kind_from: number of rows from which on they are looked at by kind (kinds.py), where each is a server. The
+            choices are the same, in a tenth of the time for a thousand; fewer are faster looked at one by one.
+    """
+
+    def __init__(self, by_kind_from: int = 48) -> None:
+        self._by_kind_from = by_kind_from
+        self._key = self._weight = self._no_prices = np.zeros((0, 0))
 
     def by_name(self, moments: Moments, order: str, rule: int, waiting: float = 1.0) -> np.ndarray:
         """Visit the tasks that wait in a named order, by FASTEST_OPEN or EARLIEST_FINISH.
@@ -33,8 +40,7 @@ class Rounds:
         numbers = np.zeros((len(moments.env), len(NUMBERS)))
         numbers[:, NUMBERS.index("kappa")] = waiting
         _keys_by_name(ORDERS.index(order), moments, self._key)
-        prices = np.zeros(moments.limit.shape)
-        return self._visited(moments, rule, order == "first-arrival", numbers, prices)
+        return self._visited(moments, rule, order == "first-arrival", numbers, self._no_prices)
 
     def by_price(self, moments: Moments, numbers: np.ndarray, prices: np.ndarray) -> np.ndarray:
         """Visit the tasks that wait by the price rule.
@@ -54,17 +60,22 @@ class Rounds:
     def _visited(
         self, moments: Moments, rule: int, by_arrival: bool, numbers: np.ndarray, prices: np.ndarray
     ) -> np.ndarray:
-        scratch = (self._order, self._transfer, self._stays)
-        count = _visit_all(rule, by_arrival, numbers, prices, self._key, self._weight, moments, *scratch, self._starts)
+        keys = (self._key, self._weight)
+        count = _visit_all(rule, by_arrival, numbers, prices, *keys, moments, *self._scratch, self._starts)
         return self._starts[:count]
 
     def _make_room(self, moments: Moments) -> None:
-        if self._key.shape == moments.waiting.shape and self._transfer.shape == moments.capacity.shape:
+        if self._key.shape == moments.waiting.shape and self._no_prices.shape == moments.limit.shape:
             return
         (b, tasks), n = moments.waiting.shape, len(moments.capacity)
-        self._key, self._weight = np.empty((b, tasks)), np.ones((b, tasks))
-        self._order, self._starts = np.empty(tasks, dtype=np.int64), np.empty((b * n, 4), dtype=np.int64)
-        self._transfer, self._stays = np.zeros(n), np.zeros(moments.free.shape[1])
+        self._key, self._weight, self._no_prices = np.empty((b, tasks)), np.ones((b, tasks)), np.zeros((b, n))
+        self._starts = np.empty((b * n, 4), dtype=np.int64)
+        there = np.flatnonzero(moments.host >= 0)
+        by_kind = n >= self._by_kind_from and len(there) == moments.free.shape[1]
+        row_of = there if by_kind else np.zeros(0, dtype=np.int64)  # hosts are numbered in the order of their rows
+        order, transfer, stays = np.empty(tasks, dtype=np.int64), np.zeros(n), np.zeros(moments.free.shape[1])
+        of_rows = [np.empty(n, dtype=np.int64) for _ in range(3)]
+        self._scratch = (row_of, order, transfer, stays, np.zeros(MOST_KINDS, dtype=KIND), *of_rows)
 
 
 # ---------------------------------------------------------------------- keys
@@ -137,67 +148,75 @@ def _sink(heap, size, at, waiting, key, by_arrival):  # type: ignore[no-untyped-
 
 @compiled
 def visit_all(  # type: ignore[no-untyped-def]
-    rule, by_arrival, numbers, prices, key, weight, moments, order, transfer, stays, starts
+    rule, by_arrival, numbers, prices, key, weight, moments, row_of, order, transfer, stays, kinds, kind_of, open_rows,
+    heap, starts,
 ):  # fmt: skip
     """Visit the tasks of each environment until no row of it is open; returns how many `starts` (K, 4) were written.
 
-    The round changes `wait`, `is_open` and `free` of the moments. Scratch: `order` (R,), `transfer` (N,) and `stays`
-    (H,), which are 0 between calls. Most rounds end after a few tasks: a heap gives no more of the order than is used.
+    The round changes `wait`, `is_open` and `free` of the moments. `row_of` (H,) the row of each host, where all have
+    one and kinds are to be used. Scratch: `order` (R,), `transfer` (N,) and `stays` (H,), which are 0 between calls,
+    and those of `kinds`. Rounds that end after a few tasks are common: a heap gives no more of the order than is used.
     """
     count = 0
+    capacity, host = moments.capacity, moments.host
     for b in range(len(moments.env)):
-        size = moments.env[b].num_waiting
-        num_open = 0
-        for j in range(len(moments.capacity)):
-            num_open += int(moments.is_open[b, j])
+        size, num_open = moments.env[b].num_waiting, 0
+        limit, wait, is_open, free = moments.limit[b], moments.wait[b], moments.is_open[b], moments.free[b]
+        for j in range(len(capacity)):
+            num_open += int(is_open[j])
         if size == 0 or num_open == 0:
             continue
-        waiting, keys = moments.waiting[b], key[b]
+        waiting, inputs, keys = moments.waiting[b], moments.inputs[b], key[b]
         for i in range(size):
             order[i] = i
         for at in range(size // 2 - 1, -1, -1):
             _sink(order, size, at, waiting, keys, by_arrival)
+        num_kinds = 0
+        if len(row_of) > 0:
+            num_kinds = sort_rows(limit, wait, is_open, prices[b], capacity, kinds, kind_of, open_rows, heap)
         while size > 0 and num_open > 0:
             i = order[0]
             size -= 1
             order[0] = order[size]
             _sink(order, size, 0, waiting, keys, by_arrival)
-            task = waiting[i]
-            if task.num_inputs > 0:
-                _move(task, moments.inputs[b], moments.host, transfer, stays)
-            memory, compute = task.memory_gb, task.compute_gflop
-            best = choose(
-                rule, numbers[b, 4], weight[b, i], prices[b], numbers[b, 5], compute, memory, transfer,
-                moments.capacity, moments.limit[b], moments.host, moments.wait[b], moments.is_open[b],
-                moments.free[b], moments.next_end[b],
-            )  # fmt: skip
+            task, total = waiting[i], 0.0
+            for k in range(task.first_input, task.first_input + task.num_inputs):
+                total += inputs[k].transfer_s
+                stays[inputs[k].host] += inputs[k].transfer_s
+            best = -2
+            if num_kinds > 0:
+                best = choose_by_kind(
+                    rule, numbers[b, 4], weight[b, i], numbers[b, 5], task, inputs, stays, total, host, row_of,
+                    is_open, wait, num_kinds, kinds, kind_of, open_rows, heap,
+                )  # fmt: skip
+            if best == -2:
+                if task.num_inputs > 0:
+                    for j in range(len(host)):
+                        transfer[j] = max(0.0, total - stays[host[j]]) if host[j] >= 0 else 0.0
+                best = choose(
+                    rule, numbers[b, 4], weight[b, i], prices[b], numbers[b, 5], task.compute_gflop, task.memory_gb,
+                    transfer, capacity, limit, host, wait, is_open, free, moments.next_end[b],
+                )  # fmt: skip
+                if task.num_inputs > 0:
+                    transfer[:] = 0.0
             if best >= 0:
-                if moments.is_open[b, best]:
-                    host = moments.host[best]
-                    if memory <= moments.free[b, host]:
+                was_open, h = is_open[best], host[best]
+                if was_open:
+                    if task.memory_gb <= free[h]:
                         starts[count, 0], starts[count, 1], starts[count, 2] = b, task.workflow, task.task
                         starts[count, 3] = best
                         count += 1
-                        moments.free[b, host] -= memory + HAIR_GB
-                    moments.is_open[b, best] = False
+                        free[h] -= task.memory_gb + HAIR_GB
+                    is_open[best] = False
                     num_open -= 1
-                moments.wait[b, best] += transfer[best] + compute / moments.capacity[best]
-            if task.num_inputs > 0:
-                transfer[:] = 0.0
+                wait[best] += max(0.0, total - stays[h]) + task.compute_gflop / capacity[best]
+                if num_kinds > 0 and was_open:
+                    add(best, kinds[kind_of[best]], heap, wait)
+                elif num_kinds > 0:
+                    delay(best, kinds[kind_of[best]], heap, wait)
+            for k in range(task.first_input, task.first_input + task.num_inputs):
+                stays[inputs[k].host] = 0.0
     return count
-
-
-@internal
-def _move(task, inputs, host, transfer, stays):  # type: ignore[no-untyped-def]
-    """Write to `transfer` (N,) the time to move the input of a task to each row [s]; 0 to a row without a server."""
-    total = 0.0
-    for k in range(task.first_input, task.first_input + task.num_inputs):
-        total += inputs[k].transfer_s
-        stays[inputs[k].host] += inputs[k].transfer_s
-    for j in range(len(host)):
-        transfer[j] = max(0.0, total - stays[host[j]]) if host[j] >= 0 else 0.0
-    for k in range(task.first_input, task.first_input + task.num_inputs):
-        stays[inputs[k].host] = 0.0
 
 
 _keys_by_name, _keys_by_price, _visit_all = Direct(keys_by_name), Direct(keys_by_price), Direct(visit_all)

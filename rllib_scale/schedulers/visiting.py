@@ -74,7 +74,8 @@ class Rows:
             penalty: see there.
 
         Returns:
-            (K, 3) workflow, task, row: what starts, as `Dispatcher.dispatch` gives it.
+            (K, 3) workflow, task, row: what starts, as `Dispatcher.dispatch` gives it; and -2 - row of what waits for a
+            row.
         """
         ready = snapshot.ready
         demand = np.ascontiguousarray(ready["compute_gflop"]), np.ascontiguousarray(ready["memory_gb"])
@@ -82,8 +83,13 @@ class Rows:
         price = np.zeros(len(self.capacity)) if price is None else price
         rows = (self.capacity, self.limit, self.host, self.wait, self.is_open, self.free, self.next_end)
         chosen = _visit(order, rule, waiting, weight, price, penalty, *demand, snapshot.transfer_s, *rows)
-        starting = order[chosen[order] >= 0]
-        return np.stack([ready["workflow"][starting], ready["task"][starting], chosen[starting]], axis=1)
+        answered = order[chosen[order] != -1]
+        return np.stack([ready["workflow"][answered], ready["task"][answered], chosen[answered]], axis=1)
+
+
+def starts(answers: np.ndarray) -> np.ndarray:
+    """(K, 3) those of the answers of `Rows.visit` that start a task."""
+    return answers[answers[:, 2] >= 0]
 
 
 @partial(compiled, allocates=True)
@@ -91,7 +97,10 @@ def _visit(  # type: ignore[no-untyped-def]
     order, rule, waiting, weight, price, penalty, compute, memory, transfer, capacity, limit, host, wait, is_open, free,
     next_end,
 ):  # fmt: skip
-    """(R,) row on which each task starts; -1: it does not. `wait`, `is_open` and `free` are then as after the round."""
+    """(R,) row on which each task starts, -2 - row for which it waits, -1: neither.
+
+    `wait`, `is_open` and `free` are then as after the round.
+    """
     chosen = np.full(len(order), -1)
     num_open = is_open.sum()
     for i in order:
@@ -103,6 +112,7 @@ def _visit(  # type: ignore[no-untyped-def]
         )  # fmt: skip
         if best < 0:
             continue
+        chosen[i] = -2 - best
         if is_open[best]:
             if memory[i] <= free[host[best]]:
                 chosen[i] = best

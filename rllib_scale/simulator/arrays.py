@@ -36,7 +36,7 @@ def build_problem(config: EnvConfig, servers: np.ndarray, delays: bool) -> Probl
         c.episode.arrivals_until_s or math.inf,
         c.episode.clock_step_s,
         int(c.episode.idle_advance == "clock-step"),
-        int(c.episode.mask == "feasible"),
+        int(c.offers_startable),
         c.episode.max_decisions or 2**62,
         int(c.episode.horizon_is_terminal),
         int(decision.on_busy == "reserve"),
@@ -47,7 +47,7 @@ def build_problem(config: EnvConfig, servers: np.ndarray, delays: bool) -> Probl
         size_class(max(1, edges) * (1 + (moving.predecessors == "all"))),
         order,
         int(decision.ties_by_arrival),
-        int("descendants" in decision.level1 or c.observation.feature_set == "rounds"),
+        int("descendants" in decision.level1 or not paper_features),
         PREEMPTIONS.index(decision.preemption),
         int(moving.mode == "transfer"),
         int(moving.predecessors == "all"),
@@ -76,6 +76,7 @@ def build_problem(config: EnvConfig, servers: np.ndarray, delays: bool) -> Probl
         1.0 / c.observation.output_unit_gb,
         1.0 / c.observation.delay_unit_s,
         1.0 / c.observation.time_unit_s,
+        c.observation.task_compute_max_gflop / c.observation.server_compute_max_gflops / c.observation.time_unit_s,
     )
     return Problem(
         parameters=np.array([row], dtype=PARAMETERS),

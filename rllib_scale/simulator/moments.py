@@ -13,6 +13,9 @@ from rllib_scale.simulator.events import count_descendants
 from rllib_scale.simulator.handles import problem_of, state_of
 from rllib_scale.simulator.rounds import available_at
 
+LEFT = np.dtype([("completed", "i8"), ("seen", "i8"), ("work", "f8")])
+"""Tasks of a workflow that have ended and that are seen; demand of those that have not ended [GFLOP]."""
+
 
 class MomentWriter:
     """Writes the moments of one batch, and remembers what it counted when each workflow arrived.
@@ -46,9 +49,11 @@ class MomentWriter:
             next_end=np.empty((b, hosts)),
         )
         self._descendants = np.zeros((b, tasks), dtype=np.int64)
+        self._left = np.zeros((b, slots), dtype=LEFT)
         self._counted = np.zeros(b, dtype=np.int64)
         if before is not None:
             self._descendants[:, : before._descendants.shape[1]] = before._descendants
+            self._left[:, : before._left.shape[1]] = before._left
             self._counted = before._counted
 
     def fits(self, state: layout.State) -> bool:
@@ -61,15 +66,16 @@ class MomentWriter:
 
     def __call__(self, table: np.ndarray) -> Moments:
         """The moments as they are now; the same arrays each time. `table`: see handles.py."""
-        _write(self.moments, self._descendants, self._counted, table)
+        _write(self.moments, self._descendants, self._left, self._counted, table)
         return self.moments
 
 
 @compiled
-def write_moments(to, descendants, counted, table):  # type: ignore[no-untyped-def]
+def write_moments(to, descendants, left, counted, table):  # type: ignore[no-untyped-def]
     """Write every environment to `to`, Moments.
 
-    `descendants` (B, T) of each task row, and `counted` (B,), how many workflows it holds, go on from call to call.
+    What goes on from call to call: `descendants` (B, T) of each task row, `left` (B, S) LEFT of the workflow in each
+    slot, and `counted` (B,), how many workflows they tell of.
     """
     state, problem = state_of(table), problem_of(table)
     for b in range(len(state.env)):
@@ -79,7 +85,7 @@ def write_moments(to, descendants, counted, table):  # type: ignore[no-untyped-d
         moment.work_in_system_gflop = 0.0
         if env.end != layout.RUNNING:
             continue
-        _write_system(b, to, descendants, counted, state, problem)
+        _write_system(b, to, descendants, left, counted, state, problem)
         _write_rows(b, to, state, problem)
         for i in range(env.num_ready):
             _write_waiting(b, state.ready[b, i], to, descendants, state, problem)
@@ -145,30 +151,44 @@ def _write_input(b, source, out, to, state, problem):  # type: ignore[no-untyped
 
 
 @internal
-def _write_system(b, to, descendants, counted, state, problem):  # type: ignore[no-untyped-def]
-    """What has not ended; and of each workflow that was not there before, its work and its tasks' descendants."""
+def _write_system(b, to, descendants, left, counted, state, problem):  # type: ignore[no-untyped-def]
+    """What has not ended; and of each workflow that was not there before, its work and its tasks' descendants.
+
+    A workflow is only looked at again when the number of its tasks that have ended, or are seen, has changed.
+    """
     env, p, moment = state.env[b], problem.parameters[0], to.env[b]
     for s in range(state.slots.shape[1]):
-        slot = state.slots[b, s]
+        slot, of = state.slots[b, s], left[b, s]
         if slot.workflow < 0 or s == env.pending:
             continue
-        is_new, work = slot.workflow >= counted[b], 0.0
+        is_new = slot.workflow >= counted[b]
         if is_new:
             _count(b, slot, descendants, state, problem)
-        for row in range(slot.first_task, slot.first_task + slot.num_tasks):
-            task = state.tasks[b, row]
-            if p.revealed and task.num_missing > 0:
-                continue
-            compute = task.left if p.plain else state.details[b, row].compute * state.details[b, row].error
-            work += compute
-            if task.host < 0 or state.running[b, task.host] == row:
-                moment.tasks_in_system += 1
-                moment.work_in_system_gflop += compute
-        if is_new:
-            new = to.new[b, moment.num_new]
-            new.arrival_s, new.work_gflop = slot.arrival, work
-            moment.num_new += 1
+        if is_new or of.completed != slot.num_completed or of.seen != slot.num_seen:
+            of.completed, of.seen = slot.num_completed, slot.num_seen
+            work = _work_of(b, slot, of, state, p)
+            if is_new:
+                new = to.new[b, moment.num_new]
+                new.arrival_s, new.work_gflop = slot.arrival, work
+                moment.num_new += 1
+        moment.tasks_in_system += of.seen - of.completed
+        moment.work_in_system_gflop += of.work
     counted[b] = env.workflows_arrived
+
+
+@internal
+def _work_of(b, slot, of, state, p):  # type: ignore[no-untyped-def]
+    """Demand of the tasks of a workflow that are seen [GFLOP]; writes down that of those that have not ended."""
+    work, of.work = 0.0, 0.0
+    for row in range(slot.first_task, slot.first_task + slot.num_tasks):
+        task = state.tasks[b, row]
+        if p.revealed and task.num_missing > 0:
+            continue
+        compute = task.left if p.plain else state.details[b, row].compute * state.details[b, row].error
+        work += compute
+        if task.host < 0 or state.running[b, task.host] == row:
+            of.work += compute
+    return work
 
 
 @internal

@@ -65,6 +65,7 @@ PARAMETERS = np.dtype(
         ("per_output_unit", "f8"),
         ("per_delay_unit", "f8"),
         ("per_time_unit", "f8"),
+        ("work_unit", "f8"),  # time units that task_compute_max takes at server_compute_max
     ]
 )
 ENV = np.dtype(

@@ -11,8 +11,10 @@ from rllib_scale.observation.feature_sets import (
     CAPACITY,
     DELAY,
     FEATURE_SETS,
+    LEAST,
     MAX_SUCCESSORS,
     MEMORY,
+    PAIRS,
     PAPER,
     POWER,
     REMAINING,
@@ -22,25 +24,35 @@ from rllib_scale.observation.feature_sets import (
     TASK_OUTPUT,
     TASK_PROGRESS,
     TASK_SUCCESSORS,
+    UNITS,
 )
 from rllib_scale.simulator.attempts import error_of, transfer_time
 from rllib_scale.simulator.rounds import available_at
+from rllib_scale.simulator.state import FREE
 
 NAMES = tuple(FEATURE_SETS)
-IS_ROUNDS = NAMES.index(ROUNDS.name)
+IS_ROUNDS, IS_PAIRS = NAMES.index(ROUNDS.name), NAMES.index(PAIRS.name)
 _HEAD, _TASK, _SERVER = ROUNDS.context_dim, ROUNDS.task_dim, ROUNDS.server_dim
+_PAIRS_HEAD, _PAIRS_TASK, _PAIRS_SERVER = PAIRS.context_dim, PAIRS.task_dim, PAIRS.server_dim
 _HOP = [feature.name for feature in ROUNDS.task].index("hop")
 _FREE = ROUNDS.server_column("free")
 _PAPER_TASK, _PAPER_SERVER = PAPER.task_dim, PAPER.server_dim
 
 
+@internal
+def _columns(candidates, p):  # type: ignore[no-untyped-def]
+    """Columns before the first row's, and of one row."""
+    if p.feature_set == IS_ROUNDS:
+        return _HEAD + candidates * _TASK, _SERVER
+    if p.feature_set == IS_PAIRS:
+        return _PAIRS_HEAD + candidates * _PAIRS_TASK, _PAIRS_SERVER
+    return candidates * _PAPER_TASK, _PAPER_SERVER
+
+
 @compiled
 def write_static(row, candidates, servers, p):  # type: ignore[no-untyped-def]
     """Write the features that never change during an episode, as long as no server comes or goes."""
-    if p.feature_set == IS_ROUNDS:
-        first, width = _HEAD + candidates * _TASK, _SERVER
-    else:
-        first, width = candidates * _PAPER_TASK, _PAPER_SERVER
+    first, width = _columns(candidates, p)
     for j in range(len(servers)):
         at = first + width * j
         row[at + CAPACITY] = servers[j].capacity / p.server_compute_max
@@ -64,7 +76,13 @@ def write_observation(b, count, state, problem):  # type: ignore[no-untyped-def]
     if p.feature_set == IS_ROUNDS:
         _write_tasks(b, row, _HEAD, _TASK, count, state, p)
         _write_servers(row[_HEAD + K * _TASK :], _SERVER, problem, expected, clock, low, high, delay)
-        _write_rounds(b, row, count, state, problem)
+        _write_rounds(b, row, count, _HEAD, _TASK, _SERVER, state, problem)
+    elif p.feature_set == IS_PAIRS:
+        _write_tasks(b, row, _PAIRS_HEAD, _PAIRS_TASK, count, state, p)
+        first = _PAIRS_HEAD + K * _PAIRS_TASK
+        _write_servers(row[first:], _PAIRS_SERVER, problem, expected, clock, low, high, delay)
+        _write_rounds(b, row, count, _PAIRS_HEAD, _PAIRS_TASK, _PAIRS_SERVER, state, problem)
+        _write_pairs(b, row, count, state, problem)
     else:
         _write_tasks(b, row, 0, _PAPER_TASK, count, state, p)
         _write_servers(row[K * _PAPER_TASK :], _PAPER_SERVER, problem, expected, clock, low, high, delay)
@@ -116,10 +134,7 @@ def _write_servers(columns, width, problem, expected, clock, low, high, delay): 
 def _write_exceptions(b, row, count, state, problem):  # type: ignore[no-untyped-def]
     """Input from several predecessors; and servers that are away or drain, which are empty rows."""
     p, K = problem.parameters[0], state.fit.shape[1]
-    if p.feature_set == IS_ROUNDS:
-        first, width = _HEAD + K * _TASK, _SERVER
-    else:
-        first, width = K * _PAPER_TASK, _PAPER_SERVER
+    first, width = _columns(K, p)
     for j in range(len(problem.servers)):
         server, at = problem.servers[j], first + width * j
         if p.changes and state.limit[b, j] < 0.0:
@@ -148,8 +163,8 @@ def _seen_in_system(b, state, p):  # type: ignore[no-untyped-def]
 
 
 @rare
-def _write_rounds(b, row, count, state, problem):  # type: ignore[no-untyped-def]
-    """Write what the set has beyond the paper's features."""
+def _write_rounds(b, row, count, head, of_task, of_server, state, problem):  # type: ignore[no-untyped-def]
+    """Write what the set has beyond the paper's features; the widths are those of a set that begins with it."""
     env, p, K = state.env[b], problem.parameters[0], state.fit.shape[1]
     there = 0
     for j in range(state.limit.shape[1]):
@@ -162,7 +177,7 @@ def _write_rounds(b, row, count, state, problem):  # type: ignore[no-untyped-def
     row[3] = env.num_open / rows
     for k in range(count):
         task, detail = state.tasks[b, state.offered[b, k]], state.details[b, state.offered[b, k]]
-        at = _HEAD + k * _TASK + _HOP
+        at = head + k * of_task + _HOP
         row[at] = detail.hop / 5.0
         row[at + 1] = math.log(detail.descendants)
         row[at + 2] = math.log1p((env.clock - state.slots[b, task.slot].arrival) / 10.0)
@@ -171,8 +186,110 @@ def _write_rounds(b, row, count, state, problem):  # type: ignore[no-untyped-def
         h = problem.servers[j].host
         if h < 0:
             continue
-        at, host = _HEAD + K * _TASK + _SERVER * j + _FREE, state.hosts[b, h]
+        at, host = head + K * of_task + of_server * j + _FREE, state.hosts[b, h]
         wait = available_at(b, j, state) - env.clock
         row[at] = host.free / p.memory_max
         row[at + 1] = wait * p.per_time_unit if wait < np.inf else 0.0
         row[at + 2] = host.running / (problem.first_row[h + 1] - problem.first_row[h])
+
+
+# ---------------------------------------------------------------------- the set `pairs`
+
+
+@internal
+def _units(share):  # type: ignore[no-untyped-def]
+    """A share in units that add up in any order."""
+    return np.int64(math.floor(share * UNITS + 0.5))
+
+
+@internal
+def _work_left(b, slot, state, p):  # type: ignore[no-untyped-def]
+    """Compute demand of the unfinished tasks of a workflow that are seen [units]."""
+    total = np.int64(0)
+    for row in range(slot.first_task, slot.first_task + slot.num_tasks):
+        task = state.tasks[b, row]
+        completed = task.host >= 0 and state.running[b, task.host] != row
+        if not completed and not (p.revealed and task.num_missing > 0):
+            total += _units(state.details[b, row].compute * error_of(b, row, state, p) / p.task_compute_max)
+    return total
+
+
+@internal
+def _work_of(b, rows, count, state, p):  # type: ignore[no-untyped-def]
+    """Compute demand that is left of the tasks in `rows` [units]."""
+    total = np.int64(0)
+    for i in range(count):
+        total += _units(state.tasks[b, rows[i]].left * error_of(b, rows[i], state, p) / p.task_compute_max)
+    return total
+
+
+@rare
+def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
+    """Write what the set has beyond `rounds`."""
+    env, p, K, N = state.env[b], problem.parameters[0], state.fit.shape[1], len(problem.servers)
+    least, most, capacity = np.inf, 0.0, np.int64(0)
+    there = slow = middle = fast = open_slow = open_middle = open_fast = 0
+    for j in range(N):
+        if state.limit[b, j] >= 0.0:
+            there += 1
+            least, most = min(least, problem.servers[j].capacity), max(most, problem.servers[j].capacity)
+            capacity += _units(problem.servers[j].capacity / p.server_compute_max)
+    for j in range(N):
+        if state.limit[b, j] >= 0.0:
+            speed, opened = _class_of(problem.servers[j].capacity, least, most), int(state.room[b, j] >= 0.0)
+            slow, open_slow = slow + int(speed == 0), open_slow + opened * int(speed == 0)
+            middle, open_middle = middle + int(speed == 1), open_middle + opened * int(speed == 1)
+            fast, open_fast = fast + int(speed == 2), open_fast + opened * int(speed == 2)
+    ready = _work_of(b, state.ready[b], env.num_ready, state, p) + _work_of(b, state.aside[b], env.num_aside, state, p)
+    if not p.peek:
+        ready += _work_of(b, state.offered[b], env.num_offered, state, p)
+    system = np.int64(0)
+    for s in range(state.slots.shape[1]):
+        if state.slots[b, s].workflow != FREE and s != env.pending:
+            system += _work_left(b, state.slots[b, s], state, p)
+    at = _HEAD
+    per = p.work_unit / max(LEAST, capacity / UNITS)
+    row[at] = math.log1p(ready / UNITS * per)
+    row[at + 1] = math.log1p(system / UNITS * per)
+    row[at + 2] = open_slow / max(1, slow)
+    row[at + 3] = open_middle / max(1, middle)
+    row[at + 4] = open_fast / max(1, fast)
+    for k in range(count):
+        task = state.tasks[b, state.offered[b, k]]
+        slot, fits = state.slots[b, task.slot], 0
+        for j in range(N):
+            fits += int(task.memory <= state.limit[b, j])
+        at = _PAIRS_HEAD + k * _PAIRS_TASK + _TASK
+        demand = task.left * error_of(b, state.offered[b, k], state, p)
+        row[at] = math.log(max(LEAST, demand / p.task_compute_max))
+        row[at + 1] = math.log(slot.num_seen - slot.num_completed)
+        row[at + 2] = math.log1p(_work_left(b, slot, state, p) / UNITS)
+        row[at + 3] = fits / max(1, there)
+    for j in range(N):
+        at = _PAIRS_HEAD + K * _PAIRS_TASK + _PAIRS_SERVER * j + _SERVER
+        row[at : at + _PAIRS_SERVER - _SERVER] = 0.0
+        if state.limit[b, j] < 0.0:
+            continue
+        server = problem.servers[j]
+        row[at + 2] = math.log2(server.capacity / least) / 2.0
+        if count == 0:
+            continue
+        i = state.offered[b, 0]
+        task, followers = state.tasks[b, i], float(state.details[b, i].descendants)
+        demand = task.left * error_of(b, i, state, p)
+        lasts = (transfer_time(b, i, server.host, state, problem) + demand / server.capacity) * p.per_time_unit
+        busy = 0.0 if task.memory <= state.room[b, j] else 1.0
+        speed, squared = _class_of(server.capacity, least, most), followers * followers
+        row[at] = lasts
+        row[at + 1] = busy
+        row[at + 3] = busy / squared
+        row[at + 4] = lasts / squared if speed == 1 else 0.0
+        row[at + 5] = lasts / squared if speed == 2 else 0.0
+
+
+@internal
+def _class_of(capacity, least, most):  # type: ignore[no-untyped-def]
+    """0 of the slowest rows, 2 of the fastest where speeds differ, 1 of those between."""
+    if capacity == least:
+        return 0
+    return 2 if capacity == most else 1

@@ -161,6 +161,9 @@ class TuneProgress(tune.Callback):
         responses = [value for row in self.last.values() if not math.isnan(value := row["response_recent_s"])]
         if responses:
             parts.append(f"response best {min(responses):.2f}, median {statistics.median(responses):.2f} s")
+        agreed = [value for row in self.last.values() if not math.isnan(value := row["agreement"])]
+        if agreed:
+            parts.append(f"agreement {statistics.median(agreed):.1%}")
         if sum(row["runners"] for row in running):
             healthy = sum(row["runners_healthy"] for row in running)
             restarts = sum(row["runner_restarts"] for row in self.last.values())

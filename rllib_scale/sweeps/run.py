@@ -13,7 +13,7 @@ import pandas as pd
 
 from rllib_scale.clusters.placement import check_fits
 from rllib_scale.clusters.session import ray_session
-from rllib_scale.config.plan import EvaluationUnit, SweepConfig, evaluation_units
+from rllib_scale.config.plan import Cell, EvaluationUnit, SweepConfig, evaluation_units
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.results.status import MAX_RESTARTS
@@ -57,6 +57,7 @@ def run_sweep(
         *(unit.env for unit in evaluation_units(config, sweep.cells)),
     ):
         check_source(env)
+    check_initial_policies(sweep.cells)
     trusted = sweep.open() or trust
     failures: list[str] = []
     with ray_session(address):
@@ -79,6 +80,19 @@ def run_sweep(
             raise
         sweep.write_tables()
     return list(dict.fromkeys(failures))
+
+
+def check_initial_policies(cells: Sequence[Cell]) -> None:
+    """Refuse cells whose network cannot begin with the policy that they name, before anything is trained.
+
+    Raises:
+        UserError: see `policies.policy.initial_network`.
+    """
+    if any(cell.trial.training.initial_policy is not None for cell in cells):
+        from rllib_scale.policies.policy import initial_network
+
+        for cell in cells:
+            initial_network(cell.trial)
 
 
 def evaluate(sweep: Sweep) -> None:

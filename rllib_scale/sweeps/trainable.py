@@ -1,4 +1,4 @@
-"""One training as a Tune Trainable: a thin shell around an RLlib Algorithm."""
+"""One training as a Tune Trainable: a thin shell around whatever learns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import ray
 from ray import tune
 
 from rllib_scale.clusters.session import quieten
@@ -14,12 +13,10 @@ from rllib_scale.config import TrialConfig
 from rllib_scale.config.search import SearchConfig, recent
 from rllib_scale.config.yaml_files import set_path
 from rllib_scale.files import write_json
-from rllib_scale.policies.policy import save_policy
 from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.checkpoints import seal
+from rllib_scale.sweeps.learners import make_learner
 from rllib_scale.sweeps.stopping import SCORE, score_of
-
-EMPTY_ITERATIONS = 20
 
 
 class SchedulingTrial(tune.Trainable):
@@ -43,11 +40,9 @@ class SchedulingTrial(tune.Trainable):
         folder: str,
         search: str,
     ) -> None:
-        """Build the algorithm and, where there is a checkpoint, go on from it."""
+        """Build the learner and, where there is a checkpoint, go on from it."""
         quieten()
         import torch
-
-        from rllib_scale.rl.methods import build_algorithm_config
 
         torch.set_num_threads(1)
         self.folder = Location(folder)
@@ -59,9 +54,7 @@ class SchedulingTrial(tune.Trainable):
             set_path(content, path, value)
         self.cell = TrialConfig.model_validate(content)
         self.settings = "; ".join(f"{path}={value}" for path, value in changed.items())
-        algorithm_config = build_algorithm_config(self.cell)
-        # As `build_algo` does, but with Tune's storage: without, RLlib leaves an empty folder in ~/ray_results.
-        self.algorithm = algorithm_config.algo_class(config=algorithm_config, storage=self._storage)
+        self.learner = make_learner(self.cell, self._storage)
         self.curve: list[dict[str, Any]] = []
         self.nodes: list[dict[str, Any]] = []
         self.restarts = 0
@@ -74,58 +67,44 @@ class SchedulingTrial(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         """Train one epoch."""
-        from rllib_scale.rl.methods import is_epoch, training_row
-
-        for _ in range(EMPTY_ITERATIONS):
-            result = self.algorithm.train()
-            if is_epoch(self.algorithm, result, len(self.curve) + 1):
-                break
-        else:
-            raise RuntimeError(f"no samples in {EMPTY_ITERATIONS} iterations: the environment runners stay dead")
-        before = self.curve[-1]["wall_s"] if self.curve else 0.0
-        row = training_row(result, len(self.curve) + 1, self.cell.training.steps_per_epoch)
-        row["wall_s"] = before + result["time_this_iter_s"]
-        row["env_steps_per_s"] = self.cell.training.steps_per_epoch / result["time_this_iter_s"]
+        row = self.learner.epoch(len(self.curve) + 1)
+        row["wall_s"] += self.curve[-1]["wall_s"] if self.curve else 0.0
         if self.settings:
             row["settings"] = self.settings
         self.curve.append(row)
-        runners = self.algorithm.env_runner_group
-        if self.algorithm.runner_restarts > self.restarts:
-            self.restarts = self.algorithm.runner_restarts
+        if self.learner.restarts > self.restarts:
+            self.restarts = self.learner.restarts
             self._note_nodes()
+        runners, healthy = self.learner.runners
         return row | {
             "done": len(self.curve) >= self.target,
             SCORE: score_of(self.curve, self.search),
             "response_recent_s": recent(self.curve, "response_mean_s", self.search.window),
-            "runners": runners.num_remote_workers(),
-            "runners_healthy": runners.num_healthy_remote_workers(),
+            "runners": runners,
+            "runners_healthy": healthy,
             "runner_restarts": self.restarts,
         }
 
     def _note_nodes(self) -> None:
         """Note on which nodes learner and environment runners are from the next epoch on, where that has changed."""
-        learner = ray.get_runtime_context().get_node_id()
-        runners = self.algorithm.env_runner_group.foreach_env_runner(
-            lambda _: ray.get_runtime_context().get_node_id(), local_env_runner=False
-        )
-        places = {"learner": learner, "env_runners": list(runners)}
+        places = self.learner.places()
         if not self.nodes or self.nodes[-1] | places != self.nodes[-1]:
             self.nodes.append({"from_epoch": len(self.curve) + 1, **places})
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Write algorithm, training curve and policy; the list of contents comes last and proves the rest whole."""
+        """Write learner, training curve and policy; the list of contents comes last and proves the rest whole."""
         folder = Path(checkpoint_dir)
-        self.algorithm.save_to_path(str(folder / "algorithm"))
+        self.learner.save(folder / "algorithm")
         write_json(folder / "curve.json", self.curve)
         write_json(folder / "nodes.json", self.nodes)
-        save_policy(folder / "policy", self.algorithm.get_module().network, self.cell, epochs=len(self.curve))
+        self.learner.save_policy(folder / "policy", len(self.curve))
         seal(folder, len(self.curve))
         self.saved_epochs = len(self.curve)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Go on from a folder that `save_checkpoint` wrote."""
         folder = Path(checkpoint).absolute()
-        self.algorithm.restore_from_path(str(folder / "algorithm"))
+        self.learner.load(folder / "algorithm")
         self.curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
         if (folder / "nodes.json").is_file():  # checkpoints of older versions have none
             self.nodes = json.loads((folder / "nodes.json").read_text(encoding="utf-8"))
@@ -133,11 +112,11 @@ class SchedulingTrial(tune.Trainable):
         self._note_nodes()
 
     def cleanup(self) -> None:
-        """Save what no checkpoint holds yet, as after Ctrl-C, and stop the algorithm and its environment runners."""
+        """Save what no checkpoint holds yet, as after Ctrl-C, and stop the learner."""
         try:
             if len(self.curve) > self.saved_epochs and self._storage is not None:
                 trial = self.folder / self._storage.experiment_dir_name / self._storage.trial_dir_name
                 with (trial / f"checkpoint_stopped_{len(self.curve):06d}").writing() as folder:
                     self.save_checkpoint(str(folder))
         finally:
-            self.algorithm.stop()
+            self.learner.stop()

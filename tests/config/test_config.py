@@ -12,6 +12,7 @@ from rllib_scale.config import (
     ClusterConfig,
     EnvConfig,
     NormalConfig,
+    ProblemsConfig,
     SRRConfig,
     TierConfig,
     TrialConfig,
@@ -132,6 +133,8 @@ def test_numbers_with_an_exponent_are_numbers() -> None:
         ("method: scael", ["unknown method 'scael'", "scale, crossattn, ppo, ppo-srr"]),
         ("network: {num_heads: 3}", ["network", "16", "3"]),
         ("stop: {epochs: 1, env_steps: 2}", ["stop", "not both"]),
+        ("training: {problems: {offered_load: [2, 1]}}", ["training.problems", "low 2.0", "high 1.0"]),
+        ("method: ppo\ntraining: {problems: {servers: [8]}}", ["training.problems.servers", "ppo", "fixed"]),
         ("seed: 1\nseed: 2", ["line 2", "'seed' stands twice"]),
         ("seed: [1", ["not valid YAML", "line"]),
         ("- 1", ["mapping", "list"]),
@@ -153,3 +156,15 @@ def test_cluster_into_which_no_task_fits_is_refused() -> None:
     tiny = TierConfig(name="tiny", count=4, compute_gflops=1, memory_gb=0.5)
     with pytest.raises(ValueError, match=r"at most 0\.5"):
         EnvConfig(cluster=ClusterConfig(tiers=(tiny,)))
+
+
+def test_problems_of_a_training_are_drawn_in_their_ranges() -> None:
+    env = SCENARIOS["steady-0.7"][0]
+    problems = ProblemsConfig(servers=(8, 16, 32), offered_load=(0.4, 1.2))
+    drawn = [problems.draw(env, u, v) for u, v in ((0.0, 0.0), (0.34, 0.5), (0.99, 0.75))]
+    assert [problem.cluster.num_servers for problem in drawn] == [8, 16, 32]
+    np.testing.assert_allclose([problem.workload.offered_load or 0 for problem in drawn], [0.4, 0.8, 1.0])
+    assert all(problem.episode == env.episode for problem in drawn)
+    assert ProblemsConfig().draw(env, 0.5, 0.5) == env
+    default, ranged = (TrialConfig(env=env, training={"problems": p}) for p in (None, problems))  # type: ignore[arg-type]
+    assert default.cell == TrialConfig(env=env).cell != ranged.cell

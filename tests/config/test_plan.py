@@ -129,7 +129,7 @@ def test_stop_by_env_steps_is_rounded_up_to_epochs() -> None:
 @pytest.mark.parametrize(
     ("data", "parts"),
     [
-        ({"methods": []}, ["methods", "at least 1"]),
+        ({"methods": [], "evaluation": {"heuristics": []}}, ["methods", "heuristics", "nothing to run"]),
         ({"seeds": []}, ["seeds", "at least 1"]),
         ({"methods": ["scal"]}, ["unknown method 'scal'", "crossattn"]),
         ({"grid": {"srr.lambda_kl": []}}, ["grid.srr.lambda_kl", "empty"]),

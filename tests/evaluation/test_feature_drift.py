@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from rllib_scale.config import METHODS, EnvConfig, TrialConfig
+from rllib_scale.config.methods import NETWORKS
 from rllib_scale.evaluation import feature_drift as features
 from rllib_scale.evaluation.feature_drift import DecisionSample, drift, evaluate_with_features, squared_mmd, statistics
 from rllib_scale.evaluation.feature_drift import wasserstein as wasserstein_mean
@@ -230,7 +231,7 @@ def test_the_reference_is_the_training_scale_on_the_episodes_that_follow(scale: 
     assert {name: found[name] for name in found if name.startswith("drift_")} == drift(first, reference)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", NETWORKS)
 def test_every_method_has_the_features_that_its_network_allows(method: str) -> None:
     _, found = evaluate_with_features(policy(method), problem(16), seed=3, episodes=2)
     assert found["feature_dim"] == (16 if METHODS[method].any_scale else 256)

@@ -38,6 +38,21 @@ def random_observations(batch: int, servers: int, seed: int = 0, empty: float = 
     return torch.cat((task, server.flatten(1)), 1)
 
 
+def random_rows(method: str, batch: int, servers: int, seed: int = 0, empty: float = 0.0) -> Tensor:
+    """(batch, width) of the feature set that a method sees, about the means of its features; a share of slots empty."""
+    spec, generator = input_spec(TrialConfig(method=method)), torch.Generator().manual_seed(seed)
+    task, server = (
+        torch.tensor(mean) + torch.tensor(std) * torch.randn(*shape, len(mean), generator=generator)
+        for mean, std, shape in (
+            (spec.task_mean, spec.task_std, (batch,)),
+            (spec.server_mean, spec.server_std, (batch, servers)),
+        )
+    )
+    server[:, :, spec.server_capacity] = server[:, :, spec.server_capacity].abs() + 0.1
+    server[:, 1:][torch.rand(batch, servers - 1, generator=generator) < empty] = 0
+    return torch.cat((task, server.flatten(1)), 1)
+
+
 def fit_of(obs: Tensor) -> np.ndarray:
     """(batch, 1, servers) uint8: how each server of `random_observations` is for the task."""
     server = obs[:, 5:].unflatten(1, (-1, 5)).numpy()

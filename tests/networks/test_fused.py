@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from networks.observations import random_mask, random_network, random_observations
+from networks.observations import random_mask, random_network, random_observations, random_rows
 from rllib_scale.networks.compiled.fused import FusedPointer, fuse, tiles
 from rllib_scale.networks.inputs import MASKED
 
@@ -52,6 +52,19 @@ def test_equal_to_the_modules(servers: int, batch: int, masked: bool, sizes: dic
     expected_gradients = gradients(network, expected)
     assert set(expected_gradients) == {name for name, _ in network.named_parameters()}
     assert_same_gradients(gradients(network, actual), expected_gradients)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_way_past_the_encoder_is_that_of_the_modules(masked: bool) -> None:
+    network = random_network(method="crossattn-r")
+    obs = random_rows("crossattn-r", 9, 16, empty=0.3)
+    mask = random_mask(9, 16) if masked else None
+    expected, actual = network(obs, mask), FusedPointer(network)(obs, mask)
+    closed = expected[1] < MASKED / 2
+    torch.testing.assert_close(actual[1][~closed], expected[1][~closed], atol=1e-4, rtol=1e-5)
+    wanted = gradients(network, expected)
+    assert {"skip.weight", "skip.bias"} <= set(wanted)
+    assert_same_gradients(gradients(network, actual), wanted)
 
 
 def test_passes_do_not_disturb_each_other() -> None:

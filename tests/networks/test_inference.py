@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from networks.observations import SPEC, random_mask, random_network, random_observations
+from networks.observations import SPEC, random_mask, random_network, random_observations, random_rows
 from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.networks.mlp import StructuredMLP
@@ -104,3 +104,17 @@ def test_deterministic_whatever_the_batch_and_the_observation_is_left_alone(meth
     np.testing.assert_allclose(np.concatenate([forward(row[None]) for row in obs]), logits, atol=1e-5)
     wide = np.repeat(obs, 2, axis=1)[:, ::2]  # the same numbers, not contiguous
     np.testing.assert_allclose(forward(wide), logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("servers", [4, 33])
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_way_past_the_encoder_is_compiled_too(servers: int, masked: bool) -> None:
+    network = random_network(method="crossattn-r")
+    obs = random_rows("crossattn-r", 7, servers, empty=0.3)
+    with_skip = assert_equal_logits(network, obs, random_mask(7, servers) if masked else None)
+    with torch.no_grad():
+        for parameter in network.skip.parameters():
+            parameter.zero_()
+    without = assert_equal_logits(network, obs)
+    is_open = (with_skip > MASKED / 2) & (without > MASKED / 2)
+    assert abs(with_skip - without)[is_open].max() > 0.1

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from networks.observations import fit_of, random_network, random_observations
+from networks.observations import fit_of, random_network, random_observations, random_rows
 from rllib_scale.config import METHODS, EnvConfig, NetworkConfig, TrialConfig
+from rllib_scale.config.methods import NETWORKS
 from rllib_scale.errors import UserError
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.policies.policy import (
@@ -38,15 +39,16 @@ def edit(folder: Path, **changes: object) -> None:
     (folder / DESCRIPTION).write_text(json.dumps(description | changes))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", NETWORKS)
 def test_round_trip(tmp_path: Path, method: str) -> None:
     network = random_network(method=method)
     trial = TrialConfig(method=method, seed=7)
     save_policy(tmp_path / "policy", network, trial, epochs=3)
     policy = load_policy(tmp_path / "policy")
-    obs = random_observations(8, 16)
-    np.testing.assert_allclose(policy.scores(obs.numpy()), network(obs)[1].detach().numpy(), atol=1e-5)
-    np.testing.assert_array_equal(policy(obs.numpy(), fit_of(obs)), network(obs)[1].argmax(1).numpy())
+    obs = random_rows(method, 8, 16)
+    np.testing.assert_allclose(policy.scores(obs.numpy()), network(obs)[1].detach().numpy(), atol=1e-5, rtol=1e-5)
+    fits = np.full((8, 1, 16), OPEN, dtype=np.uint8)
+    np.testing.assert_array_equal(policy(obs.numpy(), fits), network(obs)[1].argmax(1).numpy())
     assert (policy.trial, policy.epochs, policy.name) == (trial, 3, trial.name)
     assert sorted(p.name for p in (tmp_path / "policy").iterdir()) == [DESCRIPTION, TENSORS]
     description = json.loads((tmp_path / "policy" / DESCRIPTION).read_text())
@@ -54,14 +56,14 @@ def test_round_trip(tmp_path: Path, method: str) -> None:
     assert (description["seed"], description["cell"], description["train_servers"]) == (7, trial.cell, 16)
 
 
-@pytest.mark.parametrize("method", [name for name, spec in METHODS.items() if spec.any_scale])
+@pytest.mark.parametrize("method", [name for name in NETWORKS if METHODS[name].any_scale])
 def test_policies_but_those_of_the_mlp_run_at_any_number_of_servers(tmp_path: Path, method: str) -> None:
     network = random_network(method=method)
     save_policy(tmp_path, network, TrialConfig(method=method), epochs=1)
     for servers in (1, 48):
-        obs = random_observations(4, servers)
+        obs = random_rows(method, 4, servers)
         scores = load_policy(tmp_path).scores(obs.numpy())
-        np.testing.assert_allclose(scores, network(obs)[1].detach().numpy(), atol=1e-5)
+        np.testing.assert_allclose(scores, network(obs)[1].detach().numpy(), atol=1e-5, rtol=1e-5)
 
 
 def test_sizes_and_clip_are_those_of_the_trial(tmp_path: Path) -> None:
@@ -102,10 +104,10 @@ def test_feasible_mask_replaces_the_mask_of_the_training(folder: Path) -> None:
     np.testing.assert_array_equal(load_policy(folder, mask="none")(obs, fit), unmasked)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", NETWORKS)
 def test_a_scheduler_leaves_the_network_that_it_is_made_of_alone(method: str) -> None:
     network = random_network(method=method).train()
-    obs = random_observations(8, 16)
+    obs = random_rows(method, 8, 16)
     before = network(obs)[1].detach()
     policy = TrainedPolicy(network, TrialConfig(method=method), epochs=1)
     assert network.training

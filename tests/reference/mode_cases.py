@@ -114,8 +114,10 @@ def random_mode_config(rng: np.random.Generator, grid: bool = False) -> EnvConfi
         horizon_is_terminal=pick(rng, True, False),
         max_decisions=pick(rng, None, None, None, int(rng.integers(1, 80))),
     )
+    on_busy = pick(rng, "step", "reserve", "reserve")
     decision = DecisionConfig(
-        on_busy=pick(rng, "step", "reserve", "reserve"),
+        on_busy=on_busy,
+        offer=pick(rng, "all", "all", "startable") if on_busy == "reserve" else "all",
         order=pick(rng, *ORDERS, "open", "open", "open"),
         ties=pick(rng, "first-ready", "first-arrival"),
         candidates=int(rng.integers(1, 6)),

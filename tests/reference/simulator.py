@@ -346,7 +346,9 @@ class ReferenceSimulator:
                 break
             if task in self._left_out:
                 continue
-            if self.config.episode.mask == "feasible" and not self.feasible_servers(task):
+            if (
+                self.config.episode.mask == "feasible" or self.config.decision.offer == "startable"
+            ) and not self.feasible_servers(task):
                 self._left_out.add(task)
                 continue
             self.offered.append(task)

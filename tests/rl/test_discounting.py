@@ -51,7 +51,7 @@ def episode(seed: int, elapsed: list[float], terminated: bool) -> SingleAgentEpi
 EPISODES = [episode(0, [0, 0, 3.5, 0, 1.25], True), episode(1, [0, 8, 0.5], False), episode(2, [2], False)]
 
 
-def plain_advantages(one: SingleAgentEpisode, unit: float | None) -> list[float]:
+def plain_advantages(one: SingleAgentEpisode, unit: float | None, lambda_by_time: bool = False) -> list[float]:
     rewards, elapsed = one.get_rewards(), one.get_extra_model_outputs(ELAPSED)
     values = values_of(torch.from_numpy(np.array(one.get_observations()))).double().tolist()
     if one.is_terminated:
@@ -59,7 +59,8 @@ def plain_advantages(one: SingleAgentEpisode, unit: float | None) -> list[float]
     advantages, following = [], 0.0
     for t in reversed(range(len(one))):
         discount = GAMMA if unit is None else GAMMA ** (float(elapsed[t]) / unit)
-        following = rewards[t] + discount * values[t + 1] - values[t] + discount * LAMBDA * following
+        share = LAMBDA ** (float(elapsed[t]) / unit) if unit is not None and lambda_by_time else LAMBDA
+        following = rewards[t] + discount * values[t + 1] - values[t] + discount * share * following
         advantages.insert(0, following)
     return advantages
 
@@ -71,6 +72,13 @@ def test_advantages_by_plain_python(unit: float | None) -> None:
     np.testing.assert_allclose(batch[Postprocessing.ADVANTAGES].numpy(), expected, rtol=1e-5, atol=1e-6)
     values = values_of(batch[Columns.OBS]).numpy()
     np.testing.assert_allclose(batch[Postprocessing.VALUE_TARGETS].numpy(), expected + values, rtol=1e-5, atol=1e-6)
+
+
+def test_lambda_counts_by_time_where_asked() -> None:
+    by_time, by_decision = (train_batch(EPISODES, values_of, GAMMA, LAMBDA, UNIT, each) for each in (True, False))
+    expected = np.concatenate([plain_advantages(one, UNIT, lambda_by_time=True) for one in EPISODES])
+    np.testing.assert_allclose(by_time[Postprocessing.ADVANTAGES].numpy(), expected, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(by_time[Postprocessing.ADVANTAGES], by_decision[Postprocessing.ADVANTAGES])
 
 
 def test_answers_within_a_round_are_not_discounted() -> None:

@@ -129,8 +129,8 @@ def test_advantages_are_sums_of_discounted_residuals() -> None:
     generator = np.random.default_rng(0)
     lengths, terminated = np.array([4, 1, 6]), np.array([True, False, False])
     rewards, values = generator.normal(size=11), generator.normal(size=14)
-    discounts, lambda_ = generator.uniform(0.5, 1, size=11), 0.7
-    advantages, targets = advantage_estimates(rewards, values, lengths, terminated, discounts, lambda_)
+    discounts, lambdas = generator.uniform(0.5, 1, size=(2, 11))
+    advantages, targets = advantage_estimates(rewards, values, lengths, terminated, discounts, lambdas)
     starts = np.cumsum(lengths) - lengths
     for e, (start, length) in enumerate(zip(starts, lengths, strict=True)):
         v = values[start + e : start + e + length + 1].copy()
@@ -138,7 +138,7 @@ def test_advantages_are_sums_of_discounted_residuals() -> None:
         gamma = discounts[start : start + length]
         residuals = rewards[start : start + length] + gamma * v[1:] - v[:-1]
         for t in range(length):
-            powers = np.cumprod(np.append(1.0, lambda_ * gamma[t:-1]))
+            powers = np.cumprod(np.append(1.0, lambdas[start + t : start + length - 1] * gamma[t:-1]))
             assert advantages[start + t] == pytest.approx(powers @ residuals[t:])
             assert targets[start + t] == pytest.approx(powers @ residuals[t:] + v[t])
 

@@ -12,6 +12,7 @@ from rllib_scale.cli import main
 from rllib_scale.config import SCENARIOS, EnvConfig, NamedOrder
 from rllib_scale.config.heuristics import DISPATCHERS, PriceParameters
 from rllib_scale.evaluation.play import evaluate, play
+from rllib_scale.observation.answers import WAITS
 from rllib_scale.observation.backend import Answer
 from rllib_scale.schedulers.reserving import class_prices
 from rllib_scale.schedulers.rules import make_scheduler
@@ -175,6 +176,44 @@ def test_own_reservations_are_the_simulators(text: str) -> None:
         engine = play(rule, env, 5, [0, 1, 2])
         for episode in range(3):
             assert engine.schedule(episode).tolist() == play_prices(waiting, episode, rule.parameters)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("order", get_args(NamedOrder))
+@pytest.mark.parametrize("name", ["non-blocking", "reserve"])
+def test_asked_about_the_task_on_offer_a_rule_of_the_same_order_plays_its_own_rounds(name: str, order: str) -> None:
+    rounds = EnvConfig.model_validate(SMALL | {"decision": {"on_busy": "reserve", "order": order}})
+    rule: Any = make_scheduler(f"{name}:order={order}", rounds.observation)
+    engine = Engine(rounds, 3)
+    engine.reset([5] * 3, [0, 1, 2])
+    rule.reset([(5, k) for k in range(3)])
+    waited = 0
+    while not engine.done.all():
+        going = np.flatnonzero(~engine.done).tolist()
+        named = np.full(3, -1)
+        for b in going:
+            now = engine.snapshot(b)
+            named[b] = rule.row_for(now, int(now.candidates[0]))
+        engine.step(np.where(named < 0, engine.num_slots, named))
+        waited += sum(engine.outcome[b] == WAITS for b in going)
+    assert (waited > 0) == (name == "reserve")
+    own = play(rule, EnvConfig.model_validate(SMALL), 5, [0, 1, 2])
+    for b in range(3):
+        assert engine.schedule(b).tolist() == own.schedule(b).tolist()
+
+
+def test_a_hungarian_rule_is_asked_about_one_task_too() -> None:
+    given = workload((0, [(8, 5)], []), (1, [(8, 5)], []))
+    backend = SimulatedBackend(TWO, workload=given)
+    rule: Any = make_scheduler("hungarian:kappa=0.1", TWO.observation)
+    rule.reset([(0, 0)])
+    first = backend.wait()
+    assert first is not None
+    assert rule.row_for(first, 0) == 1
+    backend.apply(Answer(0, 0, 1))
+    second = backend.wait()
+    assert second is not None
+    assert rule.dispatch(second).tolist() == []
+    assert rule.row_for(second, 0) == 1  # it waits for the fast one
 
 
 @pytest.mark.parametrize("order", get_args(NamedOrder))

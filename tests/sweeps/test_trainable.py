@@ -47,7 +47,7 @@ def test_a_training_whose_runners_stay_dead_fails_loudly(
 ) -> None:
     monkeypatch.setattr(algorithms, "BACK_WITHIN_S", 3.0)
     assert trial.train()["epoch"] == 1
-    for actor in list(trial.algorithm.env_runner_group._worker_manager.actors().values())[:dead]:
+    for actor in list(trial.learner.algorithm.env_runner_group._worker_manager.actors().values())[:dead]:
         ray.kill(actor, no_restart=True)
     with pytest.raises(RuntimeError, match=f"{dead} environment runners stay dead"):
         trial.train()
@@ -56,6 +56,6 @@ def test_a_training_whose_runners_stay_dead_fails_loudly(
 
 def test_a_runner_that_comes_back_is_reported_and_costs_no_epoch(trial: SchedulingTrial) -> None:
     trial.train()
-    ray.kill(trial.algorithm.env_runner_group._worker_manager.actors()[1], no_restart=False)
+    ray.kill(trial.learner.algorithm.env_runner_group._worker_manager.actors()[1], no_restart=False)
     row = trial.train()
     assert (row["epoch"], row["runners"], row["runners_healthy"], row["runner_restarts"]) == (2, 2, 2, 1)

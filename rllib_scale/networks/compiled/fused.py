@@ -70,6 +70,13 @@ class FusedPointer:
             obs: must not ask for a gradient.
             mask: (B, N), see `rllib_scale.networks.inputs.ObservationInput`.
         """
+        features, logits = self._features_and_scores(obs, mask)
+        if self.network.skip is not None:  # one product, which gains nothing by being compiled
+            logits = self.network.passed(logits, self.network.inputs(obs))
+        return features, logits
+
+    def _features_and_scores(self, obs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Without the network's skip."""
         if not torch.is_grad_enabled():
             return self.forward(obs, mask)[:2]
         if obs.requires_grad:

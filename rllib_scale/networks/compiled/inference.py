@@ -56,6 +56,8 @@ class PointerWeights(NamedTuple):
     feedforward_norm: np.ndarray  # (L, 2, d)
     pointer: np.ndarray  # (d, d): f -> direction in h
     pointer_bias: np.ndarray  # (d,)
+    skip: np.ndarray  # (server_dim + 1, task_dim): task -> what each feature counts in the logits, and a constant
+    skip_bias: np.ndarray  # (server_dim + 1,); both are empty of a network without a skip
     server_capacity: int  # column of a server's features
 
 
@@ -101,6 +103,14 @@ def _pointer_weights(network: CrossAttentionPointer) -> PointerWeights:
     server_hidden, server_bias = _standardised(network.server_hidden, network.inputs, "server")
     norms: tuple[list[Any], list[Any]] = list(network.attention_norms), list(network.feedforward_norms)
     feedforwards: list[Any] = list(network.feedforwards)
+    skip, skip_bias = torch.zeros(0, network.inputs.spec.task_dim), torch.zeros(0)
+    if network.skip is not None:
+        skip, skip_bias = _standardised(network.skip, network.inputs, "task")
+        skip, skip_bias = (
+            torch.cat((part.T * network.inputs.server_scale, part.T @ network.inputs.server_shift[:, None]), -1).T
+            for part in (skip, skip_bias[:, None])
+        )
+        skip_bias = skip_bias[:, 0]
     return PointerWeights(
         task_hidden=array(task_hidden.T),
         task_hidden_bias=array(task_bias),
@@ -120,6 +130,8 @@ def _pointer_weights(network: CrossAttentionPointer) -> PointerWeights:
         feedforward_norm=stacked([torch.stack((n.weight, n.bias)) for n in norms[1]], 2, d),
         pointer=array(folded.pointer),
         pointer_bias=array(folded.pointer_bias),
+        skip=array(skip),
+        skip_bias=array(skip_bias),
         server_capacity=network.inputs.spec.server_capacity,
     )
 
@@ -246,6 +258,17 @@ def _pointer_forward(observation, mask, logits, w, clip, eps):  # type: ignore[n
         if clip > np.float32(0.0):
             for j in range(n):
                 logits[b, j] = clip * np.float32(math.tanh(logits[b, j] / np.float32(math.sqrt(d))))
+        if len(w.skip):
+            for c in range(server_dim + 1):
+                per_unit = w.skip_bias[c]
+                for i in range(task_dim):
+                    per_unit += w.skip[c, i] * row[i]
+                if c == server_dim:
+                    for j in range(n):
+                        logits[b, j] += per_unit
+                else:
+                    for j in range(n):
+                        logits[b, j] += per_unit * columns[c, j]
         some_open = False
         for j in range(mask.shape[1]):
             if mask[b, j] and open_slots[j] == np.float32(0.0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ LOSS_COLUMNS = (
     Postprocessing.ADVANTAGES,
     Postprocessing.VALUE_TARGETS,
 )
+REFERENCE_LOGITS = "reference_logits"
+"""Column of a training that is held to a reference policy: its logits (B, N)."""
 
 
 class ExactBatch(ConnectorV2):
@@ -33,12 +36,16 @@ class ExactBatch(ConnectorV2):
     Args:
         rows: how many rows to keep.
         standardise: the advantages, over the rows that are kept.
+        reference: observations to logits of a reference policy, which the rows are then given, too.
     """
 
-    def __init__(self, rows: int, standardise: bool = False) -> None:
+    def __init__(
+        self, rows: int, standardise: bool = False, reference: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
         super().__init__()
         self.rows = rows
         self.standardise = standardise
+        self.reference = reference
         self.kept: dict[str, Batch] = {}
         """The last batch of each module, for diagnostics after the update."""
 
@@ -56,4 +63,6 @@ class ExactBatch(ConnectorV2):
         kept = {column: batch[column][chosen] for column in LOSS_COLUMNS}
         if self.standardise:
             kept[Postprocessing.ADVANTAGES] = standardised(kept[Postprocessing.ADVANTAGES])
+        if self.reference is not None:
+            kept[REFERENCE_LOGITS] = self.reference(kept[Columns.OBS])
         return kept

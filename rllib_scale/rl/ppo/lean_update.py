@@ -23,8 +23,9 @@ from torch import Tensor
 from rllib_scale.compiled import compiled
 from rllib_scale.errors import UserError
 from rllib_scale.networks.compiled.fused import fuse
-from rllib_scale.rl.env_runner import ELAPSED
+from rllib_scale.rl.env_runner import CLOCK, ELAPSED, WORKLOAD
 from rllib_scale.rl.ppo.loss import Outputs, Rows, Weights, ppo_loss
+from rllib_scale.rl.ppo.siblings import common_part
 
 Batch = dict[str, Tensor]
 
@@ -89,6 +90,8 @@ def train_batch(
     gamma: float,
     lambda_: float,
     time_unit_s: float | None = None,
+    lambda_by_time: bool = False,
+    siblings: bool = False,
 ) -> Batch:
     """All T steps of some episodes, or pieces of them, one after the other, as rows with the columns of the loss.
 
@@ -98,18 +101,24 @@ def train_batch(
         gamma: discount.
         lambda_: of generalised advantage estimation.
         time_unit_s: gamma discounts so much elapsed time; None: every step.
+        lambda_by_time: lambda_ counts for so much elapsed time, too.
+        siblings: what happens alike in pieces of the same workload is no advantage.
     """
     # Every piece has one observation more than steps: its value stands for what comes after the piece.
     observations = torch.from_numpy(_concatenate([episode.get_observations() for episode in episodes], np.float32))
     lengths = np.array([len(episode) for episode in episodes])
-    advantages, targets = advantage_estimates(
-        rewards=_concatenate([episode.get_rewards() for episode in episodes], np.float64),
-        values=values_of(observations).double().numpy(),
-        lengths=lengths,
-        terminated=np.array([episode.is_terminated for episode in episodes]),
-        discounts=_discounts(episodes, gamma, time_unit_s),
-        lambda_=lambda_,
+    rewards = _concatenate([episode.get_rewards() for episode in episodes], np.float64)
+    seen = (
+        values_of(observations).double().numpy(),
+        lengths,
+        np.array([episode.is_terminated for episode in episodes]),
+        _discounts(episodes, gamma, time_unit_s),
     )
+    lambdas = _discounts(episodes, lambda_, time_unit_s if lambda_by_time else None)
+    advantages, targets = advantage_estimates(rewards, *seen, lambdas)
+    if siblings:
+        residuals, _ = advantage_estimates(rewards, *seen, np.zeros_like(lambdas))
+        advantages, _ = advantage_estimates(rewards - _common(episodes, residuals, lengths), *seen, lambdas)
     is_step = np.ones(len(observations), dtype=bool)
     is_step[np.cumsum(lengths + 1) - 1] = False
     outputs = {
@@ -126,8 +135,18 @@ def train_batch(
     }
 
 
+def _common(episodes: Sequence[SingleAgentEpisode], residuals: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """(T,) what happens to all siblings alike at each step."""
+    clocks, elapsed = (
+        _concatenate([episode.get_extra_model_outputs(name) for episode in episodes], np.float64)
+        for name in (CLOCK, ELAPSED)
+    )
+    workloads = [int(np.asarray(episode.get_extra_model_outputs(WORKLOAD))[0]) for episode in episodes]
+    return common_part(residuals, clocks, elapsed, lengths, workloads, [episode.is_done for episode in episodes])
+
+
 def _discounts(episodes: Sequence[SingleAgentEpisode], gamma: float, time_unit_s: float | None) -> np.ndarray:
-    """(T,) discount of what comes after each step."""
+    """(T,) discount of what comes after each step, `gamma` for each or for so much time."""
     if time_unit_s is None:
         return np.full(sum(map(len, episodes)), gamma)
     elapsed = _concatenate([episode.get_extra_model_outputs(ELAPSED) for episode in episodes], np.float64)
@@ -135,7 +154,7 @@ def _discounts(episodes: Sequence[SingleAgentEpisode], gamma: float, time_unit_s
 
 
 @partial(compiled, allocates=True)
-def advantage_estimates(rewards, values, lengths, terminated, discounts, lambda_):  # type: ignore[no-untyped-def]
+def advantage_estimates(rewards, values, lengths, terminated, discounts, lambdas):  # type: ignore[no-untyped-def]
     """Generalised advantage estimation over E pieces of episodes.
 
     Args:
@@ -144,7 +163,7 @@ def advantage_estimates(rewards, values, lengths, terminated, discounts, lambda_
         lengths: (E,) steps of each piece; they sum to T.
         terminated: (E,) whether nothing comes after the piece, so that its last value counts as 0.
         discounts: (T,) of what comes after each step.
-        lambda_: share of the next step's advantage.
+        lambdas: (T,) share of the next step's advantage.
 
     Returns:
         Advantages (T,) and value targets (T,).
@@ -158,7 +177,7 @@ def advantage_estimates(rewards, values, lengths, terminated, discounts, lambda_
         for t in range(start + lengths[e] - 1, start - 1, -1):
             value = values[t + e]
             gamma = discounts[t]
-            advantage = rewards[t] + gamma * following - value + gamma * lambda_ * advantage
+            advantage = rewards[t] + gamma * following - value + gamma * lambdas[t] * advantage
             advantages[t], targets[t] = advantage, advantage + value
             following = value
         start += lengths[e]

@@ -17,6 +17,7 @@ class Rows(NamedTuple):
     action_logp: Tensor  # (B,) log-probability under the policy that sampled
     advantages: Tensor  # (B,)
     value_targets: Tensor  # (B,)
+    reference_logits: Tensor | None = None  # (B, N) of the policy to stay near
 
 
 class Outputs(NamedTuple):
@@ -38,6 +39,7 @@ class Weights(NamedTuple):
     reduction: Literal["sum", "mean"]
     standardise: bool  # advantages, over the rows
     regularise: bool  # whether the last two are ever above 0
+    reference: float = 0.0  # of the KL divergence to the reference policy
 
 
 class Terms(NamedTuple):
@@ -55,10 +57,17 @@ def standardised(advantages: Tensor) -> Tensor:
     return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
 
 
-def ppo_loss(rows: Rows, outputs: Outputs, weights: Weights) -> tuple[Tensor, Terms]:
-    """Clipped surrogate + c_1 MSE - entropy bonus + SRR; and its terms.
+def kl_divergence(logits: Tensor, reference_logits: Tensor) -> Tensor:
+    """Mean over rows of KL(policy || reference) [nat], of logits (B, N) each, closed rows being closed in both."""
+    log_probabilities = torch.log_softmax(logits, -1)
+    difference = log_probabilities - torch.log_softmax(reference_logits, -1)
+    return (log_probabilities.exp() * difference).sum(-1).mean()
 
-    No KL term and no value clipping [SCALE, sec. 4.3].
+
+def ppo_loss(rows: Rows, outputs: Outputs, weights: Weights) -> tuple[Tensor, Terms]:
+    """Clipped surrogate + c_1 MSE - entropy bonus + SRR, + KL to a reference policy where there is one; and its terms.
+
+    No KL term to the policy that sampled and no value clipping [SCALE, sec. 4.3].
     """
     log_probabilities = torch.log_softmax(outputs.logits, -1)
     logp = log_probabilities.gather(1, rows.actions[:, None])[:, 0]
@@ -72,4 +81,6 @@ def ppo_loss(rows: Rows, outputs: Outputs, weights: Weights) -> tuple[Tensor, Te
     loss = policy_loss + weights.value * value_loss - weights.entropy * entropy
     if weights.regularise:
         loss = loss + weights.decorrelation * decorrelation + weights.kl * kl
+    if rows.reference_logits is not None:
+        loss = loss + weights.reference * kl_divergence(outputs.logits, rows.reference_logits)
     return loss, Terms(policy_loss, value_loss, entropy, decorrelation, kl)

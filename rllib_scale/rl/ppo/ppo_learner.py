@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,12 @@ from ray.rllib.utils.metrics import (
 from torch import Tensor
 
 from rllib_scale.config import TrainingConfig, TrialConfig
+from rllib_scale.networks.build import Network
 from rllib_scale.networks.srr import feature_statistics, ramp
-from rllib_scale.rl.ppo.exact_batch import ExactBatch
+from rllib_scale.policies.policy import initial_network
+from rllib_scale.rl.ppo.exact_batch import REFERENCE_LOGITS, ExactBatch
 from rllib_scale.rl.ppo.lean_update import Batch, LeanPass, minibatches, train_batch
-from rllib_scale.rl.ppo.loss import Outputs, Rows, Terms, Weights, ppo_loss
+from rllib_scale.rl.ppo.loss import Outputs, Rows, Terms, Weights, kl_divergence, ppo_loss
 
 logger = logging.getLogger(__name__)
 
@@ -59,11 +62,18 @@ class SchedulingLearner(PPOTorchLearner):
         self._gradient_norms: list[Tensor] = []
         self._fell_back = False
         super().build()
+        module = self.module[DEFAULT_MODULE_ID].unwrapped()
+        reference = initial_network(self.trial)
+        if reference is not None:
+            module.network.load_state_dict(reference.state_dict())
         self._lean = None
         if self.trial.resources.learner == "lean":
-            self._lean = LeanPass(self.module[DEFAULT_MODULE_ID].unwrapped(), self.trial.resources.compile)
+            self._lean = LeanPass(module, self.trial.resources.compile)
         training = self.trial.training
-        self._exact_batch = ExactBatch(training.steps_per_epoch, training.standardise_advantages == "epoch")
+        held_to = None
+        if reference is not None and training.reference_kl_coefficient > 0:
+            held_to = partial(reference_logits, reference.eval(), self.trial.env.masked)
+        self._exact_batch = ExactBatch(training.steps_per_epoch, training.standardise_advantages == "epoch", held_to)
         self._learner_connector.append(self._exact_batch)
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
@@ -86,6 +96,7 @@ class SchedulingLearner(PPOTorchLearner):
             reduction=regulariser.reduction,
             standardise=training.standardise_advantages == "minibatch",
             regularise=regulariser.lambda_decorrelation > 0 or regulariser.lambda_kl > 0,
+            reference=training.reference_kl_coefficient,
         )
 
     def srr_ramp(self) -> float:
@@ -148,7 +159,15 @@ class SchedulingLearner(PPOTorchLearner):
         ((_, optimizer),) = self.get_optimizers_for_module(DEFAULT_MODULE_ID)
         parameters = list(self.module[DEFAULT_MODULE_ID].parameters())
         training, weights = self.trial.training, self.loss_weights()
-        batch = train_batch(episodes, lean.values, training.gamma, training.gae_lambda, training.time_unit_s)
+        batch = train_batch(
+            episodes,
+            lean.values,
+            training.gamma,
+            training.gae_lambda,
+            training.time_unit_s,
+            lambda_by_time=training.lambda_by == "time",
+            siblings=training.siblings > 1,
+        )
         kept = self._exact_batch.select(batch, torch.arange(len(batch[Columns.OBS])))
         self._exact_batch.kept = {DEFAULT_MODULE_ID: kept}
         rows = len(kept[Columns.OBS])
@@ -190,7 +209,8 @@ class SchedulingLearner(PPOTorchLearner):
         rows, outputs = _rows(batch), Outputs(fwd_out[Columns.EMBEDDINGS], fwd_out[Columns.ACTION_DIST_INPUTS], values)
         if Columns.LOSS_MASK in batch:
             mask = batch[Columns.LOSS_MASK]
-            rows, outputs = Rows(*(t[mask] for t in rows)), Outputs(*(t[mask] for t in outputs))
+            rows = Rows(*(t if t is None else t[mask] for t in rows))  # type: ignore[arg-type]
+            outputs = Outputs(*(t[mask] for t in outputs))
         loss, terms = ppo_loss(rows, outputs, self.loss_weights())
         self._terms.append(torch.stack(terms).detach())
         return loss
@@ -211,17 +231,20 @@ class SchedulingLearner(PPOTorchLearner):
         means = torch.stack(self._terms).mean(0).tolist()
         for module_id, batch in self._exact_batch.kept.items():
             values = dict(zip(Terms._fields, means, strict=True)) | self._diagnose(module_id, batch)
-            values |= {
-                "gradient_norm": torch.stack(self._gradient_norms).mean().item(),
-                "learning_rate": cosine(self.epoch, self.trial.training),
-                "srr_ramp": self.srr_ramp(),
-                "srr_lambda_decorrelation": weights.decorrelation,
-                "srr_lambda_kl": weights.kl,
-            }
+            values |= {"gradient_norm": torch.stack(self._gradient_norms).mean().item()} | self.schedule_values(weights)
             self.metrics.log_dict(values, key=module_id, window=1)
         self._terms.clear()
         self._gradient_norms.clear()
         self.epoch += 1
+
+    def schedule_values(self, weights: Weights) -> dict[str, Any]:
+        """What was in force in the epoch."""
+        return {
+            "learning_rate": cosine(self.epoch, self.trial.training),
+            "srr_ramp": self.srr_ramp(),
+            "srr_lambda_decorrelation": weights.decorrelation,
+            "srr_lambda_kl": weights.kl,
+        }
 
     @torch.no_grad()
     def _diagnose(self, module_id: str, batch: Batch) -> dict[str, float]:
@@ -232,14 +255,14 @@ class SchedulingLearner(PPOTorchLearner):
         new = torch.log_softmax(logits, -1)
         targets = batch[Postprocessing.VALUE_TARGETS]
         errors = targets - module.critic(features)
-        statistics = feature_statistics(features)
-        return {
+        values = {
             "kl": (old.exp() * (old - new)).sum(-1).mean().item(),
             "explained_variance": (1 - errors.var() / targets.var().clamp_min(1e-12)).item(),
-            "feature_covariance": statistics.covariance.item(),
-            "feature_correlation": statistics.correlation.item(),
-            "feature_effective_rank": statistics.effective_rank.item(),
+            **feature_values(features),
         }
+        if REFERENCE_LOGITS in batch:
+            values["reference_kl"] = kl_divergence(logits, batch[REFERENCE_LOGITS]).item()
+        return values
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """RLlib's state, the epoch, and the generators that shuffle."""
@@ -260,10 +283,28 @@ class SchedulingLearner(PPOTorchLearner):
             np.random.set_state(state["generators"]["numpy"])  # noqa: NPY002
 
 
+@torch.no_grad()
+def reference_logits(network: Network, masked: bool, rows: Tensor) -> Tensor:
+    """Logits (B, N) of a network for rows (B, width) of the environment."""
+    _, logits = network(*network.inputs.spec.split_mask(rows, masked))
+    return logits
+
+
+def feature_values(features: Tensor) -> dict[str, float]:
+    """Statistics of the features (B, d), by their names in the training table."""
+    statistics = feature_statistics(features)
+    return {
+        "feature_covariance": statistics.covariance.item(),
+        "feature_correlation": statistics.correlation.item(),
+        "feature_effective_rank": statistics.effective_rank.item(),
+    }
+
+
 def _rows(batch: Batch) -> Rows:
     return Rows(
         batch[Columns.ACTIONS],
         batch[Columns.ACTION_LOGP],
         batch[Postprocessing.ADVANTAGES],
         batch[Postprocessing.VALUE_TARGETS],
+        batch.get(REFERENCE_LOGITS),
     )

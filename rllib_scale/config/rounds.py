@@ -1,0 +1,95 @@
+"""What the methods that decide in reserving rounds bring along: how they decide, see, are rewarded and discount."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from rllib_scale.config.base import Model
+from rllib_scale.config.methods import METHODS
+from rllib_scale.config.problem import EnvConfig
+from rllib_scale.errors import UserError
+
+M = TypeVar("M", bound=Model)
+
+CONTRARY = {
+    "env.decision.on_busy": "step",
+    "env.decision.order": "longest-hop",
+    "env.episode.mask": "feasible",
+    "env.episode.horizon_is_terminal": True,
+    "env.reward.name": "paper",
+    "env.observation.feature_set": "paper",
+}
+"""What the paper's problem says and such a method replaces."""
+TRAINING = {"time_unit_s": 0.5, "reward_unit": 50.0, "lambda_by": "time"}
+"""What such a training has where its config leaves it unset."""
+
+
+def in_rounds(env: EnvConfig) -> EnvConfig:
+    """A problem as such a method trains on it.
+
+    A round at each event: tasks by descendants per work, that some row is open for, and each may wait for any
+    row that fits: no answer is invalid, and the scenario's mask has nothing to say. The others only could wait, and to
+    ask for them costs many times as many decisions. The reward is what is evaluated; a cut is no terminal state.
+
+    Raises:
+        ValueError: the order is open.
+    """
+    decision, observation = env.decision, env.observation
+    if decision.order == "open":
+        raise ValueError("env.decision.order open: the methods for rounds answer for one task at a time; leave it out")
+    order = "descendants-per-work" if decision.order == "longest-hop" else decision.order
+    features = "pairs" if observation.feature_set == "paper" else observation.feature_set
+    return env.model_copy(
+        update={
+            "decision": decision.model_copy(update={"on_busy": "reserve", "order": order, "offer": "startable"}),
+            "episode": env.episode.model_copy(update={"mask": "none", "horizon_is_terminal": False}),
+            "observation": observation.model_copy(update={"feature_set": features}),
+            "reward": env.reward.model_copy(update={"name": "tasks-in-system"}),
+        }
+    )
+
+
+def with_unset(model: M, values: Mapping[str, Any]) -> M:
+    """The model with these values where it has None."""
+    return model.model_copy(update={name: value for name, value in values.items() if getattr(model, name) is None})
+
+
+def refuse_contrary(data: Mapping[str, Any]) -> None:
+    """Refuse a sweep, as it was written, that asks a method for rounds for what it replaces.
+
+    Raises:
+        ValueError: naming the setting.
+    """
+    methods = [name for name in data.get("methods", ()) if name in METHODS and METHODS[name].rounds]
+    for path, value in CONTRARY.items() if methods else ():
+        *parents, last = path.split(".")
+        section: Any = data
+        for name in parents:
+            section = section.get(name) if isinstance(section, Mapping) else None
+        grid = data.get("grid")
+        listed = grid.get(path, ()) if isinstance(grid, Mapping) else ()
+        if (isinstance(section, Mapping) and section.get(last) == value) or (
+            isinstance(listed, list | tuple) and value in listed
+        ):
+            raise ValueError(
+                f"{path} {str(value).lower()}: method {methods[0]} decides in rounds in which tasks wait for busy "
+                "servers, with settings of its own; leave it out"
+            )
+
+
+def in_own_rounds(name: str, own: EnvConfig, env: EnvConfig) -> EnvConfig:
+    """A problem as a policy that was trained on `own` plays it: in the rounds of that, where it reserves.
+
+    Raises:
+        UserError: it reserves, and in `env` it costs time to name a busy server.
+    """
+    if own.decision.on_busy == "step":
+        return env
+    if env.decision.on_busy == "step" and env.episode.mask == "none":
+        raise UserError(
+            f"{name} lets tasks wait for busy servers (decision.on_busy reserve); here that is an invalid answer and "
+            "costs clock_step_s (on_busy step without a mask, as in the paper); valid: a scenario or --mask feasible"
+        )
+    episode = env.episode.model_copy(update={"mask": own.episode.mask})
+    return env.model_copy(update={"decision": own.decision, "episode": episode})

@@ -1,0 +1,79 @@
+"""Many candidate weights of `context-price` on one workload, beside the rule that they are measured by."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rllib_scale.config import EnvConfig
+from rllib_scale.evaluation.play import Player, play
+from rllib_scale.schedulers.context import Floats
+from rllib_scale.schedulers.context_price import ContextPrice
+from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.simulator.engine import Engine
+from rllib_scale.workloads.generators import generate
+from rllib_scale.workloads.model import Workload
+
+BASE = "fastest-idle"
+"""By what candidates are measured, played in the problem's own mode."""
+
+
+class Instance(NamedTuple):
+    """One episode: the problem and what decides its workload, which is episode 0 of that seed."""
+
+    env: EnvConfig
+    seed: int
+
+
+class Outcomes(NamedTuple):
+    """What came of an instance, (C,) each. What is unfinished at the end counts up to it."""
+
+    response_s: Floats  # mean over the tasks that arrived
+    makespan_s: Floats  # mean over the workflows that arrived
+    makespan_p95_s: Floats
+    completed: Floats  # tasks
+    decisions: Floats
+
+
+def play_candidates(weights: Floats, speeds: Floats, instance: Instance) -> tuple[Outcomes, Outcomes]:
+    """What comes of an instance with each candidate, and (1,) with BASE.
+
+    Args:
+        weights: (C, 5 + K, 10 + K), each as `ContextPrice` takes it.
+        speeds: (K,) of the classes that they are for.
+        instance: what is played.
+    """
+    env = instance.env
+    workload = generate(env, instance.seed, 0)
+    base = make_scheduler(BASE, env.observation, env.episode.mask)
+    candidates = _outcomes(ContextPrice(weights, speeds), len(weights), instance, workload)
+    return candidates, _outcomes(base, 1, instance, workload)
+
+
+def _outcomes(player: Player, copies: int, instance: Instance, workload: Workload) -> Outcomes:
+    """Of as many copies of the same episode, side by side."""
+    engine = play(player, instance.env, instance.seed, [0] * copies)
+    rows = []
+    for b in range(copies):
+        metrics, makespans = engine.metrics(b), _makespans(engine, b, workload)
+        rows.append(
+            (
+                metrics["response_censored_s"],
+                *((makespans.mean(), np.quantile(makespans, 0.95)) if len(makespans) else (np.nan, np.nan)),
+                metrics["completed"],
+                metrics["decisions"],
+            )
+        )
+    return Outcomes(*np.array(rows, dtype=np.float64).T)
+
+
+def _makespans(engine: Engine, b: int, workload: Workload) -> Floats:
+    """(F,) makespan of each workflow that arrived; until the end, where it is not complete."""
+    schedule, end = engine.schedule(b), float(engine.clock[b])
+    finished = schedule[schedule["outcome"] == "finished"]
+    done = np.zeros(workload.num_workflows)
+    np.maximum.at(done, finished["workflow"], finished["finish_s"])
+    complete = np.bincount(finished["workflow"], minlength=len(done)) == np.diff(workload.task_offsets)
+    arrived = workload.arrival_s <= end
+    return (np.where(complete, done, end) - workload.arrival_s)[arrived]

@@ -1,0 +1,144 @@
+"""Training on a range of problems: the number of servers and the load are drawn anew for each episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rllib_scale.config import EnvConfig, ProblemsConfig
+from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.simulator.engine import Engine
+
+_PROBLEM_STREAM = 2
+"""Spawn key that keeps these draws apart from those of workloads, which are of the same seeds."""
+
+
+def padded(env: EnvConfig, slots: int) -> EnvConfig:
+    """The problem with empty slots behind its servers, to that number of rows."""
+    more = slots - env.cluster.num_slots
+    cluster = env.cluster.model_copy(update={"empty_slots": env.cluster.empty_slots + more})
+    return env.model_copy(update={"cluster": cluster})
+
+
+def largest(problems: ProblemsConfig, env: EnvConfig) -> EnvConfig:
+    """The problem with the most rows: its spaces hold all the others."""
+    return max(problems.all(env), key=lambda each: each.cluster.num_slots)
+
+
+def draw_problem(problems: ProblemsConfig, env: EnvConfig, seed: int, episode: int) -> EnvConfig:
+    """The problem of an episode, decided by (seed, episode); as many rows as the largest."""
+    words = (seed % 2**32, seed >> 32, episode % 2**32, episode >> 32)
+    u, v = np.random.default_rng(np.random.SeedSequence(words, spawn_key=(_PROBLEM_STREAM,))).random(2)
+    return padded(problems.draw(env, u, v), largest(problems, env).cluster.num_slots)
+
+
+class DrawnEngines:
+    """B environments of an engine each, for each plays a problem of its own; to a vector environment, one engine.
+
+    Args:
+        config: the problem of which others are drawn.
+        problems: which.
+        num_envs: B.
+    """
+
+    def __init__(self, config: EnvConfig, problems: ProblemsConfig, num_envs: int) -> None:
+        self.config = largest(problems, config)
+        self.num_slots = self.config.cluster.num_slots
+        self.num_envs = num_envs
+        self._drawn_of = config
+        self._problems = problems
+        self._engines = [Engine(self.config) for _ in range(num_envs)]
+        self._playing = [(0, 0)] * num_envs
+
+    @property
+    def num_servers(self) -> NDArray[np.int64]:
+        """(B,) of the problem that each plays."""
+        return np.array([engine.config.cluster.num_servers for engine in self._engines])
+
+    def reset(
+        self,
+        seeds: Sequence[int] | NDArray[np.int64],
+        episodes: Sequence[int] | NDArray[np.int64],
+        workload: None = None,
+    ) -> None:
+        """Begin the episodes (seed, episode), (B,) each."""
+        if workload is not None:
+            raise ValueError("workloads are drawn here, for problems are")
+        for b in range(self.num_envs):
+            self._begin(b, int(seeds[b]), int(episodes[b]))
+
+    def step(
+        self, actions: NDArray[np.int64], begin: tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]
+    ) -> None:
+        """As `Engine.step`, with all active."""
+        which, seeds, episodes = begin
+        for b, engine in enumerate(self._engines):
+            if which[b]:
+                self._begin(b, int(seeds[b]), int(episodes[b]))
+            else:
+                engine.step(actions[b : b + 1])
+
+    def _begin(self, b: int, seed: int, episode: int) -> None:
+        self._playing[b] = (seed, episode)
+        self._engines[b] = Engine(draw_problem(self._problems, self._drawn_of, seed, episode))
+        self._engines[b].reset([seed], [episode])
+
+    def _joined(self, name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(engine, name) for engine in self._engines])
+
+    @property
+    def observation(self) -> NDArray[np.float32]:
+        """See `Engine`, as what follows."""
+        return self._joined("observation")
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """(B, A)."""
+        return self._joined("mask")
+
+    @property
+    def reward(self) -> NDArray[np.float64]:
+        """(B,)."""
+        return self._joined("reward")
+
+    @property
+    def elapsed(self) -> NDArray[np.float64]:
+        """(B,) s."""
+        return self._joined("elapsed")
+
+    @property
+    def clock(self) -> NDArray[np.float64]:
+        """(B,) s."""
+        return self._joined("clock")
+
+    @property
+    def done(self) -> NDArray[np.bool_]:
+        """(B,)."""
+        return self._joined("done")
+
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        """(B,)."""
+        return self._joined("truncated")
+
+    def snapshot(self, b: int) -> Snapshot:
+        """Of environment b."""
+        return self._engines[b].snapshot()
+
+    def metrics(self, b: int) -> dict[str, float | int]:
+        """Of environment b."""
+        return self._engines[b].metrics()
+
+    def get_state(self) -> dict[str, Any]:
+        """What `set_state` needs to go on exactly from here."""
+        return {"playing": list(self._playing), "engines": [engine.get_state() for engine in self._engines]}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where `get_state` was called."""
+        self._playing = list(state["playing"])
+        for b, (seed, episode) in enumerate(self._playing):
+            self._engines[b] = Engine(draw_problem(self._problems, self._drawn_of, seed, episode))
+            self._engines[b].set_state(state["engines"][b])

@@ -1,0 +1,145 @@
+"""Behaviour cloning as an RLlib algorithm: an epoch is `steps_per_epoch` of an expert's decisions, once each.
+
+RLlib has a BC of its own, which reads recorded episodes by Ray Data. Its reading tasks need CPUs beside those of the
+training's placement group, where a sweep that fills the cluster leaves none; and where it is in the data is no part of
+its checkpoints, so that a training that was interrupted would not go on with the row that came next. Here the expert
+plays (seed, episode) pairs, which are played again where a training goes on, and the order in which they are learned
+from follows from seed and epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from ray.rllib.algorithms.ppo import PPO
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.utils.metrics import LEARNER_RESULTS
+from torch import Tensor
+
+from rllib_scale.config import TrialConfig
+from rllib_scale.networks.srr import srr
+from rllib_scale.rl.algorithm import RemoteSamplers
+from rllib_scale.rl.imitation.demonstrations import Demonstrations, collect
+from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner, feature_values
+
+SHUFFLE_STREAM = 4
+"""Spawn key that keeps the order of the demonstrations apart from other uses of the trial's seed."""
+AT_ONCE = 4096
+"""Rows of a pass without gradients."""
+
+
+def cross_entropy(logits: Tensor, alike: Tensor) -> Tensor:
+    """Mean over rows of -ln P(the expert's choice, or one as good).
+
+    Args:
+        logits: (B, N).
+        alike: (B, N) bool, at least one a row; see `Demonstrations`.
+    """
+    return (logits.logsumexp(-1) - logits.masked_fill(~alike, -torch.inf).logsumexp(-1)).mean()
+
+
+class Lessons:
+    """Demonstrations of one trial as tensors; what each epoch learns from.
+
+    Args:
+        trial: whose expert made them.
+        demonstrations: at least one.
+    """
+
+    def __init__(self, trial: TrialConfig, demonstrations: Demonstrations) -> None:
+        self.rows = torch.from_numpy(demonstrations.rows)
+        self.alike = torch.from_numpy(demonstrations.alike)
+        self.choosable = torch.from_numpy(demonstrations.choosable)
+        self._seed, self._size = trial.seed, trial.training.steps_per_epoch
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def of_epoch(self, epoch: int) -> Tensor:
+        """(steps_per_epoch,) row numbers of an epoch, 0 being the first: pass after pass, each in a new order."""
+        first, last = epoch * self._size, (epoch + 1) * self._size
+        passes = range(first // len(self), -(-last // len(self)))
+        order = np.concatenate([self._order(number) for number in passes])
+        start = first - passes.start * len(self)
+        return torch.from_numpy(order[start : start + self._size])
+
+    def _order(self, number: int) -> np.ndarray:
+        """(T,) rows in the order of a pass."""
+        seed = np.random.SeedSequence([self._seed, number], spawn_key=(SHUFFLE_STREAM,))
+        return np.random.default_rng(seed).permutation(len(self))
+
+
+class CloningLearner(SchedulingLearner):
+    """Cross-entropy in place of PPO's terms, with the regulariser, the cosine and the counter of epochs that PPO has.
+
+    Logged once an epoch: the terms and the gradient norm as means over its minibatches; agreement with the expert and
+    the statistics of the feature of the updated network on what was held out. The critic is not trained.
+    """
+
+    def clone(self, lessons: Lessons, held_out: Lessons) -> Any:
+        """Learn from the rows of one epoch."""
+        self.before_gradient_based_update(timesteps={})
+        self._weights_seq_no += 1
+        training, weights = self.trial.training, self.loss_weights()
+        module = self._lean or self.module[DEFAULT_MODULE_ID].unwrapped()
+        ((_, optimizer),) = self.get_optimizers_for_module(DEFAULT_MODULE_ID)
+        parameters = list(self.module[DEFAULT_MODULE_ID].parameters())
+        terms, norms = [], []
+        for chosen in lessons.of_epoch(self.epoch).split(training.minibatch_size):
+            optimizer.zero_grad(set_to_none=True)
+            features, logits = module.outputs(lessons.rows[chosen])
+            loss = imitation = cross_entropy(logits, lessons.alike[chosen])
+            decorrelation, kl = srr(features, reduction=weights.reduction)
+            if weights.regularise:
+                loss = loss + weights.decorrelation * decorrelation + weights.kl * kl
+            loss.backward()
+            norms.append(torch.nn.utils.clip_grad_norm_(parameters, training.gradient_clip))
+            optimizer.step()
+            terms.append(torch.stack([imitation, entropy(logits), decorrelation, kl]).detach())
+        names = ("imitation_loss", "entropy", "srr_decorrelation", "srr_kl")
+        values = dict(zip(names, torch.stack(terms).mean(0).tolist(), strict=True))
+        features, agreement = self._judge(held_out)
+        values |= feature_values(features) | self.schedule_values(weights)
+        values |= {"agreement": agreement, "gradient_norm": torch.stack(norms).mean().item()}
+        self.metrics.log_dict(values, key=DEFAULT_MODULE_ID, window=1)
+        self.epoch += 1
+        return self.metrics.reduce()
+
+    @torch.no_grad()
+    def _judge(self, held_out: Lessons) -> tuple[Tensor, float]:
+        """Features (T, d) of what was held out, and the share of choices that are the expert's."""
+        module = self._lean or self.module[DEFAULT_MODULE_ID].unwrapped()
+        features, agreed = [], 0
+        for part in torch.arange(len(held_out)).split(AT_ONCE):
+            f, logits = module.outputs(held_out.rows[part])
+            best = logits.masked_fill(~held_out.choosable[part], -torch.inf).argmax(-1)
+            agreed += int(held_out.alike[part].gather(1, best[:, None]).sum())
+            features.append(f)
+        return torch.cat(features), agreed / len(held_out)
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Mean entropy of the policies of logits (B, N) [nat]."""
+    log_probabilities = torch.log_softmax(logits, -1)
+    return -(log_probabilities.exp() * log_probabilities).sum(-1).mean()
+
+
+class SchedulingBC(RemoteSamplers, PPO):
+    """An algorithm without samples. `env_config["trial"]` is the TrialConfig as plain data."""
+
+    def setup(self, config: Any) -> None:
+        """Build as RLlib does."""
+        self.trial = TrialConfig.model_validate(config.env_config["trial"])
+        self._lessons: tuple[Lessons, Lessons] | None = None
+        super().setup(config)
+
+    def training_step(self) -> None:
+        """One epoch; before the first one the expert plays."""
+        if self._lessons is None:
+            learned, held_out = collect(self.trial)
+            self._lessons = Lessons(self.trial, learned), Lessons(self.trial, held_out)
+        results = self.learner_group.foreach_learner(lambda learner: learner.clone(*self._lessons))
+        self.metrics.aggregate([result.get() for result in results], key=LEARNER_RESULTS)
+        self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group, inference_only=True)

@@ -1,0 +1,182 @@
+"""What an expert chooses in episodes that it plays itself, as rows to learn from. Ray's part is `collect` alone.
+
+The expert is asked what the learner will be asked: on which row the task that is offered now starts, or for which it
+waits. A rule is asked as ever. A dispatcher, which visits the waiting tasks in an order of its own, is asked about the
+one that the problem's order (`decision.order`) offers, with all rows as the answers before it in the round left them;
+so what is cloned is its choice of rows, and its order only where the problem has the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rllib_scale.config import EnvConfig, TrialConfig
+from rllib_scale.errors import UserError
+from rllib_scale.networks.build import input_spec
+from rllib_scale.networks.inputs import InputSpec
+from rllib_scale.observation.answers import OPEN
+from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.schedulers.base import Scheduler
+from rllib_scale.schedulers.reserving import VisitingDispatcher
+from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.simulator.engine import Engine
+
+EPISODES_AT_ONCE = 8
+"""Of a piece of work: the same whoever does it."""
+_IMITATION_STREAM = 3
+"""Spawn key that keeps these seeds apart from any other use of the same numbers."""
+
+
+class Demonstrations(NamedTuple):
+    """T decisions of an expert, by episode and environment in the order in which they were made."""
+
+    passed: int  # decisions beside these that no learner could give: rows that it may not choose, or none at all
+    rows: np.ndarray  # (T, width) float32: what a training environment shows, see `InputSpec.split_mask`
+    chosen: np.ndarray  # (T,) int64 row of the action space
+    alike: np.ndarray  # (T, N) bool: rows of the action space that are as good an answer, see `alike`
+    choosable: np.ndarray  # (T, N) bool: rows of the action space that a network may choose
+
+
+def demonstration_seed(trial_seed: int) -> int:
+    """Seed of the workloads that an expert shows to a trial of that seed: 63 mixed bits."""
+    words = (trial_seed % 2**32, trial_seed >> 32)
+    sequence = np.random.SeedSequence(words, spawn_key=(_IMITATION_STREAM,))
+    return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def demonstrate(trial: TrialConfig, episodes: Sequence[int]) -> Demonstrations:
+    """Let a trial's expert play these episodes of its demonstrations to their ends.
+
+    Raises:
+        UserError: the expert cannot play the problem.
+    """
+    return _play(trial, trial.env, demonstration_seed(trial.seed), episodes)
+
+
+def _play(trial: TrialConfig, env: EnvConfig, seed: int, episodes: Sequence[int]) -> Demonstrations:
+    """Episodes of one problem, side by side."""
+    count = len(episodes)
+    assert trial.imitation.expert is not None
+    expert = make_scheduler(trial.imitation.expert, env.observation, env.episode.mask)
+    engine = shown = Engine(env, count)
+    if isinstance(expert, Scheduler) and expert.observation != env.observation:
+        # It reads other features than the learner: a second engine, in step with the first, shows it those.
+        shown = Engine(env.model_copy(update={"observation": expert.observation}), count)
+    engines = [engine] if shown is engine else [engine, shown]
+    for each in engines:
+        each.reset([seed] * count, list(episodes))
+    expert.reset([(seed, episode) for episode in episodes])
+    spec, passed = input_spec(trial), 0
+    none, nowhere = np.zeros(0, dtype=np.int64), np.zeros((0, engine.num_slots), dtype=bool)
+    kept: list[tuple[np.ndarray, ...]] = [(none, _training_rows(engine)[:0], none, nowhere, nowhere)]
+    while not engine.done.all():
+        going, rows = ~engine.done, _training_rows(engine)
+        if isinstance(expert, Scheduler):
+            actions = expert(shown.observation, shown.fit)
+        else:
+            actions = np.zeros(count, dtype=np.int64)
+            for b in np.flatnonzero(going).tolist():
+                actions[b] = _row_for(expert, engine.snapshot(b))
+        choosable = choosable_rows(spec, rows, env)
+        learns = going & (actions >= 0) & choosable[np.arange(count), actions]
+        passed += int((going & ~learns).sum())
+        same = alike(spec, rows[learns], engine.fit[learns, 0], actions[learns], env) & choosable[learns]
+        kept.append((np.flatnonzero(learns), rows[learns], actions[learns], same, choosable[learns]))
+        for each in engines:
+            each.step(np.where(actions < 0, engine.num_slots, actions))  # who names no row passes
+    return _by_episode(kept, passed)
+
+
+def _row_for(expert: Any, snapshot: Snapshot) -> int:
+    """The row that a dispatcher gives the task on offer; -1: none."""
+    if not isinstance(expert, VisitingDispatcher):
+        raise UserError(f"imitation.expert {expert.name}: cannot be asked about one task")
+    return expert.row_for(snapshot, int(snapshot.candidates[0]))
+
+
+def _training_rows(engine: Engine) -> np.ndarray:
+    """(B, width) what a training environment shows: the observation, and its mask where the problem is masked."""
+    if not engine.config.masked:
+        return engine.observation.copy()
+    return np.concatenate([engine.observation, engine.mask[:, : engine.num_slots]], axis=1, dtype=np.float32)
+
+
+def servers_of(spec: InputSpec, rows: np.ndarray, env: EnvConfig) -> np.ndarray:
+    """(T, N, features) of the servers in rows of a training environment."""
+    observations, _ = spec.split_mask(rows, env.masked)
+    servers = spec.num_servers(observations.shape[1])
+    return observations[:, spec.task_dim :].reshape(len(rows), servers, spec.server_dim)
+
+
+def choosable_rows(spec: InputSpec, rows: np.ndarray, env: EnvConfig) -> np.ndarray:
+    """(T, N) bool: rows of the action space that hold a server and that the mask leaves open."""
+    there: np.ndarray = servers_of(spec, rows, env)[:, :, spec.server_capacity] != 0
+    _, mask = spec.split_mask(rows, env.masked)
+    return there if mask is None else there & mask
+
+
+def alike(spec: InputSpec, rows: np.ndarray, fit: np.ndarray, chosen: np.ndarray, env: EnvConfig) -> np.ndarray:
+    """(T, N) bool: rows of the action space that are as good an answer as the chosen one, itself included.
+
+    Those that look the same, feature by feature: a network that treats servers as a set gives them one probability.
+    And with `on_busy: step`, where the task cannot start on the chosen one, all on which it cannot: it waits a clock
+    step, whichever is named.
+
+    Args:
+        spec: columns of the rows.
+        rows: (T, width) of a training environment.
+        fit: (T, N) how each row of the action space is for the task on offer, as `Engine.fit`.
+        chosen: (T,).
+        env: the problem.
+    """
+    servers, at = servers_of(spec, rows, env), np.arange(len(rows))
+    same: np.ndarray = (servers == servers[at, chosen][:, None]).all(axis=2) & (fit == fit[at, chosen][:, None])
+    if env.decision.on_busy == "step":
+        same |= (fit != OPEN) & (fit[at, chosen] != OPEN)[:, None]
+    return same
+
+
+def _by_episode(kept: list[tuple[np.ndarray, ...]], passed: int) -> Demonstrations:
+    """Sorted by environment: what an episode gives stands together, whatever others last longer."""
+    which, *columns = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+    order = np.argsort(which, kind="stable")
+    return Demonstrations(passed, *(column[order] for column in columns))
+
+
+def joined(parts: Sequence[Demonstrations]) -> Demonstrations:
+    """Demonstrations one after the other."""
+    passed, *columns = zip(*parts, strict=True)
+    return Demonstrations(sum(passed), *map(np.concatenate, columns))
+
+
+def collect(trial: TrialConfig) -> tuple[Demonstrations, Demonstrations]:
+    """What a trial learns from and what is held out: here, or by Ray tasks of a CPU each where it has env runners.
+
+    The episodes are cut into the same pieces and joined in the same order whoever plays them.
+
+    Raises:
+        UserError: nothing can be learned: see `demonstrate`; or no decision is one that a learner could give.
+    """
+    settings = trial.imitation
+    numbers = list(range(settings.episodes + settings.holdout_episodes))
+    bounds = (numbers[: settings.episodes], numbers[settings.episodes :])
+    pieces = [half[i : i + EPISODES_AT_ONCE] for half in bounds for i in range(0, len(half), EPISODES_AT_ONCE)]
+    if trial.resources.env_runners == 0:
+        played = [demonstrate(trial, piece) for piece in pieces]
+    else:
+        import ray
+
+        task = ray.remote(num_cpus=1)(demonstrate)  # in the placement group of the training, as its env runners would
+        played = ray.get([task.remote(trial, piece) for piece in pieces])
+    first_held_out = -(-settings.episodes // EPISODES_AT_ONCE)
+    found = joined(played[:first_held_out]), joined(played[first_held_out:])
+    for part, name in zip(found, ("episodes", "holdout_episodes"), strict=True):
+        if len(part.chosen) == 0:
+            raise UserError(
+                f"imitation.{name}: in none of {part.passed} decisions does {settings.expert} name a server that may "
+                "be chosen; give another expert or another env.episode.mask"
+            )
+    return found

@@ -1,0 +1,122 @@
+"""`context-price`: the price rule whose numbers are a linear function of what is seen at each event.
+
+At each event theta = link(W [1, context]), and the tasks that wait are visited as `price` visits them, by
+n^a (c/10)^b + age (s since the workflow arrived)/10, each to the row of least
+
+    n^alpha (kappa wait + p) + mu_k p + (penalty where it has to be waited for)
+
+with n its descendants, itself included, c its demand [GFLOP], p its time on a row of class k [s] and `wait` the time
+until the row is available [s] (`visiting`). A class is the rows of one speed; the slowest has price 0, so K classes
+have K - 1 prices. docs/context-price.md has every formula.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rllib_scale.observation.moments import Moments
+from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.schedulers.context import (
+    LOAD_S,
+    PRIOR_LOAD,
+    Floats,
+    Observed,
+    context_names,
+    link,
+    row_prices,
+    theta_names,
+)
+from rllib_scale.schedulers.context_rounds import ContextRounds
+from rllib_scale.schedulers.reserving import CompiledRounds, by_key
+from rllib_scale.schedulers.visiting import LEAST_COST, Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """One event in the account of a `ContextPrice`: when, the context (9 + K,) and theta (5 + K,)."""
+
+    clock_s: float
+    context: Floats
+    theta: Floats
+
+
+class ContextPrice(CompiledRounds):
+    """Prices by a linear function of load, queue, work, idle shares and size, recomputed at each event.
+
+    Its reservations are its own (`visiting`), so that it answers with starts alone.
+
+    Args:
+        weights: W (5 + K, 10 + K); rows `theta_names`, columns 1 and then `context_names`. Or (B, 5 + K, 10 + K), one
+            for each environment of a batch.
+        speeds: (K,) of the classes that W is for [GFLOPS], slowest first.
+
+    Attributes:
+        account: of each environment, what was seen at each event; kept where `keeps_account` is set.
+    """
+
+    name = "context-price"
+    description = "prices of time on fast rows, a linear function of load, queue and idle rows at each event"
+    keeps_account = False
+
+    def __init__(self, weights: Floats, speeds: Floats) -> None:
+        super().__init__()
+        self.weights = np.asarray(weights, dtype=np.float64)
+        self.speeds = np.asarray(speeds, dtype=np.float64)
+        classes = len(self.speeds)
+        if self.weights.shape[-2:] != (shape := (len(theta_names(classes)), 1 + len(context_names(classes)))):
+            raise ValueError(f"weights {self.weights.shape}: for {classes} classes of speed they must be {shape}")
+
+    def reset(self, seeds: list[tuple[int, int]]) -> None:
+        """See `Dispatcher.reset`."""
+        super().reset(seeds)
+        self._observed = [Observed() for _ in seeds]
+        self._contexts = ContextRounds(
+            np.broadcast_to(self.weights, (len(seeds), *self.weights.shape[-2:])), self.speeds
+        )
+        self.account: list[list[Seen]] = [[] for _ in seeds]
+
+    def over_time(self, index: int = 0) -> tuple[Floats, list[tuple[str, dict[str, Floats]]]]:
+        """Of an environment whose account was kept: when its events were (E,) [s], and (E,) lines by panel and name."""
+        seen = self.account[index]
+        theta = dict(zip(theta_names(len(self.speeds)), np.array([event.theta for event in seen]).T, strict=True))
+        context = dict(zip(context_names(len(self.speeds)), np.array([event.context for event in seen]).T, strict=True))
+        prices = {f"{speed:g} GFLOPS": theta.get(f"price_{k}") for k, speed in enumerate(self.speeds, start=1)}
+        load = {f"over {tau:g} s": PRIOR_LOAD + 0.3 * context[f"load_{tau:g}"] for tau in LOAD_S}
+        load["tasks that wait a row"] = np.expm1((context["queue"] + 0.6) / 2.0)
+        panels = [
+            ("price of a second", {name: line for name, line in prices.items() if line is not None}),
+            ("theta", {name: theta[name] for name in ("kappa", "penalty", "a", "alpha")}),
+            ("offered load", load),
+        ]
+        return np.array([event.clock_s for event in seen]), panels
+
+    def decide(self, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
+        """See `VisitingDispatcher.decide`."""
+        b, ready = snapshot.index, snapshot.ready
+        context = self._observed[b].context(snapshot, self.speeds)
+        theta = link(self._contexts.weights[b] @ np.concatenate([[1.0], context]))
+        self._note(b, snapshot.clock_s, context, theta)
+        a, power, age, alpha, kappa, *prices, penalty = theta
+        urgent = descendants**a * (ready["compute_gflop"] / 10) ** power
+        return Rows(snapshot).visit(
+            snapshot,
+            by_key(urgent + age * (snapshot.clock_s - ready["arrival_s"]) / 10, snapshot),
+            LEAST_COST,
+            kappa,
+            descendants**alpha,
+            row_prices(np.array(prices), self.speeds, snapshot.capacity_gflops),
+            penalty,
+        )
+
+    def dispatch_all(self, moments: Moments) -> np.ndarray:
+        """See `Dispatcher.dispatch_all`."""
+        numbers, prices = self._contexts(moments)
+        for b in np.flatnonzero(moments.env["num_waiting"]).tolist() if self.keeps_account else ():
+            self._note(b, float(moments.env["clock_s"][b]), self._contexts.context[b], self._contexts.theta[b])
+        return self._rounds.by_price(moments, numbers, prices)
+
+    def _note(self, b: int, clock_s: float, context: Floats, theta: Floats) -> None:
+        if self.keeps_account:
+            self.account[b].append(Seen(clock_s, context.copy(), theta.copy()))

@@ -1,0 +1,157 @@
+"""Context and theta of `context-price` for all environments of a batch in one compiled call, from their `Moments`.
+
+What `context.Observed`, `link` and `row_prices` do from one snapshot.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rllib_scale.compiled import Direct, compiled
+from rllib_scale.observation.moments import Moments
+from rllib_scale.schedulers.context import (
+    AVERAGE_S,
+    LIMIT,
+    LOAD_S,
+    PLAIN,
+    PRIOR_LOAD,
+    PRIOR_S,
+    Floats,
+    interpolation,
+    speeds_of,
+)
+from rllib_scale.schedulers.rounds import NUMBERS
+
+FAST_S, SLOW_S = LOAD_S
+NUM_PLAIN = len(PLAIN)
+MEMORY = np.dtype(
+    [
+        ("clock_s", "f8"),
+        ("work_fast_s", "f8"),  # arrived work over capacity, decayed
+        ("work_slow_s", "f8"),
+        ("queue", "f8"),  # averages
+        ("work_s", "f8"),
+        ("held_queue", "f8"),  # as they stood at the event before
+        ("held_work_s", "f8"),
+    ]
+)
+
+
+class ContextRounds:
+    """Writes the numbers and prices by which a round visits, and remembers the averages of each environment.
+
+    Args:
+        weights: W (B, 5 + K, 10 + K) of each environment.
+        speeds: (K,) of the classes that they are for.
+
+    Attributes:
+        weights: as given.
+        context: (B, 9 + K) of the last event.
+        theta: (B, 5 + K) of the last event.
+    """
+
+    def __init__(self, weights: Floats, speeds: Floats) -> None:
+        self.weights = np.ascontiguousarray(weights)
+        self.context, self.theta = np.zeros((len(weights), weights.shape[2] - 1)), np.zeros(weights.shape[:2])
+        self._speeds = speeds
+        self._memory = np.zeros(len(weights), dtype=MEMORY)
+        self._numbers = np.zeros((len(weights), len(NUMBERS)))
+        self._prices = np.zeros((0, 0))
+
+    def __call__(self, moments: Moments) -> tuple[Floats, Floats]:
+        """NUMBERS (B, 6) and prices (B, N) for `Rounds.by_price`; once an event."""
+        if self._prices.shape != moments.limit.shape:
+            own = speeds_of(moments.capacity)
+            self._of = np.where(moments.capacity > 0, np.searchsorted(own, moments.capacity), -1)
+            self._idle, self._counts = np.zeros(len(own)), np.zeros(len(own))
+            self._to_ours, self._to_theirs = interpolation(self._speeds, own), interpolation(own, self._speeds)
+            self._prices = np.zeros(moments.limit.shape)
+        scratch = (self._idle, self._counts, self._to_ours, self._to_theirs)
+        results = (self.context, self.theta, self._numbers, self._prices)
+        _write(moments, self.weights, self._of, *scratch, self._memory, *results)
+        return self._numbers, self._prices
+
+
+@compiled
+def write_theta(  # type: ignore[no-untyped-def]
+    moments, weights, of, idle, counts, to_ours, to_theirs, memory, context, theta, numbers, prices
+):  # fmt: skip
+    """Write the context (B, 9 + K), theta (B, 5 + K), NUMBERS (B, 6) and prices (B, N) of every environment.
+
+    `of` (N,) class of each row of the cluster, -1 of an empty one; `idle`, `counts` (M,) scratch; `to_ours` (K, M) and
+    `to_theirs` (M, K) interpolate between its classes and those of the weights.
+    """
+    for b in range(len(moments.env)):
+        moment, kept, x = moments.env[b], memory[b], context[b]
+        num_classes, num_rows, capacity = to_ours.shape[0], 0, 0.0
+        idle[:] = 0.0
+        counts[:] = 0.0
+        for j in range(len(of)):
+            if of[j] >= 0 and moments.limit[b, j] >= 0.0:
+                num_rows += 1
+                capacity += moments.capacity[j]
+                counts[of[j]] += 1.0
+                if moments.is_open[b, j]:
+                    idle[of[j]] += 1.0
+        rows = float(max(1, num_rows))
+        capacity = capacity if capacity > 0.0 else np.inf
+        ready = 0.0
+        for i in range(moment.num_waiting):
+            ready += moments.waiting[b, i].compute_gflop
+        queue, work = moment.num_waiting / rows, moment.work_in_system_gflop / capacity
+
+        now, passed = moment.clock_s, moment.clock_s - kept.clock_s
+        kept.work_fast_s *= math.exp(-passed / FAST_S)
+        kept.work_slow_s *= math.exp(-passed / SLOW_S)
+        for i in range(moment.num_new):
+            new = moments.new[b, i]
+            kept.work_fast_s += new.work_gflop / capacity * math.exp(-(now - new.arrival_s) / FAST_S)
+            kept.work_slow_s += new.work_gflop / capacity * math.exp(-(now - new.arrival_s) / SLOW_S)
+        keeps = math.exp(-passed / AVERAGE_S)
+        kept.queue = keeps * kept.queue + (1.0 - keeps) * kept.held_queue
+        kept.work_s = keeps * kept.work_s + (1.0 - keeps) * kept.held_work_s
+        kept.held_queue, kept.held_work_s, kept.clock_s = queue, work, now
+
+        x[0] = math.log2(rows / 16.0) / 3.0
+        x[1] = (_load(kept.work_fast_s, now, FAST_S) - PRIOR_LOAD) / 0.3
+        x[2] = (_load(kept.work_slow_s, now, SLOW_S) - PRIOR_LOAD) / 0.3
+        x[3] = 2.0 * math.log1p(queue) - 0.6
+        x[4] = math.log1p(ready / capacity) - 0.7
+        x[5] = math.log1p(work) - 2.0
+        for k in range(num_classes):
+            share = 0.0
+            for m in range(len(counts)):
+                share += to_ours[k, m] * idle[m] / max(1.0, counts[m])
+            x[6 + k] = 2.0 * share - 0.6
+        x[6 + num_classes] = 2.0 * math.log1p(kept.queue) - 0.6
+        x[7 + num_classes] = math.log1p(kept.work_s) - 2.0
+        x[8 + num_classes] = 1.5 * math.log1p(moment.tasks_in_system / rows) - 1.5
+        for i in range(len(x)):
+            x[i] = min(LIMIT, max(-LIMIT, x[i]))
+
+        for r in range(theta.shape[1]):
+            value = weights[b, r, 0]
+            for i in range(len(x)):
+                value += weights[b, r, 1 + i] * x[i]
+            if r >= NUM_PLAIN:
+                value = max(value, 0.0) + math.log1p(math.exp(-abs(value)))
+            theta[b, r] = value
+        for r in range(NUM_PLAIN + 1):
+            numbers[b, r] = theta[b, r]
+        numbers[b, NUM_PLAIN + 1] = theta[b, theta.shape[1] - 1]
+        for m in range(len(counts)):
+            idle[m] = 0.0  # now the price of each class
+            for k in range(1, num_classes):
+                idle[m] += to_theirs[m, k] * theta[b, NUM_PLAIN + k]
+        for j in range(len(of)):
+            prices[b, j] = idle[of[j]] if of[j] >= 0 else 0.0
+
+
+@compiled
+def _load(work_s, now, decay_s):  # type: ignore[no-untyped-def]
+    return (work_s + PRIOR_LOAD * PRIOR_S) / (-decay_s * math.expm1(-now / decay_s) + PRIOR_S)
+
+
+_write = Direct(write_theta)

@@ -1,0 +1,203 @@
+"""The search for the weights of `context-price`: CMA-ES asks, Ray plays the candidates, CMA-ES is told.
+
+Source: N. Hansen, The CMA evolution strategy: a tutorial, arXiv 1604.00772; its author's library `cma` is used.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+
+from rllib_scale.config import TrialConfig
+from rllib_scale.config.training import ProblemsConfig
+from rllib_scale.evaluation.candidates import Instance, Outcomes, play_candidates
+from rllib_scale.files import write_atomic
+from rllib_scale.policies.policy import save_prices
+from rllib_scale.results.status import MAX_RESTARTS
+from rllib_scale.results.tables import TRAINING_COLUMNS
+from rllib_scale.schedulers.context import Floats, initial_weights
+
+TRAINING, VALIDATION, NORMALS = 2, 3, 4
+"""Spawn keys that keep these draws apart from each other and from any other use of the same seed."""
+STATE = "search.pkl"
+OBJECTIVES = {"response": (1.0, 0.0, 0.0), "balanced": (0.8, 0.1, 0.1)}
+"""Weights of mean response, mean makespan and its 95th percentile."""
+
+Played = tuple[Outcomes, Outcomes]
+"""Of the candidates, and of the base."""
+
+
+class Normals:
+    """Standard normal numbers of its own generator, which a pickle takes along."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.default_rng(_sequence(seed, NORMALS))
+
+    def __call__(self, *shape: int) -> Floats:
+        """Numbers of that shape."""
+        return self.generator.standard_normal(shape)
+
+
+def _sequence(seed: int, stream: int, generation: int = 0) -> np.random.SeedSequence:
+    # It joins the 32-bit words of its numbers: a fixed count for each keeps different ones apart.
+    return np.random.SeedSequence((seed % 2**32, seed >> 32, generation), spawn_key=(stream,))
+
+
+def draw_instances(trial: TrialConfig, count: int, stream: int, generation: int = 0) -> list[Instance]:
+    """Episodes that the training's seed and the generation decide; sizes and loads are spread evenly over them.
+
+    Their workloads' seeds are mixed numbers of 63 bits: none that a person writes down, and no neighbour's.
+    """
+    generator = np.random.default_rng(_sequence(trial.seed, stream, generation))
+    sizes, loads = ((generator.permutation(count) + generator.random(count)) / count for _ in range(2))
+    seeds = generator.integers(2**63, size=count)
+    problems = trial.training.problems or ProblemsConfig()
+    return [
+        Instance(problems.draw(trial.env, float(u), float(v)), int(seed))
+        for u, v, seed in zip(sizes, loads, seeds, strict=True)
+    ]
+
+
+def scores(outcomes: Sequence[Played], objective: str) -> Floats:
+    """(C,) of each candidate the mean over instances of ln(candidate / base); an instance without a task has none.
+
+    Raises:
+        RuntimeError: there is a task in none of them.
+    """
+    parts = [(weight, k) for k, weight in enumerate(OBJECTIVES[objective]) if weight > 0]
+    of_each = [
+        np.sum([weight * np.log(own[k] / base[k]) for weight, k in parts], axis=0)
+        for own, base in outcomes
+        if base.response_s[0] > 0
+    ]
+    if not of_each:
+        raise RuntimeError("no task arrived in any episode of a generation: the horizon is too short")
+    return np.asarray(np.mean(of_each, axis=0))
+
+
+class PriceSearch:
+    """CMA-ES over W of `ContextPrice`; one epoch is one generation.
+
+    Every draw is decided by the training's seed and the generation, and a candidate's score by its weights and the
+    instances: how many processes play changes nothing.
+
+    Args:
+        trial: of a method that CMA-ES trains.
+    """
+
+    def __init__(self, trial: TrialConfig) -> None:
+        import cma  # late: it takes matplotlib along
+
+        self.trial = trial
+        self.speeds = np.unique([tier.compute_gflops for tier in trial.env.cluster.tiers])
+        initial = initial_weights(trial.cma.initial, len(self.speeds))
+        self._shape = initial.shape
+        # It neither writes files, nor reads any for options, nor touches NumPy's own generator.
+        options = {"popsize": trial.cma.population, "randn": Normals(trial.seed), "seed": np.nan}
+        options |= {"verbose": -10, "verb_log": 0, "verb_disp": 0}
+        self._strategy = cma.CMAEvolutionStrategy(initial.ravel(), trial.cma.initial_step, options)
+        self._env_steps = 0
+        self.best, self.best_score = initial, math.inf
+        self.restarts = 0
+
+    @property
+    def runners(self) -> tuple[int, int]:
+        """Remote players, and how many are well: what Ray loses it plays again."""
+        return self.trial.resources.env_runners, self.trial.resources.env_runners
+
+    def epoch(self, number: int) -> dict[str, Any]:
+        """One generation: its row of the training table, without the time before it."""
+        settings, start = self.trial.cma, time.monotonic()
+        if number == 1:
+            self._validate()
+        candidates = self._strategy.ask()
+        instances = draw_instances(self.trial, settings.instances, TRAINING, number)
+        played = self._play(np.array(candidates).reshape(-1, *self._shape), instances)
+        found = scores(played, settings.objective)
+        self._strategy.tell(candidates, found.tolist())
+        validation = math.nan
+        if number % settings.validate_every == 0 or number == self.trial.stop_epochs:
+            validation = self._validate()
+        own = [candidates for candidates, _ in played]
+        decisions = int(sum(outcomes.decisions.sum() for outcomes in own))
+        self._env_steps += decisions
+        wall_s = time.monotonic() - start
+        row = dict.fromkeys(TRAINING_COLUMNS, math.nan)
+        return {name: row[name] for name in list(row)[list(row).index("episode_return") :]} | {
+            "epoch": number,
+            "env_steps": self._env_steps,
+            "wall_s": wall_s,
+            "env_steps_per_s": decisions / wall_s,
+            "completed": float(np.mean([outcomes.completed for outcomes in own])),
+            "response_mean_s": float(np.nanmean([outcomes.response_s for outcomes in own])),
+            "objective": float(found.mean()),
+            "objective_validation": validation,
+            "step_size": float(self._strategy.sigma),
+        }
+
+    def _validate(self) -> float:
+        """The score of the search's mean on the validation instances; it is kept where it is the best so far."""
+        mean = np.array(self._strategy.mean).reshape(self._shape)
+        instances = draw_instances(self.trial, self.trial.cma.validation_instances, VALIDATION)
+        score = float(scores(self._play(mean[None], instances), self.trial.cma.objective)[0])
+        if score < self.best_score:
+            self.best, self.best_score = mean, score
+        return score
+
+    def _play(self, weights: Floats, instances: Sequence[Instance]) -> list[Played]:
+        largest_first = sorted(range(len(instances)), key=lambda i: -instances[i].env.cluster.num_slots)
+        jobs = [(weights, self.speeds, instances[i]) for i in largest_first]
+        played = spread(play_candidates, jobs, self.trial.resources.env_runners)
+        return [played[largest_first.index(i)] for i in range(len(instances))]
+
+    def save(self, folder: Path) -> None:
+        """Write all that decides how the search goes on."""
+        state = (self._strategy, self._env_steps, self.best, self.best_score)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / STATE, lambda path: path.write_bytes(pickle.dumps(state)))
+
+    def load(self, folder: Path) -> None:
+        """Go on from a folder that `save` wrote."""
+        state = pickle.loads((folder / STATE).read_bytes())
+        self._strategy, self._env_steps, self.best, self.best_score = state
+
+    def save_policy(self, folder: Path, epochs: int) -> None:
+        """Export the weights that were best in validation."""
+        save_prices(folder, self.best, self.speeds, self.trial, epochs)
+
+    def places(self) -> dict[str, Any]:
+        """The node of the search; its episodes are Ray tasks, played wherever there is room."""
+        return {"learner": ray.get_runtime_context().get_node_id(), "env_runners": []}
+
+    def stop(self) -> None:
+        """Nothing is left running between two epochs."""
+
+
+def spread(play: Callable[..., Played], jobs: Sequence[tuple[Any, ...]], remote: int) -> list[Played]:
+    """What `play` returns for each job, in order: here, and in up to `remote` Ray tasks beside."""
+    if remote == 0:
+        return [play(*job) for job in jobs]
+    task = ray.remote(num_cpus=1, max_retries=MAX_RESTARTS)(play)
+    waiting = deque(range(len(jobs)))
+    running: dict[Any, int] = {}
+    results: dict[int, Played] = {}
+    while waiting or running:
+        while waiting and len(running) < remote:
+            job = waiting.popleft()
+            running[task.remote(*jobs[job])] = job
+        if waiting:
+            job = waiting.popleft()
+            results[job] = play(*jobs[job])
+        # While something is left to hand out, who is done is asked between two plays of our own.
+        ended = ray.wait(list(running), num_returns=len(running), timeout=0 if waiting else None)[0] if running else []
+        for reference in ended:
+            results[running.pop(reference)] = ray.get(reference)
+    return [results[job] for job in range(len(jobs))]

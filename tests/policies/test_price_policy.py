@@ -1,0 +1,101 @@
+"""Policies of context-price as files: what is saved is what plays, anything else is refused with one clear line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import save
+
+from rllib_scale.cli import main
+from rllib_scale.config import TrialConfig, scenario
+from rllib_scale.config.heuristics import PriceParameters
+from rllib_scale.errors import UserError
+from rllib_scale.evaluation.play import play
+from rllib_scale.policies.policy import DESCRIPTION, TENSORS, load_policy, save_prices
+from rllib_scale.policies.price_policy import PricePolicy
+from rllib_scale.schedulers.context_price import ContextPrice, initial_weights
+
+ENV = scenario("steady-0.7")
+TRIAL = TrialConfig(method="context-price", seed=7, env=ENV)
+SPEEDS = np.array([1.0, 2.0, 4.0])
+WEIGHTS = initial_weights(PriceParameters(), 3) + np.random.default_rng(0).normal(0, 0.3, (8, 13))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save_prices(tmp_path / "policy", WEIGHTS, SPEEDS, TRIAL, epochs=3)
+    return tmp_path / "policy"
+
+
+def test_what_is_saved_is_what_plays(folder: Path) -> None:
+    policy = load_policy(folder)
+    assert isinstance(policy, PricePolicy)
+    assert (policy.trial, policy.epochs, policy.name) == (TRIAL, 3, TRIAL.name)
+    np.testing.assert_array_equal(policy.weights, WEIGHTS)
+    env = ENV.at_scale(8)
+    schedules = [play(player, env, 1, [0]).schedule() for player in (policy, ContextPrice(WEIGHTS, SPEEDS))]
+    np.testing.assert_array_equal(*schedules)
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"weights": WEIGHTS[:, :12], "speeds": SPEEDS},
+        {"weights": WEIGHTS * np.nan, "speeds": SPEEDS},
+        {"weights": WEIGHTS, "speeds": -SPEEDS},
+        {"weights": WEIGHTS},
+    ],
+)
+def test_other_tensors_are_refused(folder: Path, tensors: dict[str, np.ndarray]) -> None:
+    content = save({name: torch.from_numpy(tensor).contiguous() for name, tensor in tensors.items()})
+    (folder / TENSORS).write_bytes(content)
+    description = json.loads((folder / DESCRIPTION).read_text())
+    (folder / DESCRIPTION).write_text(json.dumps(description | {"sha256": hashlib.sha256(content).hexdigest()}))
+    with pytest.raises(UserError, match="does not hold the weights of context-price") as caught:
+        load_policy(folder)
+    assert "\n" not in str(caught.value)
+    assert str(folder) in str(caught.value)
+
+
+def test_a_damaged_file_is_refused(folder: Path) -> None:
+    content = bytearray((folder / TENSORS).read_bytes())
+    content[-1] ^= 1
+    (folder / TENSORS).write_bytes(content)
+    with pytest.raises(UserError, match="damaged"):
+        load_policy(folder)
+
+
+def test_there_is_nothing_to_sample_from(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"decision sample: context-price has no probabilities.*valid: argmax"):
+        load_policy(folder, decision="sample")
+
+
+@pytest.mark.parametrize("command", [["evaluate", "--scales", "8"], ["simulate", "--servers", "8", "--scheduler"]])
+def test_the_paper_s_mode_is_refused_with_the_reason_and_other_problems_are_played(
+    folder: Path, command: list[str], tmp_path: Path
+) -> None:
+    refused = CliRunner().invoke(main, [*command, str(folder)])
+    assert refused.exit_code == 2
+    (line,) = refused.stderr.splitlines()
+    for part in (TRIAL.name, "mask none", "on_busy step", "costs clock_step_s", "valid: mask feasible"):
+        assert part in line
+    few = ["--episodes", "1"] if command[0] == "evaluate" else ["--schedule", str(tmp_path / "schedule.csv")]
+    played = CliRunner().invoke(main, [*command, str(folder), "--scenario", "steady-0.5", *few])
+    assert played.exit_code == 0, played.output
+    assert "context-price" in played.stdout
+
+
+def test_prices_are_drawn_over_an_episode(folder: Path, tmp_path: Path) -> None:
+    options = ["--scenario", "steady-0.5", "--servers", "8", "--prices", str(tmp_path / "prices.png")]
+    drawn = CliRunner().invoke(main, ["simulate", "--scheduler", str(folder), *options])
+    assert drawn.exit_code == 0, drawn.output
+    assert (tmp_path / "prices.png").read_bytes().startswith(b"\x89PNG")
+    refused = CliRunner().invoke(main, ["simulate", *options])
+    assert refused.exit_code == 2
+    assert "--prices: fastest-idle has none; valid: a policy of the method context-price" in refused.stderr

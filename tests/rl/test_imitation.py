@@ -1,0 +1,240 @@
+"""Behaviour cloning: what an expert shows, what is learned from it, and that an interrupted training goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from local_ray import LOCAL_RAY
+from rllib_scale.config import EnvConfig, TrainingConfig, TrialConfig, TrialResources
+from rllib_scale.config.heuristics import DISPATCHERS
+from rllib_scale.config.training import ImitationConfig
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError
+
+ray = pytest.importorskip("ray")
+pytestmark = LOCAL_RAY
+
+from ray.rllib.algorithms.algorithm import Algorithm  # noqa: E402
+
+from rllib_scale.evaluation.play import play  # noqa: E402
+from rllib_scale.networks.build import input_spec  # noqa: E402
+from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN  # noqa: E402
+from rllib_scale.policies.policy import TrainedPolicy  # noqa: E402
+from rllib_scale.rl.imitation.cloning import Lessons, cross_entropy  # noqa: E402
+from rllib_scale.rl.imitation.demonstrations import (  # noqa: E402
+    Demonstrations,
+    alike,
+    collect,
+    demonstrate,
+    demonstration_seed,
+    joined,
+)
+from rllib_scale.rl.methods import training_row  # noqa: E402
+from rllib_scale.schedulers.rules import make_scheduler  # noqa: E402
+
+SHORT = TrainingConfig(epochs=4, steps_per_epoch=4096, minibatch_size=256, learning_rate=3e-3)
+ROUNDS = EnvConfig.model_validate(
+    {
+        "cluster": {"servers": 8},
+        "workload": {"offered_load": 0.9},
+        "episode": {"horizon_s": 60},
+        "decision": {"on_busy": "reserve"},
+        "observation": {"feature_set": "rounds"},
+    }
+)
+
+
+def trial_of(expert: str, env: EnvConfig | None = None, episodes: int = 12, **settings: Any) -> TrialConfig:
+    imitation = ImitationConfig(expert=expert, episodes=episodes, holdout_episodes=6)
+    values = {"method": "crossattn", "training": SHORT} | settings
+    return TrialConfig(env=env or EnvConfig(), imitation=imitation, **values)
+
+
+def assert_same(one: Demonstrations, other: Demonstrations) -> None:
+    assert one.passed == other.passed
+    for name in ("rows", "chosen", "alike", "choosable"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+
+
+def response(engine: Any, episodes: int) -> float:
+    return float(np.mean([engine.metrics(b)["response_mean_s"] for b in range(episodes)]))
+
+
+# ---------------------------------------------------------------------- demonstrations
+
+
+@pytest.mark.parametrize("expert", ["fastest-idle", "large-only", "sticky"])
+def test_a_rule_shows_every_decision_of_its_episodes(expert: str) -> None:
+    trial = trial_of(expert)
+    shown = demonstrate(trial, [0, 1, 2])
+    scheduler = make_scheduler(expert, trial.env.observation)
+    engine = play(scheduler, trial.env, demonstration_seed(trial.seed), [0, 1, 2])
+    assert [len(shown.chosen), shown.passed] == [sum(engine.metrics(b)["decisions"] for b in range(3)), 0]
+    # Whatever features the expert reads, the learner is shown its own.
+    assert shown.rows.shape == (len(shown.chosen), 5 + 5 * 16)
+    assert shown.choosable.all()
+    assert shown.alike[np.arange(len(shown.chosen)), shown.chosen].all()
+
+
+@pytest.mark.parametrize(("expert", "env"), [("fastest-idle", EnvConfig()), ("reserve", ROUNDS)])
+def test_an_episode_shows_the_same_whoever_is_played_beside_it(expert: str, env: EnvConfig) -> None:
+    trial = trial_of(expert, env)
+    together = demonstrate(trial, range(5))
+    assert_same(together, joined([demonstrate(trial, [0, 1]), demonstrate(trial, [2, 3, 4])]))
+    assert not np.array_equal(demonstrate(trial, [0]).rows[0], demonstrate(trial, [1]).rows[0])
+
+
+def test_ray_tasks_show_what_one_process_does() -> None:
+    alone = trial_of("fastest-idle", episodes=20)
+    spread = alone.model_copy(update={"resources": TrialResources(env_runners=2)})
+    for here, there in zip(collect(alone), collect(spread), strict=True):
+        assert_same(here, there)
+    assert alone.cell == spread.cell
+    assert alone.cell != trial_of("earliest-finish", episodes=20).cell
+
+
+@pytest.mark.parametrize("expert", ["non-blocking", "reserve", "price", "hungarian", "rolling-search:samples=3"])
+def test_dispatchers_show_rows_to_start_on_and_to_wait_for(expert: str) -> None:
+    trial = trial_of(expert, ROUNDS)
+    shown = demonstrate(trial, [0, 1])
+    _, mask = input_spec(trial).split_mask(shown.rows, masked=True)
+    assert mask is not None
+    assert len(shown.chosen) > 30
+    at = np.arange(len(shown.chosen))
+    assert mask[at, shown.chosen].all()
+    remaining = input_spec(trial).split_mask(shown.rows, masked=True)[0][:, 13:].reshape(len(at), 8, -1)[..., 2]
+    waits = remaining[at, shown.chosen] > 0
+    assert waits.any() == (expert != "non-blocking")
+    assert (~waits).any()
+
+
+def test_as_good_an_answer_looks_the_same_or_lets_a_task_wait_as_long() -> None:
+    trial = trial_of("fastest-idle")
+    servers = np.zeros((2, 4, 5), dtype=np.float32)
+    servers[:, :, 0] = [1, 1, 1, 0.5]
+    servers[:, :, 2] = [0, 0, 3, 4]
+    rows = np.concatenate([np.ones((2, 5), np.float32), servers.reshape(2, -1)], axis=1)
+    fit = np.array([[OPEN, OPEN, TAKEN, CLOSED]] * 2)
+    spec, chosen = input_spec(trial), np.array([1, 2])
+    same = alike(spec, rows, fit, chosen, trial.env)
+    assert same.tolist() == [[True, True, False, False], [False, False, True, True]]
+    # In rounds of reservations who waits waits for one server.
+    rounds = EnvConfig.model_validate({"decision": {"on_busy": "reserve"}})  # whose rows end in a mask
+    same = alike(spec, np.concatenate([rows, np.ones((2, 4), np.float32)], axis=1), fit, chosen, rounds)
+    assert same.tolist() == [[True, True, False, False], [False, False, True, False]]
+
+
+def test_where_nothing_can_be_learned_one_line_says_so() -> None:
+    env = EnvConfig.model_validate({"episode": {"horizon_s": 0.001}})
+    with pytest.raises(UserError, match=r"imitation\.episodes: in none of 0 decisions does fastest-idle name a server"):
+        collect(trial_of("fastest-idle", env))
+
+
+# ---------------------------------------------------------------------- learning
+
+
+def test_cross_entropy_is_of_the_probability_of_all_that_is_as_good() -> None:
+    logits = torch.log(torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.7, 0.2]])) + 3
+    good = torch.tensor([[False, True, True], [False, True, False]])
+    assert cross_entropy(logits, good).item() == pytest.approx(-np.mean(np.log([0.5, 0.7])))
+    logits.requires_grad_()
+    cross_entropy(logits, torch.tensor([[True, True, True], [False, False, True]])).backward()
+    assert logits.grad is not None
+    torch.testing.assert_close(logits.grad, torch.tensor([[0.0, 0.0, 0.0], [0.05, 0.35, -0.4]]))
+
+
+def test_every_row_is_learned_from_once_a_pass() -> None:
+    trial = trial_of("fastest-idle", training=SHORT.model_copy(update={"steps_per_epoch": 512}))
+    shown = demonstrate(trial, range(20))
+    lessons, rows = Lessons(trial, shown), len(shown.chosen)
+    assert 512 < rows < 2048
+    order = torch.cat([lessons.of_epoch(epoch) for epoch in range(-(-2 * rows // 512))])
+    for k in (0, 1):
+        assert sorted(order[k * rows : (k + 1) * rows].tolist()) == list(range(rows))
+    assert order[:rows].tolist() != order[rows : 2 * rows].tolist()
+
+
+@pytest.mark.parametrize("method", ["crossattn", "ppo"])
+def test_a_clone_of_the_fastest_idle_server_decides_as_it_does(
+    algorithm_of: Callable[[TrialConfig], Algorithm], method: str
+) -> None:
+    trial = trial_of("fastest-idle", method=method, episodes=48)
+    algorithm = algorithm_of(trial)
+    rows = [training_row(algorithm.train(), epoch, SHORT.steps_per_epoch) for epoch in range(1, 5)]
+    assert rows[-1]["agreement"] > 0.95
+    assert rows[-1]["imitation_loss"] < 0.5 * rows[0]["imitation_loss"]
+    assert rows[-1]["learning_rate"] < rows[0]["learning_rate"] == 3e-3
+    assert np.isnan(rows[-1]["value_loss"])
+    # The agreement is that of the policy as it is exported, on episodes that it has not learned from.
+    policy = TrainedPolicy(algorithm.get_module().network, trial, epochs=4)
+    held_out = demonstrate(trial, range(48, 54))
+    chosen = policy(held_out.rows, np.full((len(held_out.rows), 1, 16), OPEN))
+    assert held_out.alike[np.arange(len(chosen)), chosen].mean() == pytest.approx(rows[-1]["agreement"], abs=0.01)
+    expert = make_scheduler("fastest-idle", trial.env.observation)
+    cloned, shown = (response(play(player, trial.env, 5, list(range(8))), 8) for player in (policy, expert))
+    assert cloned == pytest.approx(shown, rel=0.05)
+
+
+@pytest.mark.parametrize("method", ["crossattn", "scale"])
+def test_a_network_learns_for_which_server_to_wait(
+    algorithm_of: Callable[[TrialConfig], Algorithm], method: str
+) -> None:
+    algorithm = algorithm_of(trial_of("reserve", ROUNDS, method=method))
+    rows = [training_row(algorithm.train(), epoch, SHORT.steps_per_epoch) for epoch in range(1, 5)]
+    assert rows[-1]["agreement"] > rows[0]["agreement"] > 0.2
+    assert rows[-1]["imitation_loss"] < rows[0]["imitation_loss"]
+    assert (rows[-1]["srr_kl"] > 0) == (method == "scale") or method == "crossattn"
+
+
+def test_what_was_saved_goes_on_as_if_it_had_not_stopped(
+    algorithm_of: Callable[[TrialConfig], Algorithm], tmp_path: Path
+) -> None:
+    trial = trial_of("fastest-idle", episodes=8, training=SHORT.model_copy(update={"steps_per_epoch": 768}))
+    straight = algorithm_of(trial)
+    for epoch in range(4):
+        if epoch == 2:
+            straight.save_to_path(str(tmp_path / "checkpoint"))
+        whole = training_row(straight.train(), epoch + 1, 768)
+    resumed = algorithm_of(trial)
+    resumed.restore_from_path(str(tmp_path / "checkpoint"))
+    rows = [training_row(resumed.train(), epoch, 768) for epoch in (3, 4)]
+    assert rows[-1] == pytest.approx(whole, rel=0, abs=0, nan_ok=True)
+    ours, theirs = (a.get_module().network.state_dict() for a in (straight, resumed))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("changed", "parts"),
+    [
+        ({"imitation": {"expert": "fastest"}}, ["imitation.expert", "unknown scheduler 'fastest'", "fastest-idle"]),
+        ({"imitation": {"expert": "reserve:wait=2"}}, ["reserve:wait=2", "waiting"]),
+        ({"imitation": {"expert": "reserve"}}, ["imitation.expert reserve", "env.decision.on_busy reserve"]),
+        ({"imitation": {"expert": "heft"}}, ["imitation.expert heft", "plans ahead", "price"]),
+        ({"method": "dqn"}, ["imitation.expert", "dqn", "valid: methods that PPO trains"]),
+        ({"imitation": {"expert": "large-only", "episodes": 0}}, ["imitation.episodes", "1"]),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_imitated_is_refused(changed: dict[str, Any], parts: list[str]) -> None:
+    with pytest.raises(UserError) as refused:
+        build_model(TrialConfig, {"imitation": {"expert": "fastest-idle"}} | changed, "trial")
+    assert all(part in str(refused.value) for part in parts), refused.value
+
+
+def test_every_dispatcher_is_asked_about_one_task_or_refused_by_name() -> None:
+    for name in DISPATCHERS:
+        values = {"imitation": {"expert": name}, "env": {"decision": {"on_busy": "reserve"}}}
+        if name in ("heft", "cpop"):
+            with pytest.raises(UserError, match="plans ahead"):
+                build_model(TrialConfig, values, "trial")
+        else:
+            build_model(TrialConfig, values, "trial")

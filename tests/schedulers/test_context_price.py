@@ -1,0 +1,190 @@
+"""context-price: theta and decisions of literal instances, other clusters, and the constant rule, which is `price`."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rllib_scale.config import SCENARIOS, EnvConfig
+from rllib_scale.config.heuristics import PriceParameters
+from rllib_scale.evaluation.play import play
+from rllib_scale.observation.backend import Answer
+from rllib_scale.schedulers.context import (
+    context_names,
+    idle_shares,
+    initial_weights,
+    link,
+    row_prices,
+    theta_names,
+)
+from rllib_scale.schedulers.context_price import ContextPrice
+from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.simulator.backend import SimulatedBackend
+from schedulers.test_reserving import TWO, workload
+from schedulers.test_rounds import PROBLEMS, play_snapshots
+
+SPEEDS = np.array([1.0, 2.0])
+CONTEXT, THETA = context_names(2), theta_names(2)
+GIVEN = workload((0, [(4, 5)], []), (1.5, [(6, 5), (3, 5)], [[0, 1]]))
+"""One task at 0, and two in a row at 1.5."""
+
+
+def constant(**theta: float) -> np.ndarray:
+    """W whose theta is the same at all times; those not named are 0."""
+    weights = np.zeros((len(THETA), 1 + len(CONTEXT)))
+    for k, name in enumerate(THETA):
+        value = theta.get(name, 0.0)
+        weights[k, 0] = value if name in ("a", "b", "age", "alpha") else math.log(math.expm1(max(value, 1e-12)))
+    return weights
+
+
+def test_rows_and_columns_for_three_classes_are_eight_and_thirteen() -> None:
+    assert theta_names(3) == ("a", "b", "age", "alpha", "kappa", "price_2", "price_3", "penalty")
+    assert initial_weights(PriceParameters(), 3).shape == (8, 13)
+    with pytest.raises(ValueError, match=r"\(8, 13\).*\(7, 12\)"):
+        ContextPrice(np.zeros((8, 13)), SPEEDS)
+
+
+def test_the_page_has_the_entries_of_the_context() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "context-price.md").read_text(encoding="utf-8")
+    table = page.split("| entry |")[1].split("\n\n")[0]
+    named = re.findall(r"`(\w+)`", table)
+    assert set(context_names(1)) <= set(named) <= {*context_names(1), "idle_K", "queue", "work"}
+
+
+def test_only_what_may_be_negative_is_left_as_it_is() -> None:
+    linear = np.array([-2.0, 3.0, -1.0, 0.5, 0.0, -50.0, 50.0])
+    np.testing.assert_allclose(link(linear), [-2, 3, -1, 0.5, math.log(2), 0, 50], atol=1e-12)
+
+
+def test_the_context_of_a_literal_instance() -> None:
+    backend = SimulatedBackend(TWO, workload=GIVEN)
+    scheduler = ContextPrice(constant(kappa=1.0), SPEEDS)
+    scheduler.keeps_account = True
+    scheduler.reset([(0, 0)])
+    first = backend.wait()
+    assert first is not None
+    starts = scheduler.dispatch(first)
+    np.testing.assert_array_equal(starts, [[0, 0, 1]])  # on the fast one, until 2
+    backend.apply(Answer(*starts[0].tolist()))
+    second = backend.wait()
+    assert second is not None
+    scheduler.dispatch(second)
+    seen = [dict(zip(CONTEXT, event.context.tolist(), strict=True)) for event in scheduler.account[0]]
+
+    assert [event.clock_s for event in scheduler.account[0]] == [0.0, 1.5]
+    assert seen[0] == pytest.approx(
+        {
+            "size": -1.0,  # log2(2 / 16) / 3
+            "load_30": ((4 / 3 + 0.7 * 15) / 15 - 0.7) / 0.3,
+            "load_150": ((4 / 3 + 0.7 * 15) / 15 - 0.7) / 0.3,
+            "queue": 2 * math.log(1.5) - 0.6,
+            "ready_work": math.log(1 + 4 / 3) - 0.7,
+            "work": math.log(1 + 4 / 3) - 2,
+            "idle_1": 1.4,
+            "idle_2": 1.4,
+            "queue_20": -0.6,
+            "work_20": -2.0,
+            "tasks": 1.5 * math.log(1.5) - 1.5,
+        }
+    )
+    work_30, work_150 = (4 / 3 * math.exp(-1.5 / tau) + 3.0 for tau in (30, 150))
+    kept = math.exp(-1.5 / 20)
+    assert seen[1] == pytest.approx(
+        {
+            "size": -1.0,
+            "load_30": ((work_30 + 10.5) / (30 * (1 - math.exp(-1.5 / 30)) + 15) - 0.7) / 0.3,
+            "load_150": ((work_150 + 10.5) / (150 * (1 - math.exp(-1.5 / 150)) + 15) - 0.7) / 0.3,
+            "queue": 2 * math.log(1.5) - 0.6,
+            "ready_work": math.log(1 + 6 / 3) - 0.7,
+            "work": math.log(1 + 13 / 3) - 2,
+            "idle_1": 1.4,
+            "idle_2": -0.6,
+            "queue_20": 2 * math.log(1 + (1 - kept) * 0.5) - 0.6,
+            "work_20": math.log(1 + (1 - kept) * 4 / 3) - 2,
+            "tasks": 1.5 * math.log(1 + 3 / 2) - 1.5,
+        }
+    )
+
+
+@pytest.mark.parametrize(("sign", "row"), [(1, 0), (-1, 1)])
+def test_a_price_that_follows_the_load_decides_where_a_task_goes(sign: int, row: int) -> None:
+    # 4 s on slow against 2 s on fast and twice its price. The load is 0.79, so the price softplus(± 10 x 0.296).
+    weights = constant(kappa=1.0)
+    weights[THETA.index("price_2")] = 0.0
+    weights[THETA.index("price_2"), 1 + CONTEXT.index("load_30")] = sign * 10.0
+    schedule = play(ContextPrice(weights, SPEEDS), TWO, 0, [0], GIVEN).schedule()
+    assert (schedule["server"][0], schedule["start_s"][0]) == (row, 0.0)
+
+
+def test_a_penalty_keeps_a_task_from_waiting() -> None:
+    # At 1.5 fast is busy until 2: 0.5 + 3 s there, 6 s on slow.
+    for penalty, row, start in ((0.0, 1, 2.0), (2.4, 1, 2.0), (2.6, 0, 1.5)):
+        played = play(ContextPrice(constant(kappa=1.0, penalty=penalty), SPEEDS), TWO, 0, [0], GIVEN).schedule()
+        task = played[(played["workflow"] == 1) & (played["task"] == 0)]
+        assert (task["server"].item(), task["start_s"].item()) == (row, start), penalty
+
+
+def test_numbers_that_never_change_are_the_price_rule() -> None:
+    env = SCENARIOS["steady-0.9"][0].at_scale(8)
+    own = ContextPrice(initial_weights(PriceParameters(), 3), np.array([1.0, 2.0, 4.0]))
+    price = make_scheduler("price", env.observation)
+    schedules = [play(scheduler, env, 3, [0]).schedule() for scheduler in (own, price)]
+    np.testing.assert_array_equal(*schedules)
+    assert len(schedules[0]) > 100
+
+
+def test_prices_go_by_relative_speed_on_a_cluster_of_other_classes() -> None:
+    prices, speeds = np.array([1.0, 3.0]), np.array([1.0, 2.0, 4.0])
+    own = row_prices(prices, speeds, np.array([4.0, 1.0, 2.0, 0.0]))
+    np.testing.assert_allclose(own, [3, 0, 1, 0])  # an empty row has none
+    np.testing.assert_allclose(row_prices(prices, speeds, np.array([2.0, 4.0, 8.0])), [0, 1, 3])
+    np.testing.assert_allclose(row_prices(prices, speeds, np.array([1.0, math.sqrt(8), 16.0])), [0, 2, 3])
+    np.testing.assert_allclose(row_prices(prices, speeds, np.array([5.0, 5.0])), [0, 0])
+
+
+def test_idle_shares_of_a_cluster_of_other_classes_stand_between() -> None:
+    snapshot = SimulatedBackend(TWO, workload=GIVEN).wait()
+    assert snapshot is not None
+    snapshot.idle[0] = False
+    np.testing.assert_allclose(idle_shares(snapshot, np.array([3.0, 3 * math.sqrt(2), 6.0])), [0, 0.5, 1])
+
+
+@pytest.mark.parametrize("speeds", [(1.0, 2.0, 4.0), (0.57, 1.0, 1.64, 2.17), (1.0,)])
+def test_any_policy_plays_any_cluster(speeds: tuple[float, ...]) -> None:
+    env = EnvConfig.model_validate(
+        SCENARIOS["coding-agents-0.7"][0].model_dump() | {"episode": {"horizon_s": 120.0, "mask": "feasible"}}
+    )
+    scheduler = ContextPrice(initial_weights(PriceParameters(), len(speeds)), np.array(speeds))
+    assert play(scheduler, env, 3, [0]).metrics()["completed"] > 10
+
+
+LARGE = {
+    "cluster": {"servers": 64},
+    "workload": {"offered_load": 1.1},
+    "episode": {"horizon_s": 100, "arrivals_until_s": 15},
+}
+"""Rows enough to be looked at by kind."""
+
+
+@pytest.mark.parametrize("problem", [*PROBLEMS.values(), LARGE], ids=[*PROBLEMS, "large"])
+def test_a_batch_is_decided_as_snapshots_are_by_the_weights_of_each(problem: dict[str, Any]) -> None:
+    env = EnvConfig.model_validate(problem)
+    draws = np.random.default_rng(1).normal(0, 0.5, (3, 8, 13))
+    scheduler = ContextPrice(initial_weights(PriceParameters(), 3) + draws, np.array([1.0, 2.0, 4.0]))
+    scheduler.keeps_account = True
+    batch = play(scheduler, env, 11, [0, 0, 1])
+    told = scheduler.account
+    single = play_snapshots(scheduler, env, 11, [0, 0, 1])
+    for b in range(3):
+        assert batch.schedule(b).tobytes() == single.schedule(b).tobytes()
+        assert [event.clock_s for event in told[b]] == [event.clock_s for event in scheduler.account[b]]
+        for name in ("context", "theta"):
+            pairs = ([getattr(event, name) for event in account[b]] for account in (told, scheduler.account))
+            np.testing.assert_allclose(*pairs, atol=1e-9)
+    assert batch.schedule(0).tobytes() != batch.schedule(1).tobytes(), "one workload, two weights"
