@@ -37,6 +37,7 @@ HEURISTIC_ORDER = (
     "heft",
     "cpop",
     "rolling-search",
+    "dual-price",
     "price",
     "hungarian",
     "reserve",

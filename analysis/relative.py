@@ -26,11 +26,15 @@ METRICS = (
 )
 """Times that are above 0, so that a ratio says it."""
 PREFIX = "against_base_"
+LOWER_BOUND = "bound_capacity_s"
+GAP = "gap_closed_percent"
 TITLE = f"Against {BASE}, %"
 HOW_TO_READ = (
     f"per cent below (-) or above (+) {BASE} on the same episodes: the mean over episodes of the logarithm of the "
     "ratio of the two, as a percentage. [low, high] is the 95 % interval over seeds and episodes of a learned method, "
-    "over episodes of a rule (docs/statistics.md), of this comparison alone."
+    "over episodes of a rule (docs/statistics.md), of this comparison alone. Gap closed: 100 x (base - method) / "
+    "(base - lower bound), of means over the episodes with a bound: 100 is what no scheduler can beat and perhaps none "
+    "reaches. Its interval is that of the linearised ratio."
 )
 PANELS_ACROSS = 3
 
@@ -43,15 +47,17 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         One row per (test_servers, variant), the base left out: variant, information, seeds, seeds_note; of each of the
-        METRICS that was measured `against_base_<metric>` in per cent with its _low and _high; episodes that both
-        played. No rows where the base was not played. Where settings of a grid were varied, the base is the one of the
-        same settings.
+        METRICS that was measured `against_base_<metric>` in per cent with its _low and _high; where any row has a lower
+        bound, `gap_closed_percent` with _low and _high, the share that is gained of what lies between the base's mean
+        response and the bound; episodes that both played. No rows where the base was not played. Where settings of a
+        grid were varied, the base is the one of the same settings.
 
     Raises:
         UserError: the frame mixes settings.
     """
     require_one_setting(episodes)
     measured = [metric for metric in METRICS if metric in episodes and episodes[metric].notna().any()]
+    bounded = [GAP] * bool(episodes[LOWER_BOUND].notna().any())
     records: list[dict[str, Any]] = []
     for servers in sorted({int(n) for n in episodes["test_servers"]}):
         at_scale = episodes[episodes["test_servers"] == servers]
@@ -75,8 +81,14 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
                 test = _mean_test(np.where(np.isfinite(ratio), ratio, np.nan).tobytes(), len(ratio), unit)
                 for suffix, value in (("", test.mean), ("_low", test.interval.low), ("_high", test.interval.high)):
                     record[f"{PREFIX}{metric}{suffix}"] = 100 * math.expm1(value)
+            if bounded:
+                gained = second.values["response_censored_s"] - first.values["response_censored_s"]
+                bound = Scores.of(partner, [LOWER_BOUND]).values[LOWER_BOUND]
+                test = _gap_closed(gained, second.values["response_censored_s"] - bound, unit)
+                record |= {GAP: test.mean, f"{GAP}_low": test.interval.low, f"{GAP}_high": test.interval.high}
             records.append(record | {"episodes": len(first.episodes)})
-    named = [f"{PREFIX}{metric}{suffix}" for metric in measured for suffix in ("", "_low", "_high")]
+    shown = [*(f"{PREFIX}{metric}" for metric in measured), *bounded]
+    named = [f"{column}{suffix}" for column in shown for suffix in ("", "_low", "_high")]
     lead = ["test_servers", "variant", "information", "seeds", "seeds_note"]
     return pd.DataFrame(records, columns=[*lead, *named, "episodes"])
 
@@ -85,6 +97,20 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
 def _mean_test(ratios: bytes, seeds: int, unit: Unit) -> MeanTest:
     """Of ratios (S, E); a report asks for the same ones in tables and a figure."""
     return resampling.mean_test(np.frombuffer(ratios).reshape(seeds, -1), unit)
+
+
+def _gap_closed(gained: np.ndarray, gap: np.ndarray, unit: Unit) -> MeanTest:
+    """100 x mean of `gained` (S, E) over mean of `gap` (1, E); NaN where no gap is known, or there is none.
+
+    The interval is that of the mean of the ratio's linear part (the delta method), paired by episode as elsewhere.
+    """
+    known = np.isfinite(gained) & np.isfinite(gap)
+    gained, gap = np.where(known, gained, np.nan), np.where(known, gap, np.nan)
+    width = float(np.nanmean(gap)) if known.any() else math.nan
+    if not width > 0:
+        return _mean_test(np.full(1, np.nan).tobytes(), 1, unit)
+    share = float(np.nanmean(gained)) / width
+    return _mean_test((100 * (share + (gained - share * gap) / width)).tobytes(), len(gained), unit)
 
 
 def _base_of(rows: pd.DataFrame, bases: pd.DataFrame) -> pd.DataFrame | None:

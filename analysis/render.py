@@ -83,6 +83,7 @@ HEADINGS |= {
         ("sojourn_p95_s", "on the cluster, 95th percentile"),
     )
 }
+HEADINGS["gap_closed_percent"] = "gap to the bound closed, %"
 TIER_PREFIX = "tier_"
 """Of the columns with a tier's utilisation."""
 LATEX = {

@@ -58,6 +58,7 @@ for _command in (
     cluster.fetch,
     play.evaluate,
     play.simulate,
+    play.bounds,
     workloads.import_workload,
     fitting.fit_workload,
     results.report,

@@ -1,4 +1,4 @@
-"""Commands that play episodes: evaluate, simulate."""
+"""Commands about episodes: evaluate, simulate, and the bounds that nothing played in them can beat."""
 
 from __future__ import annotations
 
@@ -165,6 +165,53 @@ def simulate(
     if save_workload is not None:
         arrived.save(save_workload)
         say(f"wrote {save_workload}")
+
+
+@click.command()
+@click.argument("scenario")
+@click.option("--scales", default="16,128", show_default=True, help="Servers, by commas.")
+@click.option("--episodes", type=click.IntRange(min=1), default=30, show_default=True)
+@click.option("--seed", type=SEED, default=1000, show_default=True, help="(seed, episode) fixes a workload.")
+@click.option("--output", type=click.Path(path_type=Path), help="Write one row per episode (CSV).")
+def bounds(scenario: str, scales: str, episodes: int, seed: int, output: Path | None) -> None:
+    """Lower bounds on the mean response in SCENARIO: what no scheduler can beat.
+
+    Critical path and capacity hold in each episode, and stand in the rows of every evaluation. The stationary bound is
+    on the mean in the long run, without the beginning and the end of an episode; its error is that of its sample.
+    """
+    import pandas as pd
+
+    from rllib_scale.bounds.lower_bounds import lower_bounds
+    from rllib_scale.bounds.stationary import stationary_bound
+    from rllib_scale.files import write_atomic
+    from rllib_scale.workloads.generators import generate
+
+    if output is not None and output.suffix != ".csv":
+        raise UserError(f"--output {output}: must end in .csv")
+    table = Table(title=f"{scenario}: lower bounds on the mean response (s), {episodes} episodes", title_justify="left")
+    for column in ("servers", "critical path", "capacity", "stationary ± error", "prices of a second"):
+        table.add_column(column, justify="right")
+    rows = []
+    for servers in numbers("--scales", scales):
+        env = _problem(scenario, servers, None).for_evaluation()
+        long_run = stationary_bound(env)
+        stationary = {"bound_stationary_s": long_run.response_s, "bound_stationary_error_s": long_run.standard_error_s}
+        for episode in range(episodes):
+            of_episode = lower_bounds(env, generate(env, seed, episode))
+            where = {"scenario": scenario, "test_servers": servers, "eval_seed": seed, "episode": episode}
+            rows.append(where | of_episode | stationary)
+        means = pd.DataFrame(rows[-episodes:]).mean(numeric_only=True)
+        table.add_row(
+            str(servers),
+            f"{means['bound_critical_path_s']:.2f}",
+            f"{means['bound_capacity_s']:.2f}",
+            f"{long_run.response_s:.2f} ± {long_run.standard_error_s:.2f}",
+            "/".join(f"{price:.2g}" for price in long_run.prices),
+        )
+    console.print(table)
+    if output is not None:
+        write_atomic(output, lambda path: pd.DataFrame(rows).to_csv(path, index=False))
+        say(f"wrote {output}")
 
 
 def _problem(name: str, servers: int, mask: str | None, horizon: float | None = None) -> EnvConfig:

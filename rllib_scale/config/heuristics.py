@@ -78,6 +78,19 @@ class PriceParameters(NoParameters):
     penalty: NonNegative = Field(default=2.9, description="of a row that has to be waited for")
 
 
+class DualPriceParameters(NoParameters):
+    """Of `dual-price`."""
+
+    load: Positive | None = Field(
+        default=None, description="offered load that the prices are of; unset: the problem's own"
+    )
+    discount: NonNegative = Field(default=0.8, description="times the duals: the prices")
+    kappa: NonNegative = Field(default=2.0, description="how many times a second of waiting counts")
+    penalty: NonNegative = Field(
+        default=0.6, description="of a row that has to be waited for, in executions of a mean task on a mean row"
+    )
+
+
 class SearchParameters(PriceParameters):
     """Of `rolling-search`: those of `price`, about which it searches."""
 
@@ -121,6 +134,7 @@ DISPATCHERS = {
     "reserve": HeuristicSpec(ReserveParameters),
     "hungarian": HeuristicSpec(HungarianParameters),
     "price": HeuristicSpec(PriceParameters),
+    "dual-price": HeuristicSpec(DualPriceParameters),
     "rolling-search": HeuristicSpec(SearchParameters, sees="workflows"),
 }
 """Asked at each event for all tasks that wait."""

@@ -35,4 +35,5 @@ def attention(network: CrossAttentionPointer, observation: Tensor, mask: Tensor 
         weights = torch.softmax(network.queries(block, f) @ hidden.mT + inputs.empty[:, None], -1)
         f = network.leave_block(number, block, f, weights @ hidden)
         kept.append(weights[0])
-    return Attention(torch.stack(kept), torch.softmax(network.logits(folded, f, hidden, network.bias(inputs))[0], -1))
+    logits = network.passed(network.logits(folded, f, hidden, inputs.closed), inputs)
+    return Attention(torch.stack(kept), torch.softmax(logits[0], -1))

@@ -146,11 +146,11 @@ class CrossAttentionPointer(nn.Module):
         hidden, f = self.embed(inputs)
         for number, weights in enumerate(folded.blocks):
             f = self.leave_block(number, weights, f, attend(self.queries(weights, f), hidden, inputs.empty))
-        return f, self.logits(folded, f, hidden, self.bias(inputs))
+        return f, self.passed(self.logits(folded, f, hidden, inputs.closed), inputs)
 
-    def bias(self, inputs: Inputs) -> Tensor:
-        """(B, N) what is added to the pointer's scores, whatever f is."""
-        return inputs.closed if self.skip is None else inputs.closed + self.skip(inputs)
+    def passed(self, logits: Tensor, inputs: Inputs) -> Tensor:
+        """Logits (B, N) with what the skip adds to them."""
+        return logits if self.skip is None else logits + self.skip(inputs)
 
     def embed(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Hidden activations h (B, N, d) of the servers, embedding f (B, d) of the task."""
@@ -165,13 +165,13 @@ class CrossAttentionPointer(nn.Module):
         f = self.attention_norms[number](f + torch.addmm(weights.output_bias, mean.flatten(1), weights.output))
         return self.feedforward_norms[number](f + self.feedforwards[number](f))
 
-    def logits(self, folded: FoldedWeights, f: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:
-        """(B, N) of the pointer; `bias` (B, N), see there, is added: MASKED for servers that it must not choose."""
+    def logits(self, folded: FoldedWeights, f: Tensor, hidden: Tensor, closed: Tensor) -> Tensor:
+        """(B, N) of the pointer; `closed` (B, N) is MASKED for servers that it must not choose, else 0."""
         constant = (f @ folded.pointer_bias)[:, None]
         if self.logit_clip is None:
-            return point(f @ folded.pointer, hidden, bias) + constant
-        scores = point(f @ folded.pointer, hidden, torch.zeros_like(bias)) + constant
-        return self.logit_clip * torch.tanh(scores / math.sqrt(self.feature_dim)) + bias
+            return point(f @ folded.pointer, hidden, closed) + constant
+        scores = point(f @ folded.pointer, hidden, torch.zeros_like(closed)) + constant
+        return self.logit_clip * torch.tanh(scores / math.sqrt(self.feature_dim)) + closed
 
 
 def attend(u: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:

@@ -104,7 +104,7 @@ class Price(CompiledRounds):
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `Dispatcher.reset`."""
         super().reset(seeds)
-        self._numbers = self._prices = np.zeros((0, 0))
+        self._numbers = self._row_prices = np.zeros((0, 0))
 
     def decide(self, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
         """See `VisitingDispatcher.decide`."""
@@ -115,17 +115,25 @@ class Price(CompiledRounds):
             LEAST_COST,
             p.kappa,
             descendants**p.alpha,
-            class_prices(p.prices, snapshot.capacity_gflops),
+            self.row_prices(snapshot.capacity_gflops, snapshot.memory_gb),
             p.penalty,
         )
 
+    def row_prices(self, capacity: np.ndarray, memory: np.ndarray) -> np.ndarray:
+        """(..., N) what a second costs on rows of so many GFLOPS (N,) and GB (..., N) of their server."""
+        return np.broadcast_to(class_prices(self.parameters.prices, capacity), memory.shape)
+
+    def batch_prices(self, moments: Moments) -> np.ndarray:
+        """(B, N) `row_prices` of a batch. Those of this rule never change."""
+        if self._row_prices.shape != moments.limit.shape:
+            self._row_prices = np.ascontiguousarray(self.row_prices(moments.capacity, moments.limit))
+        return self._row_prices
+
     def dispatch_all(self, moments: Moments) -> np.ndarray:
         """See `Dispatcher.dispatch_all`."""
-        if self._numbers.shape[0] != len(moments.env):
-            p, count = self.parameters, len(moments.env)
-            self._numbers = np.tile([float(getattr(p, name)) for name in NUMBERS], (count, 1))
-            self._prices = np.tile(class_prices(p.prices, moments.capacity), (count, 1))
-        return self._rounds.by_price(moments, self._numbers, self._prices)
+        if len(self._numbers) != len(moments.env):
+            self._numbers = np.tile([float(getattr(self.parameters, name)) for name in NUMBERS], (len(moments.env), 1))
+        return self._rounds.by_price(moments, self._numbers, self.batch_prices(moments))
 
 
 class Hungarian(VisitingDispatcher):

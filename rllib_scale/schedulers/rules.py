@@ -11,6 +11,7 @@ from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.feature_sets import ObservationView
 from rllib_scale.schedulers.base import Rule
 from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.dual_price import DualPrice
 from rllib_scale.schedulers.locality import EarliestFinishTransfer, LeastLoaded, PowerOfTwo, PrefixAffinity, Sticky
 from rllib_scale.schedulers.planning import CPOP, HEFT
 from rllib_scale.schedulers.reserving import Hungarian, NonBlocking, Price, Reserve
@@ -110,7 +111,8 @@ RULES: dict[str, type[Rule]] = {
     )
 }
 DISPATCHERS: dict[str, type[Dispatcher]] = {
-    dispatcher.name: dispatcher for dispatcher in (HEFT, CPOP, NonBlocking, Reserve, Hungarian, Price, RollingSearch)
+    dispatcher.name: dispatcher
+    for dispatcher in (HEFT, CPOP, NonBlocking, Reserve, Hungarian, Price, DualPrice, RollingSearch)
 }
 SCHEDULERS: dict[str, type[Rule] | type[Dispatcher]] = {**RULES, **DISPATCHERS}
 

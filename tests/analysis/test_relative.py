@@ -88,3 +88,43 @@ def test_rules_and_learned_methods_stand_in_one_table() -> None:
     assert row["seeds"] == 5
     assert row[f"{RESPONSE}_low"] < row[RESPONSE] < row[f"{RESPONSE}_high"] < 0
     assert isinstance(table, pd.DataFrame)
+
+
+def test_the_gap_to_the_bound_is_closed_by_the_share_that_is_gained() -> None:
+    """Base 12 and 8 over bounds of 6 and 4: of a gap of 10 in all, 9 and 7 gain 4; without a bound nothing counts."""
+    base = [
+        episode_row("fastest-idle", None, 16, e, response_censored_s=r, bound_capacity_s=b)
+        for e, (r, b) in enumerate([(12.0, 6.0), (8.0, 4.0), (100.0, math.nan)])
+    ]
+    table = against_base(typed_episodes([*base, *rule("large-only", 9.0, 7.0, 1.0), *rule("round-robin", 6.0, 4.0)]))
+    gap = table.set_index("variant")["gap_closed_percent"]
+    assert gap["large-only"] == pytest.approx(40.0)
+    assert gap["round-robin"] == pytest.approx(100.0)
+    assert "gap_closed_percent" not in against_base(
+        typed_episodes([*rule("fastest-idle", 4.0), *rule("large-only", 2)])
+    )
+
+
+def test_the_interval_of_the_gap_is_paired_by_episode() -> None:
+    """Half of every gap is gained, however wide it is: the interval has no width."""
+    rows = []
+    for e, (bound, gap) in enumerate([(4.0, 2.0), (5.0, 8.0), (6.0, 1.0), (3.0, 5.0), (4.0, 4.0), (9.0, 3.0)]):
+        rows += [
+            episode_row(name, None, 16, e, response_censored_s=bound + share * gap, bound_capacity_s=bound)
+            for name, share in (("fastest-idle", 1.0), ("large-only", 0.5), ("round-robin", 0.5 + 0.02 * (-1) ** e))
+        ]
+    table = against_base(typed_episodes(rows)).set_index("variant")
+    row = table.loc["large-only", ["gap_closed_percent_low", "gap_closed_percent", "gap_closed_percent_high"]]
+    assert row.tolist() == pytest.approx([50.0] * 3, abs=1e-6)
+    noisy = table.loc["round-robin"]
+    assert noisy["gap_closed_percent_low"] < noisy["gap_closed_percent"] < noisy["gap_closed_percent_high"]
+    assert noisy["gap_closed_percent_low"] > 44
+    assert noisy["gap_closed_percent_high"] < 56
+
+
+def test_no_gap_is_closed_where_the_base_is_at_the_bound() -> None:
+    rows = [
+        episode_row(name, None, 16, 0, response_censored_s=5.0, bound_capacity_s=5.0)
+        for name in ("fastest-idle", "large-only")
+    ]
+    assert against_base(typed_episodes(rows))["gap_closed_percent"].isna().all()

@@ -19,7 +19,8 @@ from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
 from rllib_scale.policies.policy import DESCRIPTION, TENSORS, load_policy, save_prices
 from rllib_scale.policies.price_policy import PricePolicy
-from rllib_scale.schedulers.context_price import ContextPrice, initial_weights
+from rllib_scale.schedulers.context import initial_weights
+from rllib_scale.schedulers.context_price import ContextPrice
 
 ENV = scenario("steady-0.7")
 TRIAL = TrialConfig(method="context-price", seed=7, env=ENV)

@@ -24,6 +24,7 @@ RULES = (
     "reserve:order=descendants-per-work",
     "price",
     "price:prices=0.3/2,penalty=0.5,age=1,alpha=1,a=1.5",
+    "dual-price",
 )
 STEADY = {
     "cluster": {"servers": 8},

@@ -71,8 +71,9 @@ class FusedPointer:
             mask: (B, N), see `rllib_scale.networks.inputs.ObservationInput`.
         """
         features, logits = self._features_and_scores(obs, mask)
-        skip = self.network.skip  # one product, which gains nothing by being compiled
-        return features, logits if skip is None else logits + skip(self.network.inputs(obs))
+        if self.network.skip is not None:  # one product, which gains nothing by being compiled
+            logits = self.network.passed(logits, self.network.inputs(obs))
+        return features, logits
 
     def _features_and_scores(self, obs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Without the network's skip."""

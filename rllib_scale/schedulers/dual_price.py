@@ -1,0 +1,206 @@
+"""The price rule with prices that follow from the problem: duals of the servers' capacity, nothing is trained.
+
+In the long run a share of each kind of task goes to each class of servers. The linear program of least mean weighted
+execution time, in which no class is asked for more seconds than it has, has a dual for each class: by how much the
+objective falls for one more second there, which is what a second is worth (L. V. Kantorovich, Mathematical methods of
+organizing and planning production, Management Science 6, 1960). SciPy's HiGHS solves it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csr_matrix, hstack
+
+from rllib_scale.config import ClusterConfig, EnvConfig
+from rllib_scale.config.heuristics import DualPriceParameters, PriceParameters
+from rllib_scale.errors import UserError
+from rllib_scale.observation.moments import Moments
+from rllib_scale.schedulers.reserving import Price
+from rllib_scale.schedulers.visiting import count_descendants
+from rllib_scale.workloads.model import Workload
+from rllib_scale.workloads.sample import sample_workflows
+
+WORKFLOWS = 1000
+"""In the sample that is priced."""
+MEMORY_LEVELS = 8
+"""Of tasks, where they share a server's memory."""
+LOADS = np.linspace(0.8, 1.2, 9)
+"""Times the load: what comes within a minute is more or less than the mean, and prices rise in steps. See `prices`."""
+MOST_LOAD = 0.98
+"""Of the load at which no assignment is possible any more: prices there are as high as they get."""
+
+
+class Classes(NamedTuple):
+    """The K kinds of servers: those of one speed and one memory are one."""
+
+    speed: np.ndarray  # (K,) GFLOPS of a row
+    memory: np.ndarray  # (K,) GB of a server
+    slots: np.ndarray  # (K,) rows of a server
+    rows: np.ndarray  # (K,) of all of them together
+    slowdown: np.ndarray  # (K,) how many times as long an execution takes where all slots are busy
+
+    @classmethod
+    def of(cls, cluster: ClusterConfig) -> Classes:
+        """By speed, then memory."""
+        rows: dict[tuple[float, float, int, float], int] = {}
+        for tier in cluster.tiers:
+            slowdown = 1.0 + tier.slot_slowdown * (tier.slots - 1)
+            kind = (tier.compute_gflops, tier.memory_gb, tier.slots, slowdown)
+            rows[kind] = rows.get(kind, 0) + tier.count * tier.slots
+        kinds = np.array(sorted(rows))
+        return cls(kinds[:, 0], kinds[:, 1], kinds[:, 2], np.array([rows[kind] for kind in sorted(rows)]), kinds[:, 3])
+
+
+def duals(
+    weight: np.ndarray, seconds: np.ndarray, taken: np.ndarray, available: np.ndarray, loads: np.ndarray
+) -> np.ndarray:
+    """What a second of each class is worth at several loads.
+
+    Minimise the sum of weight x seconds over kinds of tasks and classes, each kind shared out among classes, of no
+    class more taken than is available.
+
+    Args:
+        weight: (T,) of each kind of tasks.
+        seconds: (T, K) that all of a kind take on each class, inf where they do not fit.
+        taken: (T, K) of the class's seconds meanwhile: more than `seconds` where a task needs the memory of more rows.
+        available: (K,) seconds of all rows of each class together.
+        loads: (L,) times as many tasks of each kind; those beyond MOST_LOAD of what is possible stand for that.
+
+    Returns:
+        (L, K), each in units of weight.
+    """
+    kind, at = np.nonzero(np.isfinite(seconds))
+    each, one = np.arange(len(kind)), np.ones(len(weight))
+    uses = csr_matrix((taken[kind, at], (at, each)), shape=(len(available), len(kind)))
+    shares = csr_matrix((np.ones(len(kind)), (kind, each)), shape=(len(weight), len(kind)))
+    possible = linprog(  # the last variable: how many times all tasks can be shared out
+        np.append(np.zeros(len(kind)), -1.0),
+        A_ub=hstack([uses, csr_matrix((len(available), 1))]),
+        b_ub=available,
+        A_eq=hstack([shares, csr_matrix(-one[:, None])]),
+        b_eq=0.0 * one,
+    ).x[-1]
+    distinct, back = np.unique(np.minimum(loads, MOST_LOAD * possible), return_inverse=True)
+    cost = (weight[:, None] * seconds)[kind, at]
+    found = [linprog(cost, A_ub=uses, b_ub=available / load, A_eq=shares, b_eq=one) for load in distinct]
+    return np.array([np.maximum(0.0, -solved.ineqlin.marginals) for solved in found])[back]
+
+
+def prices(classes: Classes, workload: Workload, rate: float, revealed: bool = False) -> np.ndarray:
+    """What a second on a row of each class costs, in seconds of one task that nothing follows.
+
+    A task weighs as many as it and its descendants are, for all of them wait for it. Where a server has several slots,
+    a task takes as much of it as the larger of its slot and its share of the memory; the price is then of a task of the
+    mean size of those that fit. Prices rise with the load in steps, at each of which one kind of task moves to another
+    class: the mean over `LOADS` is between those of the steps nearby.
+
+    Args:
+        classes: of servers.
+        workload: a sample of the workflows.
+        rate: at which they arrive [1/s].
+        revealed: that followers are not seen, so that each task weighs 1.
+
+    Returns:
+        (K,), 0 of a class that has seconds to spare.
+    """
+    memory, gflop = workload.memory_gb, workload.compute_gflop
+    weight = np.ones(len(memory)) if revealed else _descendants(workload)
+    fits = memory[:, None] <= classes.memory
+    levels = np.zeros(len(memory))
+    if classes.slots.max() > 1:
+        cuts = np.quantile(memory, np.linspace(0, 1, MEMORY_LEVELS + 1)[1:-1])
+        levels = np.searchsorted(cuts, memory).astype(np.float64)
+    # Execution times are in proportion to the demand: tasks of one weight that fit the same classes are one kind.
+    kinds, kind = np.unique(np.column_stack([weight, fits, levels]), axis=0, return_inverse=True)
+    work = np.bincount(kind.ravel(), gflop)
+    mean_memory = np.bincount(kind.ravel(), gflop * memory) / work
+    rows = np.maximum(1.0, mean_memory[:, None] / classes.memory * classes.slots)
+    fit = kinds[:, 1:-1] > 0
+    seconds = np.where(fit, work[:, None] * classes.slowdown / classes.speed, np.inf)
+    span = workload.num_workflows / rate
+    found = duals(kinds[:, 0], seconds, rows * seconds, classes.rows * span, LOADS).mean(axis=0)
+    of_work = work[:, None] * fit
+    return found * (rows * of_work).sum(axis=0) / np.maximum(of_work.sum(axis=0), 1e-300)
+
+
+def _descendants(workload: Workload) -> np.ndarray:
+    """(T,) tasks that follow each of the sample, itself included; of two digits, so that long chains have few kinds."""
+    sizes, first = np.diff(workload.task_offsets), workload.edge_offsets
+    counts = [count_descendants(n, workload.edges[first[k] : first[k + 1]]) for k, n in enumerate(sizes)]
+    exact = np.concatenate(counts).astype(np.float64)
+    unit = 10.0 ** np.maximum(0.0, np.floor(np.log10(exact)) - 1)
+    return np.round(exact / unit) * unit
+
+
+@lru_cache(maxsize=64)
+def prices_of(env: EnvConfig, load: float | None = None) -> tuple[Classes, np.ndarray, float]:
+    """The classes of a problem, (K,) `prices` of its workflows at its own load or another, and a mean execution [s].
+
+    The latter is that of a mean task on a mean row.
+
+    Raises:
+        UserError: the workload has no sample, or tasks of it fit no server.
+    """
+    sample = sample_workflows(env, WORKFLOWS)
+    rate = sample.rate if load is None else sample.rate * load / sample.offered_load(env)
+    classes = Classes.of(env.cluster)
+    mean_s = float(sample.workload.compute_gflop.mean() * classes.rows.sum() / (classes.rows @ classes.speed))
+    return classes, prices(classes, sample.workload, rate, env.information.workflows == "revealed"), mean_s
+
+
+class DualPrice(Price):
+    """`price` with the prices of `prices_of`, each task weighed and ordered by what waits for it.
+
+    At the load that was planned for, a class with a price is full, and kinds of tasks at the margin go there part of
+    the time. Online they had better go there whenever it is idle, as waits keep them away otherwise: hence prices
+    somewhat below the duals (`discount`). Tasks are visited by descendants per work, Smith's order.
+    """
+
+    name = "dual-price"
+    description = "price with what a second on each class is worth in the problem at hand, by linear programming"
+
+    def __init__(self, parameters: DualPriceParameters | None = None) -> None:
+        """See `Dispatcher`."""
+        super().__init__(parameters)
+        self._given: DualPriceParameters = self.parameters
+        self._classes: Classes
+        self._prices: np.ndarray | None = None
+
+    def reset(self, seeds: list[tuple[int, int]]) -> None:
+        """See `Dispatcher.reset`.
+
+        Raises:
+            UserError: no problem has been seen by `check`.
+        """
+        if self._prices is None:
+            raise UserError(f"{self.name} has no prices yet: `check` a problem first")
+        super().reset(seeds)
+
+    def check(self, config: EnvConfig) -> None:
+        """See `Dispatcher.check`; finds the prices of the problem."""
+        self._classes, found, mean_s = prices_of(config, self._given.load)
+        self._prices = self._given.discount * found
+        self.parameters = PriceParameters(
+            a=1.0,
+            b=-1.0,
+            age=0.0,
+            alpha=1.0,
+            kappa=self._given.kappa,
+            penalty=self._given.penalty * mean_s,
+            prices=(),
+        )
+
+    def row_prices(self, capacity: np.ndarray, memory: np.ndarray) -> np.ndarray:
+        """See `Price.row_prices`."""
+        found = np.zeros(memory.shape)
+        for k, price in enumerate([] if self._prices is None else self._prices):
+            found[(capacity == self._classes.speed[k]) & (memory == self._classes.memory[k])] = price
+        return found
+
+    def batch_prices(self, moments: Moments) -> np.ndarray:
+        """See `Price.batch_prices`: servers that join have their prices from then on."""
+        return self.row_prices(moments.capacity, moments.limit)

@@ -1,0 +1,132 @@
+"""Prices as duals: by hand on a literal cluster, of classes that differ in memory alone, and what they are good for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rllib_scale.config import SCENARIOS, EnvConfig
+from rllib_scale.errors import UserError
+from rllib_scale.evaluation.play import evaluate, play
+from rllib_scale.schedulers.dual_price import MOST_LOAD, Classes, duals, prices, prices_of
+from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.workloads.model import Workload
+from rllib_scale.workloads.sample import sample_workflows
+
+
+def workload(*workflows: tuple[list[tuple[float, float]], list[list[int]]]) -> Workload:
+    """Of (GFLOP, GB) of each task and edges, all arriving at 0."""
+    content = [
+        {
+            "arrival_s": 0.0,
+            "tasks": [{"compute_gflop": c, "memory_gb": m, "output_gb": 0.1} for c, m in tasks],
+            "edges": edges,
+        }
+        for tasks, edges in workflows
+    ]
+    return Workload.from_dict({"format": "rllib-scale-workload", "version": 1, "workflows": content}, "literal")
+
+
+def cluster(*tiers: tuple[int, float, float], slots: int = 1) -> EnvConfig:
+    """Of (count, GFLOPS, GB)."""
+    return EnvConfig.model_validate(
+        {
+            "cluster": {
+                "tiers": [
+                    {"name": f"tier_{k}", "count": n, "compute_gflops": speed, "memory_gb": memory, "slots": slots}
+                    for k, (n, speed, memory) in enumerate(tiers)
+                ]
+            },
+            "workload": {"memory_gb": {"mean": 12, "std": 8, "low": 1, "high": max(t[2] for t in tiers)}},
+            "episode": {"horizon_s": 100, "mask": "feasible"},
+        }
+    )
+
+
+# ------------------------------------------------------------------- the linear program
+
+
+def test_a_second_is_worth_what_the_task_at_the_margin_saves_by_it() -> None:
+    # Two kinds of 4 s on slow and 2 s on fast, the second one weighs 3. Of 3 s on fast it takes 2, the other one 1:
+    # one more saves that 2 s on slow for 1 on fast. Twice as many: the second kind fills it, and saves three times it.
+    seconds = np.array([[4.0, 2.0], [4.0, 2.0]])
+    found = duals(np.array([1.0, 3.0]), seconds, seconds, np.array([99.0, 3.0]), np.array([0.5, 1.0, 2.0]))
+    np.testing.assert_allclose(found, [[0, 0], [0, 1], [0, 3]], atol=1e-9)
+
+
+def test_beyond_what_is_possible_the_prices_are_those_just_below() -> None:
+    seconds = np.array([[4.0, 2.0], [4.0, 2.0]])
+    available = np.array([4.0, 2.0])  # each kind on one: a load of 1 is all that goes
+    found = duals(np.array([1.0, 3.0]), seconds, seconds, available, np.array([MOST_LOAD, 1.2, 7.0]))
+    assert (found == found[0]).all()
+    assert found[0, 1] == pytest.approx(1)
+
+
+def test_a_task_of_half_the_memory_takes_half_of_the_slots() -> None:
+    # One server of 4 slots and 40 GB: tasks of 20 GB, of 4 s, come every 2 s and fill it; of 1 GB they fill half.
+    env = cluster((1, 1.0, 40.0), (9, 0.5, 40.0), slots=4)
+    classes, rate = Classes.of(env.cluster), 0.5
+    dear, cheap = (prices(classes, workload(([(4.0, memory)], [])), rate * 1.5, False) for memory in (20.0, 1.0))
+    assert dear[1] > 0
+    assert cheap.tolist() == [0, 0]
+
+
+def test_classes_of_one_speed_are_told_apart_by_memory() -> None:
+    # First one of 40 GB, for which two thirds of the work compete, else they are half as fast; then two of 10 GB.
+    env = cluster((1, 1.0, 40.0), (2, 1.0, 10.0), (4, 0.5, 40.0))
+    for rule, row in (("dual-price:load=0.6", 1), ("price", 0)):
+        schedule = play(make_scheduler(rule, env.observation), env, 0, [0], workload(([(4.0, 5.0)], []))).schedule()
+        assert [attempt["server"] for attempt in schedule] == [row]
+
+
+def test_prices_follow_the_load_of_the_problem_or_the_one_that_is_named() -> None:
+    env, busier = SCENARIOS["steady-0.5"][0], SCENARIOS["steady-0.9"][0]
+    own, named, of_busier = (prices_of(env)[1], prices_of(env, 0.9)[1], prices_of(busier)[1])
+    np.testing.assert_allclose(named, of_busier)
+    assert own[0] == own[1] == 0 < own[2] < named[2]
+    assert 0 < named[1] < named[2]
+    assert sample_workflows(env, 100).offered_load(env) == pytest.approx(0.5)
+
+
+def test_where_followers_are_not_seen_each_task_weighs_as_much() -> None:
+    env = SCENARIOS["steady-0.5"][0]
+    revealed = env.model_copy(update={"information": env.information.model_copy(update={"workflows": "revealed"})})
+    assert prices_of(revealed)[1][2] == pytest.approx(1)  # 2 s on medium, of one task, for one on large
+    assert prices_of(env)[1][2] > 1.5
+
+
+# ------------------------------------------------------------------- what it decides
+
+
+@pytest.mark.parametrize("name", list(SCENARIOS))
+def test_it_plays_every_scenario(name: str) -> None:
+    env = SCENARIOS[name][0]
+    cut = {"horizon_s": 12.0, "arrivals_until_s": 6.0}
+    env = env.model_copy(update={"episode": env.episode.model_copy(update=cut)})
+    first, again = (evaluate(make_scheduler("dual-price", env.observation), env, 3, 1)[0] for _ in range(2))
+    np.testing.assert_equal(first, again)
+    assert first["completed"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "servers"), [("steady-0.5", 16), ("steady-0.9", 16), ("steady-0.7", 64), ("wide", 16), ("deep", 16)]
+)
+def test_it_beats_the_fastest_idle_server(name: str, servers: int) -> None:
+    env = SCENARIOS[name][0].at_scale(servers)
+
+    def mean(rule: str) -> float:
+        rows = evaluate(make_scheduler(rule, env.observation, "feasible"), env, 77, 6)
+        return float(np.mean([row["response_censored_s"] for row in rows]))
+
+    assert mean("dual-price") < 0.97 * mean("fastest-idle")
+
+
+def test_without_a_problem_it_has_no_prices() -> None:
+    rule = make_scheduler("dual-price", SCENARIOS["steady-0.5"][0].observation)
+    with pytest.raises(UserError, match="dual-price has no prices yet"):
+        rule.reset([(0, 0)])
+
+
+def test_a_load_that_is_none_is_refused() -> None:
+    with pytest.raises(UserError, match=r"dual-price:load=0.*load"):
+        make_scheduler("dual-price:load=0", SCENARIOS["paper"][0].observation)
