@@ -144,7 +144,7 @@ def train(
 
 
 @click.command()
-@click.option("--expert", required=True, help="See `rllib-scale schedulers`, with parameters as NAME:key=value.")
+@click.option("--expert", required=True, help="NAME:key=value of `rllib-scale schedulers`, or a policy's folder.")
 @click.option("--method", default="crossattn", show_default=True, help="Whose network learns.")
 @click.option("--seed", default=42, show_default=True)
 @click.option("--episodes", default=256, show_default=True, help="That the expert plays to be learned from.")
@@ -180,9 +180,10 @@ def imitate(
     from rllib_scale.config.plan import SweepConfig
     from rllib_scale.config.yaml_files import build_model, parse_override, set_path
 
-    expert = heuristic_name(expert)
+    rules = [] if "/" in expert.partition(":")[0] else [heuristic_name(expert)]  # a policy was evaluated before
+    name = rules[0].partition(":")[0] if rules else Path(expert).name
     data: dict[str, Any] = {
-        "name": f"imitate-{expert.partition(':')[0]}-{method}-s{seed}-e{epochs}",
+        "name": f"imitate-{name}-{method}-s{seed}-e{epochs}",
         "scenario": scenario,
         "methods": [method],
         "seeds": [seed],
@@ -190,7 +191,7 @@ def imitate(
         # Ten times PPO's rate: an expert's answer is no noisy estimate.
         "training": {"epochs": epochs, "steps_per_epoch": 16384, "learning_rate": 3e-3, "final_learning_rate": 1e-4},
         "resources": {"env_runners": env_runners},
-        "evaluation": {"scales": numbers("--scales", scales), "heuristics": [expert]},
+        "evaluation": {"scales": numbers("--scales", scales), "heuristics": rules},
     }
     for override in overrides:
         set_path(data, *parse_override(override))

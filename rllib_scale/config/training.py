@@ -21,7 +21,7 @@ from rllib_scale.config.base import (
 )
 from rllib_scale.config.heuristics import DISPATCHERS, HEURISTICS, heuristic_name
 from rllib_scale.config.methods import METHODS, AlgorithmName, MethodSpec
-from rllib_scale.config.pinned import MARK, pin, without_places
+from rllib_scale.config.pinned import MARK, check_unchanged, pin, split, without_places
 from rllib_scale.config.price_search import CMAConfig
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.rounds import TRAINING, in_rounds, with_unset
@@ -213,18 +213,35 @@ class ImitationConfig(Model):
 
     expert: str | None = Field(
         default=None,
-        description="a scheduler that is asked, with parameters as `reserve:waiting=2`; unset: no imitation",
+        description="a scheduler that is asked, with parameters as `reserve:waiting=2`, or the folder of an exported "
+        "policy; unset: no imitation",
     )
     episodes: Count = Field(default=256, description="that it plays to be learned from")
     holdout_episodes: Count = Field(default=32, description="more of them, on which only agreement is measured")
 
     @field_validator("expert")
     @classmethod
-    def _known(cls, value: str | None) -> str | None:
+    def _known(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None:
+            return None
+        if "/" in value.partition(":")[0]:
+            return pin_policy(value, info)
         try:
-            return None if value is None else heuristic_name(value)
+            return heuristic_name(value)
         except UserError as error:
-            raise ValueError(str(error)) from None
+            raise ValueError(f"{error}; or a path with a slash, the folder of a policy") from None
+
+    @property
+    def policy(self) -> Path | None:
+        """Folder of the policy that is the expert; None where it is a rule, or there is none.
+
+        Raises:
+            UserError: it is missing or has changed.
+        """
+        if self.expert is None or MARK not in self.expert:
+            return None
+        place, content = split(self.expert)
+        return check_unchanged(Path(place), content, "imitation.expert").parent
 
 
 class StopConfig(Model):
@@ -397,6 +414,8 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
             return self
         if self.training.reference_kl_coefficient > 0:
             raise ValueError("training.reference_kl_coefficient: is of PPO; valid with imitation.expert: 0")
+        if MARK in self.imitation.expert:
+            return self
         name = self.imitation.expert.partition(":")[0]
         if HEURISTICS[name].plans:
             valid = ", ".join(other for other, spec in HEURISTICS.items() if not spec.plans)

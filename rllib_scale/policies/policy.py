@@ -192,9 +192,10 @@ def initial_network(trial: TrialConfig) -> Network | None:
 
 def _shape(trial: TrialConfig) -> dict[str, Any]:
     """What two trainings must share for one to go on with the other's network, by its name in a config."""
-    sizes = trial.network.model_dump(mode="json", exclude={"critic_hidden"})
+    sizes = trial.network.model_dump(mode="json", exclude={"critic_hidden", "skip_sharpness"})
     facts: dict[str, Any] = {"network": trial.spec.network} | {f"network.{name}": sizes[name] for name in sizes}
     observation = trial.env.observation.model_dump(mode="json")
+    facts["network.skip"] = trial.network.skip or "none"
     facts |= {f"env.observation.{name}": value for name, value in observation.items()}
     if not trial.spec.any_scale:
         facts["number of servers"] = trial.env.cluster.num_slots

@@ -172,6 +172,9 @@ TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
     "step_size": ("float64", "CMA-ES: sigma after the generation"),
 }
 
+LATER_TRAININGS = ("reference_kl", "imitation_loss", "agreement", "objective", "objective_validation", "step_size")
+"""Columns of trainings of which version 0.1 had none: by their absence nothing is lost."""
+
 
 def write_table(path: Path, frame: pd.DataFrame) -> None:
     """Write a table atomically as parquet."""

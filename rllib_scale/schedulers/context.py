@@ -72,9 +72,12 @@ class Observed:
         self._mean = np.zeros(2)  # tasks that wait over rows; work in the system over capacity [s]
         self._held = np.zeros(2)
         self._clock_s = 0.0
+        self._entries: Floats | None = None
 
     def context(self, snapshot: Snapshot, speeds: Floats) -> Floats:
-        """(9 + K,) the context for the classes `speeds` (K,); to be called once an event."""
+        """(9 + K,) the context for the classes `speeds` (K,); of an event, what it was when first asked for in it."""
+        if self._entries is not None and snapshot.clock_s == self._clock_s:
+            return self._entries
         there = snapshot.status <= BUSY
         rows, capacity = max(1, int(there.sum())), float(snapshot.capacity_gflops[there].sum()) or np.inf
         live = [snapshot.workflow(number) for number in snapshot.workflows]
@@ -104,7 +107,8 @@ class Observed:
             np.log1p(self._mean[1]) - 2.0,
             1.5 * np.log1p(tasks) - 1.5,
         )
-        return np.clip(np.array(entries), -LIMIT, LIMIT)
+        self._entries = np.clip(np.array(entries), -LIMIT, LIMIT)
+        return self._entries
 
 
 def idle_shares(snapshot: Snapshot, speeds: Floats) -> Floats:

@@ -57,7 +57,7 @@ def run_sweep(
         *(unit.env for unit in evaluation_units(config, sweep.cells)),
     ):
         check_source(env)
-    check_initial_policies(sweep.cells)
+    check_policies(sweep.cells)
     trusted = sweep.open() or trust
     failures: list[str] = []
     with ray_session(address):
@@ -82,17 +82,23 @@ def run_sweep(
     return list(dict.fromkeys(failures))
 
 
-def check_initial_policies(cells: Sequence[Cell]) -> None:
-    """Refuse cells whose network cannot begin with the policy that they name, before anything is trained.
+def check_policies(cells: Sequence[Cell]) -> None:
+    """Refuse cells that can neither begin with the policy that they name nor imitate it, before anything is trained.
 
     Raises:
-        UserError: see `policies.policy.initial_network`.
+        UserError: see `policies.policy.initial_network` and `rl.imitation.demonstrations.expert_of`.
     """
     if any(cell.trial.training.initial_policy is not None for cell in cells):
         from rllib_scale.policies.policy import initial_network
 
         for cell in cells:
             initial_network(cell.trial)
+    if any(cell.trial.imitation.policy is not None for cell in cells):
+        from rllib_scale.rl.imitation.demonstrations import expert_of
+
+        for cell in cells:
+            if cell.trial.imitation.expert is not None:
+                expert_of(cell.trial, cell.trial.env)
 
 
 def evaluate(sweep: Sweep) -> None:

@@ -23,9 +23,9 @@ pytestmark = LOCAL_RAY
 from ray.rllib.algorithms.algorithm import Algorithm  # noqa: E402
 
 from rllib_scale.evaluation.play import play  # noqa: E402
-from rllib_scale.networks.build import input_spec  # noqa: E402
+from rllib_scale.networks.build import build_network, input_spec  # noqa: E402
 from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN  # noqa: E402
-from rllib_scale.policies.policy import TrainedPolicy  # noqa: E402
+from rllib_scale.policies.policy import TrainedPolicy, save_policy, save_prices  # noqa: E402
 from rllib_scale.rl.imitation.cloning import Lessons, cross_entropy  # noqa: E402
 from rllib_scale.rl.imitation.demonstrations import (  # noqa: E402
     Demonstrations,
@@ -48,6 +48,9 @@ ROUNDS = EnvConfig.model_validate(
         "observation": {"feature_set": "rounds"},
     }
 )
+
+OF_ITS_OWN = EnvConfig.model_validate(ROUNDS.model_dump(mode="json") | {"observation": {}})
+"""For methods that bring their features along."""
 
 
 def trial_of(expert: str, env: EnvConfig | None = None, episodes: int = 12, **settings: Any) -> TrialConfig:
@@ -136,6 +139,52 @@ def test_where_nothing_can_be_learned_one_line_says_so() -> None:
         collect(trial_of("fastest-idle", env))
 
 
+def test_an_expert_plays_the_problems_that_are_drawn() -> None:
+    problems = {"servers": [4, 8], "offered_load": [0.4, 1.1]}
+    training = TrainingConfig.model_validate(SHORT.model_dump() | {"problems": problems})
+    trial = trial_of("reserve", ROUNDS, training=training)
+    shown = demonstrate(trial, range(6))
+    assert_same(shown, joined([demonstrate(trial, [k]) for k in range(6)]))
+    spec = input_spec(trial)
+    observations, _ = spec.split_mask(shown.rows, masked=True)
+    there = (observations[:, spec.task_dim :].reshape(len(observations), 8, -1)[:, :, 0] > 0).sum(axis=1)
+    assert set(there) == {4, 8}
+    assert (shown.chosen[there == 4] < 4).all()
+
+
+def test_a_network_is_an_expert_for_another(tmp_path: Path) -> None:
+    teacher = TrialConfig(method="crossattn-r", env=OF_ITS_OWN)
+    network = build_network(teacher)
+    save_policy(tmp_path / "teacher", network, teacher, epochs=1)
+    trial = trial_of(f"{tmp_path}/teacher", OF_ITS_OWN, method="scale-r", seed=5)
+    shown = demonstrate(trial, [0, 1])
+    assert len(shown.chosen) > 30
+    best = TrainedPolicy(network, teacher, epochs=1)
+    assert shown.passed == 0
+    spec = input_spec(trial)
+    observations, mask = spec.split_mask(shown.rows, masked=True)
+    assert mask is not None
+    chosen = best(observations, np.where(mask, OPEN, CLOSED)[:, None])
+    assert shown.alike[np.arange(len(chosen)), chosen].all()
+    assert trial.cell == trial_of(trial.imitation.expert or "", OF_ITS_OWN, method="scale-r", seed=5).cell
+    with pytest.raises(UserError, match="decides in rounds of its own"):
+        demonstrate(trial_of(f"{tmp_path}/teacher", EnvConfig().with_mask("feasible")), [0])
+
+
+def test_a_price_policy_is_an_expert(tmp_path: Path) -> None:
+    speeds = np.array([1.0, 2.0, 4.0])
+    weights = np.zeros((8, 13))
+    weights[:, 0] = [4.4, -0.9, 0.035, 2.0, 2.7, 0.2, 6.6, 2.8]
+    weights[:, 1:] = 0.2 * np.random.default_rng(1).normal(size=(8, 12))
+    teacher = TrialConfig.model_validate({"method": "context-price", "env": OF_ITS_OWN.model_dump(mode="json")})
+    save_prices(tmp_path / "prices", weights, speeds, teacher, epochs=1)
+    trial = trial_of(f"{tmp_path}/prices", OF_ITS_OWN, method="crossattn-r")
+    shown = demonstrate(trial, [0, 1])
+    assert len(shown.chosen) > 30
+    assert shown.passed == 0
+    assert len(np.unique(shown.chosen)) > 4
+
+
 # ---------------------------------------------------------------------- learning
 
 
@@ -218,6 +267,7 @@ def test_what_was_saved_goes_on_as_if_it_had_not_stopped(
         ({"imitation": {"expert": "fastest"}}, ["imitation.expert", "unknown scheduler 'fastest'", "fastest-idle"]),
         ({"imitation": {"expert": "reserve:wait=2"}}, ["reserve:wait=2", "waiting"]),
         ({"imitation": {"expert": "reserve"}}, ["imitation.expert reserve", "env.decision.on_busy reserve"]),
+        ({"imitation": {"expert": "no/where"}}, ["imitation.expert", "no/where/policy.json"]),
         ({"imitation": {"expert": "heft"}}, ["imitation.expert heft", "plans ahead", "price"]),
         ({"method": "dqn"}, ["imitation.expert", "dqn", "valid: methods that PPO trains"]),
         ({"imitation": {"expert": "large-only", "episodes": 0}}, ["imitation.episodes", "1"]),

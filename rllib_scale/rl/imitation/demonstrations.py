@@ -19,7 +19,10 @@ from rllib_scale.networks.build import input_spec
 from rllib_scale.networks.inputs import InputSpec
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.policies.policy import load_policy
+from rllib_scale.rl.drawn_problems import draw_problem
 from rllib_scale.schedulers.base import Scheduler
+from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.reserving import VisitingDispatcher
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
@@ -53,14 +56,39 @@ def demonstrate(trial: TrialConfig, episodes: Sequence[int]) -> Demonstrations:
     Raises:
         UserError: the expert cannot play the problem.
     """
-    return _play(trial, trial.env, demonstration_seed(trial.seed), episodes)
+    seed, problems = demonstration_seed(trial.seed), trial.training.problems
+    if problems is None:
+        return _play(trial, trial.env, seed, episodes)
+    return joined([_play(trial, draw_problem(problems, trial.env, seed, k), seed, [k]) for k in episodes])
+
+
+def expert_of(trial: TrialConfig, env: EnvConfig) -> Scheduler | Dispatcher:
+    """The expert of a trial, for one of its problems.
+
+    Raises:
+        UserError: it is a policy that is not there, has changed, or decides otherwise than the problem asks for.
+    """
+    folder = trial.imitation.policy
+    if folder is None:
+        assert trial.imitation.expert is not None
+        return make_scheduler(trial.imitation.expert, env.observation, env.episode.mask)
+    expert = load_policy(folder, env.episode.mask)
+    if isinstance(expert, Scheduler):
+        own = expert.problem(env)
+        differs = own.decision != env.decision or own.episode != env.episode
+    else:
+        differs = env.decision.on_busy != "reserve"
+    if differs:
+        raise UserError(
+            f"imitation.expert: {folder}: a policy of method {expert.trial.method} decides in rounds of its own, other "
+            "than env.decision and env.episode.mask of this training; valid: those of the policy, as methods in -r have"
+        )
+    return expert
 
 
 def _play(trial: TrialConfig, env: EnvConfig, seed: int, episodes: Sequence[int]) -> Demonstrations:
     """Episodes of one problem, side by side."""
-    count = len(episodes)
-    assert trial.imitation.expert is not None
-    expert = make_scheduler(trial.imitation.expert, env.observation, env.episode.mask)
+    count, expert = len(episodes), expert_of(trial, env)
     engine = shown = Engine(env, count)
     if isinstance(expert, Scheduler) and expert.observation != env.observation:
         # It reads other features than the learner: a second engine, in step with the first, shows it those.
