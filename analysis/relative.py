@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from . import resampling, style
@@ -142,38 +144,73 @@ def against_base_figure(episodes: pd.DataFrame, metric: str = "response_censored
     if not panels:
         return style.empty_figure(f"{BASE} was not played, so that nothing can be compared with it")
     names = [name for name in variants(episodes) if any((table["variant"] == name).any() for _, table in panels)]
-    looks = style.looks(episodes, names)
-    across = min(PANELS_ACROSS, len(panels))
+    one_scale = all(table["test_servers"].nunique() == 1 for _, table in panels)
+    across = 2 if len(panels) == 4 else min(PANELS_ACROSS, len(panels))
     down = math.ceil(len(panels) / across)
+    height = 0.9 + 0.28 * len(names) if one_scale else 3.2
     with mpl.rc_context(style.RC):
-        figure = Figure(
-            figsize=(1.6 + 4.2 * across, 1.4 + 3.2 * down + 0.25 * len(names) / across), layout="constrained"
-        )
+        figure = Figure(figsize=((3.6 if one_scale else 1.6) + 4.2 * across, 1.2 + height * down), layout="constrained")
         grid = figure.subplots(down, across, sharey=True, squeeze=False)
         for axes in grid.ravel()[len(panels) :]:
             axes.set_axis_off()
+        looks = style.looks(episodes, names)
+        draw = _dots if one_scale else _lines
         for axes, (setting, table) in zip(grid.ravel(), panels, strict=False):
-            scales = sorted(int(n) for n in table["test_servers"].unique())
-            gap = min(np.diff(np.log2(scales)), default=1.0)
-            axes.axhline(0, color="0.35", linewidth=1)
-            for position, name in enumerate(names):
-                rows = table[table["variant"] == name]
-                shift = 2 ** (min(0.04, 0.4 * gap / len(names)) * (position - (len(names) - 1) / 2))
-                x, look = rows["test_servers"].to_numpy(float) * shift, looks[name]
-                # Empty where it was not played: the legend is that of the first panel.
-                axes.plot(x, rows[column], color=look.colour, marker=look.marker, linestyle=look.line, label=name)
-                axes.vlines(
-                    x, rows[f"{column}_low"], rows[f"{column}_high"], color=look.colour, linewidth=1.5, alpha=0.6
-                )
             axes.set_title(_title(setting, [s for s, _ in panels]))
-            server_axis(axes, scales, gap)
-        for row in grid:
-            row[0].set_ylabel(f"{HEADINGS[column].removesuffix(', %')} against {BASE}, %")
-        style.legend(figure, grid[0, 0], len(names))
+            draw(axes, table, column, names, looks)
+        what = f"{HEADINGS[column].removesuffix(', %')} against {BASE}, %"
+        low, high = _range(pd.concat([table for _, table in panels]), column)
+        for k, axes in enumerate(grid.ravel()[: len(panels)]):
+            if one_scale:
+                axes.set_xlim(low, high)
+                axes.set_xlabel(what if k + across >= len(panels) else "")
+            else:
+                axes.set_ylim(low, high)
+                axes.set_ylabel(what if k % across == 0 else "")
+        if not one_scale:
+            style.legend(figure, grid[0, 0], len(names))
+        beside = "" if one_scale else " Points stand a little beside their N."
         style.caption(
-            figure, f"{BASE} is 0. Bars: 95 % interval, paired by episode. Points stand a little beside their N."
+            figure, f"{BASE} is 0. Bars: 95 % interval, paired by episode; long ones leave the picture.{beside}"
         )
     return figure
+
+
+def _lines(axes: Axes, table: pd.DataFrame, column: str, names: Sequence[str], looks: Mapping[str, style.Look]) -> None:
+    """A line a variant against the number of servers."""
+    scales = sorted(int(n) for n in table["test_servers"].unique())
+    gap = min(np.diff(np.log2(scales)), default=1.0)
+    axes.axhline(0, color="0.35", linewidth=1)
+    for position, name in enumerate(names):
+        rows = table[table["variant"] == name]
+        shift = 2 ** (min(0.04, 0.4 * gap / len(names)) * (position - (len(names) - 1) / 2))
+        x, look = rows["test_servers"].to_numpy(float) * shift, looks[name]
+        # Empty where it was not played: the legend is that of the first panel.
+        axes.plot(x, rows[column], color=look.colour, marker=look.marker, linestyle=look.line, label=name)
+        axes.vlines(x, rows[f"{column}_low"], rows[f"{column}_high"], color=look.colour, linewidth=1.5, alpha=0.6)
+    server_axis(axes, scales, gap)
+
+
+def _dots(axes: Axes, table: pd.DataFrame, column: str, names: Sequence[str], looks: Mapping[str, style.Look]) -> None:
+    """A row a variant, where there is one number of servers."""
+    axes.axvline(0, color="0.35", linewidth=1)
+    for position, name in enumerate(names):
+        rows, look, y = table[table["variant"] == name], looks[name], -float(position)
+        axes.plot(rows[column], [y] * len(rows), color=look.colour, marker=look.marker, linestyle="", label=name)
+        axes.hlines(
+            [y] * len(rows), rows[f"{column}_low"], rows[f"{column}_high"], color=look.colour, linewidth=1.8, alpha=0.6
+        )
+    axes.set_yticks([-position for position in range(len(names))], names)
+
+
+def _range(tables: pd.DataFrame, column: str) -> tuple[float, float]:
+    """Ends of the axis: all means, and half their range on either side for the intervals."""
+    values = np.append(tables[column].dropna().to_numpy(float), 0.0)
+    ends = tables[[f"{column}_low", f"{column}_high"]].to_numpy(float)
+    room = 0.5 * max(float(np.ptp(values)), 1.0)
+    low, high = (float(f(np.append(ends[np.isfinite(ends)], values))) for f in (np.min, np.max))
+    pad = 0.05 * room
+    return max(low, values.min() - room) - pad, min(high, values.max() + room) + pad
 
 
 def _title(setting: tuple[str, str, str], every: list[tuple[str, str, str]]) -> str:

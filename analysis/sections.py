@@ -124,8 +124,11 @@ def sections(results: Results, gantt: DrawGantt | None = None) -> list[Section]:
         table = tables.scenarios_table(results.episodes)
         every.items.append(NamedTable("scenarios", SCENARIOS_TITLE, table, HOW_TO_READ, in_markdown=False))
         if (results.episodes["method"] == relative.BASE).any():
-            draw = partial(relative.against_base_figure, results.episodes)
-            every.items.append(NamedFigure("against-base", f"Response {relative.TITLE.lower()}", draw))
+            for metric, name in (("response_censored_s", "Response"), ("sojourn_mean_s", "Time on the cluster")):
+                if results.episodes[metric].notna().any():
+                    draw = partial(relative.against_base_figure, results.episodes, metric)
+                    title = f"{name} {relative.TITLE.lower()}"
+                    every.items.append(NamedFigure(f"against-base-{metric.removesuffix('_s')}", title, draw))
         found.append(every)
     if len(results.training):
         training = Section("trainings", "Training")

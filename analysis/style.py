@@ -42,8 +42,20 @@ METHOD_STYLES = {
     "random-feasible": ("#888888", "*"),
     "heft": ("#DDCC77", "d"),
     "cpop": ("#661100", "8"),
+    # Rules that know where input lies, and those that let tasks wait: Tol's vibrant and high-contrast palettes.
+    "earliest-finish-transfer": ("#EE7733", "<"),
+    "sticky": ("#009988", "D"),
+    "power-of-two": ("#5D7A1E", "v"),
+    "least-loaded": ("#6699CC", "^"),
+    "prefix-affinity": ("#AA3377", "P"),
+    "non-blocking": ("#994455", ">"),
+    "reserve": ("#117733", "s"),
+    "hungarian": ("#997700", "d"),
+    "price": ("#EE3377", "o"),
+    "dual-price": ("#CC3311", "p"),
+    "rolling-search": ("#004488", "*"),
 }
-SPARE_COLOURS = ("#117733", "#CC6677", "#AA4499", "#6699CC", "#997700", "#EE3377")
+SPARE_COLOURS = ("#CC6677", "#AA4499", "#225555", "#BB5566", "#666633", "#7F5FBF")
 MARKERS = "os^DvPX<>ph*d8"
 RC: dict[Any, Any] = {
     "font.size": 12,
