@@ -90,7 +90,7 @@ def _relax(env: EnvConfig, workload: Workload) -> _Tasks:
     memories = np.array([tier.memory_gb for tier in env.cluster.tiers])
     execution = np.where(memory[:, None] <= memories, compute[:, None] / speeds, np.inf)
     arrival, fastest = workload.arrival_s[workflow], execution.min(axis=1)
-    order, start, parent = _critical_paths(arrival, workload.delay_s[: len(workflow)], fastest, edges)
+    order, start, parent = critical_paths(arrival, workload.delay_s[: len(workflow)], fastest, edges)
     return _Tasks(
         workflow=workflow[order],
         arrival=arrival[order],
@@ -115,7 +115,7 @@ def critical_path_s(env: EnvConfig, workload: Workload) -> Floats:
 
 
 @partial(compiled, allocates=True)
-def _critical_paths(arrival, delay, fastest, edges):  # type: ignore[no-untyped-def]
+def critical_paths(arrival, delay, fastest, edges):  # type: ignore[no-untyped-def]
     """Topological order (T,) by Kahn's algorithm; start (T,) on the critical path; critical predecessor (T,).
 
     `edges` (E, 2) holds task rows, in order of the predecessor. The critical predecessor, -1 of a root, is a position

@@ -124,12 +124,13 @@ def test_without_a_stationary_state_there_is_no_bound() -> None:
 def test_the_command_writes_a_row_an_episode(tmp_path: Path) -> None:
     output = tmp_path / "bounds.csv"
     shown = CliRunner().invoke(
-        main, ["bounds", "steady-0.7", "--scales", "8,16", "--episodes", "2", "--output", str(output)]
+        main, ["bounds", "steady-0.7", "--scales", "8,16", "--episodes", "2", "--fluid", "--output", str(output)]
     )
     assert shown.exit_code == 0, shown.output
     rows = pd.read_csv(output)
     assert rows[["test_servers", "episode"]].to_numpy().tolist() == [[8, 0], [8, 1], [16, 0], [16, 1]]
     assert (rows["bound_critical_path_s"] <= rows["bound_capacity_s"]).all()
+    assert (rows["bound_fluid_s"] > rows["bound_critical_path_s"]).all()
     assert (rows["bound_stationary_s"] > 8).all()
     for bad in (["bounds", "steady"], ["bounds", "steady-0.7", "--output", "x.parquet"]):
         refused = CliRunner().invoke(main, bad)
