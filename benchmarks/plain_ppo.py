@@ -77,7 +77,11 @@ class PlainPPO:
         losses = []
         for _ in range(self.training.passes):
             for chosen in torch.randperm(len(observations)).split(self.training.minibatch_size):
-                losses.append(self.update(observations[chosen], Rows(*(column[chosen] for column in rows))))
+                losses.append(
+                    self.update(
+                        observations[chosen], Rows(*(None if column is None else column[chosen] for column in rows))
+                    )
+                )
         self.epochs_done += 1
         return torch.stack(losses).mean().item()
 

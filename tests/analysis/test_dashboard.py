@@ -23,7 +23,7 @@ from rllib_scale_analysis.tables import table4
 
 from artificial_results import artificial_episodes, artificial_training, episode_row, write_folder
 from benchmarks.dashboard import write_folder as write_folder_of_size
-from rllib_scale.config import DecisionConfig, EnvConfig, EpisodeConfig, WorkloadConfig
+from rllib_scale.config import METHODS, DecisionConfig, EnvConfig, EpisodeConfig, WorkloadConfig
 from rllib_scale.config.plan import EvaluationUnit, SweepConfig
 from rllib_scale.evaluation.inspection import DECISION, STARTED, WAITS, inspect_episode
 from rllib_scale.evaluation.play import play
@@ -587,6 +587,6 @@ def test_generated_folder_holds_the_rows_asked_for(tmp_path: Path) -> None:
     write_folder_of_size(tmp_path / "large", 5000)
     snapshot = Store(tmp_path / "large").snapshot()
     assert (snapshot.rows, snapshot.notes) == (5000, ())
-    assert len(snapshot.curves) == 12 * 8 * 1000
+    assert len(snapshot.curves) == len(METHODS) * 8 * 1000
     table = selection.table(selection.apply(snapshot.units, Filters(PAPER_SETTING)), SHOWN)
     assert table[list(SHOWN)].notna().all(axis=None)

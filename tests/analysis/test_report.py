@@ -42,7 +42,7 @@ def test_the_page_shows_every_file_and_every_file_is_shown(report: Path) -> None
     there = {p.relative_to(report.parent) for p in report.parent.glob("*/*")}
     assert shown == {str(p) for p in there if p.suffix in (".csv", ".png")}
     tables, drawn = ({p.stem.split("-")[0] for p in there if p.parent.name == name} for name in ("tables", "figures"))
-    assert tables == {"decisions", "paired", "table3", "table4"}
+    assert tables == {"against", "decisions", "paired", "table3", "table4"}
     papers = {"figure3", "figure4", "figure5", "figure6"}
     assert drawn == papers | {"invalid", "methods", "servers", "throughput", "training", "utilisation"}
     assert len(there) == 3 * len(tables) + 2 * len(drawn)
@@ -75,7 +75,8 @@ def test_the_markdown_tables_stand_in_the_page_and_agree_with_the_csv(report: Pa
         rows = list(csv.DictReader(path.open()))
         lines = markdown.splitlines()[2:]
         assert len(rows) == len(lines) > 0
-        metric = "decisions" if path.name.startswith("decisions") else "completed"
+        metrics = {"decisions": "decisions", "against": "against_base_response_censored_s"}
+        metric = metrics.get(path.name.split("-")[0], "completed")
         for row, line in zip(rows, lines, strict=True):
             assert f" {row[metric]} " in line
             assert f"[{row[f'{metric}_low']}, {row[f'{metric}_high']}]" in line or not row[f"{metric}_low"]
@@ -89,7 +90,9 @@ def test_one_seed_claims_nothing(tmp_path: Path) -> None:
     assert "fewer than 5 seeds, no interval and no win or loss is claimed" in text
     assert "scale - crossattn: nothing is decided, no interval (1 seed)." in text
     tables = text.split("### ", 1)[1]
-    assert not re.search(r"\| [^|]*\[-?\d", tables)
+    learned = [line for line in tables.splitlines() if re.search(r"\| (scale|crossattn|ppo)[^|]* \|", line)]
+    assert len(learned) > 6
+    assert not any(re.search(r"\| [^|]*\[-?\d", line) for line in learned), "those of rules are over episodes"
     assert "lower at N" not in text
     assert "higher at N" not in text
 

@@ -88,7 +88,7 @@ def test_of_several_candidates_a_scheduler_decides_on_the_first(features: str) -
     policy = TrainedPolicy(random_network(), TrialConfig(), epochs=1)
     every = [policy, *(make_scheduler(name, env.observation) for name in RULES)]
     schedulers = [scheduler for scheduler in every if scheduler.observation.feature_set == features]
-    assert len(schedulers) > 6
+    assert len(schedulers) >= 6
     for engine in engines:
         engine.reset([5], [0])
     for _ in range(50):

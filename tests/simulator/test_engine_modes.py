@@ -78,6 +78,7 @@ def test_the_cases_cover_every_setting():
         "on_busy": {"step", "reserve"},
         "order": {*ORDERS, "open"},
         "ties": {"first-ready", "first-arrival"},
+        "offer": {"all", "startable"},
         "candidates": {1, 2, 3, 4, 5},
         "open_by": set(ORDERS),
         "preemption": {"none", "restart", "resume"},
