@@ -1,0 +1,32 @@
+"""The study of coding agents in analysis/agents: its rows can be read, and its page says what they say."""
+
+import re
+from pathlib import Path
+
+import pytest
+from rllib_scale_analysis import load, select, settings
+from rllib_scale_analysis.relative import against_base
+
+FOLDER = Path(__file__).parents[2] / "analysis" / "agents"
+PAGE = (FOLDER / "README.md").read_text(encoding="utf-8")
+TIME = "against_base_sojourn_mean_s"
+
+
+@pytest.mark.parametrize("name", ["generator", "rules"])
+def test_the_table_of_the_page_is_that_of_the_rows(name: str) -> None:
+    results = load(FOLDER / name)
+    told = {
+        words[0].strip(): [float(value) for value in re.findall(r"(-?\d+\.\d) \[", line)]
+        for line in PAGE.split(f"(`{name}/`)", 1)[1].split("\n## ")[0].splitlines()
+        if line.startswith("| ") and (words := line.strip("| ").split("|"))
+    }
+    tables = [against_base(select(results.episodes, *setting)) for setting in settings(results.episodes)]
+    checked = 0
+    for variant in tables[0]["variant"]:
+        label = variant.replace(" (env.observation.feature_set=paper)", ", paper's features")
+        label = label.replace(" (env.observation.feature_set=rounds)", ", `rounds`")
+        if label in told:
+            found = [float(table.loc[table["variant"] == variant, TIME].iloc[0]) for table in tables]
+            assert told[label] == pytest.approx(found, abs=0.051), label
+            checked += 1
+    assert checked == {"generator": 12, "rules": 6}[name]
