@@ -23,6 +23,7 @@ def row(epoch: int, response: float, **more: Any) -> dict[str, Any]:
         "epoch": epoch,
         "env_steps_per_s": 500.0,
         "completed": 20.0,
+        "agreement": math.nan,
         "response_recent_s": response,
         "runners": 2,
         "runners_healthy": 2,
@@ -73,3 +74,11 @@ def test_only_a_scheduler_ends_a_training_early(
     callback = NoteStops({"a": 10}, stop, lambda name, at: found.append((name, at)))
     callback.on_trial_complete(1, [], trial("a", epoch=epoch))
     assert found == noted
+
+
+def test_a_training_that_imitates_has_an_agreement_in_the_line() -> None:
+    lines: list[str] = []
+    progress = TuneProgress({"a": 10}, lines.append, 0, lambda running: "")
+    progress.on_trial_result(1, [trial("a")], trial("a"), row(2, math.nan, agreement=0.875))
+    progress.on_step_end(1, [trial("a")])
+    assert "agreement" in lines[-1]
