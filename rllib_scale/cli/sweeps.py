@@ -87,7 +87,8 @@ def validate(file: Path, overrides: tuple[str, ...], full: bool) -> None:
         lambdas = (f"{trial.srr.lambda_decorrelation:g}", f"{trial.srr.lambda_kl:g}")
         numbers = (str(trial.stop_epochs), str(trial.env.cluster.num_servers))
         table.add_row(trial.name, trial.method, str(trial.seed), *lambdas, *numbers, cell.label)
-    console.print(table)
+    if cells:
+        console.print(table)
     if full:
         for cell in cells:
             console.print_json(cell.trial.model_dump_json())
