@@ -21,6 +21,11 @@ CONTRARY = {
     "env.observation.feature_set": "paper",
 }
 """What the paper's problem says and such a method replaces."""
+WITHOUT_PAPER_MODE = (
+    "{} holds rows back for tasks that wait for them, and in the paper's mode (mask none, on_busy step) an answer that "
+    "waits costs clock_step_s and every other task with it; valid: mask feasible, or decision.on_busy reserve"
+)
+"""Why a learned policy that reserves is not played there."""
 TRAINING = {"time_unit_s": 0.5, "reward_unit": 50.0, "lambda_by": "time"}
 """What such a training has where its config leaves it unset."""
 
@@ -86,10 +91,7 @@ def in_own_rounds(name: str, own: EnvConfig, env: EnvConfig) -> EnvConfig:
     """
     if own.decision.on_busy == "step":
         return env
-    if env.decision.on_busy == "step" and env.episode.mask == "none":
-        raise UserError(
-            f"{name} lets tasks wait for busy servers (decision.on_busy reserve); here that is an invalid answer and "
-            "costs clock_step_s (on_busy step without a mask, as in the paper); valid: a scenario or --mask feasible"
-        )
+    if env.costs_time:
+        raise UserError(WITHOUT_PAPER_MODE.format(name))
     episode = env.episode.model_copy(update={"mask": own.episode.mask})
     return env.model_copy(update={"decision": own.decision, "episode": episode})

@@ -24,17 +24,11 @@ from rllib_scale.config.methods import METHODS, AlgorithmName, MethodSpec
 from rllib_scale.config.pinned import MARK, check_unchanged, pin, split, without_places
 from rllib_scale.config.price_search import CMAConfig
 from rllib_scale.config.problem import EnvConfig
-from rllib_scale.config.rounds import TRAINING, in_rounds, with_unset
+from rllib_scale.config.rounds import TRAINING, WITHOUT_PAPER_MODE, in_rounds, with_unset
 from rllib_scale.errors import UserError
 
 CELL_FORMAT = 2
 """Changes when a default does: a cell's hash leaves out what stands at its default."""
-
-WITHOUT_PAPER_MODE = (
-    "{} holds rows back for tasks that wait for them, and in the paper's mode (mask none, on_busy step) an answer that "
-    "waits costs clock_step_s and every other task with it; valid: mask feasible, or decision.on_busy reserve"
-)
-"""Why a learned policy that reserves is not played there."""
 
 
 class NetworkConfig(Model):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rllib_scale.config import METHODS
 from rllib_scale.config.plan import EvaluationUnit
-from rllib_scale.config.training import WITHOUT_PAPER_MODE
+from rllib_scale.config.rounds import WITHOUT_PAPER_MODE
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate
 

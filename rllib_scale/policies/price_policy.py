@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rllib_scale.config import DecisionMode, EnvConfig, TrialConfig
-from rllib_scale.config.training import WITHOUT_PAPER_MODE
+from rllib_scale.config.rounds import WITHOUT_PAPER_MODE
 from rllib_scale.errors import UserError
 from rllib_scale.schedulers.context import Floats
 from rllib_scale.schedulers.context_price import ContextPrice

@@ -107,7 +107,7 @@ def test_an_evaluation_in_the_papers_mode_is_refused_before_anything_is_trained(
     for settings in ({}, {"scenario": "steady-0.7", "evaluation": {"masks": ["none"]}}):
         config = sweep(**settings)
         with pytest.raises(
-            UserError, match=r"crossattn-r-s42-.*wait for busy servers.*clock_step_s.*valid: "
+            UserError, match=r"crossattn-r-s42-.*holds rows back for tasks that wait.*clock_step_s.*valid: "
         ) as refused:
             evaluation_units(config, expand(config, "x.yaml"))
         assert "\n" not in str(refused.value)

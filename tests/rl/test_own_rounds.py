@@ -148,9 +148,7 @@ def test_a_method_for_rounds_learns_and_its_policy_plays_any_scenario(
         assert all(row["unfinished"] == row["invalid_busy_avoidable"] == row["invalid_no_fit"] == 0 for row in played)
         arrived = [generate(env, 1, episode).num_workflows for episode in range(3)]
         assert [row["workflows_completed"] for row in played] == arrived, "the workloads are those of every method"
-    with pytest.raises(
-        UserError, match=f"{own.name} lets tasks wait .*valid: a scenario or --mask feasible"
-    ) as refused:
+    with pytest.raises(UserError, match=f"{own.name} holds rows back .*valid: mask feasible, or") as refused:
         evaluate(load_policy(tmp_path), EnvConfig(), seed=1, episodes=1)
     assert "\n" not in str(refused.value)
 
