@@ -83,8 +83,8 @@ def write_theta(  # type: ignore[no-untyped-def]
     """Write the context (B, 9 + K), theta (B, 5 + K), NUMBERS (B, 6) and prices (B, N) of every environment.
 
     `sizes` (2,) limits of the rows that `size` tells apart; `of` (N,) class of each row of the cluster, -1 of an empty
-    one; `idle`, `counts` (M,) scratch; `to_ours` (K, M) and `to_theirs` (M, K) interpolate between its classes and those
-    of the weights.
+    one; `idle`, `counts` (M,) scratch; `to_ours` (K, M) and `to_theirs` (M, K) interpolate between its classes and
+    those of the weights.
     """
     for b in range(len(moments.env)):
         moment, kept, x = moments.env[b], memory[b], context[b]
