@@ -118,7 +118,7 @@ class ContextPrice(CompiledRounds):
         numbers, prices = self._contexts(moments)
         for b in np.flatnonzero(moments.env["num_waiting"]).tolist() if self.keeps_account else ():
             self._note(b, float(moments.env["clock_s"][b]), self._contexts.context[b], self._contexts.theta[b])
-        return self._rounds.by_price(moments, numbers, prices)
+        return self.rounds.by_price(moments, numbers, prices)
 
     def _note(self, b: int, clock_s: float, context: Floats, theta: Floats) -> None:
         if self.keeps_account:
