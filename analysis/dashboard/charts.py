@@ -12,10 +12,10 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from .. import style
-from ..figures import EPISODE_SD, SEED_INTERVAL, count_range, mean_and_ends
+from ..figures import style
+from ..figures.evaluation import EPISODE_SD, SEED_INTERVAL, count_range, mean_and_ends
+from ..figures.svg import dark_colour
 from ..load import variants
-from ..svg import dark_colour
 from .selection import downsample
 
 SYMBOLS = {

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from .. import render
+from ..tables import render
 from . import selection
 from .selection import Filters
 from .store import Snapshot

@@ -13,11 +13,11 @@ import pandas as pd
 
 from rllib_scale.results import tables as results
 
-from .. import resampling
 from ..load import SETTING, derive, information_of, settings, variants
-from ..resampling import Interval
-from ..stats import Summary, summarise
-from ..tables import interval_note
+from ..stats import resampling
+from ..stats.resampling import Interval
+from ..stats.summaries import Summary, summarise
+from ..tables.methods import interval_note
 from .rows import METRICS, select_rows
 
 SUFFIXES = ("", "_sd", "_low", "_high")

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from .. import comparisons, render
 from ..load import information_note, variants
-from ..stats import LOWER_IS_BETTER
-from ..tables import OUTCOMES
+from ..stats.summaries import LOWER_IS_BETTER
+from ..tables import comparisons, render
+from ..tables.methods import OUTCOMES
 from . import charts, selection
 from .controls import PLOT, cached_rows, escaped, heading, one, selected_units, show_table
 from .selection import Filters

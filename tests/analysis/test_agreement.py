@@ -13,16 +13,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from rllib_scale_analysis import load, render, tables
+from rllib_scale_analysis import load
 from rllib_scale_analysis import settings as settings_of
 from rllib_scale_analysis.dashboard import selection
 from rllib_scale_analysis.dashboard.selection import Filters
 from rllib_scale_analysis.dashboard.store import Store
-from rllib_scale_analysis.html_page import HtmlPage
 from rllib_scale_analysis.load import Results, select
-from rllib_scale_analysis.report import write_report
-from rllib_scale_analysis.sections import NamedTable, sections
-from rllib_scale_analysis.terminal import TABLE3_SHOWN, by_servers, print_report
+from rllib_scale_analysis.report.page import HtmlPage
+from rllib_scale_analysis.report.sections import NamedTable, sections
+from rllib_scale_analysis.report.terminal import TABLE3_SHOWN, by_servers, print_report
+from rllib_scale_analysis.report.write import write_report
+from rllib_scale_analysis.tables import methods as tables
+from rllib_scale_analysis.tables import render
 
 from artificial_results import artificial_episodes, artificial_features, write_folder
 from parsed_html import Parsed

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from rllib_scale_analysis import behaviour, render
+from rllib_scale_analysis.tables import decisions as behaviour
+from rllib_scale_analysis.tables import render
 
 from artificial_results import SEEDS, artificial_episodes, episode_row, typed_episodes
 from figure_checks import caption, drawn_whole

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from rllib_scale_analysis.comparisons import TESTED, complete_pairs, default_pairs, paired_table
-from rllib_scale_analysis.resampling import holm
+from rllib_scale_analysis.stats.resampling import holm
+from rllib_scale_analysis.tables.comparisons import TESTED, complete_pairs, default_pairs, paired_table
 
 from artificial_results import artificial_episodes, episode_row, typed_episodes
 from rllib_scale.errors import UserError

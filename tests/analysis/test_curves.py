@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rllib_scale_analysis import curves, figures
+from rllib_scale_analysis.figures import evaluation as figures
+from rllib_scale_analysis.figures import training as curves
 
 from artificial_results import SEEDS, artificial_training, typed_training
 from figure_checks import caption, drawn_whole

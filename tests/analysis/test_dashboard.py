@@ -17,9 +17,9 @@ from rllib_scale_analysis.dashboard.rows import read_many, read_rows, select_row
 from rllib_scale_analysis.dashboard.selection import Filters
 from rllib_scale_analysis.dashboard.store import Snapshot, Store
 from rllib_scale_analysis.load import PAPER_SETTING, load, select
-from rllib_scale_analysis.render import to_csv
-from rllib_scale_analysis.summary import training_state_lines
-from rllib_scale_analysis.tables import table4
+from rllib_scale_analysis.report.summary import training_state_lines
+from rllib_scale_analysis.tables.methods import table4
+from rllib_scale_analysis.tables.render import to_csv
 
 from artificial_results import artificial_episodes, artificial_training, episode_row, write_folder
 from benchmarks.dashboard import write_folder as write_folder_of_size

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from rllib_scale_analysis import features, load, render, select
-from rllib_scale_analysis.report import write_report
+from rllib_scale_analysis import load, select
+from rllib_scale_analysis.report.write import write_report
+from rllib_scale_analysis.tables import features, render
 
 from artificial_results import SCALES, SEEDS, artificial_episodes, artificial_features, write_folder
 from figure_checks import caption, drawn_whole

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import image
-from rllib_scale_analysis import figures, style
+from rllib_scale_analysis.figures import evaluation as figures
+from rllib_scale_analysis.figures import style
 from rllib_scale_analysis.load import variants
-from rllib_scale_analysis.tables import table3, table4
+from rllib_scale_analysis.tables.methods import table3, table4
 
 from artificial_results import LEVELS, SEEDS, artificial_episodes, episode_row, typed_episodes
 from figure_checks import caption, drawn_whole

@@ -10,8 +10,11 @@ from urllib.parse import unquote
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from rllib_scale_analysis import figures, html_page, render, svg
-from rllib_scale_analysis.html_page import HtmlPage
+from rllib_scale_analysis.figures import evaluation as figures
+from rllib_scale_analysis.figures import svg
+from rllib_scale_analysis.report import page as html_page
+from rllib_scale_analysis.report.page import HtmlPage
+from rllib_scale_analysis.tables import render
 
 from parsed_html import Parsed
 

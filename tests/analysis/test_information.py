@@ -12,10 +12,10 @@ from rich.console import Console
 from rllib_scale_analysis.dashboard import rows as dashboard
 from rllib_scale_analysis.dashboard import selection
 from rllib_scale_analysis.load import information_note, load
-from rllib_scale_analysis.report import write_report
-from rllib_scale_analysis.summary import best_lines, leaders
-from rllib_scale_analysis.tables import table3, table4
-from rllib_scale_analysis.terminal import print_report
+from rllib_scale_analysis.report.summary import best_lines, leaders
+from rllib_scale_analysis.report.terminal import print_report
+from rllib_scale_analysis.report.write import write_report
+from rllib_scale_analysis.tables.methods import table3, table4
 
 from artificial_results import episode_row, typed_episodes, write_folder
 from rllib_scale.config.plan import EvaluationUnit

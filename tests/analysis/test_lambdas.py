@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from rllib_scale_analysis import lambdas
+from rllib_scale_analysis.tables import lambdas
 
 from artificial_results import SEEDS, artificial_episodes, typed_episodes
 from figure_checks import caption, drawn_whole

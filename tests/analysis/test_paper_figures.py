@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from rllib_scale_analysis import paper_figures
-from rllib_scale_analysis.tables import table3, table4
+from rllib_scale_analysis.figures import paper_figures
+from rllib_scale_analysis.tables.methods import table3, table4
 
 from artificial_results import SEEDS, artificial_episodes, artificial_training, typed_episodes, typed_training
 from figure_checks import caption, drawn_whole

@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from rllib_scale_analysis import load
-from rllib_scale_analysis.relative import against_base, against_base_figure
-from rllib_scale_analysis.sections import sections
+from rllib_scale_analysis.report.sections import sections
+from rllib_scale_analysis.tables.relative import against_base, against_base_figure
 
 from artificial_results import episode_row, typed_episodes, write_folder
 

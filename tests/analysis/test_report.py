@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 from matplotlib import image
 from matplotlib.figure import Figure
-from rllib_scale_analysis import style, verdicts
-from rllib_scale_analysis.report import write_report
+from rllib_scale_analysis.figures import style
+from rllib_scale_analysis.report import verdicts
+from rllib_scale_analysis.report.write import write_report
 
 from artificial_results import (
     SEEDS,

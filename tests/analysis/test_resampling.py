@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from rllib_scale_analysis import resampling
-from rllib_scale_analysis.coverage import EFFECTS, MEASURES, false_rates, simulate
-from rllib_scale_analysis.resampling import (
+from rllib_scale_analysis.stats import resampling
+from rllib_scale_analysis.stats.coverage import EFFECTS, MEASURES, false_rates, simulate
+from rllib_scale_analysis.stats.resampling import (
     Interval,
     holm,
     iqm,

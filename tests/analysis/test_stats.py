@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rllib_scale_analysis import resampling
-from rllib_scale_analysis.stats import adjust, paired_differences, summarise
+from rllib_scale_analysis.stats import resampling
+from rllib_scale_analysis.stats.summaries import adjust, paired_differences, summarise
 
 from artificial_results import artificial_episodes, episode_row, typed_episodes
 from rllib_scale.errors import UserError

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
-from rllib_scale_analysis import figures, svg
-from rllib_scale_analysis.style import METHOD_STYLES
+from rllib_scale_analysis.figures import evaluation as figures
+from rllib_scale_analysis.figures import svg
+from rllib_scale_analysis.figures.style import METHOD_STYLES
 
 
 @pytest.fixture

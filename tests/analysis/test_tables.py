@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from rllib_scale_analysis import load
-from rllib_scale_analysis.sections import sections
-from rllib_scale_analysis.stats import summarise
-from rllib_scale_analysis.tables import scenarios_table, table3, table4, training_scales, workflows_table
+from rllib_scale_analysis.report.sections import sections
+from rllib_scale_analysis.stats.summaries import summarise
+from rllib_scale_analysis.tables.methods import scenarios_table, table3, table4, training_scales, workflows_table
 
 from artificial_results import HEURISTICS, artificial_episodes, episode_row, typed_episodes, write_folder
 from rllib_scale.errors import UserError

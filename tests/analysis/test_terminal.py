@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from rllib_scale_analysis import load
-from rllib_scale_analysis.report import write_report
-from rllib_scale_analysis.sections import NamedTable, sections
-from rllib_scale_analysis.terminal import MOST_ROWS, print_report
+from rllib_scale_analysis.report.sections import NamedTable, sections
+from rllib_scale_analysis.report.terminal import MOST_ROWS, print_report
+from rllib_scale_analysis.report.write import write_report
 
 from artificial_results import artificial_episodes, artificial_training, write_folder
 

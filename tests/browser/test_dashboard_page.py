@@ -16,10 +16,10 @@ import pandas as pd
 import psutil
 import pytest
 from playwright.sync_api import Locator, Page, expect
-from rllib_scale_analysis.comparisons import paired_table
 from rllib_scale_analysis.load import PAPER_SETTING, load, select
-from rllib_scale_analysis.render import cell_lines, format_value
-from rllib_scale_analysis.tables import table4
+from rllib_scale_analysis.tables.comparisons import paired_table
+from rllib_scale_analysis.tables.methods import table4
+from rllib_scale_analysis.tables.render import cell_lines, format_value
 
 from artificial_results import artificial_episodes, artificial_training, write_folder
 from networks.observations import random_network

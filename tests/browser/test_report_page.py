@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 from rllib_scale_analysis import load
-from rllib_scale_analysis.replays import chosen_episodes
-from rllib_scale_analysis.report import write_report
-from rllib_scale_analysis.tables import table3
+from rllib_scale_analysis.report.replays import chosen_episodes
+from rllib_scale_analysis.report.write import write_report
+from rllib_scale_analysis.tables.methods import table3
 
 from artificial_results import artificial_episodes, artificial_features, artificial_training, write_folder
 from played_results import play_folder

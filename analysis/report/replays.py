@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.figure import Figure
 
-from .comparisons import default_pairs
-from .load import require_one_setting, variants
-from .render import format_value
+from ..load import require_one_setting, variants
+from ..tables.comparisons import default_pairs
+from ..tables.render import format_value
 
 DrawGantt = Callable[[Sequence[pd.Series], Sequence[str]], Figure]
 """Plays the episodes of some rows again and draws them one above the other, each under its title.

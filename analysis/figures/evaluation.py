@@ -19,11 +19,11 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodF
 
 from rllib_scale.files import write_atomic
 
+from ..load import require_one_setting, variants
+from ..stats.resampling import MIN_SEEDS
+from ..stats.summaries import summarise
+from ..tables.methods import OUTCOMES, table3, table4, training_scales
 from . import style
-from .load import require_one_setting, variants
-from .resampling import MIN_SEEDS
-from .stats import summarise
-from .tables import OUTCOMES, table3, table4, training_scales
 
 MAX_BANDS = 4
 """More bands than this cover each other: bars take their place."""

@@ -9,10 +9,10 @@ import pandas as pd
 
 from rllib_scale.errors import UserError
 
-from .load import require_one_setting, variants
-from .scores import Scores, require_partners
-from .stats import Difference, adjust, differences
-from .tables import OUTCOMES, interval_note
+from ..load import require_one_setting, variants
+from ..stats.scores import Scores, require_partners
+from ..stats.summaries import Difference, adjust, differences
+from .methods import OUTCOMES, interval_note
 
 BASELINES = ("crossattn", "ppo", "fastest-idle")
 """What learned methods are compared with: the same networks without SRR, and the strongest simple rule."""

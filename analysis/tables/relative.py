@@ -13,13 +13,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from . import resampling, style
-from .figures import server_axis
-from .load import SETTING, information_of, require_one_setting, select, settings, variants
+from ..figures import style
+from ..figures.evaluation import server_axis
+from ..load import SETTING, information_of, require_one_setting, select, settings, variants
+from ..stats import resampling
+from ..stats.resampling import MeanTest, Unit
+from ..stats.scores import EPISODE, Scores
+from .methods import interval_note
 from .render import HEADINGS
-from .resampling import MeanTest, Unit
-from .scores import EPISODE, Scores
-from .tables import interval_note
 
 BASE = "fastest-idle"
 METRICS = (

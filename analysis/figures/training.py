@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ..load import variants
 from . import style
-from .figures import count_range
-from .load import variants
+from .evaluation import count_range
 
 LABELS = {
     "episode_return": "return",

@@ -8,11 +8,11 @@ import pandas as pd
 
 from rllib_scale.results.tables import INFORMATION
 
-from .load import Results, information_note, variants
-from .paper import PAPER_EPOCHS
-from .render import format_value
-from .resampling import MIN_SEEDS
-from .trainings import renamed, renamed_note, trainings_of
+from ..load import Results, information_note, variants
+from ..paper import PAPER_EPOCHS
+from ..stats.resampling import MIN_SEEDS
+from ..tables.render import format_value
+from ..trainings import renamed, renamed_note, trainings_of
 from .verdicts import NOUNS, listed
 
 MOST_NAMES = 9

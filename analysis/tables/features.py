@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from . import style
-from .figures import count_range, server_axis
-from .load import require_one_setting, variants
-from .paper import PAPER_FEATURES, is_papers_setting, is_papers_variant
-from .stats import summarise
-from .tables import interval_note
+from ..figures import style
+from ..figures.evaluation import count_range, server_axis
+from ..load import require_one_setting, variants
+from ..paper import PAPER_FEATURES, is_papers_setting, is_papers_variant
+from ..stats.summaries import summarise
+from .methods import interval_note
 
 STATISTICS = (
     "feature_covariance",

@@ -11,12 +11,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from . import style
-from .figures import LABELS, setting_caption
-from .load import require_one_setting
+from ..figures import style
+from ..figures.evaluation import LABELS, setting_caption
+from ..load import require_one_setting
+from ..stats.summaries import summarise
+from .methods import interval_note
 from .render import format_value
-from .stats import summarise
-from .tables import interval_note
 
 METRICS = ("completed", "response_mean_s", "response_censored_s")
 SUFFIXES = ("", "_sd", "_low", "_high")

@@ -1,6 +1,6 @@
 """How often the intervals and tests of `analysis.resampling` err where the truth is known.
 
-    python -m rllib_scale_analysis.coverage [DRAWS]
+    python -m rllib_scale_analysis.stats.coverage [DRAWS]
 
 prints docs/statistics.md's table: of simulated comparisons of two equal methods, the share in % in which each excludes
 the truth; 5 is what a 95 % interval promises. 2000 draws take some minutes.

@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 
 from rllib_scale.results.tables import UTILISATION_PREFIX
 
-from . import style
-from .figures import setting_caption
-from .load import require_one_setting, variants
+from ..figures import style
+from ..figures.evaluation import setting_caption
+from ..load import require_one_setting, variants
+from ..stats.summaries import summarise
+from .methods import interval_note
 from .render import TIER_PREFIX
-from .stats import summarise
-from .tables import interval_note
 
 CAUSES = {
     "invalid_no_fit": "server too small",

@@ -18,9 +18,18 @@ from matplotlib.ticker import MaxNLocator
 
 from rllib_scale.errors import UserError
 
+from ..load import variants
+from ..paper import (
+    PAPER_COMPLETED,
+    PAPER_RESPONSE,
+    PAPER_SERVERS,
+    is_papers_setting,
+    is_papers_variant,
+)
+from ..tables.methods import table3, table4
+from ..tables.render import format_value
 from . import style
-from .curves import draw_curves, lines_said, smoothing_window
-from .figures import (
+from .evaluation import (
     EPISODE_SD,
     LABELS,
     SEED_INTERVAL,
@@ -29,16 +38,7 @@ from .figures import (
     server_axis,
     setting_caption,
 )
-from .load import variants
-from .paper import (
-    PAPER_COMPLETED,
-    PAPER_RESPONSE,
-    PAPER_SERVERS,
-    is_papers_setting,
-    is_papers_variant,
-)
-from .render import format_value
-from .tables import table3, table4
+from .training import draw_curves, lines_said, smoothing_window
 
 OF_PAPER = "mean ± standard deviation over 30 episodes of one seed"
 BAR_WIDTH = 0.38

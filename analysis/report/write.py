@@ -8,10 +8,12 @@ from pathlib import Path
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
 
-from . import figures, render, summary
-from .html_page import HtmlPage
-from .load import Results, load
+from ..figures import evaluation as figures
+from ..load import Results, load
+from ..tables import render
+from . import summary
 from .overview import overview
+from .page import HtmlPage
 from .replays import DrawGantt
 from .sections import NamedFigure, NamedTable, sections
 

@@ -6,11 +6,11 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from . import render
-from .load import Results, information_note
+from ..load import Results, information_note
+from ..tables import render
+from ..tables.methods import BOUND
 from .overview import overview
 from .sections import NamedFigure, NamedTable, Section, sections
-from .tables import BOUND
 
 TABLE3_SHOWN = (
     *("variant", "completed", "response_mean_s", "response_censored_s", "paper_completed", "paper_response_mean_s"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+from ..load import Results
+from ..stats.resampling import MIN_SEEDS
 from . import summary
-from .load import Results
-from .resampling import MIN_SEEDS
 from .sections import Section
 from .verdicts import Verdicts
 

@@ -10,21 +10,15 @@ from functools import partial
 import pandas as pd
 from matplotlib.figure import Figure
 
-from . import (
-    behaviour,
-    comparisons,
-    curves,
-    features,
-    figures,
-    lambdas,
-    paper_figures,
-    relative,
-    summary,
-    tables,
-    verdicts,
-)
-from .load import Results, information_note, select, settings
-from .paper import PAPER_SERVERS, is_papers_setting
+from ..figures import evaluation as figures
+from ..figures import paper_figures
+from ..figures import training as curves
+from ..load import Results, information_note, select, settings
+from ..paper import PAPER_SERVERS, is_papers_setting
+from ..tables import comparisons, features, lambdas, relative
+from ..tables import decisions as behaviour
+from ..tables import methods as tables
+from . import summary, verdicts
 from .replays import DrawGantt, chosen_episodes
 
 HOW_TO_READ = (

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from .render import MISSING, format_p, format_value
-from .resampling import MIN_SEEDS
-from .stats import no_interval
+from ..stats.resampling import MIN_SEEDS
+from ..stats.summaries import no_interval
+from ..tables.render import MISSING, format_p, format_value
 
 NOUNS = {
     "completed": "completed tasks",

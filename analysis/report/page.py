@@ -11,15 +11,16 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from . import render, svg
+from ..figures import svg
+from ..tables import render
 
 MAX_BYTES = 5_000_000
 """Of the page. Figures that would make it larger are named instead."""
 KEPT = 500_000
 """Of these for what is not a figure and stands further down."""
 _HERE = Path(__file__).parent
-STYLE = _HERE / "html_page.css"
-SCRIPT = _HERE / "html_page.js"
+STYLE = _HERE / "page.css"
+SCRIPT = _HERE / "page.js"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 """What a browser may load for the page: what stands in it."""
 

@@ -15,10 +15,10 @@ import pandas as pd
 from rllib_scale.errors import UserError
 from rllib_scale.results.tables import INFORMATION
 
-from .load import SETTING, information_of, require_one_setting, select, settings, variants
-from .paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, is_papers_variant
-from .resampling import MIN_SEEDS
-from .stats import summarise
+from ..load import SETTING, information_of, require_one_setting, select, settings, variants
+from ..paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, is_papers_variant
+from ..stats.resampling import MIN_SEEDS
+from ..stats.summaries import summarise
 
 OUTCOMES = ("completed", "unfinished", "response_mean_s", "response_censored_s")
 BOUND = "above_bound_percent"
