@@ -10,10 +10,11 @@ from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 DPI = 200
+CELLS = "cividis"
+"""Colours of cells, told apart by colour-blind readers; every cell holds its number too."""
 
 METHOD_STYLES = {
     # Okabe and Ito's palette for the paper's methods.
@@ -83,11 +84,12 @@ SVG_RC: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Look:
-    """Colour, marker and line of one variant."""
+    """Colour, marker and line of one variant; a rule's markers are hollow."""
 
-    colour: Any
+    colour: str
     marker: str
     line: str
+    hollow: bool = False
 
 
 def looks(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, Look]:
@@ -112,7 +114,9 @@ def looks(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, Look]:
         red, green, blue = (1 - (1 - part) * (1 - shade) for part in mpl.colors.to_rgb(colour))
         if position:
             marker = MARKERS[(MARKERS.index(marker) + position) % len(MARKERS)]
-        result[name] = Look((red, green, blue), marker, "--" if name in heuristics else "-")
+        result[name] = Look(
+            mpl.colors.to_hex((red, green, blue)), marker, "--" if name in heuristics else "-", name in heuristics
+        )
     return result
 
 
@@ -122,13 +126,10 @@ def caption(figure: Figure, text: str) -> None:
     figure.supxlabel(textwrap.fill(text, characters), fontsize=10, x=0.02, ha="left", color="0.25")
 
 
-def legend(figure: Figure, axes: Axes, entries: int) -> None:
+def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
     """A legend above the axes, in as many columns as its longest entry leaves room for."""
-    handles, labels = axes.get_legend_handles_labels()
-    if not handles:
-        return
     longest = max(len(label) for label in labels)
-    columns = max(1, min(entries, int(figure.get_figwidth() * 11 / (longest + 6))))
+    columns = max(1, min(len(labels), int(figure.get_figwidth() * 11 / (longest + 6))))
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.2, handlelength=2.2)
 
 

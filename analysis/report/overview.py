@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 
+import pandas as pd
+
+from ..labels import LOWER_IS_BETTER
 from ..load import Results
 from ..stats.resampling import MIN_SEEDS
 from . import summary
@@ -12,6 +15,11 @@ from .verdicts import Verdicts
 
 NAMED_VERDICTS, NAMED_PAIRS = 12, 8
 """More verdicts, or pairs without a claim, are counted, not named."""
+ANSWERS = {
+    "SRR": ("Does SRR help?", ("better with it", "worse")),
+    "rule": ("Does learning beat the rule?", ("the learned method is better", "the rule")),
+    "learned": ("Which learned method is better?", ("the first of the pair is better", "the second")),
+}
 NOTHING = "There is nothing to compare yet."
 
 
@@ -35,6 +43,30 @@ def overview(results: Results, content: list[Section]) -> dict[str, list[str]]:
         "How it was made": summary.training_lines(results),
     }
     return {heading: lines for heading, lines in words.items() if lines}
+
+
+def five_lines(results: Results, content: list[Section]) -> list[str]:
+    """The report in five lines at most: who is first, an answer to each question, and what is missing."""
+    compared = [section for section in content if any(section.setting)]
+    lines = [f"{section.title}. {' '.join(section.best[:: len(section.best) - 1 or 1])}" for section in compared[:1]]
+    for question, (asked, sides) in ANSWERS.items():
+        counts = pd.Series(dtype=int)
+        for section in compared:
+            rows = section.paired
+            own = rows[(rows["question"] == question) & rows[f"{section.endpoint}_low"].notna()]
+            verdicts = own[f"{section.endpoint}_verdict"].replace({"equal": "undecided"})
+            if section.endpoint in LOWER_IS_BETTER:
+                verdicts = verdicts.replace({"lower": "higher", "higher": "lower"})
+            counts = counts.add(verdicts.value_counts(), fill_value=0)
+        if counts.sum():
+            better, worse = int(counts.get("higher", 0)), int(counts.get("lower", 0))
+            said = f"{sides[0]} in {better}, {sides[1]} in {worse}, undecided in {int(counts.get('undecided', 0))}"
+            lines.append(f"{asked} Of {int(counts.sum())} comparisons in primary endpoints: {said}.")
+    missing = summary.training_state_lines(results, time.time())
+    claimed = any(len(section.paired) and section.paired["completed_low"].notna().any() for section in compared)
+    if missing or (compared and not claimed):
+        lines.append(missing[0] if missing else f"No verdict: fewer than {MIN_SEEDS} seeds, or nothing to compare.")
+    return lines or [NOTHING]
 
 
 def _won(section: Section) -> list[str]:

@@ -1,5 +1,18 @@
-// A click on a heading sorts its table by that column: by number where a cell begins with one, else by text.
+// A link opens what is folded around its target; a click on a heading sorts its table by that column: by number where a cell begins with one, else by text.
 "use strict";
+const open = (node) => {
+  for (; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
+};
+const reach = () => {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (target) {
+    open(target.querySelector(":scope > details.setting") || target);
+    target.scrollIntoView();
+  }
+};
+addEventListener("hashchange", reach);
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => (one.open = true)));
+reach();
 for (const table of document.querySelectorAll("table")) {
   const headings = [...table.tHead.rows[0].cells];
   headings.forEach((heading, column) => {

@@ -8,12 +8,13 @@ import pandas as pd
 
 from rllib_scale.results.tables import INFORMATION
 
+from ..labels import NOUNS
 from ..load import Results, information_note, variants
 from ..paper import PAPER_EPOCHS
 from ..stats.resampling import MIN_SEEDS
 from ..tables.render import format_value
 from ..trainings import renamed, renamed_note, trainings_of
-from .verdicts import NOUNS, listed
+from .verdicts import listed
 
 MOST_NAMES = 9
 """That stand in one sentence."""
@@ -65,12 +66,12 @@ def best_lines(table: pd.DataFrame, servers: int) -> list[str]:
 def leaders(table: pd.DataFrame) -> str:
     """Who is first in what on average, e.g. "fastest-idle in completed tasks, scale in response time".
 
-    An outcome in which more than two are first, as where every task completes, says nothing and is left out.
+    Of more than three that are first three are named, and the others counted.
     """
     found: dict[str, list[str]] = {}
     for metric, best in _firsts(table):
-        if len(best) <= 2:
-            found.setdefault(listed([_named(row, table) for _, row in best.iterrows()]), []).append(NOUNS[metric])
+        names = [_named(row, table) for _, row in best.iterrows()]
+        found.setdefault(listed(names, 3), []).append(NOUNS[metric])
     return ", ".join(f"{names} in {listed(nouns)}" for names, nouns in found.items())
 
 
@@ -126,7 +127,9 @@ def paper_lines(table3: pd.DataFrame, table4: pd.DataFrame) -> list[str]:
         known = table4[table4["variant"] == row["variant"]].dropna(subset=["paper_response_mean_s", "response_mean_s"])
         if len(known) > 1:
             ways = [_way(known[name]) for name in ("response_mean_s", "paper_response_mean_s")]
-            line += f"; up to N = {known['test_servers'].iloc[-1]} our response {ways[0]}, the paper's {ways[1]}"
+            per = [format_value(float(v)) for v in (known["completed"] / known["test_servers"]).iloc[[0, -1]]]
+            ours = f"our response {ways[0]} (completed tasks per server from {per[0]} to {per[1]})"
+            line += f"; up to N = {known['test_servers'].iloc[-1]} {ours}, the paper's {ways[1]}"
         lines.append(f"{line}.")
     return lines
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from ..load import Results, information_note
 from ..tables import render
 from ..tables.methods import BOUND
-from .overview import overview
+from .overview import five_lines, overview
 from .sections import NamedFigure, NamedTable, Section, sections
 
 TABLE3_SHOWN = (
@@ -29,6 +29,9 @@ HOW_TO_READ = (
 def print_report(results: Results, console: Console) -> None:
     """Print what a reader must know, in the console's width; the rest is in the files of `report.write_report`."""
     content = sections(results)
+    for line in five_lines(results, content):
+        console.print(Text(f"- {line}"))
+    console.print()
     for heading, lines in overview(results, content).items():
         console.print(Text(heading, style="bold"))
         for line in lines:

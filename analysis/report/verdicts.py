@@ -7,21 +7,9 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from ..labels import BETTER, NOUNS
 from ..stats.resampling import MIN_SEEDS
-from ..stats.summaries import no_interval
-from ..tables.render import MISSING, format_p, format_value
-
-NOUNS = {
-    "completed": "completed tasks",
-    "response_mean_s": "response time",
-    "response_censored_s": "censored response time",
-}
-BETTER = {
-    "completed": "completes more tasks",
-    "response_mean_s": "has a lower response time",
-    "response_censored_s": "has a lower censored response time",
-}
-"""What is said of the better one of a pair."""
+from ..tables.render import format_value
 
 
 @dataclass(frozen=True)
@@ -39,28 +27,6 @@ class Verdicts:
     undecided: list[str] = field(default_factory=list)
     unclaimed: list[tuple[str, int]] = field(default_factory=list)
     pairs: int = 0
-
-
-def verdict_lines(paired: pd.DataFrame) -> list[str]:
-    """What is decided and what is not, one line for each pair of variants, with the numbers of its smallest scale.
-
-    E.g. "scale - crossattn at N = 16: response time -0.40 s [-0.61, -0.20], lower (Holm-adjusted p = 0.012)".
-    """
-    lines = []
-    for (first, second), rows in paired.groupby(["first", "second"], sort=False):
-        smallest, others = rows.iloc[0], rows.iloc[1:]
-        if (rows["seeds"] < MIN_SEEDS).all():
-            lines.append(f"{first} - {second}: nothing is decided, {no_interval(int(rows['seeds'].max()))}.")
-            continue
-        parts = [f"{NOUNS[metric]} {_with_numbers(smallest, metric)}" for metric in NOUNS]
-        line = f"{first} - {second} at N = {smallest['test_servers']}: {'; '.join(parts)}."
-        if len(others):
-            line += f" Further: {'; '.join(_verdicts(others, metric) for metric in NOUNS)}."
-        bought = (rows["response_mean_s_verdict"] == "lower") & (rows["completed_verdict"] == "lower")
-        if bought.any():
-            line += f" Where N is {_listed(rows[bought])}, the lower response comes with fewer completed tasks."
-        lines.append(line)
-    return lines
 
 
 def verdicts(paired: pd.DataFrame) -> Verdicts:
@@ -156,24 +122,3 @@ def scales(chosen: pd.DataFrame, rows: pd.DataFrame) -> str:
     if len(numbers) == len(rows) > 2:
         return f"every N from {numbers[0]} to {numbers[-1]}"
     return f"N = {listed(numbers)}"
-
-
-def _with_numbers(row: pd.Series, metric: str) -> str:
-    """E.g. "-0.40 s [-0.61, -0.20], lower (Holm-adjusted p = 0.012)"."""
-    value, low, high = (format_value(row[f"{metric}{suffix}"]) for suffix in ("", "_low", "_high"))
-    unit = " s" if metric.endswith("_s") else ""
-    verdict, p = row[f"{metric}_verdict"], row[f"{metric}_p_adjusted"]
-    if low == MISSING:
-        return f"{value}{unit}, {verdict}"
-    return f"{value}{unit} [{low}, {high}], {verdict} (Holm-adjusted p = {format_p(p)})"
-
-
-def _verdicts(rows: pd.DataFrame, metric: str) -> str:
-    """E.g. "response time lower at N = 16, 32 and undecided at N = 48"."""
-    groups = rows.groupby(f"{metric}_verdict", sort=False)
-    said = [f"{verdict} at N = {_listed(group)}" for verdict, group in groups]
-    return f"{NOUNS[metric]} {' and '.join(said)}"
-
-
-def _listed(rows: pd.DataFrame) -> str:
-    return ", ".join(str(servers) for servers in rows["test_servers"])

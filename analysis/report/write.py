@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
 
-from ..figures import evaluation as figures
+from ..figures import draw
+from ..figures.chart import Chart
 from ..load import Results, load
 from ..tables import render
 from . import summary
-from .overview import overview
-from .page import HtmlPage
+from .overview import five_lines, overview
+from .page import page
 from .replays import DrawGantt
-from .sections import NamedFigure, NamedTable, sections
+from .sections import NamedFigure, NamedTable, glance, sections
 
 MARK = "<!-- written by rllib-scale report; overwritten by the next one -->"
 TABLE_FILES = {".csv": render.to_csv, ".md": render.to_markdown, ".tex": render.to_latex}
@@ -64,6 +65,7 @@ class _Files:
 
     target: Path
     written: set[Path]
+    drawn: dict[str, Path | str] = field(default_factory=dict)
 
     def table(self, named: NamedTable, section: str) -> Path:
         path = self.target / "tables" / f"{named.name}.csv"
@@ -75,15 +77,22 @@ class _Files:
         return path
 
     def figure(self, named: NamedFigure) -> Path | str:
-        """The path of its PNG, or why it cannot be drawn."""
+        """The path of its PNG, or why it cannot be drawn; drawn once, however often it is asked for."""
+        if named.name not in self.drawn:
+            self.drawn[named.name] = self._draw(named)
+        return self.drawn[named.name]
+
+    def _draw(self, named: NamedFigure) -> Path | str:
         path = self.target / "figures" / f"{named.name}.png"
         try:
-            figure = named.draw()
+            figure = draw.draw(named.chart) if isinstance(named.chart, Chart) else named.chart()
         except UserError as error:
             return f"Not drawn: {error}."
+        if (engine := figure.get_layout_engine()) is not None:
+            engine.execute(figure)
+            figure.set_layout_engine(None)  # laid out once, not for each file
         for suffix in FIGURE_FILES:
-            figures.save(figure, path.with_suffix(suffix))
-            figure.set_layout_engine("none")  # what the first has laid out stays where it is
+            draw.save(figure, path.with_suffix(suffix))
             self.written.add(path.with_suffix(suffix))
         return path
 
@@ -102,42 +111,35 @@ def _write(results: Results, target: Path, gantt: DrawGantt | None) -> Path:
     files = _Files(target, {path})
     title, content = f"Report: {results.manifest.get('sweep', results.folder.name)}", sections(results, gantt)
     words, made = overview(results, content), summary.manifest_lines(results)
-    html = HtmlPage(title, words, made, results.manifest.get("config", {}))
+    opening, five = glance(content), five_lines(results, content)
     body = [MARK, "", f"# {title}", ""]
+    for item in opening:
+        body += _markdown(item, "", files)
+    body += _bullets(five)
     for heading, lines in words.items():
         body += [f"**{heading}**", "", *_bullets(lines)]
     for section in content:
-        body += [f"## {section.title}", "", *_bullets([*section.best, *section.lines, *section.refusals])]
-        html.section(section.name, section.title, section.best, section.lines, section.refusals)
+        body += [f"## {section.title}", "", *_bullets([*section.best, *section.refusals])]
         for item in section.items:
-            if isinstance(item, NamedTable):
-                body += _add_table(item, section.title, files, html)
-            else:
-                body += _add_figure(item, files, html)
+            body += _markdown(item, section.title, files)
     body += ["## What made these numbers", "", *_bullets(made)]
     _write_text(path, "\n".join(body).rstrip() + "\n")
-    _write_text(path.with_suffix(".html"), html.text())
+    config = results.manifest.get("config", {})
+    _write_text(path.with_suffix(".html"), page(title, opening, five, words, content, made, config, files.figure))
     files.remove_others()
     return path
 
 
-def _add_table(named: NamedTable, section: str, files: _Files, html: HtmlPage) -> list[str]:
-    """Write its files, add it to the page, and return what report.md shows of it."""
-    path = files.table(named, section)
-    html.table(named.name, named.title, named.table, named.how)
-    shown = f"### {named.title}\n\n{render.to_markdown(named.table)}\n*{named.how}* " if named.in_markdown else ""
-    return [f"{shown}[CSV](tables/{path.name})", ""]
-
-
-def _add_figure(named: NamedFigure, files: _Files, html: HtmlPage) -> list[str]:
-    """As `_add_table`."""
-    path = files.figure(named)
-    if isinstance(path, str):
-        html.note(named.title, path)
-        return [f"*{named.title}.* {path}", ""]
-    svg = path.with_suffix(".svg").read_text(encoding="utf-8")
-    html.figure(named.name, named.title, svg, fixed=named.fixed, wide=named.wide)
-    return [f"![{named.title}](figures/{path.name})", ""]
+def _markdown(named: NamedTable | NamedFigure, section: str, files: _Files) -> list[str]:
+    """Write the files of a table or figure, and return what report.md shows of it."""
+    if isinstance(named, NamedTable):
+        path = files.table(named, section)
+        shown = f"### {named.title}\n\n{render.to_markdown(named.table)}\n*{named.how}* " if named.in_markdown else ""
+        return [f"{shown}[CSV](tables/{path.name})", ""]
+    drawn = files.figure(named)
+    if isinstance(drawn, str):
+        return [f"*{named.title}.* {drawn}", ""]
+    return [f"![{named.title}](figures/{drawn.name})", ""]
 
 
 def _bullets(lines: list[str]) -> list[str]:

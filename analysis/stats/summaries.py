@@ -1,6 +1,6 @@
 """Statistics of evaluation episodes. A training seed is the unit: episodes of one policy are not independent of it.
 
-Means carry a BCa bootstrap interval over seeds, differences on identical episodes the interval of a hierarchical
+Means carry Student's interval over seeds, differences on identical episodes the interval of a hierarchical
 bootstrap over seeds and episodes; either is claimed from 5 seeds on. A method without training seeds (a heuristic) is
 compared with a learned one over the seeds of the latter, and with another such method over episodes. No result depends
 on the order of the rows. `analysis.resampling` says how each is computed.
@@ -11,16 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 import pandas as pd
 
+from ..labels import LOWER_IS_BETTER
 from . import resampling
-from .resampling import CONFIDENCE, Array, Interval, Unit
+from .resampling import CONFIDENCE, Array, Unit
 from .scores import Scores, require_partners
-
-LOWER_IS_BETTER = frozenset({"unfinished", "response_mean_s", "response_censored_s", "above_bound_percent"})
 
 
 @dataclass(frozen=True)
@@ -86,12 +84,22 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """`lower` or `higher` (first than second) only where the interval excludes 0 and the adjusted p is < 0.05."""
+        """`lower` or `higher` (first than second) only where the interval excludes 0 and the adjusted p is < 0.05.
+
+        `equal` where no episode differs.
+        """
         if math.isnan(self.low):
             return no_interval(self.seeds if self.unit == "seeds" else self.pairs, self.unit)
+        if self.low == self.high == 0:
+            return "equal"
         if self.low <= 0 <= self.high or not self.p_adjusted < 1 - CONFIDENCE:
             return "undecided"
         return "lower" if self.high < 0 else "higher"
+
+    def same(self, other: Difference) -> bool:
+        """Whether two outcomes have the very same differences but for rounding, as far as mean and p tell."""
+        pairs = ((self.mean, other.mean), (self.p, other.p))
+        return all(math.isclose(one, two, rel_tol=1e-9) for one, two in pairs)
 
 
 def no_interval(units: int, unit: Unit = "seeds") -> str:
@@ -122,7 +130,7 @@ def _summary(values: Array, scores: Scores) -> Summary:
         return replace(NOTHING, missing=missing)
     several = values[known.sum(axis=1) > 1]
     sd = math.sqrt(np.nanvar(several, axis=1, ddof=1).mean()) if len(several) else math.nan
-    ends, iqm_ends = _intervals(values.tobytes(), len(values))
+    ends, iqm_ends = resampling.mean_interval(values), resampling.iqm_interval(values)
     return Summary(
         mean=float(resampling.seed_means(values).mean()),
         sd=sd,
@@ -137,13 +145,6 @@ def _summary(values: Array, scores: Scores) -> Summary:
     )
 
 
-@lru_cache(maxsize=2**14)
-def _intervals(values: bytes, seeds: int) -> tuple[Interval, Interval]:
-    """Of the mean and of the IQM of scores (S, E); a report asks for the same ones in several tables and figures."""
-    scores = np.frombuffer(values).reshape(seeds, -1)
-    return resampling.mean_interval(scores), resampling.iqm_interval(scores)
-
-
 def paired_differences(first: pd.DataFrame, second: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Difference]:
     """Difference first - second of each metric over identical episodes, of two variants.
 
@@ -156,8 +157,8 @@ def paired_differences(first: pd.DataFrame, second: pd.DataFrame, metrics: Seque
     return differences(Scores.of(first, metrics), Scores.of(second, metrics), metrics)
 
 
-def differences(first: Scores, second: Scores, metrics: Sequence[str]) -> dict[str, Difference]:
-    """`paired_differences` of scores."""
+def differences(first: Scores, second: Scores, metrics: Sequence[str], p_alone: bool = False) -> dict[str, Difference]:
+    """`paired_differences` of scores; `p_alone` leaves out what takes a bootstrap."""
     require_partners(first, second)
     learned = first.learned or second.learned
     unit: Unit = "seeds" if learned else "episodes"
@@ -166,9 +167,10 @@ def differences(first: Scores, second: Scores, metrics: Sequence[str]) -> dict[s
     for metric in metrics:
         sides = first.values[metric], second.values[metric]
         paired = sides[0] - sides[1]
-        test = resampling.mean_test(paired, unit)
+        test = resampling.mean_test(paired, unit, p_alone)
         sign = -1 if metric in LOWER_IS_BETTER else 1
-        better, ends = resampling.probability_greater(sign * sides[0], sign * sides[1], not math.isnan(test.p))
+        claim = not math.isnan(test.interval.low)
+        better, ends = resampling.probability_greater(sign * sides[0], sign * sides[1], claim)
         known = ~np.isnan(paired)
         found[metric] = Difference(
             mean=test.mean,
@@ -185,9 +187,3 @@ def differences(first: Scores, second: Scores, metrics: Sequence[str]) -> dict[s
             missing=present - int(known.sum()),
         )
     return found
-
-
-def adjust(family: Sequence[Difference]) -> list[Difference]:
-    """The comparisons of one family with Holm's p-values: of all their verdicts 5 % of families hold a false one."""
-    adjusted = resampling.holm(np.array([difference.p for difference in family]))
-    return [replace(difference, p_adjusted=float(p)) for difference, p in zip(family, adjusted, strict=True)]

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import pandas as pd
 
 from rllib_scale.errors import UserError
 
+from ..labels import OUTCOMES
 from ..load import require_one_setting, variants
+from ..stats import families
+from ..stats.families import TESTED
 from ..stats.scores import Scores, require_partners
-from ..stats.summaries import Difference, adjust, differences
-from .methods import OUTCOMES, interval_note
+from ..stats.summaries import Difference, differences
+from .methods import interval_note
 
 BASELINES = ("crossattn", "ppo", "fastest-idle")
 """What learned methods are compared with: the same networks without SRR, and the strongest simple rule."""
-
-TESTED = ("completed", "response_mean_s", "response_censored_s")
-"""The family of a table: each of its rows in each of these. Unfinished tasks mirror the completed ones."""
 
 VALUES = ("mean", "low", "high")
 TESTS = ("p", "p_adjusted", "verdict", "better", "better_low", "better_high")
@@ -27,21 +27,32 @@ Pair = tuple[str, str]
 
 
 def default_pairs(episodes: pd.DataFrame) -> list[Pair]:
-    """Every learned variant against every variant of the BASELINES, each pair once."""
-    methods = dict(zip(episodes["variant"], episodes["method"], strict=True))
+    """What every page compares, each pair once, in the order of QUESTIONS.
+
+    Every learned variant against every variant of the BASELINES, and against its network without SRR.
+    """
     names = variants(episodes)
+    methods = dict(zip(episodes["variant"], episodes["method"], strict=True))
     learned = set(episodes.loc[episodes["kind"] == "learned", "variant"])
     baselines = [name for method in BASELINES for name in names if methods[name] == method]
-    pairs: list[Pair] = []
-    for second in baselines:
-        pairs += [(first, second) for first in names if first in learned and first != second]
-    return [pair for position, pair in enumerate(pairs) if pair[::-1] not in pairs[:position]]
+    pairs = [(first, second) for second in baselines for first in names if first in learned and first != second]
+    pairs += [(a, b) for a in names for b in names if methods[b] == families.without_srr(methods[a])]
+    once = [pair for position, pair in enumerate(pairs) if not {pair, pair[::-1]} & set(pairs[:position])]
+    return sorted(once, key=lambda pair: list(families.QUESTIONS).index(_question(pair, methods, learned)))
+
+
+def _question(pair: Pair, methods: Mapping[str, str], learned: Container[str]) -> str:
+    first, second = pair
+    return families.question(methods[first], methods[second], [first in learned, second in learned])
 
 
 def paired_table(
     episodes: pd.DataFrame, pairs: Iterable[Pair] | None = None, shared_seeds: bool = False
 ) -> pd.DataFrame:
     """Differences first - second on identical episodes, at every scale at which both were evaluated.
+
+    The p-values are adjusted in the families of `default_pairs` and of what else is asked for, whether these are shown
+    or not: a verdict does not depend on the page that it stands on.
 
     Args:
         episodes: rows of one setting.
@@ -50,40 +61,54 @@ def paired_table(
             are refused.
 
     Returns:
-        One row per (first, second, test_servers): seeds and seeds_note; of each of the OUTCOMES the difference, its
-        _low and _high; of the TESTED also the p-value _p, Holm's _p_adjusted over all TESTED of all rows, _verdict:
-        lower, higher, undecided or no interval (k seeds), and _better, the probability that the first does better,
-        with its ends; episodes a seed.
+        One row per (first, second, test_servers): question, a key of QUESTIONS; seeds and seeds_note; of each of the
+        OUTCOMES the difference, its _low and _high; of the TESTED also the p-value _p, Holm's _p_adjusted in its
+        family, _verdict: lower, higher, undecided, equal or no interval (k seeds), and _better, the probability that
+        the first does better, with its ends; episodes a seed.
 
     Raises:
         UserError: the frame mixes settings, a variant is unknown, or a row has no partner (it is named).
     """
     require_one_setting(episodes)
+    methods = dict(zip(episodes["variant"], episodes["method"], strict=True))
+    learned = set(episodes.loc[episodes["kind"] == "learned", "variant"])
+    scores = _scores(episodes, OUTCOMES)
+    every = default_pairs(episodes)
+    shown = every if pairs is None else list(pairs)
+    known = {frozenset(pair) for pair in shown}
+    hidden = [pair for pair in every if frozenset(pair) not in known]
     leads: list[dict[str, Any]] = []
     compared: list[dict[str, Difference]] = []
-    scores = _scores(episodes, OUTCOMES)
-    for pair in default_pairs(episodes) if pairs is None else pairs:
+    questions: list[str] = []
+    for pair in [*shown, *_complete(scores, hidden, shared_seeds)[0]]:
         for first, second, note in _sides(scores, pair, shared_seeds):
-            found = differences(first, second, OUTCOMES)
-            seeds, unit = found["completed"].seeds, found["completed"].unit
-            note = "rules" if unit == "episodes" else interval_note(seeds) or note
-            lead = {"first": pair[0], "second": pair[1], "test_servers": first.place[-1], "seeds": seeds}
-            leads.append(lead | {"seeds_note": note, "episodes": len(first.episodes)})
+            is_hidden = pair in hidden
+            found = differences(first, second, TESTED if is_hidden else OUTCOMES, p_alone=is_hidden)
             compared.append(found)
-    adjusted = iter(adjust([found[metric] for found in compared for metric in TESTED]))
-    compared = [found | {metric: next(adjusted) for metric in TESTED} for found in compared]
-    records = [lead | _record(found) for lead, found in zip(leads, compared, strict=True)]
+            questions.append(_question(pair, methods, learned))
+            if not is_hidden:
+                seeds, unit = found["completed"].seeds, found["completed"].unit
+                note = "rules" if unit == "episodes" else interval_note(seeds) or note
+                lead = {"question": questions[-1], "first": pair[0], "second": pair[1], "test_servers": first.place[-1]}
+                leads.append(lead | {"seeds": seeds, "seeds_note": note, "episodes": len(first.episodes)})
+    primary = families.endpoint(str(episodes["scenario"].iloc[0])) if len(episodes) else TESTED[0]
+    adjusted = families.adjust(compared, questions, primary)
+    records = [lead | _record(found) for lead, found in zip(leads, adjusted, strict=False)]
     columns = [_column(metric, name) for metric in OUTCOMES for name in _names(metric)]
-    return pd.DataFrame(
-        records, columns=["first", "second", "test_servers", "seeds", "seeds_note", *columns, "episodes"]
-    )
+    lead_columns = ["question", "first", "second", "test_servers", "seeds", "seeds_note"]
+    return pd.DataFrame(records, columns=[*lead_columns, *columns, "episodes"])
 
 
 def complete_pairs(
     episodes: pd.DataFrame, pairs: Iterable[Pair], shared_seeds: bool = False
 ) -> tuple[list[Pair], list[UserError]]:
     """The pairs that `paired_table` takes, and why it refuses the others."""
-    scores = _scores(episodes, ())
+    return _complete(_scores(episodes, ()), pairs, shared_seeds)
+
+
+def _complete(
+    scores: dict[str, dict[int, Scores]], pairs: Iterable[Pair], shared_seeds: bool
+) -> tuple[list[Pair], list[UserError]]:
     complete, refusals = [], []
     for pair in pairs:
         try:

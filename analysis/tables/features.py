@@ -6,16 +6,10 @@ effective rank and variance stand beside them, and drift is also given in standa
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import matplotlib as mpl
-import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
-from ..figures import style
-from ..figures.evaluation import count_range, server_axis
 from ..load import require_one_setting, variants
 from ..paper import PAPER_FEATURES, is_papers_setting, is_papers_variant
 from ..stats.summaries import summarise
@@ -30,11 +24,11 @@ STATISTICS = (
 )
 DRIFTS = ("drift_wasserstein", "drift_wasserstein_relative", "drift_mmd2")
 HOW_TO_READ = (
-    "mean over training seeds of a statistic of f at the policy's own decisions; [low, high] is its 95 % BCa bootstrap "
-    "interval. Covariance and correlation: mean magnitude off the diagonal. Covariance and KL change with the variance "
-    "of f, correlation and effective rank do not. Drift: distance from f at the training scale on other episodes, so "
-    "that at the training scale it is what sampling alone makes of it; Wasserstein in the unit of f, and in standard "
-    "deviations (sd) of f at the training scale; MMD² is unbiased and may be below 0."
+    "mean over training seeds of a statistic of f at the policy's own decisions; [low, high] is its 95 % interval "
+    "(Student's). Covariance and correlation: mean magnitude off the diagonal. Covariance and KL change with the "
+    "variance of f, correlation and effective rank do not. Drift: distance from f at the training scale on other "
+    "episodes, so that at the training scale it is what sampling alone makes of it; Wasserstein in the unit of "
+    "f, and in standard deviations (sd) of f at the training scale; MMD² is unbiased and may be below 0."
 )
 
 
@@ -81,47 +75,3 @@ def has_drift(features: pd.DataFrame) -> bool:
     """Whether any method was looked at in more than one place."""
     rows = features.dropna(subset=["drift_mmd2"])
     return bool((rows.groupby("variant")["test_servers"].nunique() > 1).any())
-
-
-def drift_against_servers(features: pd.DataFrame) -> Figure:
-    """How far f has moved from the training scale against the number of servers N: seeds thin, their mean thick.
-
-    Methods without a drift, whose network is fixed to its N, are left out.
-    """
-    require_one_setting(features)
-    features = features.dropna(subset=["drift_mmd2"])
-    if features.empty:
-        return style.empty_figure("no drift of features")
-    names = variants(features)
-    looks = style.looks(features, names)
-    scales = sorted(int(n) for n in features["test_servers"].unique())
-    gap = min(np.diff(np.log2(scales)), default=1.0)
-    with mpl.rc_context(style.RC):
-        figure = Figure(figsize=(6.8, 6.4 + 0.22 * math.ceil(len(names) / 3)), layout="constrained")
-        panels = figure.subplots(2, 1, sharex=True)
-        labels = ("Wasserstein (sd of f)", "squared MMD")
-        for axes, metric, label in zip(panels, ("drift_wasserstein_relative", "drift_mmd2"), labels, strict=True):
-            for name in names:
-                look = looks[name]
-                rows = features[features["variant"] == name]
-                lines = rows.groupby(["test_servers", "cell"])[metric].mean().unstack("cell")
-                if len(lines.columns) > 1:
-                    axes.plot(lines.index, lines, color=look.colour, linewidth=0.8, alpha=0.45)
-                mean = lines.mean(axis=1)
-                axes.plot(mean.index, mean, color=look.colour, marker=look.marker, linewidth=2.4, label=name)
-            axes.axhline(0, color="0.4", linewidth=0.8)
-            axes.set_ylabel(label)
-        server_axis(panels[1], scales, gap)
-        style.legend(figure, panels[0], len(names))
-        row = features.iloc[0]
-        seeds = features.groupby("variant")["cell"].nunique()
-        thin = f"Thin: each of {count_range(seeds, 'seed')}; thick: their mean." if seeds.max() > 1 else "1 seed each."
-        trained = ", ".join(str(n) for n in sorted(features["train_servers"].unique()))
-        style.caption(
-            figure,
-            f"Scenario {row['scenario']}, mask {row['mask']}, decision {row['decision']}. Drift of the attention "
-            f"feature f from the training scale, N = {trained}; Wasserstein in standard deviations (sd) of f there. "
-            f"{thin} At the training scale two samples of that scale are compared: "
-            "what sampling alone makes of it.",
-        )
-    return figure

@@ -7,7 +7,7 @@ shows a lower response over what it completes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -15,12 +15,12 @@ import pandas as pd
 from rllib_scale.errors import UserError
 from rllib_scale.results.tables import INFORMATION
 
+from ..labels import OUTCOMES
 from ..load import SETTING, information_of, require_one_setting, select, settings, variants
 from ..paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, is_papers_variant
 from ..stats.resampling import MIN_SEEDS
 from ..stats.summaries import summarise
 
-OUTCOMES = ("completed", "unfinished", "response_mean_s", "response_censored_s")
 BOUND = "above_bound_percent"
 TABLE3_METRICS = (*OUTCOMES, BOUND, "episode_return", "invalid_share")
 TABLE4_METRICS = ("response_mean_s", "completed", "unfinished", "response_censored_s", BOUND)
@@ -119,24 +119,24 @@ def _by_scale(episodes: pd.DataFrame, metrics: Sequence[str], papers: bool) -> p
 
 
 def scenarios_table(episodes: pd.DataFrame) -> pd.DataFrame:
-    """Every setting of the frame side by side, each named in its rows.
+    """Every setting of the frame side by side, each named in its rows: `side_by_side` of its tables."""
+    return side_by_side({setting: table4(select(episodes, *setting)) for setting in settings(episodes)})
 
-    Args:
-        episodes: rows of any settings.
+
+def side_by_side(tables: Mapping[tuple[str, str, str], pd.DataFrame]) -> pd.DataFrame:
+    """Tables of `table4` one below the other.
 
     Returns:
-        One row per (scenario, mask, decision, test_servers, variant), the paper's setting first; then as in `table4`.
+        One row per (scenario, mask, decision, test_servers, variant), the settings in their order; then as in `table4`.
     """
-    tables = []
-    for setting in settings(episodes):
-        table = table4(select(episodes, *setting))
-        for position, (column, value) in enumerate(zip(SETTING, setting, strict=True)):
-            table.insert(position, column, value)
-        tables.append(table)
     if not tables:
-        return pd.DataFrame(columns=[*SETTING, *table4(episodes).columns])
-    columns = max((list(table.columns) for table in tables), key=len)
-    return _frame([dict(row) for table in tables for row in table.to_dict("records")], columns)
+        return pd.DataFrame(columns=list(SETTING))
+    named = [
+        table.assign(**dict(zip(SETTING, setting, strict=True)))[[*SETTING, *table.columns]]
+        for setting, table in tables.items()
+    ]
+    columns = max((list(table.columns) for table in named), key=len)
+    return _frame([dict(row) for table in named for row in table.to_dict("records")], columns)
 
 
 def _record(rows: pd.DataFrame, metrics: Sequence[str], papers: bool, with_completed: bool) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _record(rows: pd.DataFrame, metrics: Sequence[str], papers: bool, with_compl
         INFORMATION: information_of(rows),
         "seeds": completed.seeds,
         "seeds_note": interval_note(completed.seeds, _is_rule(rows)),
-        "episodes": _episodes(rows),
+        "episodes": count_episodes(rows),
         "without_response": summaries["response_mean_s"].missing or None if "response_mean_s" in summaries else None,
     }
     for metric, summary in summaries.items():
@@ -179,7 +179,7 @@ def _is_rule(rows: pd.DataFrame) -> bool:
     return bool((rows["kind"] == "heuristic").any())
 
 
-def _episodes(rows: pd.DataFrame) -> int:
+def count_episodes(rows: pd.DataFrame) -> int:
     """Different evaluation episodes."""
     return len(rows[["eval_seed", "episode"]].drop_duplicates())
 

@@ -13,13 +13,16 @@ import html
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 from rich import box
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
+
+from ..labels import label
 
 SUFFIXES = ("_sd", "_low", "_high", "_verdict", "_note", "_p_adjusted", "_better")
 CSV_SUFFIXES = ("_p", "_iqm")
@@ -32,60 +35,6 @@ FEATURE_DECIMALS = 3
 MISSING = "–"  # noqa: RUF001 (an en dash)
 GAP = 2
 
-HEADINGS = {
-    "variant": "method",
-    "information": "told",
-    "lambda_decorrelation": "λ1 (decorrelation)",
-    "lambda_kl": "λ2 (KL)",
-    "test_servers": "N",
-    "episodes": "episodes",
-    "completed": "completed tasks",
-    "unfinished": "unfinished tasks",
-    "response_mean_s": "response (s)",
-    "response_censored_s": "censored response (s)",
-    "above_bound_percent": "above bound (%)",
-    "makespan_mean_s": "makespan (s)",
-    "makespan_median_s": "median (s)",
-    "makespan_p95_s": "95 % (s)",
-    "makespan_p99_s": "99 % (s)",
-    "sojourn_mean_s": "on the cluster (s)",
-    "sojourn_p95_s": "on it, 95 % (s)",
-    "slo_share": "within objective",
-    "moved_share": "moved",
-    "utilisation": "utilisation",
-    "episode_return": "return",
-    "invalid_share": "invalid share",
-    "paper_completed": "paper: completed",
-    "paper_response_mean_s": "paper: response (s)",
-    "without_response": "without response",
-    "feature_covariance": "off-diagonal covariance",
-    "feature_correlation": "off-diagonal correlation",
-    "feature_kl": "KL from N(0, I)",
-    "feature_effective_rank": "effective rank",
-    "feature_variance": "variance",
-    "paper_feature_covariance": "paper: covariance",
-    "paper_feature_kl": "paper: KL",
-    "drift_wasserstein": "drift: Wasserstein",
-    "drift_wasserstein_relative": "drift: Wasserstein (sd)",
-    "drift_mmd2": "drift: MMD²",
-    "invalid_no_fit": "invalid: too small",
-    "invalid_busy_avoidable": "invalid: busy, another free",
-    "invalid_busy_unavoidable": "invalid: busy, none free",
-}
-HEADINGS |= {
-    f"against_base_{metric}": f"{name}, %"
-    for metric, name in (
-        ("response_censored_s", "response"),
-        ("response_p95_s", "response, 95th percentile"),
-        ("makespan_mean_s", "makespan"),
-        ("makespan_p95_s", "makespan, 95th percentile"),
-        ("sojourn_mean_s", "on the cluster"),
-        ("sojourn_p95_s", "on the cluster, 95th percentile"),
-    )
-}
-HEADINGS["gap_closed_percent"] = "gap to the bound closed, %"
-TIER_PREFIX = "tier_"
-"""Of the columns with a tier's utilisation."""
 LATEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"},
@@ -95,7 +44,7 @@ OPTIONAL_COLUMNS = (
     *("paper_completed", "paper_response_mean_s", "without_response", "above_bound_percent"),
     *("paper_feature_covariance", "paper_feature_kl"),
 )
-TEXT_COLUMNS = ("variant", "information", "trained", "first", "second", "scenario", "mask", "decision")
+TEXT_COLUMNS = ("variant", "question", "information", "trained", "first", "second", "scenario", "mask", "decision")
 
 
 def format_value(value: object, decimals: int = DECIMALS) -> str:
@@ -140,7 +89,7 @@ def stems(table: pd.DataFrame) -> list[str]:
     return [c for c in columns if c not in taken and c not in unused]
 
 
-def cell_lines(row: pd.Series, stem: str) -> list[str]:
+def cell_lines(row: Mapping[str, Any] | pd.Series, stem: str) -> list[str]:
     """The lines of a printed cell: "mean ± sd"; where an interval is claimed "[low, high]" and what it says."""
     value, sd, low, high, verdict, note, p, better = (
         format_field(row.get(stem + suffix), stem + suffix) for suffix in ("", *SUFFIXES)
@@ -153,17 +102,6 @@ def cell_lines(row: pd.Series, stem: str) -> list[str]:
         if better != MISSING:
             lines.append(f"P {better}")
     return lines
-
-
-def headings(columns: Sequence[str]) -> list[str]:
-    """What stands above the columns."""
-    return [_heading(column) for column in columns]
-
-
-def _heading(column: str) -> str:
-    if column.startswith(TIER_PREFIX):
-        return f"utilisation: {column.removeprefix(TIER_PREFIX)}"
-    return HEADINGS.get(column, column)
 
 
 def to_csv(table: pd.DataFrame) -> str:
@@ -181,16 +119,16 @@ def to_markdown(table: pd.DataFrame) -> str:
     """A Markdown pipe table."""
     columns = stems(table)
     rule = [":--" if column in TEXT_COLUMNS else "--:" for column in columns]
-    rows = [[" ".join(cell_lines(row, c)).replace("|", r"\|") for c in columns] for _, row in table.iterrows()]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in (headings(columns), rule, *rows))
+    rows = [[" ".join(cell_lines(row, c)).replace("|", r"\|") for c in columns] for row in table.to_dict("records")]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in ([label(column) for column in columns], rule, *rows))
 
 
 def to_latex(table: pd.DataFrame) -> str:
     """A LaTeX tabular, with the rules of booktabs."""
     columns = stems(table)
     places = "".join("l" if column in TEXT_COLUMNS else "r" for column in columns)
-    rows = [[" ".join(cell_lines(row, column)) for column in columns] for _, row in table.iterrows()]
-    head, *body = (" & ".join(map(_latex, cells)) + r" \\" for cells in (headings(columns), *rows))
+    rows = [[" ".join(cell_lines(row, column)) for column in columns] for row in table.to_dict("records")]
+    head, *body = (" & ".join(map(_latex, cells)) + r" \\" for cells in ([label(column) for column in columns], *rows))
     lines = [rf"\begin{{tabular}}{{{places}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
     return "".join(f"{line}\n" for line in lines)
 
@@ -207,9 +145,9 @@ def to_html(table: pd.DataFrame) -> str:
     long = {column for column in TEXT_COLUMNS if column in columns and _longest(table[column]) > NAME_WIDTH}
     kind |= dict.fromkeys(long, ' class="text long"')
     out = ["<table>\n<thead><tr>"]
-    out += [f'<th scope="col"{kind[c]}>{html.escape(_heading(c))}</th>' for c in columns]
+    out += [f'<th scope="col"{kind[c]}>{html.escape(label(c))}</th>' for c in columns]
     out.append("</tr></thead>\n<tbody>\n")
-    for _, row in table.iterrows():
+    for row in table.to_dict("records"):
         out.append("<tr>")
         for column in columns:
             first, *others = (html.escape(line) for line in cell_lines(row, column))
@@ -231,7 +169,7 @@ def to_terminal(table: pd.DataFrame, title: str, columns: Sequence[str], width: 
             shown.append(column)
             left -= needed
         else:
-            left_out.append(_heading(column))
+            left_out.append(label(column))
     return Group(Text(title, style="bold"), _rich_table(table, shown)), left_out
 
 
@@ -240,8 +178,8 @@ def _longest(values: pd.Series) -> int:
 
 
 def _column_width(rows: pd.DataFrame, column: str) -> int:
-    words = _heading(column).split()
-    cells = [line for _, row in rows.iterrows() for line in cell_lines(row, column)]
+    words = label(column).split()
+    cells = [line for row in rows.to_dict("records") for line in cell_lines(row, column)]
     longest = max(map(len, [*words, *cells]))
     return min(longest, NAME_WIDTH) if column in TEXT_COLUMNS else longest
 
@@ -255,10 +193,10 @@ def _rich_table(rows: pd.DataFrame, columns: Sequence[str]) -> Table:
         show_edge=False,
         width=sum(widths) + GAP * (len(widths) - 1),
     )
-    for column, heading, column_width in zip(columns, headings(columns), widths, strict=True):
+    for column, heading, column_width in zip(columns, [label(column) for column in columns], widths, strict=True):
         rich_table.add_column(
             heading, justify="left" if column in TEXT_COLUMNS else "right", width=column_width, overflow="fold"
         )
-    for _, row in rows.iterrows():
+    for row in rows.to_dict("records"):
         rich_table.add_row(*(Text("\n".join(cell_lines(row, column))) for column in columns))
     return rich_table

@@ -19,7 +19,6 @@ from rllib_scale_analysis.dashboard import selection
 from rllib_scale_analysis.dashboard.selection import Filters
 from rllib_scale_analysis.dashboard.store import Store
 from rllib_scale_analysis.load import Results, select
-from rllib_scale_analysis.report.page import HtmlPage
 from rllib_scale_analysis.report.sections import NamedTable, sections
 from rllib_scale_analysis.report.terminal import TABLE3_SHOWN, by_servers, print_report
 from rllib_scale_analysis.report.write import write_report
@@ -41,15 +40,13 @@ def numbers(text: str) -> list[str]:
 
 def bodies(named: NamedTable) -> dict[str, str]:
     """The rows of a table, without its headings, in each form it is shown in."""
-    page = HtmlPage("t", {}, [], {})
-    page.table(named.name, named.title, named.table, named.how)
     console = Console(width=100_000, file=io.StringIO(), color_system=None)
     terminal, left_out = render.to_terminal(named.table, "title", render.stems(named.table), console.width)
     assert left_out == []
     console.print(terminal)
     latex = render.to_latex(named.table).replace("$-$", "-")
     return {
-        "page": " ".join(Parsed(page.text()).within("td")),
+        "page": " ".join(Parsed(render.to_html(named.table)).within("td")),
         "markdown": render.to_markdown(named.table).split("\n", 2)[2],
         "latex": latex.split(r"\midrule")[1],
         "terminal": re.split("─{3,}", console.file.getvalue())[-1],

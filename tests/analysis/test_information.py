@@ -64,7 +64,8 @@ def test_who_is_first_is_named_with_what_it_is_told() -> None:
     first, note = best_lines(table, 16)
     assert "heft (clairvoyant) has the lowest censored response time" in first
     assert note == NOTE
-    assert leaders(table) == "heft (clairvoyant) in censored response time and response time"
+    told = "heft (clairvoyant), price (waiting tasks) and fastest-idle (waiting tasks) in completed tasks"
+    assert leaders(table) == f"{told}, heft (clairvoyant) in censored response time and response time", "ties are told"
     (alone,) = best_lines(table3(typed_episodes(MIXED[3:])), 16)
     assert "price has the lowest censored response time" in alone
 
