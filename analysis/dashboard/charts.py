@@ -47,7 +47,10 @@ def plot(chart: Chart, dark: bool = False) -> go.Figure:
     def themed(colour: str) -> str:
         return dark_colour(colour.removeprefix("#")) if dark else colour
 
-    traces, rows, cols, named = [], [], [], set[str]()
+    traces: list[dict[str, Any]] = []
+    rows: list[int] = []
+    cols: list[int] = []
+    named: set[str] = set()
     for position, panel in enumerate(chart.panels):
         row, col = position // columns + 1, position % columns + 1
         for marks in panel.marks:
@@ -118,7 +121,8 @@ def _cells(panel: Panel) -> dict[str, Any]:
 
 
 def _set_axes(figure: go.Figure, panel: Panel, place: dict[str, int]) -> None:
-    x, y = {"title_text": panel.x_label.replace("\n", " ")}, {"title_text": panel.y_label}
+    x: dict[str, Any] = {"title_text": panel.x_label.replace("\n", " ")}
+    y: dict[str, Any] = {"title_text": panel.y_label}
     if panel.rows:
         y |= {"tickvals": list(range(len(panel.rows))), "ticktext": list(panel.rows)}
         y |= {"range": [max(len(panel.rows), 2) - 0.4, -0.6], "zeroline": False}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -123,8 +124,8 @@ def ranks(tables: Mapping[str, tuple[pd.DataFrame, str]]) -> Chart:
     """
     found: dict[str, dict[str, float]] = {}
     for name, (table, metric) in tables.items():
-        values = table.set_index("variant")[metric].astype(float).dropna() * (1 if metric in LOWER_IS_BETTER else -1)
-        found[name] = {str(v): float((values < x - EQUAL * abs(x)).sum() + 1) for v, x in values.items()}
+        means = table.set_index("variant")[metric].astype(float).dropna() * (1 if metric in LOWER_IS_BETTER else -1)
+        found[name] = {str(v): float((means < x - EQUAL * abs(x)).sum() + 1) for v, x in means.items()}
     names = dict.fromkeys(name for table, _ in tables.values() for name in table["variant"])
     values = pd.DataFrame(found).reindex([str(name) for name in names]).dropna(how="all")
     values = values.loc[values.mean(axis=1).sort_values(kind="stable").index]
@@ -162,9 +163,9 @@ def against_base(
         for position, name in enumerate(names):
             rows = table[table["variant"] == name]
             at = np.full(len(rows), position) if one_scale else rows["test_servers"].to_numpy(float)
-            places = (rows[column], at) if one_scale else (at, rows[column])
-            ends = {"low": rows[f"{column}_low"], "high": rows[f"{column}_high"]}
-            marks.append(Marks(*places, looks[name], "" if one_scale else name, **ends))
+            x, y = (rows[column], at) if one_scale else (at, rows[column])
+            ends: dict[str, Any] = {"low": rows[f"{column}_low"], "high": rows[f"{column}_high"]}
+            marks.append(Marks(x, y, looks[name], "" if one_scale else name, **ends))
         if one_scale:
             panels.append(Panel(marks, setting, what, rows=names, zero="x", x_range=span))
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -71,7 +72,8 @@ def _entries(chart: Chart) -> dict[str, Line2D | Patch]:
     for marks in (marks for panel in chart.panels for marks in panel.marks):
         if marks.name and marks.name not in found:
             look = marks.look
-            handle = {"color": look.colour, "marker": look.marker, "linestyle": look.line, "mfc": _face(look)}
+            handle: dict[str, Any] = {"color": look.colour, "marker": look.marker, "mfc": _face(look)}
+            handle["linestyle"] = look.line or "none"
             found[marks.name] = Line2D([], [], **handle) if marks.bars is None else Patch(color=look.colour)
     return found
 
@@ -130,7 +132,7 @@ def _draw_marks(axes: Axes, marks: Marks, in_rows: bool) -> None:
     if marks.bars is not None:
         axes.barh(y, x - marks.bars, 0.72 * marks.size, left=marks.bars, color=look.colour)
         return
-    thin = {"linewidth": 0.7, "alpha": 0.4} if marks.thin else {}
+    thin: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.4} if marks.thin else {}
     every = max(1, len(x) // 6) if len(x) > 12 else 1
     axes.plot(
         *(x, y),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -114,7 +115,8 @@ def throughput(units: pd.DataFrame, looks: Mapping[str, Look], where: str = "") 
         looks: of the variants.
         where: what the caption begins with.
     """
-    scales = [int(n) for n, rows in units.groupby("test_servers") if varies(rows, "completed") or len(rows) == 1]
+    groups = {int(n): units[units["test_servers"] == n] for n in sorted(units["test_servers"].unique())}
+    scales = [servers for servers, rows in groups.items() if varies(rows, "completed")]
     panels = []
     for servers in scales[:MOST_PANELS]:
         marks = []
@@ -122,9 +124,9 @@ def throughput(units: pd.DataFrame, looks: Mapping[str, Look], where: str = "") 
             seeds = units[(units["variant"] == name) & (units["test_servers"] == servers)]
             points = replace(look, line="")
             if len(seeds) > 1:
-                said = [f"{name}, seed {seed}" for seed in seeds["train_seed"]]
+                hover = [f"{name}, seed {seed}" for seed in seeds["train_seed"]]
                 marks.append(
-                    Marks(seeds["completed"], seeds["response_mean_s"], points, thin=True, size=0.6, hover=said)
+                    Marks(seeds["completed"], seeds["response_mean_s"], points, thin=True, size=0.6, hover=hover)
                 )
             means = seeds[["completed", "response_mean_s"]].mean().astype(float)
             marks.append(Marks([means.iloc[0]], [means.iloc[1]], points, name, size=1.4, hover=[name]))
@@ -162,7 +164,7 @@ def figure5(table4: pd.DataFrame, ours: Mapping[str, str]) -> Chart:
         own = table[table["variant"] == name]
         if (method, scales[-1]) in PAPER_RESPONSE and len(own):
             colour, marker = METHOD_STYLES[method]
-            ends = {"low": own[f"{metric}_low"], "high": own[f"{metric}_high"]}
+            ends: dict[str, Any] = {"low": own[f"{metric}_low"], "high": own[f"{metric}_high"]}
             marks.append(Marks(own["test_servers"], own[metric], Look(colour, marker, "-"), name, **ends))
             stated = np.array([PAPER_RESPONSE[method, scale][0] for scale in scales])
             marks.append(Marks(scales, stated, Look(colour, marker, "--", True), f"the paper's {method}"))

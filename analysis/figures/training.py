@@ -66,8 +66,8 @@ def training_curves(
                 values = np.concatenate([np.r_[smooth[cell].to_numpy(), np.nan] for cell in smooth])
                 marks.append(Marks(along, values, of[name], thin=True))
             median = smooth.median(axis=1)
-            said = [f"{name}, epoch {epoch}: {value:.3g}" for epoch, value in median.items()]
-            marks.append(Marks(np.asarray(at, float), median, of[name], name, hover=said))
+            hover = [f"{name}, epoch {epoch}: {value:.3g}" for epoch, value in median.items()]
+            marks.append(Marks(np.asarray(at, float), median, of[name], name, hover=hover))
         positive = metric == "srr_decorrelation" and bool((training[metric].dropna() > 0).all())
         # L_c grows with the square of the feature's width, which differs by method.
         panels.append(Panel(marks, x_label=label(x), y_label=label(metric), log_y=positive))

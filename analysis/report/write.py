@@ -113,8 +113,8 @@ def _write(results: Results, target: Path, gantt: DrawGantt | None) -> Path:
     words, made = overview(results, content), summary.manifest_lines(results)
     opening, five = glance(content), five_lines(results, content)
     body = [MARK, "", f"# {title}", ""]
-    for item in opening:
-        body += _markdown(item, "", files)
+    for figure in opening:
+        body += _markdown(figure, "", files)
     body += _bullets(five)
     for heading, lines in words.items():
         body += [f"**{heading}**", "", *_bullets(lines)]

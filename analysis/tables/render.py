@@ -89,7 +89,7 @@ def stems(table: pd.DataFrame) -> list[str]:
     return [c for c in columns if c not in taken and c not in unused]
 
 
-def cell_lines(row: Mapping[str, Any] | pd.Series, stem: str) -> list[str]:
+def cell_lines(row: Mapping[Any, Any] | pd.Series, stem: str) -> list[str]:
     """The lines of a printed cell: "mean ± sd"; where an interval is claimed "[low, high]" and what it says."""
     value, sd, low, high, verdict, note, p, better = (
         format_field(row.get(stem + suffix), stem + suffix) for suffix in ("", *SUFFIXES)
