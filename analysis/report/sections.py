@@ -165,9 +165,12 @@ def glance(content: list[Section]) -> list[NamedFigure]:
     every = [section.setting for section in of_setting]
     names = [setting_label(section.setting, every) for section in of_setting]
     named = list(zip(names, of_setting, strict=True))
-    means = {name: one.at_first_scale(one.table4).set_index("variant")[one.endpoint].to_dict() for name, one in named}
-    pairs = {name: (one.at_first_scale(one.paired), one.endpoint) for name, one in named if len(one.paired)}
     tables = {name: (one.at_first_scale(one.table4), one.endpoint) for name, one in named}
+    means = {
+        name: dict(zip(table["variant"].astype(str), table[metric].astype(float), strict=True))
+        for name, (table, metric) in tables.items()
+    }
+    pairs = {name: (one.at_first_scale(one.paired), one.endpoint) for name, one in named if len(one.paired)}
     opening = Section("", "")
     title = "Who is better, by how much, and is it decided?"
     opening.add("verdicts", title, comparison.forest(pairs, means), wide=True)

