@@ -26,25 +26,25 @@ PAIRED = "Bars: 95 % interval over seeds and episodes, where one is claimed."
 HOLM = "Colours: Holm's verdict in the family of the question (docs/statistics.md)."
 
 
-def _side(verdict: object, metric: str) -> str:
-    if verdict not in ("lower", "higher"):
-        return "undecided"
-    return "first is better" if (verdict == "lower") == (metric in LOWER_IS_BETTER) else "second is better"
+def _compared(row: pd.Series, metric: str, per: float) -> tuple[str, float, float, float, str]:
+    """Who is better by the verdict; the difference times `per` and the ends of its interval; all of it in words."""
+    verdict = str(row[f"{metric}_verdict"])
+    mean, *ends = (float(row[f"{metric}{end}"]) * per for end in ("", "_low", "_high"))
+    side = "undecided"
+    if verdict in ("lower", "higher"):
+        side = f"{'first' if (verdict == 'lower') == (metric in LOWER_IS_BETTER) else 'second'} is better"
+    said = f"{row['first']} - {row['second']}, N = {row['test_servers']}: {mean:.3g}, {verdict}"
+    return side, mean, min(ends), max(ends), said
 
 
-def _by_verdict(rows: pd.DataFrame, metric: str, scale: pd.Series) -> list[Marks]:
-    """Differences as marks, one row each, in the colour of their verdict; every colour is in the legend."""
-    sides = rows[f"{metric}_verdict"].map(lambda verdict: _side(verdict, metric))
-    found = []
+def _by_side(found: Sequence[tuple[str, float, float, float, str]]) -> list[Marks]:
+    """Differences of `_compared` as marks, a row each, in the colour of their side; every colour is in the legend."""
+    marks = []
     for side, look in VERDICTS.items():
-        where = np.flatnonzero(sides == side)
-        own, per = rows.iloc[where], scale.iloc[where]
-        mean, low, high = (own[f"{metric}{end}"].astype(float) * per for end in ("", "_low", "_high"))
-        names = zip(own["first"], own["second"], own["test_servers"], own[f"{metric}_verdict"], strict=True)
-        said = [f"{a} - {b}, N = {n}: {value:.3g}, {v}" for (a, b, n, v), value in zip(names, mean, strict=True)]
-        ends = np.minimum(low, high), np.maximum(low, high)
-        found.append(Marks(mean, where, look, side, low=ends[0], high=ends[1], hover=said))
-    return found
+        rows = [row for row, (own, *_) in enumerate(found) if own == side]
+        mean, low, high = (np.array([found[row][k] for row in rows], float) for k in (1, 2, 3))
+        marks.append(Marks(mean, rows, look, side, low=low, high=high, hover=[found[row][4] for row in rows]))
+    return marks
 
 
 def differences(paired: pd.DataFrame) -> Chart:
@@ -54,16 +54,17 @@ def differences(paired: pd.DataFrame) -> Chart:
         paired: of `analysis.tables.comparisons.paired_table`.
     """
     several = paired[["first", "second"]].drop_duplicates().shape[0] > 1
+    every = [row for _, row in paired.iterrows()]
     rows = [
-        f"{a} - {b}, N = {n}" if several else f"N = {n}"
-        for a, b, n in zip(paired["first"], paired["second"], paired["test_servers"], strict=True)
+        f"{row['first']} - {row['second']}, N = {row['test_servers']}" if several else f"N = {row['test_servers']}"
+        for row in every
     ]
     panels = []
     for metric in (metric for metric in TESTED if varies(paired, metric) or (paired[metric] != 0).any()):
-        per = 1 / paired["test_servers"] if metric == "completed" else pd.Series(1.0, paired.index)
+        is_count = metric == "completed"
+        marks = _by_side([_compared(row, metric, 1 / row["test_servers"] if is_count else 1.0) for row in every])
+        name = label("completed_per_server" if is_count else metric)
         better = "lower" if metric in LOWER_IS_BETTER else "higher"
-        name = label("completed_per_server" if metric == "completed" else metric)
-        marks = _by_verdict(paired, metric, per)
         panels.append(Panel(marks, x_label=f"{name}\n({better} is better)", rows=rows, zero="x"))
     if not panels:
         return Chart(caption="no difference in anything")
@@ -80,32 +81,17 @@ def forest(tables: Mapping[str, tuple[pd.DataFrame, str]], means: Mapping[str, M
     """
     panels = []
     for question, title in QUESTIONS.items():
-        parts, scales, metrics, rows = [], [], [], []
+        found, rows = [], []
         for name, (paired, metric) in tables.items():
-            own = paired[(paired["question"] == question) & paired[f"{metric}_low"].notna()]
-            for _, row in own.iterrows():
-                reference = means[name].get(str(row["second"]), 0.0)
-                if reference:
-                    sign = -100.0 if metric in LOWER_IS_BETTER else 100.0
-                    parts.append(row)
-                    metrics.append(metric)
-                    scales.append(sign / reference)
+            sign = -100.0 if metric in LOWER_IS_BETTER else 100.0
+            for _, row in paired[(paired["question"] == question) & paired[f"{metric}_low"].notna()].iterrows():
+                if reference := means[name].get(str(row["second"]), 0.0):
+                    found.append(_compared(row, metric, sign / reference))
                     rows.append(f"{row['first']} - {row['second']}" + (f", {name}" if len(tables) > 1 else ""))
-        if not parts:
-            continue
-        every = pd.DataFrame(parts).reset_index(drop=True)
-        for end in ("", "_low", "_high", "_verdict"):  # one column of each, whatever the endpoint
-            every[f"endpoint{end}"] = [row[f"{metric}{end}"] for row, metric in zip(parts, metrics, strict=True)]
-        swap = {"lower": "higher", "higher": "lower"}
-        every["endpoint_verdict"] = [
-            swap.get(v, v) if m in LOWER_IS_BETTER else v
-            for v, m in zip(every["endpoint_verdict"], metrics, strict=True)
-        ]
-        marks = _by_verdict(every, "endpoint", pd.Series(scales))
-        ends = np.concatenate([np.r_[m.x, m.low, m.high] for m in marks])
-        reach = 1.08 * float(np.nanmax(np.abs(ends), initial=1.0))
-        better = "% better than the second (left of 0: worse)"
-        panels.append(Panel(marks, title, better, rows=rows, zero="x", x_range=(-reach, reach)))
+        if found:
+            reach = 1.08 * max(1.0, *(abs(end) for _, _, low, high, _ in found for end in (low, high)))
+            better = "% better than the second (left of 0: worse)"
+            panels.append(Panel(_by_side(found), title, better, rows=rows, zero="x", x_range=(-reach, reach)))
     if not panels:
         return Chart(caption="no pair with seeds enough for a verdict")
     return Chart(

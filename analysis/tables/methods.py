@@ -1,8 +1,8 @@
 """Tables 3 and 4 of the paper, whole workflows, and every setting side by side.
 
-A table takes rows of one (scenario, mask, decision) and refuses a mixture, except `scenarios_table`, which names the
-setting in each row. Completed and unfinished tasks always stand beside a response time: a policy that completes less
-shows a lower response over what it completes.
+A table takes rows of one (scenario, mask, decision) and refuses a mixture; `side_by_side` names the setting in each row.
+Completed and unfinished tasks always stand beside a response time: a policy that completes less shows a lower response
+over what it completes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.results.tables import INFORMATION
 
 from ..labels import OUTCOMES
-from ..load import SETTING, information_of, require_one_setting, select, settings, variants
+from ..load import SETTING, information_of, require_one_setting, variants
 from ..paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, is_papers_variant
 from ..stats.resampling import MIN_SEEDS
 from ..stats.summaries import summarise
@@ -116,11 +116,6 @@ def _by_scale(episodes: pd.DataFrame, metrics: Sequence[str], papers: bool) -> p
                 {"test_servers": int(servers), "trained": _trained(rows)} | _record(rows, metrics, papers, False)
             )
     return _frame(records, _columns(("test_servers", "variant", "trained", INFORMATION), metrics, papers, False))
-
-
-def scenarios_table(episodes: pd.DataFrame) -> pd.DataFrame:
-    """Every setting of the frame side by side, each named in its rows: `side_by_side` of its tables."""
-    return side_by_side({setting: table4(select(episodes, *setting)) for setting in settings(episodes)})
 
 
 def side_by_side(tables: Mapping[tuple[str, str, str], pd.DataFrame]) -> pd.DataFrame:
