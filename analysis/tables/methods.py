@@ -1,7 +1,7 @@
 """Tables 3 and 4 of the paper, whole workflows, and every setting side by side.
 
-A table takes rows of one (scenario, mask, decision) and refuses a mixture; `side_by_side` names it in each row. Completed
-and unfinished tasks always stand beside a response time: a policy that completes less shows a lower one.
+A table takes rows of one (scenario, mask, decision) and refuses a mixture; `side_by_side` names it in each row.
+Completed and unfinished tasks always stand beside a response time: a policy that completes less shows a lower one.
 """
 
 from __future__ import annotations
