@@ -36,7 +36,8 @@ def plot(chart: Chart, dark: bool = False) -> go.Figure:
     columns = min(chart.columns, len(chart.panels))
     lines = math.ceil(len(chart.panels) / columns)
     spacing = 0.14 * min(1.0, 2 / lines)
-    titles = [panel.title for panel in chart.panels]
+    # A label beside an axis would reach into the panel on its left: there it is the title.
+    titles = [panel.title or (panel.y_label if columns > 1 else "") for panel in chart.panels]
     across = {"horizontal_spacing": 0.08, "vertical_spacing": spacing}
     figure = make_subplots(lines, columns, subplot_titles=titles, shared_yaxes=_same_rows(chart), **across)
     figure.update_annotations(font_size=14)
@@ -54,13 +55,15 @@ def plot(chart: Chart, dark: bool = False) -> go.Figure:
     for position, panel in enumerate(chart.panels):
         row, col = position // columns + 1, position % columns + 1
         for marks in panel.marks:
-            traces.append(_trace(marks, bool(panel.rows), marks.name not in named, themed))
-            named.add(marks.name)
+            is_first = marks.name not in named and len(marks.x) > 0  # without a point there is no entry in the legend
+            traces.append(_trace(marks, bool(panel.rows), is_first, themed))
+            named |= {marks.name} if is_first else set()
         if panel.grid is not None:
             traces.append(_cells(panel))
         rows += [row] * (len(traces) - len(rows))
         cols += [col] * (len(traces) - len(cols))
-        _set_axes(figure, panel, {"row": row, "col": col})
+        beside = panel.y_label if columns == 1 or (panel.title and col == 1) else ""
+        _set_axes(figure, panel, beside, {"row": row, "col": col})
     figure.add_traces(traces, rows=rows, cols=cols)
     ink = {"line": {"color": "#EBEBEB" if dark else "#000000", "width": 1, "dash": "dot"}}
     for position, panel in enumerate(chart.panels):
@@ -120,9 +123,9 @@ def _cells(panel: Panel) -> dict[str, Any]:
     return trace | {"text": texts.to_numpy(), "texttemplate": "%{text}", "colorscale": scale, "showscale": False}
 
 
-def _set_axes(figure: go.Figure, panel: Panel, place: dict[str, int]) -> None:
-    x: dict[str, Any] = {"title_text": panel.x_label.replace("\n", " ")}
-    y: dict[str, Any] = {"title_text": panel.y_label}
+def _set_axes(figure: go.Figure, panel: Panel, y_label: str, place: dict[str, int]) -> None:
+    x: dict[str, Any] = {"title_text": panel.x_label.replace("\n", "<br>")}
+    y: dict[str, Any] = {"title_text": y_label}
     if panel.rows:
         y |= {"tickvals": list(range(len(panel.rows))), "ticktext": list(panel.rows)}
         y |= {"range": [max(len(panel.rows), 2) - 0.4, -0.6], "zeroline": False}
@@ -131,7 +134,7 @@ def _set_axes(figure: go.Figure, panel: Panel, place: dict[str, int]) -> None:
         x |= {"type": "log", "tickvals": list(panel.scales), "ticktext": [str(n) for n in panel.scales]}
         x["range"] = [math.log10(min(panel.scales)) - 0.5 * gap, math.log10(max(panel.scales)) + 0.5 * gap]
     if panel.log_y:
-        y |= {"type": "log", "tickformat": "~g"}
+        y |= {"type": "log", "tickformat": "~g", "dtick": "D2"}
     if panel.grid is not None:
         y["autorange"] = "reversed"
     if panel.x_range:

@@ -72,7 +72,7 @@ def five_lines(results: Results, content: list[Section]) -> list[str]:
 def _won(section: Section) -> list[str]:
     if not section.best:
         return [NOTHING]
-    return [*(_shortened(section.verdicts.won) or ["No difference is decided."]), *section.best]
+    return _shortened(section.verdicts.won) or ["No difference is decided."]
 
 
 def _undecided(section: Section) -> list[str]:
