@@ -14,10 +14,8 @@ from ..figures import svg
 from ..tables import render
 from .sections import NamedFigure, NamedTable, Section
 
-MAX_BYTES = 5_000_000
-"""Of the page. Figures that would make it larger are named instead."""
-KEPT = 500_000
-"""Of these for what is not a figure and stands further down."""
+MAX_BYTES, KEPT = 5_000_000, 500_000
+"""Of the page, and of that for what is no figure and stands further down. Figures beyond it are named instead."""
 _HERE = Path(__file__).parent
 OPEN_TABLES = ("table3",)
 """Of the first setting; others are folded."""
