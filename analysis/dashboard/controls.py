@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -62,8 +63,9 @@ def several(
 
 
 def save_csv(table: pd.DataFrame, name: str) -> None:
-    """A button that saves what is shown; the figures' own save them as PNG."""
-    st.download_button("Save as CSV", render.to_csv(table), f"{name}.csv", "text/csv", key=f"csv {name}")
+    """A button that saves what is shown, written when it is pressed; the figures' own save them as PNG."""
+    to_text = partial(render.to_csv, table)
+    st.download_button("Save as CSV", to_text, f"{name}.csv", "text/csv", key=f"csv {name}", on_click="ignore")
 
 
 def selected_units(snapshot: Snapshot, filters: Filters) -> pd.DataFrame:
