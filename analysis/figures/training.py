@@ -103,7 +103,7 @@ def drift(features: pd.DataFrame) -> Chart:
         panels.append(Panel(marks, x_label="servers N", y_label=label(metric), scales=scales, zero="y"))
     seeds = features.groupby("variant")["cell"].nunique()
     thin = f"Thin: each of {count_range(seeds, 'seed')}; thick: their mean." if seeds.max() > 1 else "1 seed each."
-    trained = ", ".join(str(n) for n in sorted(features["train_servers"].unique()))
+    trained = ", ".join(str(n) for n in sorted(features["train_servers"].dropna().unique()))
     return Chart(
         panels,
         f"Drift of the attention feature f from the training scale, N = {trained}; Wasserstein in standard deviations "
