@@ -336,6 +336,7 @@ def test_rows_appear_as_they_are_written_and_torn_files_are_notes(tmp_path: Path
             format_value(float(frame["completed"].mean())) for frame in (first, second)
         ]
         keep(page, shoot, "note")
+        page.goto("about:blank")  # a page whose server has gone says so on its console
 
 
 @pytest.mark.parametrize("view", ["Results", "Training", "Compare", "Episode", "Trainings"])
