@@ -117,12 +117,13 @@ def _draw_panel(axes: Axes, panel: Panel, labelled: bool) -> None:
 
 
 def _apart(scales: Sequence[int]) -> list[str]:
-    """Labels of ticks at these scales, none of one that stands too near the one before."""
-    room, last, labels = math.log2(max(scales) / min(scales)) / 7, -math.inf, []
-    for scale in scales:
-        near = math.log2(scale) - last < room
-        last = last if near else math.log2(scale)
-        labels.append("" if near else str(scale))
+    """Labels of ticks at these scales, smallest first; none of one that stands too near the next one with a label."""
+    digit = math.log2(max(scales) / min(scales)) / 20
+    right, labels = math.inf, [""] * len(scales)
+    for k, scale in reversed(list(enumerate(scales))):
+        centre, half = math.log2(scale), digit * len(str(scale)) / 2
+        if centre + half <= right:
+            right, labels[k] = centre - half, str(scale)
     return labels
 
 

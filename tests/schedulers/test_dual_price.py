@@ -101,7 +101,7 @@ def test_where_followers_are_not_seen_each_task_weighs_as_much() -> None:
 @pytest.mark.parametrize("name", list(SCENARIOS))
 def test_it_plays_every_scenario(name: str) -> None:
     env = SCENARIOS[name][0]
-    cut = {"horizon_s": 12.0, "arrivals_until_s": 6.0}
+    cut = {"horizon_s": 20.0, "arrivals_until_s": 12.0}
     env = env.model_copy(update={"episode": env.episode.model_copy(update=cut)})
     first, again = (evaluate(make_scheduler("dual-price", env.observation), env, 3, 1)[0] for _ in range(2))
     np.testing.assert_equal(first, again)
