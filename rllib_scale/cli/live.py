@@ -1,4 +1,4 @@
-"""Commands on a live Ray cluster: execute, serve."""
+"""The command on a live Ray cluster: execute."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ _path = click.Path(path_type=Path)
 @click.option("--retries", type=click.IntRange(min=0), default=3, show_default=True, help="Of a task that fails.")
 @click.option("--horizon", type=click.FloatRange(min=0, min_open=True), help="End in s (default: when all is done).")
 @click.option("--seed", type=SEED, default=1000, show_default=True, help="Of the scheduler's draws.")
+@click.option("--shadow", "shadows", multiple=True, help="Ask this scheduler, too, what it would do; repeatable.")
 @click.option("--results", type=_path, help="Results folder (default: results/live-WORKLOAD).")
 @click.option("--schedule", type=_path, help="Write the schedule (CSV).")
 @click.option("--gantt", type=_path, help="Draw the schedule (PNG).")
@@ -59,6 +60,7 @@ def execute(
     retries: int,
     horizon: float | None,
     seed: int,
+    shadows: tuple[str, ...],
     results: Path | None,
     schedule: Path | None,
     gantt: Path | None,
@@ -81,6 +83,7 @@ def execute(
     from rllib_scale.live.execute import dispatcher_of
     from rllib_scale.live.execute import execute as run
     from rllib_scale.live.servers import nodes_as_servers
+    from rllib_scale.live.shadow import Shadows
     from rllib_scale.live.side_by_side import add_rows, open_results, simulated
     from rllib_scale.live.surrogates import Surrogates
     from rllib_scale.workloads.model import Workload
@@ -88,11 +91,13 @@ def execute(
     given = Workload.load(workload)
     env, nodes = named_problem(scenario, servers, mask), None
     player = named_scheduler(scheduler, env, "argmax")
+    others = [named_scheduler(name, env, "argmax") for name in shadows]
     folder = results or Path("results") / f"live-{workload.stem}"
 
     def refuse_what_cannot_be() -> None:
         """Before anything starts, where the servers are known before."""
-        check_live(dispatcher_of(player, env)[1])
+        for each in (player, *others):
+            check_live(dispatcher_of(each, env)[1])
         given.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), str(workload))
 
     if not ray_nodes:
@@ -103,6 +108,7 @@ def execute(
             refuse_what_cannot_be()
         open_results(folder, given, workload.stem)
         end_s = horizon or math.inf
+        asked = Shadows(others, env, given, seed)
         live = run(
             player,
             env,
@@ -114,6 +120,7 @@ def execute(
             seed,
             end_s,
             say,
+            asked.watch if others else None,
         )
     engine = simulated(player, env, given, seed, end_s)
     add_rows(folder, player.name, scenario, seed, live, engine)
@@ -125,6 +132,12 @@ def execute(
     if len(live.overheads_s):
         p50, p99 = np.quantile(live.overheads_s * 1e3, (0.5, 0.99))
         say(f"decision and dispatch beyond the sleep: p50 {p50:.1f} ms, p99 {p99:.1f} ms, of {len(live.overheads_s)}")
+    if others:
+        table = Table("scheduler", "agreement", "response (s)", "gain", title_justify="left")
+        table.title = "in the shadow: agreement with the decisions, and the recorded workload in the simulator"
+        for found in asked.results(live, player):
+            table.add_row(found.name, f"{found.agreement:.0%}", f"{found.response_mean_s:.3f}", f"{found.gain:.1%}")
+        console.print(table)
     say(f"wrote {folder}: `rllib-scale report {folder}` shows both")
     played = exports.Played(live.env, given, live.schedule, live.end_s, title)
     if schedule is not None:

@@ -219,7 +219,6 @@ class RayBackend:
     def _call(self, attempt: Attempt) -> None:
         flow, host = attempt.flow, int(self.ledger.host[attempt.row])
         inputs = [self.outputs[flow.number, before].reference for before in flow.predecessors[attempt.task]]
-        call = self.work(attempt, inputs)
         life = self._lives[host]
 
         def ended(future: Future[Report]) -> None:
@@ -227,15 +226,24 @@ class RayBackend:
             self._events.put(lambda: self._ended(attempt, host, life, future, at))
 
         try:
+            call = self.work(attempt, inputs)
             report, output = self.servers.run(host, attempt.number, call)
-        except RayError as error:  # the actor is known to be dead
+        except Exception as error:  # the actor is known to be dead, or the call cannot be packed
             failed: Future[Report] = Future()
             failed.set_exception(error)
+            self._calls[attempt.number] = (attempt.row, None, Call(None), self._opened)
             ended(failed)
-            output = None
-        else:
-            report.future().add_done_callback(ended)
+            return
         self._calls[attempt.number] = (attempt.row, output, call, self._opened)
+        report.future().add_done_callback(ended)
+        if call.timeout_s is not None:
+            self.after(call.timeout_s, lambda: self._too_long(attempt, call.timeout_s))
+
+    def _too_long(self, attempt: Attempt, timeout_s: float | None) -> bool:
+        if attempt.number not in self._calls:
+            return False
+        what = f"workflow {attempt.flow.number}, task {attempt.task}"
+        return self._drop(attempt.flow, TimeoutError(f"{what} did not end within {timeout_s:g} s"))
 
     def _ended(self, attempt: Attempt, host: int, life: int, future: Future[Report], at: float) -> bool:
         if attempt.number in self._stopping:
@@ -367,6 +375,7 @@ class RayBackend:
             return False
         runs = {a.row: a for a in self.ledger.running if a is not None and a.flow is flow}
         for row in self.ledger.drop(flow, self.now):
+            self._calls.pop(runs[row].number, None)
             self.stop(runs[row])
         self.failed[number] = error
         for task in range(len(flow)):

@@ -29,7 +29,7 @@ from rllib_scale.workloads.model import Workload
 
 SAY_EVERY_S = 10.0
 Watch = Callable[[Any, np.ndarray], None]
-"""Is shown each snapshot with the answers (K, 3) that were given to it."""
+"""Is shown each snapshot with the answers (K, 3) to it, before they are carried out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,10 +156,10 @@ def _play(
         snapshot = backend.wait()
         if snapshot is not None:
             answers = dispatcher.dispatch(snapshot)
-            for answer in answers.tolist():
-                backend.apply(Answer(*answer))
             if watch is not None:
                 watch(snapshot, answers)
+            for answer in answers.tolist():
+                backend.apply(Answer(*answer))
         if journal is not None:
             journal.write(ledger, backend.now, backend.failed)
         if time.monotonic() - said > SAY_EVERY_S:

@@ -12,7 +12,7 @@ import numpy as np
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.live.execute import LiveRun
-from rllib_scale.live.flows import Flow
+from rllib_scale.live.flows import Flow, reordered
 from rllib_scale.observation.backend import Answer
 from rllib_scale.observation.snapshot import LiveWorkflow, Snapshot
 from rllib_scale.simulator.backend import SimulatedBackend
@@ -90,20 +90,15 @@ class RecordedBackend:
         ready, order = now.ready.copy(), self._env.decision.level1
         names = list(zip(ready["workflow"].tolist(), ready["task"].tolist(), strict=True))
         ready["compute_gflop"] = [self._flows[w].compute_gflop[t] for w, t in names]
-        ranks = np.array([self._flows[w].rank(t, order) for w, t in names])
-        since = np.zeros(len(ready)) if self._env.decision.ties_by_arrival else ready["ready_s"]
-        at = np.lexsort((ready["task"], ready["workflow"], since, -ranks))
-        inputs = now.inputs.copy()
-        inputs["task"] = np.argsort(at)[inputs["task"]]
         available = np.where(busy, np.maximum(now.clock_s, self._expected), now.available_at_s)
-        return replace(
+        seen = replace(
             now,
-            ready=ready[at],
-            inputs=inputs[np.argsort(inputs["task"], kind="stable")],
+            ready=ready,
             expected_end_s=self._expected.copy(),
             available_at_s=available,
             workflows=_Declared(now.workflows, self._flows),
         )
+        return reordered(seen, self._env.decision, lambda workflow, task: self._flows[workflow].rank(task, order))
 
     def apply(self, answer: Answer) -> str:
         """See `Backend.apply`."""

@@ -24,6 +24,7 @@ class Call(NamedTuple):
     arguments: tuple[Any, ...] = ()
     keywords: dict[str, Any] = {}  # noqa: RUF012 (never written to)
     seconds: float | None = None  # for which it sleeps, where it is a surrogate
+    timeout_s: float | None = None  # after so long its workflow is given up
 
 
 class Servers:
@@ -117,15 +118,15 @@ def nodes_as_servers(env: EnvConfig) -> tuple[EnvConfig, list[str]]:
         nodes.append(node["NodeID"])
     if not tiers:
         raise UserError("no node of the Ray cluster has a CPU")
-    largest = max(tier.memory_gb for tier in tiers)
-    memory_gb = {
-        "mean": largest / 2,
-        "std": largest / 4,
-        "low": largest / 1000,
-        "high": largest,
-    }
-    workload = WorkloadConfig.model_validate(env.workload.model_dump() | {"memory_gb": memory_gb})
     cluster = ClusterConfig.model_validate(
         env.cluster.model_dump(exclude={"tiers", "servers"}) | {"tiers": [t.model_dump() for t in tiers]}
     )
-    return env.model_copy(update={"cluster": cluster, "workload": workload}), nodes
+    return for_servers(env, cluster), nodes
+
+
+def for_servers(env: EnvConfig, cluster: ClusterConfig) -> EnvConfig:
+    """The problem on other servers; of its workload only what could be drawn, which must fit them, is another."""
+    largest = max(tier.memory_gb for tier in cluster.tiers)
+    memory_gb = {"mean": largest / 2, "std": largest / 4, "low": largest / 1000, "high": largest}
+    workload = WorkloadConfig.model_validate(env.workload.model_dump() | {"memory_gb": memory_gb})
+    return env.model_copy(update={"cluster": cluster, "workload": workload})
