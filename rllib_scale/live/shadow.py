@@ -62,10 +62,13 @@ class Shadows:
         """See `execute.Watch`: the moment, before its answers are carried out."""
         done = _starts(answers, now)
         for at, (dispatcher, problem) in enumerate(self._asked):
-            own = reordered(now, problem.decision, lambda w, t, o=problem.decision.level1: self._flows[w].rank(t, o))
-            wanted = _starts(dispatcher.dispatch(own), now)
+            wanted = _starts(dispatcher.dispatch(self._as_ordered_for(problem, now)), now)
             self._both[at] += len(done & wanted)
             self._either[at] += len(done | wanted)
+
+    def _as_ordered_for(self, problem: EnvConfig, now: Snapshot) -> Snapshot:
+        order = problem.decision.level1
+        return reordered(now, problem.decision, lambda workflow, task: self._flows[workflow].rank(task, order))
 
     def results(self, run: LiveRun, player: Player) -> list[ShadowResult]:
         """What came of it, the scheduler that decided first.
