@@ -60,6 +60,7 @@ for _command in (
     play.simulate,
     play.bounds,
     live.execute,
+    live.serve,
     workloads.import_workload,
     fitting.fit_workload,
     results.report,
