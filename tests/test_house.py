@@ -35,7 +35,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
 PLAYED = {"errors", "files", "config", "workloads", "results", "observation", "simulator", "schedulers", "bounds"}
 ONLY = {
     "analysis": {"errors", "files", "config", "results"},
-    "live": PLAYED | {"policies", "evaluation", "clusters"},
+    "live": PLAYED | {"__init__", "policies", "evaluation", "clusters"},
 }
 """Rooms that may know these alone, whatever lies below them."""
 EXCEPTIONS = {
