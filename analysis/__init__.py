@@ -1,24 +1,19 @@
-"""Reads a results folder and turns it into statistics, tables, figures and a report.
+"""Reads a results folder and turns it into statistics, tables, figures, a report and a live page.
 
-    >>> import analysis, analysis.tables                                            # doctest: +SKIP
+    >>> import rllib_scale_analysis as analysis                                     # doctest: +SKIP
+    >>> from rllib_scale_analysis.tables import methods                             # doctest: +SKIP
     >>> results = analysis.load("results/quickstart")                               # doctest: +SKIP
     >>> rows = analysis.select(results.episodes, "paper", "none", "argmax")         # doctest: +SKIP
-    >>> analysis.tables.table3(rows)                                                # doctest: +SKIP
+    >>> methods.table3(rows)                                                        # doctest: +SKIP
 
-`load` returns typed frames, whose columns `analysis.columns` documents. Every statistic, table and figure is a function
-of such a frame:
+`load` returns typed frames, whose columns `columns` documents.
 
-    tables          table3, table4, scenarios_table
-    comparisons     paired_table
-    features        table5, drift_against_servers
-    behaviour       behaviour_table, invalid_decisions, utilisation_by_tier
-    lambdas         lambda_table, lambda_heatmaps
-    paper_figures   figure3, figure4, figure5, figure6
-    figures         method_bars, against_servers, throughput_against_response
-    curves          training_curves
-    replays         chosen_episodes, which `rllib_scale.evaluation.replay.Replay` draws as Gantt charts
-    report          write_report: all of them, as a page and as files
-    terminal        print_report: the words and the main tables
+    labels      what every column is called, in tables, on axes and in sentences
+    stats/      scores paired on identical episodes, intervals and tests, families of verdicts, their measured coverage
+    tables/     data frames: table3, table4, paired_table, table5, behaviour_table, lambda_table, against_base; as text
+    figures/    charts as functions of these tables, drawn by matplotlib in files and on the page, by plotly when live
+    report/     write_report: one page, Markdown, files; print_report: the words and the main tables on a terminal
+    dashboard/  the live page
 """
 
 from .load import Results, columns, load, select, settings

@@ -34,25 +34,9 @@ METHOD_ORDER = (
     *("set-transformer-srr", "set-transformer", "attention-model-srr", "attention-model"),
 )
 HEURISTIC_ORDER = (
-    "heft",
-    "cpop",
-    "rolling-search",
-    "dual-price",
-    "price",
-    "hungarian",
-    "reserve",
-    "non-blocking",
-    "fastest-idle",
-    "earliest-finish",
-    "earliest-finish-transfer",
-    "sticky",
-    "prefix-affinity",
-    "least-loaded",
-    "power-of-two",
-    "best-fit-memory",
-    "large-only",
-    "round-robin",
-    "random-feasible",
+    *("heft", "cpop", "rolling-search", "dual-price", "price", "hungarian", "reserve", "non-blocking", "fastest-idle"),
+    *("earliest-finish", "earliest-finish-transfer", "sticky", "prefix-affinity", "least-loaded", "power-of-two"),
+    *("best-fit-memory", "large-only", "round-robin", "random-feasible"),
 )
 _INVALID = ("invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable")
 _CELL_COLUMNS = ("method", "kind", "lambda_decorrelation", "lambda_kl", "overrides", "train_servers")
@@ -217,6 +201,15 @@ def settings(episodes: pd.DataFrame) -> list[tuple[str, str, str]]:
     """The (scenario, mask, decision) combinations of the frame, the paper's first."""
     present = {(str(s), str(m), str(d)) for s, m, d in episodes[list(SETTING)].drop_duplicates().to_numpy()}
     return sorted(present, key=lambda setting: (setting != PAPER_SETTING, setting))
+
+
+def setting_label(setting: tuple[str, str, str], every: list[tuple[str, str, str]]) -> str:
+    """What tells a setting from the others, the scenario in any case: "steady-0.7", "paper, mask feasible"."""
+    parts = [setting[0]]
+    for k in (1, 2):
+        if len({other[k] for other in every if other[0] == setting[0]}) > 1:
+            parts.append(f"{SETTING[k]} {setting[k]}")
+    return ", ".join(parts)
 
 
 def select(episodes: pd.DataFrame, scenario: str, mask: str, decision: str) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Latency of one decision, and how it and the simulator's step grow with the number of servers."""
+"""Latency of one decision and of one visit, and how it and the simulator's step grow with the number of servers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks.measure import Measure
-from rllib_scale.config import TrialConfig
+from rllib_scale.config import TrialConfig, scenario
+from rllib_scale.config.heuristics import PriceParameters
 from rllib_scale.networks.build import build_network
 from rllib_scale.policies.policy import TrainedPolicy
+from rllib_scale.schedulers.context import initial_weights
+from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.simulator.engine import Engine
 
 P50_BARS = {16: (150.0, 50.0), 1024: (500.0, 150.0), 16384: (5000.0, 1500.0)}
 """N: (bar, aim) in microseconds."""
 FIT_FROM = 256
+ROUNDS = ((16, 64, 20.0), (1024, 4, 100.0))
+"""N, episodes side by side, and the bar in microseconds, of a visit of context-price."""
 
 
 def run(rounds: int, servers: Sequence[int] = (16, 256, 1024, 4096, 16384), calls: int = 200) -> list[Measure]:
@@ -50,7 +55,28 @@ def run(rounds: int, servers: Sequence[int] = (16, 256, 1024, 4096, 16384), call
             ]
             name = f"{title}: exponent of growth in N, {large[0]} to {large[-1]}"
             measures.append(Measure(name, "", float(np.median(slopes)), None, 1.05, 1.0, True, tuple(slopes)))
+    for n, batch, bar in ROUNDS:
+        raw = tuple(_visit_us(n, batch) for _ in range(rounds + 1))[1:]
+        title = f"context-price, {batch} episodes side by side, N={n}: a visit"
+        measures.append(Measure(title, "µs", float(np.median(raw)), None, bar, None, True, raw))
     return measures
+
+
+def _visit_us(servers: int, batch: int) -> float:
+    """Mean time of `context-price` in steady-0.9 for each task that it visits, context and numbers included [µs]."""
+    env = scenario("steady-0.9").at_scale(servers)
+    speeds = np.unique([tier.compute_gflops for tier in env.cluster.tiers])
+    scheduler = ContextPrice(initial_weights(PriceParameters(), len(speeds)), speeds)
+    engine, seconds = Engine(env, batch), 0.0
+    engine.reset([0] * batch, list(range(batch)))
+    scheduler.reset([(0, episode) for episode in range(batch)])
+    while not engine.done.all():
+        start = time.perf_counter()
+        moments = engine.moments()
+        starts = scheduler.dispatch_all(moments)
+        seconds += time.perf_counter() - start
+        engine.dispatch(starts)
+    return 1e6 * seconds / scheduler.rounds.visits[0]
 
 
 def exponent(servers: Sequence[int], costs: Sequence[float]) -> float:

@@ -8,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from rllib_scale_analysis.figures.chart import Marks, Panel
 
 
 def drawn_whole(figure: Figure) -> np.ndarray:
@@ -33,5 +34,6 @@ def drawn_whole(figure: Figure) -> np.ndarray:
     return np.asarray(canvas.buffer_rgba())
 
 
-def caption(figure: Figure) -> str:
-    return " ".join(figure.get_supxlabel().split())
+def named(panel: Panel) -> dict[str, Marks]:
+    """The marks of a panel that are in its legend, by their names."""
+    return {marks.name: marks for marks in panel.marks if marks.name}

@@ -139,8 +139,10 @@ def test_an_mlp_policy_at_another_scale_says_to_what_it_is_fixed(policies: Path,
 
 
 def test_simulate_writes_schedule_gantt_and_a_workload_that_plays_back(tmp_path: Path) -> None:
-    schedule, gantt, workload = tmp_path / "s.csv", tmp_path / "g.png", tmp_path / "w.json"
-    succeed("simulate", "--servers", 8, "--schedule", schedule, "--gantt", gantt, "--save-workload", workload)
+    schedule, gantt, workload, video = (tmp_path / name for name in ("s.csv", "g.png", "w.json", "v.gif"))
+    drawn = ["--gantt", gantt, "--video", video]
+    succeed("simulate", "--servers", 8, "--schedule", schedule, *drawn, "--save-workload", workload)
+    assert video.read_bytes()[:6] == b"GIF89a"
     table = pd.read_csv(schedule)
     assert list(table.columns) == SCHEDULE_COLUMNS
     assert len(table) > 5
@@ -224,6 +226,7 @@ def test_a_bad_workload_is_refused(tmp_path: Path, workflow: dict[str, object], 
         (["validate", "tune_configs/smoke.yaml", "--set", "traning.epochs=1"], ["traning", "training"]),
         (["validate", "tune_configs/smoke.yaml", "--set", "training.learning_rate=fast"], ["learning_rate", "fast"]),
         (["report", "missing"], ["missing"]),
+        (["simulate", "--video", "out.mp4"], ["--video out.mp4", ".gif"]),
         (["swep"], ["swep"]),
     ],
     ids=lambda value: " ".join(value) if value and isinstance(value, list) else None,

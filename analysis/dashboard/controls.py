@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from .. import render
+from ..tables import render
 from . import selection
 from .selection import Filters
 from .store import Snapshot
 
-PLOT = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+PLOT = {
+    "displaylogo": False,
+    "toImageButtonOptions": {"format": "png", "scale": 2},
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+}
 """How plotly's figures are set up."""
 TABLE_CSS = """
 .rllib-table { overflow: auto; max-height: 32rem; border: 1px solid rgb(128 128 128 / 30%); border-radius: 8px; }
@@ -37,25 +42,30 @@ def escaped(text: str) -> str:
     return text
 
 
-def one(place: Any, label: str, values: Iterable[Any], key: str, text: Callable[[Any], str] = str) -> Any:
-    """One of the values, None where there are none; the choice stays while others arrive, as long as it is one."""
+def one(place: Any, name: str, values: Iterable[Any], key: str, text: Callable[[Any], str] = str) -> Any:
+    """One of the values, None where there are none; the choice stays while others arrive, and is in the page's URL."""
     choices = list(dict.fromkeys(values))
     if not choices:
         return None
-    if st.session_state.get(key) not in choices:
+    if key in st.session_state and st.session_state[key] not in choices:
         st.session_state[key] = choices[0]
-    return place.selectbox(label, choices, key=key, format_func=text, persist_state="session")
+    return place.selectbox(name, choices, key=key, format_func=text, bind="query-params", persist_state="session")
 
 
-def several(label: str, values: tuple[Any, ...], text: str = "{0}") -> tuple[Any, ...]:
-    """Some of the values, or none; the choice stays while others arrive."""
-    st.session_state[label] = [value for value in st.session_state.get(label, []) if value in values]
-    return tuple(st.multiselect(label, values, key=label, placeholder="all", format_func=text.format))
+def several(
+    name: str, values: tuple[Any, ...], text: Callable[[Any], str] = str, default: tuple[Any, ...] = ()
+) -> tuple[Any, ...]:
+    """Some of the values, or none; the choice stays while others arrive, and is in the page's URL."""
+    if name in st.session_state:
+        st.session_state[name] = [value for value in st.session_state[name] if value in values]
+    bound = {"key": name, "bind": "query-params", "persist_state": "session"}
+    return tuple(st.multiselect(name, values, list(default), placeholder="all", format_func=text, **bound))
 
 
-def heading(metric: str) -> str:
-    """What the report calls a column."""
-    return render.HEADINGS.get(metric, metric)
+def save_csv(table: pd.DataFrame, name: str) -> None:
+    """A button that saves what is shown, written when it is pressed; the figures' own save them as PNG."""
+    to_text = partial(render.to_csv, table)
+    st.download_button("Save as CSV", to_text, f"{name}.csv", "text/csv", key=f"csv {name}", on_click="ignore")
 
 
 def selected_units(snapshot: Snapshot, filters: Filters) -> pd.DataFrame:

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from .. import render
 from ..load import variants
+from ..tables import render
 from . import episodes
 from .controls import PLOT, cached_rows, one, selected_units
 from .rows import KEY

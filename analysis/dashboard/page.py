@@ -36,7 +36,9 @@ def main(folder: Path) -> None:
         filters = _header_and_filters(snapshot, options)
     _notes(snapshot.notes)
     dark = st.context.theme.type == "dark"
-    for view, tab in zip(VIEWS.values(), st.tabs(list(VIEWS), key="view", on_change="rerun"), strict=True):
+    for view, tab in zip(
+        VIEWS.values(), st.tabs(list(VIEWS), key="view", on_change="rerun", bind="query-params"), strict=True
+    ):
         if tab.open:
             with tab:
                 try:
@@ -77,6 +79,6 @@ def _header_and_filters(snapshot: Snapshot, options: Options) -> Filters:
         setting=(scenario or "", mask or "", decision or ""),
         methods=several("Methods", options.methods),
         seeds=several("Training seeds", options.seeds),
-        lambdas=several("Lambdas", options.lambdas, "λ₁ = {0[0]:g}, λ₂ = {0[1]:g}"),
+        lambdas=several("Lambdas", options.lambdas, "λ₁ = {0[0]:g}, λ₂ = {0[1]:g}".format),
         scales=several("Servers N", options.scales),
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,10 @@ import pandas as pd
 
 from rllib_scale.results import tables as results
 
-from .. import resampling
 from ..load import SETTING, derive, information_of, settings, variants
-from ..resampling import Interval
-from ..stats import Summary, summarise
-from ..tables import interval_note
+from ..stats import resampling
+from ..stats.summaries import NOTHING, Summary, summarise
+from ..tables.methods import interval_note
 from .rows import METRICS, select_rows
 
 SUFFIXES = ("", "_sd", "_low", "_high")
@@ -121,7 +119,7 @@ def table(units: pd.DataFrame, metrics: Sequence[str] = METRICS) -> pd.DataFrame
         rows = groups[servers, name].sort_values("train_seed")
         if rows["episodes_hash"].nunique() > 1:
             every = evaluation_rows(rows)
-            summaries: Mapping[str, Summary | _Spread] = summarise(every, metrics)
+            summaries: Mapping[str, Summary] = summarise(every, metrics)
             episodes = len(every[["eval_seed", "episode"]].drop_duplicates())
         else:
             summaries = {metric: _summary(rows, metric) for metric in metrics}
@@ -148,31 +146,15 @@ def table(units: pd.DataFrame, metrics: Sequence[str] = METRICS) -> pd.DataFrame
     return frame.astype({"without_response": "Int64"})
 
 
-@dataclass(frozen=True)
-class _Spread:
-    """What the table says of a metric, named as in `analysis.stats.Summary`."""
-
-    mean: float = math.nan
-    sd: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-
-
-def _summary(rows: pd.DataFrame, metric: str) -> _Spread:
-    """The numbers of `analysis.stats.summarise`, from the sums of each seed, where all seeds have the same episodes."""
+def _summary(rows: pd.DataFrame, metric: str) -> Summary:
+    """The numbers of `analysis.stats.summaries`, from the sums of each seed, where all have the same episodes."""
     means, variances = (rows[name].to_numpy(float) for name in (metric, f"{metric}_var"))
     means, variances = means[~np.isnan(means)], variances[~np.isnan(variances)]
     if not len(means):
-        return _Spread()
-    ends = _interval(tuple(means))
+        return NOTHING
+    ends = resampling.mean_interval(means[:, None])
     sd = math.sqrt(variances.mean()) if len(variances) else math.nan
-    return _Spread(float(means.mean()), sd, ends.low, ends.high)
-
-
-@lru_cache(maxsize=65536)
-def _interval(means: tuple[float, ...]) -> Interval:
-    """The interval over seeds, which depends on nothing but their means."""
-    return resampling.mean_interval(np.array(means)[:, None])
+    return replace(NOTHING, mean=float(means.mean()), sd=sd, low=ends.low, high=ends.high)
 
 
 def evaluation_rows(units: pd.DataFrame) -> pd.DataFrame:
@@ -190,19 +172,3 @@ def repeated_seeds(units: pd.DataFrame) -> list[str]:
     """Variants of which several cells hold the same training seed: no mean over seeds can be told of them."""
     rows = units[units.duplicated(["variant", "test_servers", "train_seed"], keep=False)]
     return sorted(rows["variant"].unique())
-
-
-def downsample(curves: pd.DataFrame, metrics: Sequence[str], points: int = 300) -> tuple[pd.DataFrame, int]:
-    """Training curves of at most about `points` points: means over as many epochs as that takes.
-
-    Returns:
-        variant, method, cell, epoch (the last of each mean) and the metrics; and the epochs of one mean.
-    """
-    if curves.empty:
-        return curves[["variant", "method", "cell", "epoch", *metrics]], 1
-    width = max(1, -(-int(curves["epoch"].max()) // points))
-    lead = ["variant", "method", "cell"]
-    bins = ((curves["epoch"] - 1) // width).rename("bin")
-    means = curves.groupby([*(curves[name] for name in lead), bins])[list(metrics)].mean()
-    last = curves.groupby([*(curves[name] for name in lead), bins])["epoch"].max()
-    return means.assign(epoch=last).reset_index().drop(columns="bin"), width

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import streamlit as st
 
-from .. import comparisons, render
+from ..figures import comparison, evaluation
+from ..figures import training as training_figures
+from ..figures.chart import Chart, counts
+from ..figures.style import looks
+from ..labels import CURVES, LOWER_IS_BETTER, OUTCOMES, label
 from ..load import information_note, variants
-from ..stats import LOWER_IS_BETTER
-from ..tables import OUTCOMES
+from ..stats.families import TESTED, endpoint
+from ..tables import comparisons, render
 from . import charts, selection
-from .controls import PLOT, cached_rows, escaped, heading, one, selected_units, show_table
+from .controls import PLOT, cached_rows, escaped, one, save_csv, selected_units, several, show_table
 from .selection import Filters
 from .store import Snapshot
 
 SHOWN = ("completed", "response_mean_s", "response_censored_s", "above_bound_percent", "unfinished")
-COMPARED = {
-    "completed": "completed tasks",
-    "response_mean_s": "response (s)",
-    "response_censored_s": "censored response (s)",
-}
 BY_METHOD = "method"
+SMOOTHING = (1, 5, 10, 20, 50, 100)
 MOST_POINTS = 3000
 STATES = {
     "finished": "finished",
@@ -36,33 +38,37 @@ STATES = {
 
 
 def results(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
-    """Every method at every scale: the table, the figures against N, completed tasks against response."""
+    """Every method at every scale: the figures against N, completed tasks against response, and the table."""
     units = selected_units(snapshot, filters)
     if units.empty:
         return
     table = selection.table(units, SHOWN)
-    by = one(st.columns(3)[0], "Order at each N", [BY_METHOD, *SHOWN], "order", heading)
-    show_table(
-        _ranked(table, by), ("test_servers", "variant", "information", "seeds", *SHOWN, "episodes"), "results-table"
-    )
+    primary = endpoint(filters.setting[0])
+    orders = list(dict.fromkeys([primary, BY_METHOD, *SHOWN]))
+    by = one(st.columns(3)[0], "Order at each N", orders, "order", label)
+    ranked = _ranked(table, by)
+    shown = ("test_servers", "variant", "information", "seeds", *SHOWN, "episodes")
+    show_table(ranked, shown, "results-table")
+    save_csv(ranked, "results")
     if note := information_note(table):
         st.caption(escaped(note))
     st.caption(
-        "mean over training seeds ± standard deviation over the episodes of a seed; [low, high]: 95 % BCa bootstrap "
-        "interval of the mean over seeds, from 5 seeds on. Read a response with the completed tasks beside it."
+        "mean over training seeds ± standard deviation over the episodes of a seed; [low, high]: 95 % interval of the "
+        "mean over seeds (Student's t), from 5 seeds on. Read a response with the completed tasks beside it."
     )
     if table[list(SHOWN)].isna().all(axis=None):
         st.info("None of these rows has a value: there is nothing to draw.")
         return
-    st.plotly_chart(charts.against_servers(table, units, dark), config=PLOT, key="against N")
-    counts = charts.counts(table)
-    st.caption(f"{counts} {charts.AGAINST_N_CAPTION}")
-    st.plotly_chart(charts.throughput_against_response(units, dark), config=PLOT, key="throughput")
-    more = units["test_servers"].nunique() > charts.MOST_PANELS
-    st.caption(
-        f"{counts} {charts.SCATTER_CAPTION}"
-        + (f" The {charts.MOST_PANELS} smallest N; a filter shows others." if more else "")
-    )
+    of = looks(units, variants(units))
+    _show(evaluation.against_servers(table, of), "against N", dark)
+    _show(evaluation.throughput(units, of, f"{counts(table)} "), "throughput", dark)
+
+
+def _show(chart: Chart, key: str, dark: bool) -> None:
+    """A chart and its caption, which alone says why where there is nothing to draw."""
+    if chart.panels:
+        st.plotly_chart(charts.plot(chart, dark), config=PLOT, key=key)
+    st.caption(escaped(chart.caption))
 
 
 def _ranked(table: pd.DataFrame, by: str) -> pd.DataFrame:
@@ -73,19 +79,21 @@ def _ranked(table: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def training(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
-    """Training curves, of running trainings too."""
+    """Training curves, of running trainings too: they grow as the folder does."""
     curves = selection.apply_to_trainings(snapshot.curves, filters)
-    shown = [name for name in charts.CURVES if curves[name].notna().any()]
+    shown = [name for name in CURVES if curves[name].notna().any()]
     if not shown:
         st.info("No training epochs yet." if snapshot.curves.empty else "No training passes these filters.")
         return
-    metrics = st.multiselect(
-        "Curves", shown, shown[:4], key="curves", format_func=lambda name: charts.CURVES[name], width=700
-    )
+    left, middle, right = st.columns([3, 1, 1])
+    with left:
+        metrics = several("Curves", tuple(shown), label, tuple(shown[:4]))
+    axes = [name for name in training_figures.X if curves[name].notna().any()]
+    x = one(middle, "Against", axes, "against", label)
+    smoothing = one(right, "Mean over epochs", SMOOTHING, "smoothing")
     if metrics:
-        figure, caption = charts.training_curves(curves, metrics, dark)
-        st.plotly_chart(figure, config=PLOT, key="training curves")
-        st.caption(caption)
+        _show(training_figures.training_curves(curves, metrics, smoothing, x), "training curves", dark)
+        save_csv(curves[["variant", "cell", "train_seed", *dict.fromkeys(["epoch", x]), *metrics]], "curves")
 
 
 def compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
@@ -99,26 +107,36 @@ def compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     left, right, third = st.columns(3)
     first = one(left, "First", names, "first")
     second = one(right, "Second", [name for name in names if name != first], "second")
-    metric = one(third, "Episode by episode", COMPARED, "metric", COMPARED.__getitem__)
+    metric = one(third, "Episode by episode", TESTED, "metric", label)
+    # The family of a verdict is that of the whole setting, whichever methods and scales are shown.
+    setting = selected_units(snapshot, replace(filters, methods=(), scales=()))
+    named = {name for pair in comparisons.default_pairs(setting) for name in pair} | {first, second}
+    kept = (snapshot.stamp, filters.setting, filters.seeds, filters.lambdas, *sorted(named))
+    every = cached_rows(setting[setting["variant"].isin(named)], kept)
     key = (snapshot.stamp, filters, first, second)
-    rows = cached_rows(units[units["variant"].isin([first, second])], key)
-    paired = _paired(rows, first, second, key)
+    paired = _paired(every, first, second, key)
+    shown = filters.scales or tuple(every["test_servers"].unique())
+    paired = paired[paired["test_servers"].isin(shown)]
+    rows = every[every["variant"].isin([first, second]) & every["test_servers"].isin(shown)]
     st.caption(
         f"{escaped(first)} minus {escaped(second)} on identical episodes, averaged within a training seed, then over "
         "seeds. [low, high]: 95 % interval of a hierarchical bootstrap over seeds and episodes, claimed from 5 seeds "
-        "on; p: Holm's over the verdicts shown; P: probability that the first does better in the same episode."
+        "on; p: Holm's over the question's family in this setting, whatever is shown of it (docs/statistics.md); P: "
+        "probability that the first does better in the same episode."
     )
     if paired.empty:
         st.info("The two were evaluated at no common number of servers.")
         return
     show_table(paired, ("test_servers", "seeds", *OUTCOMES, "episodes"), "paired-table")
-    st.plotly_chart(charts.differences(paired, COMPARED, dark), config=PLOT, key="differences")
-    st.caption(f"{charts.counts(paired)} {charts.DIFFERENCES_CAPTION}")
+    save_csv(paired, "paired")
+    _show(comparison.differences(paired), "differences", dark)
     pairs = _episode_means(rows, first, second, metric)
-    shown = pairs.sample(MOST_POINTS, random_state=0) if len(pairs) > MOST_POINTS else pairs
-    figure = charts.episode_pairs(shown, (first, second), COMPARED[metric], dark)
-    st.plotly_chart(figure, config=PLOT, key="episode pairs")
-    some = f"{len(shown):,} of {len(pairs):,}, drawn at random" if len(shown) < len(pairs) else f"{len(pairs):,}"
+    drawn = pairs.sample(MOST_POINTS, random_state=0) if len(pairs) > MOST_POINTS else pairs
+    # Shades of one scale, none of them a method's colour; not its ends, which are hard to see on the page.
+    shades = mpl.colormaps["viridis"](np.linspace(0.1, 0.85, pairs["test_servers"].nunique()))
+    chart = comparison.episode_pairs(drawn, (first, second), metric, [mpl.colors.to_hex(shade) for shade in shades])
+    st.plotly_chart(charts.plot(chart, dark), config=PLOT, key="episode pairs")
+    some = f"{len(drawn):,} of {len(pairs):,}, drawn at random" if len(drawn) < len(pairs) else f"{len(pairs):,}"
     st.caption(f"Each point is an episode, a mean over training seeds; {some} episodes.")
 
 
@@ -144,7 +162,7 @@ def trainings(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
             "train_seed": training.identity["train_seed"],
             "lambda_decorrelation": training.identity.get("lambda_decorrelation", np.nan),
             "lambda_kl": training.identity.get("lambda_kl", np.nan),
-            "settings": training.identity.get("overrides", ""),
+            **_settings(str(training.identity.get("overrides", "") or "")),
             "state": STATES[training.state],
             "epoch": f"{snapshot.epochs[training.name] or render.MISSING} of {training.epochs or render.MISSING}",
             "changed": "" if training.updated_s is None else _ago(now - training.updated_s),
@@ -160,12 +178,18 @@ def trainings(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
         column.metric(state, count)
     columns = {"train_seed": "seed", "lambda_decorrelation": "λ₁", "lambda_kl": "λ₂"}
     st.dataframe(kept.rename(columns=columns), hide_index=True, key="trainings table")
+    save_csv(kept, "trainings")
     for name, error in kept.loc[kept["error"] != "", ["training", "error"]].itertuples(index=False):
         st.error(f"{escaped(name)}: {escaped(error)}")
     st.caption(
         "Ray Tune's files of a running training reach the folder with its checkpoints and every five minutes. Stopped: "
         "nothing has changed for a quarter of an hour. Failed trainings leave error.txt in trials/."
     )
+
+
+def _settings(overrides: str) -> dict[str, str]:
+    """A column for each setting that a sweep varies: "a.b=1; c=2" -> {"a.b": "1", "c": "2"}."""
+    return dict(part.split("=", 1) for part in overrides.split("; ") if "=" in part)
 
 
 def _counted(records: pd.DataFrame) -> dict[str, int]:

@@ -173,15 +173,9 @@ def serve(policy: str, host: str, port: int, scenario: str, mask: str | None, ad
     POST /v1/place; /healthz, /metrics for Prometheus, /docs with the form of the messages. Until Ctrl-C.
     """
     from rllib_scale.clusters.session import ray_session
-    from rllib_scale.errors import UserError
+    from rllib_scale.live.http import Decider, application, check_serve, policy_of, run_until_interrupted
 
-    try:
-        import ray.serve  # noqa: F401
-
-        from rllib_scale.live.http import Decider, application, policy_of, run_until_interrupted
-    except ImportError as error:
-        raise UserError(f"serve needs Ray Serve ({error}): pip install 'rllib-scale[serve]'") from None
-
+    check_serve()
     env, files = named_problem(scenario, 16, mask), policy_of(policy)
     Decider(policy, files, env)  # refused before anything starts
     with ray_session(address):

@@ -92,6 +92,7 @@ def evaluate(
 @click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: the scenario's own.")
 @click.option("--schedule", type=click.Path(path_type=Path), help="Write the schedule (CSV).")
 @click.option("--gantt", type=click.Path(path_type=Path), help="Draw the schedule (PNG).")
+@click.option("--video", type=click.Path(path_type=Path), help="Film the schedule as it comes about (GIF).")
 @click.option("--prices", type=click.Path(path_type=Path), help="Draw the prices of a context-price policy (PNG).")
 @click.option("--wfformat", type=click.Path(path_type=Path), help="Write what ran as a WfFormat execution (JSON).")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write a trace for ui.perfetto.dev (JSON).")
@@ -107,6 +108,7 @@ def simulate(
     mask: str | None,
     schedule: Path | None,
     gantt: Path | None,
+    video: Path | None,
     prices: Path | None,
     wfformat: Path | None,
     trace: Path | None,
@@ -120,7 +122,7 @@ def simulate(
     """
     import pandas as pd
 
-    from rllib_scale.envs.gantt import draw_gantt
+    from rllib_scale.envs.gantt import draw_gantt, film, save_film
     from rllib_scale.envs.price_chart import draw_prices
     from rllib_scale.evaluation import exports
     from rllib_scale.evaluation.play import play
@@ -129,6 +131,8 @@ def simulate(
     from rllib_scale.workloads.generators import generate
     from rllib_scale.workloads.model import Workload
 
+    if video is not None and video.suffix != ".gif":
+        raise UserError(f"--video {video}: must end in .gif")
     env = named_problem(scenario, servers, mask, horizon)
     given = Workload.load(workload) if workload else None
     if given is not None:
@@ -152,10 +156,15 @@ def simulate(
     if schedule is not None:
         write_atomic(schedule, lambda path: pd.DataFrame(rows).to_csv(path, index=False))
         say(f"wrote {schedule}: {len(rows)} started tasks")
-    if gantt is not None:
+    if gantt is not None or video is not None:
         figure = draw_gantt(rows, env.cluster, float(engine.clock[0]), title)
+    if gantt is not None:
         write_atomic(gantt, lambda path: figure.savefig(path, format="png"))
         say(f"wrote {gantt}")
+    if video is not None:
+        pictures = film(figure)
+        write_atomic(video, lambda path: save_film(pictures, path))
+        say(f"wrote {video}: {len(pictures)} pictures")
     if prices is not None and isinstance(chosen, ContextPrice):
         drawn = draw_prices(*chosen.over_time(), title)
         write_atomic(prices, lambda path: drawn.savefig(path, format="png", dpi=150))

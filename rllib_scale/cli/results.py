@@ -29,8 +29,8 @@ def dashboard(results_dir: Path, port: int | None) -> None:
 def write_report(folder: Path) -> None:
     """Print the tables of a results folder and write its report."""
     from rllib_scale_analysis.load import load
-    from rllib_scale_analysis.report import write_report as write
-    from rllib_scale_analysis.terminal import print_report
+    from rllib_scale_analysis.report.terminal import print_report
+    from rllib_scale_analysis.report.write import write_report as write
 
     from rllib_scale.evaluation.replay import Replay
 

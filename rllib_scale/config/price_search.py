@@ -13,8 +13,8 @@ from rllib_scale.config.heuristics import PriceParameters
 class CMAConfig(Model):
     """CMA-ES of the method `context-price`; a generation is an epoch.
 
-    A score is the mean over instances of ln(candidate / fastest-idle), each on the same workload. All candidates of a
-    generation play the same instances, and each generation others.
+    A score is the mean over instances of ln(objective [s]). All candidates of a generation play the same instances, and
+    each generation others.
     """
 
     epochs: Count = Field(default=150, description="generations")

@@ -67,6 +67,14 @@ SCENARIOS: dict[str, tuple[EnvConfig, str]] = {
     "steady-0.7": (_steady(0.7), "offered load 0.7, arrivals for 150 s, then drained; feasible servers only"),
     "steady-0.9": (_steady(0.9), "offered load 0.9, arrivals for 150 s, then drained; feasible servers only"),
     "overload-1.1": (_overload(1.1), "offered load 1.1, cut at 150 s; feasible servers only"),
+    "shift": (
+        _steady(2 / 3, rate_wave={"period_s": 150.0, "levels": (0.4, 1.0, 0.6)}),
+        "as steady-0.7, the offered load is 0.4 for 50 s, then 1.0, then 0.6",
+    ),
+    "day": (
+        _steady(0.7, rate_wave={"period_s": 150.0, "amplitude": 0.5}),
+        "as steady-0.7, the load goes from 0.7 up to 1.05, down to 0.35 and back, a sine",
+    ),
     "mix-small-heavy": (
         # Not more of them: 84 % of the work needs more than the 8 GB of a Small server.
         _steady(0.7, _mix(8, 8, 2)),

@@ -14,6 +14,8 @@ from rllib_scale.config.pinned import MARK, check_unchanged, digest_of, pin, spl
 _TABLES = Path(__file__).parents[1] / "workloads" / "tables"
 TABLES = {path.stem: path for path in sorted(_TABLES.glob("*.json"))}
 """The fitted tables that come with the package."""
+MOST_LEVELS = 24
+"""Steps of a rate that varies: the hours of a day."""
 
 
 class NormalConfig(Model):
@@ -40,10 +42,23 @@ Part = Literal["train", "test", "all"]
 
 
 class RateWaveConfig(Model):
-    """A day: the rate of arrivals is 1 + amplitude x sin(2 pi t / period) times that of the config, its mean."""
+    """The rate of arrivals over time, again and again; that of the config is its mean over a period.
+
+    With `amplitude` a day: 1 + amplitude x sin(2 pi t / period) times the mean. With `levels` steps of equal length,
+    in proportion to each other: levels [0.4, 1.0, 0.6] and an offered load of 2/3 are loads of just these.
+    """
 
     period_s: Positive
-    amplitude: Fraction
+    amplitude: Fraction = 0.0
+    levels: tuple[NonNegative, ...] = Field(default=(), max_length=MOST_LEVELS, json_schema_extra=ADDED)
+
+    @model_validator(mode="after")
+    def _one_shape(self) -> RateWaveConfig:
+        if self.levels and self.amplitude:
+            raise ValueError("amplitude and levels: give one of the two")
+        if self.levels and not any(self.levels):
+            raise ValueError(f"levels {list(self.levels)}: at least one must be above 0")
+        return self
 
 
 class SplitConfig(Model):

@@ -1,10 +1,11 @@
-"""Gantt charts of schedules: one lane a server, one bar a started task."""
+"""Gantt charts of schedules: one lane a server, one bar a started task; as pictures, or as a film of the episode."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
+from PIL import Image
 
 from rllib_scale.config import ClusterConfig
 
@@ -29,6 +31,8 @@ SHARED_LANE_IN = 0.2
 MARGINS_IN, TALLEST_IN = 1.6, 18.0
 ARRIVALS_IN = 0.18
 """Height of the strip above the first lane in which arrivals are marked."""
+FRAMES, FRAME_MS, LAST_MS, PALETTE = 120, 60, 2000, 64
+"""Of a film: pictures, for how long each and the last is shown, and how many colours they share."""
 LABEL_IN = 0.16
 """Room that a server's number needs; where lanes are thinner, only every few servers are numbered."""
 NUMBERED_SHARE, NUMBERED_LANE_IN = 0.025, 0.15
@@ -136,6 +140,34 @@ def to_rgb(figure: Figure) -> NDArray[np.uint8]:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()
+
+
+def film(figure: Figure, frames: int = FRAMES) -> list[Image.Image]:
+    """A chart of one schedule as it comes about: pictures from its first moment to the whole, in one palette.
+
+    Args:
+        figure: of `draw_gantt`.
+        frames: how many, evenly spread over the time axis.
+    """
+    whole = to_rgb(figure)
+    box = figure.axes[0].get_window_extent()
+    top, bottom = (round(len(whole) - y) for y in (box.y1, box.y0))
+    palette = Image.fromarray(whole).quantize(PALETTE)
+    pictures = []
+    for now in np.linspace(box.x0, box.x1, frames).round().astype(int):
+        image = whole.copy()
+        if now < round(box.x1):
+            image[top + 1 : bottom, now + 1 : round(box.x1)] = 255
+            image[top + 1 : bottom, now : now + 2] = 0
+        pictures.append(Image.fromarray(image).quantize(palette=palette, dither=Image.Dither.NONE))
+    return pictures
+
+
+def save_film(pictures: Sequence[Image.Image], path: Path) -> None:
+    """Write pictures as a GIF that stays with the last for a moment and begins anew."""
+    first, *others = pictures
+    waits = [FRAME_MS] * len(others) + [LAST_MS]
+    first.save(path, format="GIF", save_all=True, append_images=others, duration=waits, loop=0)
 
 
 def _label_servers(axes: Axes, cluster: ClusterConfig, every: int) -> None:

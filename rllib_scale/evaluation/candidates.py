@@ -1,4 +1,4 @@
-"""Many candidate weights of `context-price` on one workload, beside the rule that they are measured by."""
+"""Many candidate weights of `context-price` on one workload, and the rule that the search is measured by."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
 BASE = "fastest-idle"
-"""By what candidates are measured, played in the problem's own mode."""
+"""By what a search is measured, played in the problem's own mode."""
 
 
 class Instance(NamedTuple):
@@ -36,23 +36,25 @@ class Outcomes(NamedTuple):
     decisions: Floats
 
 
-def play_candidates(weights: Floats, speeds: Floats, instance: Instance) -> tuple[Outcomes, Outcomes]:
-    """What comes of an instance with each candidate, and (1,) with BASE.
+def play_candidates(weights: Floats, speeds: Floats, instance: Instance) -> Outcomes:
+    """What comes of an instance with each candidate.
 
     Args:
         weights: (C, 5 + K, 10 + K), each as `ContextPrice` takes it.
         speeds: (K,) of the classes that they are for.
         instance: what is played.
     """
-    env = instance.env
-    workload = generate(env, instance.seed, 0)
-    base = make_scheduler(BASE, env.observation, env.episode.mask)
-    candidates = _outcomes(ContextPrice(weights, speeds), len(weights), instance, workload)
-    return candidates, _outcomes(base, 1, instance, workload)
+    return _outcomes(ContextPrice(weights, speeds), len(weights), instance)
 
 
-def _outcomes(player: Player, copies: int, instance: Instance, workload: Workload) -> Outcomes:
+def play_base(instance: Instance) -> Outcomes:
+    """(1,) what comes of it with BASE."""
+    return _outcomes(make_scheduler(BASE, instance.env.observation, instance.env.episode.mask), 1, instance)
+
+
+def _outcomes(player: Player, copies: int, instance: Instance) -> Outcomes:
     """Of as many copies of the same episode, side by side."""
+    workload = generate(instance.env, instance.seed, 0)
     engine = play(player, instance.env, instance.seed, [0] * copies)
     rows = []
     for b in range(copies):

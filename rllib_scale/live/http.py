@@ -155,6 +155,18 @@ def api(decider: Decider) -> FastAPI:
     return app
 
 
+def check_serve() -> None:
+    """Whether Ray Serve is installed.
+
+    Raises:
+        UserError: it is not.
+    """
+    try:
+        import ray.serve  # noqa: F401
+    except ImportError as error:
+        raise UserError(f"serve needs Ray Serve ({error.name}): pip install 'rllib-scale[serve]'") from None
+
+
 def application(name: str, files: dict[str, bytes] | None, env: EnvConfig) -> Any:
     """What `ray.serve.run` takes: one replica that decides. Arguments as for `Decider`."""
     from ray import serve

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rllib_scale.config import DecisionMode, EnvConfig, TrialConfig
+from rllib_scale.config import DecisionMode, EnvConfig, ProblemsConfig, TrialConfig
 from rllib_scale.config.rounds import WITHOUT_PAPER_MODE
 from rllib_scale.errors import UserError
 from rllib_scale.schedulers.context import Floats
@@ -26,7 +26,9 @@ class PricePolicy(ContextPrice):
     def __init__(
         self, weights: Floats, speeds: Floats, trial: TrialConfig, epochs: int, decision: DecisionMode = "argmax"
     ) -> None:
-        super().__init__(weights, speeds)
+        searched = (trial.training.problems or ProblemsConfig()).all(trial.env)
+        rows = [env.cluster.num_slots for env in searched]
+        super().__init__(weights, speeds, (float(min(rows)), float(max(rows))))
         if decision != "argmax":
             raise UserError(f"decision {decision}: {trial.method} has no probabilities to sample from; valid: argmax")
         self.name, self.description = trial.name, trial.spec.description

@@ -167,8 +167,11 @@ TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
     "reference_kl": ("float64", "mean KL from the updated policy to the initial one it is held to, unweighted [nat]"),
     "imitation_loss": ("float64", "imitation: mean cross-entropy to the expert's choice [nat]"),
     "agreement": ("float64", "imitation: share of decisions of held-out episodes that are the expert's"),
-    "objective": ("float64", "context-price: mean over the candidates of the mean ln(candidate / fastest-idle)"),
-    "objective_validation": ("float64", "the same of the search's mean on the validation episodes, where it was tried"),
+    "objective": ("float64", "context-price: mean over the candidates of the mean ln(objective [s])"),
+    "objective_validation": (
+        "float64",
+        "mean ln(search's mean / fastest-idle) on the validation episodes, where it was tried",
+    ),
     "step_size": ("float64", "CMA-ES: sigma after the generation"),
 }
 

@@ -5,6 +5,8 @@ docs/context-price.md has every formula; `context_rounds` is the same for a batc
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +24,8 @@ AVERAGE_S = 20.0
 """Time with which the averages of queue and work decay."""
 LIMIT = 3.0
 """Of every context entry, either side of 0."""
+ANY_SIZE = (1.0, math.inf)
+"""Rows between which `size` tells all numbers apart."""
 
 
 def theta_names(classes: int) -> tuple[str, ...]:
@@ -64,9 +68,14 @@ def speeds_of(capacity: Floats) -> Floats:
 
 
 class Observed:
-    """What a `ContextPrice` remembers of one environment: averages of load, queue and work."""
+    """What a `ContextPrice` remembers of one environment: averages of load, queue and work.
 
-    def __init__(self) -> None:
+    Args:
+        sizes: as for `ContextPrice`.
+    """
+
+    def __init__(self, sizes: tuple[float, float] = ANY_SIZE) -> None:
+        self._sizes = sizes
         self._arrived = 0
         self._work_s = np.zeros(2)  # arrived work over capacity, decayed
         self._mean = np.zeros(2)  # tasks that wait over rows; work in the system over capacity [s]
@@ -97,7 +106,7 @@ class Observed:
         self._mean = keeps * self._mean + (1.0 - keeps) * self._held
         self._held, self._clock_s = np.array([queue, work_s]), now
         entries = (
-            np.log2(rows / 16) / 3,
+            np.log2(np.clip(rows, *self._sizes) / 16) / 3,
             *(load - PRIOR_LOAD) / 0.3,
             2.0 * np.log1p(queue) - 0.6,
             np.log1p(float(snapshot.ready["compute_gflop"].sum()) / capacity) - 0.7,

@@ -19,6 +19,7 @@ import numpy as np
 from rllib_scale.observation.moments import Moments
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.schedulers.context import (
+    ANY_SIZE,
     LOAD_S,
     PRIOR_LOAD,
     Floats,
@@ -51,6 +52,8 @@ class ContextPrice(CompiledRounds):
         weights: W (5 + K, 10 + K); rows `theta_names`, columns 1 and then `context_names`. Or (B, 5 + K, 10 + K), one
             for each environment of a batch.
         speeds: (K,) of the classes that W is for [GFLOPS], slowest first.
+        sizes: fewest and most rows that it was searched on. Beyond, the entry `size` is that of the nearest of them: a
+            line through what was seen at 8 to 64 rows says nothing about 1024.
 
     Attributes:
         account: of each environment, what was seen at each event; kept where `keeps_account` is set.
@@ -60,10 +63,10 @@ class ContextPrice(CompiledRounds):
     description = "prices of time on fast rows, a linear function of load, queue and idle rows at each event"
     keeps_account = False
 
-    def __init__(self, weights: Floats, speeds: Floats) -> None:
+    def __init__(self, weights: Floats, speeds: Floats, sizes: tuple[float, float] = ANY_SIZE) -> None:
         super().__init__()
         self.weights = np.asarray(weights, dtype=np.float64)
-        self.speeds = np.asarray(speeds, dtype=np.float64)
+        self.speeds, self.sizes = np.asarray(speeds, dtype=np.float64), sizes
         classes = len(self.speeds)
         if self.weights.shape[-2:] != (shape := (len(theta_names(classes)), 1 + len(context_names(classes)))):
             raise ValueError(f"weights {self.weights.shape}: for {classes} classes of speed they must be {shape}")
@@ -71,9 +74,9 @@ class ContextPrice(CompiledRounds):
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `Dispatcher.reset`."""
         super().reset(seeds)
-        self._observed = [Observed() for _ in seeds]
+        self._observed = [Observed(self.sizes) for _ in seeds]
         self._contexts = ContextRounds(
-            np.broadcast_to(self.weights, (len(seeds), *self.weights.shape[-2:])), self.speeds
+            np.broadcast_to(self.weights, (len(seeds), *self.weights.shape[-2:])), self.speeds, self.sizes
         )
         self.account: list[list[Seen]] = [[] for _ in seeds]
 
@@ -115,7 +118,7 @@ class ContextPrice(CompiledRounds):
         numbers, prices = self._contexts(moments)
         for b in np.flatnonzero(moments.env["num_waiting"]).tolist() if self.keeps_account else ():
             self._note(b, float(moments.env["clock_s"][b]), self._contexts.context[b], self._contexts.theta[b])
-        return self._rounds.by_price(moments, numbers, prices)
+        return self.rounds.by_price(moments, numbers, prices)
 
     def _note(self, b: int, clock_s: float, context: Floats, theta: Floats) -> None:
         if self.keeps_account:

@@ -12,6 +12,7 @@ import numpy as np
 from rllib_scale.compiled import Direct, compiled
 from rllib_scale.observation.moments import Moments
 from rllib_scale.schedulers.context import (
+    ANY_SIZE,
     AVERAGE_S,
     LIMIT,
     LOAD_S,
@@ -45,6 +46,7 @@ class ContextRounds:
     Args:
         weights: W (B, 5 + K, 10 + K) of each environment.
         speeds: (K,) of the classes that they are for.
+        sizes: fewest and most rows that the entry `size` tells apart.
 
     Attributes:
         weights: as given.
@@ -52,10 +54,10 @@ class ContextRounds:
         theta: (B, 5 + K) of the last event.
     """
 
-    def __init__(self, weights: Floats, speeds: Floats) -> None:
+    def __init__(self, weights: Floats, speeds: Floats, sizes: tuple[float, float] = ANY_SIZE) -> None:
         self.weights = np.ascontiguousarray(weights)
         self.context, self.theta = np.zeros((len(weights), weights.shape[2] - 1)), np.zeros(weights.shape[:2])
-        self._speeds = speeds
+        self._speeds, self._sizes = speeds, np.array(sizes, dtype=np.float64)
         self._memory = np.zeros(len(weights), dtype=MEMORY)
         self._numbers = np.zeros((len(weights), len(NUMBERS)))
         self._prices = np.zeros((0, 0))
@@ -70,18 +72,19 @@ class ContextRounds:
             self._prices = np.zeros(moments.limit.shape)
         scratch = (self._idle, self._counts, self._to_ours, self._to_theirs)
         results = (self.context, self.theta, self._numbers, self._prices)
-        _write(moments, self.weights, self._of, *scratch, self._memory, *results)
+        _write(moments, self.weights, self._sizes, self._of, *scratch, self._memory, *results)
         return self._numbers, self._prices
 
 
 @compiled
 def write_theta(  # type: ignore[no-untyped-def]
-    moments, weights, of, idle, counts, to_ours, to_theirs, memory, context, theta, numbers, prices
+    moments, weights, sizes, of, idle, counts, to_ours, to_theirs, memory, context, theta, numbers, prices
 ):  # fmt: skip
     """Write the context (B, 9 + K), theta (B, 5 + K), NUMBERS (B, 6) and prices (B, N) of every environment.
 
-    `of` (N,) class of each row of the cluster, -1 of an empty one; `idle`, `counts` (M,) scratch; `to_ours` (K, M) and
-    `to_theirs` (M, K) interpolate between its classes and those of the weights.
+    `sizes` (2,) limits of the rows that `size` tells apart; `of` (N,) class of each row of the cluster, -1 of an empty
+    one; `idle`, `counts` (M,) scratch; `to_ours` (K, M) and `to_theirs` (M, K) interpolate between its classes and
+    those of the weights.
     """
     for b in range(len(moments.env)):
         moment, kept, x = moments.env[b], memory[b], context[b]
@@ -114,7 +117,7 @@ def write_theta(  # type: ignore[no-untyped-def]
         kept.work_s = keeps * kept.work_s + (1.0 - keeps) * kept.held_work_s
         kept.held_queue, kept.held_work_s, kept.clock_s = queue, work, now
 
-        x[0] = math.log2(rows / 16.0) / 3.0
+        x[0] = math.log2(min(max(rows, sizes[0]), sizes[1]) / 16.0) / 3.0
         x[1] = (_load(kept.work_fast_s, now, FAST_S) - PRIOR_LOAD) / 0.3
         x[2] = (_load(kept.work_slow_s, now, SLOW_S) - PRIOR_LOAD) / 0.3
         x[3] = 2.0 * math.log1p(queue) - 0.6

@@ -49,14 +49,18 @@ class VisitingDispatcher(Dispatcher):
 
 
 class CompiledRounds(VisitingDispatcher):
-    """Decides from `Moments`, for a whole batch at once, as it does from snapshots one by one."""
+    """Decides from `Moments`, for a whole batch at once, as it does from snapshots one by one.
+
+    Attributes:
+        rounds: what visits, since `reset`.
+    """
 
     sees_moments = True
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `Dispatcher.reset`."""
         super().reset(seeds)
-        self._rounds = Rounds()
+        self.rounds = Rounds()
 
 
 class NonBlocking(CompiledRounds):
@@ -72,7 +76,7 @@ class NonBlocking(CompiledRounds):
 
     def dispatch_all(self, moments: Moments) -> np.ndarray:
         """See `Dispatcher.dispatch_all`."""
-        return self._rounds.by_name(moments, self.parameters.order, FASTEST_OPEN)
+        return self.rounds.by_name(moments, self.parameters.order, FASTEST_OPEN)
 
 
 class Reserve(CompiledRounds):
@@ -88,7 +92,7 @@ class Reserve(CompiledRounds):
 
     def dispatch_all(self, moments: Moments) -> np.ndarray:
         """See `Dispatcher.dispatch_all`."""
-        return self._rounds.by_name(moments, self.parameters.order, EARLIEST_FINISH, self.parameters.waiting)
+        return self.rounds.by_name(moments, self.parameters.order, EARLIEST_FINISH, self.parameters.waiting)
 
 
 class Price(CompiledRounds):
@@ -133,7 +137,7 @@ class Price(CompiledRounds):
         """See `Dispatcher.dispatch_all`."""
         if len(self._numbers) != len(moments.env):
             self._numbers = np.tile([float(getattr(self.parameters, name)) for name in NUMBERS], (len(moments.env), 1))
-        return self._rounds.by_price(moments, self._numbers, self.batch_prices(moments))
+        return self.rounds.by_price(moments, self._numbers, self.batch_prices(moments))
 
 
 class Hungarian(VisitingDispatcher):

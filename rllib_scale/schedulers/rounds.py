@@ -24,10 +24,13 @@ class Rounds:
     Args:
         by_kind_from: number of rows from which on they are looked at by kind (kinds.py), where each is a server. The
             choices are the same, in a tenth of the time for a thousand; fewer are faster looked at one by one.
+
+    Attributes:
+        visits: (1,) tasks visited until now.
     """
 
     def __init__(self, by_kind_from: int = 48) -> None:
-        self._by_kind_from = by_kind_from
+        self._by_kind_from, self.visits = by_kind_from, np.zeros(1, dtype=np.int64)
         self._key = self._weight = self._no_prices = np.zeros((0, 0))
 
     def by_name(self, moments: Moments, order: str, rule: int, waiting: float = 1.0) -> np.ndarray:
@@ -61,7 +64,7 @@ class Rounds:
         self, moments: Moments, rule: int, by_arrival: bool, numbers: np.ndarray, prices: np.ndarray
     ) -> np.ndarray:
         keys = (self._key, self._weight)
-        count = _visit_all(rule, by_arrival, numbers, prices, *keys, moments, *self._scratch, self._starts)
+        count = _visit_all(rule, by_arrival, numbers, prices, *keys, moments, *self._scratch, self._starts, self.visits)
         return self._starts[:count]
 
     def _make_room(self, moments: Moments) -> None:
@@ -149,13 +152,14 @@ def _sink(heap, size, at, waiting, key, by_arrival):  # type: ignore[no-untyped-
 @compiled
 def visit_all(  # type: ignore[no-untyped-def]
     rule, by_arrival, numbers, prices, key, weight, moments, row_of, order, transfer, stays, kinds, kind_of, open_rows,
-    heap, starts,
+    heap, starts, visits,
 ):  # fmt: skip
     """Visit the tasks of each environment until no row of it is open; returns how many `starts` (K, 4) were written.
 
-    The round changes `wait`, `is_open` and `free` of the moments. `row_of` (H,) the row of each host, where all have
-    one and kinds are to be used. Scratch: `order` (R,), `transfer` (N,) and `stays` (H,), which are 0 between calls,
-    and those of `kinds`. Rounds that end after a few tasks are common: a heap gives no more of the order than is used.
+    The round changes `wait`, `is_open` and `free` of the moments and adds to `visits` (1,). `row_of` (H,) the row of
+    each host, where all have one and kinds are to be used. Scratch: `order` (R,), `transfer` (N,) and `stays` (H,),
+    which are 0 between calls, and those of `kinds`. Rounds that end after a few tasks are common: a heap gives no more
+    of the order than is used.
     """
     count = 0
     capacity, host = moments.capacity, moments.host
@@ -177,6 +181,7 @@ def visit_all(  # type: ignore[no-untyped-def]
         while size > 0 and num_open > 0:
             i = order[0]
             size -= 1
+            visits[0] += 1
             order[0] = order[size]
             _sink(order, size, 0, waiting, keys, by_arrival)
             task, total = waiting[i], 0.0

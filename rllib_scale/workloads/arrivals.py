@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rllib_scale.compiled import compiled, internal
 from rllib_scale.config import EnvConfig
+from rllib_scale.config.workload import MOST_LEVELS
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.random_numbers import uniform
 
@@ -16,36 +17,64 @@ MOST_ARRIVALS = 5_000_000
 """That are drawn at once: beyond, a workload would take gigabytes."""
 
 
-def wave_of(config: EnvConfig) -> tuple[float, float]:
-    """Amplitude and period [s] of the rate; amplitude 0 where it is constant."""
-    wave = config.workload.rate_wave
-    return (0.0, 1.0) if wave is None else (wave.amplitude, wave.period_s)
+WAVE = np.dtype(
+    [
+        ("period", "f8"),  # s
+        ("peak", "f8"),  # of the rate, times its mean; 1: it is constant
+        ("amplitude", "f8"),
+        ("num_levels", "i8"),  # 0: a sine
+        ("levels", "f8", (MOST_LEVELS,)),  # times the mean
+    ]
+)
+"""How the rate of arrivals varies, for compiled code."""
+
+
+def wave_of(config: EnvConfig) -> np.ndarray:
+    """(1,) of WAVE: how the rate varies."""
+    record, wave = np.zeros(1, dtype=WAVE), config.workload.rate_wave
+    record["period"], record["peak"] = 1.0, 1.0
+    if wave is not None:
+        record["period"], record["amplitude"], record["peak"] = wave.period_s, wave.amplitude, 1.0 + wave.amplitude
+    if wave is not None and wave.levels:
+        relative = np.array(wave.levels) / np.mean(wave.levels)
+        record["num_levels"], record["peak"] = len(relative), relative.max()
+        record["levels"][0, : len(relative)] = relative
+    return record
 
 
 @internal
-def draw_gap(rng, rate, amplitude, period, clock):  # type: ignore[no-untyped-def]
+def _relative_rate(wave, clock):  # type: ignore[no-untyped-def]
+    """The rate at `clock`, times its mean."""
+    if wave.num_levels == 0:
+        return 1.0 + wave.amplitude * math.sin(2.0 * math.pi * clock / wave.period)
+    phase = clock / wave.period
+    return wave.levels[min(int((phase - math.floor(phase)) * wave.num_levels), wave.num_levels - 1)]
+
+
+@internal
+def draw_gap(rng, rate, wave, clock):  # type: ignore[no-untyped-def]
     """Seconds from the previous arrival, or from the start, which is at `clock`, to the next one.
 
     Where the rate varies, arrivals at its maximum are thinned (Lewis and Shedler, Naval Research Logistics 26, 1979).
     """
-    gap = -math.log(1.0 - uniform(rng)) / (rate * (1.0 + amplitude))
-    if amplitude > 0.0:
-        while uniform(rng) * (1.0 + amplitude) >= 1.0 + amplitude * math.sin(2.0 * math.pi * (clock + gap) / period):
-            gap -= math.log(1.0 - uniform(rng)) / (rate * (1.0 + amplitude))
+    gap = -math.log(1.0 - uniform(rng)) / (rate * wave.peak)
+    if wave.peak > 1.0:
+        while uniform(rng) * wave.peak >= _relative_rate(wave, clock + gap):
+            gap -= math.log(1.0 - uniform(rng)) / (rate * wave.peak)
     return gap
 
 
 @compiled
-def _fill(rng, rate, amplitude, period, at_once, begin, until, times):  # type: ignore[no-untyped-def]
+def _fill(rng, rate, wave, at_once, begin, until, times):  # type: ignore[no-untyped-def]
     """Arrivals from `begin` until `until` into `times`; returns how many, or -1 where there is no room."""
     count = 0
-    clock = begin if at_once else begin + draw_gap(rng, rate, amplitude, period, begin)
+    clock = begin if at_once else begin + draw_gap(rng, rate, wave, begin)
     while clock <= until:
         if count == len(times):
             return -1
         times[count] = clock
         count += 1
-        clock += draw_gap(rng, rate, amplitude, period, clock)
+        clock += draw_gap(rng, rate, wave, clock)
     return count
 
 
@@ -72,7 +101,7 @@ def arrival_times(config: EnvConfig, rate: float, rng: NDArray[np.uint64], begin
     room, start = int(expected + 10 * math.sqrt(expected) + 20), rng.copy()
     while True:
         times = np.empty(room)
-        count = int(_fill(rng, rate, *wave_of(config), at_once, begin, until, times))
+        count = int(_fill(rng, rate, wave_of(config)[0], at_once, begin, until, times))
         if count >= 0:
             return times[:count]
         rng[:] = start

@@ -13,7 +13,7 @@ import numpy as np
 
 from rllib_scale.compiled import compiled
 from rllib_scale.config import EnvConfig, NormalConfig, Topology
-from rllib_scale.workloads.arrivals import draw_gap, wave_of
+from rllib_scale.workloads.arrivals import WAVE, draw_gap, wave_of
 from rllib_scale.workloads.fitted import draw_fitted, table_of
 from rllib_scale.workloads.model import Workload
 from rllib_scale.workloads.random_numbers import ESTIMATES, integer, lognormal, seed_generator, seed_stream, uniform
@@ -26,8 +26,7 @@ _NORMAL = np.dtype([("mean", "f8"), ("std", "f8"), ("low", "f8"), ("high", "f8")
 PARAMETERS = np.dtype(
     [
         ("rate", "f8"),  # workflows per second
-        ("wave_amplitude", "f8"),  # of the rate; 0: it is constant
-        ("wave_period", "f8"),  # s
+        ("wave", WAVE),  # of the rate
         ("first_at_zero", "i8"),
         ("min_tasks", "i8"),
         ("max_tasks", "i8"),
@@ -54,7 +53,7 @@ def parameters(config: EnvConfig) -> np.ndarray:
 
     row = (
         config.arrival_rate,
-        *wave_of(config),
+        wave_of(config)[0],
         int(config.episode.first_arrival == "at-zero"),
         w.min_tasks,
         w.max_tasks,
@@ -103,7 +102,7 @@ def draw_arrival(rng, p, is_first, clock):  # type: ignore[no-untyped-def]
     """When the next workflow arrives, after the previous one, or the start, at `clock`."""
     if is_first and p.first_at_zero:
         return clock
-    return clock + draw_gap(rng, p.rate, p.wave_amplitude, p.wave_period, clock)
+    return clock + draw_gap(rng, p.rate, p.wave, clock)
 
 
 @compiled

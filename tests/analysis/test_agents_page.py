@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from rllib_scale_analysis import load, select, settings
-from rllib_scale_analysis.relative import against_base
+from rllib_scale_analysis.tables.relative import against_base
 
 from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
 from rllib_scale.config.yaml_files import load_model

@@ -13,16 +13,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from rllib_scale_analysis import load, render, tables
+from rllib_scale_analysis import load
 from rllib_scale_analysis import settings as settings_of
 from rllib_scale_analysis.dashboard import selection
 from rllib_scale_analysis.dashboard.selection import Filters
 from rllib_scale_analysis.dashboard.store import Store
-from rllib_scale_analysis.html_page import HtmlPage
 from rllib_scale_analysis.load import Results, select
-from rllib_scale_analysis.report import write_report
-from rllib_scale_analysis.sections import NamedTable, sections
-from rllib_scale_analysis.terminal import TABLE3_SHOWN, by_servers, print_report
+from rllib_scale_analysis.report.sections import NamedTable, sections
+from rllib_scale_analysis.report.terminal import TABLE3_SHOWN, by_servers, print_report
+from rllib_scale_analysis.report.write import write_report
+from rllib_scale_analysis.tables import methods as tables
+from rllib_scale_analysis.tables import render
 
 from artificial_results import artificial_episodes, artificial_features, write_folder
 from parsed_html import Parsed
@@ -39,15 +40,13 @@ def numbers(text: str) -> list[str]:
 
 def bodies(named: NamedTable) -> dict[str, str]:
     """The rows of a table, without its headings, in each form it is shown in."""
-    page = HtmlPage("t", {}, [], {})
-    page.table(named.name, named.title, named.table, named.how)
     console = Console(width=100_000, file=io.StringIO(), color_system=None)
     terminal, left_out = render.to_terminal(named.table, "title", render.stems(named.table), console.width)
     assert left_out == []
     console.print(terminal)
     latex = render.to_latex(named.table).replace("$-$", "-")
     return {
-        "page": " ".join(Parsed(page.text()).within("td")),
+        "page": " ".join(Parsed(render.to_html(named.table)).within("td")),
         "markdown": render.to_markdown(named.table).split("\n", 2)[2],
         "latex": latex.split(r"\midrule")[1],
         "terminal": re.split("─{3,}", console.file.getvalue())[-1],

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from rllib_scale_analysis import behaviour, render
+from rllib_scale_analysis.figures import decisions, draw
+from rllib_scale_analysis.tables import decisions as behaviour
+from rllib_scale_analysis.tables import render
 
 from artificial_results import SEEDS, artificial_episodes, episode_row, typed_episodes
-from figure_checks import caption, drawn_whole
+from figure_checks import drawn_whole, named
 from rllib_scale.errors import UserError
 
 EPISODES = typed_episodes(
@@ -34,27 +36,33 @@ def test_a_tier_by_the_name_of_an_intervals_end_is_no_interval() -> None:
 
 
 def test_bars_of_decisions_are_the_table_and_add_up() -> None:
-    figure = behaviour.invalid_decisions(EPISODES, 32)
-    drawn_whole(figure)
     table = behaviour.behaviour_table(EPISODES, 32)
-    widths = np.array([bar.get_width() for bar in figure.axes[0].patches]).reshape(4, len(table))
+    chart = decisions.invalid_decisions(table)
+    drawn_whole(draw.draw(chart))
+    marks = chart.panels[0].marks
+    widths = np.array([np.asarray(one.x) - one.bars for one in marks])
     np.testing.assert_allclose(widths.sum(axis=0), table["decisions"])
     for row, cause in zip(widths[1:], behaviour.CAUSES, strict=True):
         np.testing.assert_allclose(row, table[cause])
-    assert "5 seeds of 2 episodes" in caption(figure)
+    assert "5 seeds of 2 episodes" in chart.caption
 
 
 def test_bars_of_utilisation_are_the_table() -> None:
-    figure = behaviour.utilisation_by_tier(EPISODES, 16)
-    drawn_whole(figure)
     table = behaviour.behaviour_table(EPISODES, 16)
-    containers = {container.get_label(): container for container in figure.axes[0].containers}
-    assert set(containers) == {"small", "medium", "large"}
-    for tier, container in containers.items():
-        np.testing.assert_allclose([bar.get_width() for bar in container], table[f"tier_{tier}"])
+    chart = decisions.utilisation_by_tier(table)
+    drawn_whole(draw.draw(chart))
+    shown = named(chart.panels[0])
+    assert set(shown) == {"small", "medium", "large"}
+    for tier, marks in shown.items():
+        np.testing.assert_allclose(marks.x, table[f"tier_{tier}"])
 
 
-@pytest.mark.parametrize("draw", [behaviour.invalid_decisions, behaviour.utilisation_by_tier])
+def test_without_an_invalid_decision_there_is_no_figure_of_them() -> None:
+    table = behaviour.behaviour_table(typed_episodes([episode_row("scale", 1, 16, 0, decisions=9)]), 16)
+    assert not decisions.invalid_decisions(table).panels
+
+
+@pytest.mark.parametrize("make", [decisions.invalid_decisions, decisions.utilisation_by_tier])
 @pytest.mark.parametrize(
     "rows",
     [
@@ -64,13 +72,10 @@ def test_bars_of_utilisation_are_the_table() -> None:
         artificial_episodes(seeds=SEEDS[:1], scales=(16,), episodes=1),
     ],
 )
-def test_hardly_anything_is_drawn_whole(draw, rows: list[dict[str, object]]) -> None:
-    drawn_whole(draw(typed_episodes(rows), 16))
+def test_hardly_anything_is_drawn_whole(make, rows: list[dict[str, object]]) -> None:
+    drawn_whole(draw.draw(make(behaviour.behaviour_table(typed_episodes(rows), 16))))
 
 
-@pytest.mark.parametrize(
-    "make", [behaviour.behaviour_table, behaviour.invalid_decisions, behaviour.utilisation_by_tier]
-)
-def test_mixed_settings_are_refused(make) -> None:
+def test_mixed_settings_are_refused() -> None:
     with pytest.raises(UserError, match="mixes masks"):
-        make(pd.concat([EPISODES, EPISODES.assign(mask="feasible")]), 16)
+        behaviour.behaviour_table(pd.concat([EPISODES, EPISODES.assign(mask="feasible")]), 16)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from rllib_scale_analysis.comparisons import TESTED, complete_pairs, default_pairs, paired_table
-from rllib_scale_analysis.resampling import holm
+from rllib_scale_analysis.stats.families import TESTED
+from rllib_scale_analysis.stats.resampling import holm
+from rllib_scale_analysis.tables.comparisons import complete_pairs, default_pairs, paired_table
 
 from artificial_results import artificial_episodes, episode_row, typed_episodes
 from rllib_scale.errors import UserError
@@ -37,7 +38,7 @@ def test_paired_table_of_literal_rows() -> None:
     assert (row["completed"], row["unfinished"], row["response_mean_s"]) == (-2.0, 2.0, -1.0)
     assert (row["completed_low"], row["completed_high"]) == (-2.0, -2.0)
     assert (row["completed_verdict"], row["response_mean_s_verdict"]) == ("lower", "lower")
-    assert row["response_censored_s_verdict"] == "undecided"
+    assert row["response_censored_s_verdict"] == "equal"
     assert (row["completed_better"], row["response_mean_s_better"], row["response_censored_s_better"]) == (0, 1, 0.5)
     assert (row["seeds"], row["seeds_note"], row["episodes"]) == (5, None, 2)
 
@@ -47,27 +48,42 @@ def test_pairs_are_compared_where_both_were_evaluated(table: pd.DataFrame) -> No
     assert len(table[(table["first"] == "scale") & (table["second"] == "crossattn")]) == 4
 
 
-def test_default_pairs_are_learned_methods_against_the_baselines_once(episodes: pd.DataFrame) -> None:
+def test_default_pairs_are_learned_methods_against_the_baselines_once_question_by_question(
+    episodes: pd.DataFrame,
+) -> None:
     assert default_pairs(episodes) == [
         ("scale", "crossattn"),
-        ("ppo", "crossattn"),
-        ("scale", "ppo"),
         ("scale", "fastest-idle"),
         ("crossattn", "fastest-idle"),
         ("ppo", "fastest-idle"),
+        ("ppo", "crossattn"),
+        ("scale", "ppo"),
     ]
+    encoders = episodes[episodes["method"].isin(["scale", "crossattn"])].copy()
+    for column in ("method", "variant"):
+        encoders[column] = encoders[column].replace({"scale": "deepsets-srr", "crossattn": "deepsets"})
+    assert default_pairs(encoders) == [("deepsets-srr", "deepsets")]
 
 
-def test_the_family_is_every_verdict_of_the_table(episodes: pd.DataFrame, table: pd.DataFrame) -> None:
-    p_values = table[[f"{metric}_p" for metric in TESTED]].to_numpy(float)
-    adjusted = table[[f"{metric}_p_adjusted" for metric in TESTED]].to_numpy(float)
-    np.testing.assert_allclose(adjusted.ravel(), holm(p_values.ravel()))
+def test_the_family_is_a_question_in_the_primary_endpoint_or_in_the_others(table: pd.DataFrame) -> None:
+    assert table["question"].unique().tolist() == ["SRR", "rule", "learned"]
+    for _, rows in table.groupby("question"):
+        for metric in ("completed", "response_censored_s"):  # of the response the differences are the same
+            p, adjusted = (rows[f"{metric}_{end}"].to_numpy(float) for end in ("p", "p_adjusted"))
+            np.testing.assert_allclose(adjusted, holm(p))
+        np.testing.assert_allclose(rows["response_mean_s_p_adjusted"], rows["response_censored_s_p_adjusted"])
     assert [name for name in table if name.endswith("_verdict")] == [f"{metric}_verdict" for metric in TESTED]
-    alone = paired_table(episodes, PAIR)
-    mine = table[(table["first"] == "scale") & (table["second"] == "crossattn")].reset_index(drop=True)
-    assert (mine["completed_p"] == alone["completed_p"]).all()
-    assert (mine["completed_p_adjusted"] >= alone["completed_p_adjusted"]).all()
-    assert (mine["completed_p_adjusted"] > alone["completed_p_adjusted"]).any()
+
+
+def test_a_verdict_does_not_depend_on_what_else_is_shown(episodes: pd.DataFrame, table: pd.DataFrame) -> None:
+    for first, second in default_pairs(episodes):
+        mine = table[(table["first"] == first) & (table["second"] == second)].reset_index(drop=True)
+        pd.testing.assert_frame_equal(paired_table(episodes, [(first, second)]), mine)
+        turned = paired_table(episodes, [(second, first)])
+        for metric in TESTED:
+            np.testing.assert_allclose(turned[f"{metric}_p_adjusted"], mine[f"{metric}_p_adjusted"])
+            swapped = turned[f"{metric}_verdict"].replace({"lower": "higher", "higher": "lower"})
+            assert swapped.tolist() == mine[f"{metric}_verdict"].tolist()
 
 
 def test_a_verdict_stands_only_where_the_interval_and_the_adjusted_p_agree(table: pd.DataFrame) -> None:
@@ -105,7 +121,8 @@ def test_seeds_of_one_method_alone_are_refused_unless_the_shared_ones_are_wanted
         paired_table(rows, PAIR)
     table = paired_table(rows, PAIR, shared_seeds=True)
     assert (table["seeds"].iloc[0], table["seeds_note"].iloc[0]) == (5, "shared")
-    expected = paired_table(episodes[episodes["test_servers"] == 16], PAIR)
+    both = episodes["method"].isin(["scale", "crossattn"])
+    expected = paired_table(episodes[both & (episodes["test_servers"] == 16)], PAIR)
     pd.testing.assert_frame_equal(table.drop(columns="seeds_note"), expected.drop(columns="seeds_note"))
     apart = rows[(rows["method"] != "scale") | (rows["train_seed"] > 46)]
     with pytest.raises(UserError, match="no partner"):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
+import pandas as pd
 import pytest
-from rllib_scale_analysis import curves, figures
+from rllib_scale_analysis.figures import draw
+from rllib_scale_analysis.figures.chart import Marks
+from rllib_scale_analysis.figures.training import POINTS, training_curves
 
 from artificial_results import SEEDS, artificial_training, typed_training
-from figure_checks import caption, drawn_whole
+from figure_checks import drawn_whole, named
 
 
 @pytest.mark.parametrize(
@@ -18,44 +19,49 @@ from figure_checks import caption, drawn_whole
         (artificial_training(epochs=120), 6),
         (artificial_training(seeds=SEEDS[:1], epochs=1), 6),
         (artificial_training(methods=("ppo",), epochs=5), 3),
-        ([], 1),
+        ([], 0),
     ],
 )
 def test_training_curves_are_drawn_whole(rows: list[dict[str, object]], panels: int) -> None:
-    figure = curves.training_curves(typed_training(rows))
-    drawn_whole(figure)
-    assert sum(axes.axison and bool(axes.get_lines()) for axes in figure.axes) == (panels if rows else 0)
+    chart = training_curves(typed_training(rows))
+    drawn_whole(draw.draw(chart))
+    assert len(chart.panels) == panels
+
+
+def curve(training: pd.DataFrame, metric: str = "completed", **options: object) -> Marks:
+    return named(training_curves(training, [metric], **options).panels[0])["scale"]  # type: ignore[arg-type]
 
 
 def test_training_curves_show_every_seed_thin_and_the_median_thick() -> None:
     training = typed_training(artificial_training(methods=("scale",), epochs=10))
-    axes = curves.training_curves(training).axes[1]
-    assert axes.get_ylabel() == "completed tasks"
-    thick = [line for line in axes.get_lines() if line.get_linewidth() > 2]
-    thin = [line for line in axes.get_lines() if line.get_linewidth() < 1]
-    assert (len(thick), len(thin)) == (1, 5)
-    np.testing.assert_allclose(thick[0].get_ydata(), training.groupby("epoch")["completed"].median())
+    panel = training_curves(training).panels[1]
+    assert panel.y_label == "completed tasks"
+    np.testing.assert_allclose(named(panel)["scale"].y, training.groupby("epoch")["completed"].median())
+    (thin,) = [marks for marks in panel.marks if marks.thin]
+    by_seed = np.asarray(thin.y).reshape(5, 11)
+    assert np.isnan(by_seed[:, -1]).all(), "a gap after each seed"
+    np.testing.assert_allclose(np.sort(by_seed[:, :-1].ravel()), np.sort(training["completed"]))
 
 
 def test_long_training_curves_are_smoothed_and_say_so() -> None:
     training = typed_training(artificial_training(seeds=SEEDS[:1], methods=("scale",), epochs=100))
-    figure = curves.training_curves(training)
-    assert "Running mean over 2 epochs" in caption(figure)
     raw = training["completed"].to_numpy()
-    np.testing.assert_allclose(figure.axes[1].get_lines()[0].get_ydata()[1:], (raw[1:] + raw[:-1]) / 2)
+    assert "Running mean over 2 epochs" in training_curves(training).caption
+    np.testing.assert_allclose(np.asarray(curve(training).y)[1:], (raw[1:] + raw[:-1]) / 2)
+    np.testing.assert_allclose(curve(training, smoothing=1).y, raw)
+    assert "Running mean" not in training_curves(training, smoothing=1).caption
+
+
+def test_the_axis_is_epochs_steps_or_seconds() -> None:
+    training = typed_training(artificial_training(seeds=SEEDS[:1], methods=("scale",), epochs=10))
+    for x in ("epoch", "env_steps", "wall_s"):
+        np.testing.assert_allclose(curve(training, x=x).x, training[x].astype(float))
 
 
 def test_very_long_curves_are_drawn_by_so_many_epochs_from_first_to_last() -> None:
     training = typed_training(artificial_training(seeds=SEEDS[:1], methods=("scale",), epochs=1000))
-    line = curves.training_curves(training).axes[0].get_lines()[0]
-    assert len(line.get_xdata()) == curves.SHOWN_EPOCHS
-    assert (line.get_xdata()[0], line.get_xdata()[-1]) == (1, 1000)
+    marks = curve(training, "episode_return")
+    assert len(marks.x) == POINTS
+    assert (marks.x[0], marks.x[-1]) == (1, 1000)
     smooth = training.set_index("epoch")["episode_return"].rolling(20, min_periods=1).mean()
-    np.testing.assert_allclose(line.get_ydata(), smooth[np.asarray(line.get_xdata())])
-
-
-def test_many_thin_lines_are_pixels_in_an_svg(tmp_path: Path) -> None:
-    for seeds, pixels in ((curves.VECTOR_LINES, False), (curves.VECTOR_LINES + 1, True)):
-        rows = artificial_training(seeds=range(seeds), methods=("ppo",), epochs=3)
-        figures.save(curves.training_curves(typed_training(rows)), tmp_path / "f.svg")
-        assert ("<image" in (tmp_path / "f.svg").read_text()) == pixels
+    np.testing.assert_allclose(marks.y, smooth[np.asarray(marks.x)])

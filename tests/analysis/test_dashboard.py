@@ -16,10 +16,14 @@ from rllib_scale_analysis.dashboard import charts, episodes, selection
 from rllib_scale_analysis.dashboard.rows import read_many, read_rows, select_rows, sum_up
 from rllib_scale_analysis.dashboard.selection import Filters
 from rllib_scale_analysis.dashboard.store import Snapshot, Store
-from rllib_scale_analysis.load import PAPER_SETTING, load, select
-from rllib_scale_analysis.render import to_csv
-from rllib_scale_analysis.summary import training_state_lines
-from rllib_scale_analysis.tables import table4
+from rllib_scale_analysis.figures import evaluation
+from rllib_scale_analysis.figures.chart import counts
+from rllib_scale_analysis.figures.style import looks
+from rllib_scale_analysis.figures.training import training_curves
+from rllib_scale_analysis.load import PAPER_SETTING, load, select, variants
+from rllib_scale_analysis.report.summary import training_state_lines
+from rllib_scale_analysis.tables.methods import table4
+from rllib_scale_analysis.tables.render import to_csv
 
 from artificial_results import artificial_episodes, artificial_training, episode_row, write_folder
 from benchmarks.dashboard import write_folder as write_folder_of_size
@@ -350,36 +354,23 @@ def test_cells_with_the_same_seed_are_named(snapshot: Snapshot) -> None:
     assert selection.repeated_seeds(twice) == ["scale"]
 
 
-def test_curves_are_means_of_as_many_epochs_as_it_takes(snapshot: Snapshot) -> None:
-    few, width = selection.downsample(snapshot.curves, ["completed"], points=10)
-    assert width == 4
-    own = few[few["cell"] == "scale-42"]
-    rows = snapshot.curves[snapshot.curves["cell"] == "scale-42"].sort_values("epoch")
-    assert own["epoch"].tolist() == list(range(4, 41, 4))
-    assert own["completed"].to_numpy(float) == pytest.approx(rows["completed"].to_numpy(float).reshape(10, 4).mean(1))
-
-
 # ---------------------------------------------------------------------- figures
 
 
 def test_points_of_the_figure_are_the_means_of_the_table(snapshot: Snapshot) -> None:
+    """The definition is the report's: `tests/analysis/test_figures.py` holds what it shows."""
     units = selection.apply(snapshot.units, Filters(PAPER_SETTING))
     table = selection.table(units, SHOWN)
-    figure = charts.against_servers(table, units)
-    names = list(dict.fromkeys(table["variant"]))
-    assert len(figure.data) == 3 * len(names)
-    for position, metric in enumerate(("response_mean_s", "completed", "response_censored_s")):  # no bound was written
-        for k, name in enumerate(names):
-            trace, rows = figure.data[position * len(names) + k], table[table["variant"] == name]
-            per = rows["test_servers"].to_numpy(float) if metric == "completed" else 1.0
-            assert trace.name == name
-            assert np.array(trace.y, float) == pytest.approx(rows[metric].to_numpy(float) / per, nan_ok=True)
-            bars = trace.error_y.array is not None
-            assert bars == (name in ("scale", "crossattn", "ppo"))  # heuristics: means alone
-            if bars:
-                low = np.array(trace.y) - np.array(trace.error_y.arrayminus)
-                expected = rows[f"{metric}_low"].to_numpy(float) / per
-                assert low == pytest.approx(expected, nan_ok=True)
+    rows = select(load(snapshot.folder).episodes, *PAPER_SETTING)
+    of = looks(units, variants(units))
+    assert of == looks(rows, variants(rows))
+    ours, theirs = evaluation.against_servers(table, of), evaluation.against_servers(table4(rows), of)
+    assert ours.caption == theirs.caption
+    for mine, other in zip(charts.plot(ours).data, charts.plot(theirs).data, strict=True):
+        assert mine.name == other.name
+        np.testing.assert_allclose(np.array(mine.y, float), np.array(other.y, float))
+        bars = mine.error_y.array is not None
+        assert bars == (mine.name in ("scale", "crossattn", "ppo"))  # rules: means alone
 
 
 def test_rows_without_a_value_make_an_empty_figure(tmp_path: Path) -> None:
@@ -388,8 +379,8 @@ def test_rows_without_a_value_make_an_empty_figure(tmp_path: Path) -> None:
     units = Store(write_folder(tmp_path, rows, [])).snapshot().units
     table = selection.table(units, SHOWN)
     assert set(table["seeds_note"]) == {"no CI"}
-    assert not charts.against_servers(table, units).data
-    assert charts.counts(table) == "Learned methods: 0 seeds of 6 episodes."
+    assert not charts.plot(evaluation.against_servers(table, looks(units, variants(units)))).data
+    assert counts(table) == "Learned methods: 0 seeds of 6 episodes."
 
 
 def test_trainings_of_another_version_are_told(tmp_path: Path) -> None:
@@ -408,33 +399,21 @@ def test_trainings_of_another_version_are_told(tmp_path: Path) -> None:
 
 def test_a_method_has_one_colour_in_all_figures_and_can_be_seen_on_dark(snapshot: Snapshot) -> None:
     units = selection.apply(snapshot.units, Filters(PAPER_SETTING))
-    table = selection.table(units, SHOWN)
+    of = looks(units, variants(units))
+    made = [
+        evaluation.against_servers(selection.table(units, SHOWN), of),
+        evaluation.throughput(units, of),
+        training_curves(snapshot.curves, ["completed"]),
+    ]
     colours: dict[bool, dict[str, set[str]]] = {False: {}, True: {}}
     for dark, seen in colours.items():
-        figures = [
-            charts.against_servers(table, units, dark),
-            charts.throughput_against_response(units, dark),
-            charts.training_curves(snapshot.curves, ["completed"], dark)[0],
-        ]
-        for trace in (trace for figure in figures for trace in figure.data if trace.name):
+        for trace in (trace for chart in made for trace in charts.plot(chart, dark).data if trace.name):
             seen.setdefault(trace.name, set()).add(trace.line.color)
     assert all(len(found) == 1 for seen in colours.values() for found in seen.values())
     assert colours[False]["scale"] == {"#0072b2"}
     assert colours[False]["fastest-idle"] == {"#000000"}
     (lightened,) = colours[True]["fastest-idle"]
     assert int(lightened[1:3], 16) > 200
-
-
-def test_training_figure_has_a_line_for_the_seeds_and_one_for_their_median(snapshot: Snapshot) -> None:
-    figure, caption = charts.training_curves(snapshot.curves, ["completed", "srr_kl"])
-    thin = [trace for trace in figure.data if trace.line.width < 1]
-    thick = [trace for trace in figure.data if trace.line.width > 1]
-    assert [trace.name for trace in thick] == ["scale", "crossattn", "ppo", "scale", "crossattn"]  # an MLP has no f
-    assert len(thin) == len(thick)
-    rows = snapshot.curves[snapshot.curves["method"] == "scale"]
-    median = rows.pivot(index="epoch", columns="cell", values="completed").astype(float).median(axis=1)
-    assert np.array(thick[0].y) == pytest.approx(median.to_numpy())
-    assert "each training seed" in caption
 
 
 @pytest.fixture

@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
-from rllib_scale_analysis import features, load, render, select
-from rllib_scale_analysis.report import write_report
+from rllib_scale_analysis import load, select
+from rllib_scale_analysis.figures import draw
+from rllib_scale_analysis.figures.training import drift
+from rllib_scale_analysis.report.write import write_report
+from rllib_scale_analysis.tables import features, render
 
 from artificial_results import SCALES, SEEDS, artificial_episodes, artificial_features, write_folder
-from figure_checks import caption, drawn_whole
+from figure_checks import drawn_whole, named
 from rllib_scale.errors import UserError
 from rllib_scale.results import tables as results
 
@@ -71,7 +73,8 @@ def test_table5_holds_means_over_seeds_with_intervals_beside_the_papers_numbers(
     own = rows[(rows["variant"] == "crossattn") & (rows["test_servers"] == 48)]
     for metric in ("feature_covariance", "feature_kl", "drift_wasserstein", "drift_mmd2"):
         assert record[metric] == pytest.approx(own[metric].mean())
-        assert own[metric].min() <= record[f"{metric}_low"] <= record[metric] <= record[f"{metric}_high"]
+        assert record[f"{metric}_low"] <= record[metric] <= record[f"{metric}_high"]
+    assert record["drift_mmd2_low"] < own["drift_mmd2"].median() < record["drift_mmd2_high"]
     assert record["seeds"] == 5
     stated = table.set_index(["variant", "test_servers"])[["paper_feature_covariance", "paper_feature_kl"]]
     assert stated.loc[("scale", 16)].tolist() == [0.037, 0.516]
@@ -106,7 +109,7 @@ def test_a_network_of_fixed_size_has_no_drift(rows: pd.DataFrame) -> None:
 @pytest.mark.parametrize("column", ["scenario", "mask", "decision"])
 def test_mixed_settings_are_refused(rows: pd.DataFrame, column: str) -> None:
     mixed = pd.concat([rows, rows.assign(**{column: "other"})])
-    for make in (features.table5, features.drift_against_servers):
+    for make in (features.table5, drift):
         with pytest.raises(UserError, match=f"mixes {column}s"):
             make(mixed)
 
@@ -127,24 +130,17 @@ def test_statistics_of_features_are_printed_with_the_papers_three_decimals() -> 
 # ---------------------------------------------------------------------- figure and report
 
 
-def lines_of(figure: Figure, panel: int) -> dict[str, np.ndarray]:
-    return {line.get_label(): np.asarray(line.get_ydata(), float) for line in figure.axes[panel].get_lines()}
-
-
 def test_the_figure_shows_every_seed_thin_and_the_mean_thick(rows: pd.DataFrame) -> None:
-    figure = features.drift_against_servers(rows)
-    for panel, metric in enumerate(("drift_wasserstein_relative", "drift_mmd2")):
-        lines = figure.axes[panel].get_lines()
-        assert sum(line.get_linewidth() < 1 and len(line.get_xdata()) == len(SCALES) for line in lines) == 2 * len(
-            SEEDS
-        )
+    chart = drift(rows)
+    for panel, metric in zip(chart.panels, ("drift_wasserstein_relative", "drift_mmd2"), strict=True):
+        assert sum(marks.thin and len(marks.x) == len(SCALES) for marks in panel.marks) == 2 * len(SEEDS)
+        shown = named(panel)
         for name in ("scale", "crossattn"):
             own = rows[rows["variant"] == name]
-            expected = own.groupby("test_servers")[metric].mean()
-            np.testing.assert_allclose(lines_of(figure, panel)[name], expected)
-        assert "ppo" not in lines_of(figure, panel)
-    assert "training scale, N = 16" in caption(figure)
-    assert "each of 5 seeds" in caption(figure)
+            np.testing.assert_allclose(shown[name].y, own.groupby("test_servers")[metric].mean())
+        assert "ppo" not in shown
+    assert "training scale, N = 16" in chart.caption
+    assert "each of 5 seeds" in chart.caption
 
 
 @pytest.mark.parametrize(
@@ -160,7 +156,7 @@ def test_the_figure_shows_every_seed_thin_and_the_mean_thick(rows: pd.DataFrame)
     ids=["sweep", "one seed", "one scale", "to 1024", "no drift", "empty"],
 )
 def test_every_case_is_drawn_whole(tmp_path: Path, feature_rows: list[dict[str, object]]) -> None:
-    drawn = drawn_whole(features.drift_against_servers(written(tmp_path, feature_rows)))
+    drawn = drawn_whole(draw.draw(drift(written(tmp_path, feature_rows))))
     assert 0.002 < (drawn[..., :3].min(axis=2) < 230).mean() < 0.6
 
 

@@ -12,10 +12,10 @@ from rich.console import Console
 from rllib_scale_analysis.dashboard import rows as dashboard
 from rllib_scale_analysis.dashboard import selection
 from rllib_scale_analysis.load import information_note, load
-from rllib_scale_analysis.report import write_report
-from rllib_scale_analysis.summary import best_lines, leaders
-from rllib_scale_analysis.tables import table3, table4
-from rllib_scale_analysis.terminal import print_report
+from rllib_scale_analysis.report.summary import best_lines, leaders
+from rllib_scale_analysis.report.terminal import print_report
+from rllib_scale_analysis.report.write import write_report
+from rllib_scale_analysis.tables.methods import table3, table4
 
 from artificial_results import episode_row, typed_episodes, write_folder
 from rllib_scale.config.plan import EvaluationUnit
@@ -64,7 +64,8 @@ def test_who_is_first_is_named_with_what_it_is_told() -> None:
     first, note = best_lines(table, 16)
     assert "heft (clairvoyant) has the lowest censored response time" in first
     assert note == NOTE
-    assert leaders(table) == "heft (clairvoyant) in censored response time and response time"
+    told = "heft (clairvoyant), price (waiting tasks) and fastest-idle (waiting tasks) in completed tasks"
+    assert leaders(table) == f"{told}, heft (clairvoyant) in censored response time and response time", "ties are told"
     (alone,) = best_lines(table3(typed_episodes(MIXED[3:])), 16)
     assert "price has the lowest censored response time" in alone
 

@@ -7,10 +7,12 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from rllib_scale_analysis import lambdas
+from rllib_scale_analysis.figures import draw
+from rllib_scale_analysis.figures.decisions import lambda_heatmaps
+from rllib_scale_analysis.tables import lambdas
 
 from artificial_results import SEEDS, artificial_episodes, typed_episodes
-from figure_checks import caption, drawn_whole
+from figure_checks import drawn_whole
 from rllib_scale.errors import UserError
 
 PAIRS = [*itertools.product((0.0, 0.001, 0.1), (0.0, 0.01))][:-1]  # one pair was not trained
@@ -37,20 +39,18 @@ def test_grids_are_those_of_one_method_with_the_same_other_settings() -> None:
 
 def test_every_cell_of_the_map_prints_the_mean_of_its_pair() -> None:
     (grid,) = lambdas.lambda_grids(typed_episodes(grid_rows()))
-    figure = lambdas.lambda_heatmaps(grid, 16)
-    drawn_whole(figure)
-    axes = figure.axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "0.001", "0.1"]
-    assert [label.get_text() for label in figure.axes[-1].get_xticklabels()] == ["0", "0.01"]
-    printed = {(round(t.get_position()[1]), round(t.get_position()[0])): t.get_text() for t in axes.texts}
-    assert printed == {(n // 2, n % 2): f"{n + 0.5:.2f}" for n in range(5)}
-    assert "Blank: not trained, or no value." in caption(figure)
-    shown = np.ma.filled(axes.collections[0].get_array(), np.nan)
-    np.testing.assert_array_equal(shown, [[0.5, 1.5], [2.5, 3.5], [4.5, np.nan]])
+    chart = lambda_heatmaps(lambdas.lambda_table(grid, 16))
+    drawn_whole(draw.draw(chart))
+    cells = chart.panels[0].grid
+    assert cells is not None
+    assert (list(cells.values.index), list(cells.values.columns)) == (["0", "0.001", "0.1"], ["0", "0.01"])
+    np.testing.assert_array_equal(cells.values, [[0.5, 1.5], [2.5, 3.5], [4.5, np.nan]])
+    assert cells.texts.to_numpy().ravel()[:5].tolist() == [f"{n + 0.5:.2f}" for n in range(5)]
+    assert "Blank: not trained, or no value." in chart.caption
 
 
 def test_mixed_settings_and_no_rows() -> None:
     episodes = typed_episodes(grid_rows())
     with pytest.raises(UserError, match="mixes masks"):
-        lambdas.lambda_heatmaps(pd.concat([episodes, episodes.assign(mask="feasible")]), 16)
-    assert "no lambda grid at N = 99" in lambdas.lambda_heatmaps(episodes, 99).axes[0].texts[0].get_text()
+        lambdas.lambda_table(pd.concat([episodes, episodes.assign(mask="feasible")]), 16)
+    assert not lambda_heatmaps(lambdas.lambda_table(episodes, 99)).panels

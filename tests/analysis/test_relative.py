@@ -3,13 +3,18 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
-from rllib_scale_analysis import load
-from rllib_scale_analysis.relative import against_base, against_base_figure
-from rllib_scale_analysis.sections import sections
+from rllib_scale_analysis import load, select, settings
+from rllib_scale_analysis.figures import comparison, draw
+from rllib_scale_analysis.figures.style import looks
+from rllib_scale_analysis.load import variants
+from rllib_scale_analysis.report.sections import sections
+from rllib_scale_analysis.tables.relative import against_base
 
 from artificial_results import episode_row, typed_episodes, write_folder
+from figure_checks import drawn_whole, named
 
 RESPONSE = "against_base_response_censored_s"
 
@@ -70,11 +75,19 @@ def test_the_figure_has_a_panel_a_setting_and_a_line_a_variant() -> None:
                     episode_row(name, None, n, e, scenario=scenario, response_censored_s=4.0 + e + len(name))
                     for e in range(5)
                 ]
-    figure = against_base_figure(typed_episodes(frames))
-    panels = [axes for axes in figure.axes if axes.axison]
-    assert [axes.get_title() for axes in panels] == ["steady-0.5", "steady-0.9"]
-    assert sorted(panels[0].get_legend_handles_labels()[1]) == ["large-only", "round-robin"]
-    assert all(len(line.get_xdata()) == 2 for line in panels[1].lines[1:])
+    rows = typed_episodes(frames)
+    tables = {setting[0]: against_base(select(rows, *setting)) for setting in settings(rows)}
+    chart = comparison.against_base(tables, looks(rows, variants(rows)))
+    drawn_whole(draw.draw(chart))
+    assert [panel.title for panel in chart.panels] == ["steady-0.5", "steady-0.9"]
+    for panel in chart.panels:
+        assert sorted(named(panel)) == ["large-only", "round-robin"]
+        for name, marks in named(panel).items():
+            own = tables[panel.title][tables[panel.title]["variant"] == name]
+            np.testing.assert_allclose(marks.y, own[RESPONSE])
+    one = {name: table[table["test_servers"] == 16] for name, table in tables.items()}
+    (first, *_) = comparison.against_base(one, looks(rows, variants(rows))).panels
+    assert list(first.rows) == ["large-only", "round-robin"]
 
 
 def test_rules_and_learned_methods_stand_in_one_table() -> None:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from rllib_scale_analysis.render import format_value, stems, to_csv, to_markdown, to_terminal
-from rllib_scale_analysis.tables import table3, table4
+from rllib_scale_analysis.tables.methods import table3, table4
+from rllib_scale_analysis.tables.render import format_value, stems, to_csv, to_markdown, to_terminal
 
 from artificial_results import artificial_episodes, episode_row, typed_episodes
 

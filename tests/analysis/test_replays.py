@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from rllib_scale_analysis.replays import MOST_TASKS, chosen_episodes
+from rllib_scale_analysis.report.replays import MOST_TASKS, chosen_episodes
 
 from artificial_results import artificial_episodes, episode_row, typed_episodes
 from rllib_scale.errors import UserError

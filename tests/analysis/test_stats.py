@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rllib_scale_analysis import resampling
-from rllib_scale_analysis.stats import adjust, paired_differences, summarise
+from rllib_scale_analysis.stats import resampling
+from rllib_scale_analysis.stats.families import TESTED, adjust, question
+from rllib_scale_analysis.stats.summaries import Difference, paired_differences, summarise
 
 from artificial_results import artificial_episodes, episode_row, typed_episodes
 from rllib_scale.errors import UserError
@@ -59,7 +61,7 @@ def test_summary_of_five_seeds_has_the_intervals_of_resampling() -> None:
     assert resampling.mean_interval(array) == resampling.Interval(summary.low, summary.high)
     assert resampling.iqm_interval(array) == resampling.Interval(summary.iqm_low, summary.iqm_high)
     assert summary.iqm == resampling.iqm(array) == pytest.approx(np.sort(array.ravel())[3:-3].mean())
-    assert 4.1 < summary.low < summary.mean < summary.high < 5.2
+    assert 4.0 < summary.low < summary.mean < summary.high < 5.3
 
 
 @settings(max_examples=20, deadline=None)
@@ -121,7 +123,7 @@ def test_two_heuristics_are_compared_over_episodes() -> None:
         ([-5.0, -4.0, -6.0, -5.5, -4.5], "lower"),
         ([5.0, 4.0, 6.0, 5.5, 4.5], "higher"),
         ([5.0, -4.0, 6.0, -5.5, 4.5], "undecided"),
-        ([0.0] * 5, "undecided"),
+        ([0.0] * 5, "equal"),
     ],
 )
 def test_verdict_needs_five_seeds_and_an_interval_without_zero(offsets: list[float], verdict: str) -> None:
@@ -155,18 +157,75 @@ def test_better_is_more_tasks_or_a_lower_response() -> None:
     assert back["completed"].better == pytest.approx(1 - found["completed"].better)
 
 
+def family(*differences: Difference) -> list[Difference]:
+    """As comparisons of one question in the primary endpoint, with the p-values of their family."""
+    other = replace(differences[0], p=math.nan, low=0.0, high=0.0, mean=0.0)
+    compared = [dict.fromkeys(TESTED, other) | {"completed": difference} for difference in differences]
+    return [found["completed"] for found in adjust(compared, ["learned"] * len(compared), "completed")]
+
+
 def test_a_verdict_of_a_family_needs_its_adjusted_p() -> None:
     offsets = [-1.0, -0.7, -1.6, -0.4, -1.1]
     first = frame("scale", {seed: [8 + offset, 9 + offset] for seed, offset in enumerate(offsets)})
     second = frame("crossattn", {seed: [8.0, 9.0] for seed in range(5)})
     alone = paired_differences(first, second, [METRIC])[METRIC]
-    nothing = paired_differences(second, second.assign(variant="other"), [METRIC])[METRIC]
-    assert (alone.verdict, nothing.p) == ("lower", 1.0)
-    assert adjust([alone, nothing])[0].verdict == "lower"
-    among_many = adjust([alone, *[nothing] * 100])[0]
+    nothing = replace(alone, p=1.0)
+    assert alone.verdict == "lower"
+    among_many = family(alone, *[nothing] * 100)[0]
     assert among_many.p_adjusted == pytest.approx(101 * alone.p)
     assert among_many.verdict == "undecided"
     assert (among_many.low, among_many.high) == (alone.low, alone.high)
+
+
+def test_what_cannot_differ_is_equal_and_in_no_family() -> None:
+    second = frame("crossattn", {seed: [8.0, 9.0] for seed in range(5)})
+    equal = paired_differences(second, second.assign(variant="other"), [METRIC])[METRIC]
+    assert (equal.verdict, math.isnan(equal.p)) == ("equal", True)
+    first = frame("scale", {seed: [8 + offset, 9.0] for seed, offset in enumerate([-1.0, -0.7, -1.6, -0.4, -1.1])})
+    alone = paired_differences(first, second, [METRIC])[METRIC]
+    adjusted = family(alone, *[equal] * 100)
+    assert adjusted[0].p_adjusted == alone.p
+    assert adjusted[1].verdict == "equal"
+
+
+def test_an_outcome_with_the_differences_of_another_is_tested_once() -> None:
+    one = Difference(-1.0, -2.0, -0.5, 0.01, 0.01, 0.9, 0.6, 1.0, "seeds", 5, 10, 0)
+    other = replace(one, mean=-3.0, p=0.02, p_adjusted=0.02)
+    third = replace(one, mean=2.0, p=0.04, p_adjusted=0.04)
+    twice = {"completed": third, "response_mean_s": one, "response_censored_s": one}
+    apart = {"completed": third, "response_mean_s": other, "response_censored_s": one}
+    for primary, found in (("response_censored_s", twice), ("completed", twice)):
+        (adjusted,) = adjust([found], ["SRR"], primary)
+        assert adjusted["response_mean_s"].p_adjusted == adjusted["response_censored_s"].p_adjusted == 0.01
+        assert adjusted["completed"].p_adjusted == 0.04
+    (adjusted,) = adjust([apart], ["SRR"], "completed")
+    assert (adjusted["response_censored_s"].p_adjusted, adjusted["response_mean_s"].p_adjusted) == (0.02, 0.02)
+
+
+def test_each_question_and_the_primary_endpoint_are_families_of_their_own() -> None:
+    one = Difference(-1.0, -2.0, -0.5, 0.01, 0.01, 0.9, 0.6, 1.0, "seeds", 5, 10, 0)
+    found = {metric: replace(one, mean=-k - 1.0, p=0.01 + 0.001 * k) for k, metric in enumerate(TESTED)}
+    adjusted = adjust([found, found, found], ["SRR", "rule", "rule"], "completed")
+    assert [row["completed"].p_adjusted for row in adjusted] == pytest.approx([0.01, 0.02, 0.02])
+    assert adjusted[0]["response_mean_s"].p_adjusted == pytest.approx(0.022)
+    assert adjusted[1]["response_mean_s"].p_adjusted == pytest.approx(0.044)
+
+
+@pytest.mark.parametrize(
+    ("pair", "learned", "asked"),
+    [
+        (("scale", "crossattn"), (True, True), "SRR"),
+        (("crossattn", "scale"), (True, True), "SRR"),
+        (("ppo-srr", "ppo"), (True, True), "SRR"),
+        (("deepsets-srr", "deepsets"), (True, True), "SRR"),
+        (("scale", "ppo"), (True, True), "learned"),
+        (("ppo-srr", "crossattn"), (True, True), "learned"),
+        (("scale", "fastest-idle"), (True, False), "rule"),
+        (("heft", "fastest-idle"), (False, False), "rules"),
+    ],
+)
+def test_questions_of_pairs(pair: tuple[str, str], learned: tuple[bool, bool], asked: str) -> None:
+    assert question(*pair, learned) == asked
 
 
 def test_pairs_without_a_value_are_left_out_and_counted() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rllib_scale_analysis.style import METHOD_STYLES, SPARE_COLOURS
+from rllib_scale_analysis.figures.style import METHOD_STYLES, SPARE_COLOURS
 
 from rllib_scale.config import METHODS
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from rllib_scale_analysis import load
-from rllib_scale_analysis.sections import sections
-from rllib_scale_analysis.stats import summarise
-from rllib_scale_analysis.tables import scenarios_table, table3, table4, training_scales, workflows_table
+from rllib_scale_analysis import load, select, settings
+from rllib_scale_analysis.report.sections import sections
+from rllib_scale_analysis.stats.summaries import summarise
+from rllib_scale_analysis.tables.methods import side_by_side, table3, table4, training_scales, workflows_table
 
 from artificial_results import HEURISTICS, artificial_episodes, episode_row, typed_episodes, write_folder
 from rllib_scale.errors import UserError
@@ -139,10 +139,10 @@ def test_episodes_in_which_no_task_completed_are_counted() -> None:
     assert (row["response_mean_s"], row["without_response"]) == (4.0, 2)
 
 
-def test_scenarios_table_names_the_setting_in_each_row(episodes: pd.DataFrame) -> None:
+def test_side_by_side_names_the_setting_in_each_row(episodes: pd.DataFrame) -> None:
     few = episodes[episodes["method"].isin(["scale", "large-only"])]
     both = pd.concat([few.assign(scenario="steady-0.7", mask="feasible", completed=5), few])
-    table = scenarios_table(both)
+    table = side_by_side({setting: table4(select(both, *setting)) for setting in settings(both)})
     assert list(table.columns[:5]) == ["scenario", "mask", "decision", "test_servers", "variant"]
     assert list(table["scenario"].unique()) == ["paper", "steady-0.7"]
     assert len(table) == 2 * 4 * 2
@@ -151,7 +151,7 @@ def test_scenarios_table_names_the_setting_in_each_row(episodes: pd.DataFrame) -
     own = table[table["scenario"] == "paper"].drop(columns=["scenario", "mask", "decision"]).reset_index(drop=True)
     pd.testing.assert_frame_equal(own, table4(few), check_dtype=False)
     assert pd.isna(cell(table, "paper_response_mean_s", **where))
-    assert scenarios_table(episodes.iloc[:0]).empty
+    assert side_by_side({}).empty
 
 
 def test_percent_above_the_lower_bound_is_averaged_over_episodes_and_seeds() -> None:

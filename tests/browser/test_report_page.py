@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 from rllib_scale_analysis import load
-from rllib_scale_analysis.replays import chosen_episodes
-from rllib_scale_analysis.report import write_report
-from rllib_scale_analysis.tables import table3
+from rllib_scale_analysis.report.replays import chosen_episodes
+from rllib_scale_analysis.report.write import write_report
+from rllib_scale_analysis.tables.methods import table3
 
 from artificial_results import artificial_episodes, artificial_features, artificial_training, write_folder
 from played_results import play_folder
 from rllib_scale.evaluation.replay import Replay
 
 pytestmark = pytest.mark.browser
+
+OPEN = "document.querySelectorAll('details').forEach((one) => (one.open = true))"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def artificial(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1440])
+@pytest.mark.parametrize("width", [400, 720, 1440])
 def test_it_loads_alone_in_every_theme_and_width(
     page: Page, shoot: Callable[..., Path], artificial: Path, theme: str, width: int
 ) -> None:
@@ -49,6 +51,12 @@ def test_it_loads_alone_in_every_theme_and_width(
     page.set_viewport_size({"width": width, "height": 900})
     page.goto(artificial.as_uri())
     assert page.title() == "Report: artificial"
+    first = page.locator("#summary figure").first.bounding_box()
+    assert first is not None
+    assert first["y"] < 900, "a picture is in the first view"
+    assert page.locator("details.setting").count() == 1
+    assert not page.locator("#table3-steady-0\\.7-feasible-argmax-n16").is_visible(), "other settings are folded"
+    page.evaluate(OPEN)
     assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing is wider than the page"
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, paper.removeprefix("rgb(").removesuffix(")").split(","))) < 384) == (theme == "dark")
@@ -105,15 +113,18 @@ def test_without_javascript_words_and_tables_are_there(browser: Browser, artific
     page = context.new_page()
     page.goto(artificial.as_uri())
     assert page.locator("#summary li").first.is_visible()
-    assert "fastest-idle completes more tasks (by " in page.locator("#summary").inner_text()
+    assert "Does learning beat the rule? Of " in page.locator("#summary").inner_text()
     assert page.locator("table tbody td").first.is_visible()
     assert page.locator("figure svg").first.is_visible()
     context.close()
 
 
-def test_no_text_of_a_figure_is_cut_off(page: Page, artificial: Path) -> None:
+@pytest.mark.parametrize("width", [720, 1440])
+def test_no_text_of_a_figure_is_cut_off(page: Page, artificial: Path, width: int) -> None:
     # A text's box is that of its line, some pixels larger than what is drawn.
+    page.set_viewport_size({"width": width, "height": 900})
     page.goto(artificial.as_uri())
+    page.evaluate(OPEN)
     cut = page.evaluate(
         """() => [...document.querySelectorAll("figure")].flatMap((figure) => {
           const frame = figure.querySelector("svg").getBoundingClientRect();
@@ -125,3 +136,23 @@ def test_no_text_of_a_figure_is_cut_off(page: Page, artificial: Path) -> None:
         })"""
     )
     assert cut == []
+
+
+def test_a_link_opens_what_is_folded_around_its_target(page: Page, artificial: Path) -> None:
+    page.goto(artificial.as_uri())
+    target = page.locator("#table3-steady-0\\.7-feasible-argmax-n16")
+    assert not target.is_visible()
+    link = page.locator("nav a", has_text="steady-0.7")
+    link.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.querySelector('details.setting').open")
+    page.goto(f"{artificial.as_uri()}#table3-steady-0.7-feasible-argmax-n16")
+    page.reload()
+    target.wait_for(state="visible")
+
+
+def test_no_table_hides_rows_in_a_box_that_scrolls(page: Page, artificial: Path) -> None:
+    page.goto(artificial.as_uri())
+    page.evaluate(OPEN)
+    hidden = "[...document.querySelectorAll('.table')].filter((box) => box.scrollHeight > box.clientHeight + 2).length"
+    assert page.evaluate(hidden) == 0

@@ -4,9 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from rllib_scale.config import ClusterConfig
-from rllib_scale.envs.gantt import Chart, draw_gantt, draw_gantts, to_rgb
+from rllib_scale.envs.gantt import Chart, draw_gantt, draw_gantts, film, save_film, to_rgb
 from rllib_scale.simulator.record import SCHEDULE
 
 END_S = 12.0
@@ -80,6 +81,25 @@ def test_image():
     assert image.shape == (height, width, 3)
     assert image.dtype == np.uint8
     assert len(np.unique(image.reshape(-1, 3), axis=0)) > 7
+
+
+def test_a_film_shows_what_has_happened_and_nothing_else(tmp_path):
+    cluster = ClusterConfig()
+    figure = draw_gantt(some_schedule(cluster, 40), cluster, END_S)
+    whole, pictures = to_rgb(figure), film(figure, 5)
+    box = figure.axes[0].get_window_extent()
+    top, bottom = round(len(whole) - box.y1) + 2, round(len(whole) - box.y0) - 2
+    quantised = np.asarray(pictures[-1].convert("RGB"))
+    for number, picture in enumerate(pictures[:-1]):
+        now = round(box.x0 + number / 4 * (box.x1 - box.x0))
+        image = np.asarray(picture.convert("RGB"))
+        np.testing.assert_array_equal(image[:, : now - 1], quantised[:, : now - 1])
+        future = image[top:bottom, now + 3 : round(box.x1) - 2]
+        assert (future.min(axis=2) > 240).all(), "what is to come is blank"
+    assert (quantised[top:bottom].min(axis=2) < 200).any()
+    save_film(pictures, tmp_path / "film.gif")
+    with Image.open(tmp_path / "film.gif") as film_read:
+        assert (film_read.n_frames, film_read.size) == (5, (whole.shape[1], whole.shape[0]))
 
 
 def test_nothing_started():

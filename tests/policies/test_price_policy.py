@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from safetensors.torch import save
 
 from rllib_scale.cli import main
-from rllib_scale.config import TrialConfig, scenario
+from rllib_scale.config import ProblemsConfig, TrainingConfig, TrialConfig, scenario
 from rllib_scale.config.heuristics import PriceParameters
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
@@ -40,8 +40,16 @@ def test_what_is_saved_is_what_plays(folder: Path) -> None:
     assert (policy.trial, policy.epochs, policy.name) == (TRIAL, 3, TRIAL.name)
     np.testing.assert_array_equal(policy.weights, WEIGHTS)
     env = ENV.at_scale(8)
-    schedules = [play(player, env, 1, [0]).schedule() for player in (policy, ContextPrice(WEIGHTS, SPEEDS))]
-    np.testing.assert_array_equal(*schedules)
+    again = ContextPrice(WEIGHTS, SPEEDS, sizes=(16.0, 16.0))
+    np.testing.assert_array_equal(*(play(player, env, 1, [0]).schedule() for player in (policy, again)))
+
+
+def test_a_policy_knows_on_how_many_rows_it_was_searched(tmp_path: Path) -> None:
+    training = TrainingConfig(problems=ProblemsConfig(servers=(8, 64)))
+    save_prices(tmp_path, WEIGHTS, SPEEDS, TRIAL.model_copy(update={"training": training}), epochs=3)
+    policy = load_policy(tmp_path)
+    assert isinstance(policy, PricePolicy)
+    assert policy.sizes == (8.0, 64.0)
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,28 @@ def test_any_policy_plays_any_cluster(speeds: tuple[float, ...]) -> None:
     assert play(scheduler, env, 3, [0]).metrics()["completed"] > 10
 
 
+@pytest.mark.parametrize("servers", [8, 64])
+def test_clusters_of_other_sizes_are_as_the_nearest_that_was_searched_on(servers: int) -> None:
+    env = SCENARIOS["steady-0.9"][0].at_scale(servers)
+    weights = initial_weights(PriceParameters(), 3) + np.random.default_rng(2).normal(0, 0.5, (8, 13))
+    folded, nearest = weights.copy(), min(max(servers, 16), 32)
+    folded[:, 0] += weights[:, 1] * math.log2(nearest / 16) / 3
+    folded[:, 1] = 0.0
+    scheduler = ContextPrice(weights, np.array([1.0, 2.0, 4.0]), sizes=(16.0, 32.0))
+    played = play(scheduler, env, 1, [0])
+    again = play(ContextPrice(folded, scheduler.speeds), env, 1, [0])
+    assert played.schedule()["server"].tolist() == again.schedule()["server"].tolist()
+    free = play(ContextPrice(weights, scheduler.speeds), env, 1, [0])
+    assert played.schedule()["server"].tolist() != free.schedule()["server"].tolist()
+    backend = SimulatedBackend(env, seed=1)
+    scheduler.keeps_account = True
+    scheduler.reset([(1, 0)])
+    snapshot = backend.wait()
+    assert snapshot is not None
+    scheduler.decide(snapshot, np.ones(len(snapshot.ready)))
+    assert scheduler.account[0][0].context[0] == math.log2(nearest / 16) / 3
+
+
 LARGE = {
     "cluster": {"servers": 64},
     "workload": {"offered_load": 1.1},

@@ -16,7 +16,7 @@ pytestmark = LOCAL_RAY
 
 from rllib_scale.cli import main  # noqa: E402
 from rllib_scale.config import CMAConfig, ProblemsConfig, TrainingConfig, TrialConfig, TrialResources, scenario  # noqa: E402
-from rllib_scale.evaluation.candidates import Instance, Outcomes, play_candidates  # noqa: E402
+from rllib_scale.evaluation.candidates import Instance, Outcomes, play_base, play_candidates  # noqa: E402
 from rllib_scale.evaluation.play import evaluate  # noqa: E402
 from rllib_scale.policies.policy import load_policy  # noqa: E402
 from rllib_scale.results.tables import EPISODE_COLUMNS, TRAINING_COLUMNS, read_table  # noqa: E402
@@ -81,8 +81,9 @@ def test_what_is_exported_did_best_in_validation(whole: tuple[PriceSearch, list[
     tried = [row["objective_validation"] for row in rows]
     assert np.isnan(tried).tolist() == [True, False, True, False]
     instances = draw_instances(TRIAL, 3, VALIDATION)
+    base = float(scores([play_base(i) for i in instances], "balanced")[0])
     initial, best = (
-        float(scores([play_candidates(w[None], search.speeds, i) for i in instances], "balanced")[0])
+        float(scores([play_candidates(w[None], search.speeds, i) for i in instances], "balanced")[0]) - base
         for w in (PriceSearch(TRIAL).best, search.best)
     )
     assert best == search.best_score == min(initial, *(score for score in tried if not np.isnan(score)))
@@ -107,14 +108,16 @@ def test_a_search_lowers_its_objective_on_episodes_that_it_never_saw() -> None:
     assert after < before - 0.02
 
 
-def test_a_score_weighs_response_and_makespans_against_the_base() -> None:
-    candidates = Outcomes(*np.array([[8.0, 10.0], [16.0, 20.0], [30.0, 40.0], [5, 5], [9, 9]]))
-    base = Outcomes(*np.array([[10.0], [20.0], [40.0], [5], [5]]))
-    np.testing.assert_allclose(scores([(candidates, base)], "response"), [np.log(0.8), 0])
-    expected = 0.9 * np.log(0.8) + 0.1 * np.log(0.75)
-    np.testing.assert_allclose(scores([(candidates, base)], "balanced"), [expected, 0])
-    empty = Outcomes(*np.full((5, 2), np.nan)), Outcomes(*np.full((5, 1), np.nan))
-    np.testing.assert_allclose(scores([(candidates, base), empty], "balanced"), [expected, 0])
+def test_a_score_weighs_response_and_makespans() -> None:
+    first = Outcomes(*np.array([[8.0, 10.0], [16.0, 20.0], [30.0, 40.0], [5, 5], [9, 9]]))
+    second = Outcomes(*np.array([[2.0, 10.0], [16.0, 20.0], [30.0, 40.0], [5, 5], [9, 9]]))
+    np.testing.assert_allclose(scores([first], "response"), [np.log(8), np.log(10)])
+    np.testing.assert_allclose(scores([first, second], "response"), [np.log(4), np.log(10)])
+    expected = [0.8 * np.log(8) + 0.1 * np.log(16) + 0.1 * np.log(30)]
+    expected += [0.8 * np.log(10) + 0.1 * np.log(20) + 0.1 * np.log(40)]
+    np.testing.assert_allclose(scores([first], "balanced"), expected)
+    empty = Outcomes(*np.full((5, 2), np.nan))
+    np.testing.assert_allclose(scores([first, empty], "balanced"), expected)
     with pytest.raises(RuntimeError, match="no task arrived"):
         scores([empty], "balanced")
 
@@ -122,7 +125,8 @@ def test_a_score_weighs_response_and_makespans_against_the_base() -> None:
 def test_what_comes_of_a_candidate_is_what_an_evaluation_says() -> None:
     search = PriceSearch(TRIAL)
     env = ENV.at_scale(8)
-    own, base = play_candidates(np.stack([search.best] * 2), search.speeds, Instance(env, 11))
+    own = play_candidates(np.stack([search.best] * 2), search.speeds, Instance(env, 11))
+    base = play_base(Instance(env, 11))
     for outcomes, player in (
         (own, ContextPrice(search.best, search.speeds)),
         (base, make_scheduler("fastest-idle", env.observation, "feasible")),

@@ -168,6 +168,22 @@ def test_the_rate_goes_up_and_down_in_a_wave(file: Path) -> None:
         assert len(arrivals) == pytest.approx(without, rel=0.06)
 
 
+def test_the_rate_goes_in_steps(file: Path) -> None:
+    wave = {"period_s": UNTIL / 2, "levels": [2.0, 5.0, 0.0]}
+    config = problem(file, 1.0)
+    data = config.model_dump() | {"workload": config.workload.model_dump() | {"rate_wave": wave}}
+    traced = EnvConfig.model_validate(data)
+    synthetic = EnvConfig.model_validate(data | {"workload": {"offered_load": 1.0, "rate_wave": wave}})
+    for env in (traced, synthetic):
+        arrivals = np.concatenate([generate(env, 1, episode).arrival_s for episode in range(60)])
+        counts = np.bincount((arrivals / (UNTIL / 6)).astype(int), minlength=6)
+        constant = env.model_copy(update={"workload": env.workload.model_copy(update={"rate_wave": None})})
+        expected = sum(generate(constant, 1, episode).num_workflows for episode in range(60)) / 6
+        assert counts[[2, 5]].tolist() == [0, 0]
+        assert counts[[0, 3]] == pytest.approx(2 * 3 / 7 * expected, rel=0.15)
+        assert counts[[1, 4]] == pytest.approx(5 * 3 / 7 * expected, rel=0.15)
+
+
 # ---------------------------------------------------------------------- parts
 
 
@@ -291,6 +307,8 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"trace": {"file": "FILE", "arrivals": "recorded"}, "offered_load": 0.5}, ["offered_load", "poisson"]),
     ({"fitted": "coding-agent"}, ["workload.fitted.table", "valid: coding-agents"]),
     ({"rate_wave": {"period_s": 10, "amplitude": 1.5}}, ["workload.rate_wave.amplitude", "1.5"]),
+    ({"rate_wave": {"period_s": 10, "amplitude": 0.5, "levels": [1, 2]}}, ["workload.rate_wave", "one of the two"]),
+    ({"rate_wave": {"period_s": 10, "levels": [0, 0]}}, ["workload.rate_wave", "above 0"]),
 ]
 
 

@@ -1,0 +1,1 @@
+"""Figures: what each one shows is defined once, and drawn by matplotlib or, on the dashboard, by plotly."""

@@ -1,0 +1,116 @@
+"""What a figure shows, apart from what draws it: matplotlib in `draw` for files and pages, plotly on the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..stats.resampling import COVERAGE
+from .style import Look
+
+INTERVAL = f"Bars: 95 % interval over seeds of a learned method, from 5 seeds on ({COVERAGE})."
+"""The one meaning of an error bar in figures of single methods."""
+
+
+@dataclass(frozen=True, eq=False)
+class Marks:
+    """What one variant, or one of its seeds, puts into a panel.
+
+    Attributes:
+        x, y: (P,) places; on a panel with rows y is the row's number from the top.
+        look: colour, marker and line; without a line, points alone.
+        name: in the legend, where marks of one name stand once; empty: not there.
+        low, high: (P,) ends of intervals, along x on a panel with rows, else along y.
+        bars: (P,) where horizontal bars to x begin; none: no bars.
+        thin: one of several seeds beside what stands for all of them.
+        size: of markers, 1 as usual.
+        hover: (P,) what the dashboard says of each.
+    """
+
+    x: Any
+    y: Any
+    look: Look
+    name: str = ""
+    low: Any = None
+    high: Any = None
+    bars: Any = None
+    thin: bool = False
+    size: float = 1.0
+    hover: Sequence[str] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Cells of numbers: rows and columns by their labels, NaN left blank; `texts` stand in them."""
+
+    values: pd.DataFrame
+    texts: pd.DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One pair of axes.
+
+    Attributes:
+        rows: labels of rows from the top, where these take the place of a vertical axis.
+        scales: numbers of servers N on a logarithmic horizontal axis.
+        zero: "x" or "y": the axis of which 0 is marked.
+        grid: cells in place of marks.
+    """
+
+    marks: Sequence[Marks] = ()
+    title: str = ""
+    x_label: str = ""
+    y_label: str = ""
+    rows: Sequence[str] = ()
+    scales: Sequence[int] = ()
+    zero: str = ""
+    log_y: bool = False
+    x_range: tuple[float, float] | None = None
+    y_range: tuple[float, float] | None = None
+    grid: Grid | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Chart:
+    """Panels in rows of `columns`, a legend above and a caption below; without panels `caption` says why."""
+
+    panels: Sequence[Panel] = ()
+    caption: str = ""
+    columns: int = 2
+
+
+def count_range(counts: pd.Series, noun: str) -> str:
+    """'5 seeds', or '3 to 5 seeds' where the counts differ."""
+    low, high = int(counts.min()), int(counts.max())
+    return f"{low if low == high else f'{low} to {high}'} {noun}{'' if high == 1 else 's'}"
+
+
+def counts(table: pd.DataFrame) -> str:
+    """How many seeds and episodes stand behind a table of variants, in words."""
+    rules = table["seeds_note"].isin(["rule", "rules"])
+    parts = []
+    for rows, name in ((table[~rules], "Learned methods"), (table[rules], "rules")):
+        if len(rows):
+            seeds = f"{count_range(rows['seeds'], 'seed')} of " if name == "Learned methods" else ""
+            parts.append(f"{name}: {seeds}{count_range(rows['episodes'], 'episode')}")
+    said = "; ".join(parts)
+    return f"{said[:1].upper()}{said[1:]}."
+
+
+def shifted(scales: Sequence[int], count: int) -> np.ndarray:
+    """Factors (count,) by which points stand beside their N so as not to cover each other."""
+    gap = float(min(np.diff(np.log2(sorted(scales))), default=1.0))
+    width = min(0.03, 0.3 * gap / count) if len(scales) > 1 else 0.7 / count
+    return 2.0 ** (width * (np.arange(count) - (count - 1) / 2))
+
+
+def varies(table: pd.DataFrame, metric: str) -> bool:
+    """Whether a metric tells the rows of a table apart: a panel of constants says nothing."""
+    values = table[metric].dropna().astype(float) if metric in table else pd.Series(dtype=float)
+    same = len(values) > 1 and np.isclose(values, values.iloc[0], rtol=1e-9).all()
+    return len(values) > 0 and not same

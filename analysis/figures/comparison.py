@@ -1,0 +1,190 @@
+"""Figures that compare: differences with their verdicts, ranks, per cent of a base, one episode under two methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..labels import LOWER_IS_BETTER, label
+from ..stats.families import QUESTIONS, TESTED
+from ..tables.relative import BASE, PREFIX
+from .chart import Chart, Grid, Marks, Panel, varies
+from .style import Look
+
+Setting = tuple[str, str, str]
+VERDICTS = {
+    "first is better": Look("#0072B2", "o", ""),
+    "second is better": Look("#D55E00", "s", ""),
+    "undecided": Look("#7F7F7F", "d", ""),
+}
+EQUAL = 1e-9
+"""Means closer than this share tie."""
+PAIRED = "Bars: 95 % interval over seeds and episodes, where one is claimed."
+HOLM = "Colours: Holm's verdict in the family of the question (docs/statistics.md)."
+
+
+def _compared(row: pd.Series, metric: str, per: float) -> tuple[str, float, float, float, str]:
+    """Who is better by the verdict; the difference times `per` and the ends of its interval; all of it in words."""
+    verdict = str(row[f"{metric}_verdict"])
+    mean, *ends = (float(row[f"{metric}{end}"]) * per for end in ("", "_low", "_high"))
+    side = "undecided"
+    if verdict in ("lower", "higher"):
+        side = f"{'first' if (verdict == 'lower') == (metric in LOWER_IS_BETTER) else 'second'} is better"
+    said = f"{row['first']} - {row['second']}, N = {row['test_servers']}: {mean:.3g}, {verdict}"
+    return side, mean, min(ends), max(ends), said
+
+
+def _by_side(found: Sequence[tuple[str, float, float, float, str]]) -> list[Marks]:
+    """Differences of `_compared` as marks, a row each, in the colour of their side; every colour is in the legend."""
+    marks = []
+    for side, look in VERDICTS.items():
+        rows = [row for row, (own, *_) in enumerate(found) if own == side]
+        mean, low, high = (np.array([found[row][k] for row in rows], float) for k in (1, 2, 3))
+        marks.append(Marks(mean, rows, look, side, low=low, high=high, hover=[found[row][4] for row in rows]))
+    return marks
+
+
+def differences(paired: pd.DataFrame) -> Chart:
+    """Paired differences of one setting, a row for each pair at each scale: completed tasks per server, responses.
+
+    Args:
+        paired: of `analysis.tables.comparisons.paired_table`.
+    """
+    several = paired[["first", "second"]].drop_duplicates().shape[0] > 1
+    every = [row for _, row in paired.iterrows()]
+    rows = [
+        f"{row['first']} - {row['second']}, N = {row['test_servers']}" if several else f"N = {row['test_servers']}"
+        for row in every
+    ]
+    panels = []
+    for metric in (metric for metric in TESTED if varies(paired, metric) or (paired[metric] != 0).any()):
+        is_count = metric == "completed"
+        marks = _by_side([_compared(row, metric, 1 / row["test_servers"] if is_count else 1.0) for row in every])
+        name = label("completed_per_server" if is_count else metric)
+        better = "lower" if metric in LOWER_IS_BETTER else "higher"
+        panels.append(Panel(marks, x_label=f"{name}\n({better} is better)", rows=rows, zero="x"))
+    if not panels:
+        return Chart(caption="no difference in anything")
+    what = "First minus second" if several else f"{paired['first'].iloc[0]} minus {paired['second'].iloc[0]}"
+    return Chart(panels, f"{what}, on identical episodes. {PAIRED} {HOLM}", columns=3)
+
+
+def forest(tables: Mapping[str, tuple[pd.DataFrame, str]], means: Mapping[str, Mapping[str, float]]) -> Chart:
+    """Every question at a glance: how much better the first of a pair is in the primary endpoint, in per cent.
+
+    Args:
+        tables: label of a setting -> its paired table at one scale, and its primary endpoint.
+        means: label of a setting -> variant -> mean in that endpoint.
+    """
+    panels = []
+    for question, title in QUESTIONS.items():
+        found, rows = [], []
+        for name, (paired, metric) in tables.items():
+            sign = -100.0 if metric in LOWER_IS_BETTER else 100.0
+            for _, row in paired[(paired["question"] == question) & paired[f"{metric}_low"].notna()].iterrows():
+                if reference := means[name].get(str(row["second"]), 0.0):
+                    found.append(_compared(row, metric, sign / reference))
+                    rows.append(f"{row['first']} - {row['second']}" + (f", {name}" if len(tables) > 1 else ""))
+        if found:
+            reach = 1.08 * max(1.0, *(abs(end) for _, _, low, high, _ in found for end in (low, high)))
+            better = "% better than the second (left of 0: worse)"
+            panels.append(Panel(_by_side(found), title, better, rows=rows, zero="x", x_range=(-reach, reach)))
+    if not panels:
+        return Chart(caption="no pair with seeds enough for a verdict")
+    return Chart(
+        panels,
+        "First minus second on identical episodes in the primary endpoint of the scenario, in per cent of the second's "
+        f"mean; to the right the first is better. {PAIRED} {HOLM}",
+        columns=1,
+    )
+
+
+def ranks(tables: Mapping[str, tuple[pd.DataFrame, str]]) -> Chart:
+    """Scenarios x methods: who stands where in the primary endpoint, at one scale each; equal means share a rank.
+
+    Args:
+        tables: label of a setting -> a table of its variants, as of `analysis.tables.methods.table4`, and its endpoint.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for name, (table, metric) in tables.items():
+        means = table.set_index("variant")[metric].astype(float).dropna() * (1 if metric in LOWER_IS_BETTER else -1)
+        found[name] = {str(v): float((means < x - EQUAL * abs(x)).sum() + 1) for v, x in means.items()}
+    names = dict.fromkeys(name for table, _ in tables.values() for name in table["variant"])
+    values = pd.DataFrame(found).reindex([str(name) for name in names]).dropna(how="all")
+    values = values.loc[values.mean(axis=1).sort_values(kind="stable").index]
+    if values.size < 2 or len(values) < 2:
+        return Chart(caption="no two methods to rank")
+    texts = values.map(lambda rank: "" if np.isnan(rank) else f"{rank:.0f}")
+    panel = Panel(grid=Grid(-values, texts))
+    return Chart(
+        [panel], "Rank by mean in the primary endpoint, 1 the best; equal means share a rank. Blank: not played."
+    )
+
+
+def against_base(
+    tables: Mapping[str, pd.DataFrame], looks: Mapping[str, Look], metric: str = "response_censored_s"
+) -> Chart:
+    """One panel a setting: each variant's metric against the base's in per cent; against N where there are several.
+
+    Args:
+        tables: label of a setting -> its `analysis.tables.relative.against_base`.
+        looks: of the variants.
+        metric: one of `analysis.tables.relative.METRICS`.
+    """
+    column = PREFIX + metric
+    shown = {name: t for name, t in tables.items() if column in t and t[column].notna().any()}
+    if not shown:
+        return Chart(caption=f"{BASE} was not played, so that nothing can be compared with it")
+    names = [name for name in looks if any((table["variant"] == name).any() for table in shown.values())]
+    one_scale = all(table["test_servers"].nunique() == 1 for table in shown.values())
+    span = _range(pd.concat(shown.values()), column)
+    what = f"{label(column).removesuffix(', %')}, %"
+    panels = []
+    for setting, table in shown.items():
+        scales = sorted({int(n) for n in table["test_servers"]})
+        marks = []
+        for position, name in enumerate(names):
+            rows = table[table["variant"] == name]
+            at = np.full(len(rows), position) if one_scale else rows["test_servers"].to_numpy(float)
+            x, y = (rows[column], at) if one_scale else (at, rows[column])
+            ends: dict[str, Any] = {"low": rows[f"{column}_low"], "high": rows[f"{column}_high"]}
+            marks.append(Marks(x, y, looks[name], "" if one_scale else name, **ends))
+        if one_scale:
+            panels.append(Panel(marks, setting, what, rows=names, zero="x", x_range=span))
+        else:
+            panels.append(Panel(marks, setting, "servers N", what, scales=scales, zero="y", y_range=span))
+    said = f"{BASE} is 0, below it is better. Bars: 95 % interval, paired by episode; long ones leave the picture."
+    return Chart(panels, said, columns=2 if len(panels) in (2, 4) or one_scale else 3)
+
+
+def _range(tables: pd.DataFrame, column: str) -> tuple[float, float]:
+    """Ends of the axis: all means, and half their range on either side for the intervals."""
+    values = np.append(tables[column].dropna().to_numpy(float), 0.0)
+    ends = tables[[f"{column}_low", f"{column}_high"]].to_numpy(float)
+    room = 0.5 * max(float(np.ptp(values)), 1.0)
+    low, high = (float(f(np.append(ends[np.isfinite(ends)], values))) for f in (np.min, np.max))
+    pad = 0.05 * room
+    return max(low, values.min() - room) - pad, min(high, values.max() + room) + pad
+
+
+def episode_pairs(pairs: pd.DataFrame, names: tuple[str, str], metric: str, shades: Sequence[str]) -> Chart:
+    """The same episode under two methods, one point an episode; on the dashed line both are equal.
+
+    Args:
+        pairs: columns test_servers, episode, first and second.
+        names: of the two.
+        metric: a column's name.
+        shades: a colour for each number of servers.
+    """
+    marks = []
+    for (servers, rows), shade in zip(pairs.groupby("test_servers"), shades, strict=False):
+        said = [f"N = {servers}, episode {episode}" for episode in rows["episode"]]
+        marks.append(Marks(rows["second"], rows["first"], Look(shade, "o", ""), f"N = {servers}", hover=said))
+    both = pairs[["first", "second"]].to_numpy(float)
+    if len(both):
+        ends = [float(np.nanmin(both)), float(np.nanmax(both))]
+        marks.append(Marks(ends, ends, Look("#7F7F7F", "", "--"), "equal"))
+    return Chart([Panel(marks, x_label=f"{names[1]}: {label(metric)}", y_label=f"{names[0]}: {label(metric)}")])

@@ -1,0 +1,169 @@
+"""Charts drawn by matplotlib, and written as PNG and SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
+
+from rllib_scale.files import write_atomic
+
+from . import style
+from .chart import Chart, Grid, Marks, Panel
+
+WIDTH, PANEL, ROW = 7.4, 2.6, 0.27
+"""Inches: of a figure, of a panel's height, of a row."""
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a PNG of 200 dpi or an SVG whose text is text, by the suffix, atomically."""
+    kind = path.suffix.removeprefix(".")
+    metadata = {"Date": None} if kind == "svg" else None  # the same figure makes the same file
+    with mpl.rc_context(style.SVG_RC):
+        write_atomic(
+            path, lambda p: figure.savefig(p, format=kind, dpi=style.DPI, facecolor="white", metadata=metadata)
+        )
+
+
+def draw(chart: Chart) -> Figure:
+    """A chart as a figure of matplotlib."""
+    if not chart.panels:
+        return style.empty_figure(chart.caption)
+    columns = min(chart.columns, len(chart.panels))
+    lines = math.ceil(len(chart.panels) / columns)
+    heights = [
+        max(_height(panel) for panel in chart.panels[line * columns : (line + 1) * columns]) for line in range(lines)
+    ]
+    entries = _entries(chart)
+    with mpl.rc_context(style.RC):
+        above = 0.24 * math.ceil(len(entries) / 3)
+        narrow = columns == 1 and not any(panel.rows or panel.grid for panel in chart.panels)
+        width = WIDTH * (0.87 if narrow else 1.3 if columns > 2 else 1.0)
+        figure = Figure(figsize=(width, sum(heights) + above + 0.9), layout="constrained")
+        grid = figure.subplots(lines, columns, squeeze=False, gridspec_kw={"height_ratios": heights})
+        for axes in grid.ravel()[len(chart.panels) :]:
+            axes.set_axis_off()
+        for position, (axes, panel) in enumerate(zip(grid.ravel(), chart.panels, strict=False)):
+            _draw_panel(axes, panel, labelled=position % columns == 0 or panel.rows != chart.panels[position - 1].rows)
+        if entries:
+            style.legend(figure, list(entries.values()), list(entries))
+        style.caption(figure, chart.caption)
+    return figure
+
+
+def _height(panel: Panel) -> float:
+    if panel.grid is not None:
+        return 1.1 + 0.34 * len(panel.grid.values)
+    return 0.85 + ROW * max(2, len(panel.rows)) if panel.rows else PANEL
+
+
+def _entries(chart: Chart) -> dict[str, Line2D | Patch]:
+    """Name -> handle of the legend, each name once."""
+    found: dict[str, Line2D | Patch] = {}
+    for marks in (marks for panel in chart.panels for marks in panel.marks):
+        if marks.name and marks.name not in found:
+            look = marks.look
+            handle: dict[str, Any] = {"color": look.colour, "marker": look.marker, "mfc": _face(look)}
+            handle["linestyle"] = look.line or "none"
+            found[marks.name] = Line2D([], [], **handle) if marks.bars is None else Patch(color=look.colour)
+    return found
+
+
+def _face(look: style.Look) -> str:
+    return "white" if look.hollow else look.colour
+
+
+def _draw_panel(axes: Axes, panel: Panel, labelled: bool) -> None:
+    if panel.title:
+        axes.set_title(panel.title, loc="left")
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel(panel.y_label)
+    if panel.grid is not None:
+        _draw_grid(axes, panel.grid)
+        return
+    if panel.zero:
+        (axes.axvline if panel.zero == "x" else axes.axhline)(0, color="0.35", linewidth=1)
+    for marks in panel.marks:
+        _draw_marks(axes, marks, bool(panel.rows))
+    if panel.log_y:
+        axes.set_yscale("log")
+    if panel.rows:
+        axes.set_yticks(range(len(panel.rows)), panel.rows if labelled else [""] * len(panel.rows))
+        axes.set_ylim(max(len(panel.rows), 2) - 0.4, -0.6)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+    if panel.scales:
+        gap = min(np.diff(np.log2(sorted(panel.scales))), default=1.0)
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_locator(FixedLocator(list(panel.scales)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FixedFormatter(_apart(panel.scales)))
+        axes.set_xlim(min(panel.scales) / 2 ** (0.5 * gap), max(panel.scales) * 2 ** (0.5 * gap))
+    elif not panel.rows:
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=panel.x_label == "epoch"))
+        axes.margins(0.08)
+    if panel.x_range:
+        axes.set_xlim(panel.x_range)
+    if panel.y_range:
+        axes.set_ylim(panel.y_range)
+
+
+def _apart(scales: Sequence[int]) -> list[str]:
+    """Labels of ticks at these scales, none of one that stands too near the one before."""
+    room, last, labels = math.log2(max(scales) / min(scales)) / 7, -math.inf, []
+    for scale in scales:
+        near = math.log2(scale) - last < room
+        last = last if near else math.log2(scale)
+        labels.append("" if near else str(scale))
+    return labels
+
+
+def _draw_marks(axes: Axes, marks: Marks, in_rows: bool) -> None:
+    look = marks.look
+    x, y = np.asarray(marks.x, float), np.asarray(marks.y, float)
+    if marks.bars is not None:
+        axes.barh(y, x - marks.bars, 0.72 * marks.size, left=marks.bars, color=look.colour)
+        return
+    thin: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.4} if marks.thin else {}
+    every = max(1, len(x) // 6) if len(x) > 12 else 1
+    axes.plot(
+        *(x, y),
+        color=look.colour,
+        linestyle=look.line or "none",
+        marker="" if marks.thin and look.line else look.marker,
+        markersize=6.5 * marks.size,
+        markerfacecolor=_face(look),
+        markevery=every if look.line else 1,
+        **thin,
+    )
+    if marks.low is not None:
+        lines = axes.hlines if in_rows else axes.vlines
+        along = y if in_rows else x
+        lines(along, np.asarray(marks.low, float), np.asarray(marks.high, float), color=look.colour, linewidth=1.6)
+
+
+def _draw_grid(axes: Axes, grid: Grid) -> None:
+    values = grid.values.to_numpy(float)
+    rows, columns = values.shape
+    axes.grid(visible=False)
+    edges = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
+    image = axes.pcolormesh(*edges, np.ma.masked_invalid(values), cmap=style.CELLS)
+    axes.set_ylim(rows - 0.5, -0.5)
+    names = [str(name) for name in grid.values.columns]
+    turned = max(map(len, names)) * columns > 60
+    axes.set_xticks(range(columns), names, rotation=40 if turned else 0, ha="right" if turned else "center")
+    axes.set_yticks(range(rows), [str(name) for name in grid.values.index])
+    for (y, x), value in np.ndenumerate(values):
+        if not math.isnan(value):
+            red, green, blue, _ = image.cmap(image.norm(value))
+            dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+            text = str(grid.texts.iat[y, x])
+            axes.text(x, y, text, ha="center", va="center", color="white" if dark else "black", fontsize=10)

@@ -1,0 +1,143 @@
+"""How every figure looks: one palette, one fixed colour and marker per method, text legible at half width."""
+
+from __future__ import annotations
+
+import textwrap
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.figure import Figure
+
+DPI = 200
+CELLS = "cividis"
+"""Colours of cells, told apart by colour-blind readers; every cell holds its number too."""
+
+METHOD_STYLES = {
+    # Okabe and Ito's palette for the paper's methods.
+    "scale": ("#0072B2", "o"),
+    "crossattn": ("#D55E00", "s"),
+    "ppo": ("#009E73", "^"),
+    "ppo-srr": ("#CC79A7", "D"),
+    "dqn": ("#56B4E9", "v"),
+    "sac": ("#E69F00", "P"),
+    # Other encoders: far from each other, from scale and from crossattn under three kinds of colour blindness.
+    "deepsets": ("#225522", "<"),
+    "deepsets-srr": ("#BBCC33", ">"),
+    "set-transformer": ("#6F4070", "p"),
+    "set-transformer-srr": ("#FFAABB", "h"),
+    "attention-model": ("#EE8866", "*"),
+    "attention-model-srr": ("#88CCEE", "d"),
+    "scale-r": ("#1A1A8C", "o"),
+    "crossattn-r": ("#A6761D", "s"),
+    "context-price": ("#B8860B", "8"),
+    # Heuristics take Tol's muted palette, dashed.
+    "fastest-idle": ("#000000", "X"),
+    "earliest-finish": ("#882255", "<"),
+    "best-fit-memory": ("#999933", ">"),
+    "large-only": ("#332288", "p"),
+    "round-robin": ("#44AA99", "h"),
+    "random-feasible": ("#888888", "*"),
+    "heft": ("#DDCC77", "d"),
+    "cpop": ("#661100", "8"),
+    # Rules that know where input lies, and those that let tasks wait: Tol's vibrant and high-contrast palettes.
+    "earliest-finish-transfer": ("#EE7733", "<"),
+    "sticky": ("#009988", "D"),
+    "power-of-two": ("#5D7A1E", "v"),
+    "least-loaded": ("#6699CC", "^"),
+    "prefix-affinity": ("#AA3377", "P"),
+    "non-blocking": ("#994455", ">"),
+    "reserve": ("#117733", "s"),
+    "hungarian": ("#997700", "d"),
+    "price": ("#EE3377", "o"),
+    "dual-price": ("#CC3311", "p"),
+    "rolling-search": ("#004488", "*"),
+}
+SPARE_COLOURS = ("#CC6677", "#AA4499", "#225555", "#BB5566", "#666633", "#7F5FBF")
+MARKERS = "os^DvPX<>ph*d8"
+RC: dict[Any, Any] = {
+    "font.size": 12,
+    "axes.titlesize": 13,
+    "axes.labelsize": 12,
+    "legend.fontsize": 11,
+    "xtick.labelsize": 11,
+    "ytick.labelsize": 11,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "lines.linewidth": 2.0,
+    "lines.markersize": 7,
+    "hatch.linewidth": 0.6,
+}
+SVG_RC: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "rllib-scale",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],  # Verdana's letters are as wide
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour, marker and line of one variant; a rule's markers are hollow."""
+
+    colour: str
+    marker: str
+    line: str
+    hollow: bool = False
+
+
+def looks(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, Look]:
+    """Variant -> Look. A method has the same colour in every figure; its variants are ever lighter shades of it.
+
+    Args:
+        frame: rows with variant and method and, if heuristics are among them, kind.
+        names: the variants, in the order of `load.variants`.
+    """
+    method_of = dict(zip(frame["variant"], frame["method"], strict=True))
+    heuristics = set(frame.loc[frame["kind"] == "heuristic", "variant"]) if "kind" in frame else set()
+    result: dict[str, Look] = {}
+    for name in names:
+        method = str(method_of[name])
+        siblings = [n for n in names if method_of[n] == method]
+        position = siblings.index(name)
+        spare = zlib.crc32(method.encode())
+        colour, marker = METHOD_STYLES.get(
+            method, (SPARE_COLOURS[spare % len(SPARE_COLOURS)], MARKERS[spare % len(MARKERS)])
+        )
+        shade = 0.65 * position / max(1, len(siblings) - 1)
+        red, green, blue = (1 - (1 - part) * (1 - shade) for part in mpl.colors.to_rgb(colour))
+        if position:
+            marker = MARKERS[(MARKERS.index(marker) + position) % len(MARKERS)]
+        result[name] = Look(
+            mpl.colors.to_hex((red, green, blue)), marker, "--" if name in heuristics else "-", name in heuristics
+        )
+    return result
+
+
+def caption(figure: Figure, text: str) -> None:
+    """Write a caption under the axes, wrapped to the figure's width."""
+    characters = int(figure.get_figwidth() * 12.5)
+    figure.supxlabel(textwrap.fill(text, characters), fontsize=10, x=0.02, ha="left", color="0.25")
+
+
+def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """A legend above the axes, in as many columns as its longest entry leaves room for."""
+    longest = max(len(label) for label in labels)
+    columns = max(1, min(len(labels), int(figure.get_figwidth() * 11 / (longest + 6))))
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.2, handlelength=2.2)
+
+
+def empty_figure(message: str) -> Figure:
+    """A figure that says why it shows nothing."""
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(6.4, 2.0), layout="constrained")
+        axes = figure.subplots()
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, message, ha="center", va="center", wrap=True)
+    return figure

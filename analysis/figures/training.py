@@ -1,0 +1,112 @@
+"""Training curves, and the drift of the attention feature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from ..labels import CURVES, label
+from ..load import require_one_setting, variants
+from .chart import Chart, Marks, Panel, count_range
+from .style import Look, looks
+
+POINTS = 150
+"""Of each curve: more cannot be told apart."""
+MOST_THIN = 6
+"""Of more methods the curves of single seeds would cover each other: only medians are drawn."""
+X = ("epoch", "env_steps", "wall_s")
+SHOWN = 6
+"""Curves of a report."""
+
+
+def training_curves(
+    training: pd.DataFrame,
+    metrics: Sequence[str] | None = None,
+    smoothing: int | None = None,
+    x: str = "epoch",
+    of: Mapping[str, Look] | None = None,
+) -> Chart:
+    """Training curves: every seed thin, the median over seeds thick [SCALE, fig. 6].
+
+    Args:
+        training: rows of training epochs with their variant.
+        metrics: columns; by default the first of CURVES that have a value.
+        smoothing: epochs of the running mean; by default a fiftieth of the longest curve.
+        x: one of X; of seeds that differ in it the mean stands for an epoch.
+        of: the looks of the variants, by default their own.
+    """
+    shown = [m for m in metrics or CURVES[:SHOWN] if m in training and training[m].notna().any()]
+    if training.empty or not shown:
+        return Chart(caption="no training epochs")
+    names = variants(training)
+    of = of or looks(training, names)
+    window = smoothing or max(1, int(training["epoch"].max()) // 50)
+    few = len(names) <= MOST_THIN
+    pivots = {
+        (name, metric): training[training["variant"] == name].pivot(index="epoch", columns="cell", values=metric)
+        for name in names
+        for metric in dict.fromkeys([*shown, x])
+        if metric in training
+    }
+    panels = []
+    for metric in shown:
+        marks = []
+        for name in names:
+            smooth = pivots[name, metric].astype(float).sort_index().rolling(window, min_periods=1).mean()
+            smooth = smooth.iloc[np.unique(np.linspace(0, len(smooth) - 1, POINTS).round().astype(int))]
+            smooth = smooth.loc[:, smooth.notna().any()]
+            if smooth.empty or not smooth.shape[1]:
+                continue
+            at = smooth.index if x == "epoch" else pivots[name, x].astype(float).mean(axis=1).loc[smooth.index]
+            if smooth.shape[1] > 1 and few:
+                # One line for all seeds, with a gap after each: a line costs more than its points.
+                along = np.tile(np.r_[np.asarray(at, float), np.nan], smooth.shape[1])
+                values = np.concatenate([np.r_[smooth[cell].to_numpy(), np.nan] for cell in smooth])
+                marks.append(Marks(along, values, of[name], thin=True))
+            median = smooth.median(axis=1)
+            hover = [f"{name}, epoch {epoch}: {value:.3g}" for epoch, value in median.items()]
+            marks.append(Marks(np.asarray(at, float), median, of[name], name, hover=hover))
+        positive = metric == "srr_decorrelation" and bool((training[metric].dropna() > 0).all())
+        # L_c grows with the square of the feature's width, which differs by method.
+        panels.append(Panel(marks, x_label=label(x), y_label=label(metric), log_y=positive))
+    seeds = training.groupby("variant")["cell"].nunique()
+    lines = (" Thin: each seed; thick: the median." if few else " The median over seeds.") if seeds.max() > 1 else ""
+    last = count_range(training.groupby("variant")["epoch"].max(), "epoch")
+    running = f" Running mean over {window} epochs." if window > 1 else ""
+    said = f"{count_range(seeds, 'seed')} per method, {last}; sampled actions on training episodes.{lines}{running}"
+    return Chart(panels, said)
+
+
+def drift(features: pd.DataFrame) -> Chart:
+    """How far f has moved from the training scale against the number of servers N: seeds thin, their mean thick.
+
+    Methods without a drift, whose network is fixed to its N, are left out.
+    """
+    require_one_setting(features)
+    features = features.dropna(subset=["drift_mmd2"])
+    if features.empty:
+        return Chart(caption="no drift of features")
+    names = variants(features)
+    of = looks(features, names)
+    scales = sorted({int(n) for n in features["test_servers"]})
+    panels = []
+    for metric in ("drift_wasserstein_relative", "drift_mmd2"):
+        marks = []
+        for name in names:
+            rows = features[features["variant"] == name]
+            lines = rows.groupby(["test_servers", "cell"])[metric].mean().unstack("cell")
+            if lines.shape[1] > 1:
+                marks += [Marks(lines.index, lines[cell], of[name], thin=True) for cell in lines]
+            marks.append(Marks(lines.index, lines.mean(axis=1), of[name], name))
+        panels.append(Panel(marks, x_label="servers N", y_label=label(metric), scales=scales, zero="y"))
+    seeds = features.groupby("variant")["cell"].nunique()
+    thin = f"Thin: each of {count_range(seeds, 'seed')}; thick: their mean." if seeds.max() > 1 else "1 seed each."
+    trained = ", ".join(str(n) for n in sorted(features["train_servers"].dropna().unique()))
+    return Chart(
+        panels,
+        f"Drift of the attention feature f from the training scale, N = {trained}; Wasserstein in standard deviations "
+        f"(sd) of f there. {thin} At the training scale two samples of that scale are compared: what sampling alone "
+        "makes of it.",
+    )

@@ -1,0 +1,101 @@
+"""One table of labels, for tables, figures, report and dashboard."""
+
+from __future__ import annotations
+
+LABELS = {
+    "variant": "method",
+    "information": "told",
+    "lambda_decorrelation": "λ1 (decorrelation)",
+    "lambda_kl": "λ2 (KL)",
+    "test_servers": "N",
+    "episodes": "episodes",
+    "completed": "completed tasks",
+    "unfinished": "unfinished tasks",
+    "response_mean_s": "response (s)",
+    "response_censored_s": "censored response (s)",
+    "above_bound_percent": "above bound (%)",
+    "makespan_mean_s": "makespan (s)",
+    "makespan_median_s": "median (s)",
+    "makespan_p95_s": "95 % (s)",
+    "makespan_p99_s": "99 % (s)",
+    "sojourn_mean_s": "on the cluster (s)",
+    "sojourn_p95_s": "on it, 95 % (s)",
+    "slo_share": "within objective",
+    "moved_share": "moved",
+    "utilisation": "utilisation",
+    "episode_return": "return",
+    "invalid_share": "invalid share",
+    "paper_completed": "paper: completed",
+    "paper_response_mean_s": "paper: response (s)",
+    "without_response": "without response",
+    "feature_covariance": "off-diagonal covariance",
+    "feature_correlation": "off-diagonal correlation",
+    "feature_kl": "KL from N(0, I)",
+    "feature_effective_rank": "effective rank",
+    "feature_variance": "variance",
+    "paper_feature_covariance": "paper: covariance",
+    "paper_feature_kl": "paper: KL",
+    "drift_wasserstein": "drift: Wasserstein",
+    "drift_wasserstein_relative": "drift: Wasserstein (sd)",
+    "drift_mmd2": "drift: MMD²",
+    "invalid_no_fit": "invalid: too small",
+    "invalid_busy_avoidable": "invalid: busy, another free",
+    "invalid_busy_unavoidable": "invalid: busy, none free",
+}
+LABELS |= {
+    f"against_base_{metric}": f"{name}, %"
+    for metric, name in (
+        ("response_censored_s", "response"),
+        ("response_p95_s", "response, 95th percentile"),
+        ("makespan_mean_s", "makespan"),
+        ("makespan_p95_s", "makespan, 95th percentile"),
+        ("sojourn_mean_s", "on the cluster"),
+        ("sojourn_p95_s", "on the cluster, 95th percentile"),
+    )
+}
+LABELS["gap_closed_percent"] = "gap to the bound closed, %"
+LABELS |= {
+    "completed_per_server": "completed tasks per server",
+    "srr_decorrelation": "L_c (decorrelation)",
+    "srr_kl": "L_d (KL)",
+    "entropy": "entropy (nat)",
+    "policy_loss": "policy loss",
+    "value_loss": "value loss",
+    "kl": "KL of an update (nat)",
+    "explained_variance": "explained variance",
+    "objective": "objective of the search (ln)",
+    "objective_validation": "the same in validation (ln)",
+    "env_steps_per_s": "env steps per second",
+    "env_steps": "env steps",
+    "wall_s": "training time (s)",
+    "epoch": "epoch",
+}
+CURVES = (
+    *("episode_return", "completed", "response_mean_s", "srr_decorrelation", "srr_kl", "feature_correlation"),
+    *("entropy", "policy_loss", "value_loss", "kl", "explained_variance", "objective", "objective_validation"),
+    "env_steps_per_s",
+)
+"""What of a training is drawn, the most telling first."""
+NOUNS = {
+    "completed": "completed tasks",
+    "response_mean_s": "response time",
+    "response_censored_s": "censored response time",
+}
+"""In a sentence."""
+BETTER = {
+    "completed": "completes more tasks",
+    "response_mean_s": "has a lower response time",
+    "response_censored_s": "has a lower censored response time",
+}
+"""What is said of the better one of a pair."""
+OUTCOMES = ("completed", "unfinished", "response_mean_s", "response_censored_s")
+LOWER_IS_BETTER = frozenset({"unfinished", "response_mean_s", "response_censored_s", "above_bound_percent"})
+TIER_PREFIX = "tier_"
+"""Of the columns with a tier's utilisation."""
+
+
+def label(column: str) -> str:
+    """What stands above a column or beside an axis."""
+    if column.startswith(TIER_PREFIX):
+        return f"utilisation: {column.removeprefix(TIER_PREFIX)}"
+    return LABELS.get(column, column)

@@ -1,0 +1,1 @@
+"""The report: one page, Markdown, and its words on a terminal."""

@@ -1,0 +1,281 @@
+"""What a report says: words, tables and figures, a section for each setting, as a function of the results alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ..figures import comparison, decisions, evaluation, training
+from ..figures.chart import Chart
+from ..figures.style import Look, looks
+from ..labels import label
+from ..load import Results, information_note, select, setting_label, settings, variants
+from ..paper import PAPER_SERVERS, is_papers_setting
+from ..stats.families import endpoint
+from ..stats.resampling import COVERAGE
+from ..tables import comparisons, features, lambdas, methods, relative
+from ..tables.decisions import HOW_TO_READ as DECISIONS_HOW
+from ..tables.decisions import behaviour_table
+from . import summary, verdicts
+from .replays import DrawGantt, chosen_episodes
+
+HOW_TO_READ = (
+    f"mean ± standard deviation over the episodes of a seed; [low, high] is the 95 % interval of the mean over "
+    f"training seeds: {COVERAGE}. A response time covers "
+    "completed tasks alone: a policy that completes less shows a lower one, so read it with the completed and "
+    "unfinished tasks; the censored response counts every arrived task up to the end, and the bound is what no "
+    "scheduler can beat in it. The CSV also holds interquartile means."
+)
+PAIRED_HOW = (
+    "first minus second on identical episodes (and training seeds; shared: those that both have), averaged within a "
+    "seed, then over seeds. [low, high] is the 95 % interval of a hierarchical bootstrap over seeds and episodes, p is "
+    "Holm's in the family of the question, in the primary endpoint or in the other outcomes (docs/statistics.md). "
+    "Lower or higher is said only where the interval excludes 0 and p is below 0.05; equal, where no episode differs. "
+    "P: probability that a seed of the first does better than one of the second in the same episode."
+)
+TABLE4_TITLE = "Table 4: response against the number of servers, zero-shot"
+TABLE5_TITLE = "Table 5: the attention feature and its drift from the training scale"
+WORKFLOWS_TITLE = "Whole workflows"
+WORKFLOWS_HOW = (
+    "makespan: from the arrival of a workflow, an agent's turn, say, to its last completion, over completed "
+    "workflows: mean and percentiles of an episode, then the mean over episodes. On the cluster: the times from ready "
+    "to finished summed over the tasks of a workflow, which release delays are no part of. Within objective: share of "
+    "workflows that are done within twice their critical path (the fastest server that fits, release delays included, "
+    "no queue and no transfer). Moved: share of the attempts at tasks with predecessors that ran on another server "
+    "than the first of these. [low, high] as in Table 4."
+)
+SCENARIOS_TITLE = "Every setting side by side"
+
+
+@dataclass(frozen=True)
+class NamedTable:
+    """A table with its title and file name, and how to read it. report.md shows it but where others hold its rows."""
+
+    name: str
+    title: str
+    table: pd.DataFrame
+    how: str
+    in_markdown: bool = True
+
+
+@dataclass(frozen=True)
+class NamedFigure:
+    """A figure with its title and file name: a chart or, drawn when it is needed, a schedule.
+
+    `chart` raises UserError where what it shows is not to be had. `fixed` colours mean numbers: no theme changes them.
+    """
+
+    name: str
+    title: str
+    chart: Chart | Callable[[], Figure]
+    fixed: bool = False
+    wide: bool = False
+
+
+@dataclass
+class Section:
+    """A part of a report, with a name for links to it.
+
+    Attributes:
+        setting: scenario, mask and decision; empty where it is not of one setting.
+        scales: that methods were trained at.
+        table4, paired, base: of its setting.
+        best: who stands first on average, and at what price.
+        leaders: who is first in what.
+        beside: our means beside the paper's.
+        verdicts: of every comparison: who won, and what is undecided.
+        refusals: what could not be compared, and why.
+        items: tables and figures in the order in which they are to be seen.
+    """
+
+    name: str
+    title: str
+    setting: tuple[str, str, str] = ("", "", "")
+    scales: list[int] = field(default_factory=list)
+    table4: pd.DataFrame = field(default_factory=pd.DataFrame)
+    paired: pd.DataFrame = field(default_factory=pd.DataFrame)
+    base: pd.DataFrame = field(default_factory=pd.DataFrame)
+    best: list[str] = field(default_factory=list)
+    leaders: str = ""
+    beside: list[str] = field(default_factory=list)
+    verdicts: verdicts.Verdicts = field(default_factory=verdicts.Verdicts)
+    refusals: list[str] = field(default_factory=list)
+    items: list[NamedTable | NamedFigure] = field(default_factory=list)
+
+    def add(self, name: str, title: str, chart: Chart, fixed: bool = False, wide: bool = False) -> None:
+        """Add a figure, unless it would show nothing."""
+        if chart.panels:
+            self.items.append(NamedFigure(name, title, chart, fixed, wide))
+
+    @property
+    def tables(self) -> list[NamedTable]:
+        """Its tables in order."""
+        return [item for item in self.items if isinstance(item, NamedTable)]
+
+    @property
+    def endpoint(self) -> str:
+        """Its primary one."""
+        return endpoint(self.setting[0])
+
+    @property
+    def where(self) -> str:
+        """What the captions of its figures begin with."""
+        return "Scenario {}, mask {}, decision {}. ".format(*self.setting)
+
+    def at_first_scale(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows of a table at the first scale that methods were trained at."""
+        return table[table["test_servers"] == self.scales[0]] if self.scales and len(table) else table.iloc[:0]
+
+
+def sections(results: Results, gantt: DrawGantt | None = None) -> list[Section]:
+    """The sections of a report: each setting in a fixed order, all of them side by side, the training.
+
+    Args:
+        results: of a folder.
+        gantt: draws episodes of its rows; without it there are no Gantt charts.
+    """
+    every = settings(results.episodes)
+    found = [_section(results, setting, gantt) for setting in every]
+    if len(found) > 1:
+        together = Section("settings", SCENARIOS_TITLE)
+        table = methods.side_by_side({one.setting: one.table4 for one in found})
+        together.items.append(NamedTable("scenarios", SCENARIOS_TITLE, table, HOW_TO_READ, in_markdown=False))
+        bases = {setting_label(one.setting, every): one.base for one in found if len(one.base)}
+        of = looks(results.episodes, variants(results.episodes))
+        for metric, name in (("response_censored_s", "Response"), ("sojourn_mean_s", "Time on the cluster")):
+            title = f"{name} {relative.TITLE.lower()}"
+            chart = comparison.against_base(bases, of, metric)
+            together.add(f"against-base-{metric.removesuffix('_s')}", title, chart, wide=True)
+        found.append(together)
+    if len(results.training):
+        curves = Section("trainings", "Training")
+        curves.add("training", "Training curves", training.training_curves(results.training), wide=True)
+        found.append(curves)
+    return found
+
+
+def glance(content: list[Section]) -> list[NamedFigure]:
+    """The figures that a report opens with: every question, and who stands where, at the scale of training."""
+    of_setting = [section for section in content if any(section.setting) and section.scales]
+    every = [section.setting for section in of_setting]
+    names = [setting_label(section.setting, every) for section in of_setting]
+    named = list(zip(names, of_setting, strict=True))
+    tables = {name: (one.at_first_scale(one.table4), one.endpoint) for name, one in named}
+    means = {
+        name: dict(zip(table["variant"].astype(str), table[metric].astype(float), strict=True))
+        for name, (table, metric) in tables.items()
+    }
+    pairs = {name: (one.at_first_scale(one.paired), one.endpoint) for name, one in named if len(one.paired)}
+    opening = Section("", "")
+    title = "Who is better, by how much, and is it decided?"
+    opening.add("verdicts", title, comparison.forest(pairs, means), wide=True)
+    title = "Rank of every method in every setting, 1 the best"
+    opening.add("ranks", title, comparison.ranks(tables), fixed=True, wide=True)
+    return [item for item in opening.items if isinstance(item, NamedFigure)]
+
+
+def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt | None) -> Section:
+    rows = select(results.episodes, *setting)
+    slug = re.sub(r"[^a-z0-9.]+", "-", "-".join(setting).lower())
+    section = Section(slug, "Scenario {}, mask {}, decision {}".format(*setting), setting)
+    section.scales, section.table4 = methods.training_scales(rows), methods.table4(rows)
+    of = looks(rows, variants(rows))
+    for servers in section.scales:
+        _add_training_scale(section, rows, servers, of)
+    section.items.append(NamedTable(f"table4-{slug}", TABLE4_TITLE, section.table4, _how(section.table4)))
+    workflows = methods.workflows_table(rows)
+    if len(workflows):
+        section.items.append(NamedTable(f"workflows-{slug}", WORKFLOWS_TITLE, workflows, WORKFLOWS_HOW))
+    section.base = relative.against_base(rows)
+    if len(section.base):
+        section.items.append(NamedTable(f"against-base-{slug}", relative.TITLE, section.base, relative.HOW_TO_READ))
+    if rows["test_servers"].nunique() > 1:
+        title = "Against the number of servers N"
+        section.add(f"servers-{slug}", title, evaluation.against_servers(section.table4, of, section.where), wide=True)
+    chart = evaluation.throughput(evaluation.seed_means(rows), of, section.where)
+    section.add(f"throughput-{slug}", "Completed tasks against response", chart)
+    _add_comparisons(section, rows)
+    _add_features(section, select(results.features, *setting))
+    for servers in section.scales:
+        _add_behaviour(section, rows, servers)
+        if gantt is not None:
+            _add_schedules(section, rows, servers, gantt)
+    return section
+
+
+def _how(table: pd.DataFrame) -> str:
+    """How to read a ranking: with what its variants are told, where that is not the same."""
+    note = information_note(table)
+    return HOW_TO_READ if note is None else f"{note} {HOW_TO_READ}"
+
+
+def _add_comparisons(section: Section, rows: pd.DataFrame) -> None:
+    """The paired table, its figure at the scale of training, and what it says in words."""
+    pairs, refused = comparisons.complete_pairs(rows, comparisons.default_pairs(rows), shared_seeds=True)
+    section.refusals = [f"Not compared: {error}." for error in refused]
+    section.paired = paired = comparisons.paired_table(rows, pairs, shared_seeds=True)
+    section.verdicts = verdicts.verdicts(paired)
+    if len(paired):
+        primary = label(section.endpoint)
+        how = f"{PAIRED_HOW} The primary endpoint here: {primary}."
+        section.items.append(NamedTable(f"paired-{section.name}", "Paired differences", paired, how))
+        chart = comparison.differences(section.at_first_scale(paired))
+        section.add(f"differences-{section.name}", "Paired differences at the training scale", chart, wide=True)
+
+
+def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, of: dict[str, Look]) -> None:
+    """Table 3 and its figures, and the heat maps of a lambda grid."""
+    slug = f"{section.name}-n{servers}"
+    table3 = methods.table3(rows, servers)
+    section.best += summary.best_lines(table3, servers)
+    section.leaders = section.leaders or summary.leaders(table3)
+    title = f"Table 3: methods at the training scale, N = {servers}"
+    section.items.append(NamedTable(f"table3-{slug}", title, table3, _how(table3)))
+    if servers == PAPER_SERVERS:
+        section.beside = summary.paper_lines(table3, section.table4)
+        if is_papers_setting(rows):
+            chart = evaluation.figure5(section.table4, evaluation.papers_variants(rows))
+            section.add(f"figure5-{section.name}", "Response against servers, beside the paper's", chart)
+    chart = evaluation.methods(table3, of, f"{section.where}N = {servers}. ")
+    section.add(f"methods-{slug}", title, chart, wide=True)
+    for number, grid in enumerate(lambdas.lambda_grids(rows), start=1):
+        title = f"Weights of SRR: {lambdas.grid_name(grid)} at N = {servers}"
+        weights = lambdas.lambda_table(grid, servers)
+        section.items.append(NamedTable(f"weights{number}-{slug}", title, weights, HOW_TO_READ))
+        chart = decisions.lambda_heatmaps(weights, f"{lambdas.grid_name(grid)} at N = {servers}. ")
+        section.add(f"lambdas{number}-{slug}", title, chart, fixed=True)
+
+
+def _add_features(section: Section, rows: pd.DataFrame) -> None:
+    """Table 5 and, where any method was looked at in several places, the drift of its feature."""
+    table5 = features.table5(rows)
+    if table5.empty:
+        return
+    section.items.append(NamedTable(f"table5-{section.name}", TABLE5_TITLE, table5, features.HOW_TO_READ))
+    if features.has_drift(rows):
+        title = "Drift of the attention feature against the number of servers N"
+        section.add(f"drift-{section.name}", title, training.drift(rows))
+
+
+def _add_behaviour(section: Section, rows: pd.DataFrame, servers: int) -> None:
+    """Invalid decisions by cause and utilisation by tier."""
+    slug, at = f"{section.name}-n{servers}", f"N = {servers}"
+    table = behaviour_table(rows, servers)
+    section.items.append(NamedTable(f"decisions-{slug}", f"Decisions and utilisation at {at}", table, DECISIONS_HOW))
+    where = f"{section.where}{at}. "
+    section.add(f"invalid-{slug}", f"Invalid decisions by cause, {at}", decisions.invalid_decisions(table, where))
+    section.add(f"utilisation-{slug}", f"Utilisation by tier, {at}", decisions.utilisation_by_tier(table, where))
+
+
+def _add_schedules(section: Section, rows: pd.DataFrame, servers: int, gantt: DrawGantt) -> None:
+    """Gantt charts of chosen episodes."""
+    for choice in chosen_episodes(rows, servers):
+        names = " and ".join(str(row["variant"]) for row in choice.rows)
+        title = f"Schedules of one episode: {names}, {choice.why}"
+        draw = partial(gantt, choice.rows, choice.titles)
+        section.items.append(NamedFigure(f"gantt-{choice.name}-{section.name}-n{servers}", title, draw, wide=True))

@@ -1,0 +1,178 @@
+"""What the numbers say, in words that are made from the numbers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from rllib_scale.results.tables import INFORMATION
+
+from ..labels import NOUNS
+from ..load import Results, information_note, variants
+from ..paper import PAPER_EPOCHS
+from ..stats.resampling import MIN_SEEDS
+from ..tables.render import format_value
+from ..trainings import renamed, renamed_note, trainings_of
+from .verdicts import listed
+
+MOST_NAMES = 9
+"""That stand in one sentence."""
+
+
+def training_lines(results: Results) -> list[str]:
+    """How long and with how many seeds each learned method was trained, against the paper's 1000 epochs."""
+    learned = results.episodes[results.episodes["kind"] == "learned"]
+    trained: dict[str, list[str]] = {}
+    for name in variants(learned):
+        cells = learned[learned["variant"] == name].drop_duplicates("cell")
+        seeds = cells["train_seed"].nunique()
+        how = f"{_range(cells['epochs'])} epochs ({_range(cells['env_steps'])} env steps), {_count(seeds, 'seed')}"
+        trained.setdefault(how, []).append(name)
+    lines = [f"Trained for {how}: {listed(names, MOST_NAMES)}." for how, names in trained.items()]
+    if trained:
+        lines.append(f"The paper trains {PAPER_EPOCHS} epochs with one seed.")
+    shorter = variants(learned[(learned["epochs"] < PAPER_EPOCHS).fillna(False)])
+    if shorter:
+        who = "" if len(shorter) == sum(map(len, trained.values())) else f" ({listed(shorter, MOST_NAMES)})"
+        lines.append(
+            f"Fewer epochs than the paper's {PAPER_EPOCHS}{who}: the numbers show what the shorter training reaches, "
+            "they are no reproduction of the paper's."
+        )
+    seeds_of = learned.groupby("variant")["train_seed"].nunique()
+    if len(seeds_of) and int(seeds_of.min()) < MIN_SEEDS:
+        lines.append(f"Where a method has fewer than {MIN_SEEDS} seeds, no interval and no win or loss is claimed.")
+    if results.episodes.empty:
+        lines.append("No evaluation episode has been written yet.")
+    return lines
+
+
+def best_lines(table: pd.DataFrame, servers: int) -> list[str]:
+    """Who stands first on average at one scale, and at what price; if that is a rule, also of the learned methods.
+
+    Where not all are told the same, a line says so, and each name says what it is told.
+
+    Args:
+        table: of `tables.table3`.
+        servers: its scale N.
+    """
+    lines = [_best(table, f"On average at N = {servers}"), information_note(table)]
+    learned = table[table["seeds"] > 0]
+    if 0 < len(learned) < len(table):
+        lines.append(_best(learned, f"Of the learned methods at N = {servers}"))
+    return [line for line in lines if line is not None]
+
+
+def leaders(table: pd.DataFrame) -> str:
+    """Who is first in what on average, e.g. "fastest-idle in completed tasks, scale in response time".
+
+    Of more than three that are first three are named, and the others counted.
+    """
+    found: dict[str, list[str]] = {}
+    for metric, best in _firsts(table):
+        names = [_named(row, table) for _, row in best.iterrows()]
+        found.setdefault(listed(names, 3), []).append(NOUNS[metric])
+    return ", ".join(f"{names} in {listed(nouns)}" for names, nouns in found.items())
+
+
+def _best(table: pd.DataFrame, where: str) -> str | None:
+    said: dict[str, list[str]] = {}
+    for metric, best in _firsts(table):
+        row = best.iloc[0]
+        others = f" (and {_count(len(best) - 1, 'other')})" if len(best) > 1 else ""
+        name = f"{_named(row, table)}{others}"
+        value = format_value(float(row[metric]))
+        if metric == "completed":
+            part = f"the most completed tasks ({value})"
+        else:
+            beside = "" if name in said else f", with {format_value(float(row['completed']))} completed"
+            part = f"the lowest {NOUNS[metric]} ({value} s{beside})"
+        said.setdefault(name, []).append(part)
+    if not said:
+        return None
+    return f"{where}: {'; '.join(f'{name} has {listed(parts)}' for name, parts in said.items())}."
+
+
+def _named(row: pd.Series, table: pd.DataFrame) -> str:
+    """A variant, and what it is told where others of the table are told something else."""
+    return f"{row['variant']} ({row[INFORMATION]})" if table[INFORMATION].nunique() > 1 else str(row["variant"])
+
+
+def _firsts(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Each outcome with a value, and the rows that are best in it."""
+    for metric, largest in (("completed", True), ("response_censored_s", False), ("response_mean_s", False)):
+        values = table[metric].dropna()
+        if len(values):
+            yield metric, table[table[metric] == (values.max() if largest else values.min())]
+
+
+def paper_lines(table3: pd.DataFrame, table4: pd.DataFrame) -> list[str]:
+    """Our means beside the paper's, and which way the response goes with N in both; a line for each of its methods.
+
+    Args:
+        table3: of `tables.table3`, at the paper's scale.
+        table4: of `tables.table4`, of the same rows.
+    """
+    if "paper_completed" not in table3:
+        return []
+    lines = []
+    for _, row in table3.dropna(subset=["paper_completed"]).iterrows():
+        completed, papers, response, stated = (
+            format_value(float(row[name]))
+            for name in ("completed", "paper_completed", "response_mean_s", "paper_response_mean_s")
+        )
+        line = (
+            f"{row['variant']}: {completed} completed tasks (paper {papers}), response {response} s (paper {stated} s)"
+        )
+        known = table4[table4["variant"] == row["variant"]].dropna(subset=["paper_response_mean_s", "response_mean_s"])
+        if len(known) > 1:
+            ways = [_way(known[name]) for name in ("response_mean_s", "paper_response_mean_s")]
+            per = [format_value(float(v)) for v in (known["completed"] / known["test_servers"]).iloc[[0, -1]]]
+            ours = f"our response {ways[0]} (completed tasks per server from {per[0]} to {per[1]})"
+            line += f"; up to N = {known['test_servers'].iloc[-1]} {ours}, the paper's {ways[1]}"
+        lines.append(f"{line}.")
+    return lines
+
+
+def _way(values: pd.Series) -> str:
+    """E.g. "rises to 6.22 s"."""
+    first, last = float(values.iloc[0]), float(values.iloc[-1])
+    return f"{'rises' if last > first else 'falls' if last < first else 'stays'} to {format_value(last)} s"
+
+
+def manifest_lines(results: Results) -> list[str]:
+    """What made the numbers: sweep, config hash, dates, host, versions."""
+    manifest = results.manifest
+    host, versions = manifest.get("host") or {}, manifest.get("versions") or {}
+    return [
+        f"sweep: {manifest.get('sweep', 'unknown')}",
+        f"config hash: {manifest.get('config_hash', 'unknown')}",
+        f"created {manifest.get('created', 'unknown')}, updated {manifest.get('updated', 'unknown')}",
+        "host: " + ", ".join(f"{key} {value}" for key, value in host.items()),
+        "versions: " + ", ".join(f"{key} {value}" for key, value in versions.items()),
+        f"rows: {len(results.episodes)} evaluation episodes, {len(results.training)} training epochs",
+    ]
+
+
+def training_state_lines(results: Results, now_s: float) -> list[str]:
+    """What failed, and what is not finished, among the trainings of a results folder. `now_s`: Unix time."""
+    found, _ = trainings_of(results.folder, now_s)
+    lines = [f"Training failed: {one.name}: {one.error}" for one in found if one.state == "failed"]
+    other = renamed(found, results.episodes)
+    for state, said in (("running", "still running"), ("stopped", "stopped before its end"), ("waiting", "not begun")):
+        names = [one.name for one in found if one.state == state and one not in other]
+        if names:
+            lines.append(f"Not in these numbers, as {said}: {listed(names, MOST_NAMES)}.")
+    return [*lines, renamed_note(other)] if other else lines
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _range(values: pd.Series) -> str:
+    present = values.dropna()
+    if present.empty:
+        return "unknown"
+    low, high = int(present.min()), int(present.max())
+    return f"{low}" if low == high else f"{low} to {high}"

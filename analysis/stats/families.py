@@ -1,0 +1,80 @@
+"""Which verdicts are corrected together, and which outcome of a scenario counts first.
+
+A family is one question in one setting: each of its pairs at each scale in the primary endpoint. The other outcomes of
+the same question are a second family. Every page corrects by these families, whatever of them it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..labels import NOUNS
+from .resampling import holm
+from .summaries import Difference
+
+QUESTIONS = {
+    "SRR": "Does SRR help?",
+    "rule": "Is a learned method better than the rule?",
+    "learned": "Which learned method is better?",
+    "rules": "Which rule is better?",
+}
+TESTED = tuple(NOUNS)
+"""Outcomes with a verdict. Unfinished tasks mirror the completed ones."""
+_WITHOUT = {"scale": "crossattn", "scale-r": "crossattn-r"}
+
+
+def endpoint(scenario: str) -> str:
+    """The primary endpoint of a scenario (docs/statistics.md).
+
+    In the paper's scenario an episode ends while tasks wait: the completed tasks say how far a method came. Elsewhere
+    every task counts: the censored response, which is the mean response where all complete.
+    """
+    return "completed" if scenario == "paper" else "response_censored_s"
+
+
+def without_srr(method: str) -> str | None:
+    """The same network without the regularisers, None where that is the method itself."""
+    return _WITHOUT.get(method, method.removesuffix("-srr") if method.endswith("-srr") else None)
+
+
+def question(first: str, second: str, learned: Sequence[bool]) -> str:
+    """Which of the QUESTIONS a pair of methods answers; `learned` tells which of the two are."""
+    if not all(learned):
+        return "rule" if any(learned) else "rules"
+    return "SRR" if second == without_srr(first) or first == without_srr(second) else "learned"
+
+
+def adjust(
+    compared: Sequence[Mapping[str, Difference]], questions: Sequence[str], primary: str
+) -> list[dict[str, Difference]]:
+    """The comparisons with Holm's p-values: of all verdicts of a family 5 % of families hold a false one.
+
+    An outcome that differs in no episode has no p-value and is in no family. One with the very differences of another,
+    as the response and the censored response where every task completes, is tested once and shares the p-value.
+
+    Args:
+        compared: outcome -> difference, of each pair at each scale.
+        questions: of each, a key of QUESTIONS.
+        primary: the outcome that is a family of its own.
+    """
+    families: dict[tuple[str, bool], list[tuple[int, str]]] = {}
+    twins: dict[tuple[int, str], str] = {}
+    for position, (found, asked) in enumerate(zip(compared, questions, strict=True)):
+        for metric in sorted(TESTED, key=lambda name: name != primary):
+            own = found[metric]
+            twin = next((m for m in TESTED if m != metric and (position, m) not in twins and found[m].same(own)), None)
+            if twin is not None and metric != primary:
+                twins[position, metric] = twin
+            elif not np.isnan(own.p):
+                families.setdefault((asked, metric == primary), []).append((position, metric))
+    result = [dict(found) for found in compared]
+    for members in families.values():
+        adjusted = holm(np.array([compared[position][metric].p for position, metric in members]))
+        for (position, metric), p in zip(members, adjusted, strict=True):
+            result[position][metric] = replace(compared[position][metric], p_adjusted=float(p))
+    for (position, metric), twin in twins.items():
+        result[position][metric] = replace(result[position][metric], p_adjusted=result[position][twin].p_adjusted)
+    return result

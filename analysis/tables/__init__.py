@@ -1,0 +1,1 @@
+"""Tables as data frames, and every number as text: terminal, CSV, Markdown, LaTeX, HTML."""

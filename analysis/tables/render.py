@@ -1,0 +1,202 @@
+"""Tables as text: every number goes through `format_value`, so that terminal, CSV and Markdown agree to the digit.
+
+A table is a pandas DataFrame whose statistics share a stem: `completed` is a mean, `completed_sd` its standard
+deviation, `completed_low` and `completed_high` its interval, `completed_verdict` what the interval says of it,
+`completed_p_adjusted` the p-value behind that, `completed_better` a probability, and `seeds_note` a remark. Markdown
+and the terminal print one cell, "8.37 ± 2.15 [7.90, 8.84]"; CSV keeps these columns and holds more, `completed_iqm`.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from ..labels import label
+
+SUFFIXES = ("_sd", "_low", "_high", "_verdict", "_note", "_p_adjusted", "_better")
+CSV_SUFFIXES = ("_p", "_iqm")
+NAME_WIDTH = 28
+"""Longer names wrap on a terminal."""
+
+DECIMALS = 2
+FEATURE_DECIMALS = 3
+"""Of statistics of the attention feature, as in [SCALE, Table 5]."""
+MISSING = "–"  # noqa: RUF001 (an en dash)
+GAP = 2
+
+LATEX = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"},
+    **{"±": r"$\pm$", "λ": r"$\lambda$", "²": r"$^2$", MISSING: "--", "<": "$<$", ">": "$>$"},
+}
+OPTIONAL_COLUMNS = (
+    *("paper_completed", "paper_response_mean_s", "without_response", "above_bound_percent"),
+    *("paper_feature_covariance", "paper_feature_kl"),
+)
+TEXT_COLUMNS = ("variant", "question", "information", "trained", "first", "second", "scenario", "mask", "decision")
+
+
+def format_value(value: object, decimals: int = DECIMALS) -> str:
+    """One value as it is printed everywhere: integers whole, other numbers with `decimals`, missing as "–".
+
+    >>> format_value(4.578), format_value(30), format_value(-0.001), format_value(float("nan"))
+    ('4.58', '30', '0.00', '–')
+    """
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+        return MISSING
+    if not isinstance(value, float):
+        return str(value)
+    text = f"{value:.{decimals}f}"
+    return text[1:] if text.startswith("-") and not text.strip("-0.") else text
+
+
+def format_p(value: float) -> str:
+    """A p-value: three decimals, or one digit where these would all be 0.
+
+    >>> format_p(0.0312), format_p(0.00002), format_p(0.0), format_p(float("nan"))
+    ('0.031', '2e-05', '0.000', '–')
+    """
+    return f"{value:.0e}" if 0 < value < 0.001 else format_value(value, 3)
+
+
+def format_field(value: object, column: str) -> str:
+    """One value of a column: p-values by `format_p`, lambdas as they were set, else by `format_value`."""
+    if column.endswith(("_p", "_p_adjusted")) and isinstance(value, float):
+        return format_p(value)
+    if column.startswith("lambda_") and isinstance(value, float) and not math.isnan(value):
+        return f"{value:g}"
+    is_feature = column.removeprefix("paper_").startswith(("feature_", "drift_"))
+    return format_value(value, FEATURE_DECIMALS if is_feature else DECIMALS)
+
+
+def stems(table: pd.DataFrame) -> list[str]:
+    """The columns that are printed: those that no other column's cell takes in, an optional one if it has values."""
+    columns = [str(column) for column in table.columns]
+    suffixes = (*SUFFIXES, *CSV_SUFFIXES)
+    taken = {c for c in columns for suffix in suffixes if c.endswith(suffix) and c.removesuffix(suffix) in columns}
+    unused = {c for c in OPTIONAL_COLUMNS if c in columns and table[c].isna().all()}
+    return [c for c in columns if c not in taken and c not in unused]
+
+
+def cell_lines(row: Mapping[Any, Any] | pd.Series, stem: str) -> list[str]:
+    """The lines of a printed cell: "mean ± sd"; where an interval is claimed "[low, high]" and what it says."""
+    value, sd, low, high, verdict, note, p, better = (
+        format_field(row.get(stem + suffix), stem + suffix) for suffix in ("", *SUFFIXES)
+    )
+    lines = [value + ("" if sd == MISSING else f" ± {sd}") + ("" if note == MISSING else f", {note}")]
+    if low != MISSING:
+        lines.append(f"[{low}, {high}]")
+        if verdict != MISSING:
+            lines.append(verdict + ("" if p == MISSING else f", p {p}"))
+        if better != MISSING:
+            lines.append(f"P {better}")
+    return lines
+
+
+def to_csv(table: pd.DataFrame) -> str:
+    """CSV text, one value a field; a missing one is empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(table.columns)
+    for row in table.itertuples(index=False):
+        texts = [format_field(value, name) for name, value in zip(table.columns, row, strict=True)]
+        writer.writerow(["" if text == MISSING else text for text in texts])
+    return out.getvalue()
+
+
+def to_markdown(table: pd.DataFrame) -> str:
+    """A Markdown pipe table."""
+    columns = stems(table)
+    rule = [":--" if column in TEXT_COLUMNS else "--:" for column in columns]
+    rows = [[" ".join(cell_lines(row, c)).replace("|", r"\|") for c in columns] for row in table.to_dict("records")]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in ([label(column) for column in columns], rule, *rows))
+
+
+def to_latex(table: pd.DataFrame) -> str:
+    """A LaTeX tabular, with the rules of booktabs."""
+    columns = stems(table)
+    places = "".join("l" if column in TEXT_COLUMNS else "r" for column in columns)
+    rows = [[" ".join(cell_lines(row, column)) for column in columns] for row in table.to_dict("records")]
+    head, *body = (" & ".join(map(_latex, cells)) + r" \\" for cells in ([label(column) for column in columns], *rows))
+    lines = [rf"\begin{{tabular}}{{{places}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _latex(text: str) -> str:
+    escaped = "".join(LATEX.get(sign, sign) for sign in text)
+    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)
+
+
+def to_html(table: pd.DataFrame) -> str:
+    """An HTML table: what stands under a mean in its cell is small."""
+    columns = stems(table)
+    kind = {column: ' class="text"' if column in TEXT_COLUMNS else "" for column in columns}
+    long = {column for column in TEXT_COLUMNS if column in columns and _longest(table[column]) > NAME_WIDTH}
+    kind |= dict.fromkeys(long, ' class="text long"')
+    out = ["<table>\n<thead><tr>"]
+    out += [f'<th scope="col"{kind[c]}>{html.escape(label(c))}</th>' for c in columns]
+    out.append("</tr></thead>\n<tbody>\n")
+    for row in table.to_dict("records"):
+        out.append("<tr>")
+        for column in columns:
+            first, *others = (html.escape(line) for line in cell_lines(row, column))
+            out.append(f"<td{kind[column]}>{first}{''.join(f' <small>{line}</small>' for line in others)}</td>")
+        out.append("</tr>\n")
+    return "".join([*out, "</tbody>\n</table>"])
+
+
+def to_terminal(table: pd.DataFrame, title: str, columns: Sequence[str], width: int) -> tuple[Group, list[str]]:
+    """A titled rich table of those of some printed columns that fit a terminal of `width` columns, the first in any
+    case, and the headings of the others. No digit is ever cut off or wrapped.
+    """
+    key, *others = [column for column in columns if column in stems(table)]
+    shown, left_out = [key], []
+    left = width - _column_width(table, key)
+    for column in others:
+        needed = _column_width(table, column) + GAP
+        if needed <= left:
+            shown.append(column)
+            left -= needed
+        else:
+            left_out.append(label(column))
+    return Group(Text(title, style="bold"), _rich_table(table, shown)), left_out
+
+
+def _longest(values: pd.Series) -> int:
+    return max((len(str(value)) for value in values), default=0)
+
+
+def _column_width(rows: pd.DataFrame, column: str) -> int:
+    words = label(column).split()
+    cells = [line for row in rows.to_dict("records") for line in cell_lines(row, column)]
+    longest = max(map(len, [*words, *cells]))
+    return min(longest, NAME_WIDTH) if column in TEXT_COLUMNS else longest
+
+
+def _rich_table(rows: pd.DataFrame, columns: Sequence[str]) -> Table:
+    widths = [_column_width(rows, column) for column in columns]
+    rich_table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, GAP - 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+        width=sum(widths) + GAP * (len(widths) - 1),
+    )
+    for column, heading, column_width in zip(columns, [label(column) for column in columns], widths, strict=True):
+        rich_table.add_column(
+            heading, justify="left" if column in TEXT_COLUMNS else "right", width=column_width, overflow="fold"
+        )
+    for row in rows.to_dict("records"):
+        rich_table.add_row(*(Text("\n".join(cell_lines(row, column))) for column in columns))
+    return rich_table

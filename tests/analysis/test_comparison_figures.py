@@ -1,0 +1,108 @@
+"""Figures that compare: colours are verdicts, the better side is the right one, ranks share ties."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from rllib_scale_analysis.dashboard import charts
+from rllib_scale_analysis.figures import comparison, draw
+from rllib_scale_analysis.figures.chart import Chart
+from rllib_scale_analysis.tables.comparisons import paired_table
+from rllib_scale_analysis.tables.methods import table4
+
+from artificial_results import artificial_episodes, episode_row, typed_episodes
+from figure_checks import drawn_whole, named
+
+METRIC = "response_censored_s"
+
+
+@pytest.fixture(scope="module")
+def episodes() -> pd.DataFrame:
+    return typed_episodes(artificial_episodes())
+
+
+@pytest.fixture(scope="module")
+def paired(episodes: pd.DataFrame) -> pd.DataFrame:
+    table = paired_table(episodes)
+    return table[table["test_servers"] == 16].reset_index(drop=True)
+
+
+def test_differences_hold_the_table_per_server_in_the_colour_of_the_verdict(paired: pd.DataFrame) -> None:
+    chart = comparison.differences(paired)
+    drawn_whole(draw.draw(chart))
+    assert [panel.x_label.split("\n")[0] for panel in chart.panels] == [
+        "completed tasks per server",
+        "response (s)",
+        "censored response (s)",
+    ]
+    for panel, metric, per in zip(chart.panels, ("completed", "response_mean_s", METRIC), (16, 1, 1), strict=True):
+        assert len(panel.rows) == len(paired)
+        found = {}
+        for side, marks in named(panel).items():
+            for row, value in zip(np.asarray(marks.y), np.asarray(marks.x), strict=True):
+                found[int(row)] = (side, value)
+        for row, verdict in enumerate(paired[f"{metric}_verdict"]):
+            side, value = found[row]
+            assert value == pytest.approx(paired[metric][row] / per)
+            first_is_better = verdict == ("higher" if metric == "completed" else "lower")
+            decided = verdict in ("lower", "higher")
+            assert side == ("undecided" if not decided else f"{'first' if first_is_better else 'second'} is better")
+    assert {*paired["completed_verdict"], *paired[f"{METRIC}_verdict"]} >= {"lower", "undecided"}
+
+
+def test_the_forest_is_better_to_the_right_whatever_the_endpoint(paired: pd.DataFrame, episodes: pd.DataFrame) -> None:
+    means = table4(episodes).query("test_servers == 16").set_index("variant")
+    for metric, sign in (("completed", 1), (METRIC, -1)):
+        chart = comparison.forest({"paper": (paired, metric)}, {"paper": means[metric].to_dict()})
+        drawn_whole(draw.draw(chart))
+        assert charts.plot(chart, dark=True).data
+        assert [panel.title for panel in chart.panels] == [
+            "Does SRR help?",
+            "Is a learned method better than the rule?",
+            "Which learned method is better?",
+        ]
+        own = paired[paired["question"] == "rule"].reset_index(drop=True)
+        for marks in chart.panels[1].marks:
+            for row, value, low, high in zip(marks.y, marks.x, marks.low, marks.high, strict=True):
+                expected = sign * 100 * own[metric][row] / means[metric]["fastest-idle"]
+                assert value == pytest.approx(expected)
+                assert low <= value <= high
+                assert (value > 0) == (marks.name == "first is better") or marks.name == "undecided"
+
+
+def test_a_pair_without_seeds_enough_is_in_no_forest() -> None:
+    few = typed_episodes(artificial_episodes(seeds=(1, 2), scales=(16,)))
+    means = {"paper": table4(few).set_index("variant")["completed"].to_dict()}
+    chart = comparison.forest({"paper": (paired_table(few), "completed")}, means)
+    assert not chart.panels
+    assert "no pair with seeds enough" in chart.caption
+
+
+def ranks_of(chart: Chart) -> pd.DataFrame:
+    grid = chart.panels[0].grid
+    assert grid is not None
+    return grid.texts
+
+
+def test_ranks_share_ties_and_leave_what_was_not_played_blank() -> None:
+    values = {"scale": 3.0, "large-only": 2.0, "fastest-idle": 2.0, "heft": 9.0}
+    rows = [episode_row(n, 1 if n == "scale" else None, 16, 0, response_censored_s=v) for n, v in values.items()]
+    table = table4(typed_episodes(rows))
+    fewer = table[table["variant"] != "heft"].assign(completed=[1.0, 5.0, 3.0])
+    chart = comparison.ranks({"a": (table, METRIC), "b": (fewer, "completed")})
+    drawn_whole(draw.draw(chart))
+    found = ranks_of(chart)
+    assert found["a"].to_dict() == {"large-only": "1", "fastest-idle": "1", "scale": "3", "heft": "4"}
+    best = {str(name): rank for name, rank in found["b"].items()}
+    assert sorted(rank for name, rank in best.items() if name != "heft") == ["1", "2", "3"]
+    assert best["heft"] == ""
+
+
+def test_the_points_of_episodes_are_those_of_the_frame() -> None:
+    pairs = pd.DataFrame({"test_servers": [16, 16, 32], "episode": [0, 1, 0], "first": [1, 2, 3], "second": [3, 2, 1]})
+    chart = comparison.episode_pairs(pairs, ("a", "b"), "completed", ["#000000", "#ff0000"])
+    shown = named(chart.panels[0])
+    assert (shown["N = 16"].x.tolist(), shown["N = 16"].y.tolist()) == ([3, 2], [1, 2])
+    assert shown["N = 32"].look.colour == "#ff0000"
+    assert chart.panels[0].x_label == "b: completed tasks"
