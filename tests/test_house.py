@@ -26,13 +26,17 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("networks",),
     ("policies",),
     ("rl", "evaluation", "clusters"),
-    ("sweeps",),
+    ("sweeps", "live"),
     ("analysis",),
     ("cli",),
     ("__main__",),
 )
 """From the ground up: a room may know those on the floors below its own, and none beside or above it."""
-ONLY = {"analysis": {"errors", "files", "config", "results"}}
+PLAYED = {"errors", "files", "config", "workloads", "results", "observation", "simulator", "schedulers", "bounds"}
+ONLY = {
+    "analysis": {"errors", "files", "config", "results"},
+    "live": PLAYED | {"__init__", "policies", "evaluation", "clusters"},
+}
 """Rooms that may know these alone, whatever lies below them."""
 EXCEPTIONS = {
     # Opened when somebody looks into one episode; see `_evaluation` there.
@@ -69,6 +73,8 @@ LOADS: dict[str, set[str]] = {
     "sweeps.checkpoints": {"pandas"},
     "sweeps.sweep": {"pandas"},
     "sweeps.run": {"numba", "pandas"},
+    "live": {"ray", "numba", "pandas"},
+    "live.worker": set(),
     "analysis": {"pandas", "matplotlib"},
     "analysis.dashboard": {"pandas", "matplotlib", "plotly", "streamlit"},
     "analysis.dashboard.store": {"pandas"},
@@ -76,7 +82,7 @@ LOADS: dict[str, set[str]] = {
 }
 """What of HEAVY a room, or a part of one that is stricter, may have loaded once all its modules are imported."""
 IMPORTERS = {
-    "ray": {"rl", "clusters", "sweeps"},
+    "ray": {"rl", "clusters", "sweeps", "live"},
     "torch": {"networks", "policies", "rl", "evaluation", "sweeps"},
     "streamlit": {"analysis"},
 }

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rllib_scale import __version__
-from rllib_scale.cli import about, cluster, fitting, play, results, sweeps, workloads
+from rllib_scale.cli import about, cluster, fitting, live, play, results, sweeps, workloads
 from rllib_scale.cli.terminal import errors
 from rllib_scale.errors import UserError
 
@@ -59,6 +59,8 @@ for _command in (
     play.evaluate,
     play.simulate,
     play.bounds,
+    live.execute,
+    live.serve,
     workloads.import_workload,
     fitting.fit_workload,
     results.report,

@@ -48,8 +48,8 @@ def evaluate(
         raise UserError(f"--output {output}: must end in .csv or .parquet")
     frames = []
     for servers in numbers("--scales", scales):
-        env = _problem(scenario, servers, mask)
-        scheduler = _scheduler(policy, env, decision)
+        env = named_problem(scenario, servers, mask)
+        scheduler = named_scheduler(policy, env, decision)
         method = scheduler.trial.method if hasattr(scheduler, "trial") else scheduler.name
         rows = pd.DataFrame(run(scheduler, env, seed, episodes))
         frames.append(
@@ -133,11 +133,11 @@ def simulate(
 
     if video is not None and video.suffix != ".gif":
         raise UserError(f"--video {video}: must end in .gif")
-    env = _problem(scenario, servers, mask, horizon)
+    env = named_problem(scenario, servers, mask, horizon)
     given = Workload.load(workload) if workload else None
     if given is not None:
         given.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), str(workload))
-    chosen = _scheduler(scheduler, env, "argmax")
+    chosen = named_scheduler(scheduler, env, "argmax")
     if prices is not None:
         if not isinstance(chosen, ContextPrice):
             raise UserError(f"--prices: {chosen.name} has none; valid: a policy of the method context-price")
@@ -206,7 +206,7 @@ def bounds(scenario: str, scales: str, episodes: int, seed: int, fluid: bool, ou
         table.add_column(column, justify="right")
     rows = []
     for servers in numbers("--scales", scales):
-        env = _problem(scenario, servers, None).for_evaluation()
+        env = named_problem(scenario, servers, None).for_evaluation()
         long_run = stationary_bound(env)
         stationary = {"bound_stationary_s": long_run.response_s, "bound_stationary_error_s": long_run.standard_error_s}
         for episode in range(episodes):
@@ -232,7 +232,12 @@ def bounds(scenario: str, scales: str, episodes: int, seed: int, fluid: bool, ou
         say(f"wrote {output}")
 
 
-def _problem(name: str, servers: int, mask: str | None, horizon: float | None = None) -> EnvConfig:
+def named_problem(name: str, servers: int, mask: str | None, horizon: float | None = None) -> EnvConfig:
+    """A scenario at a number of servers.
+
+    Raises:
+        UserError: there is none of that name, or not at so few servers.
+    """
     from rllib_scale.config import SCENARIOS, EnvConfig
     from rllib_scale.config.yaml_files import build_model
 
@@ -247,7 +252,12 @@ def _problem(name: str, servers: int, mask: str | None, horizon: float | None = 
     return build_model(EnvConfig, data, name)
 
 
-def _scheduler(name: str, env: EnvConfig, decision: str) -> Player:
+def named_scheduler(name: str, env: EnvConfig, decision: str) -> Player:
+    """A heuristic by its name, or the policy in a folder.
+
+    Raises:
+        UserError: it is neither.
+    """
     from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
 
     is_rule = name.partition(":")[0] in SCHEDULERS

@@ -29,7 +29,6 @@ class _Plans:
         execution = np.full(fits.shape, np.inf)
         np.divide(workflow.compute_gflop[:, None], self.capacity, out=execution, where=fits)
         self.planner(execution, workflow.edges, timelines=self.timelines, first_row=workflow.index << TASK_BITS)
-        self.num_workflows += 1
 
     def due(self, snapshot: Snapshot) -> np.ndarray:
         """Ready tasks that are the next of their server, which is idle: (K, 3) workflow, task, server."""
@@ -75,7 +74,9 @@ class PlanningDispatcher(Dispatcher):
         self._plans[snapshot.index] = plans
         plans.timelines.free_at = snapshot.free_at_s
         for workflow in range(plans.num_workflows, snapshot.num_arrived):
-            plans.add(snapshot.workflow(workflow))
+            if workflow in snapshot.workflows:  # a live one may have been given up since
+                plans.add(snapshot.workflow(workflow))
+        plans.num_workflows = snapshot.num_arrived
         return plans.due(snapshot)
 
 

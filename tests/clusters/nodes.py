@@ -99,11 +99,16 @@ def start_sweep(home: Path, address: str, file: Path, results: Path, *options: s
 @contextmanager
 def alone(make: Callable[[Path], Any]) -> Iterator[Any]:
     """The cluster that `make` starts in a folder, for a block, without a token: it listens on this machine alone."""
-    from ray._raylet import Config
+    from ray._raylet import AuthenticationTokenLoader, Config
+
+    def read_mode() -> None:
+        """What this process has found out about tokens in an earlier session is forgotten."""
+        Config.initialize("")
+        AuthenticationTokenLoader.instance().reset_cache()
 
     before = os.environ.get("RAY_AUTH_MODE")
     os.environ["RAY_AUTH_MODE"] = "disabled"
-    Config.initialize("")
+    read_mode()
     try:
         with tempfile.TemporaryDirectory(prefix="rn", dir="/tmp", ignore_cleanup_errors=True) as folder:
             cluster = make(Path(folder))
@@ -116,7 +121,7 @@ def alone(make: Callable[[Path], Any]) -> Iterator[Any]:
             del os.environ["RAY_AUTH_MODE"]
         else:
             os.environ["RAY_AUTH_MODE"] = before
-        Config.initialize("")
+        read_mode()
 
 
 def nodes(*cpus: int) -> AbstractContextManager[Nodes]:

@@ -1,0 +1,182 @@
+"""Commands on a live Ray cluster: execute, serve."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from rllib_scale.cli.options import SEED, address_option
+from rllib_scale.cli.play import named_problem, named_scheduler
+from rllib_scale.cli.terminal import console, say
+
+_path = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("workload", type=_path)
+@click.option("--scheduler", default="fastest-idle", show_default=True, help="A heuristic's name or a policy folder.")
+@click.option("--scenario", default="steady-0.7", show_default=True, help="Cluster, decisions and communication.")
+@click.option("--servers", default=16, show_default=True, help="Actors, dealt out to the Ray nodes.")
+@click.option("--ray-nodes", is_flag=True, help="The Ray nodes are the servers, as large as Ray says they are.")
+@click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: the scenario's own.")
+@address_option
+@click.option(
+    "--time-scale",
+    type=click.FloatRange(min=0, min_open=True),
+    default=0.1,
+    show_default=True,
+    help="Seconds that one second of the workload takes.",
+)
+@click.option(
+    "--bytes-per-gb",
+    type=click.FloatRange(min=0),
+    default=1e6,
+    show_default=True,
+    help="Really moved for each GB of an output.",
+)
+@click.option("--retries", type=click.IntRange(min=0), default=3, show_default=True, help="Of a task that fails.")
+@click.option("--horizon", type=click.FloatRange(min=0, min_open=True), help="End in s (default: when all is done).")
+@click.option("--seed", type=SEED, default=1000, show_default=True, help="Of the scheduler's draws.")
+@click.option("--shadow", "shadows", multiple=True, help="Ask this scheduler, too, what it would do; repeatable.")
+@click.option("--results", type=_path, help="Results folder (default: results/live-WORKLOAD).")
+@click.option("--schedule", type=_path, help="Write the schedule (CSV).")
+@click.option("--gantt", type=_path, help="Draw the schedule (PNG).")
+@click.option("--wfformat", type=_path, help="Write what ran as a WfFormat execution (JSON).")
+@click.option("--trace", type=_path, help="Write a trace for ui.perfetto.dev (JSON).")
+def execute(
+    workload: Path,
+    scheduler: str,
+    scenario: str,
+    servers: int,
+    ray_nodes: bool,
+    mask: str | None,
+    address: str | None,
+    time_scale: float,
+    bytes_per_gb: float,
+    retries: int,
+    horizon: float | None,
+    seed: int,
+    shadows: tuple[str, ...],
+    results: Path | None,
+    schedule: Path | None,
+    gantt: Path | None,
+    wfformat: Path | None,
+    trace: Path | None,
+) -> None:
+    """Play WORKLOAD on real Ray actors: SCHEDULER decides, surrogate tasks sleep for their demand.
+
+    Prints the metrics beside those of the simulator, for the same workload and scheduler, and writes both to a results
+    folder, which `report` and `dashboard` show. Broken off, the same command goes on from the tasks that had finished.
+    """
+    import numpy as np
+    import pandas as pd
+
+    from rllib_scale.clusters.session import ray_session
+    from rllib_scale.envs.gantt import draw_gantt
+    from rllib_scale.evaluation import exports
+    from rllib_scale.files import write_atomic
+    from rllib_scale.live.backend import check_live
+    from rllib_scale.live.execute import dispatcher_of
+    from rllib_scale.live.execute import execute as run
+    from rllib_scale.live.servers import nodes_as_servers
+    from rllib_scale.live.shadow import Shadows
+    from rllib_scale.live.side_by_side import add_rows, open_results, simulated
+    from rllib_scale.live.surrogates import Surrogates
+    from rllib_scale.workloads.model import Workload
+
+    given = Workload.load(workload)
+    env, nodes = named_problem(scenario, servers, mask), None
+    player = named_scheduler(scheduler, env, "argmax")
+    others = [named_scheduler(name, env, "argmax") for name in shadows]
+    folder = results or Path("results") / f"live-{workload.stem}"
+
+    def refuse_what_cannot_be() -> None:
+        """Before anything starts, where the servers are known before."""
+        for each in (player, *others):
+            check_live(dispatcher_of(each, env)[1])
+        given.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), str(workload))
+
+    if not ray_nodes:
+        refuse_what_cannot_be()
+    with ray_session(address):
+        if ray_nodes:
+            env, nodes = nodes_as_servers(env)
+            refuse_what_cannot_be()
+        open_results(folder, given, workload.stem)
+        end_s = horizon or math.inf
+        asked = Shadows(others, env, given, seed)
+        live = run(
+            player,
+            env,
+            given,
+            Surrogates(time_scale, bytes_per_gb),
+            folder / "runs" / player.name.replace("/", "_"),
+            retries,
+            nodes,
+            seed,
+            end_s,
+            say,
+            asked.watch if others else None,
+        )
+    engine = simulated(player, env, given, seed, end_s)
+    add_rows(folder, player.name, scenario, seed, live, engine)
+    title = f"{player.name} on {workload.name}: {env.cluster.num_servers} Ray actors, 1 s in {time_scale:g} s"
+    table = Table("metric", "live", "simulated", title=title, title_justify="left")
+    for (name, ours), theirs in zip(live.metrics.items(), engine.metrics().values(), strict=True):
+        table.add_row(name, *(f"{v:.3f}" if isinstance(v, float) else str(v) for v in (ours, theirs)))
+    console.print(table)
+    if len(live.overheads_s):
+        p50, p99 = np.quantile(live.overheads_s * 1e3, (0.5, 0.99))
+        say(f"decision and dispatch beyond the sleep: p50 {p50:.1f} ms, p99 {p99:.1f} ms, of {len(live.overheads_s)}")
+    if others:
+        table = Table("scheduler", "agreement", "response (s)", "gain", title_justify="left")
+        table.title = "in the shadow: agreement with the decisions, and the recorded workload in the simulator"
+        for found in asked.results(live, player):
+            table.add_row(found.name, f"{found.agreement:.0%}", f"{found.response_mean_s:.3f}", f"{found.gain:.1%}")
+        console.print(table)
+    say(f"wrote {folder}: `rllib-scale report {folder}` shows both")
+    played = exports.Played(live.env, given, live.schedule, live.end_s, title)
+    if schedule is not None:
+        write_atomic(schedule, lambda path: pd.DataFrame(live.schedule).to_csv(path, index=False))
+        say(f"wrote {schedule}: {len(live.schedule)} started tasks")
+    if gantt is not None:
+        figure = draw_gantt(live.schedule, env.cluster, live.end_s, title)
+        write_atomic(gantt, lambda path: figure.savefig(path, format="png"))
+        say(f"wrote {gantt}")
+    for path, export in ((wfformat, exports.to_wfformat), (trace, exports.to_trace)):
+        if path is not None:
+            exports.write(path, export(played))
+            say(f"wrote {path}")
+    for number, error in live.failed.items():
+        say(f"workflow {number} was given up: {error}")
+    sys.exit(1 if live.failed else 0)
+
+
+@click.command()
+@click.argument("policy")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; by default this machine's own."
+)
+@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
+@click.option(
+    "--scenario", default="steady-0.7", show_default=True, help="Whose decisions, communication and observation hold."
+)
+@click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: the scenario's own.")
+@address_option
+def serve(policy: str, host: str, port: int, scenario: str, mask: str | None, address: str | None) -> None:
+    """Put POLICY, a folder or a heuristic's name, behind HTTP on Ray Serve: a snapshot in, a placement out.
+
+    POST /v1/place; /healthz, /metrics for Prometheus, /docs with the form of the messages. Until Ctrl-C.
+    """
+    from rllib_scale.clusters.session import ray_session
+    from rllib_scale.live.http import Decider, application, check_serve, policy_of, run_until_interrupted
+
+    check_serve()
+    env, files = named_problem(scenario, 16, mask), policy_of(policy)
+    Decider(policy, files, env)  # refused before anything starts
+    with ray_session(address):
+        run_until_interrupted(application(policy, files, env), host, port, say)

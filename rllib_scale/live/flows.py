@@ -1,0 +1,152 @@
+"""One workflow under way on a live cluster: what it demands, and how far it has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rllib_scale.config import CommunicationConfig, DecisionConfig
+from rllib_scale.observation.snapshot import LiveWorkflow, Snapshot
+from rllib_scale.schedulers.visiting import count_descendants
+from rllib_scale.workloads.model import Workload
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Flow:
+    """A workflow of T tasks and E edges, and what has become of each task.
+
+    Args:
+        number: in order of arrival.
+        arrival_s: when it is due to arrive [s].
+        compute_gflop: (T,) compute demands.
+        memory_gb: (T,) memory demands.
+        output_gb: (T,) sizes of outputs.
+        delay_s: (T,) release delays.
+        edges: (E, 2) predecessor and successor, sorted; acyclic.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        arrival_s: float,
+        compute_gflop: Floats,
+        memory_gb: Floats,
+        output_gb: Floats,
+        delay_s: Floats,
+        edges: Ints,
+    ) -> None:
+        count = len(compute_gflop)
+        self.number, self.arrival_s, self.noticed_s = number, arrival_s, arrival_s
+        self.compute_gflop, self.memory_gb, self.output_gb, self.delay_s = compute_gflop, memory_gb, output_gb, delay_s
+        self.edges = edges
+        self.predecessors: list[list[int]] = [[] for _ in range(count)]
+        self.successors: list[list[int]] = [[] for _ in range(count)]
+        for before, after in edges.tolist():
+            self.predecessors[after].append(before)
+            self.successors[before].append(after)
+        self.hop = self._hops()
+        self.descendants = count_descendants(count, edges)
+        self.missing = [len(before) for before in self.predecessors]
+        self.row = np.full(count, -1, dtype=np.int64)  # where it was started; -1: not yet, or taken back
+        self.completed = np.zeros(count, dtype=bool)
+        self.attempts = [0] * count  # that failed by themselves
+
+    @classmethod
+    def of(cls, workload: Workload, number: int) -> Flow:
+        """A workflow of a workload."""
+        tasks = slice(workload.task_offsets[number], workload.task_offsets[number + 1])
+        edges = workload.edges[workload.edge_offsets[number] : workload.edge_offsets[number + 1]]
+        return cls(
+            number,
+            float(workload.arrival_s[number]),
+            workload.compute_gflop[tasks],
+            workload.memory_gb[tasks],
+            workload.output_gb[tasks],
+            workload.delay_s[tasks],
+            edges,
+        )
+
+    def __len__(self) -> int:
+        """T."""
+        return len(self.missing)
+
+    @property
+    def done(self) -> bool:
+        """Whether every task has ended."""
+        return bool(self.completed.all())
+
+    def _hops(self) -> Ints:
+        """(T,) edges on the longest path from each task to a sink."""
+        hop, waits = np.zeros(len(self.successors), dtype=np.int64), [len(after) for after in self.successors]
+        free = [task for task, count in enumerate(waits) if not count]
+        while free:
+            task = free.pop()
+            for before in self.predecessors[task]:
+                hop[before] = max(hop[before], hop[task] + 1)
+                waits[before] -= 1
+                if not waits[before]:
+                    free.append(before)
+        return hop
+
+    def rank(self, task: int, order: str) -> float:
+        """Key of a task in a named order (`config.NamedOrder`), largest first."""
+        if order == "longest-hop":
+            return float(self.hop[task])
+        if order == "most-descendants":
+            return float(self.descendants[task])
+        if order == "shortest-task":
+            return -float(self.compute_gflop[task])
+        if order == "descendants-per-work":
+            return float(self.descendants[task] / self.compute_gflop[task])
+        return 0.0
+
+    def moved_for(self, task: int, communication: CommunicationConfig) -> list[int]:
+        """The predecessors whose output is moved to a task that starts elsewhere."""
+        before = self.predecessors[task]
+        if communication.predecessors == "all" or not before:
+            return before
+        if communication.first == "largest-output":
+            return [max(before, key=lambda at: (self.output_gb[at], -at))]
+        return before[:1]
+
+    def seen(self) -> LiveWorkflow:
+        """As schedulers see it; to be read before the moment has passed."""
+        return LiveWorkflow(
+            index=self.number,
+            arrival_s=self.noticed_s,
+            task=np.arange(len(self)),
+            compute_gflop=self.compute_gflop,
+            memory_gb=self.memory_gb,
+            output_gb=self.output_gb,
+            delay_s=self.delay_s,
+            edges=self.edges,
+            hop=self.hop,
+            host=self.row,
+            completed=self.completed,
+        )
+
+
+def reordered(now: Snapshot, decision: DecisionConfig, rank: Callable[[int, int], float]) -> Snapshot:
+    """The moment with its waiting tasks in the order of another problem.
+
+    Args:
+        now: the moment.
+        decision: of the other problem.
+        rank: of a task, by workflow and task, largest first.
+    """
+    ready, inputs = now.ready, now.inputs.copy()
+    ranks = np.array([rank(w, t) for w, t in ready[["workflow", "task"]].tolist()])
+    since = np.zeros(len(ready)) if decision.ties_by_arrival else ready["ready_s"]
+    at = np.lexsort((ready["task"], ready["workflow"], since, -ranks))
+    inputs["task"] = np.argsort(at)[inputs["task"]]
+    return replace(
+        now,
+        ready=ready[at],
+        inputs=inputs[np.argsort(inputs["task"], kind="stable")],
+        candidates=np.arange(min(len(ready), decision.offered)),
+    )

@@ -1,0 +1,380 @@
+"""Workflows of Python callables on a live Ray cluster, placed by a scheduler: `with live.Cluster(...) as cluster`."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import ray
+from ray.exceptions import ObjectLostError
+
+from rllib_scale.clusters.session import ray_session
+from rllib_scale.config import SCENARIOS, ClusterConfig, EnvConfig, TierConfig
+from rllib_scale.errors import UserError
+from rllib_scale.live.backend import Ended, RayBackend
+from rllib_scale.live.execute import dispatcher_of
+from rllib_scale.live.flows import Flow
+from rllib_scale.live.ledger import Attempt
+from rllib_scale.live.servers import Call, for_servers, nodes_as_servers
+from rllib_scale.observation.backend import Answer
+from rllib_scale.schedulers.base import Scheduler
+from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
+
+TRIES = 3
+"""How often a result is made again whose server has died before it was fetched."""
+
+
+class Demand(NamedTuple):
+    """What a task is declared to need."""
+
+    compute_gflop: float
+    memory_gb: float
+    output_gb: float
+    timeout_s: float | None
+
+
+class TaskFuture:
+    """A task of a cluster, and its result to come. Made by `Cluster.task`; it runs once it is asked for.
+
+    What is asked for together with it, and what both need, is one workflow.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        function: Callable[..., Any],
+        demand: Demand,
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+    ) -> None:
+        self._cluster, self.function, self.demand = cluster, function, demand
+        self.arguments, self.keywords = arguments, keywords
+        self.needs = list(dict.fromkeys(v for v in (*arguments, *keywords.values()) if isinstance(v, TaskFuture)))
+        self.flow: Flow | None = None
+        self.asked = False
+        self.ended: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def submit(self) -> TaskFuture:
+        """Have it run, with all that it needs; returns itself."""
+        self._cluster.submit(self)
+        return self
+
+    def done(self) -> bool:
+        """Whether it has ended, with a result or without."""
+        return self.ended.done()
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for what the function returned; asks for it, where nobody has.
+
+        Raises:
+            TimeoutError: it has not ended after so many seconds; it goes on.
+            concurrent.futures.CancelledError: it was cancelled.
+            BaseException: what the function raised, or one that it needs.
+        """
+        for _ in range(TRIES - 1):
+            self.submit()
+            try:
+                return ray.get(self.ended.result(timeout))
+            except ObjectLostError:  # the server on which it was has died since
+                self._cluster.forget(self)
+        self.submit()
+        return ray.get(self.ended.result(timeout))
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What it raised; None where it ended well. Raises as `result` where it did not end."""
+        self.submit()
+        return self.ended.exception(timeout)
+
+    def cancel(self) -> bool:
+        """Give its workflow up, with all other tasks of it that have not ended. False: it had ended.
+
+        A call that runs is interrupted between two lines of Python; after five seconds its server is started anew.
+        """
+        return self._cluster.cancel(self)
+
+
+class Cluster:
+    """A live cluster, on which a scheduler places tasks. A context manager: at the end of the block all is awaited.
+
+    Args:
+        scheduler: a heuristic's name, the folder of an exported policy, or a scheduler.
+        address: of a Ray cluster; None: the Ray that this process is connected to, else a local one.
+        tiers: servers, as actors dealt out to the nodes; None: each Ray node is a server, as Ray describes it.
+        retries: of a task that raises, before its workflow is given up.
+        num_cpus: of a local Ray.
+
+    Raises:
+        UserError: there is no such scheduler, or it does not fit the servers.
+    """
+
+    def __init__(
+        self,
+        scheduler: str | Path | Scheduler | Dispatcher = "fastest-idle",
+        address: str | None = None,
+        tiers: Iterable[TierConfig] | None = None,
+        retries: int = 0,
+        num_cpus: int | None = None,
+    ) -> None:
+        self._given, self._address, self._retries, self._num_cpus = scheduler, address, retries, num_cpus
+        self._env: EnvConfig = SCENARIOS["steady-0.7"][0]
+        self._by_nodes = tiers is None
+        if tiers is not None:
+            self._env = for_servers(self._env, ClusterConfig(tiers=tuple(tiers)))
+            dispatcher_of(self._player(), self._env)  # refused before anything starts
+        self._lock = threading.RLock()
+        self._open: list[list[TaskFuture]] = []  # tasks of each workflow under way
+        self._sent: dict[int, list[TaskFuture]] = {}  # those that the backend has, by number
+        self._functions: dict[int, tuple[Any, Any]] = {}
+        self._stack = ExitStack()
+        self._failure: BaseException | None = None
+
+    def _player(self) -> Scheduler | Dispatcher:
+        given, env = self._given, self._env
+        if isinstance(given, Scheduler | Dispatcher):
+            return given
+        if str(given).partition(":")[0] in SCHEDULERS or not Path(given).exists():
+            return make_scheduler(str(given), env.observation, env.episode.mask)
+        from rllib_scale.policies.policy import load_policy
+
+        return load_policy(Path(given), mask=env.episode.mask)
+
+    # ------------------------------------------------------------------ life
+
+    def __enter__(self) -> Cluster:
+        self._stack.enter_context(ray_session(self._address, self._num_cpus))
+        try:
+            nodes = None
+            if self._by_nodes:
+                self._env, nodes = nodes_as_servers(self._env)
+            self._dispatcher, env = dispatcher_of(self._player(), self._env)
+            self._dispatcher.reset([(0, 0)])
+            self.backend = RayBackend(
+                env, self._call, retries=self._retries, nodes=nodes, listener=self._told, accepts=True
+            )
+        except BaseException:
+            self._stack.close()
+            raise
+        self._stack.callback(self.backend.shut_down)
+        self._numbers = itertools.count()
+        self._thread = threading.Thread(target=self._run, name="rllib-scale-live", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._stack:
+            with self._lock:
+                workflows = list(self._open)
+            if kind is not None:
+                for futures in workflows:
+                    self.cancel(futures[-1])
+            concurrent.futures.wait([future.ended for futures in workflows for future in futures])
+            self.backend.close()
+            self._thread.join()
+
+    def _run(self) -> None:
+        """The loop of the thread that decides."""
+        try:
+            while (snapshot := self.backend.wait()) is not None:
+                for answer in self._dispatcher.dispatch(snapshot).tolist():
+                    self.backend.apply(Answer(*answer))
+        except BaseException as error:  # nobody else would ever tell
+            with self._lock:
+                self._failure = error
+                for futures in list(self._open):
+                    self._fail(futures, error)
+
+    # ------------------------------------------------------------------ tasks
+
+    def task(
+        self,
+        function: Callable[..., Any],
+        *,
+        compute_gflop: float = 1.0,
+        memory_gb: float = 0.0,
+        output_gb: float = 0.0,
+        timeout_s: float | None = None,
+    ) -> Callable[..., TaskFuture]:
+        """Declare what a function needs; called with its arguments, that gives a future.
+
+        Args:
+            function: what runs on a server. Futures among its arguments are results of other tasks.
+            compute_gflop: demand by which a scheduler estimates how long it takes, above 0.
+            memory_gb: that it needs, at most that of the largest server.
+            output_gb: size of what it returns.
+            timeout_s: after so long on its server its workflow is given up, with a TimeoutError.
+
+        Raises:
+            UserError: a demand that cannot be.
+        """
+        name = getattr(function, "__name__", repr(function))
+        largest = float(self.backend.ledger.memory.max())
+        for key, value, valid, fits in (
+            ("compute_gflop", compute_gflop, "a number above 0", 0 < compute_gflop < np.inf),
+            ("memory_gb", memory_gb, f"0 to {largest:g}, what the largest server has", 0 <= memory_gb <= largest),
+            ("output_gb", output_gb, "a number of at least 0", 0 <= output_gb < np.inf),
+            ("timeout_s", timeout_s, "a number above 0", timeout_s is None or timeout_s > 0),
+        ):
+            if not fits:
+                raise UserError(f"task {name}: {key} {value}: must be {valid}")
+        demand = Demand(float(compute_gflop), float(memory_gb), float(output_gb), timeout_s)
+
+        def make(*arguments: Any, **keywords: Any) -> TaskFuture:
+            for key, value in (*enumerate(arguments), *keywords.items()):
+                inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+                if any(isinstance(part, TaskFuture) for part in inside):
+                    raise UserError(f"task {name}: argument {key} holds a future inside; pass it as an argument itself")
+            return TaskFuture(self, function, demand, arguments, keywords)
+
+        return make
+
+    def node(self, function: Callable[..., Any], **demand: Any) -> Callable[..., Any]:
+        """A plain callable that runs the function on the cluster and waits: a node of a LangGraph, say.
+
+        `demand` is that of `task`.
+        """
+        make = self.task(function, **demand)
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            return make(*arguments, **keywords).result()
+
+        return call
+
+    def gather(self, *futures: TaskFuture, timeout: float | None = None) -> list[Any]:
+        """The results of several tasks, which run as one workflow; raises as `TaskFuture.result`, the first one's."""
+        self.submit(*futures)
+        return [future.result(timeout) for future in futures]
+
+    # ------------------------------------------------------------------ what futures ask for
+
+    def submit(self, *futures: TaskFuture) -> None:
+        """Have tasks run as one workflow, with all that they need and that nobody has asked for yet."""
+        with self._lock:
+            new = [future for future in _in_order(futures) if not future.asked]
+            if not new:
+                return
+            for future in new:
+                future.asked = True
+            self._open.append(new)
+            if self._failure is not None:
+                self._fail(new, self._failure)
+                return
+            others = {n.ended for future in new for n in future.needs if n not in new}
+            waits = len(others)
+            if not waits:
+                self._send(new)
+
+        def one_is_there(_: concurrent.futures.Future[Any]) -> None:
+            nonlocal waits
+            with self._lock:
+                waits -= 1
+                if not waits:
+                    self._send(new)
+
+        for other in others:
+            other.add_done_callback(one_is_there)
+
+    def _send(self, futures: list[TaskFuture]) -> None:
+        """Hand a workflow to the backend; what it needs of others has ended."""
+        if futures not in self._open:
+            return  # cancelled
+        inside = {future: at for at, future in enumerate(futures)}
+        for future in futures:
+            for needed in future.needs:
+                if needed not in inside and (error := needed.ended.exception()) is not None:
+                    self._fail(futures, error)
+                    return
+        edges = sorted((inside[n], at) for at, future in enumerate(futures) for n in future.needs if n in inside)
+        compute, memory, output = (np.array([float(future.demand[k] or 0.0) for future in futures]) for k in range(3))
+        number = next(self._numbers)  # in the order in which they arrive
+        pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
+        flow = Flow(number, self.backend.clock(), compute, memory, output, np.zeros(len(futures)), pairs)
+        for future in futures:
+            future.flow = flow
+        self._sent[number] = futures
+        self.backend.submit(flow)
+
+    def _call(self, attempt: Attempt, inputs: list[Any]) -> Call:
+        """The call of a task: see `backend.Work`."""
+        futures = self._sent[attempt.flow.number]
+        future = futures[attempt.task]
+        references = dict(zip((futures[at] for at in attempt.flow.predecessors[attempt.task]), inputs, strict=True))
+
+        def filled(value: Any) -> Any:
+            if not isinstance(value, TaskFuture):
+                return value
+            return references[value] if value in references else value.ended.result()
+
+        arguments = tuple(filled(value) for value in future.arguments)
+        keywords = {name: filled(value) for name, value in future.keywords.items()}
+        return Call(self._reference(future.function), arguments, keywords, timeout_s=future.demand.timeout_s)
+
+    def _reference(self, function: Callable[..., Any]) -> Any:
+        """Of a function in Ray's store: it is packed once, however often it is called."""
+        known = self._functions.get(id(function))
+        if known is None:
+            known = self._functions[id(function)] = (function, ray.put(function))
+        return known[1]
+
+    def _told(self, ended: Ended) -> None:
+        """A task has ended, or a workflow has failed: see `RayBackend`."""
+        with self._lock:
+            futures = self._sent[ended.flow.number]
+            if ended.task < 0 and ended.error is not None:
+                del self._sent[ended.flow.number]
+                self._fail(futures, ended.error)
+                return
+            if ended.flow.done:
+                del self._sent[ended.flow.number]
+                self._open.remove(futures)
+            if not futures[ended.task].ended.done():  # else it ran again for those who need it
+                futures[ended.task].ended.set_result(ended.output)
+
+    def _fail(self, futures: list[TaskFuture], error: BaseException) -> None:
+        """A workflow is over: what of it has not ended ends with an error."""
+        self._open.remove(futures)
+        for future in futures:
+            if not future.ended.done():
+                future.ended.set_exception(error)
+
+    def cancel(self, future: TaskFuture) -> bool:
+        """See `TaskFuture.cancel`."""
+        with self._lock:
+            if future.done():
+                return False
+            future.asked = True
+            if future.flow is None:
+                workflow = next((futures for futures in self._open if future in futures), [future])
+                if workflow not in self._open:
+                    self._open.append(workflow)
+                self._fail(workflow, concurrent.futures.CancelledError())
+                return True
+        self.backend.give_up(future.flow, concurrent.futures.CancelledError())
+        return True
+
+    def forget(self, future: TaskFuture) -> None:
+        """The result is lost, and so may be what it was made of: all of it is to be made again."""
+        with self._lock:
+            for lost in _in_order([future]):
+                if lost.done():
+                    lost.asked, lost.flow, lost.ended = False, None, concurrent.futures.Future()
+
+
+def _in_order(futures: Iterable[TaskFuture]) -> list[TaskFuture]:
+    """The tasks and all that they need, each behind what it needs."""
+    found: dict[TaskFuture, None] = {}
+    stack = [(future, False) for future in reversed(list(futures))]
+    while stack:
+        future, ready = stack.pop()
+        if ready:
+            found[future] = None
+        elif future not in found:
+            stack.append((future, True))
+            stack += [(needed, False) for needed in reversed(future.needs)]
+    return list(found)

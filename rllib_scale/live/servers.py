@@ -1,0 +1,132 @@
+"""The servers of a live cluster: one Ray actor each, pinned to its node, with a thread a slot."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig, WorkloadConfig
+from rllib_scale.errors import UserError
+from rllib_scale.live.worker import Server, sleep_for
+
+GFLOPS_LABEL = "gflops"
+"""Label of a Ray node that says how fast each of its CPUs is [GFLOPS]; without it: 1."""
+BYTES_PER_GB = 1e9
+
+
+class Call(NamedTuple):
+    """What a task is to a server: a function and its arguments, object references among them."""
+
+    function: Any  # a callable, or the reference of one
+    arguments: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = {}  # noqa: RUF012 (never written to)
+    seconds: float | None = None  # for which it sleeps, where it is a surrogate
+    timeout_s: float | None = None  # after so long its workflow is given up
+
+
+class Servers:
+    """The actors of a cluster. Servers are dealt out to the nodes in turn.
+
+    Args:
+        cluster: what servers there are.
+        nodes: identities of the Ray nodes on which they are; None: all that are alive.
+
+    Raises:
+        UserError: there is no node.
+    """
+
+    def __init__(self, cluster: ClusterConfig, nodes: list[str] | None = None) -> None:
+        nodes = alive() if nodes is None else nodes
+        if not nodes:
+            raise UserError("the Ray cluster has no node that is alive")
+        self.slots = [tier.slots for tier in cluster.tiers for _ in range(tier.count)]
+        self.node = [nodes[number % len(nodes)] for number in range(len(self.slots))]
+        self._class = ray.remote(concurrency_groups={"control": 2})(Server)
+        self._actors = [self._start(host) for host in range(len(self.slots))]
+
+    def _start(self, host: int) -> Any:
+        return self._class.options(
+            num_cpus=0,
+            max_concurrency=self.slots[host],
+            enable_task_events=False,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(self.node[host], soft=False),
+        ).remote()
+
+    def ready(self, host: int) -> Any:
+        """Reference to a Report, which is there once the server is, and has run a call."""
+        return self.run(host, -1, Call(sleep_for, (0.0, 0)))[0]
+
+    def run(self, host: int, attempt: int, call: Call) -> tuple[Any, Any]:
+        """Start a call; returns references to its Report and to its output."""
+        values = (*call.arguments, *call.keywords.values())
+        method = self._actors[host].run.options(num_returns=2, enable_task_events=False)
+        report, output = method.remote(attempt, call.function, tuple(call.keywords), *values)
+        return report, output
+
+    def stop(self, host: int, attempt: int) -> None:
+        """Ask a call to end."""
+        self._actors[host].stop.options(concurrency_group="control").remote(attempt)
+
+    def kill(self, host: int) -> None:
+        """End a server and all that runs on it."""
+        ray.kill(self._actors[host])
+
+    def start_anew(self, host: int) -> bool:
+        """Start a server again that is gone; False: so is its node."""
+        if self.node[host] not in alive():
+            return False
+        self._actors[host] = self._start(host)
+        return True
+
+    def close(self) -> None:
+        """End all servers."""
+        for actor in self._actors:
+            ray.kill(actor)
+
+
+def alive() -> list[str]:
+    """Identities of the nodes that are alive, in a fixed order."""
+    return sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
+
+
+def nodes_as_servers(env: EnvConfig) -> tuple[EnvConfig, list[str]]:
+    """The problem on servers that are the nodes of the Ray cluster, and their identities.
+
+    A node with CPUs is one server: as many slots as CPUs, the memory that Ray has on it, and for each slot the speed
+    that its label `gflops` says.
+
+    Raises:
+        UserError: no node has a CPU, or a label is no speed.
+    """
+    tiers: list[TierConfig] = []
+    nodes: list[str] = []
+    for node in sorted(ray.nodes(), key=lambda node: node["NodeID"]):
+        slots = int(node["Resources"].get("CPU", 0)) if node["Alive"] else 0
+        if slots < 1:
+            continue
+        label = node.get("Labels", {}).get(GFLOPS_LABEL, "1")
+        if not re.fullmatch(r"\d+(\.\d+)?", label) or float(label) <= 0:
+            raise UserError(f"Ray node {node['NodeID'][:8]}: label {GFLOPS_LABEL}={label!r} must be a number above 0")
+        memory = node["Resources"].get("memory", 0.0) / BYTES_PER_GB
+        tier = TierConfig(
+            name=f"node{len(tiers)}", count=1, slots=slots, compute_gflops=float(label), memory_gb=max(1e-3, memory)
+        )
+        tiers.append(tier)
+        nodes.append(node["NodeID"])
+    if not tiers:
+        raise UserError("no node of the Ray cluster has a CPU")
+    cluster = ClusterConfig.model_validate(
+        env.cluster.model_dump(exclude={"tiers", "servers"}) | {"tiers": [t.model_dump() for t in tiers]}
+    )
+    return for_servers(env, cluster), nodes
+
+
+def for_servers(env: EnvConfig, cluster: ClusterConfig) -> EnvConfig:
+    """The problem on other servers; of its workload only what could be drawn, which must fit them, is another."""
+    largest = max(tier.memory_gb for tier in cluster.tiers)
+    memory_gb = {"mean": largest / 2, "std": largest / 4, "low": largest / 1000, "high": largest}
+    workload = WorkloadConfig.model_validate(env.workload.model_dump() | {"memory_gb": memory_gb})
+    return env.model_copy(update={"cluster": cluster, "workload": workload})

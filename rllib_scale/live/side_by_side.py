@@ -1,0 +1,89 @@
+"""Live runs beside simulated ones in a results folder, as report and dashboard read it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rllib_scale.bounds.lower_bounds import lower_bounds
+from rllib_scale.config import EnvConfig
+from rllib_scale.config.heuristics import information
+from rllib_scale.errors import UserError
+from rllib_scale.evaluation.play import run
+from rllib_scale.evaluation.workflows import workflow_metrics
+from rllib_scale.files import write_json
+from rllib_scale.live.execute import LiveRun, dispatcher_of
+from rllib_scale.results import tables
+from rllib_scale.schedulers.base import Scheduler
+from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.simulator.backend import SimulatedBackend
+from rllib_scale.simulator.engine import Engine
+from rllib_scale.workloads.model import Workload
+
+LIVE = " (live)"
+"""Behind a scheduler's name, where a row is of a live run."""
+ENDLESS_S = 1e9
+"""Horizon of an episode that is played until all is done [s]."""
+
+
+def simulated(
+    player: Scheduler | Dispatcher, env: EnvConfig, workload: Workload, seed: int = 0, horizon_s: float = math.inf
+) -> Engine:
+    """The workload in the simulator, decided from snapshots as on a live cluster; returns the engine at the end."""
+    dispatcher, problem = dispatcher_of(player, env)
+    episode = problem.episode.model_copy(update={"horizon_s": min(horizon_s, ENDLESS_S), "max_decisions": None})
+    backend = SimulatedBackend(problem.model_copy(update={"episode": episode}), seed, 0, workload)
+    dispatcher.reset([(seed, 0)])
+    run(dispatcher, backend)
+    return backend.engine
+
+
+def open_results(folder: Path, workload: Workload, name: str) -> None:
+    """Make a results folder for runs of one workload, or open it again.
+
+    Raises:
+        UserError: it is of another workload, or holds something else.
+    """
+    content = hashlib.sha256(json.dumps(workload.to_dict(), sort_keys=True).encode()).hexdigest()[:12]
+    manifest = tables.read_manifest(folder)
+    if manifest is not None and manifest["config_hash"] != content:
+        raise UserError(f"{folder}: holds runs of another workload; name another --results")
+    tables.open_folder(folder, f"live-{name}", {"workload": name}, content)
+
+
+def add_rows(folder: Path, name: str, scenario: str, seed: int, live: LiveRun, engine: Engine) -> None:
+    """Add a live run, and the same in the simulator, to the episodes of a results folder.
+
+    Args:
+        folder: made by `open_results`.
+        name: of the scheduler.
+        scenario: name of the problem.
+        seed: of the scheduler's draws.
+        live: the run.
+        engine: the simulator after the same workload.
+    """
+    rows = []
+    for suffix, metrics, schedule, end_s in (
+        (LIVE, live.metrics, live.schedule, live.end_s),
+        ("", engine.metrics(), engine.schedule(), float(engine.clock[0])),
+    ):
+        env = live.env.model_copy(
+            update={"episode": live.env.episode.model_copy(update={"horizon_s": max(end_s, 1e-9)})}
+        )
+        identity: dict[str, Any] = {
+            **{"sweep": f"live-{scenario}", "cell": name + suffix, "method": name + suffix, "kind": "heuristic"},
+            **{"overrides": "", "scenario": scenario, "test_servers": env.cluster.num_servers},
+            **{"mask": env.episode.mask, "decision": "argmax", "eval_seed": seed, "episode": 0},
+            tables.INFORMATION: information(name, env.information),
+        }
+        of_workflows = workflow_metrics(env, live.workload, schedule, end_s)
+        rows.append(identity | metrics | of_workflows | lower_bounds(env, live.workload))
+    write_json(folder / "runs" / name.replace("/", "_") / "rows.json", rows)
+    every = [row for path in sorted(folder.glob("runs/*/rows.json")) for row in json.loads(path.read_text())]
+    frame = tables.typed(pd.DataFrame(every), tables.EPISODE_COLUMNS)
+    tables.write_table(folder / "episodes.parquet", frame)

@@ -1,0 +1,87 @@
+"""What runs in the processes of the servers; it imports little, for there are many of them."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Report(NamedTuple):
+    """How a call ended."""
+
+    seconds: float
+    error: BaseException | None
+
+
+class RemoteError(Exception):
+    """What a task raised, where the exception itself cannot travel: its traceback as text."""
+
+
+class Stopped(BaseException):
+    """Raised inside a call that is to end."""
+
+
+class Server:
+    """The actor: runs calls, each in the thread that Ray gives it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads: dict[int, int] = {}
+
+    def run(self, attempt: int, function: Callable[..., Any], names: tuple[str, ...], *values: Any) -> tuple[Any, Any]:
+        """Run a function; returns a Report and what it returned.
+
+        Args:
+            attempt: number of it, for `stop`.
+            function: to call.
+            names: of the last values: they are passed by keyword.
+            values: arguments.
+        """
+        start, output, error = time.perf_counter(), None, None
+        try:
+            with self._lock:
+                self._threads[attempt] = threading.get_ident()
+            split = len(values) - len(names)
+            try:
+                output = function(*values[:split], **dict(zip(names, values[split:], strict=True)))
+            finally:
+                with self._lock:
+                    thread = self._threads.pop(attempt)
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)  # one that comes too late
+        except BaseException as raised:  # whatever it is, it is the task's own
+            error = _portable(raised)
+        return Report(time.perf_counter() - start, error), output
+
+    def stop(self, attempt: int) -> None:
+        """Raise Stopped in a call that runs; code outside of Python ends first."""
+        with self._lock:
+            if attempt in self._threads:
+                ident = ctypes.c_ulong(self._threads[attempt])
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(Stopped))
+
+
+def _portable(error: BaseException) -> BaseException:
+    """The exception with its traceback as a note, or a RemoteError where it does not survive pickling."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+        if type(copy) is not type(error):
+            raise TypeError
+        error.add_note(f"On its server:\n{text}")
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+    except Exception:
+        return RemoteError(text)
+    return error
+
+
+def sleep_for(seconds: float, num_bytes: int, *inputs: Any) -> np.ndarray:
+    """A surrogate task: sleep, and return so many bytes, which the successors get as inputs."""
+    time.sleep(seconds)
+    return np.zeros(num_bytes, dtype=np.uint8)

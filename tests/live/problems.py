@@ -1,0 +1,36 @@
+"""Tiny problems for tests on real Ray: few servers, tasks of milliseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rllib_scale.config import ClusterConfig, EnvConfig, EpisodeConfig, TierConfig, WorkloadConfig
+from rllib_scale.workloads.model import Workload
+
+TIERS = (
+    TierConfig(name="slow", count=1, compute_gflops=1.0, memory_gb=8.0),
+    TierConfig(name="fast", count=1, compute_gflops=4.0, memory_gb=16.0, slots=2),
+)
+
+
+def task(compute: float, memory: float = 4.0, output: float = 0.0, delay: float = 0.0) -> dict[str, float]:
+    return {"compute_gflop": compute, "memory_gb": memory, "output_gb": output, "delay_s": delay}
+
+
+def problem(tiers: tuple[TierConfig, ...] = TIERS, **sections: Any) -> EnvConfig:
+    """Servers of 8 and 16 GB; tasks are offered while a row is open for them."""
+    parts = {"episode": EpisodeConfig(mask="feasible", horizon_s=1e6)} | sections
+    return EnvConfig(
+        cluster=ClusterConfig(tiers=tiers),
+        workload=WorkloadConfig(memory_gb={"mean": 4, "std": 1, "low": 1, "high": 8}),
+        **parts,
+    )
+
+
+def work(*workflows: tuple[float, list[dict[str, float]], list[list[int]]]) -> Workload:
+    """Of (arrival, tasks, edges)."""
+    content = [{"arrival_s": arrival, "tasks": tasks, "edges": edges} for arrival, tasks, edges in workflows]
+    return Workload.from_dict({"format": "rllib-scale-workload", "version": 2, "workflows": content}, "test")
+
+
+DIAMOND = [[0, 1], [0, 2], [1, 3], [2, 3]]

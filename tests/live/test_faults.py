@@ -1,0 +1,125 @@
+"""Live runs on a Ray cluster of two nodes: a node is killed, the driver is killed; no workflow is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import ray
+
+from clusters.nodes import Nodes, nodes
+from live.problems import DIAMOND, problem, task, work
+from rllib_scale.config import TierConfig, scenario
+from rllib_scale.live.execute import LiveRun, execute
+from rllib_scale.live.servers import alive, nodes_as_servers
+from rllib_scale.live.surrogates import Surrogates
+from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.workloads.generators import generate
+
+pytestmark = [pytest.mark.cluster, pytest.mark.ray]
+FOUR = (TierConfig(name="only", count=4, compute_gflops=1.0, memory_gb=8.0),)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Nodes]:
+    with nodes(2, 1) as two:
+        ray.init(address=two.cluster.address, logging_level="error", log_to_driver=False)
+        try:
+            yield two
+        finally:
+            ray.shutdown()
+
+
+def check_whole(played: LiveRun) -> None:
+    finished = played.schedule[played.schedule["outcome"] == "finished"]
+    assert len(np.unique(finished[["workflow", "task"]])) == played.workload.num_tasks
+    assert played.failed == {}
+    assert played.metrics["workflows_completed"] == played.workload.num_workflows
+
+
+def play_and_kill(cluster: Nodes, kill_at: float) -> LiveRun:
+    """Twelve workflows on four servers; outputs are large enough to lie on the nodes, and are lost with one."""
+    tasks = [task(4, output=1.0) for _ in range(4)]
+    workload = work(*((float(k), tasks, DIAMOND) for k in range(12)))
+    env = problem(FOUR)
+    left = list(cluster.workers)
+
+    def kill(snapshot: Any, answers: Any) -> None:
+        if snapshot.clock_s > kill_at and left:
+            cluster.kill(left.pop())
+
+    rule = make_scheduler("round-robin", env.observation, "feasible")
+    return execute(rule, env, workload, Surrogates(time_scale=0.1), watch=kill)
+
+
+def test_a_node_is_killed_and_no_workflow_is_lost(cluster: Nodes) -> None:
+    played = play_and_kill(cluster, kill_at=6.0)
+    check_whole(played)
+    assert played.metrics["failed_attempts"] > 0
+    lost = set(played.schedule["server"][played.schedule["outcome"] == "failed"].tolist())
+    after = played.schedule[played.schedule["start_s"] > played.schedule["finish_s"][-1] - 4.0]
+    assert lost
+    assert not lost & set(after["server"].tolist()) or len(lost) == 4
+    cluster.workers.append(cluster.add(1))
+
+
+def test_the_nodes_of_ray_are_servers(cluster: Nodes) -> None:
+    env, names = nodes_as_servers(scenario("steady-0.7"))
+    assert sorted(names) == alive()
+    assert sorted(tier.slots for tier in env.cluster.tiers) == [1, 2]
+    assert all(tier.memory_gb > 0.1 for tier in env.cluster.tiers)
+    workload = work((0.0, [task(1, memory=0.01) for _ in range(6)], []))
+    rule = make_scheduler("fastest-idle", env.observation, "feasible")
+    played = execute(rule, env, workload, Surrogates(time_scale=0.1), nodes=names)
+    check_whole(played)
+    assert set(played.schedule["server"][:3]) == {0, 1, 2}
+
+
+def test_a_driver_that_is_killed_goes_on(cluster: Nodes, tmp_path: Path) -> None:
+    env = scenario("steady-0.7").at_scale(4)
+    workload = generate(env, 5, 0)
+    workload.take(np.arange(15), workload.arrival_s[:15]).save(tmp_path / "workload.json")
+    words = ["execute", "workload.json", "--servers", "4", "--address", cluster.cluster.address]
+    words += ["--time-scale", "0.1", "--results", "results", "--schedule", "schedule.csv"]
+    command = [sys.executable, "-m", "rllib_scale", *words]
+    first = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE, text=True)
+    journal = tmp_path / "results" / "runs" / "fastest-idle" / "journal.jsonl"
+    deadline = time.monotonic() + 200
+    while not journal.exists() or journal.read_text().count('"finished"') < 8:
+        assert first.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    done = journal.read_text().count('"finished"')
+    second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False)
+    assert second.returncode == 0, second.stderr
+    assert "goes on at " in second.stdout
+    schedule = pd.read_csv(tmp_path / "schedule.csv")
+    finished = schedule[schedule["outcome"] == "finished"]
+    assert len(finished) == len(finished[["workflow", "task"]].drop_duplicates()) > done
+    rows = pd.read_parquet(tmp_path / "results" / "episodes.parquet")
+    assert rows["method"].tolist() == ["fastest-idle (live)", "fastest-idle"]
+    assert rows["completed"].nunique() == 1
+
+
+@pytest.mark.slow
+def test_nodes_killed_in_twenty_runs(cluster: Nodes, capsys: pytest.CaptureFixture[str]) -> None:
+    generator, p95 = random.Random(3), []
+    for _ in range(20):
+        played = play_and_kill(cluster, kill_at=generator.uniform(0.0, 12.0))
+        check_whole(played)
+        p95.append(played.metrics["response_p95_s"])
+        cluster.workers.append(cluster.add(1))
+    with capsys.disabled():
+        print(f"\n20 nodes killed, no workflow lost; p95 of the response {min(p95):.1f} to {max(p95):.1f} s")

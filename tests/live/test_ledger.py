@@ -1,0 +1,96 @@
+"""The live ledger against the simulator: the same moments, the same schedules, the same metrics. No Ray."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from live.virtual import VirtualBackend
+from reference.mode_cases import random_mode_config, random_mode_workload
+from rllib_scale.config import EnvConfig, scenario
+from rllib_scale.live.metrics import live_metrics
+from rllib_scale.observation.backend import Answer
+from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.on_snapshots import OnSnapshots
+from rllib_scale.schedulers.rules import RULES, make_scheduler
+from rllib_scale.simulator.backend import SimulatedBackend
+from rllib_scale.workloads.generators import generate
+from rllib_scale.workloads.model import Workload
+
+FIELDS = [name for name in Snapshot.__dataclass_fields__ if name not in ("workflows", "candidates")]
+
+
+def set_fields(env: EnvConfig, section: str, **values: Any) -> EnvConfig:
+    return EnvConfig.model_validate(env.model_dump() | {section: getattr(env, section).model_dump() | values})
+
+
+def check_same_moment(live: Snapshot, simulated: Snapshot) -> None:
+    for name in FIELDS:
+        np.testing.assert_array_equal(getattr(live, name), getattr(simulated, name), name)
+    assert sorted(live.workflows) == sorted(simulated.workflows)
+    for number in live.workflows:
+        ours, theirs = live.workflow(number), simulated.workflow(number)
+        for name in ours.__dataclass_fields__:
+            np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
+
+
+def play_both(env: EnvConfig, workload: Workload, dispatcher: Dispatcher) -> tuple[VirtualBackend, SimulatedBackend]:
+    """Play the simulator by the dispatcher, the ledger by the same answers, and compare every moment."""
+    live, simulated = VirtualBackend(env, workload), SimulatedBackend(env, 3, 0, workload)
+    dispatcher.reset([(3, 0)])
+    while True:
+        ours, theirs = live.wait(), simulated.wait()
+        assert (ours is None) == (theirs is None)
+        if ours is None or theirs is None:
+            return live, simulated
+        check_same_moment(ours, theirs)
+        for answer in dispatcher.dispatch(theirs).tolist():
+            assert live.apply(Answer(*answer)) == simulated.apply(Answer(*answer))
+
+
+def check_same_end(live: VirtualBackend, simulated: SimulatedBackend, workload: Workload) -> None:
+    ours, theirs = live.ledger.schedule(), simulated.engine.schedule()
+    for column in theirs.dtype.names:
+        np.testing.assert_array_equal(ours[column], theirs[column], column)
+    found = live_metrics(workload, live.ledger, float(simulated.engine.clock[0]))
+    expected = simulated.engine.metrics()
+    assert list(found) == list(expected)
+    for name in set(expected) - {"episode_return"}:
+        assert found[name] == pytest.approx(expected[name], rel=1e-9, nan_ok=True), name
+    assert math.isnan(found["episode_return"])
+
+
+@pytest.mark.parametrize("name", ["heft", "price", "reserve", "fastest-idle", "sticky"])
+@pytest.mark.parametrize("problem", ["steady-0.7", "coding-agents-0.7"])
+def test_an_episode_is_that_of_the_simulator(name: str, problem: str) -> None:
+    env = set_fields(scenario(problem).at_scale(16), "episode", horizon_s=1e6)
+    if name == "heft" and problem != "steady-0.7":
+        return
+    workload = generate(scenario(problem), 5, 0)
+    workload = workload.take(np.arange(min(60, workload.num_workflows)), workload.arrival_s[:60])
+    made = make_scheduler(name, env.observation, "feasible")
+    dispatcher = made if isinstance(made, Dispatcher) else OnSnapshots(made, env)
+    live, simulated = play_both(env, workload, dispatcher)
+    assert len(live.ledger.schedule()) == workload.num_tasks > 50
+    check_same_end(live, simulated, workload)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**31), name=st.sampled_from(sorted(RULES)))
+def test_every_moment_is_that_of_the_simulator_in_every_mode(seed: int, name: str) -> None:
+    rng = np.random.default_rng(seed)
+    env = random_mode_config(rng)
+    workload = Workload.from_dict(random_mode_workload(rng, env, False), "random")
+    env = set_fields(env, "episode", max_decisions=None, idle_advance="event", horizon_s=1e6)
+    env = set_fields(env, "decision", preemption="none", on_busy="reserve")
+    env = set_fields(env, "information", estimate_error=0.0, workflows="whole")
+    env = set_fields(env, "cluster", changes={})
+    made = make_scheduler(name, env.observation, env.episode.mask)
+    assert not isinstance(made, Dispatcher)
+    check_same_end(*play_both(env, workload, OnSnapshots(made, env)), workload)

@@ -1,0 +1,207 @@
+"""Workflows of callables on a real local Ray: results, exceptions, cancellation, time-outs, a graph's node."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from local_ray import LOCAL_RAY
+from networks.observations import random_network
+from rllib_scale import live
+from rllib_scale.config import TierConfig, TrialConfig
+from rllib_scale.errors import UserError
+from rllib_scale.policies.policy import TrainedPolicy
+
+pytestmark = LOCAL_RAY
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the servers cannot import it
+
+TIERS = (
+    TierConfig(name="slow", count=1, compute_gflops=1.0, memory_gb=8.0),
+    TierConfig(name="fast", count=1, compute_gflops=4.0, memory_gb=16.0, slots=2),
+)
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "live.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def cluster(local_ray: None) -> Iterator[live.Cluster]:
+    with live.Cluster(tiers=TIERS) as running:
+        yield running
+
+
+def add(*numbers: float, more: float = 0) -> float:
+    return sum(numbers) + more
+
+
+def on_server(value: object = None) -> str:
+    return str(ray.get_runtime_context().get_actor_id())
+
+
+def broken(value: object = None) -> None:
+    raise LookupError("the task's own")
+
+
+def spin(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def test_a_workflow_of_functions(cluster: live.Cluster) -> None:
+    one = cluster.task(add, compute_gflop=2, memory_gb=1)
+    a, b = one(1, 2), one(10)
+    c = cluster.task(add)(a, b, more=a)
+    assert cluster.gather(c, b) == [16, 10]
+    assert (a.done(), a.result()) == (True, 3), "what was needed has a result, too"
+    assert c.flow is a.flow, "one workflow"
+    assert c.flow is not None
+    assert c.flow.edges.tolist() == [[0, 2], [1, 2]]
+    later = cluster.task(add)(c, 1)
+    assert later.result() == 17, "of a workflow that has ended"
+
+
+def test_the_demand_decides_where_it_runs(cluster: live.Cluster) -> None:
+    """By fastest-idle to the fast one, and so does what fits no other."""
+    first = cluster.task(on_server)().result()
+    assert cluster.task(on_server, memory_gb=12)().result() == first
+    held = threading.Event()
+    slots = [cluster.task(spin)(2.0).submit() for _ in range(2)]
+    assert not held.wait(0.5)
+    assert cluster.task(on_server, memory_gb=1)().result() != first
+    cluster.gather(*slots)
+
+
+def test_an_exception_is_the_tasks_own_and_fails_what_needs_it(cluster: live.Cluster) -> None:
+    bad = cluster.task(broken)(1)
+    after, apart = cluster.task(add)(bad), cluster.task(add)(4)
+    for future in (bad, after):
+        with pytest.raises(LookupError, match="the task's own") as caught:
+            future.result()
+        assert "in broken" in caught.value.__notes__[0]
+    assert isinstance(bad.exception(), LookupError)
+    with pytest.raises(LookupError):
+        cluster.task(add)(bad, 1).result()  # asked for later
+    assert apart.result() == 4
+
+
+def test_what_cannot_be_packed_is_an_error_of_its_own(cluster: live.Cluster) -> None:
+    with pytest.raises(TypeError, match="pickle"):
+        cluster.task(add)(threading.Lock()).result()
+    assert cluster.task(add)(1).result() == 1, "nothing else was harmed"
+
+
+def test_cancellation_frees_the_server(cluster: live.Cluster) -> None:
+    running = [cluster.task(spin, memory_gb=8)(600.0).submit() for _ in range(3)]
+    waiting = cluster.task(add)(1, 2)
+    dependent = cluster.task(add)(running[0])
+    dependent.submit()
+    deadline = time.monotonic() + 60
+    while not cluster.backend.ledger.runs:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert all(future.cancel() for future in running)
+    for future in (*running, dependent):
+        with pytest.raises(concurrent.futures.CancelledError):
+            future.result()
+    assert waiting.result() == 3
+    assert not waiting.cancel(), "it has ended"
+    never = cluster.task(add)(1)
+    assert never.cancel()
+    with pytest.raises(concurrent.futures.CancelledError):
+        never.result()
+
+
+def test_a_call_that_cannot_be_interrupted_ends_with_its_server(cluster: live.Cluster) -> None:
+    stuck = cluster.task(time.sleep, memory_gb=12)(600.0).submit()
+    deadline = time.monotonic() + 60
+    while not cluster.backend.ledger.runs:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    stuck.cancel()
+    assert cluster.task(add, memory_gb=12)(1).result() == 1, "its server is there again"
+
+
+def test_time_outs(cluster: live.Cluster) -> None:
+    future = cluster.task(spin)(2.0)
+    with pytest.raises(TimeoutError):
+        future.result(timeout=0.01)
+    assert future.result() is None, "it went on"
+    with pytest.raises(TimeoutError, match=r"task 0 did not end within 0.2 s"):
+        cluster.task(spin, timeout_s=0.2)(600.0).result()
+
+
+@pytest.mark.parametrize(
+    ("demand", "why"),
+    [
+        ({"compute_gflop": 0}, "compute_gflop 0: must be a number above 0"),
+        ({"memory_gb": 17}, "memory_gb 17: must be 0 to 16, what the largest server has"),
+        ({"output_gb": -1}, "output_gb -1: must be a number of at least 0"),
+        ({"timeout_s": 0}, "timeout_s 0: must be a number above 0"),
+    ],
+)
+def test_a_demand_that_cannot_be_is_refused(demand: dict[str, Any], why: str, cluster: live.Cluster) -> None:
+    with pytest.raises(UserError, match=re.escape(f"task add: {why}")):
+        cluster.task(add, **demand)
+
+
+def test_a_future_inside_an_argument_is_refused(cluster: live.Cluster) -> None:
+    with pytest.raises(UserError, match="task add: argument 0 holds a future inside"):
+        cluster.task(add)([cluster.task(add)(1)])
+
+
+def test_a_policy_that_does_not_fit_is_refused_before_anything_starts() -> None:
+    policy = TrainedPolicy(random_network(method="ppo"), TrialConfig(method="ppo"), epochs=1)
+    with pytest.raises(UserError, match="trained at 16 server slots and knows no other number; this cluster has 3"):
+        live.Cluster(policy, tiers=TIERS)
+    with pytest.raises(UserError, match="did you mean 'fastest-idle'"):
+        live.Cluster("fastest-idel", tiers=TIERS)
+
+
+def test_a_trained_policy_places_and_the_end_of_the_block_awaits_all() -> None:
+    policy = TrainedPolicy(random_network(method="scale"), TrialConfig(), epochs=1)
+    with live.Cluster(policy, tiers=TIERS) as cluster:
+        futures = [cluster.task(add)(k).submit() for k in range(6)]
+    assert all(future.done() for future in futures)
+    assert cluster.backend.ledger.num_started == 6
+
+
+def test_an_exception_in_the_block_cancels_what_runs() -> None:
+    def leave() -> None:
+        with live.Cluster(tiers=TIERS) as cluster:
+            futures.append(cluster.task(spin)(600.0).submit())
+            raise KeyError
+
+    futures: list[live.TaskFuture] = []
+    with pytest.raises(KeyError):
+        leave()
+    with pytest.raises(concurrent.futures.CancelledError):
+        futures[0].result()
+
+
+def test_a_node_of_a_graph_is_a_plain_callable(cluster: live.Cluster) -> None:
+    """What LangGraph calls with its state; from threads of its own."""
+
+    def llm(state: dict[str, Any]) -> dict[str, Any]:
+        return {"messages": [*state["messages"], f"answer {len(state['messages'])}"]}
+
+    node = cluster.node(llm, compute_gflop=1, memory_gb=2)
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        states = list(threads.map(node, [{"messages": ["a"]}, {"messages": ["b", "c"]}]))
+    assert [state["messages"][-1] for state in states] == ["answer 1", "answer 2"]
+
+
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", DOCUMENT, flags=re.DOTALL))
+def test_the_examples_of_the_document_run(code: str, tmp_path: Path) -> None:
+    if "langgraph" in code:
+        pytest.importorskip("langgraph")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
