@@ -11,6 +11,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
@@ -22,6 +23,8 @@ from .chart import Chart, Grid, Marks, Panel
 
 WIDTH, PANEL, ROW = 7.4, 2.6, 0.27
 """Inches: of a figure, of a panel's height, of a row."""
+BESIDE, LETTER = 4.2, 0.075
+"""Inches: of what stands beside the names of rows, of a letter of theirs."""
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -48,7 +51,12 @@ def draw(chart: Chart) -> Figure:
         above = 0.24 * math.ceil(len(entries) / 3)
         narrow = columns == 1 and not any(panel.rows or panel.grid for panel in chart.panels)
         width = WIDTH * (0.87 if narrow else 1.3 if columns > 2 else 1.0)
-        figure = Figure(figsize=(width, sum(heights) + above + 0.9), layout="constrained")
+        if columns == 1:
+            letters = max((len(row) for panel in chart.panels for row in panel.rows), default=0)
+            width = max(width, BESIDE + LETTER * letters)
+        beside = 0.12 if any(panel.rows for panel in chart.panels) else 0.04167  # a browser's letters are wider
+        layout = ConstrainedLayoutEngine(w_pad=beside)
+        figure = Figure(figsize=(width, sum(heights) + above + 0.9), layout=layout)
         grid = figure.subplots(lines, columns, squeeze=False, gridspec_kw={"height_ratios": heights})
         for axes in grid.ravel()[len(chart.panels) :]:
             axes.set_axis_off()
