@@ -54,7 +54,7 @@ class RateWaveConfig(Model):
 
     @model_validator(mode="after")
     def _one_shape(self) -> RateWaveConfig:
-        if self.levels and self.amplitude:
+        if self.amplitude > 0 if self.levels else "amplitude" not in self.model_fields_set:
             raise ValueError("amplitude and levels: give one of the two")
         if self.levels and not any(self.levels):
             raise ValueError(f"levels {list(self.levels)}: at least one must be above 0")

@@ -308,6 +308,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"fitted": "coding-agent"}, ["workload.fitted.table", "valid: coding-agents"]),
     ({"rate_wave": {"period_s": 10, "amplitude": 1.5}}, ["workload.rate_wave.amplitude", "1.5"]),
     ({"rate_wave": {"period_s": 10, "amplitude": 0.5, "levels": [1, 2]}}, ["workload.rate_wave", "one of the two"]),
+    ({"rate_wave": {"period_s": 10}}, ["workload.rate_wave", "one of the two"]),
     ({"rate_wave": {"period_s": 10, "levels": [0, 0]}}, ["workload.rate_wave", "above 0"]),
 ]
 
