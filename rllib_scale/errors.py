@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import socket
 from collections.abc import Iterable
 
 
@@ -20,3 +21,17 @@ def choice_error(what: str, value: str, valid: Iterable[str]) -> UserError:
     near = difflib.get_close_matches(value, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ";"
     return UserError(f"unknown {what} {value!r}{hint} valid: {', '.join(names)}")
+
+
+def require_free_port(address: str, port: int) -> None:
+    """Make sure that a server could listen there.
+
+    Raises:
+        UserError: it could not.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            raise UserError(f"--port {port}: cannot be used on {address} ({error.strerror})") from None

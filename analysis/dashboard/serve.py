@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import socket
 import sys
 import threading
 from pathlib import Path
 from typing import NoReturn
 
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, require_free_port
 
 ADDRESS = "127.0.0.1"
 OPTIONS = {
@@ -41,7 +40,7 @@ def serve(folder: Path, port: int | None) -> NoReturn:
         raise UserError("the dashboard needs Streamlit and plotly: pip install 'rllib-scale[dashboard]'")
     options = dict(OPTIONS)
     if port is not None:
-        _require_free(port)
+        require_free_port(ADDRESS, port)
         options["server.port"] = str(port)
     script = Path(__file__).with_name("app.py")
     from streamlit.web import cli
@@ -53,12 +52,3 @@ def serve(folder: Path, port: int | None) -> NoReturn:
     threading.Thread(target=store_of(folder.absolute()).snapshot, daemon=True).start()
     arguments = ["run", str(script), *(f"--{name}={value}" for name, value in options.items()), "--", str(folder)]
     sys.exit(cli.main(arguments, prog_name="streamlit"))
-
-
-def _require_free(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((ADDRESS, port))
-        except OSError as error:
-            raise UserError(f"--port {port}: cannot be used ({error.strerror})") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ from rllib_scale import __version__
 from rllib_scale.config import EnvConfig
 from rllib_scale.config.heuristics import HEURISTICS
 from rllib_scale.config.yaml_files import build_model
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, require_free_port
 from rllib_scale.live.execute import dispatcher_of
 from rllib_scale.live.messages import PlacementMessage, SnapshotMessage, cluster_of, from_message
 from rllib_scale.schedulers.base import Scheduler
@@ -203,12 +202,7 @@ def run_until_interrupted(app: Any, host: str, port: int, say: Callable[[str], N
     """
     from ray import serve
 
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise UserError(f"{host}:{port}: cannot be listened on ({error.strerror}); name another --port") from None
+    require_free_port(host, port)
     try:
         serve.start(http_options=serve.HTTPOptions(host=host, port=port))
         serve.run(app, name="rllib-scale", route_prefix="/")
