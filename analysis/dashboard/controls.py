@@ -47,19 +47,34 @@ def one(place: Any, name: str, values: Iterable[Any], key: str, text: Callable[[
     choices = list(dict.fromkeys(values))
     if not choices:
         return None
-    if key in st.session_state and st.session_state[key] not in choices:
-        st.session_state[key] = choices[0]
-    return place.selectbox(name, choices, key=key, format_func=text, bind="query-params", persist_state="session")
+    before = _last_choice(key)
+    if before is not None:
+        st.session_state[key] = before if before in choices else choices[0]
+    chosen = place.selectbox(name, choices, key=key, format_func=text, bind="query-params")
+    st.session_state[_kept(key)] = chosen
+    return chosen
 
 
 def several(
     name: str, values: tuple[Any, ...], text: Callable[[Any], str] = str, default: tuple[Any, ...] = ()
 ) -> tuple[Any, ...]:
     """Some of the values, or none; the choice stays while others arrive, and is in the page's URL."""
-    if name in st.session_state:
-        st.session_state[name] = [value for value in st.session_state[name] if value in values]
-    bound = {"key": name, "bind": "query-params", "persist_state": "session"}
-    return tuple(st.multiselect(name, values, list(default), placeholder="all", format_func=text, **bound))
+    before = _last_choice(name)
+    if before is not None:
+        st.session_state[name] = [value for value in before if value in values]
+    bound = {"key": name, "bind": "query-params"}
+    chosen = st.multiselect(name, values, list(default), placeholder="all", format_func=text, **bound)
+    st.session_state[_kept(name)] = chosen
+    return tuple(chosen)
+
+
+def _kept(key: str) -> str:
+    return f"{key}, kept while its view is closed"
+
+
+def _last_choice(key: str) -> Any:
+    """What a selector holds or, where its view was closed meanwhile, held: Streamlit forgets what it does not draw."""
+    return st.session_state.get(key, st.session_state.get(_kept(key)))
 
 
 def save_csv(table: pd.DataFrame, name: str) -> None:

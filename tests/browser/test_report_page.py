@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 from rllib_scale_analysis import load
 from rllib_scale_analysis.report.replays import chosen_episodes
 from rllib_scale_analysis.report.write import write_report
@@ -145,7 +145,7 @@ def test_a_link_opens_what_is_folded_around_its_target(page: Page, artificial: P
     link = page.locator("nav a", has_text="steady-0.7")
     link.focus()
     page.keyboard.press("Enter")
-    page.wait_for_function("document.querySelector('details.setting').open")
+    expect(page.locator("details.setting").first).to_have_attribute("open", "")
     page.goto(f"{artificial.as_uri()}#table3-steady-0.7-feasible-argmax-n16")
     page.reload()
     target.wait_for(state="visible")
