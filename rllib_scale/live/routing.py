@@ -1,0 +1,298 @@
+"""Which replica takes which request, by a scheduler: what `rllib_scale.live.serve` asks. It knows no Ray.
+
+A replica is a server whose slots are the requests that it takes at once. A request is a task that waits; the call
+before it in its session is its predecessor, whose output, a KV cache say, is where that call ran. All requests of a
+handle that wait are decided on together, in rounds, so that one that waits for its replica blocks nobody, and two do
+not count on the same slot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from rllib_scale.config import SCENARIOS, ClusterConfig, EnvConfig, TierConfig
+from rllib_scale.config.base import Model, NonNegative, Positive
+from rllib_scale.config.heuristics import HEURISTICS
+from rllib_scale.errors import UserError, choice_error
+from rllib_scale.live.execute import dispatcher_of
+from rllib_scale.live.flows import Flow
+from rllib_scale.live.ledger import Ledger
+from rllib_scale.live.servers import for_servers
+from rllib_scale.schedulers.base import Scheduler
+from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.rules import make_scheduler
+
+RENEWED_AFTER = 10_000
+"""Requests after which the accounts begin anew with those that are there: they keep something of each."""
+SMOOTHING = 0.05
+"""Share of the newest request in the mean demand, by which requests of other handles are estimated."""
+
+
+class Demand(Model):
+    """What a request is declared to need."""
+
+    compute_gflop: Positive = 1.0
+    memory_gb: NonNegative = 0.0
+    moved_gb: NonNegative = Field(default=1.0, description="where it runs on another replica than the call before")
+    session: str | None = Field(default=None, description="whose calls follow each other")
+
+
+class RouterSettings(Model):
+    """The `request_router_kwargs` of a deployment."""
+
+    scheduler: str = Field(default="sticky", description="a heuristic's name or the folder of an exported policy")
+    demand: str | dict[str, Any] | None = Field(
+        default=None,
+        description="`module:function`, which takes the arguments of a request and returns fields of Demand; or those "
+        "fields, the same for all",
+    )
+    compute_gflops: Positive = Field(default=1.0, description="of a slot, where `record_routing_stats` says nothing")
+    memory_gb: Positive = Field(default=1e6, description="of a replica, where `record_routing_stats` says nothing")
+    slot_slowdown: NonNegative = Field(default=0.0, description="by each other busy slot of a replica")
+    bandwidth_gb_s: Positive = Field(default=10.0, description="at which what is elsewhere is moved, or made anew")
+    scenario: str = Field(default="coding-agents-0.7", description="whose communication and observation hold")
+    seed: int = Field(default=0, description="of the scheduler's draws")
+
+
+class Replica(NamedTuple):
+    """A server of requests."""
+
+    name: str
+    slots: int
+    compute_gflops: float
+    memory_gb: float
+
+
+@dataclass
+class _Known:
+    """A request that waits or runs; in the ledger it is a workflow."""
+
+    demand: Demand
+    arrival_s: float
+    home: str | None  # the replica of the call before
+    replica: str | None = None  # where it runs
+    start_s: float = 0.0
+    flow: Flow | None = None
+
+
+def player_of(settings: RouterSettings) -> tuple[Scheduler | Dispatcher, EnvConfig]:
+    """What decides, and the problem but for its servers.
+
+    Raises:
+        UserError: there is no such scheduler or scenario, or it does not decide for any number of replicas.
+    """
+    if settings.scenario not in SCENARIOS:
+        raise choice_error("scenario", settings.scenario, SCENARIOS)
+    env: EnvConfig = SCENARIOS[settings.scenario][0]
+    # A request waits for a busy replica, and others are decided on meanwhile; whoever has a mask waits only without.
+    env = env.model_copy(update={"decision": env.decision.model_copy(update={"on_busy": "reserve"})})
+    name = settings.scheduler
+    if name.partition(":")[0] in HEURISTICS or not Path(name).exists():
+        player: Scheduler | Dispatcher = make_scheduler(name, env.observation)
+        if HEURISTICS[name.partition(":")[0]].plans:
+            raise UserError(f"{name}: plans ahead, and cannot be asked about one moment; name another scheduler")
+        return player, env
+    from rllib_scale.policies.policy import load_policy
+
+    policy = load_policy(Path(name), mask="feasible")
+    trial = policy.trial
+    if not trial.spec.any_scale:
+        slots = trial.env.cluster.num_slots
+        raise UserError(f"{name}: was trained at {slots} server slots and knows no other number; replicas come and go")
+    return policy, env
+
+
+class Routing:
+    """The requests that one handle has to route or has routed, and what a scheduler says of those that wait.
+
+    Args:
+        settings: of the router.
+
+    Raises:
+        UserError: as `player_of`.
+    """
+
+    def __init__(self, settings: RouterSettings) -> None:
+        self.settings = settings
+        self._player, self._base = player_of(settings)
+        self._known: dict[Hashable, _Known] = {}
+        self._replicas: list[Replica] = []
+        self._index: dict[str, int] = {}
+        self._ledger: Ledger | None = None
+        self._numbers: dict[int, Hashable] = {}  # workflow -> request
+        self._mean_gflop: float | None = None
+        self._began = time.monotonic()
+
+    def clock(self) -> float:
+        """Time since the start [s]."""
+        return time.monotonic() - self._began
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return sum(known.replica is None for known in self._known.values())
+
+    def replica_of(self, key: Hashable) -> str | None:
+        """Where a request runs; None: it waits, or is not known."""
+        known = self._known.get(key)
+        return None if known is None else known.replica
+
+    # ------------------------------------------------------------------ what happens
+
+    def arrive(self, key: Hashable, demand: Demand, home: str | None, since_s: float) -> None:
+        """A request waits.
+
+        Args:
+            key: by which it is named from now on.
+            demand: what it needs.
+            home: replica of the call before; None: there is none.
+            since_s: when it came [s of `clock`].
+        """
+        known = self._known[key] = _Known(demand, since_s, home)
+        mean = self._mean_gflop or demand.compute_gflop
+        self._mean_gflop = mean + SMOOTHING * (demand.compute_gflop - mean)
+        self._enter(key, known)
+
+    def leave(self, key: Hashable) -> None:
+        """A request has ended, was cancelled or refused; nothing happens where it is not known."""
+        known = self._known.pop(key, None)
+        if known is not None and known.flow is not None and self._ledger is not None:
+            self._numbers.pop(known.flow.number, None)
+            for row in self._ledger.drop(known.flow, self.clock()):
+                self._ledger.released(row)
+
+    def _count_others(self, queued: Mapping[str, int]) -> None:
+        """Have the ledger hold slots for what replicas run beyond this handle's own requests."""
+        own = Counter(k.replica for key, k in self._known.items() if k.replica and not isinstance(key, _Other))
+        for name in self._index:
+            extra = max(0, queued.get(name, 0) - own[name])
+            there = [key for key in self._known if isinstance(key, _Other) and key.replica == name]
+            for key in there[extra:]:
+                self.leave(key)
+            taken = {key.number for key in there[:extra]}
+            free = (number for number in range(extra + len(there)) if number not in taken)
+            for _ in range(extra - len(there)):
+                demand = Demand(compute_gflop=self._mean_gflop or 1.0)
+                known = _Known(demand, self.clock(), None, name, self.clock())
+                key = _Other(name, next(free))
+                self._known[key] = known
+                self._enter(key, known)
+
+    def others_on(self) -> set[str]:
+        """Replicas that are held to run requests of other handles."""
+        return {key.replica for key in self._known if isinstance(key, _Other)}
+
+    def round(self, replicas: Sequence[Replica], queued: Mapping[str, int]) -> list[tuple[Hashable, str]]:
+        """Ask the scheduler: the requests that start now, and where.
+
+        Args:
+            replicas: that there are.
+            queued: how many requests each is known to have, those of other handles included.
+
+        Raises:
+            UserError: it cannot decide for such replicas.
+        """
+        if list(replicas) != self._replicas or (self._ledger is not None and self._ledger.num_arrived > RENEWED_AFTER):
+            self._begin_anew(list(replicas))
+        ledger = self._ledger
+        if ledger is None:
+            return []
+        self._count_others(queued)
+        ledger.log.clear()  # of what has ended nothing is asked
+        ledger.ended.clear()
+        ledger.close_round()
+        if not ledger.waits:
+            return []
+        now, started = self.clock(), []
+        for workflow, task, row in self._dispatcher.dispatch(ledger.snapshot(now)).tolist():
+            if row >= 0 and ledger.answer(workflow, task, row, now)[1] is not None:
+                started.append((workflow, row))
+        if not started and not ledger.runs and (attempt := ledger.start_any(now)) is not None:
+            started.append((attempt.flow.number, attempt.row))
+        found: list[tuple[Hashable, str]] = []
+        for workflow, row in started:
+            key = self._numbers[workflow]
+            known = self._known[key]
+            known.replica, known.start_s = self._replicas[ledger.host[row]].name, now
+            found.append((key, known.replica))
+        return found
+
+    # ------------------------------------------------------------------ the ledger
+
+    def _begin_anew(self, replicas: list[Replica]) -> None:
+        """Other replicas: a ledger of them, and in it the requests that are there."""
+        self._replicas, self._index = replicas, {replica.name: at for at, replica in enumerate(replicas)}
+        self._numbers, self._ledger = {}, None
+        self._known = {
+            key: known
+            for key, known in self._known.items()
+            if not isinstance(key, _Other) or key.replica in self._index
+        }
+        if not replicas:
+            return
+        tiers: list[TierConfig] = []
+        for kind, group in groupby(replica[1:] for replica in replicas):
+            slots, gflops, memory = kind
+            slowdown = self.settings.slot_slowdown
+            tier = {"name": f"replicas{len(tiers)}", "count": len(list(group)), "slots": slots}
+            tier |= {"compute_gflops": gflops, "memory_gb": memory, "slot_slowdown": slowdown}
+            tiers.append(TierConfig.model_validate(tier))
+        cluster = ClusterConfig(tiers=tuple(tiers), bandwidth_gb_s=self.settings.bandwidth_gb_s)
+        self._dispatcher, env = dispatcher_of(self._player, for_servers(self._base, cluster))
+        self._dispatcher.reset([(self.settings.seed, 0)])
+        self._ledger = Ledger(env)
+        for key, known in sorted(self._known.items(), key=lambda item: item[1].arrival_s):
+            self._enter(key, known)
+
+    def _enter(self, key: Hashable, known: _Known) -> None:
+        """Have the ledger know a request: as a workflow of one task, behind the call before, where that is known."""
+        ledger, demand = self._ledger, known.demand
+        known.flow = None
+        if ledger is None or (known.replica is not None and known.replica not in self._index):
+            return
+        home = self._index.get(known.home or "")
+        calls = 1 if home is None else 2
+        number = ledger.num_arrived
+        known.flow = flow = Flow(
+            number,
+            known.arrival_s,
+            np.full(calls, demand.compute_gflop),
+            np.full(calls, demand.memory_gb),
+            np.full(calls, demand.moved_gb),
+            np.zeros(calls),
+            np.array([[0, 1]] * (calls - 1), dtype=np.int64).reshape(-1, 2),
+        )
+        if home is not None:
+            flow.row[0], flow.completed[0], flow.missing[1] = ledger.first_row[home], True, 0
+        self._numbers[number] = key
+        ledger.expect(flow)
+        ledger.ring(known.arrival_s)
+        if known.replica is not None:
+            self._start_again(flow, calls - 1, self._index[known.replica], known.start_s)
+
+    def _start_again(self, flow: Flow, task: int, host: int, start_s: float) -> None:
+        """A request that runs already; where the ledger has no room for it, it knows nothing of it."""
+        ledger = self._ledger
+        assert ledger is not None, "the caller has just written to it"
+        ledger.close_round()
+        for row in range(ledger.first_row[host], ledger.first_row[host + 1]):
+            if ledger.running[row] is None and ledger.answer(flow.number, task, row, start_s)[1] is not None:
+                return
+        ledger.drop(flow, start_s)
+        self._numbers.pop(flow.number, None)
+
+
+class _Other(NamedTuple):
+    """A request of another handle: known by number only."""
+
+    replica: str
+    number: int

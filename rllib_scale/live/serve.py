@@ -1,0 +1,244 @@
+"""Ray Serve's router, by a scheduler of this program: a deployment names it in its `request_router_config`.
+
+    RequestRouterConfig(
+        request_router_class="rllib_scale.live.serve:PolicyRouter",
+        request_router_kwargs={"scheduler": "sticky", "demand": "my_app:demand"},
+    )
+
+`router_config("sticky", demand="my_app:demand")` is the same, and refuses what cannot be before anything is deployed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ray.serve.config import RequestRouterConfig
+from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
+
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError
+from rllib_scale.live.routing import Demand, Replica, RouterSettings, Routing
+
+SESSIONS = 100_000
+"""Sessions whose last replica is remembered; the one that was longest silent is forgotten first."""
+LOOK_AGAIN_S = 0.1
+"""While requests wait for replicas that other handles use, too, those are asked again after this time."""
+MAX_WAITING = 10_000
+"""Requests that are decided on together; more wait in Serve's own queue."""
+
+
+def router_config(scheduler: str = "sticky", **settings: Any) -> RequestRouterConfig:
+    """The `request_router_config` of a deployment, checked.
+
+    Args:
+        scheduler: a heuristic's name or the folder of an exported policy.
+        settings: further fields of `routing.RouterSettings`.
+
+    Raises:
+        UserError: there is no such scheduler, it does not fit, or a setting is none.
+    """
+    kwargs = {"scheduler": scheduler, **settings}
+    checked = _settings(kwargs)
+    Routing(checked)
+    _demand_of(checked)
+    return RequestRouterConfig(request_router_class="rllib_scale.live.serve:PolicyRouter", request_router_kwargs=kwargs)
+
+
+class PolicyRouter(RequestRouter):
+    """Routes by a rule or an exported policy; a request waits where that names a busy replica.
+
+    Each handle and each proxy routes for itself: it decides for all of its own requests that wait, and knows of others'
+    how many a replica has. What is wrong with the settings, each request is told.
+    """
+
+    def initialize_state(self, **kwargs: Any) -> None:
+        """See `RequestRouter.initialize_state`. `kwargs`: fields of `routing.RouterSettings`."""
+        self._wrong: UserError | None = None
+        self._sessions: OrderedDict[str, str] = OrderedDict()
+        self._places: dict[int, asyncio.Future[str]] = {}  # of requests that wait
+        self._sent: dict[int, PendingRequest] = {}  # that do not any more
+        self._soon: asyncio.Handle | None = None
+        self._later: asyncio.Handle | None = None
+        self._probe: asyncio.Task[None] | None = None
+        try:
+            self._settings = _settings(kwargs)
+            self._demand = _demand_of(self._settings)
+            self._routing = Routing(self._settings)
+        except UserError as error:  # raised here, requests would wait for ever
+            self._wrong = error
+
+    @property
+    def max_num_routing_tasks(self) -> int:
+        """See `RequestRouter.max_num_routing_tasks`: whoever waits for its replica must not be in others' way."""
+        return MAX_WAITING
+
+    # ------------------------------------------------------------------ what Serve calls
+
+    async def choose_replicas(
+        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
+    ) -> list[list[RunningReplica]]:
+        """See `RequestRouter.choose_replicas`: one replica, and that once the scheduler wants the request to start."""
+        if pending_request is None:
+            return [candidate_replicas]
+        # Where Serve finds the replica full after all, the next round decides again, which waits as it should.
+        pending_request.routing_context.should_backoff = False
+        key = id(pending_request)
+        try:
+            demand = self._demand_for(pending_request)
+        except Exception as error:  # of the user's function, too: it is about this request
+            return self._refuse(pending_request, error)
+        self._forget(key)
+        place = self._places[key] = self._event_loop.create_future()
+        since = self._routing.clock() - (time.time() - pending_request.created_at)
+        self._routing.arrive(key, demand, self._sessions.get(demand.session or ""), since)
+        self._decide_soon()
+        try:
+            name = await place
+            self._sent[key] = pending_request
+        except Exception as error:
+            return self._refuse(pending_request, error)
+        finally:
+            del self._places[key]
+            if key not in self._sent:  # given up, perhaps just when its turn had come
+                self._routing.leave(key)
+        return [[replica for replica in self._replicas_list if replica.replica_id.unique_id == name]]
+
+    def _refuse(self, pending: PendingRequest, error: Exception) -> list[list[RunningReplica]]:
+        self._remove_pending_request_from_indices(pending)
+        if not pending.future.done():
+            pending.future.set_exception(error)
+        return [self._replicas_list]  # Serve looks at the future before it looks at these
+
+    def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
+        """See `RequestRouter.on_request_routed`: its session is there now."""
+        session = self._demand_for(pending_request).session
+        if session:
+            self._sessions[session] = replica_id.unique_id
+            self._sessions.move_to_end(session)
+            if len(self._sessions) > SESSIONS:
+                self._sessions.popitem(last=False)
+
+    def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
+        """See `RequestRouter.on_request_completed`: its slot is free."""
+        for key, pending in self._sent.items():
+            is_it = pending.metadata.internal_request_id == internal_request_id
+            if is_it and self._routing.replica_of(key) == replica_id.unique_id:
+                self._forget(key)
+                break
+        self._decide_soon()
+
+    def decrement_queue_len_cache(self, replica_id: ReplicaID) -> None:
+        """See `RequestRouter.decrement_queue_len_cache`."""
+        super().decrement_queue_len_cache(replica_id)
+        self._decide_soon()
+
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        """See `RequestRouter.update_replicas`: who waits may start on new ones."""
+        super().update_replicas(replicas)
+        self._decide_soon()
+
+    def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
+        """See `RequestRouter.on_replica_actor_died`: what was kept there is gone."""
+        super().on_replica_actor_died(replica_id)
+        for session in [session for session, at in self._sessions.items() if at == replica_id.unique_id]:
+            del self._sessions[session]
+        self._decide_soon()
+
+    # ------------------------------------------------------------------ rounds
+
+    def _decide_soon(self) -> None:
+        """Once all that happens now has happened."""
+        if self._soon is None and self._places:
+            self._soon = self._event_loop.call_soon(self._decide)
+
+    def _decide(self) -> None:
+        self._soon = None
+        for key in [key for key, pending in self._sent.items() if pending.future.cancelled()]:
+            self._forget(key)  # given up on its way
+        try:
+            started = self._round()
+        except Exception as error:  # nobody else would ever tell those that wait
+            for place in self._places.values():
+                if not place.done():
+                    place.set_exception(error)
+            return
+        for key, name in started:
+            if key in self._places and not self._places[key].done():
+                self._places[key].set_result(name)
+            else:
+                self._routing.leave(key)
+        if self._later is None and self._routing.waiting:
+            self._later = self._event_loop.call_later(LOOK_AGAIN_S, self._look_again)
+
+    def _round(self) -> list[tuple[Any, str]]:
+        replicas = []
+        for replica in self._replicas_list:
+            stats = replica.routing_stats or {}
+            gflops = float(stats.get("compute_gflops", self._settings.compute_gflops))
+            memory = float(stats.get("memory_gb", self._settings.memory_gb))
+            replicas.append(Replica(replica.replica_id.unique_id, replica.max_ongoing_requests, gflops, memory))
+        queued = {
+            r.replica_id.unique_id: self.replica_queue_len_cache.get(r.replica_id) or 0 for r in self._replicas_list
+        }
+        return self._routing.round(replicas, queued)
+
+    def _look_again(self) -> None:
+        """Nobody tells of the ends of other handles' requests: ask."""
+        self._later = None
+        shared = self._routing.others_on()
+        asked = [replica for replica in self._replicas_list if replica.replica_id.unique_id in shared]
+        if asked and (self._probe is None or self._probe.done()):
+            self._probe = self._event_loop.create_task(self._ask(asked))
+        else:
+            self._decide_soon()
+
+    async def _ask(self, replicas: list[RunningReplica]) -> None:
+        await self._probe_queue_lens(replicas, 0)
+        self._decide_soon()
+
+    def _forget(self, key: int) -> None:
+        """A request runs no more, or not where it was sent."""
+        self._sent.pop(key, None)
+        self._routing.leave(key)
+
+    def _demand_for(self, pending: PendingRequest) -> Demand:
+        """What a request needs.
+
+        Raises:
+            UserError: the settings are wrong, or `demand` returned something else.
+        """
+        if self._wrong is not None:
+            raise self._wrong
+        fields = dict(self._demand(*pending.args, **pending.kwargs))
+        if pending.metadata.session_id:
+            fields.setdefault("session", pending.metadata.session_id)
+        return build_model(Demand, fields, "demand")
+
+
+def _settings(kwargs: Mapping[str, Any]) -> RouterSettings:
+    return build_model(RouterSettings, dict(kwargs), "request_router_kwargs")
+
+
+def _demand_of(settings: RouterSettings) -> Callable[..., Mapping[str, Any]]:
+    """What says the demand of a request.
+
+    Raises:
+        UserError: it is neither a function that can be imported nor a demand.
+    """
+    given = settings.demand
+    if not isinstance(given, str):
+        fields = build_model(Demand, given or {}, "demand").model_dump(exclude_unset=True)
+        return lambda *arguments, **keywords: fields
+    module, _, name = given.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError):
+        raise UserError(f"demand {given!r}: must be module:function, importable wherever requests are routed") from None
+    if not callable(found):
+        raise UserError(f"demand {given!r}: is no function")
+    return found

@@ -1,0 +1,139 @@
+"""Which replica takes which request; on a real Serve in `test_serve.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray.serve", exc_type=ImportError)
+
+from networks.observations import random_network
+from rllib_scale.config import TrialConfig
+from rllib_scale.errors import UserError
+from rllib_scale.live.routing import Demand, Replica, RouterSettings, Routing
+from rllib_scale.live.serve import router_config
+from rllib_scale.policies.policy import save_policy
+
+TWO = [Replica("a", 1, 1.0, 16.0), Replica("b", 1, 1.0, 16.0)]
+
+
+def routing(scheduler: str, **settings: Any) -> Routing:
+    return Routing(RouterSettings(scheduler=scheduler, **settings))
+
+
+def arrive(of: Routing, key: str, compute: float = 1.0, moved: float = 30.0, home: str | None = None) -> None:
+    of.arrive(key, Demand(compute_gflop=compute, moved_gb=moved), home, of.clock())
+
+
+# ---------------------------------------------------------------------- rounds
+
+
+def test_a_call_goes_where_the_one_before_it_ran() -> None:
+    for home in ("a", "b"):
+        one = routing("sticky")
+        arrive(one, "call", home=home)
+        assert one.round(TWO, {}) == [("call", home)]
+
+
+@pytest.mark.parametrize(("moved", "waits"), [(200.0, True), (20.0, False)])
+def test_it_waits_where_that_is_shorter_than_moving(moved: float, waits: bool) -> None:
+    """10 s are left on the busy replica; 200 GB take 20 s to move, 20 GB 2 s."""
+    one = routing("sticky")
+    arrive(one, "long", compute=10.0, home="a")
+    assert one.round(TWO, {}) == [("long", "a")]
+    arrive(one, "call", moved=moved, home="a")
+    arrive(one, "other")
+    if waits:
+        assert one.round(TWO, {}) == [("other", "b")], "who waits blocks nobody"
+        one.leave("long")
+        assert one.round(TWO, {}) == [("call", "a")]
+    else:
+        assert one.round(TWO, {}) == [("call", "b")]
+
+
+def test_a_slot_is_given_once() -> None:
+    one = routing("least-loaded")
+    for key in ("first", "second", "third"):
+        arrive(one, key)
+    assert sorted(name for _, name in one.round(TWO, {})) == ["a", "b"]
+    assert one.waiting == 1
+
+
+def test_requests_of_other_handles_take_slots() -> None:
+    one = routing("least-loaded")
+    arrive(one, "call")
+    assert one.round(TWO, {"a": 1, "b": 1}) == []
+    assert one.others_on() == {"a", "b"}
+    assert one.round(TWO, {"a": 1}) == [("call", "b")]
+    assert one.round(TWO, {"a": 1, "b": 1}) == [], "its own is counted once"
+    assert one.others_on() == {"a"}
+
+
+def test_replicas_come_and_go() -> None:
+    one = routing("least-loaded")
+    for key in ("first", "second", "third"):
+        arrive(one, key)
+    taken = dict(one.round(TWO, {}))
+    three = [*TWO, Replica("c", 1, 1.0, 16.0)]
+    assert [name for _, name in one.round(three, {})] == ["c"], "what runs on the others still does"
+    arrive(one, "fourth")
+    for key in taken:
+        one.leave(key)
+    assert one.round(three[2:], {}) == []
+    assert one.round([], {}) == []
+    assert [key for key, _ in one.round(three, {})] == ["fourth"]
+
+
+def test_a_faster_replica_is_known_by_its_speed() -> None:
+    one = routing("earliest-finish-transfer")
+    arrive(one, "call", moved=0.0)
+    assert one.round([TWO[0], Replica("fast", 1, 4.0, 16.0)], {}) == [("call", "fast")]
+
+
+def test_a_dispatcher_and_a_policy_decide_too(tmp_path: Path) -> None:
+    save_policy(tmp_path / "scale", random_network(), TrialConfig(seed=7), epochs=3)
+    for name in ("reserve", str(tmp_path / "scale")):
+        one = routing(name)
+        arrive(one, "call", home="a")
+        assert [key for key, _ in one.round(TWO, {})] == ["call"]
+
+
+def test_accounts_begin_anew_and_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rllib_scale.live.routing.RENEWED_AFTER", 2)
+    one = routing("reserve")
+    arrive(one, "long", compute=100.0)
+    (at,) = one.round(TWO, {})
+    for number in range(10):
+        arrive(one, f"short {number}")
+        ((key, name),) = one.round(TWO, {})
+        assert name != at[1], "the long one is remembered"
+        one.leave(key)
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"scheduler": "stickie"}, "stickie"),
+        ({"scheduler": "heft"}, "heft: plans ahead"),
+        ({"scheduler": "sticky", "scenario": "nowhere"}, "nowhere"),
+        ({"scheduler": "sticky", "bandwidth": 1.0}, "bandwidth"),
+        ({"scheduler": "sticky", "demand": "no_such_module:f"}, "must be module:function"),
+        ({"scheduler": "sticky", "demand": {"compute_gflop": -1}}, "compute_gflop"),
+        ({"scheduler": "/no/such/folder"}, "/no/such/folder"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_deployment(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        router_config(**settings)
+    assert "\n" not in str(error.value)
+
+
+def test_a_policy_for_one_number_of_servers_is_refused(tmp_path: Path) -> None:
+    save_policy(tmp_path / "mlp", random_network(method="ppo"), TrialConfig(method="ppo"), epochs=3)
+    with pytest.raises(UserError, match="trained at 16 server slots and knows no other number"):
+        router_config(str(tmp_path / "mlp"))
