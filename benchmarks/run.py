@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rich.console import Console
@@ -15,11 +17,22 @@ from rich.table import Table
 from benchmarks.measure import Measure
 from rllib_scale.cli.doctor import PACKAGES
 
-NAMES = ("sim", "net", "train", "scaling", "decide")
+NAMES = ("sim", "net", "train", "scaling", "decide", "live")
 
 
-def run(names: tuple[str, ...], rounds: int, console: Console) -> dict[str, Any]:
+def run(
+    names: tuple[str, ...],
+    rounds: int,
+    console: Console,
+    options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Run benchmarks one after the other, print each one's table, return everything as plain data.
+
+    Args:
+        names: of `NAMES`.
+        rounds: of each.
+        console: to print on.
+        options: name -> further arguments of its `run`.
 
     Returns:
         {"machine": model, cores and load average before, "versions": package -> version, "rounds": how many,
@@ -28,7 +41,7 @@ def run(names: tuple[str, ...], rounds: int, console: Console) -> dict[str, Any]
     result: dict[str, Any] = {"machine": machine(), "versions": versions(), "rounds": rounds, "benchmarks": {}}
     console.print(describe(result["machine"]), markup=False)
     for name in names:
-        measures = importlib.import_module(f"benchmarks.{name}").run(rounds)
+        measures = importlib.import_module(f"benchmarks.{name}").run(rounds, **options.get(name, {}))
         console.print(table(name, measures, rounds))
         result["benchmarks"][name] = [measure.to_dict() for measure in measures]
     return result

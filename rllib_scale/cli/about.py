@@ -62,11 +62,15 @@ def doctor(address: str | None) -> None:
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["sim", "net", "train", "scaling", "decide", "all"]), default="all")
+@click.argument("what", type=click.Choice(["sim", "net", "train", "scaling", "decide", "live", "all"]), default="all")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Medians are over these.")
+@click.option(
+    "--workflows", default=500, show_default=True, help="live: played on actors and simulated; about so many."
+)
+@click.option("--turns", default=40, show_default=True, help="live: of coding agents, in each round for each router.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write every raw number (JSON).")
-def bench(what: str, rounds: int, output: Path | None) -> None:
-    """Measure speed side by side with stock RLlib, a plain PPO loop and textbook forms. Needs a clone."""
+def bench(what: str, rounds: int, workflows: int, turns: int, output: Path | None) -> None:
+    """Measure speed side by side with stock RLlib, a plain PPO loop, textbook forms and Ray's own. Needs a clone."""
     clone = Path(__file__).resolve().parents[2]
     if not (clone / "benchmarks" / "run.py").is_file():
         raise UserError("bench needs a clone of the repository: benchmarks/ is not installed with the package")
@@ -75,7 +79,7 @@ def bench(what: str, rounds: int, output: Path | None) -> None:
     from rllib_scale.files import write_json
 
     names = benchmarks.NAMES if what == "all" else (what,)
-    result = benchmarks.run(names, rounds, console)
+    result = benchmarks.run(names, rounds, console, {"live": {"workflows": workflows, "turns": turns}})
     if output is not None:
         write_json(output, result)
         say(f"wrote {output}")

@@ -9,10 +9,10 @@ not count on the same slot.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,10 @@ from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.rules import make_scheduler
 
+SESSIONS = 100_000
+"""Sessions whose last replica is remembered; the one that was longest silent is forgotten first."""
+RECENT = 4
+"""So many sessions for each slot are taken to go on: those that were heard of last."""
 RENEWED_AFTER = 10_000
 """Requests after which the accounts begin anew with those that are there: they keep something of each."""
 SMOOTHING = 0.05
@@ -78,7 +82,8 @@ class _Known:
 
     demand: Demand
     arrival_s: float
-    home: str | None  # the replica of the call before
+    home: str | None  # the replica of the call before, or that of a new session
+    moved_gb: float  # to any other
     replica: str | None = None  # where it runs
     start_s: float = 0.0
     flow: Flow | None = None
@@ -129,6 +134,7 @@ class Routing:
         self._index: dict[str, int] = {}
         self._ledger: Ledger | None = None
         self._numbers: dict[int, Hashable] = {}  # workflow -> request
+        self._sessions: OrderedDict[str, str] = OrderedDict()  # -> replica of the last call, the last one heard of last
         self._mean_gflop: float | None = None
         self._began = time.monotonic()
 
@@ -148,19 +154,44 @@ class Routing:
 
     # ------------------------------------------------------------------ what happens
 
-    def arrive(self, key: Hashable, demand: Demand, home: str | None, since_s: float) -> None:
+    def arrive(self, key: Hashable, demand: Demand, since_s: float) -> None:
         """A request waits.
 
         Args:
             key: by which it is named from now on.
             demand: what it needs.
-            home: replica of the call before; None: there is none.
             since_s: when it came [s of `clock`].
         """
-        known = self._known[key] = _Known(demand, since_s, home)
+        home, moved = self._sessions.get(demand.session or ""), demand.moved_gb
+        if home not in self._index and demand.session:
+            home, moved = self._home(), 0.0
+        known = self._known[key] = _Known(demand, since_s, home, moved)
         mean = self._mean_gflop or demand.compute_gflop
         self._mean_gflop = mean + SMOOTHING * (demand.compute_gflop - mean)
         self._enter(key, known)
+
+    def _home(self) -> str | None:
+        """For a session without one: the replica with the fewest of those that go on; it is preferred, all else equal.
+
+        Without, equal replicas would get their sessions by their numbers, and who has many makes them wait, or move.
+        """
+        if not self._index:
+            return None
+        last = islice(reversed(self._sessions.values()), RECENT * sum(replica.slots for replica in self._replicas))
+        count = Counter(last)
+        return min(self._replicas, key=lambda replica: count[replica.name] / replica.slots).name
+
+    def ran(self, session: str, replica: str) -> None:
+        """A call of a session runs on a replica: what it leaves is there."""
+        self._sessions[session] = replica
+        self._sessions.move_to_end(session)
+        if len(self._sessions) > SESSIONS:
+            self._sessions.popitem(last=False)
+
+    def lost(self, replica: str) -> None:
+        """A replica is gone, and what sessions had left there."""
+        for session in [session for session, at in self._sessions.items() if at == replica]:
+            del self._sessions[session]
 
     def leave(self, key: Hashable) -> None:
         """A request has ended, was cancelled or refused; nothing happens where it is not known."""
@@ -182,7 +213,7 @@ class Routing:
             free = (number for number in range(extra + len(there)) if number not in taken)
             for _ in range(extra - len(there)):
                 demand = Demand(compute_gflop=self._mean_gflop or 1.0)
-                known = _Known(demand, self.clock(), None, name, self.clock())
+                known = _Known(demand, self.clock(), None, 0.0, name, self.clock())
                 key = _Other(name, next(free))
                 self._known[key] = known
                 self._enter(key, known)
@@ -267,7 +298,7 @@ class Routing:
             known.arrival_s,
             np.full(calls, demand.compute_gflop),
             np.full(calls, demand.memory_gb),
-            np.full(calls, demand.moved_gb),
+            np.full(calls, known.moved_gb),
             np.zeros(calls),
             np.array([[0, 1]] * (calls - 1), dtype=np.int64).reshape(-1, 2),
         )

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,8 +23,6 @@ from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.live.routing import Demand, Replica, RouterSettings, Routing
 
-SESSIONS = 100_000
-"""Sessions whose last replica is remembered; the one that was longest silent is forgotten first."""
 LOOK_AGAIN_S = 0.1
 """While requests wait for replicas that other handles use, too, those are asked again after this time."""
 MAX_WAITING = 10_000
@@ -59,7 +56,6 @@ class PolicyRouter(RequestRouter):
     def initialize_state(self, **kwargs: Any) -> None:
         """See `RequestRouter.initialize_state`. `kwargs`: fields of `routing.RouterSettings`."""
         self._wrong: UserError | None = None
-        self._sessions: OrderedDict[str, str] = OrderedDict()
         self._places: dict[int, asyncio.Future[str]] = {}  # of requests that wait
         self._sent: dict[int, PendingRequest] = {}  # that do not any more
         self._soon: asyncio.Handle | None = None
@@ -95,7 +91,7 @@ class PolicyRouter(RequestRouter):
         self._forget(key)
         place = self._places[key] = self._event_loop.create_future()
         since = self._routing.clock() - (time.time() - pending_request.created_at)
-        self._routing.arrive(key, demand, self._sessions.get(demand.session or ""), since)
+        self._routing.arrive(key, demand, since)
         self._decide_soon()
         try:
             name = await place
@@ -118,10 +114,7 @@ class PolicyRouter(RequestRouter):
         """See `RequestRouter.on_request_routed`: its session is there now."""
         session = self._demand_for(pending_request).session
         if session:
-            self._sessions[session] = replica_id.unique_id
-            self._sessions.move_to_end(session)
-            if len(self._sessions) > SESSIONS:
-                self._sessions.popitem(last=False)
+            self._routing.ran(session, replica_id.unique_id)
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
         """See `RequestRouter.on_request_completed`: its slot is free."""
@@ -145,9 +138,9 @@ class PolicyRouter(RequestRouter):
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
         """See `RequestRouter.on_replica_actor_died`: what was kept there is gone."""
         super().on_replica_actor_died(replica_id)
-        for session in [session for session, at in self._sessions.items() if at == replica_id.unique_id]:
-            del self._sessions[session]
-        self._decide_soon()
+        if self._wrong is None:
+            self._routing.lost(replica_id.unique_id)
+            self._decide_soon()
 
     # ------------------------------------------------------------------ rounds
 

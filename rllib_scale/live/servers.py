@@ -45,15 +45,20 @@ class Servers:
         self.slots = [tier.slots for tier in cluster.tiers for _ in range(tier.count)]
         self.node = [nodes[number % len(nodes)] for number in range(len(self.slots))]
         self._class = ray.remote(concurrency_groups={"control": 2})(Server)
-        self._actors = [self._start(host) for host in range(len(self.slots))]
+        self._actors: dict[int, Any] = {}
+        self._runs: dict[int, Any] = {}  # the method of each, with its options: they are made once, not for each call
+        for host in range(len(self.slots)):
+            self._start(host)
 
-    def _start(self, host: int) -> Any:
-        return self._class.options(
+    def _start(self, host: int) -> None:
+        actor = self._class.options(
             num_cpus=0,
             max_concurrency=self.slots[host],
             enable_task_events=False,
             scheduling_strategy=NodeAffinitySchedulingStrategy(self.node[host], soft=False),
         ).remote()
+        self._actors[host] = actor
+        self._runs[host] = actor.run.options(num_returns=2, enable_task_events=False)
 
     def ready(self, host: int) -> Any:
         """Reference to a Report, which is there once the server is, and has run a call."""
@@ -62,8 +67,7 @@ class Servers:
     def run(self, host: int, attempt: int, call: Call) -> tuple[Any, Any]:
         """Start a call; returns references to its Report and to its output."""
         values = (*call.arguments, *call.keywords.values())
-        method = self._actors[host].run.options(num_returns=2, enable_task_events=False)
-        report, output = method.remote(attempt, call.function, tuple(call.keywords), *values)
+        report, output = self._runs[host].remote(attempt, call.function, tuple(call.keywords), *values)
         return report, output
 
     def stop(self, host: int, attempt: int) -> None:
@@ -78,12 +82,12 @@ class Servers:
         """Start a server again that is gone; False: so is its node."""
         if self.node[host] not in alive():
             return False
-        self._actors[host] = self._start(host)
+        self._start(host)
         return True
 
     def close(self) -> None:
         """End all servers."""
-        for actor in self._actors:
+        for actor in self._actors.values():
             ray.kill(actor)
 
 

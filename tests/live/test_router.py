@@ -24,7 +24,11 @@ def routing(scheduler: str, **settings: Any) -> Routing:
 
 
 def arrive(of: Routing, key: str, compute: float = 1.0, moved: float = 30.0, home: str | None = None) -> None:
-    of.arrive(key, Demand(compute_gflop=compute, moved_gb=moved), home, of.clock())
+    """A request; the call before it in its session ran on `home`."""
+    session = None if home is None else f"of {home}"
+    if session is not None and home is not None:
+        of.ran(session, home)
+    of.arrive(key, Demand(compute_gflop=compute, moved_gb=moved, session=session), of.clock())
 
 
 # ---------------------------------------------------------------------- rounds
@@ -33,14 +37,40 @@ def arrive(of: Routing, key: str, compute: float = 1.0, moved: float = 30.0, hom
 def test_a_call_goes_where_the_one_before_it_ran() -> None:
     for home in ("a", "b"):
         one = routing("sticky")
+        one.round(TWO, {})
         arrive(one, "call", home=home)
         assert one.round(TWO, {}) == [("call", home)]
+
+
+def test_a_new_session_goes_where_the_fewest_are() -> None:
+    """Of two idle replicas not to the first one, time and again."""
+    one = routing("sticky")
+    one.round(TWO, {})
+    places = []
+    for session in "klmn":
+        one.arrive(session, Demand(session=session), one.clock())
+        ((_, name),) = one.round(TWO, {})
+        one.ran(session, name)
+        one.leave(session)
+        places.append(name)
+    assert places == ["a", "b", "a", "b"]
+
+
+def test_what_was_kept_on_a_replica_is_lost_with_it() -> None:
+    one = routing("sticky")
+    one.round(TWO, {})
+    arrive(one, "long", compute=100.0, home="b")
+    one.round(TWO, {})
+    one.lost("b")
+    one.arrive("call", Demand(session="of b", moved_gb=1e6), one.clock())
+    assert one.round(TWO, {}) == [("call", "a")], "it does not wait for what is gone"
 
 
 @pytest.mark.parametrize(("moved", "waits"), [(200.0, True), (20.0, False)])
 def test_it_waits_where_that_is_shorter_than_moving(moved: float, waits: bool) -> None:
     """10 s are left on the busy replica; 200 GB take 20 s to move, 20 GB 2 s."""
     one = routing("sticky")
+    one.round(TWO, {})
     arrive(one, "long", compute=10.0, home="a")
     assert one.round(TWO, {}) == [("long", "a")]
     arrive(one, "call", moved=moved, home="a")
@@ -96,6 +126,7 @@ def test_a_dispatcher_and_a_policy_decide_too(tmp_path: Path) -> None:
     save_policy(tmp_path / "scale", random_network(), TrialConfig(seed=7), epochs=3)
     for name in ("reserve", str(tmp_path / "scale")):
         one = routing(name)
+        one.round(TWO, {})
         arrive(one, "call", home="a")
         assert [key for key, _ in one.round(TWO, {})] == ["call"]
 

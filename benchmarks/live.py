@@ -1,0 +1,268 @@
+"""Live: dispatch against bare Ray calls, live against simulated, placements over HTTP, and Ray Serve's routers."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import ray
+from ray import serve
+from rich.console import Console
+
+from benchmarks import llm_replicas
+from benchmarks.measure import Measure, Work, interleave, rate, ratio
+from rllib_scale import live
+from rllib_scale.clusters.session import ray_session
+from rllib_scale.config import TierConfig, TrialConfig, scenario
+from rllib_scale.evaluation.play import Player
+from rllib_scale.evaluation.play import run as play
+from rllib_scale.live.execute import LiveRun, dispatcher_of, execute
+from rllib_scale.live.http import application, policy_of
+from rllib_scale.live.messages import to_message
+from rllib_scale.live.recorded import RecordedBackend
+from rllib_scale.live.side_by_side import simulated
+from rllib_scale.live.surrogates import Surrogates
+from rllib_scale.networks.build import build_network
+from rllib_scale.observation.backend import Answer
+from rllib_scale.policies.policy import save_policy
+from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.simulator.backend import SimulatedBackend
+from rllib_scale.workloads.generators import generate
+
+ACTORS = 16
+RULE = "non-blocking"
+HTTP_BARS = {16: (5.0, 2.0), 1024: (8.0, 4.0)}
+"""N: (bar, aim) in milliseconds."""
+DECISION = ["start_s", "workflow", "task", "server"]
+
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the servers cannot import it
+
+
+def run(
+    rounds: int,
+    workflows: int = 500,
+    turns: int = 40,
+    tasks: int = 400,
+    servers: tuple[int, ...] = (16, 1024),
+    calls: int = 100,
+    time_scale: float = 0.1,
+    turn_scale: float = 0.03,
+) -> list[Measure]:
+    """All measures, on a local Ray.
+
+    Args:
+        rounds: of dispatch and of HTTP; seeds of the turns.
+        workflows: that are played live and simulated; about so many.
+        turns: of coding agents, for each seed and router.
+        tasks: empty ones that are dispatched.
+        servers: N of the placements over HTTP.
+        calls: of each kind over HTTP, in each round.
+        time_scale: of what is played live and simulated.
+        turn_scale: of the turns.
+    """
+    console = Console(stderr=True)
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, markup=False)
+
+    with ray_session(num_cpus=4):
+        measures = [*dispatch(rounds, tasks), *live_and_simulated(workflows, time_scale, say)]
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        quiet = {"log_level": "ERROR", "enable_access_log": False}
+        serve.start(http_options=serve.HTTPOptions(host="127.0.0.1", port=port), logging_config=quiet)
+        try:
+            measures += over_http(rounds, port, servers, calls)
+            measures += routed(rounds, turns, turn_scale, say)
+        finally:
+            serve.shutdown()
+    return measures
+
+
+# ---------------------------------------------------------------------- dispatch
+
+
+def nothing() -> None:
+    """A task."""
+
+
+class Bare:
+    """An actor without anything of ours."""
+
+    def call(self) -> None:
+        """See `nothing`."""
+
+
+def dispatch(rounds: int, tasks: int) -> list[Measure]:
+    """Empty tasks a second that one driver has run, on as many actors."""
+    tiers = (TierConfig(name="actors", count=ACTORS, compute_gflops=1.0, memory_gb=8.0),)
+    actors = [ray.remote(Bare).options(num_cpus=0).remote() for _ in range(ACTORS)]
+    with live.Cluster(RULE, tiers=tiers) as cluster:
+        make = cluster.task(nothing)
+
+        def ours() -> float:
+            cluster.gather(*(make() for _ in range(tasks)))
+            return tasks
+
+        def bare() -> float:
+            ray.get([actor.call.remote() for _, actor in zip(range(tasks), itertools.cycle(actors), strict=False)])
+            return tasks
+
+        works: dict[str, Work] = {"ours": ours, "bare": bare}
+        history = interleave(works, rounds)
+    for actor in actors:
+        ray.kill(actor)
+    title = f"{tasks} empty tasks on {ACTORS} actors"
+    return [
+        Measure(f"{title}, live.Cluster", "tasks/s", rate(history, "ours", "wall_s")),
+        Measure(f"{title}, bare calls", "tasks/s", rate(history, "bare", "wall_s")),
+        Measure(
+            f"{title}, ours / bare",
+            "times",
+            ratio(history, "ours", "bare", "wall_s"),
+            None,
+            0.5,
+            0.8,
+            rounds=tuple(history),
+        ),
+    ]
+
+
+# ---------------------------------------------------------------------- live and simulated
+
+
+def live_and_simulated(workflows: int, time_scale: float, say: Callable[[str], None]) -> list[Measure]:
+    """The mean response of both, whether the decisions are the same, and the overhead of a decision."""
+    env = scenario("steady-0.7").at_scale(ACTORS)
+    until = workflows / env.arrival_rate
+    episode = env.episode.model_copy(update={"arrivals_until_s": until, "horizon_s": 2 * until + 100.0})
+    env = env.model_copy(update={"episode": episode})
+    workload = generate(env, 0, 0)
+    player = make_scheduler("fastest-idle", env.observation, env.episode.mask)
+    lived = execute(player, env, workload, Surrogates(time_scale), say=say)
+    ours = lived.metrics["response_mean_s"]
+    theirs = simulated(player, env, workload).metrics()["response_mean_s"]
+    p50, p99 = np.quantile(lived.overheads_s * 1e3, (0.5, 0.99))
+    raw = ({"live_s": ours, "simulated_s": theirs, "workflows": workload.num_workflows},)
+    title = f"{workload.num_workflows} workflows on {ACTORS} sleeping actors, 1 s in {time_scale:g} s"
+    return [
+        Measure(
+            f"{title}: mean response, live against simulated",
+            "%",
+            100 * abs(ours / theirs - 1),
+            None,
+            5.0,
+            2.0,
+            True,
+            raw,
+        ),
+        Measure(
+            "the same: decisions that come out of both, with the durations of live",
+            "share",
+            _same(lived, player),
+            None,
+            1.0,
+            1.0,
+        ),
+        Measure("the same: decision and dispatch beyond the sleep, p50", "ms", float(p50), None, 10.0, 5.0, True),
+        Measure("the same: decision and dispatch beyond the sleep, p99", "ms", float(p99), None, 50.0, 20.0, True),
+    ]
+
+
+def _same(lived: LiveRun, player: Player) -> float:
+    """Share of decisions that are equal in order, place and time, where the simulator has the durations of live."""
+    replayed = RecordedBackend(lived)
+    dispatcher, _ = dispatcher_of(player, lived.env)
+    dispatcher.reset([(0, 0)])
+    play(dispatcher, replayed)
+    simulated_schedule = replayed.simulated.engine.schedule()
+    pairs = zip(simulated_schedule[DECISION].tolist(), lived.schedule[DECISION].tolist(), strict=True)
+    return float(np.mean([one == other for one, other in pairs]))
+
+
+# ---------------------------------------------------------------------- HTTP
+
+
+def over_http(rounds: int, port: int, servers: tuple[int, ...], calls: int) -> list[Measure]:
+    """Round trips of placements on one connection, of a rule and of a policy of SCALE."""
+    bodies = {n: _messages(n) for n in servers}
+    measures = []
+    with tempfile.TemporaryDirectory() as folder:
+        trial = TrialConfig()
+        save_policy(Path(folder), build_network(trial), trial, epochs=0)
+        for name in ("fastest-idle", folder):
+            serve.run(application(name, policy_of(name), scenario("steady-0.7")), name="placement", route_prefix="/")
+            took: dict[int, list[np.ndarray]] = {n: [] for n in servers}
+            for _ in range(rounds + 1):
+                for n in servers:
+                    took[n].append(_round_trips(port, bodies[n], calls))
+            for n in servers:
+                raw = tuple({"p50_ms": float(np.median(x)), "p99_ms": float(np.quantile(x, 0.99))} for x in took[n][1:])
+                title = f"placement over HTTP, {'fastest-idle' if name == 'fastest-idle' else 'policy'}, N={n}, p50"
+                bar, aim = HTTP_BARS.get(n, (None, None))
+                measures.append(
+                    Measure(title, "ms", float(np.median([r["p50_ms"] for r in raw])), None, bar, aim, True, raw)
+                )
+            serve.delete("placement")
+    return measures
+
+
+def _messages(servers: int, count: int = 20) -> list[bytes]:
+    """Of moments in the midst of an episode."""
+    env = scenario("steady-0.7").at_scale(servers)
+    backend = SimulatedBackend(env, 3)
+    dispatcher, _ = dispatcher_of(make_scheduler("fastest-idle", env.observation, "feasible"), env)
+    dispatcher.reset([(0, 0)])
+    found: list[bytes] = []
+    for moment in itertools.count():
+        now = backend.wait()
+        if now is None or len(found) == count:
+            return found
+        if moment >= 5 * servers:  # full of work
+            found.append(json.dumps(to_message(now)).encode())
+        for answer in dispatcher.dispatch(now).tolist():
+            backend.apply(Answer(*answer))
+    return found
+
+
+def _round_trips(port: int, bodies: list[bytes], calls: int) -> np.ndarray:
+    """(calls,) [ms]."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    took = np.empty(calls)
+    for n, body in zip(range(calls), itertools.cycle(bodies), strict=False):
+        start = time.perf_counter()
+        connection.request("POST", "/v1/place", body, {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        content = reply.read()
+        took[n] = time.perf_counter() - start
+        if reply.status != 200:
+            raise RuntimeError(f"status {reply.status}: {content.decode()}")
+    connection.close()
+    return took * 1e3
+
+
+# ---------------------------------------------------------------------- routers
+
+
+def routed(seeds: int, turns: int, time_scale: float, say: Callable[[str], None]) -> list[Measure]:
+    """A turn of coding agents behind each router, tools left out, and PolicyRouter against the others."""
+    found = llm_replicas.compare(seeds, turns, time_scale, say)
+    (ours, *others), measures = found, []
+    where = f"{turns} turns of coding-agents through Ray Serve"
+    for key, what in (("mean_s", "mean"), ("p95_s", "p95")):
+        means = {name: float(np.mean([r[key] for r in rounds])) for name, rounds in found.items()}
+        for name, value in means.items():
+            measures.append(Measure(f"{where}, {name}: {what}", "s", value, at_most=True, rounds=tuple(found[name])))
+        for name in others:
+            title = f"{where}, {ours} ({llm_replicas.RULE}) / {name}: {what}"
+            measures.append(Measure(title, "times", means[ours] / means[name], None, 1.0, 0.9, True))
+    return measures
