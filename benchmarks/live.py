@@ -37,7 +37,7 @@ from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.workloads.generators import generate
 
-ACTORS = 16
+ACTORS, SLOTS = 16, 8
 RULE = "non-blocking"
 HTTP_BARS = {16: (5.0, 2.0), 1024: (8.0, 4.0)}
 """N: (bar, aim) in milliseconds."""
@@ -104,8 +104,8 @@ class Bare:
 
 def dispatch(rounds: int, tasks: int) -> list[Measure]:
     """Empty tasks a second that one driver has run, on as many actors."""
-    tiers = (TierConfig(name="actors", count=ACTORS, compute_gflops=1.0, memory_gb=8.0),)
-    actors = [ray.remote(Bare).options(num_cpus=0).remote() for _ in range(ACTORS)]
+    tiers = (TierConfig(name="actors", count=ACTORS, slots=SLOTS, compute_gflops=1.0, memory_gb=8.0),)
+    actors = [ray.remote(Bare).options(num_cpus=0, max_concurrency=SLOTS).remote() for _ in range(ACTORS)]
     with live.Cluster(RULE, tiers=tiers) as cluster:
         make = cluster.task(nothing)
 

@@ -22,11 +22,14 @@ from rllib_scale.live.execute import dispatcher_of
 from rllib_scale.live.flows import Flow
 from rllib_scale.live.ledger import Attempt
 from rllib_scale.live.servers import Call, for_servers, nodes_as_servers
+from rllib_scale.live.worker import Packed
 from rllib_scale.observation.backend import Answer
 from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
 
+MAX_SENT_BYTES = 20_000
+"""Functions up to this size travel with each call: to look one up in Ray's store takes longer."""
 TRIES = 3
 """How often a result is made again whose server has died before it was fetched."""
 
@@ -313,13 +316,15 @@ class Cluster:
 
         arguments = tuple(filled(value) for value in future.arguments)
         keywords = {name: filled(value) for name, value in future.keywords.items()}
-        return Call(self._reference(future.function), arguments, keywords, timeout_s=future.demand.timeout_s)
+        return Call(self._packed(future.function), arguments, keywords, timeout_s=future.demand.timeout_s)
 
-    def _reference(self, function: Callable[..., Any]) -> Any:
-        """Of a function in Ray's store: it is packed once, however often it is called."""
+    def _packed(self, function: Callable[..., Any]) -> Any:
+        """A function as it is sent: packed once, however often it is called; a large one by its place in Ray's store."""
         known = self._functions.get(id(function))
         if known is None:
-            known = self._functions[id(function)] = (function, ray.put(function))
+            content = ray.cloudpickle.dumps(function)
+            packed = Packed(content) if len(content) <= MAX_SENT_BYTES else ray.put(function)
+            known = self._functions[id(function)] = (function, packed)
         return known[1]
 
     def _told(self, ended: Ended) -> None:

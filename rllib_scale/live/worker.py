@@ -20,6 +20,12 @@ class Report(NamedTuple):
     error: BaseException | None
 
 
+class Packed(NamedTuple):
+    """A function, pickled."""
+
+    content: bytes
+
+
 class RemoteError(Exception):
     """What a task raised, where the exception itself cannot travel: its traceback as text."""
 
@@ -35,7 +41,9 @@ class Server:
         self._lock = threading.Lock()
         self._threads: dict[int, int] = {}
 
-    def run(self, attempt: int, function: Callable[..., Any], names: tuple[str, ...], *values: Any) -> tuple[Any, Any]:
+    def run(
+        self, attempt: int, function: Callable[..., Any] | Packed, names: tuple[str, ...], *values: Any
+    ) -> tuple[Any, Any]:
         """Run a function; returns a Report and what it returned.
 
         Args:
@@ -50,7 +58,8 @@ class Server:
                 self._threads[attempt] = threading.get_ident()
             split = len(values) - len(names)
             try:
-                output = function(*values[:split], **dict(zip(names, values[split:], strict=True)))
+                called = pickle.loads(function.content) if isinstance(function, Packed) else function
+                output = called(*values[:split], **dict(zip(names, values[split:], strict=True)))
             finally:
                 with self._lock:
                     thread = self._threads.pop(attempt)
