@@ -13,14 +13,16 @@ from rllib_scale.config.heuristics import PriceParameters
 class CMAConfig(Model):
     """CMA-ES of the method `context-price`; a generation is an epoch.
 
-    A score is the mean over instances of ln(objective [s]). All candidates of a generation play the same instances, and
-    each generation others.
+    A score is the mean over numbers of servers and instances of ln(objective [s]). All candidates of a generation play
+    the same instances, and each generation others.
     """
 
     epochs: Count = Field(default=150, description="generations")
     population: Annotated[int, Field(ge=4)] = Field(default=20, description="candidates a generation")
     instances: Count = Field(
-        default=12, description="episodes that each candidate plays; sizes and loads are spread evenly over them"
+        default=12,
+        description="episodes that each candidate plays; loads are spread evenly over them, and the more servers, the "
+        "fewer of them, while each number of servers counts the same",
     )
     objective: Literal["response", "balanced"] = Field(
         default="balanced",
@@ -31,7 +33,7 @@ class CMAConfig(Model):
         default=PriceParameters(), description="the rule that it begins with, at all times the same"
     )
     initial_step: Positive = Field(default=0.3, description="standard deviation of each weight at the beginning")
-    validation_instances: Count = Field(default=32, description="on which the mean of the search is tried")
+    validation_instances: Count = Field(default=32, description="on which the average of the search is tried")
     validate_every: Count = Field(
         default=10, description="generations, and after the last; the weights that do best there are exported"
     )
