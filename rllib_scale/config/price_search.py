@@ -29,10 +29,16 @@ class CMAConfig(Model):
         description="what is to be low: the mean response; or it with 80 % and makespans, mean and 95th percentile, "
         "with 10 % each",
     )
-    initial: PriceParameters = Field(
-        default=PriceParameters(), description="the rule that it begins with, at all times the same"
+    initial: PriceParameters | Literal["dual-price"] = Field(
+        default=PriceParameters(),
+        description="the rule that it begins with: price, at all times the same; or dual-price, with the prices of the "
+        "load observed, for workloads to which the numbers of price are strange",
     )
-    initial_step: Positive = Field(default=0.3, description="standard deviation of each weight at the beginning")
+    initial_step: Positive = Field(
+        default=0.3,
+        description="standard deviation of each weight at the beginning; in proportion more where those of its row are "
+        "above 10",
+    )
     validation_instances: Count = Field(default=32, description="on which the average of the search is tried")
     validate_every: Count = Field(
         default=10, description="generations, and after the last; the weights that do best there are exported"

@@ -27,12 +27,15 @@ from rllib_scale.policies.policy import save_prices
 from rllib_scale.results.status import MAX_RESTARTS
 from rllib_scale.results.tables import TRAINING_COLUMNS
 from rllib_scale.schedulers.context import Floats, initial_weights
+from rllib_scale.schedulers.dual_price import initial_weights_by_duals
 
 TRAINING, VALIDATION, NORMALS = 2, 3, 4
 """Spawn keys that keep these draws apart from each other and from any other use of the same seed."""
 STATE = "search.pkl"
 OBJECTIVES = {"response": (1.0, 0.0, 0.0), "balanced": (0.8, 0.1, 0.1)}
 """Weights of mean response, mean makespan and its 95th percentile."""
+UNSCALED = 10.0
+"""The largest weight of a row from which on its initial steps grow in proportion."""
 RECENT = 3
 """Power of the generation with which its mean counts in the average."""
 
@@ -125,11 +128,19 @@ class PriceSearch:
 
         self.trial = trial
         self.speeds = np.unique([tier.compute_gflops for tier in trial.env.cluster.tiers])
-        initial = initial_weights(trial.cma.initial, len(self.speeds))
+        rule = trial.cma.initial
+        initial = (
+            initial_weights_by_duals(trial.env, self.speeds)
+            if rule == "dual-price"
+            else initial_weights(rule, len(self.speeds))
+        )
         self._shape = initial.shape
         # It neither writes files, nor reads any for options, nor touches NumPy's own generator.
         options = {"popsize": trial.cma.population, "randn": Normals(trial.seed), "seed": np.nan}
         options |= {"CMA_diagonal": True, "verbose": -10, "verb_log": 0, "verb_disp": 0}
+        of_rows = np.maximum(1.0, np.abs(initial).max(axis=1) / UNSCALED)
+        if (of_rows > 1).any():
+            options["CMA_stds"] = np.repeat(of_rows, initial.shape[1])
         self._strategy = cma.CMAEvolutionStrategy(initial.ravel(), trial.cma.initial_step, options)
         self._env_steps = 0
         self._average = initial.ravel()
