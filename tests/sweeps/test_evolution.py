@@ -81,6 +81,21 @@ def test_what_is_tried_is_the_average_of_the_means_of_which_later_ones_count_mor
     np.testing.assert_allclose(tried[-1], np.average(means, axis=0, weights=counts), rtol=1e-12)
 
 
+def test_a_search_that_begins_with_the_duals_steps_further_where_prices_are_large() -> None:
+    cma = TRIAL.cma.model_copy(update={"initial": "dual-price"})
+    here, agents = (
+        PriceSearch(TRIAL.model_copy(update={"cma": cma, "env": scenario(name)}))
+        for name in ("steady-0.7", "coding-agents-0.7")
+    )
+    assert here.best.shape == (8, 13)
+    assert agents.best.shape == (9, 14)
+    assert here._strategy.sigma_vec.scaling.max() == 1
+    steps = np.asarray(agents._strategy.sigma_vec.scaling).reshape(agents.best.shape)
+    largest = np.abs(agents.best).max(axis=1)
+    np.testing.assert_allclose(steps[:, 0], np.maximum(1, largest / 10))
+    assert largest.max() > 10
+
+
 def test_how_many_play_makes_no_difference(whole: tuple[PriceSearch, list[dict[str, float]]]) -> None:
     spread = PriceSearch(TRIAL.model_copy(update={"resources": TrialResources(env_runners=2)}))
     rows = [spread.epoch(number) for number in (1, 2, 3, 4)]
