@@ -227,7 +227,7 @@ def _messages(servers: int, count: int = 20) -> list[bytes]:
         now = backend.wait()
         if now is None or len(found) == count:
             return found
-        if moment >= 5 * servers:  # full of work
+        if moment >= 2 * servers:  # in the midst of work
             found.append(json.dumps(to_message(now)).encode())
         for answer in dispatcher.dispatch(now).tolist():
             backend.apply(Answer(*answer))

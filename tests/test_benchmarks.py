@@ -94,6 +94,40 @@ def test_scaling(training_env: None) -> None:
     assert rows["peak memory of one training process"]["value"] > 100
 
 
+@pytest.mark.ray
+def test_live(local_ray: None) -> None:
+    pytest.importorskip("ray.serve", exc_type=ImportError)
+    from benchmarks import live
+
+    rows = check([*live.dispatch(2, 8), *live.live_and_simulated(3, 0.01, str)], 2)
+    assert rows["8 empty tasks on 16 actors, ours / bare"]["bar"] == 0.5
+    assert rows["the same: decisions that come out of both, with the durations of live"]["value"] == 1.0
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_live_through_serve() -> None:
+    """With a Ray of its own: it is long, and stands alone."""
+    pytest.importorskip("ray.serve", exc_type=ImportError)
+    from benchmarks import live, llm_replicas
+
+    rows = check(live.run(1, workflows=3, turns=2, tasks=8, servers=(4, 8), calls=3, time_scale=0.01), 1)
+    assert rows["placement over HTTP, policy, N=8, p50"]["value"] > 0
+    ours = f"2 turns of coding-agents through Ray Serve, PolicyRouter ({llm_replicas.RULE})"
+    assert rows[f"{ours} / prefix cache affinity: p95"]["aim"] == 0.9
+
+
+def test_turns_come_at_the_load_of_the_replicas() -> None:
+    pytest.importorskip("ray.serve", exc_type=ImportError)
+    from benchmarks import llm_replicas
+
+    flows = llm_replicas.turns_of(0, 12)
+    work = sum(flow.compute_gflop.sum() for flow in flows)
+    slots = llm_replicas.REPLICAS * llm_replicas.SLOTS
+    assert work / flows[-1].arrival_s / slots == pytest.approx(llm_replicas.LOAD)
+    assert max(flow.delay_s.max() for flow in flows) <= llm_replicas.MAX_DELAY_S
+
+
 def test_a_ratio_is_the_median_over_rounds_of_ratios_within_a_round() -> None:
     def round_of(ours: float, other: float) -> measure.Round:
         return {name: {"units": 6.0, "wall_s": 1.0, "cpu_s": s} for name, s in (("ours", ours), ("other", other))}
