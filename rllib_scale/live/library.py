@@ -319,7 +319,7 @@ class Cluster:
         return Call(self._packed(future.function), arguments, keywords, timeout_s=future.demand.timeout_s)
 
     def _packed(self, function: Callable[..., Any]) -> Any:
-        """A function as it is sent: packed once, however often it is called; a large one by its place in Ray's store."""
+        """A function as it is sent: packed once, however often it is called; a large one is put into Ray's store."""
         known = self._functions.get(id(function))
         if known is None:
             content = ray.cloudpickle.dumps(function)

@@ -79,7 +79,7 @@ class PolicyRouter(RequestRouter):
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
         """See `RequestRouter.choose_replicas`: one replica, and that once the scheduler wants the request to start."""
-        if pending_request is None:
+        if pending_request is None or pending_request.future.done():
             return [candidate_replicas]
         # Where Serve finds the replica full after all, the next round decides again, which waits as it should.
         pending_request.routing_context.should_backoff = False
