@@ -37,7 +37,10 @@ from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.workloads.generators import generate
 
-ACTORS, SLOTS = 16, 8
+ACTORS = 16
+"""That sleep."""
+DISPATCHED_TO = (4, 32)
+"""Actors and slots of each that empty tasks go to: few processes, so that the driver is what limits."""
 RULE = "non-blocking"
 HTTP_BARS = {16: (5.0, 2.0), 1024: (8.0, 4.0)}
 """N: (bar, aim) in milliseconds."""
@@ -104,8 +107,9 @@ class Bare:
 
 def dispatch(rounds: int, tasks: int) -> list[Measure]:
     """Empty tasks a second that one driver has run, on as many actors."""
-    tiers = (TierConfig(name="actors", count=ACTORS, slots=SLOTS, compute_gflops=1.0, memory_gb=8.0),)
-    actors = [ray.remote(Bare).options(num_cpus=0, max_concurrency=SLOTS).remote() for _ in range(ACTORS)]
+    count, slots = DISPATCHED_TO
+    tiers = (TierConfig(name="actors", count=count, slots=slots, compute_gflops=1.0, memory_gb=8.0),)
+    actors = [ray.remote(Bare).options(num_cpus=0, max_concurrency=slots).remote() for _ in range(count)]
     with live.Cluster(RULE, tiers=tiers) as cluster:
         make = cluster.task(nothing)
 
@@ -121,7 +125,7 @@ def dispatch(rounds: int, tasks: int) -> list[Measure]:
         history = interleave(works, rounds)
     for actor in actors:
         ray.kill(actor)
-    title = f"{tasks} empty tasks on {ACTORS} actors"
+    title = f"{tasks} empty tasks on {count} actors"
     return [
         Measure(f"{title}, live.Cluster", "tasks/s", rate(history, "ours", "wall_s")),
         Measure(f"{title}, bare calls", "tasks/s", rate(history, "bare", "wall_s")),
