@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import logging
 import socket
 import sys
 import tempfile
@@ -81,6 +82,7 @@ def run(
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
+        logging.getLogger("ray.serve").setLevel(logging.ERROR)
         quiet = {"log_level": "ERROR", "enable_access_log": False}
         serve.start(http_options=serve.HTTPOptions(host="127.0.0.1", port=port), logging_config=quiet)
         try:
