@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rllib_scale import __version__
-from rllib_scale.cli import about, cluster, fitting, live, play, results, sweeps, workloads
+from rllib_scale.cli import about, cluster, fitting, live, new, play, results, sweeps, workloads
 from rllib_scale.cli.terminal import errors
 from rllib_scale.errors import UserError
 
@@ -65,6 +65,7 @@ for _command in (
     fitting.fit_workload,
     results.report,
     results.dashboard,
+    new.new,
     about.methods,
     about.schedulers,
     about.scenarios,

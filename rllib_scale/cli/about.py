@@ -25,6 +25,7 @@ def methods() -> None:
 def schedulers() -> None:
     """List the heuristics, what they are told, and their parameters: NAME:key=value,key=value."""
     from rllib_scale.config.heuristics import HEURISTICS, plain
+    from rllib_scale.plugins import entry_points
     from rllib_scale.schedulers.rules import SCHEDULERS
 
     table = Table("name", "what it is", "told of", "parameters")
@@ -32,6 +33,8 @@ def schedulers() -> None:
         spec = HEURISTICS[name]
         text = (f"{key}={plain(f.default)}: {f.description}" for key, f in spec.parameters.model_fields.items())
         table.add_row(name, rule.description, {"tasks": "waiting tasks"}.get(spec.sees, spec.sees), "\n".join(text))
+    for name, path in entry_points("scheduler").items():
+        table.add_row(name, f"{path}, of an installed package", "", "")
     console.print(table)
 
 

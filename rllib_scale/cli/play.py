@@ -58,7 +58,7 @@ def evaluate(
                 scenario=scenario,
                 test_servers=servers,
                 mask=env.episode.mask,
-                information=information(method, env.information),
+                information=information(method, env.information, scheduler.sees),
             )
         )
     frame = pd.concat(frames, ignore_index=True).assign(decision=decision, eval_seed=seed)
@@ -258,12 +258,14 @@ def named_scheduler(name: str, env: EnvConfig, decision: str) -> Player:
     Raises:
         UserError: it is neither.
     """
+    from rllib_scale.config.heuristics import is_heuristic
+    from rllib_scale.plugins import entry_points
     from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
 
-    is_rule = name.partition(":")[0] in SCHEDULERS
-    if is_rule or not Path(name).exists():
-        if not is_rule:
-            raise UserError(f"{choice_error('scheduler', name, SCHEDULERS)}; and no policy folder of that name")
+    if name.partition(":")[0] in SCHEDULERS or not Path(name).exists():
+        if not is_heuristic(name):
+            valid = [*SCHEDULERS, *entry_points("scheduler")]
+            raise UserError(f"{choice_error('scheduler', name, valid)}; and no policy folder of that name")
         return make_scheduler(name, env.observation, env.episode.mask, decision)  # type: ignore[arg-type]
     from rllib_scale.policies.policy import load_policy
 

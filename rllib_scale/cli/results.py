@@ -11,9 +11,10 @@ from rllib_scale.cli.terminal import console, say
 
 @click.command()
 @click.argument("results_dir", type=click.Path(path_type=Path))
-def report(results_dir: Path) -> None:
+@click.option("--trust", is_flag=True, help="Import rules of one's own that RESULTS_DIR, made elsewhere, names.")
+def report(results_dir: Path, trust: bool) -> None:
     """Print the tables of a results folder and write a page, the tables and the figures to RESULTS_DIR/report."""
-    write_report(results_dir)
+    write_report(results_dir, trust)
 
 
 @click.command()
@@ -26,7 +27,7 @@ def dashboard(results_dir: Path, port: int | None) -> None:
     serve(results_dir, port)
 
 
-def write_report(folder: Path) -> None:
+def write_report(folder: Path, trust: bool = False) -> None:
     """Print the tables of a results folder and write its report."""
     from rllib_scale_analysis.load import load
     from rllib_scale_analysis.report.terminal import print_report
@@ -35,5 +36,5 @@ def write_report(folder: Path) -> None:
     from rllib_scale.evaluation.replay import Replay
 
     print_report(load(folder), console)
-    page = write(folder, gantt=Replay(folder))
+    page = write(folder, gantt=Replay(folder, trust))
     say(f"wrote {page} and {page.with_suffix('.html').name}")

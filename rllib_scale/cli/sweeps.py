@@ -177,14 +177,14 @@ def imitate(
 
     Run again, it goes on where it was. `training.initial_policy` lets a training go on from what it wrote.
     """
-    from rllib_scale.config.heuristics import heuristic_name
+    from rllib_scale.config.heuristics import heuristic_name, split_heuristic
     from rllib_scale.config.plan import SweepConfig
     from rllib_scale.config.yaml_files import build_model, parse_override, set_path
 
     rules = [] if "/" in expert.partition(":")[0] else [heuristic_name(expert)]  # a policy was evaluated before
-    name = rules[0].partition(":")[0] if rules else Path(expert).name
+    named = split_heuristic(rules[0])[0].rpartition(":")[2] if rules else Path(expert).name
     data: dict[str, Any] = {
-        "name": f"imitate-{name}-{method}-s{seed}-e{epochs}",
+        "name": f"imitate-{named}-{method}-s{seed}-e{epochs}",
         "scenario": scenario,
         "methods": [method],
         "seeds": [seed],

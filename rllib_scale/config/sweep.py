@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rllib_scale.config import (
     MAX_SERVERS,
@@ -20,7 +20,7 @@ from rllib_scale.config import (
     TrialResources,
     scenario,
 )
-from rllib_scale.config.heuristics import heuristic_name
+from rllib_scale.config.heuristics import pinned_heuristic
 from rllib_scale.config.rounds import refuse_contrary
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.config.training import Sections
@@ -55,7 +55,8 @@ class EvaluationConfig(Model):
     features: bool = Field(default=True, description="distribution and drift of the attention feature of each policy")
     heuristics: tuple[str, ...] = Field(
         default=("random-feasible", "fastest-idle", "earliest-finish", "large-only"),
-        description="rules, with parameters as `reserve:waiting=2`; see `rllib-scale schedulers`",
+        description="rules, with parameters as `reserve:waiting=2`; see `rllib-scale schedulers`, or "
+        "`package.module:Name` of one's own",
     )
 
     @model_validator(mode="after")
@@ -65,9 +66,10 @@ class EvaluationConfig(Model):
 
     @field_validator("heuristics")
     @classmethod
-    def _heuristics_are_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _heuristics_are_known(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        foreign = bool(info.context and info.context.get("foreign"))
         try:
-            return tuple(dict.fromkeys(heuristic_name(name) for name in names))
+            return tuple(dict.fromkeys(pinned_heuristic(name, foreign) for name in names))
         except UserError as error:
             raise ValueError(str(error)) from None
 
@@ -118,6 +120,17 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
             data = data | {"env": _merged(base.model_dump(mode="json"), own)}
         return data
 
+    @field_validator("grid", "search", mode="before")
+    @classmethod
+    def _experts_are_pinned(cls, value: Any, info: ValidationInfo) -> Any:
+        """A rule of one's own that cells vary is imported, or refused, as the config is read; cells only name it."""
+        space = value.get("space", {}) if info.field_name == "search" and isinstance(value, dict) else value
+        foreign = bool(info.context and info.context.get("foreign"))
+        if not isinstance(space, dict):
+            return value
+        changed = {path: _pinned(path, values, foreign) for path, values in space.items()}
+        return changed if info.field_name == "grid" else value | {"space": changed}
+
     @model_validator(mode="after")
     def _grid_is_sound(self) -> SweepConfig:
         _check_names("method", self.methods, METHODS)
@@ -164,6 +177,20 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
             return self.evaluation.scenarios
         own = self.env != scenario(self.scenario) or any(path.startswith("env.") for path in self.grid)
         return (TRAIN_SCENARIO,) if own else (self.scenario,)
+
+
+def _pinned(path: Any, value: Any, foreign: bool) -> Any:
+    """The values of a grid or a search, with the experts of imitation in them pinned."""
+    if isinstance(value, (list, tuple)):
+        return [_pinned(path, item, foreign) for item in value]
+    if isinstance(value, dict) and path in ("imitation", "imitation.expert"):
+        return {key: _pinned(f"{path}.{key}".replace(".choice", ""), item, foreign) for key, item in value.items()}
+    if path != "imitation.expert" or not isinstance(value, str) or "/" in value.partition(":")[0]:
+        return value
+    try:
+        return pinned_heuristic(value, foreign)
+    except UserError as error:
+        raise ValueError(str(error)) from None
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -79,14 +79,17 @@ def load_model(model: type[M], path: Path, overrides: Iterable[str] = ()) -> M:
     return build_model(model, data, str(path), path.parent)
 
 
-def build_model(model: type[M], data: Any, source: str, folder: Path | None = None) -> M:
+def build_model(model: type[M], data: Any, source: str, folder: Path | None = None, foreign: bool = False) -> M:
     """Validate plain data into a config model; files that it names may be relative to `folder`.
+
+    `foreign` data, of a file that another may have written, names no code that would be imported to read it.
 
     Raises:
         UserError: see `load_model`.
     """
+    context = ({} if folder is None else {"folder": folder}) | ({"foreign": True} if foreign else {})
     try:
-        return model.model_validate(data, context=None if folder is None else {"folder": folder})
+        return model.model_validate(data, context=context or None)
     except ValidationError as error:
         raise UserError(f"{source}: {explain(error, model)}") from None
 

@@ -150,7 +150,7 @@ def policy_from_bytes(
         UserError: see `load_policy`.
     """
     description = _read_description(files[DESCRIPTION], f"{source}: {DESCRIPTION}")
-    trial = build_model(TrialConfig, description.get("trial"), f"{source}: {DESCRIPTION}: trial")
+    trial = build_model(TrialConfig, description.get("trial"), f"{source}: {DESCRIPTION}: trial", foreign=True)
     for key, value in _facts(trial).items():
         # The cell hashes every setting there was when the policy was saved: later versions may know more.
         if key not in ("trial", "cell") and description.get(key) != value:

@@ -87,7 +87,7 @@ def planned_trainings(folder: Path) -> dict[str, tuple[dict[str, Any], int]]:
 
 @lru_cache(maxsize=16)
 def _expanded(config: str, source: str) -> dict[str, tuple[dict[str, Any], int]]:
-    cells = expand(build_model(SweepConfig, json.loads(config), source), source)
+    cells = expand(build_model(SweepConfig, json.loads(config), source, foreign=True), source)
     return {cell.trial.name: (cell.identity, cell.trial.stop_epochs) for cell in cells}
 
 

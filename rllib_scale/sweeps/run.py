@@ -93,7 +93,7 @@ def check_policies(cells: Sequence[Cell]) -> None:
 
         for cell in cells:
             initial_network(cell.trial)
-    if any(cell.trial.imitation.policy is not None for cell in cells):
+    if any(cell.trial.imitation.expert is not None for cell in cells):
         from rllib_scale.rl.imitation.demonstrations import expert_of
 
         for cell in cells:
@@ -104,6 +104,7 @@ def check_policies(cells: Sequence[Cell]) -> None:
 def evaluate(sweep: Sweep) -> None:
     """Evaluate on Ray tasks. A unit is one batch of fixed composition, so its rows do not depend on where it runs."""
     import ray
+    from ray.exceptions import RayTaskError
 
     waiting = [
         unit
@@ -126,7 +127,12 @@ def evaluate(sweep: Sweep) -> None:
         done, _ = ray.wait(list(running), timeout=1.0)
         for reference in done:
             unit = running.pop(reference)
-            result = ray.get(reference)
+            try:
+                result = ray.get(reference)
+            except RayTaskError as error:  # its text is a worker's traceback
+                if isinstance(error.cause, UserError):
+                    raise UserError(f"{unit.scheduler}, scenario {unit.scenario}: {error.cause}") from None
+                raise
             columns = unit.columns | {INFORMATION: unit.information}
             write_table(sweep.rows_file(unit), pd.DataFrame([columns | row for row in result.episodes]))
             if result.features is not None:
