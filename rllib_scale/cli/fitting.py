@@ -9,7 +9,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from rllib_scale.cli.terminal import console, say
+from rllib_scale.cli.terminal import json_option, say, show
 
 if TYPE_CHECKING:
     from rllib_scale.workloads.fit import Distance
@@ -22,6 +22,7 @@ COMPARED = 20_000
 @click.command("fit-workload")
 @click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--output", type=click.Path(path_type=Path), required=True, help="Write the table (JSON).")
+@json_option
 def fit_workload(traces: tuple[Path, ...], output: Path) -> None:
     """Fit a table to TRACES, workloads as `rllib-scale import` writes them, from which `workload.fitted` draws.
 
@@ -61,7 +62,12 @@ def _print(drawn: list[Distance], halves: list[Distance], sessions: int) -> None
             for name in ("kolmogorov_smirnov", "wasserstein")
         )
         table.add_row("", *_numbers(by_table.drawn), *distances)
-    console.print(table)
+    content = [
+        {"quantity": each.name, "trace_mean": each.trace.mean(), "drawn_mean": each.drawn.mean()}
+        | {"kolmogorov_smirnov": each.kolmogorov_smirnov, "wasserstein": each.wasserstein}
+        for each in drawn
+    ]
+    show(table, content)
 
 
 def _numbers(values: np.ndarray) -> list[str]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import click
 
 from rllib_scale.errors import UserError
+
+ENDINGS = {"--schedule": ".csv", "--gantt": ".png", "--video": ".gif", "--prices": ".png"}
 
 SEED = click.IntRange(0, 2**63 - 1)
 set_option = click.option(
@@ -27,3 +32,10 @@ def numbers(option: str, text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise UserError(f"{option} {text!r}: must be whole numbers separated by commas") from None
+
+
+def check_endings(outputs: Mapping[str, Path | None]) -> None:
+    """Refuse a file whose name promises another format than the one that is written."""
+    for option, path in outputs.items():
+        if path is not None and path.suffix != ENDINGS[option]:
+            raise UserError(f"{option} {path}: must end in {ENDINGS[option]}")

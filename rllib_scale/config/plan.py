@@ -14,6 +14,7 @@ from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.search import Point, points
 from rllib_scale.config.sweep import CELL_SECTIONS, TRAIN_SCENARIO, SweepConfig
 from rllib_scale.config.yaml_files import build_model, set_path
+from rllib_scale.errors import UserError
 from rllib_scale.plugins import MARK, unpinned
 
 STOPPED = "stopped=asha"
@@ -183,7 +184,14 @@ def _problems(sweep: SweepConfig, cell: Cell) -> Iterable[tuple[str, EnvConfig]]
             sweep.evaluation.scales, sweep.evaluation.masks or (problem.episode.mask,)
         ):
             # A cell's own problem draws from the sessions that it trains on; an evaluation must not.
-            yield label, problem.at_scale(servers).with_mask(mask).with_part("test")
+            try:
+                at_scale = problem.at_scale(servers)
+            except ValueError:
+                tiers = len(problem.cluster.tiers)
+                raise UserError(
+                    f"evaluation.scales {servers}: too few for the {tiers} tiers of {label}; at least {tiers}"
+                ) from None
+            yield label, at_scale.with_mask(mask).with_part("test")
 
 
 def training_steps(cells: list[Cell]) -> int:

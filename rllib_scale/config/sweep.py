@@ -24,6 +24,7 @@ from rllib_scale.config.heuristics import pinned_heuristic
 from rllib_scale.config.rounds import refuse_contrary
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.config.training import Sections
+from rllib_scale.config.yaml_files import merged
 from rllib_scale.errors import UserError
 
 CELL_SECTIONS = tuple(Sections.model_fields)
@@ -117,7 +118,7 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         base = scenario(data.get("scenario", "paper"))
         own = data.get("env", {})
         if isinstance(own, dict):
-            data = data | {"env": _merged(base.model_dump(mode="json"), own)}
+            data = data | {"env": merged(base.model_dump(mode="json"), own)}
         return data
 
     @field_validator("grid", "search", mode="before")
@@ -191,12 +192,3 @@ def _pinned(path: Any, value: Any, foreign: bool) -> Any:
         return pinned_heuristic(value, foreign)
     except UserError as error:
         raise ValueError(str(error)) from None
-
-
-def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `over`, mapping by mapping; anything that is no mapping is replaced."""
-    both = dict(base)
-    for key, value in over.items():
-        inner = both.get(key)
-        both[key] = _merged(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
-    return both

@@ -115,6 +115,15 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
     data[last] = value
 
 
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `over`, mapping by mapping; anything that is no mapping is replaced."""
+    both = dict(base)
+    for key, value in over.items():
+        inner = both.get(key)
+        both[key] = merged(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return both
+
+
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """One line that says what is wrong, at which key, and what would be valid."""
     parts = []
