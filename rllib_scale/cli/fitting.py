@@ -28,10 +28,11 @@ def fit_workload(traces: tuple[Path, ...], output: Path) -> None:
 
     Says how close it comes: a table fitted to half of the sessions is compared with the other half.
     """
-    from rllib_scale.files import write_json
+    from rllib_scale.files import check_writable, write_json
     from rllib_scale.workloads.fit import compare, fit, halves, join, sample
     from rllib_scale.workloads.model import Workload
 
+    check_writable({"--output": output})
     trace = join([Workload.load(path) for path in traces])
     sessions = len(np.unique(trace.session))
     say(f"{trace.num_workflows:,} workflows, {trace.num_tasks:,} tasks, {sessions:,} sessions")

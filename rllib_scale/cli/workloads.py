@@ -48,6 +48,7 @@ def import_workload(
     skip_bad: bool,
 ) -> None:
     """Turn recorded traces or other people's workflows (files or folders SOURCE) into a workload to play."""
+    from rllib_scale.files import check_writable
     from rllib_scale.workloads.formats.base import Progress
     from rllib_scale.workloads.formats.registry import find_format
 
@@ -59,6 +60,7 @@ def import_workload(
         raise UserError(f"import {format_name}: name at least one SOURCE, a file or a folder")
     if output is None:
         raise UserError("--output: say where the workload is to be written")
+    check_writable({"--output": output})
     mapping = _mapping(chosen, overrides, unit)
     progress = Progress(say=say, skip_bad=skip_bad)
     workload = chosen.read(list(sources), mapping, progress)

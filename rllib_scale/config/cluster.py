@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from rllib_scale.config.base import ADDED, MAX_SERVERS, MIN_SERVERS, Count, Model, NonNegative, Positive
+from rllib_scale.errors import choice_error
 
 
 class TierConfig(Model):
@@ -198,7 +199,7 @@ class ClusterConfig(Model):
     def _preset(cls, value: Any) -> Any:
         if isinstance(value, str):
             if value not in CLUSTER_PRESETS:
-                raise ValueError(f"unknown cluster {value!r}; valid: {', '.join(CLUSTER_PRESETS)}")
+                raise ValueError(str(choice_error("cluster", value, CLUSTER_PRESETS)))
             tiers, servers = CLUSTER_PRESETS[value]
             return {"tiers": tiers, "servers": servers}
         return value
@@ -223,7 +224,7 @@ class ClusterConfig(Model):
         ):
             for name in tiers:
                 if name not in names:
-                    raise ValueError(f"{where}.tiers: unknown tier {name!r}; valid: {', '.join(names)}")
+                    raise ValueError(f"{where}.tiers: {choice_error('tier', name, names)}")
         for i, change in enumerate(self.changes.schedule):
             for server in change.servers:
                 if server >= self.num_servers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -20,26 +21,29 @@ from rllib_scale.config import (
     TrialResources,
     scenario,
 )
+from rllib_scale.config.base import Number
 from rllib_scale.config.heuristics import pinned_heuristic
 from rllib_scale.config.rounds import refuse_contrary
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.config.training import Sections
 from rllib_scale.config.yaml_files import merged
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, choice_error
 
 CELL_SECTIONS = tuple(Sections.model_fields)
 """Sections of a sweep that every cell starts from and a grid may vary."""
 TRAIN_SCENARIO = "train"
 """Evaluation on the very problem a cell was trained on, at each test scale."""
+MAX_CELLS = 10_000
+"""Trainings of one sweep: more are a slip, and would take minutes to expand alone."""
 
-_Scale = Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)]
+_Scale = Annotated[int, Number, Field(ge=MIN_SERVERS, le=MAX_SERVERS)]
 
 
 def _check_names(what: str, names: Iterable[str], valid: Iterable[str]) -> None:
     valid = list(valid)
     for name in names:
         if name not in valid:
-            raise ValueError(f"unknown {what} {name!r}; valid: {', '.join(valid)}")
+            raise ValueError(str(choice_error(what, name, valid)))
 
 
 class EvaluationConfig(Model):
@@ -146,6 +150,15 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
                 )
             if not values:
                 raise ValueError(f"grid.{path}: an empty list leaves no cell to run")
+        return self
+
+    @model_validator(mode="after")
+    def _is_not_too_large(self) -> SweepConfig:
+        cells = len(self.methods) * len(self.seeds) * math.prod(len(values) for values in self.grid.values())
+        if self.search is not None and self.search.space:
+            cells *= self.search.samples
+        if max(cells, len(self.seeds)) > MAX_CELLS:
+            raise ValueError(f"methods x seeds x grid x search.samples are {cells:,} trainings; at most {MAX_CELLS:,}")
         return self
 
     @model_validator(mode="after")

@@ -25,7 +25,7 @@ from rllib_scale.config.pinned import MARK, check_unchanged, pin, split, without
 from rllib_scale.config.price_search import CMAConfig
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.rounds import TRAINING, WITHOUT_PAPER_MODE, in_rounds, with_unset
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, choice_error
 
 CELL_FORMAT = 2
 """Changes when a default does: a cell's hash leaves out what stands at its default."""
@@ -335,7 +335,7 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
     @model_validator(mode="after")
     def _method_decides_srr(self) -> TrialConfig:
         if self.method not in METHODS:
-            raise ValueError(f"unknown method {self.method!r}; valid: {', '.join(METHODS)}")
+            raise ValueError(str(choice_error("method", self.method, METHODS)))
         if not METHODS[self.method].srr:
             # One cell, whatever lambda grid it stands in: a method without SRR has no lambdas.
             object.__setattr__(self, "srr", SRRConfig(lambda_decorrelation=0, lambda_kl=0))

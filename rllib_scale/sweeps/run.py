@@ -18,7 +18,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.results.status import MAX_RESTARTS
 from rllib_scale.results.storage import Location
-from rllib_scale.results.tables import INFORMATION, write_table
+from rllib_scale.results.tables import INFORMATION, read_manifest, write_table
 from rllib_scale.sweeps.sweep import Sweep
 from rllib_scale.sweeps.tuning import INTERVAL_S, train
 from rllib_scale.workloads.generators import check_source
@@ -51,6 +51,9 @@ def run_sweep(
             training could ever start, or no workload could be drawn.
         KeyboardInterrupt: Ctrl-C. What is finished is kept, and the same call goes on from it.
     """
+    for other in reuse:
+        if read_manifest(other) is None:
+            raise UserError(f"--reuse {other}: no results folder (it has no manifest.json)")
     sweep = Sweep(config, folder, source, say, storage)
     for env in (
         *(cell.trial.env for cell in sweep.cells),
