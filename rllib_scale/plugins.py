@@ -18,8 +18,12 @@ from typing import Any, Literal
 
 from rllib_scale.errors import UserError, choice_error
 
-Kind = Literal["scheduler"]
-GROUPS: dict[Kind, str] = {"scheduler": "rllib_scale.schedulers"}
+Kind = Literal["scheduler", "cluster", "format"]
+GROUPS: dict[Kind, str] = {
+    "scheduler": "rllib_scale.schedulers",
+    "cluster": "rllib_scale.clusters",
+    "format": "rllib_scale.formats",
+}
 """The group of entry points of each kind."""
 MARK = "#source="
 DIGITS = 16
@@ -70,10 +74,13 @@ def load(kind: Kind, name: str, valid: list[str]) -> tuple[Any, str]:
     found = _imported(kind, plain, module)
     for word in attribute.split("."):
         if not hasattr(found, word):
-            own = [key for key, value in vars(found).items() if getattr(value, "__module__", None) == module]
+            own = [
+                key for key, value in vars(found).items() if key.isupper() or getattr(value, "__module__", "") == module
+            ]
             raise UserError(f"{kind} {plain!r}: {choice_error(f'name in {module}', word, own or ['none'])}")
         found = getattr(found, word)
-    source = inspect.getmodule(found) or sys.modules[module]
+    defined = isinstance(found, type) or inspect.isfunction(found)
+    source = (inspect.getmodule(found) if defined else None) or sys.modules[module]
     if getattr(source, "__file__", None) is None:
         raise UserError(f"{kind} {plain!r}: module {source.__name__} has no source file")
     digest = hashlib.sha256(Path(str(source.__file__)).read_bytes()).hexdigest()[:DIGITS]

@@ -15,6 +15,7 @@ from rllib_scale import plugins
 from rllib_scale.cli import main
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
+MODULES = ("my_rule", "my_rules", "my_dispatchers", "my_things")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
 
 
@@ -27,11 +28,13 @@ def test_every_block_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         for language, text in BLOCKS:
             named = re.match(r"# (\S+)\n", text)
             if named:
-                (tmp_path / named[1]).write_text(text, encoding="utf-8")
+                content = text if language != "text" else text[named.end() :]
+                (tmp_path / named[1]).write_text(content, encoding="utf-8")
             elif language == "toml":
-                ((group, points),) = tomllib.loads(text)["project"]["entry-points"].items()
-                assert group == plugins.GROUPS["scheduler"]
-                assert all(plugins.load("scheduler", path, []) for path in points.values())
+                declared = tomllib.loads(text)["project"]["entry-points"]
+                assert set(declared) == set(plugins.GROUPS.values())
+                for kind, group in plugins.GROUPS.items():
+                    assert all(plugins.load(kind, path, []) for path in declared[group].values())
             elif language == "python":
                 exec(compile(text, "extending.md", "exec"), {})
             else:
@@ -42,7 +45,7 @@ def test_every_block_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
                     assert done.exit_code == 0, (line, done.output)
                     played += 1
         assert played >= 6
-        assert set(plugins.sources()) == {str(tmp_path / f"my_{name}.py") for name in ("rule", "rules", "dispatchers")}
+        assert set(plugins.sources()) == {str(tmp_path / f"{name}.py") for name in MODULES}
     finally:
-        for name in ("my_rule", "my_rules", "my_dispatchers"):
+        for name in MODULES:
             sys.modules.pop(name, None)

@@ -23,6 +23,7 @@ from rllib_scale.evaluation.play import evaluate
 from rllib_scale.policies.policy import load_policy, save_policy
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.workloads.model import Workload
 
 RULES = '''
 import numpy as np
@@ -86,6 +87,27 @@ class Closed(Rule):
 
 NUMBER = 3
 '''
+THINGS = """
+from rllib_scale.config import ClusterConfig, TierConfig
+from rllib_scale.config.base import Model, Positive
+from rllib_scale.workloads.formats.base import Format
+from rllib_scale.workloads.model import Workload
+
+
+class Mapping(Model):
+    gflop: Positive = 5.0
+
+
+def read(sources, mapping, progress):
+    tasks = [{"compute_gflop": mapping.gflop, "memory_gb": 1.0, "output_gb": 0.0}]
+    workflows = [{"arrival_s": float(line), "tasks": tasks, "edges": []} for line in sources[0].read_text().split()]
+    return Workload.from_dict({"format": "rllib-scale-workload", "version": 1, "workflows": workflows}, "lines")
+
+
+LINES = Format("lines", "an arrival a line", Mapping, read)
+TIER = TierConfig(name="only", count=6, compute_gflops=20, memory_gb=128, idle_power_w=1, busy_power_w=2)
+RACK = ClusterConfig(tiers=(TIER,))
+"""
 
 
 @pytest.fixture
@@ -95,6 +117,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "strange").mkdir(parents=True)
     (folder / "strange" / "__init__.py").write_text("")
     (folder / "strange" / "rules.py").write_text(RULES)
+    (folder / "strange" / "things.py").write_text(THINGS)
     (folder / "strange" / "broken.py").write_text("x = 1 / 0\n")
     (folder / "strange" / "needy.py").write_text("import no_such_package\n")
     monkeypatch.chdir(folder)
@@ -251,6 +274,41 @@ def test_new_scheduler_writes_a_short_file_and_a_test_that_passes(own: Path) -> 
     assert rows("my_rule:MyRule") != rows("fastest-idle")
     for name, part in (("my-rule", "already"), ("json", "already"), ("My Rule", "lower-case"), ("class", "lower-case")):
         assert part in refuse("new", "scheduler", name)
+
+
+def test_a_cluster_of_ones_own_is_kept_by_its_tiers(own: Path) -> None:
+    options = ["evaluate", "fastest-idle", "--episodes", 1, "--json", "--set"]
+    done = CliRunner().invoke(main, [str(word) for word in (*options, "cluster=strange.things:RACK")])
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)
+    assert row["servers"] == 6
+    assert row["mean"]["utilisation_only"] > 0
+    sweep = sweep_of("sticky", env={"cluster": "strange.things:RACK"})
+    content = sweep.model_dump(mode="json")
+    assert "strange" not in json.dumps(content["env"])
+    assert build_model(SweepConfig, content, "manifest", foreign=True) == sweep
+    for name, part in (("strange.things:TIER", "is a TierConfig"), ("strange.things:RAC", "did you mean 'RACK'")):
+        assert part in refuse(*options, f"cluster={name}")
+    content["env"]["cluster"] = "strange.broken:X"
+    with pytest.raises(UserError, match="unknown cluster"):
+        build_model(SweepConfig, content, "manifest", foreign=True)
+    content = sweep_of("sticky").model_dump(mode="json") | {"grid": {"env.cluster": ["strange.broken:X"]}}
+    varied = build_model(SweepConfig, content, "manifest", foreign=True)
+    with pytest.raises(UserError, match="unknown cluster"):
+        evaluation_units(varied, [])
+    assert "strange.broken" not in sys.modules
+
+
+def test_a_format_of_ones_own_is_imported_from(own: Path) -> None:
+    (own / "arrivals.txt").write_text("0\n2.5\n")
+    words = ["import", "strange.things:LINES", "arrivals.txt", "--output", "w.json", "--set", "mapping.gflop=7"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    workload = Workload.load(own / "w.json")
+    assert workload.arrival_s.tolist() == [0.0, 2.5]
+    assert workload.compute_gflop.tolist() == [7.0, 7.0]
+    assert "valid: a rllib_scale.workloads.formats.base.Format" in refuse("import", "strange.things:RACK", "x")
+    assert "did you mean 'wfformat'" in refuse("import", "wfformt", "x", "--output", "w.json")
 
 
 @pytest.mark.ray

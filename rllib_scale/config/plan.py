@@ -128,7 +128,7 @@ def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = N
         data = json.loads(json.dumps(base)) | {"method": method, "seed": seed}
         for path, value in overrides:
             set_path(data, path, value)
-        trial = build_model(TrialConfig, data, f"{source}: grid")
+        trial = build_model(TrialConfig, data, f"{source}: grid", foreign=True)  # what the sweep imports, it has
         if not METHODS[method].srr:
             overrides = tuple((path, value) for path, value in overrides if not path.startswith("srr."))
         cells.setdefault(trial.cell, Cell(trial, overrides))
