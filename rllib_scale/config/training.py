@@ -431,6 +431,13 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
             raise ValueError(f"env.episode.mask none: {WITHOUT_PAPER_MODE.format(self.method)}")
         if self.stop.env_steps is not None:
             raise ValueError(f"stop.env_steps: method {self.method} counts generations; valid: stop.epochs")
+        sizes = len(self.training.problems.servers) if self.training.problems else 1
+        for name in ("instances", "validation_instances"):
+            if getattr(self.cma, name) < sizes:
+                raise ValueError(
+                    f"cma.{name} {getattr(self.cma, name)}: must be at least {sizes}, one for each of "
+                    "training.problems.servers"
+                )
         return self
 
     @model_validator(mode="after")

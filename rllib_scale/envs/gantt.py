@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -163,8 +164,8 @@ def film(figure: Figure, frames: int = FRAMES) -> list[Image.Image]:
     return pictures
 
 
-def save_film(pictures: Sequence[Image.Image], path: Path) -> None:
-    """Write pictures as a GIF that stays with the last for a moment and begins anew."""
+def save_film(pictures: Sequence[Image.Image], path: Path | BinaryIO) -> None:
+    """Write pictures to a file as a GIF that stays with the last for a moment and begins anew."""
     first, *others = pictures
     waits = [FRAME_MS] * len(others) + [LAST_MS]
     first.save(path, format="GIF", save_all=True, append_images=others, duration=waits, loop=0)

@@ -20,10 +20,11 @@ BASE = "fastest-idle"
 
 
 class Instance(NamedTuple):
-    """One episode: the problem and what decides its workload, which is episode 0 of that seed."""
+    """One episode: the problem, what decides its workload, which is episode 0 of that seed, and how much it counts."""
 
     env: EnvConfig
     seed: int
+    weight: float = 1.0
 
 
 class Outcomes(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rllib_scale.config import EnvConfig
+from rllib_scale.envs.gantt import draw_gantt, film, save_film
 from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import Episode, Replay
 from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
@@ -110,6 +112,15 @@ def inspect_episode(replay: Replay, row: Mapping[str, Any]) -> Inspection:
     play(recorder, env, seed, [episode.episode], watch=recorder.watch)
     kept = (np.array(recorder.observations), np.array(recorder.fit)) if recorder.keeps else (None, None)
     return Inspection(episode, workload, np.array(recorder.decisions, dtype=DECISION), *kept)
+
+
+def film_of(inspected: Inspection) -> bytes:
+    """The schedule of the episode as it comes about: a GIF."""
+    unit, written = inspected.episode.unit, io.BytesIO()
+    title = f"{unit.scheduler} on {unit.scenario}, seed {unit.seed}, episode {inspected.episode.episode}"
+    figure = draw_gantt(inspected.episode.schedule, unit.env.cluster, inspected.episode.end_s, title)
+    save_film(film(figure), written)
+    return written.getvalue()
 
 
 def look(inspected: Inspection, decision: int) -> DecisionView | None:

@@ -18,6 +18,8 @@ PLAIN = ("a", "b", "age", "alpha")
 """Rows of theta that are as they are; the others, never negative, are a softplus."""
 LOAD_S = (30.0, 150.0)
 """Times with which the two averages of the offered load decay."""
+LOAD_UNIT = 0.3
+"""Of the entries of the load, about PRIOR_LOAD."""
 PRIOR_LOAD, PRIOR_S = 0.7, 15.0
 """What the averages of the load begin with, and for how long it counts."""
 AVERAGE_S = 20.0
@@ -107,7 +109,7 @@ class Observed:
         self._held, self._clock_s = np.array([queue, work_s]), now
         entries = (
             np.log2(np.clip(rows, *self._sizes) / 16) / 3,
-            *(load - PRIOR_LOAD) / 0.3,
+            *(load - PRIOR_LOAD) / LOAD_UNIT,
             2.0 * np.log1p(queue) - 0.6,
             np.log1p(float(snapshot.ready["compute_gflop"].sum()) / capacity) - 0.7,
             np.log1p(work_s) - 2.0,

@@ -16,6 +16,7 @@ from rllib_scale.schedulers.context import (
     AVERAGE_S,
     LIMIT,
     LOAD_S,
+    LOAD_UNIT,
     PLAIN,
     PRIOR_LOAD,
     PRIOR_S,
@@ -118,8 +119,8 @@ def write_theta(  # type: ignore[no-untyped-def]
         kept.held_queue, kept.held_work_s, kept.clock_s = queue, work, now
 
         x[0] = math.log2(min(max(rows, sizes[0]), sizes[1]) / 16.0) / 3.0
-        x[1] = (_load(kept.work_fast_s, now, FAST_S) - PRIOR_LOAD) / 0.3
-        x[2] = (_load(kept.work_slow_s, now, SLOW_S) - PRIOR_LOAD) / 0.3
+        x[1] = (_load(kept.work_fast_s, now, FAST_S) - PRIOR_LOAD) / LOAD_UNIT
+        x[2] = (_load(kept.work_slow_s, now, SLOW_S) - PRIOR_LOAD) / LOAD_UNIT
         x[3] = 2.0 * math.log1p(queue) - 0.6
         x[4] = math.log1p(ready / capacity) - 0.7
         x[5] = math.log1p(work) - 2.0

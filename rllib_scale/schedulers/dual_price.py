@@ -9,7 +9,7 @@ organizing and planning production, Management Science 6, 1960). SciPy's HiGHS s
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linprog
@@ -19,6 +19,7 @@ from rllib_scale.config import ClusterConfig, EnvConfig
 from rllib_scale.config.heuristics import DualPriceParameters, PriceParameters
 from rllib_scale.errors import UserError
 from rllib_scale.observation.moments import Moments
+from rllib_scale.schedulers.context import LOAD_UNIT, PRIOR_LOAD, context_names, initial_weights, theta_names
 from rllib_scale.schedulers.reserving import Price
 from rllib_scale.schedulers.visiting import count_descendants
 from rllib_scale.workloads.model import Workload
@@ -30,6 +31,10 @@ MEMORY_LEVELS = 8
 """Of tasks, where they share a server's memory."""
 LOADS = np.linspace(0.8, 1.2, 9)
 """Times the load: what comes within a minute is more or less than the mean, and prices rise in steps. See `prices`."""
+SMITH: dict[str, Any] = {"a": 1.0, "b": -1.0, "age": 0.0, "alpha": 1.0}
+"""Tasks by descendants per work, each weighed by what waits for it."""
+LINE_LOADS = np.linspace(0.4, 1.0, 7)
+"""At which prices are known to a line in the load."""
 MOST_LOAD = 0.98
 """Of the load at which no assignment is possible any more: prices there are as high as they get."""
 
@@ -152,6 +157,35 @@ def prices_of(env: EnvConfig, load: float | None = None) -> tuple[Classes, np.nd
     return classes, prices(classes, sample.workload, rate, env.information.workflows == "revealed"), mean_s
 
 
+def initial_weights_by_duals(env: EnvConfig, speeds: np.ndarray) -> np.ndarray:
+    """W of `ContextPrice` that plays nearly as `dual-price` would at the load that is observed.
+
+    Prices are those above the slowest class's, least squares of a line in the load between `LINE_LOADS`.
+
+    Args:
+        env: its workload and cluster; its load is of no account.
+        speeds: (K,) of the classes, slowest first.
+
+    Raises:
+        UserError: see `prices_of`.
+    """
+    given = DualPriceParameters()
+    of_load = []
+    for load in LINE_LOADS:
+        classes, found, mean_s = prices_of(env, load)
+        of_speed = [np.average(found[classes.speed == v], weights=classes.rows[classes.speed == v]) for v in speeds]
+        of_load.append(given.discount * (np.array(of_speed) - of_speed[0])[1:])
+    slope, middle = np.polyfit(LINE_LOADS - PRIOR_LOAD, np.array(of_load), 1)
+    start = PriceParameters(
+        **SMITH, kappa=given.kappa, penalty=given.penalty * mean_s, prices=tuple(np.maximum(0.0, middle).tolist())
+    )
+    weights = initial_weights(start, len(speeds))
+    names = theta_names(len(speeds))
+    rows = slice(names.index("kappa") + 1, names.index("penalty"))
+    weights[rows, 1 + context_names(len(speeds)).index("load_150")] = slope * LOAD_UNIT
+    return weights
+
+
 class DualPrice(Price):
     """`price` with the prices of `prices_of`, each task weighed and ordered by what waits for it.
 
@@ -185,13 +219,7 @@ class DualPrice(Price):
         self._classes, found, mean_s = prices_of(config, self._given.load)
         self._prices = self._given.discount * found
         self.parameters = PriceParameters(
-            a=1.0,
-            b=-1.0,
-            age=0.0,
-            alpha=1.0,
-            kappa=self._given.kappa,
-            penalty=self._given.penalty * mean_s,
-            prices=(),
+            **SMITH, kappa=self._given.kappa, penalty=self._given.penalty * mean_s, prices=()
         )
 
     def row_prices(self, capacity: np.ndarray, memory: np.ndarray) -> np.ndarray:

@@ -31,7 +31,7 @@ class Rounds:
 
     def __init__(self, by_kind_from: int = 48) -> None:
         self._by_kind_from, self.visits = by_kind_from, np.zeros(1, dtype=np.int64)
-        self._key = self._weight = self._no_prices = np.zeros((0, 0))
+        self._key = self._no_prices = np.zeros((0, 0))
 
     def by_name(self, moments: Moments, order: str, rule: int, waiting: float = 1.0) -> np.ndarray:
         """Visit the tasks that wait in a named order, by FASTEST_OPEN or EARLIEST_FINISH.
@@ -57,21 +57,22 @@ class Rounds:
             As `by_name`.
         """
         self._make_room(moments)
-        _keys_by_price(numbers, moments, self._key, self._weight)
+        _keys_by_price(numbers, moments, self._key)
         return self._visited(moments, LEAST_COST, False, numbers, prices)
 
     def _visited(
         self, moments: Moments, rule: int, by_arrival: bool, numbers: np.ndarray, prices: np.ndarray
     ) -> np.ndarray:
-        keys = (self._key, self._weight)
-        count = _visit_all(rule, by_arrival, numbers, prices, *keys, moments, *self._scratch, self._starts, self.visits)
+        count = _visit_all(
+            rule, by_arrival, numbers, prices, self._key, moments, *self._scratch, self._starts, self.visits
+        )
         return self._starts[:count]
 
     def _make_room(self, moments: Moments) -> None:
         if self._key.shape == moments.waiting.shape and self._no_prices.shape == moments.limit.shape:
             return
         (b, tasks), n = moments.waiting.shape, len(moments.capacity)
-        self._key, self._weight, self._no_prices = np.empty((b, tasks)), np.ones((b, tasks)), np.zeros((b, n))
+        self._key, self._no_prices = np.empty((b, tasks)), np.zeros((b, n))
         self._starts = np.empty((b * n, 4), dtype=np.int64)
         there = np.flatnonzero(moments.host >= 0)
         by_kind = n >= self._by_kind_from and len(there) == moments.free.shape[1]
@@ -103,16 +104,16 @@ def keys_by_name(order, moments, key):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def keys_by_price(numbers, moments, key, weight):  # type: ignore[no-untyped-def]
-    """Write to `key` (B, R) by what each task is visited, and to `weight` (B, R) what a second counts for it."""
+def keys_by_price(numbers, moments, key):  # type: ignore[no-untyped-def]
+    """Write to `key` (B, R) by what each task is visited, where a row is open."""
     for b in range(len(moments.env)):
-        a, power, age, alpha = numbers[b, 0], numbers[b, 1], numbers[b, 2], numbers[b, 3]
+        if not moments.is_open[b].any():
+            continue
+        a, power, age = numbers[b, 0], numbers[b, 1], numbers[b, 2]
         for i in range(moments.env[b].num_waiting):
             task = moments.waiting[b, i]
-            descendants = float(task.descendants)
-            urgent = descendants**a * (task.compute_gflop / 10) ** power
+            urgent = float(task.descendants) ** a * (task.compute_gflop / 10) ** power
             key[b, i] = urgent + age * (moments.env[b].clock_s - task.arrival_s) / 10
-            weight[b, i] = descendants**alpha
 
 
 # ---------------------------------------------------------------------- order
@@ -151,7 +152,7 @@ def _sink(heap, size, at, waiting, key, by_arrival):  # type: ignore[no-untyped-
 
 @compiled
 def visit_all(  # type: ignore[no-untyped-def]
-    rule, by_arrival, numbers, prices, key, weight, moments, row_of, order, transfer, stays, kinds, kind_of, open_rows,
+    rule, by_arrival, numbers, prices, key, moments, row_of, order, transfer, stays, kinds, kind_of, open_rows,
     heap, starts, visits,
 ):  # fmt: skip
     """Visit the tasks of each environment until no row of it is open; returns how many `starts` (K, 4) were written.
@@ -185,13 +186,14 @@ def visit_all(  # type: ignore[no-untyped-def]
             order[0] = order[size]
             _sink(order, size, 0, waiting, keys, by_arrival)
             task, total = waiting[i], 0.0
+            weight = float(task.descendants) ** numbers[b, 3]  # 1 for rules without prices
             for k in range(task.first_input, task.first_input + task.num_inputs):
                 total += inputs[k].transfer_s
                 stays[inputs[k].host] += inputs[k].transfer_s
             best = -2
             if num_kinds > 0:
                 best = choose_by_kind(
-                    rule, numbers[b, 4], weight[b, i], numbers[b, 5], task, inputs, stays, total, host, row_of,
+                    rule, numbers[b, 4], weight, numbers[b, 5], task, inputs, stays, total, host, row_of,
                     is_open, wait, num_kinds, kinds, kind_of, open_rows, heap,
                 )  # fmt: skip
             if best == -2:
@@ -199,7 +201,7 @@ def visit_all(  # type: ignore[no-untyped-def]
                     for j in range(len(host)):
                         transfer[j] = max(0.0, total - stays[host[j]]) if host[j] >= 0 else 0.0
                 best = choose(
-                    rule, numbers[b, 4], weight[b, i], prices[b], numbers[b, 5], task.compute_gflop, task.memory_gb,
+                    rule, numbers[b, 4], weight, prices[b], numbers[b, 5], task.compute_gflop, task.memory_gb,
                     transfer, capacity, limit, host, wait, is_open, free, moments.next_end[b],
                 )  # fmt: skip
                 if task.num_inputs > 0:

@@ -2,6 +2,8 @@
 
 Source: N. Hansen, The CMA evolution strategy: a tutorial, arXiv 1604.00772; its author's library `cma` is used. Of the
 covariance the diagonal alone is learned, which takes so much fewer generations: R. Ros and N. Hansen, PPSN X, 2008.
+What is tried and exported is no single mean of the search, which scatters with the episodes of the last generations,
+but their average, in which the g-th of G counts about as (g / G)^3: O. Shamir and T. Zhang, ICML 2013, sec. 4.
 """
 
 from __future__ import annotations
@@ -25,12 +27,17 @@ from rllib_scale.policies.policy import save_prices
 from rllib_scale.results.status import MAX_RESTARTS
 from rllib_scale.results.tables import TRAINING_COLUMNS
 from rllib_scale.schedulers.context import Floats, initial_weights
+from rllib_scale.schedulers.dual_price import initial_weights_by_duals
 
 TRAINING, VALIDATION, NORMALS = 2, 3, 4
 """Spawn keys that keep these draws apart from each other and from any other use of the same seed."""
 STATE = "search.pkl"
 OBJECTIVES = {"response": (1.0, 0.0, 0.0), "balanced": (0.8, 0.1, 0.1)}
 """Weights of mean response, mean makespan and its 95th percentile."""
+UNSCALED = 10.0
+"""The largest weight of a row from which on its initial steps grow in proportion."""
+RECENT = 3
+"""Power of the generation with which its mean counts in the average."""
 
 
 class Normals:
@@ -50,35 +57,60 @@ def _sequence(seed: int, stream: int, generation: int = 0) -> np.random.SeedSequ
 
 
 def draw_instances(trial: TrialConfig, count: int, stream: int, generation: int = 0) -> list[Instance]:
-    """Episodes that the training's seed and the generation decide; sizes and loads are spread evenly over them.
+    """Episodes that the training's seed and the generation decide; loads are spread evenly over them.
+
+    The more servers, the fewer episodes, in inverse proportion but for rounding, and the more each of them counts:
+    every number of servers is as much of a score. With a given time that makes its standard error least, as an
+    episode's costs grow with the servers and its variance falls with them.
 
     Their workloads' seeds are mixed numbers of 63 bits: none that a person writes down, and no neighbour's.
     """
     generator = np.random.default_rng(_sequence(trial.seed, stream, generation))
-    sizes, loads = ((generator.permutation(count) + generator.random(count)) / count for _ in range(2))
+    loads = (generator.permutation(count) + generator.random(count)) / count
     seeds = generator.integers(2**63, size=count)
     problems = trial.training.problems or ProblemsConfig()
+    counts = shares(count, [1 / env.cluster.num_servers for env in problems.all(trial.env)])
+    sizes = np.repeat(np.arange(len(counts)), counts)
     return [
-        Instance(problems.draw(trial.env, float(u), float(v)), int(seed))
-        for u, v, seed in zip(sizes, loads, seeds, strict=True)
+        Instance(problems.draw(trial.env, (size + 0.5) / len(counts), load), seed, 1 / (len(counts) * counts[size]))
+        for size, load, seed in zip(sizes.tolist(), loads.tolist(), seeds.tolist(), strict=True)
     ]
 
 
-def scores(outcomes: Sequence[Outcomes], objective: str) -> Floats:
+def shares(count: int, weights: Sequence[float]) -> list[int]:
+    """Whole numbers, none 0, that add up to `count` and are as nearly as can be in proportion to the weights.
+
+    >>> shares(12, [1 / 8, 1 / 16, 1 / 32, 1 / 64])
+    [6, 3, 2, 1]
+
+    Raises:
+        ValueError: there are more weights than `count`.
+    """
+    if len(weights) > count:
+        raise ValueError(f"{count} cannot be {len(weights)} numbers of 1 and more")
+    found = [1] * len(weights)
+    for _ in range(count - len(weights)):  # to whom the next one brings nearest to the others (Jefferson's method)
+        found[max(range(len(weights)), key=lambda k: weights[k] / (found[k] + 1))] += 1
+    return found
+
+
+def scores(outcomes: Sequence[Outcomes], objective: str, weights: Sequence[float] | None = None) -> Floats:
     """(C,) of each candidate the mean over instances of ln(objective [s]); an instance without a task has none.
+
+    Args:
+        outcomes: of the candidates, one an instance.
+        objective: one of OBJECTIVES.
+        weights: of the instances; the same by default.
 
     Raises:
         RuntimeError: there is a task in none of them.
     """
     parts = [(weight, k) for k, weight in enumerate(OBJECTIVES[objective]) if weight > 0]
-    of_each = [
-        np.sum([weight * np.log(played[k]) for weight, k in parts], axis=0)
-        for played in outcomes
-        if played.response_s[0] > 0
-    ]
-    if not of_each:
+    there = [i for i, played in enumerate(outcomes) if played.response_s[0] > 0]
+    if not there:
         raise RuntimeError("no task arrived in any episode of a generation: the horizon is too short")
-    return np.asarray(np.mean(of_each, axis=0))
+    of_each = [np.sum([weight * np.log(outcomes[i][k]) for weight, k in parts], axis=0) for i in there]
+    return np.asarray(np.average(of_each, axis=0, weights=None if weights is None else [weights[i] for i in there]))
 
 
 class PriceSearch:
@@ -96,13 +128,22 @@ class PriceSearch:
 
         self.trial = trial
         self.speeds = np.unique([tier.compute_gflops for tier in trial.env.cluster.tiers])
-        initial = initial_weights(trial.cma.initial, len(self.speeds))
+        rule = trial.cma.initial
+        initial = (
+            initial_weights_by_duals(trial.env, self.speeds)
+            if rule == "dual-price"
+            else initial_weights(rule, len(self.speeds))
+        )
         self._shape = initial.shape
         # It neither writes files, nor reads any for options, nor touches NumPy's own generator.
         options = {"popsize": trial.cma.population, "randn": Normals(trial.seed), "seed": np.nan}
         options |= {"CMA_diagonal": True, "verbose": -10, "verb_log": 0, "verb_disp": 0}
+        of_rows = np.maximum(1.0, np.abs(initial).max(axis=1) / UNSCALED)
+        if (of_rows > 1).any():
+            options["CMA_stds"] = np.repeat(of_rows, initial.shape[1])
         self._strategy = cma.CMAEvolutionStrategy(initial.ravel(), trial.cma.initial_step, options)
         self._env_steps = 0
+        self._average = initial.ravel()
         self.best, self.best_score = initial, math.inf
         self._base: float | None = None
         self.restarts = 0
@@ -120,8 +161,9 @@ class PriceSearch:
         candidates = self._strategy.ask()
         instances = draw_instances(self.trial, settings.instances, TRAINING, number)
         played = self._play(np.array(candidates).reshape(-1, *self._shape), instances)
-        found = scores(played, settings.objective)
+        found = scores(played, settings.objective, [instance.weight for instance in instances])
         self._strategy.tell(candidates, found.tolist())
+        self._average = self._average + (1 + RECENT) / (number + RECENT) * (self._strategy.mean - self._average)
         validation = math.nan
         if number % settings.validate_every == 0 or number == self.trial.stop_epochs:
             validation = self._validate()
@@ -142,16 +184,17 @@ class PriceSearch:
         }
 
     def _validate(self) -> float:
-        """The score of the search's mean on the validation instances, less that of fastest-idle; kept if the best."""
-        mean = np.array(self._strategy.mean).reshape(self._shape)
+        """The score of the average on the validation instances, less that of fastest-idle; kept if the best."""
+        average = self._average.reshape(self._shape)
         settings = self.trial.cma
         instances = draw_instances(self.trial, settings.validation_instances, VALIDATION)
+        weights = [instance.weight for instance in instances]
         if self._base is None:
             base = self._spread(play_base, [(instance,) for instance in instances])
-            self._base = float(scores(base, settings.objective)[0])
-        score = float(scores(self._play(mean[None], instances), settings.objective)[0]) - self._base
+            self._base = float(scores(base, settings.objective, weights)[0])
+        score = float(scores(self._play(average[None], instances), settings.objective, weights)[0]) - self._base
         if score < self.best_score:
-            self.best, self.best_score = mean, score
+            self.best, self.best_score = average, score
         return score
 
     def _play(self, weights: Floats, instances: Sequence[Instance]) -> list[Outcomes]:
@@ -165,14 +208,14 @@ class PriceSearch:
 
     def save(self, folder: Path) -> None:
         """Write all that decides how the search goes on."""
-        state = (self._strategy, self._env_steps, self.best, self.best_score)
+        state = (self._strategy, self._env_steps, self._average, self.best, self.best_score)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / STATE, lambda path: path.write_bytes(pickle.dumps(state)))
 
     def load(self, folder: Path) -> None:
         """Go on from a folder that `save` wrote."""
         state = pickle.loads((folder / STATE).read_bytes())
-        self._strategy, self._env_steps, self.best, self.best_score = state
+        self._strategy, self._env_steps, self._average, self.best, self.best_score = state
 
     def save_policy(self, folder: Path, epochs: int) -> None:
         """Export the weights that were best in validation."""

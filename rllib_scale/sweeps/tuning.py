@@ -16,13 +16,15 @@ from rllib_scale.config.plan import Cell
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.errors import UserError
 from rllib_scale.results.status import MAX_RESTARTS
-from rllib_scale.results.storage import Location
+from rllib_scale.results.storage import Location, is_uri
 from rllib_scale.results.tables import check_there
 from rllib_scale.sweeps.checkpoints import check_format, copy_policy, curve_at, published_epochs, settings_at
 from rllib_scale.sweeps.sweep import Sweep
 
 INTERVAL_S = 10.0
 """Between two lines of progress."""
+SYNC_S = 15
+"""Between two copies of Tune's files, with the curves of running trainings, to results on this machine."""
 
 
 def train(sweep: Sweep, reuse: Sequence[Path], trusted: bool) -> list[str]:
@@ -134,6 +136,7 @@ def _fit(sweep: Sweep, pending: Sequence[Cell], checkpoints: Mapping[str, Locati
         run_config=tune.RunConfig(
             name=run,
             storage_path=str(sweep.trials),
+            sync_config=tune.SyncConfig() if is_uri(str(sweep.trials)) else tune.SyncConfig(sync_period=SYNC_S),
             stop=stop,
             callbacks=[
                 progress,

@@ -15,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
+from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 from rllib_scale_analysis.load import PAPER_SETTING, load, select
 from rllib_scale_analysis.tables.comparisons import paired_table
@@ -24,6 +25,7 @@ from rllib_scale_analysis.tables.render import cell_lines, format_value, to_csv
 from artificial_results import artificial_episodes, artificial_training, write_folder
 from networks.observations import random_network
 from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
+from rllib_scale.envs.gantt import FRAMES
 from rllib_scale.evaluation.inspection import STARTED, inspect_episode
 from rllib_scale.evaluation.replay import Replay
 from rllib_scale.evaluation.units import evaluate_unit
@@ -273,6 +275,25 @@ def test_an_episode_has_a_bar_for_each_task_and_a_click_chooses_its_decision(
     expect(page.get_by_text(clicked)).to_be_visible(timeout=30_000)
     settle(page)
     expect(bars(page)).to_have_count(len(schedule))
+
+
+def test_an_episode_plays_from_the_decision_chosen_and_is_saved_as_a_film(
+    played: tuple[Path, str], page: Page, tmp_path: Path
+) -> None:
+    _, url = played
+    open_view(page, url, "Episode")
+    expect(page.get_by_text("Decision 1 at")).to_be_visible()
+    toggle = page.locator(".st-key-play label").first
+    toggle.click()
+    expect(page.get_by_text("Decision 3 at")).to_be_visible(timeout=30_000)
+    toggle.click()
+    settle(page)
+    with page.expect_download(timeout=60_000) as download:
+        page.get_by_role("button", name="Save as GIF").click()
+    path = tmp_path / download.value.suggested_filename
+    download.value.save_as(path)
+    with Image.open(path) as film:
+        assert (film.format, film.n_frames) == ("GIF", FRAMES)
 
 
 def test_a_view_keeps_its_choices_while_another_is_open(played: tuple[Path, str], page: Page) -> None:

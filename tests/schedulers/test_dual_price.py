@@ -5,10 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rllib_scale.config import SCENARIOS, EnvConfig
+from rllib_scale.config import SCENARIOS, EnvConfig, scenario
+from rllib_scale.config.heuristics import DualPriceParameters
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate, play
-from rllib_scale.schedulers.dual_price import MOST_LOAD, Classes, duals, prices, prices_of
+from rllib_scale.schedulers.context import context_names, link, theta_names
+from rllib_scale.schedulers.dual_price import (
+    MOST_LOAD,
+    Classes,
+    duals,
+    initial_weights_by_duals,
+    prices,
+    prices_of,
+)
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.workloads.model import Workload
 from rllib_scale.workloads.sample import sample_workflows
@@ -130,3 +139,21 @@ def test_without_a_problem_it_has_no_prices() -> None:
 def test_a_load_that_is_none_is_refused() -> None:
     with pytest.raises(UserError, match=r"dual-price:load=0.*load"):
         make_scheduler("dual-price:load=0", SCENARIOS["paper"][0].observation)
+
+
+@pytest.mark.parametrize("name", ["steady-0.7", "coding-agents-0.7"])
+def test_a_search_that_begins_with_the_duals_has_their_prices_at_the_load_observed(name: str) -> None:
+    env = scenario(name)
+    classes, middle, mean_s = prices_of(env, 0.7)
+    weights = initial_weights_by_duals(env, classes.speed)
+    names = theta_names(len(classes.speed))
+    at = {load: np.zeros(1 + len(context_names(len(classes.speed)))) for load in (0.4, 0.7, 1.0)}
+    for load, entries in at.items():
+        entries[0], entries[1 + context_names(3).index("load_150")] = 1.0, (load - 0.7) / 0.3
+    theta = {load: dict(zip(names, link(weights @ entries), strict=True)) for load, entries in at.items()}
+    assert {n: theta[0.7][n] for n in ("a", "b", "age", "alpha")} == {"a": 1, "b": -1, "age": 0, "alpha": 1}
+    assert theta[0.7]["penalty"] == pytest.approx(DualPriceParameters().penalty * mean_s)
+    dearest = f"price_{len(classes.speed)}"
+    assert theta[0.4][dearest] < theta[0.7][dearest] < theta[1.0][dearest]
+    # A line does not follow the steps of the duals, but is near them.
+    assert theta[0.7][dearest] == pytest.approx(DualPriceParameters().discount * (middle[-1] - middle[0]), rel=0.35)

@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from local_ray import LOCAL_RAY
 
@@ -22,7 +24,7 @@ from rllib_scale.policies.policy import load_policy  # noqa: E402
 from rllib_scale.results.tables import EPISODE_COLUMNS, TRAINING_COLUMNS, read_table  # noqa: E402
 from rllib_scale.schedulers.context_price import ContextPrice  # noqa: E402
 from rllib_scale.schedulers.rules import make_scheduler  # noqa: E402
-from rllib_scale.sweeps.evolution import TRAINING, VALIDATION, PriceSearch, draw_instances, scores  # noqa: E402
+from rllib_scale.sweeps.evolution import TRAINING, VALIDATION, PriceSearch, draw_instances, scores, shares  # noqa: E402
 from rllib_scale.workloads.generators import generate  # noqa: E402
 
 ENV = scenario("steady-0.7").model_copy(
@@ -64,6 +66,36 @@ def test_a_stopped_search_goes_on_bit_for_bit(
     assert second.best_score == whole[0].best_score
 
 
+def test_what_is_tried_is_the_average_of_the_means_of_which_later_ones_count_more() -> None:
+    trial = TRIAL.model_copy(update={"cma": TRIAL.cma.model_copy(update={"validate_every": 1})})
+    search, tried = PriceSearch(trial), []
+    means = []
+    for number in range(1, 6):
+        search.best_score = np.inf  # so that the last is the best
+        search.epoch(number)
+        means.append(np.array(search._strategy.mean))
+        tried.append(search.best.ravel())
+    # The g-th of five counts as g (g + 1) (g + 2), which is about g^3, but for a normalisation.
+    counts = [g * (g + 1) * (g + 2) for g in range(1, 6)]
+    np.testing.assert_allclose(tried[0], means[0])
+    np.testing.assert_allclose(tried[-1], np.average(means, axis=0, weights=counts), rtol=1e-12)
+
+
+def test_a_search_that_begins_with_the_duals_steps_further_where_prices_are_large() -> None:
+    cma = TRIAL.cma.model_copy(update={"initial": "dual-price"})
+    here, agents = (
+        PriceSearch(TRIAL.model_copy(update={"cma": cma, "env": scenario(name)}))
+        for name in ("steady-0.7", "coding-agents-0.7")
+    )
+    assert here.best.shape == (8, 13)
+    assert agents.best.shape == (9, 14)
+    assert here._strategy.sigma_vec.scaling.max() == 1
+    steps = np.asarray(agents._strategy.sigma_vec.scaling).reshape(agents.best.shape)
+    largest = np.abs(agents.best).max(axis=1)
+    np.testing.assert_allclose(steps[:, 0], np.maximum(1, largest / 10))
+    assert largest.max() > 10
+
+
 def test_how_many_play_makes_no_difference(whole: tuple[PriceSearch, list[dict[str, float]]]) -> None:
     spread = PriceSearch(TRIAL.model_copy(update={"resources": TrialResources(env_runners=2)}))
     rows = [spread.epoch(number) for number in (1, 2, 3, 4)]
@@ -81,9 +113,10 @@ def test_what_is_exported_did_best_in_validation(whole: tuple[PriceSearch, list[
     tried = [row["objective_validation"] for row in rows]
     assert np.isnan(tried).tolist() == [True, False, True, False]
     instances = draw_instances(TRIAL, 3, VALIDATION)
-    base = float(scores([play_base(i) for i in instances], "balanced")[0])
+    weights = [i.weight for i in instances]
+    base = float(scores([play_base(i) for i in instances], "balanced", weights)[0])
     initial, best = (
-        float(scores([play_candidates(w[None], search.speeds, i) for i in instances], "balanced")[0]) - base
+        float(scores([play_candidates(w[None], search.speeds, i) for i in instances], "balanced", weights)[0]) - base
         for w in (PriceSearch(TRIAL).best, search.best)
     )
     assert best == search.best_score == min(initial, *(score for score in tried if not np.isnan(score)))
@@ -118,6 +151,9 @@ def test_a_score_weighs_response_and_makespans() -> None:
     np.testing.assert_allclose(scores([first], "balanced"), expected)
     empty = Outcomes(*np.full((5, 2), np.nan))
     np.testing.assert_allclose(scores([first, empty], "balanced"), expected)
+    np.testing.assert_allclose(
+        scores([first, second], "response", [3, 1]), [0.75 * np.log(8) + 0.25 * np.log(2), np.log(10)]
+    )
     with pytest.raises(RuntimeError, match="no task arrived"):
         scores([empty], "balanced")
 
@@ -153,14 +189,33 @@ def test_no_two_episodes_of_training_validation_and_evaluation_share_a_draw() ->
         assert len(np.unique(of_all)) == len(of_all)
 
 
-def test_sizes_and_loads_are_spread_evenly_and_are_others_in_each_generation() -> None:
+def test_loads_are_spread_evenly_and_a_size_has_episodes_by_what_they_cost() -> None:
     first, second = (draw_instances(TRIAL, 12, TRAINING, generation) for generation in (1, 2))
     for instances in (first, second):
-        assert sorted(i.env.cluster.num_servers for i in instances) == [4] * 6 + [8] * 6
+        assert sorted(i.env.cluster.num_servers for i in instances) == [4] * 8 + [8] * 4
+        weight_of = {4: 1 / 16, 8: 1 / 8}
+        assert [i.weight for i in instances] == [weight_of[i.env.cluster.num_servers] for i in instances]
         loads = sorted(i.env.workload.offered_load or 0 for i in instances)
         bins = np.floor((np.array(loads) - 0.5) / 0.6 * 12)
         assert bins.tolist() == list(range(12))
     assert not {i.seed for i in first} & {i.seed for i in second}
+
+
+@given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=6), st.integers(0, 40))
+def test_shares_add_up_and_are_nearest_to_the_proportion(weights: list[float], more: int) -> None:
+    found = shares(len(weights) + more, weights)
+    assert sum(found) == len(weights) + more
+    assert min(found) >= 1
+    for k, many in enumerate(found):  # nobody who has more than the one that is everyone's would rather give it away
+        if many > 1:
+            assert all(
+                weights[k] / many >= other / (has + 1) - 1e-12 for other, has in zip(weights, found, strict=True)
+            )
+
+
+def test_more_sizes_than_episodes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"cma\.instances 1: must be at least 2, one for each of training\.problems"):
+        TrialConfig.model_validate(TRIAL.model_dump() | {"cma": {"instances": 1}})
 
 
 # ---------------------------------------------------------------------- whole sweeps
