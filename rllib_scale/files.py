@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,27 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def check_writable(outputs: Mapping[str, Path | None]) -> None:
+    """Notice before the work what could not be written after it. `outputs`: by the options that name them.
+
+    Raises:
+        UserError: a place cannot be written, is a folder, or is named twice.
+    """
+    seen: dict[Path, str] = {}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        place = Path(os.path.abspath(path))
+        if place in seen:
+            raise UserError(f"{option} {path}: {seen[place]} names the same file; give another")
+        seen[place] = option
+        folder = next(parent for parent in place.parents if os.path.lexists(parent))
+        if place.is_dir() or (place.exists() and not place.is_file()):
+            raise UserError(f"{option} {path}: cannot be written (it is no file)")
+        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            raise UserError(f"{option} {path}: cannot be written ({folder} is no folder that can be)")
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -152,7 +152,7 @@ def test_simulate_writes_schedule_gantt_and_a_workload_that_plays_back(tmp_path:
     assert len(np.unique(picture.reshape(-1, picture.shape[-1]), axis=0)) > 10
 
     again = tmp_path / "again.csv"
-    succeed("simulate", "--servers", 8, "--workload", workload, "--schedule", again)
+    succeed("simulate", "--servers", 8, "--workload", workload, "--horizon", 12, "--schedule", again)
     pd.testing.assert_frame_equal(pd.read_csv(again), table)
 
 
@@ -236,10 +236,13 @@ def test_bad_arguments_are_refused_in_one_line(arguments: list[str], parts: list
     assert all(part in line for part in parts), line
 
 
-@pytest.mark.parametrize("option", ["--schedule", "--gantt", "--wfformat", "--trace", "--save-workload"])
-def test_simulate_to_an_unwritable_place(tmp_path: Path, option: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [("--schedule", "s.csv"), ("--gantt", "g.png"), ("--wfformat", "w"), ("--trace", "t"), ("--save-workload", "w")],
+)
+def test_simulate_to_an_unwritable_place(tmp_path: Path, option: str, name: str) -> None:
     (tmp_path / "file").write_text("")
-    assert "cannot be written" in refuse("simulate", "--servers", 8, option, tmp_path / "file" / "out")
+    assert "cannot be written" in refuse("simulate", "--servers", 8, option, tmp_path / "file" / name)
 
 
 def test_evaluate_to_an_unwritable_place(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ ANALYSIS = "analysis"
 
 ORDER: tuple[tuple[str, ...], ...] = (
     ("__init__", "errors"),
-    ("compiled", "files"),
+    ("compiled", "files", "plugins"),
     ("config",),
     ("workloads", "results"),
     ("observation",),
@@ -32,7 +32,18 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("__main__",),
 )
 """From the ground up: a room may know those on the floors below its own, and none beside or above it."""
-PLAYED = {"errors", "files", "config", "workloads", "results", "observation", "simulator", "schedulers", "bounds"}
+PLAYED = {
+    "errors",
+    "files",
+    "plugins",
+    "config",
+    "workloads",
+    "results",
+    "observation",
+    "simulator",
+    "schedulers",
+    "bounds",
+}
 ONLY = {
     "analysis": {"errors", "files", "config", "results"},
     "live": PLAYED | {"__init__", "policies", "evaluation", "clusters"},
@@ -49,6 +60,7 @@ LOADS: dict[str, set[str]] = {
     "__init__": set(),
     "errors": set(),
     "files": set(),
+    "plugins": set(),
     "compiled": {"numba"},
     "config": set(),
     "workloads": {"numba"},

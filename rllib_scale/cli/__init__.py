@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rllib_scale import __version__
-from rllib_scale.cli import about, cluster, fitting, live, play, results, sweeps, workloads
+from rllib_scale.cli import about, cluster, fitting, live, new, play, results, sweeps, workloads
 from rllib_scale.cli.terminal import errors
 from rllib_scale.errors import UserError
 
@@ -37,7 +37,17 @@ def _interrupt_once(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+COMPLETION = (
+    'Completion by TAB: eval "$(_RLLIB_SCALE_COMPLETE=bash_source rllib-scale)" in ~/.bashrc; for zsh and fish with '
+    "zsh_source and fish_source."
+)
+
+
+@click.group(
+    cls=Commands,
+    epilog=COMPLETION,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(__version__, prog_name="rllib-scale")
 def main() -> None:
     """Train, sweep and evaluate schedulers of agentic workflows (SCALE, arXiv:2606.06820) on Ray."""
@@ -64,7 +74,9 @@ for _command in (
     workloads.import_workload,
     fitting.fit_workload,
     results.report,
+    results.status,
     results.dashboard,
+    new.new,
     about.methods,
     about.schedulers,
     about.scenarios,

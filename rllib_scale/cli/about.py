@@ -9,11 +9,12 @@ import click
 from rich.table import Table
 
 from rllib_scale.cli.options import address_option
-from rllib_scale.cli.terminal import console, say
+from rllib_scale.cli.terminal import console, json_option, say, show
 from rllib_scale.errors import UserError
 
 
 @click.command()
+@json_option
 def methods() -> None:
     """List the learned methods."""
     from rllib_scale.config import METHODS
@@ -22,20 +23,28 @@ def methods() -> None:
 
 
 @click.command()
+@json_option
 def schedulers() -> None:
     """List the heuristics, what they are told, and their parameters: NAME:key=value,key=value."""
     from rllib_scale.config.heuristics import HEURISTICS, plain
+    from rllib_scale.plugins import entry_points
     from rllib_scale.schedulers.rules import SCHEDULERS
 
-    table = Table("name", "what it is", "told of", "parameters")
+    content, table = [], Table("name", "what it is", "told of", "parameters")
     for name, rule in SCHEDULERS.items():
         spec = HEURISTICS[name]
         text = (f"{key}={plain(f.default)}: {f.description}" for key, f in spec.parameters.model_fields.items())
+        parameters = {key: f.default for key, f in spec.parameters.model_fields.items()}
+        content.append({"name": name, "description": rule.description, "sees": spec.sees, "parameters": parameters})
         table.add_row(name, rule.description, {"tasks": "waiting tasks"}.get(spec.sees, spec.sees), "\n".join(text))
-    console.print(table)
+    for name, path in entry_points("scheduler").items():
+        table.add_row(name, f"{path}, of an installed package", "", "")
+        content.append({"name": name, "import_path": path})
+    show(table, content)
 
 
 @click.command()
+@json_option
 def scenarios() -> None:
     """List the named problems, and what is told in them."""
     from rllib_scale.config import SCENARIOS
@@ -43,21 +52,24 @@ def scenarios() -> None:
     table = Table("name", "what it is", "information")
     for name, (env, text) in SCENARIOS.items():
         table.add_row(name, text, env.information.label)
-    console.print(table)
+    content = [{"name": n, "description": t, "information": e.information.label} for n, (e, t) in SCENARIOS.items()]
+    show(table, content)
 
 
 @click.command()
 @address_option
+@json_option
 def doctor(address: str | None) -> None:
     """Check the installation: versions, cores, memory, compiled code, Ray."""
     from rllib_scale.cli.doctor import checks
 
     table = Table("check", "result", "state")
-    healthy = True
+    healthy, content = True, []
     for name, result, good in checks(address):
         healthy &= good
+        content.append({"check": name, "result": result, "well": good})
         table.add_row(name, result, "ok" if good else "[red]FAILED[/red]")
-    console.print(table)
+    show(table, content)
     sys.exit(0 if healthy else 1)
 
 
@@ -89,4 +101,4 @@ def _print_names(names: dict[str, str]) -> None:
     table = Table("name", "what it is")
     for name, text in names.items():
         table.add_row(name, text)
-    console.print(table)
+    show(table, [{"name": name, "description": text} for name, text in names.items()])

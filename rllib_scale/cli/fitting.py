@@ -9,7 +9,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from rllib_scale.cli.terminal import console, say
+from rllib_scale.cli.terminal import json_option, say, show
 
 if TYPE_CHECKING:
     from rllib_scale.workloads.fit import Distance
@@ -22,15 +22,17 @@ COMPARED = 20_000
 @click.command("fit-workload")
 @click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--output", type=click.Path(path_type=Path), required=True, help="Write the table (JSON).")
+@json_option
 def fit_workload(traces: tuple[Path, ...], output: Path) -> None:
     """Fit a table to TRACES, workloads as `rllib-scale import` writes them, from which `workload.fitted` draws.
 
     Says how close it comes: a table fitted to half of the sessions is compared with the other half.
     """
-    from rllib_scale.files import write_json
+    from rllib_scale.files import check_writable, write_json
     from rllib_scale.workloads.fit import compare, fit, halves, join, sample
     from rllib_scale.workloads.model import Workload
 
+    check_writable({"--output": output})
     trace = join([Workload.load(path) for path in traces])
     sessions = len(np.unique(trace.session))
     say(f"{trace.num_workflows:,} workflows, {trace.num_tasks:,} tasks, {sessions:,} sessions")
@@ -61,7 +63,12 @@ def _print(drawn: list[Distance], halves: list[Distance], sessions: int) -> None
             for name in ("kolmogorov_smirnov", "wasserstein")
         )
         table.add_row("", *_numbers(by_table.drawn), *distances)
-    console.print(table)
+    content = [
+        {"quantity": each.name, "trace_mean": each.trace.mean(), "drawn_mean": each.drawn.mean()}
+        | {"kolmogorov_smirnov": each.kolmogorov_smirnov, "wasserstein": each.wasserstein}
+        for each in drawn
+    ]
+    show(table, content)
 
 
 def _numbers(values: np.ndarray) -> list[str]:

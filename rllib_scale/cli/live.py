@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from rllib_scale.cli.options import SEED, address_option
-from rllib_scale.cli.play import named_problem, named_scheduler
-from rllib_scale.cli.terminal import console, say
+from rllib_scale.cli.options import SEED, address_option, check_endings
+from rllib_scale.cli.problems import named_problem, named_scheduler
+from rllib_scale.cli.terminal import console, json_option, say, show, wants_json
 
 _path = click.Path(path_type=Path)
 
@@ -47,6 +47,7 @@ _path = click.Path(path_type=Path)
 @click.option("--gantt", type=_path, help="Draw the schedule (PNG).")
 @click.option("--wfformat", type=_path, help="Write what ran as a WfFormat execution (JSON).")
 @click.option("--trace", type=_path, help="Write a trace for ui.perfetto.dev (JSON).")
+@json_option
 def execute(
     workload: Path,
     scheduler: str,
@@ -78,7 +79,7 @@ def execute(
     from rllib_scale.clusters.session import ray_session
     from rllib_scale.envs.gantt import draw_gantt
     from rllib_scale.evaluation import exports
-    from rllib_scale.files import write_atomic
+    from rllib_scale.files import check_writable, write_atomic
     from rllib_scale.live.backend import check_live
     from rllib_scale.live.execute import dispatcher_of
     from rllib_scale.live.execute import execute as run
@@ -88,6 +89,8 @@ def execute(
     from rllib_scale.live.surrogates import Surrogates
     from rllib_scale.workloads.model import Workload
 
+    check_endings({"--schedule": schedule, "--gantt": gantt})
+    check_writable({"--schedule": schedule, "--gantt": gantt, "--wfformat": wfformat, "--trace": trace})
     given = Workload.load(workload)
     env, nodes = named_problem(scenario, servers, mask), None
     player = named_scheduler(scheduler, env, "argmax")
@@ -128,14 +131,16 @@ def execute(
     table = Table("metric", "live", "simulated", title=title, title_justify="left")
     for (name, ours), theirs in zip(live.metrics.items(), engine.metrics().values(), strict=True):
         table.add_row(name, *(f"{v:.3f}" if isinstance(v, float) else str(v) for v in (ours, theirs)))
-    console.print(table)
+    found_by = asked.results(live, player) if others else []
+    shown = [{"scheduler": f.name, "agreement": f.agreement, "gain": f.gain} for f in found_by]
+    show(table, {"live": live.metrics, "simulated": engine.metrics(), "shadows": shown})
     if len(live.overheads_s):
         p50, p99 = np.quantile(live.overheads_s * 1e3, (0.5, 0.99))
         say(f"decision and dispatch beyond the sleep: p50 {p50:.1f} ms, p99 {p99:.1f} ms, of {len(live.overheads_s)}")
-    if others:
+    if others and not wants_json():
         table = Table("scheduler", "agreement", "response (s)", "gain", title_justify="left")
         table.title = "in the shadow: agreement with the decisions, and the recorded workload in the simulator"
-        for found in asked.results(live, player):
+        for found in found_by:
             table.add_row(found.name, f"{found.agreement:.0%}", f"{found.response_mean_s:.3f}", f"{found.gain:.1%}")
         console.print(table)
     say(f"wrote {folder}: `rllib-scale report {folder}` shows both")

@@ -4,77 +4,115 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
 
-from rllib_scale.cli.options import SEED, numbers
-from rllib_scale.cli.terminal import console, say
-from rllib_scale.errors import UserError, choice_error
+from rllib_scale.cli.options import SEED, check_endings, numbers
+from rllib_scale.cli.problems import (
+    given_workload,
+    named_problem,
+    named_scheduler,
+    own_options,
+    own_problem,
+    say_what_is_left,
+    to_its_end,
+)
+from rllib_scale.cli.terminal import json_option, say, show
+from rllib_scale.errors import UserError
 
-if TYPE_CHECKING:
-    from rllib_scale.config import EnvConfig
-    from rllib_scale.evaluation.play import Player
+_path = click.Path(path_type=Path)
 
 
 @click.command()
-@click.argument("policy")
-@click.option("--scales", default="16,32,48,128", show_default=True, help="Servers, by commas.")
+@click.argument("policies", nargs=-1, required=True, metavar="POLICY...")
+@click.option("--scales", help="Servers, by commas.  [default: 16,32,48,128, or those of a cluster of your own]")
 @click.option("--episodes", type=click.IntRange(min=1), default=30, show_default=True)
 @click.option("--seed", type=SEED, default=1000, show_default=True, help="(seed, episode) fixes a workload.")
 @click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`.")
+@own_options
+@click.option("--workload", type=_path, help="Play this one (JSON), to its end unless a horizon is set.")
+@click.option("--horizon", type=float, help="End of an episode in s (default: the scenario's).")
 @click.option("--decision", type=click.Choice(["argmax", "sample"]), default="argmax", show_default=True)
 @click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: the scenario's own.")
-@click.option("--output", type=click.Path(path_type=Path), help="Write one row per episode, .csv or .parquet.")
+@click.option("--output", type=_path, help="Write one row per episode, .csv or .parquet.")
+@json_option
+@click.pass_context
 def evaluate(
-    policy: str,
-    scales: str,
+    ctx: click.Context,
+    policies: tuple[str, ...],
+    scales: str | None,
     episodes: int,
     seed: int,
     scenario: str,
+    config: Path | None,
+    overrides: tuple[str, ...],
+    workload: Path | None,
+    horizon: float | None,
     decision: str,
     mask: str | None,
     output: Path | None,
 ) -> None:
-    """Evaluate POLICY, a folder with an exported policy or a heuristic's name, at any number of servers."""
+    """Evaluate each POLICY, a heuristic's name or a folder with an exported policy, at any number of servers.
+
+    All of them play the same episodes, and stand in one table.
+    """
     import pandas as pd
 
     from rllib_scale.config.heuristics import information
     from rllib_scale.evaluation.play import evaluate as run
-    from rllib_scale.files import write_atomic
+    from rllib_scale.files import check_writable, write_atomic
 
     if output is not None and output.suffix not in (".csv", ".parquet"):
         raise UserError(f"--output {output}: must end in .csv or .parquet")
-    frames = []
-    for servers in numbers("--scales", scales):
-        env = named_problem(scenario, servers, mask)
-        scheduler = named_scheduler(policy, env, decision)
-        method = scheduler.trial.method if hasattr(scheduler, "trial") else scheduler.name
-        rows = pd.DataFrame(run(scheduler, env, seed, episodes))
-        frames.append(
-            rows.assign(
-                method=scheduler.name,
-                scenario=scenario,
-                test_servers=servers,
-                mask=env.episode.mask,
-                information=information(method, env.information),
+    check_writable({"--output": output})
+    own = own_problem(config, overrides)
+    given = None if workload is None else given_workload(workload, ctx, ("seed", "episodes"))
+    places = [None] if scales is None and "cluster" in own else numbers("--scales", scales or "16,32,48,128")
+    frames, episodes = [], 1 if given is not None else episodes
+    for servers in places:
+        env = named_problem(scenario, servers, mask, horizon, own, config and config.parent)
+        if given is not None and workload is not None:
+            env = to_its_end(env, given, workload, horizon is not None or "horizon_s" in own.get("episode", {}))
+        for policy in policies:
+            scheduler = named_scheduler(policy, env, decision)
+            method = scheduler.trial.method if hasattr(scheduler, "trial") else scheduler.name
+            rows = pd.DataFrame(run(scheduler, env, seed, episodes, given=given))
+            if given is not None and (rows["workflows_completed"] < given.num_workflows).any():
+                say_what_is_left(scheduler.name, rows.iloc[0].to_dict(), given)
+            frames.append(
+                rows.assign(
+                    method=scheduler.name,
+                    scenario=scenario,
+                    test_servers=env.cluster.num_servers,
+                    mask=env.episode.mask,
+                    information=information(method, env.information, scheduler.sees),
+                )
             )
-        )
     frame = pd.concat(frames, ignore_index=True).assign(decision=decision, eval_seed=seed)
-    title = f"{frame['method'][0]}, scenario {scenario}, mask {frame['mask'][0]}, {decision}"
-    title += f", told: {frame['information'][0]}"
-    table = Table(title=f"{title}: mean ± sd over {episodes} episodes", title_justify="left")
+    several, told = len(policies) > 1, frame["information"].unique()
+    title = f"{'' if several else frame['method'][0] + ', '}scenario {scenario}{' changed' if own else ''}"
+    title += f", mask {frame['mask'][0]}, {decision}" + (f", told: {told[0]}" if len(told) == 1 else "")
+    title += f": mean ± sd over {episodes} episodes" if given is None else f": {workload}"
+    table = Table(title=title, title_justify="left")
+    for column in (("scheduler",) if several else ()) + (("told",) if len(told) > 1 else ()):
+        table.add_column(column, overflow="fold")
     for column in ("servers", "completed", "unfinished", "response (s)", "censored (s)", "return", "invalid"):
         table.add_column(column, justify="right")
-    for at_scale, rows in frame.groupby("test_servers"):
+    content = []
+    for (at_scale, name), rows in frame.groupby(["test_servers", "method"], sort=False):
         invalid = rows.filter(like="invalid_").to_numpy().sum() / max(1, rows["decisions"].sum())
         means = (
             f"{rows[k].mean():.{d}f} ± {rows[k].std(ddof=1) if len(rows) > 1 else 0:.{d}f}"
             for k, d in (("completed", 2), ("unfinished", 1), ("response_mean_s", 2), ("response_censored_s", 2))
         )
-        table.add_row(str(at_scale), *means, f"{rows['episode_return'].mean():.2f}", f"{invalid:.0%}")
-    console.print(table)
+        head = ([str(name)] if several else []) + ([rows["information"].iloc[0]] if len(told) > 1 else [])
+        table.add_row(*head, str(at_scale), *means, f"{rows['episode_return'].mean():.2f}", f"{invalid:.0%}")
+        numeric = rows.drop(columns=["episode", "test_servers", "eval_seed"]).select_dtypes("number")
+        facts = {key: rows[key].iloc[0] for key in ("method", "scenario", "mask", "decision", "information")}
+        summary = {"mean": numeric.mean().to_dict(), "sd": numeric.std(ddof=1).to_dict()}
+        content.append({**facts, "servers": at_scale, "episodes": len(rows), "invalid_share": invalid, **summary})
+    show(table, content)
     if output is not None:
         write = frame.to_csv if output.suffix == ".csv" else frame.to_parquet
         write_atomic(output, lambda path: write(path, index=False))
@@ -84,23 +122,29 @@ def evaluate(
 @click.command()
 @click.option("--scheduler", default="fastest-idle", show_default=True, help="A heuristic's name or a policy folder.")
 @click.option("--scenario", default="paper", show_default=True)
-@click.option("--servers", default=16, show_default=True)
-@click.option("--workload", type=click.Path(path_type=Path), help="Workload to play (JSON).")
+@own_options
+@click.option("--servers", type=int, help="[default: 16, or those of a cluster of your own]")
+@click.option("--workload", type=_path, help="Play this one (JSON), to its end unless a horizon is set.")
 @click.option("--horizon", type=float, help="End of the episode in s (default: the scenario's).")
 @click.option("--seed", type=SEED, default=1000, show_default=True, help="Of the workload, where none is given.")
 @click.option("--episode", type=SEED, default=0, show_default=True)
 @click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: the scenario's own.")
-@click.option("--schedule", type=click.Path(path_type=Path), help="Write the schedule (CSV).")
-@click.option("--gantt", type=click.Path(path_type=Path), help="Draw the schedule (PNG).")
-@click.option("--video", type=click.Path(path_type=Path), help="Film the schedule as it comes about (GIF).")
-@click.option("--prices", type=click.Path(path_type=Path), help="Draw the prices of a context-price policy (PNG).")
-@click.option("--wfformat", type=click.Path(path_type=Path), help="Write what ran as a WfFormat execution (JSON).")
-@click.option("--trace", type=click.Path(path_type=Path), help="Write a trace for ui.perfetto.dev (JSON).")
-@click.option("--save-workload", type=click.Path(path_type=Path), help="Write the workload that was played (JSON).")
+@click.option("--schedule", type=_path, help="Write the schedule (CSV).")
+@click.option("--gantt", type=_path, help="Draw the schedule (PNG).")
+@click.option("--video", type=_path, help="Film the schedule as it comes about (GIF).")
+@click.option("--prices", type=_path, help="Draw the prices of a context-price policy (PNG).")
+@click.option("--wfformat", type=_path, help="Write what ran as a WfFormat execution (JSON).")
+@click.option("--trace", type=_path, help="Write a trace for ui.perfetto.dev (JSON).")
+@click.option("--save-workload", type=_path, help="Write the workload that was played (JSON).")
+@json_option
+@click.pass_context
 def simulate(
+    ctx: click.Context,
     scheduler: str,
     scenario: str,
-    servers: int,
+    config: Path | None,
+    overrides: tuple[str, ...],
+    servers: int | None,
     workload: Path | None,
     horizon: float | None,
     seed: int,
@@ -126,17 +170,21 @@ def simulate(
     from rllib_scale.envs.price_chart import draw_prices
     from rllib_scale.evaluation import exports
     from rllib_scale.evaluation.play import play
-    from rllib_scale.files import write_atomic
+    from rllib_scale.files import check_writable, write_atomic
     from rllib_scale.schedulers.context_price import ContextPrice
     from rllib_scale.workloads.generators import generate
-    from rllib_scale.workloads.model import Workload
 
-    if video is not None and video.suffix != ".gif":
-        raise UserError(f"--video {video}: must end in .gif")
-    env = named_problem(scenario, servers, mask, horizon)
-    given = Workload.load(workload) if workload else None
-    if given is not None:
-        given.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), str(workload))
+    pictures_and_tables = {"--schedule": schedule, "--gantt": gantt, "--video": video, "--prices": prices}
+    check_endings(pictures_and_tables)
+    others = {"--wfformat": wfformat, "--trace": trace, "--save-workload": save_workload}
+    check_writable(pictures_and_tables | others)
+    own = own_problem(config, overrides)
+    if servers is None and "cluster" not in own:
+        servers = 16
+    env = named_problem(scenario, servers, mask, horizon, own, config and config.parent)
+    given = None if workload is None else given_workload(workload, ctx, ("seed", "episode"))
+    if given is not None and workload is not None:
+        env = to_its_end(env, given, workload, horizon is not None or "horizon_s" in own.get("episode", {}))
     chosen = named_scheduler(scheduler, env, "argmax")
     if prices is not None:
         if not isinstance(chosen, ContextPrice):
@@ -147,7 +195,9 @@ def simulate(
     table = Table("metric", "value", title=title, title_justify="left")
     for name, value in engine.metrics().items():
         table.add_row(name, f"{value:.3f}" if isinstance(value, float) else str(value))
-    console.print(table)
+    show(table, {"scheduler": chosen.name, **engine.metrics()})
+    if given is not None and engine.metrics()["workflows_completed"] < given.num_workflows:
+        say_what_is_left(chosen.name, engine.metrics(), given)
     rows = engine.schedule()
     arrived = given or generate(env, seed, episode)
     played = exports.Played(env, arrived, rows, float(engine.clock[0]), title)
@@ -183,7 +233,8 @@ def simulate(
 @click.option("--episodes", type=click.IntRange(min=1), default=30, show_default=True)
 @click.option("--seed", type=SEED, default=1000, show_default=True, help="(seed, episode) fixes a workload.")
 @click.option("--fluid", is_flag=True, help="Also the fluid bound: tighter, seconds an episode at 16 servers.")
-@click.option("--output", type=click.Path(path_type=Path), help="Write one row per episode (CSV).")
+@click.option("--output", type=_path, help="Write one row per episode (CSV).")
+@json_option
 def bounds(scenario: str, scales: str, episodes: int, seed: int, fluid: bool, output: Path | None) -> None:
     """Lower bounds on the mean response in SCENARIO: what no scheduler can beat.
 
@@ -196,11 +247,12 @@ def bounds(scenario: str, scales: str, episodes: int, seed: int, fluid: bool, ou
     from rllib_scale.bounds.fluid import fluid_bound
     from rllib_scale.bounds.lower_bounds import lower_bounds
     from rllib_scale.bounds.stationary import stationary_bound
-    from rllib_scale.files import write_atomic
+    from rllib_scale.files import check_writable, write_atomic
     from rllib_scale.workloads.generators import generate
 
     if output is not None and output.suffix != ".csv":
         raise UserError(f"--output {output}: must end in .csv")
+    check_writable({"--output": output})
     table = Table(title=f"{scenario}: lower bounds on the mean response (s), {episodes} episodes", title_justify="left")
     for column in ("servers", "critical path", "capacity", "fluid", "stationary ± error", "prices of a second"):
         table.add_column(column, justify="right")
@@ -226,45 +278,7 @@ def bounds(scenario: str, scales: str, episodes: int, seed: int, fluid: bool, ou
             f"{long_run.response_s:.2f} ± {long_run.standard_error_s:.2f}",
             "/".join(f"{price:.2g}" for price in long_run.prices),
         )
-    console.print(table)
+    show(table, rows)
     if output is not None:
         write_atomic(output, lambda path: pd.DataFrame(rows).to_csv(path, index=False))
         say(f"wrote {output}")
-
-
-def named_problem(name: str, servers: int, mask: str | None, horizon: float | None = None) -> EnvConfig:
-    """A scenario at a number of servers.
-
-    Raises:
-        UserError: there is none of that name, or not at so few servers.
-    """
-    from rllib_scale.config import SCENARIOS, EnvConfig
-    from rllib_scale.config.yaml_files import build_model
-
-    if name not in SCENARIOS:
-        raise choice_error("scenario", name, SCENARIOS)
-    data = SCENARIOS[name][0].model_dump(mode="json")
-    data["cluster"]["servers"] = servers
-    if mask is not None:
-        data["episode"]["mask"] = mask
-    if horizon is not None:
-        data["episode"]["horizon_s"] = horizon
-    return build_model(EnvConfig, data, name)
-
-
-def named_scheduler(name: str, env: EnvConfig, decision: str) -> Player:
-    """A heuristic by its name, or the policy in a folder.
-
-    Raises:
-        UserError: it is neither.
-    """
-    from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
-
-    is_rule = name.partition(":")[0] in SCHEDULERS
-    if is_rule or not Path(name).exists():
-        if not is_rule:
-            raise UserError(f"{choice_error('scheduler', name, SCHEDULERS)}; and no policy folder of that name")
-        return make_scheduler(name, env.observation, env.episode.mask, decision)  # type: ignore[arg-type]
-    from rllib_scale.policies.policy import load_policy
-
-    return load_policy(Path(name), mask=env.episode.mask, decision=decision)  # type: ignore[arg-type]

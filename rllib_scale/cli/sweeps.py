@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rllib_scale.cli.options import address_option, numbers, results_option, set_option, trust_option
 from rllib_scale.cli.results import write_report
-from rllib_scale.cli.terminal import console, errors, say
+from rllib_scale.cli.terminal import console, errors, json_option, say, show, wants_json
 
 if TYPE_CHECKING:
     from rllib_scale.config.plan import SweepConfig
@@ -75,6 +75,7 @@ def reproduce(budget: str, results: Path | None, address: str | None, overrides:
 @click.argument("file", type=click.Path(path_type=Path))
 @set_option
 @click.option("--full", is_flag=True, help="Print each resolved training config as JSON.")
+@json_option
 def validate(file: Path, overrides: tuple[str, ...], full: bool) -> None:
     """Show what the sweep of FILE expands to, without running it."""
     from rllib_scale.config import plan
@@ -87,9 +88,14 @@ def validate(file: Path, overrides: tuple[str, ...], full: bool) -> None:
         lambdas = (f"{trial.srr.lambda_decorrelation:g}", f"{trial.srr.lambda_kl:g}")
         numbers = (str(trial.stop_epochs), str(trial.env.cluster.num_servers))
         table.add_row(trial.name, trial.method, str(trial.seed), *lambdas, *numbers, cell.label)
-    if cells:
+    if wants_json():
+        show(
+            table,
+            [cell.identity | {"name": cell.trial.name, "trial": cell.trial.model_dump(mode="json")} for cell in cells],
+        )
+    elif cells:
         console.print(table)
-    if full:
+    if full and not wants_json():
         for cell in cells:
             console.print_json(cell.trial.model_dump_json())
     _print_plan(config, str(file))
@@ -177,14 +183,14 @@ def imitate(
 
     Run again, it goes on where it was. `training.initial_policy` lets a training go on from what it wrote.
     """
-    from rllib_scale.config.heuristics import heuristic_name
+    from rllib_scale.config.heuristics import heuristic_name, split_heuristic
     from rllib_scale.config.plan import SweepConfig
     from rllib_scale.config.yaml_files import build_model, parse_override, set_path
 
     rules = [] if "/" in expert.partition(":")[0] else [heuristic_name(expert)]  # a policy was evaluated before
-    name = rules[0].partition(":")[0] if rules else Path(expert).name
+    named = split_heuristic(rules[0])[0].rpartition(":")[2] if rules else Path(expert).name
     data: dict[str, Any] = {
-        "name": f"imitate-{name}-{method}-s{seed}-e{epochs}",
+        "name": f"imitate-{named}-{method}-s{seed}-e{epochs}",
         "scenario": scenario,
         "methods": [method],
         "seeds": [seed],

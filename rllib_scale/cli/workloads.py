@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 from rich.table import Table
 
-from rllib_scale.cli.terminal import console, say
+from rllib_scale.cli.terminal import json_option, say, show, wants_json
 from rllib_scale.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class ImportCommand(click.Command):
 @click.option("--set", "overrides", multiple=True, metavar="mapping.KEY=VALUE", help="Change a setting; repeatable.")
 @click.option("--settings", is_flag=True, help="List the settings of FORMAT, and do nothing else.")
 @click.option("--skip-bad", is_flag=True, help="Leave a bad record out, with a line about it, rather than stop at it.")
+@json_option
 def import_workload(
     format_name: str,
     sources: tuple[Path, ...],
@@ -47,6 +48,7 @@ def import_workload(
     skip_bad: bool,
 ) -> None:
     """Turn recorded traces or other people's workflows (files or folders SOURCE) into a workload to play."""
+    from rllib_scale.files import check_writable
     from rllib_scale.workloads.formats.base import Progress
     from rllib_scale.workloads.formats.registry import find_format
 
@@ -58,6 +60,7 @@ def import_workload(
         raise UserError(f"import {format_name}: name at least one SOURCE, a file or a folder")
     if output is None:
         raise UserError("--output: say where the workload is to be written")
+    check_writable({"--output": output})
     mapping = _mapping(chosen, overrides, unit)
     progress = Progress(say=say, skip_bad=skip_bad)
     workload = chosen.read(list(sources), mapping, progress)
@@ -71,7 +74,7 @@ def import_workload(
             table.add_row(what, f"{count:,}")
     if skip_bad:
         table.add_row("bad records skipped", f"{progress.skipped:,}")
-    console.print(table)
+    show(table, {key: value for key, value in (progress.counts | counts).items() if value})
     say(f"wrote {output}")
 
 
@@ -101,4 +104,7 @@ def _print_settings(chosen: Format) -> None:
         literals = [value for value in get_args(field.annotation) if isinstance(value, str)]
         valid = ", ".join(literals) or ("true, false" if field.annotation is bool else "a number")
         table.add_row(name, f"{field.default}", valid, (field.description or "").replace("[", "\\["))
-    console.print(table if table.row_count else f"{chosen.name} has no settings")
+    if table.row_count or wants_json():
+        show(table, {name: field.default for name, field in chosen.mapping.model_fields.items()})
+    else:
+        say(f"{chosen.name} has no settings")

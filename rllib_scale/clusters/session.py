@@ -7,7 +7,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from rllib_scale import plugins
 from rllib_scale.errors import UserError
 
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")}
@@ -47,6 +49,12 @@ def keep_credentials_out_of_logs() -> None:
     )
 
 
+def _worker_environment() -> dict[str, Any]:
+    """Of every worker: one thread, quiet, and the code of one's own that this process has loaded."""
+    environment: dict[str, Any] = {"env_vars": dict(ONE_THREAD), "worker_process_setup_hook": quieten}
+    return environment | ({"py_modules": plugins.sources()} if plugins.sources() else {})
+
+
 @contextmanager
 def ray_session(address: str | None = None, num_cpus: int | None = None) -> Iterator[float]:
     """Ray for the duration of a block; yields the CPUs of the largest node.
@@ -75,7 +83,7 @@ def ray_session(address: str | None = None, num_cpus: int | None = None) -> Iter
             include_dashboard=None if address else False,
             logging_level="error",
             log_to_driver=False,
-            runtime_env={"env_vars": dict(ONE_THREAD), "worker_process_setup_hook": quieten},
+            runtime_env=_worker_environment(),
         )
     except AuthenticationError:
         raise UserError(

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from rllib_scale.config.pinned import without_places
 
@@ -15,12 +15,24 @@ MIN_SERVERS = 4
 MAX_SERVERS = 1_000_000
 """Largest one; beyond it an observation alone takes more than 20 MB."""
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+def _no_switch(value: Any) -> Any:
+    """Python takes True for 1, and YAML `on` and `off` for switches."""
+    if isinstance(value, bool):
+        raise ValueError(
+            f"must be a number, not {str(value).lower()} (in YAML also {'on, yes' if value else 'off, no'})"
+        )
+    return value
+
+
+Number = BeforeValidator(_no_switch)
+"""On every kind of number in a config."""
+Positive = Annotated[float, Number, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Number, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Number, Field(allow_inf_nan=False)]
+Fraction = Annotated[float, Number, Field(ge=0, le=1)]
+Count = Annotated[int, Number, Field(ge=1)]
+Seed = Annotated[int, Number, Field(ge=0, lt=2**63)]
 MaskMode = Literal["none", "feasible"]
 DecisionMode = Literal["argmax", "sample"]
 

@@ -1,15 +1,18 @@
 """Decision rules that a config may name, with their parameters, and what each is told: `NAME` or `NAME:key=value,...`.
 
-`rllib_scale.schedulers.rules` holds what the names stand for, in this order.
+`rllib_scale.schedulers.rules` holds what the names stand for, in this order. A rule of one's own is named by its import
+path or its entry point (`rllib_scale.plugins`), with parameters behind it in the same way.
 """
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field
 
+from rllib_scale import plugins
 from rllib_scale.config.base import Count, Finite, Model, NonNegative, Positive
 from rllib_scale.config.methods import METHODS
 from rllib_scale.config.problem import InformationConfig, NamedOrder
@@ -100,7 +103,7 @@ class SearchParameters(PriceParameters):
 
 @dataclass(frozen=True)
 class HeuristicSpec:
-    """What a rule takes and what it uses.
+    """What a rule takes and what it uses; a class of one's own says it in `takes`, `sees` and `plans`.
 
     Attributes:
         parameters: what may stand behind its name.
@@ -141,19 +144,86 @@ DISPATCHERS = {
 HEURISTICS = RULES | DISPATCHERS
 
 
+TASK_BY_TASK, EVENT_BY_EVENT = "rllib_scale.schedulers.base.Scheduler", "rllib_scale.schedulers.dispatcher.Dispatcher"
+"""What a rule of one's own is a subclass of, one of the two; by name, as they stand above this room."""
+
+
+def split_heuristic(text: str) -> tuple[str, str | None]:
+    """Name, with the digest of a pinned one, and what stands behind it for parameters; None: nothing does.
+
+    >>> split_heuristic("reserve:waiting=2"), split_heuristic("my_package.rules:Greedy:waiting=2")
+    (('reserve', 'waiting=2'), ('my_package.rules:Greedy', 'waiting=2'))
+    """
+    plain, mark, digest = text.partition(plugins.MARK)
+    first, *rest = plain.split(":")
+    if rest and first not in HEURISTICS and plugins.is_import_path(f"{first}:{rest[0]}"):
+        first, rest = f"{first}:{rest[0]}", rest[1:]
+    return first + mark + digest, ":".join(rest) if rest else None
+
+
+def is_heuristic(text: str) -> bool:
+    """Whether a text names a rule, ours or one of one's own, and not the folder of a policy."""
+    name = plugins.unpinned(split_heuristic(text)[0])
+    return name in HEURISTICS or plugins.is_import_path(name) or name in plugins.entry_points("scheduler")
+
+
+def load_heuristic(text: str) -> type[Any]:
+    """The class of a rule of one's own.
+
+    Raises:
+        UserError: there is none, it cannot be imported, or it is no scheduler.
+    """
+    found = plugins.load("scheduler", split_heuristic(text)[0], list(HEURISTICS))[0]
+    name = plugins.unpinned(split_heuristic(text)[0])
+    bases = {f"{c.__module__}.{c.__qualname__}" for c in getattr(found, "__mro__", ())}
+    if not bases & {TASK_BY_TASK, EVENT_BY_EVENT}:
+        raise UserError(
+            f"scheduler {name!r}: is a {type(found).__name__}; valid: a subclass of "
+            f"{TASK_BY_TASK.removesuffix('Scheduler')}Rule, {TASK_BY_TASK} or {EVENT_BY_EVENT}"
+        )
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise UserError(f"scheduler {name!r}: does not define {', '.join(missing)}")
+    for method, wanted in (("rate", 1), ("scores", 2), ("dispatch", 1)):
+        defined = getattr(found, method, None)
+        if defined is not None and not _takes(defined, wanted + 1):
+            given = inspect.signature(defined)
+            raise UserError(f"scheduler {name!r}: {method}{given} must take {wanted} argument(s) beside self")
+    return cast(type[Any], found)
+
+
+def _takes(function: Any, count: int) -> bool:
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
+def spec_of(text: str) -> HeuristicSpec:
+    """What a rule takes and what it uses: the registry's, or what the class of one's own says.
+
+    Raises:
+        UserError: see `load_heuristic`.
+    """
+    name, _ = split_heuristic(text)
+    if name in HEURISTICS:
+        return HEURISTICS[name]
+    found = load_heuristic(text)
+    return HeuristicSpec(found.takes, found.sees, found.plans)
+
+
 def parse_heuristic(text: str) -> tuple[str, NoParameters]:
     """Name and parameters of e.g. `reserve:waiting=2,order=first-ready`.
 
     Raises:
         UserError: no such rule, or no such parameter of it, or not such a value.
     """
-    name, colon, rest = text.partition(":")
-    if name not in HEURISTICS:
-        raise choice_error("scheduler", name, HEURISTICS)
-    model, given = HEURISTICS[name].parameters, {}
-    if colon and not model.model_fields:
+    name, rest = split_heuristic(text)
+    model, given = spec_of(text).parameters, {}
+    name, text = plugins.unpinned(name), plugins.unpinned(text)
+    if rest is not None and not model.model_fields:
         raise UserError(f"scheduler {text!r}: {name} has no parameters")
-    for part in rest.split(",") if colon else ():
+    for part in rest.split(",") if rest is not None else ():
         key, _, value = part.partition("=")
         if not value or key in given:
             raise UserError(f"scheduler {text!r}: {part!r} must be key=value, each key once; keys: {_keys(model)}")
@@ -177,14 +247,36 @@ def heuristic_name(text: str) -> str:
     return f"{name}:{values}" if values else name
 
 
-def information(method: str, told: InformationConfig) -> str:
+def pinned_heuristic(text: str, foreign: bool = False) -> str:
+    """As `heuristic_name`, and of a rule of one's own with the digest of its source; a pinned one as it is.
+
+    Args:
+        text: a rule.
+        foreign: it comes from a file that another may have written; then nothing is imported.
+
+    Raises:
+        UserError: as `parse_heuristic`; or a foreign one would have to be imported.
+    """
+    if plugins.MARK in text:
+        return text
+    name, _ = split_heuristic(text)
+    if name in HEURISTICS:
+        return heuristic_name(text)
+    if foreign:
+        raise UserError(f"{choice_error('scheduler', name, HEURISTICS)}; no other is imported because a file says so")
+    return heuristic_name(text) + plugins.MARK + plugins.load("scheduler", name, list(HEURISTICS))[1]
+
+
+def information(method: str, told: InformationConfig, sees: str = "tasks") -> str:
     """What a method is told in a problem: whole workflows as `told.label` says, or of the tasks that wait only.
+
+    `sees`: as in `HeuristicSpec`, of a method that is none of ours.
 
     >>> information("heft", InformationConfig()), information("scale", InformationConfig(estimate_error=0.5))
     ('clairvoyant', 'waiting tasks, estimates')
     """
     spec = HEURISTICS.get(method.partition(":")[0]) or METHODS.get(method)
-    if spec is not None and spec.sees == "workflows":
+    if (spec.sees if spec is not None else sees) == "workflows":
         return told.label
     return "waiting tasks" if told.label == "clairvoyant" else f"waiting tasks, {told.label}"
 

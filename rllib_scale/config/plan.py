@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_scale.config import METHODS, DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, identity, scenario
-from rllib_scale.config.heuristics import information
+from rllib_scale.config.heuristics import information, spec_of
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.search import Point, points
 from rllib_scale.config.sweep import CELL_SECTIONS, TRAIN_SCENARIO, SweepConfig
 from rllib_scale.config.yaml_files import build_model, set_path
+from rllib_scale.errors import UserError
+from rllib_scale.plugins import MARK, unpinned
 
 STOPPED = "stopped=asha"
 """In the label of a cell that a scheduler stopped: its rows are no rows of the whole training's."""
@@ -60,7 +62,7 @@ class Cell:
 class EvaluationUnit:
     """One scheduler on one problem: the episodes of one batch, the unit that is spread over Ray tasks."""
 
-    scheduler: str  # a heuristic's name, or the trial name of a policy
+    scheduler: str  # a heuristic's name, pinned where it is of one's own, or the trial name of a policy
     identity: dict[str, Any]
     scenario: str
     env: EnvConfig
@@ -88,12 +90,14 @@ class EvaluationUnit:
     @property
     def information(self) -> str:
         """What the scheduler is told, the column of that name; it follows from the others."""
-        return information(str(self.identity["method"]), self.env.information)
+        sees = "tasks" if self.learned else spec_of(self.scheduler).sees
+        return information(str(self.identity["method"]), self.env.information, sees)
 
     @property
     def key(self) -> str:
         """Hash of all that decides its rows."""
-        return digest(self.columns | {"env": identity(self.env), "episodes": self.episodes})
+        own = {"source": self.scheduler} if MARK in self.scheduler else {}  # with the digest of its source
+        return digest(self.columns | {"env": identity(self.env), "episodes": self.episodes} | own)
 
 
 def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = None) -> list[Cell]:
@@ -124,7 +128,7 @@ def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = N
         data = json.loads(json.dumps(base)) | {"method": method, "seed": seed}
         for path, value in overrides:
             set_path(data, path, value)
-        trial = build_model(TrialConfig, data, f"{source}: grid")
+        trial = build_model(TrialConfig, data, f"{source}: grid", foreign=True)  # what the sweep imports, it has
         if not METHODS[method].srr:
             overrides = tuple((path, value) for path, value in overrides if not path.startswith("srr."))
         cells.setdefault(trial.cell, Cell(trial, overrides))
@@ -154,7 +158,8 @@ def evaluation_units(sweep: SweepConfig, cells: list[Cell]) -> list[EvaluationUn
             else:
                 own = [f"{p}={_plain(v)}" for p, v in cell.overrides if p.startswith("env.")]
                 own = own if label == TRAIN_SCENARIO else []
-                identity = {"cell": "@".join([name, *own]), "method": name, "kind": "heuristic"}
+                shown = unpinned(name)
+                identity = {"cell": "@".join([shown, *own]), "method": shown, "kind": "heuristic"}
                 identity["overrides"] = "; ".join(own)
                 scheduler, decisions = name, ("argmax",)
             for decision in decisions:
@@ -179,7 +184,14 @@ def _problems(sweep: SweepConfig, cell: Cell) -> Iterable[tuple[str, EnvConfig]]
             sweep.evaluation.scales, sweep.evaluation.masks or (problem.episode.mask,)
         ):
             # A cell's own problem draws from the sessions that it trains on; an evaluation must not.
-            yield label, problem.at_scale(servers).with_mask(mask).with_part("test")
+            try:
+                at_scale = problem.at_scale(servers)
+            except ValueError:
+                tiers = len(problem.cluster.tiers)
+                raise UserError(
+                    f"evaluation.scales {servers}: too few for the {tiers} tiers of {label}; at least {tiers}"
+                ) from None
+            yield label, at_scale.with_mask(mask).with_part("test")
 
 
 def training_steps(cells: list[Cell]) -> int:

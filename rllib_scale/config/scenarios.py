@@ -11,6 +11,7 @@ from rllib_scale.config.problem import (
     RewardConfig,
 )
 from rllib_scale.config.workload import WorkloadConfig
+from rllib_scale.errors import choice_error
 
 
 def _steady(
@@ -109,5 +110,5 @@ SCENARIOS: dict[str, tuple[EnvConfig, str]] = {
 def scenario(name: str) -> EnvConfig:
     """The named problem at its own number of servers, 16 but for the mixes."""
     if name not in SCENARIOS:
-        raise ValueError(f"unknown scenario {name!r}; valid: {', '.join(SCENARIOS)}")
+        raise ValueError(str(choice_error("scenario", name, SCENARIOS)))
     return SCENARIOS[name][0]

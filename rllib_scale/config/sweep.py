@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rllib_scale.config import (
     MAX_SERVERS,
@@ -20,25 +21,29 @@ from rllib_scale.config import (
     TrialResources,
     scenario,
 )
-from rllib_scale.config.heuristics import heuristic_name
+from rllib_scale.config.base import Number
+from rllib_scale.config.heuristics import pinned_heuristic
 from rllib_scale.config.rounds import refuse_contrary
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.config.training import Sections
-from rllib_scale.errors import UserError
+from rllib_scale.config.yaml_files import merged
+from rllib_scale.errors import UserError, choice_error
 
 CELL_SECTIONS = tuple(Sections.model_fields)
 """Sections of a sweep that every cell starts from and a grid may vary."""
 TRAIN_SCENARIO = "train"
 """Evaluation on the very problem a cell was trained on, at each test scale."""
+MAX_CELLS = 10_000
+"""Trainings of one sweep: more are a slip, and would take minutes to expand alone."""
 
-_Scale = Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)]
+_Scale = Annotated[int, Number, Field(ge=MIN_SERVERS, le=MAX_SERVERS)]
 
 
 def _check_names(what: str, names: Iterable[str], valid: Iterable[str]) -> None:
     valid = list(valid)
     for name in names:
         if name not in valid:
-            raise ValueError(f"unknown {what} {name!r}; valid: {', '.join(valid)}")
+            raise ValueError(str(choice_error(what, name, valid)))
 
 
 class EvaluationConfig(Model):
@@ -55,7 +60,8 @@ class EvaluationConfig(Model):
     features: bool = Field(default=True, description="distribution and drift of the attention feature of each policy")
     heuristics: tuple[str, ...] = Field(
         default=("random-feasible", "fastest-idle", "earliest-finish", "large-only"),
-        description="rules, with parameters as `reserve:waiting=2`; see `rllib-scale schedulers`",
+        description="rules, with parameters as `reserve:waiting=2`; see `rllib-scale schedulers`, or "
+        "`package.module:Name` of one's own",
     )
 
     @model_validator(mode="after")
@@ -65,9 +71,10 @@ class EvaluationConfig(Model):
 
     @field_validator("heuristics")
     @classmethod
-    def _heuristics_are_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _heuristics_are_known(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        foreign = bool(info.context and info.context.get("foreign"))
         try:
-            return tuple(dict.fromkeys(heuristic_name(name) for name in names))
+            return tuple(dict.fromkeys(pinned_heuristic(name, foreign) for name in names))
         except UserError as error:
             raise ValueError(str(error)) from None
 
@@ -115,8 +122,19 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         base = scenario(data.get("scenario", "paper"))
         own = data.get("env", {})
         if isinstance(own, dict):
-            data = data | {"env": _merged(base.model_dump(mode="json"), own)}
+            data = data | {"env": merged(base.model_dump(mode="json"), own)}
         return data
+
+    @field_validator("grid", "search", mode="before")
+    @classmethod
+    def _experts_are_pinned(cls, value: Any, info: ValidationInfo) -> Any:
+        """A rule of one's own that cells vary is imported, or refused, as the config is read; cells only name it."""
+        space = value.get("space", {}) if info.field_name == "search" and isinstance(value, dict) else value
+        foreign = bool(info.context and info.context.get("foreign"))
+        if not isinstance(space, dict):
+            return value
+        changed = {path: _pinned(path, values, foreign) for path, values in space.items()}
+        return changed if info.field_name == "grid" else value | {"space": changed}
 
     @model_validator(mode="after")
     def _grid_is_sound(self) -> SweepConfig:
@@ -132,6 +150,15 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
                 )
             if not values:
                 raise ValueError(f"grid.{path}: an empty list leaves no cell to run")
+        return self
+
+    @model_validator(mode="after")
+    def _is_not_too_large(self) -> SweepConfig:
+        cells = len(self.methods) * len(self.seeds) * math.prod(len(values) for values in self.grid.values())
+        if self.search is not None and self.search.space:
+            cells *= self.search.samples
+        if max(cells, len(self.seeds)) > MAX_CELLS:
+            raise ValueError(f"methods x seeds x grid x search.samples are {cells:,} trainings; at most {MAX_CELLS:,}")
         return self
 
     @model_validator(mode="after")
@@ -166,10 +193,15 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         return (TRAIN_SCENARIO,) if own else (self.scenario,)
 
 
-def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `over`, mapping by mapping; anything that is no mapping is replaced."""
-    both = dict(base)
-    for key, value in over.items():
-        inner = both.get(key)
-        both[key] = _merged(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
-    return both
+def _pinned(path: Any, value: Any, foreign: bool) -> Any:
+    """The values of a grid or a search, with the experts of imitation in them pinned."""
+    if isinstance(value, (list, tuple)):
+        return [_pinned(path, item, foreign) for item in value]
+    if isinstance(value, dict) and path in ("imitation", "imitation.expert"):
+        return {key: _pinned(f"{path}.{key}".replace(".choice", ""), item, foreign) for key, item in value.items()}
+    if path != "imitation.expert" or not isinstance(value, str) or "/" in value.partition(":")[0]:
+        return value
+    try:
+        return pinned_heuristic(value, foreign)
+    except UserError as error:
+        raise ValueError(str(error)) from None

@@ -19,13 +19,13 @@ from rllib_scale.config.base import (
     Seed,
     digest,
 )
-from rllib_scale.config.heuristics import DISPATCHERS, HEURISTICS, heuristic_name
+from rllib_scale.config.heuristics import DISPATCHERS, HEURISTICS, pinned_heuristic
 from rllib_scale.config.methods import METHODS, AlgorithmName, MethodSpec
 from rllib_scale.config.pinned import MARK, check_unchanged, pin, split, without_places
 from rllib_scale.config.price_search import CMAConfig
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.rounds import TRAINING, WITHOUT_PAPER_MODE, in_rounds, with_unset
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, choice_error
 
 CELL_FORMAT = 2
 """Changes when a default does: a cell's hash leaves out what stands at its default."""
@@ -221,7 +221,7 @@ class ImitationConfig(Model):
         if "/" in value.partition(":")[0]:
             return pin_policy(value, info)
         try:
-            return heuristic_name(value)
+            return pinned_heuristic(value, bool(info.context and info.context.get("foreign")))
         except UserError as error:
             raise ValueError(f"{error}; or a path with a slash, the folder of a policy") from None
 
@@ -335,7 +335,7 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
     @model_validator(mode="after")
     def _method_decides_srr(self) -> TrialConfig:
         if self.method not in METHODS:
-            raise ValueError(f"unknown method {self.method!r}; valid: {', '.join(METHODS)}")
+            raise ValueError(str(choice_error("method", self.method, METHODS)))
         if not METHODS[self.method].srr:
             # One cell, whatever lambda grid it stands in: a method without SRR has no lambdas.
             object.__setattr__(self, "srr", SRRConfig(lambda_decorrelation=0, lambda_kl=0))
@@ -411,6 +411,8 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         if MARK in self.imitation.expert:
             return self
         name = self.imitation.expert.partition(":")[0]
+        if name not in HEURISTICS:
+            return self  # of one's own: looked at as it is loaded, before anything is trained
         if HEURISTICS[name].plans:
             valid = ", ".join(other for other, spec in HEURISTICS.items() if not spec.plans)
             raise ValueError(f"imitation.expert {name}: plans ahead and cannot be asked about one task; valid: {valid}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +15,10 @@ from pydantic import BaseModel, ValidationError
 from rllib_scale.errors import UserError
 
 M = TypeVar("M", bound=BaseModel)
+MAX_VALUES = 100_000
+"""Of a config: a few lines of aliases can mean gigabytes."""
+MAX_SHOWN = 80
+"""Characters of a value in a message."""
 
 
 class StrictLoader(yaml.SafeLoader):
@@ -23,6 +28,12 @@ class StrictLoader(yaml.SafeLoader):
         """Refuse a mapping in which a key stands twice."""
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a list or a mapping cannot be a key", key_node.start_mark
+                )
             key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
@@ -42,13 +53,30 @@ def parse_yaml(text: str, source: str) -> Any:
     Raises:
         UserError: with the line of the mistake.
     """
+    loader = StrictLoader(text)
     try:
-        return yaml.load(text, Loader=StrictLoader)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if (values := _unfolded(node, {})) > MAX_VALUES:
+            raise UserError(f"{source}: its aliases unfold to {values:.3g} values; at most {MAX_VALUES:,}")
+        return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         line = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{source}{line}: not valid YAML: {error.problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{source}: not valid YAML: {str(error).splitlines()[0]}") from None
+
+
+def _unfolded(node: yaml.Node, known: dict[int, float]) -> float:
+    """Values of a document whose aliases are written out; inf where one holds itself."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1.0
+    if id(node) not in known:
+        known[id(node)] = math.inf  # until it is known: whoever meets it inside of itself never ends
+        parts = [part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,))]
+        known[id(node)] = 1.0 + sum(_unfolded(part, known) for part in parts)
+    return known[id(node)]
 
 
 def read_text(path: Path) -> str:
@@ -79,14 +107,17 @@ def load_model(model: type[M], path: Path, overrides: Iterable[str] = ()) -> M:
     return build_model(model, data, str(path), path.parent)
 
 
-def build_model(model: type[M], data: Any, source: str, folder: Path | None = None) -> M:
+def build_model(model: type[M], data: Any, source: str, folder: Path | None = None, foreign: bool = False) -> M:
     """Validate plain data into a config model; files that it names may be relative to `folder`.
+
+    `foreign` data, of a file that another may have written, names no code that would be imported to read it.
 
     Raises:
         UserError: see `load_model`.
     """
+    context = ({} if folder is None else {"folder": folder}) | ({"foreign": True} if foreign else {})
     try:
-        return model.model_validate(data, context=None if folder is None else {"folder": folder})
+        return model.model_validate(data, context=context or None)
     except ValidationError as error:
         raise UserError(f"{source}: {explain(error, model)}") from None
 
@@ -112,11 +143,23 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
     data[last] = value
 
 
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `over`, mapping by mapping; anything that is no mapping is replaced."""
+    both = dict(base)
+    for key, value in over.items():
+        inner = both.get(key)
+        both[key] = merged(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return both
+
+
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """One line that says what is wrong, at which key, and what would be valid."""
     parts = []
-    # A misspelt key makes the right one missing too: name the cause first.
-    items = sorted(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
+    # A misspelt key makes the right one missing too: name the cause first. A list whose entries are wrong is not empty.
+    every = error.errors()
+    within = {item["loc"][:-1] for item in every}
+    items = [item for item in every if item["type"] != "too_short" or item["loc"] not in within]
+    items.sort(key=lambda item: item["type"] != "extra_forbidden")
     for item in items[:3]:
         where = ".".join(str(p) for p in item["loc"])
         if item["type"] == "extra_forbidden":
@@ -129,12 +172,20 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         if item["type"] == "too_short":
             message = f"must have at least {item['ctx']['min_length']} entry"
         message = message[:1].lower() + message[1:].replace("valid tuple", "valid list")
-        value = "" if isinstance(item["input"], (dict, BaseModel)) else f" (got {item['input']!r})"
+        if item["type"] == "literal_error":
+            near = difflib.get_close_matches(str(item["input"]), re.findall(r"'([^']*)'", message), n=1)
+            message += f"; did you mean {near[0]!r}?" if near else ""
+        value = "" if isinstance(item["input"], (dict, BaseModel)) else f" (got {_short(item['input'])})"
         if item["type"] in ("value_error", "missing"):
             value = ""
         parts.append(f"{where}: {message}{value}" if where else message)
     more = len(items) - len(parts)
     return "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
 
 
 def _model_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> Iterable[str]:

@@ -65,18 +65,25 @@ def run(dispatcher: Dispatcher, backend: Backend) -> None:
 
 
 def evaluate(
-    scheduler: Player, env: EnvConfig, seed: int, episodes: int, watch: Watch | None = None
+    scheduler: Player,
+    env: EnvConfig,
+    seed: int,
+    episodes: int,
+    watch: Watch | None = None,
+    given: Workload | None = None,
 ) -> list[dict[str, Any]]:
     """Metrics and lower bounds of each of the episodes 0 .. episodes - 1, with their `episode` number.
+
+    With a `given` workload it is played in each of them.
 
     Raises:
         UserError: the problem replays sessions of a trace that are trained on.
     """
     env = env.for_evaluation()
-    engine = play(scheduler, env, seed, list(range(episodes)), watch=watch)
+    engine = play(scheduler, env, seed, list(range(episodes)), given, watch)
     rows = []
     for b in range(episodes):
-        workload = generate(env, seed, b)
+        workload = given or generate(env, seed, b)
         of_workflows = workflow_metrics(env, workload, engine.schedule(b), float(engine.clock[b]))
         rows.append({"episode": b, **engine.metrics(b), **of_workflows, **lower_bounds(env, workload)})
     return rows

@@ -17,7 +17,9 @@ from rllib_scale.config.yaml_files import build_model
 from rllib_scale.envs.gantt import Chart, draw_gantts
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import Player, Watch, play
+from rllib_scale.plugins import MARK, unpinned
 from rllib_scale.results.tables import FEATURE_KEY, read_manifest
+from rllib_scale.results.trust import is_own
 from rllib_scale.simulator.engine import Engine
 
 Row = Mapping[str, Any] | pd.Series
@@ -61,10 +63,12 @@ class Replay:
 
     Args:
         folder: a results folder.
+        trust: import rules of one's own that it names though this account did not make it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, trust: bool = False) -> None:
         self.folder = folder
+        self.trust = trust
 
     def __call__(self, rows: Sequence[Row], titles: Sequence[str]) -> Figure:
         """Gantt charts of the episodes of some rows, one above the other; raises as `episode` does."""
@@ -115,7 +119,7 @@ class Replay:
         found: dict[tuple[Any, ...], plan.EvaluationUnit] = {}
         for content in [config] if "methods" in config else config.values():  # of a sweep, or of a reproduction's parts
             source = str(self.folder / "manifest.json")
-            sweep = build_model(plan.SweepConfig, content, source)
+            sweep = build_model(plan.SweepConfig, content, source, foreign=True)
             for unit in plan.evaluation_units(sweep, plan.expand(sweep, source)):
                 found[tuple(unit.columns[name] for name in UNIT_KEY)] = unit
         return found
@@ -124,10 +128,16 @@ class Replay:
         """The scheduler of a unit.
 
         Raises:
-            UserError: its policy is missing.
+            UserError: its policy is missing; or it is code of somebody's, in a folder that this account did not make.
         """
         mask = unit.env.episode.mask
         if not unit.learned:
+            created = str((read_manifest(self.folder) or {}).get("created"))
+            if MARK in unit.scheduler and not self.trust and not is_own(str(self.folder.absolute()), created):
+                raise UserError(
+                    f"{self.folder}: names code to import, {unpinned(unit.scheduler)}, and was not made by this "
+                    "account here; if you know where it comes from, say --trust"
+                )
             from rllib_scale.schedulers.rules import make_scheduler
 
             return make_scheduler(unit.scheduler, unit.env.observation, mask)

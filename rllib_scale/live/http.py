@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from rllib_scale import __version__
 from rllib_scale.config import EnvConfig
-from rllib_scale.config.heuristics import HEURISTICS
+from rllib_scale.config.heuristics import HEURISTICS, is_heuristic, spec_of
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError, require_free_port
 from rllib_scale.live.execute import dispatcher_of
@@ -50,7 +50,7 @@ class Decider:
             self.player = policy_from_bytes(files, name, env.episode.mask)
         else:
             self.player = make_scheduler(name, env.observation, env.episode.mask)
-            if HEURISTICS[name.partition(":")[0]].plans:
+            if spec_of(name).plans:
                 raise UserError(f"{name}: plans ahead, and cannot be asked about one moment; name another scheduler")
         self._problems: dict[bytes, tuple[Dispatcher, EnvConfig]] = {}
         self._count = 0
@@ -189,7 +189,7 @@ def policy_of(name: str) -> dict[str, bytes] | None:
     """
     from rllib_scale.policies.policy import policy_files
 
-    if name.partition(":")[0] in HEURISTICS:
+    if name.partition(":")[0] in HEURISTICS or (is_heuristic(name) and not Path(name).exists()):
         return None
     return policy_files(Path(name))
 

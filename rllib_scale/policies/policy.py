@@ -150,7 +150,7 @@ def policy_from_bytes(
         UserError: see `load_policy`.
     """
     description = _read_description(files[DESCRIPTION], f"{source}: {DESCRIPTION}")
-    trial = build_model(TrialConfig, description.get("trial"), f"{source}: {DESCRIPTION}: trial")
+    trial = build_model(TrialConfig, description.get("trial"), f"{source}: {DESCRIPTION}: trial", foreign=True)
     for key, value in _facts(trial).items():
         # The cell hashes every setting there was when the policy was saved: later versions may know more.
         if key not in ("trial", "cell") and description.get(key) != value:
@@ -164,7 +164,14 @@ def policy_from_bytes(
         return PricePolicy(*_prices(files[TENSORS], f"{source}: {TENSORS}"), trial, epochs, decision)
     network = build_network(trial)
     try:
-        network.load_state_dict(load_tensors(files[TENSORS]))
+        found, wanted = load_tensors(files[TENSORS]), network.state_dict()
+        network.load_state_dict(found)
+        # Torch would convert: whole numbers under the name of weights are other weights.
+        relabelled = sorted(name for name, tensor in found.items() if tensor.dtype != wanted[name].dtype)
+        if relabelled:
+            raise UserError(f"{source}: {TENSORS}: {relabelled[0]} holds {found[relabelled[0]].dtype}, not weights")
+        if bad := sorted(name for name, tensor in found.items() if not torch.isfinite(tensor).all()):
+            raise UserError(f"{source}: {TENSORS}: {bad[0]} is not finite; valid: numbers")
     except (SafetensorError, RuntimeError):
         raise UserError(f"{source}: {TENSORS} does not hold the weights of a {trial.method} network") from None
     return TrainedPolicy(network, trial, epochs, mask, decision)

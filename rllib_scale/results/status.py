@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from rllib_scale.config.plan import SweepConfig, expand
+from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.results.tables import read_manifest
@@ -85,9 +85,26 @@ def planned_trainings(folder: Path) -> dict[str, tuple[dict[str, Any], int]]:
     return _expanded(json.dumps(manifest["config"]), str(folder / "manifest.json"))
 
 
+def evaluations(folder: Path) -> tuple[int, int]:
+    """Evaluations of a sweep's folder that are finished, and those planned; (0, 0) where its parts have their own.
+
+    Points that a search has yet to choose are not planned.
+
+    Raises:
+        UserError: see `trainings`.
+    """
+    manifest = read_manifest(folder)
+    if manifest is None or "methods" not in manifest.get("config", {}):
+        return 0, 0
+    source = str(folder / "manifest.json")
+    sweep = build_model(SweepConfig, manifest["config"], source, foreign=True)
+    units = evaluation_units(sweep, expand(sweep, source))
+    return sum((folder / "evaluations" / f"{unit.key}.parquet").is_file() for unit in units), len(units)
+
+
 @lru_cache(maxsize=16)
 def _expanded(config: str, source: str) -> dict[str, tuple[dict[str, Any], int]]:
-    cells = expand(build_model(SweepConfig, json.loads(config), source), source)
+    cells = expand(build_model(SweepConfig, json.loads(config), source, foreign=True), source)
     return {cell.trial.name: (cell.identity, cell.trial.stop_epochs) for cell in cells}
 
 

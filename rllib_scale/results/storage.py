@@ -187,6 +187,10 @@ def fetch(source: Location, target: Path, trials: bool, say: Callable[[str], Non
     Raises:
         UserError: there are no results, or something cannot be read or written.
     """
+    if not is_uri(str(source)):
+        ours, theirs = target.resolve(), Path(str(source)).resolve()
+        if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
+            raise UserError(f"{target}: one of it and {source} is in the other; fetch to another place")
     files = source.files()
     if "manifest.json" not in files:
         raise UserError(f"{source}: no results folder there (no manifest.json)")

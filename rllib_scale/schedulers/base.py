@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from rllib_scale.config import DecisionMode, EnvConfig, MaskMode, ObservationConfig
 from rllib_scale.config.heuristics import HEURISTICS, NoParameters
+from rllib_scale.errors import UserError
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.feature_sets import ObservationView, first_candidate, view
 
@@ -27,6 +28,10 @@ class Scheduler(ABC):
 
     name = ""
     description = ""
+    takes: type[NoParameters] = NoParameters
+    """Of one's own: what may stand behind its name. For this and what follows the registry speaks for ours."""
+    sees: Literal["tasks", "workflows"] = "tasks"
+    plans = False
 
     def __init__(
         self, observation: ObservationConfig, mask: MaskMode = "none", decision: DecisionMode = "argmax"
@@ -87,7 +92,7 @@ class Rule(Scheduler):
         observation: as for `Scheduler`.
         mask: as for `Scheduler`.
         decision: as for `Scheduler`.
-        parameters: of its model in `rllib_scale.config.heuristics`; None: the defaults.
+        parameters: of its model in `rllib_scale.config.heuristics`, or of `takes`; None: the defaults.
     """
 
     feature_set: str | None = None
@@ -103,12 +108,22 @@ class Rule(Scheduler):
         if self.feature_set is not None:
             observation = observation.model_copy(update={"feature_set": self.feature_set})
         super().__init__(observation, mask, decision)
-        self.parameters: Any = parameters or HEURISTICS[self.name].parameters()
+        known = HEURISTICS.get(self.name)
+        self.parameters: Any = parameters or (known.parameters if known is not None else self.takes)()
 
     @abstractmethod
     def rate(self, v: ObservationView) -> np.ndarray:
         """Scores (B, N) from the observation view."""
 
     def scores(self, observation: np.ndarray, fit: np.ndarray) -> np.ndarray:
-        """See `Scheduler.scores`."""
-        return self.rate(view(observation, fit, self.observation))
+        """See `Scheduler.scores`.
+
+        Raises:
+            UserError: `rate` gave something else.
+        """
+        rated = np.asarray(self.rate(view(observation, fit, self.observation)))
+        wanted = fit[:, 0].shape
+        if rated.shape != wanted or rated.dtype.kind not in "biuf" or np.isnan(rated).any():
+            what = "NaN" if rated.shape == wanted and rated.dtype.kind == "f" else f"{rated.dtype} {rated.shape}"
+            raise UserError(f"{self.name or type(self).__name__}: rate gave {what}; valid: numbers {wanted}, no NaN")
+        return rated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,13 +28,17 @@ class Dispatcher(ABC):
 
     name = ""
     description = ""
+    takes: type[NoParameters] = NoParameters
+    """As for `Scheduler`, with what follows; whoever reads no `Snapshot.workflows` may say `sees = "tasks"`."""
+    sees: Literal["tasks", "workflows"] = "workflows"
+    plans = False
     sees_moments = False
     """Whether it has `dispatch_all`, by which it is played in the simulator."""
 
     def __init__(self, parameters: NoParameters | None = None) -> None:
-        """`parameters`: of its model in `rllib_scale.config.heuristics`; None: the defaults."""
+        """`parameters`: of its model in `rllib_scale.config.heuristics`, or of `takes`; None: the defaults."""
         known = HEURISTICS.get(self.name)
-        self.parameters: Any = known.parameters() if parameters is None and known is not None else parameters
+        self.parameters: Any = parameters or (known.parameters if known is not None else self.takes)()
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """Begin one episode per environment. `seeds`: (seed, episode) of each, which decide every draw in it."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
-from rllib_scale.config.heuristics import heuristic_name, parse_heuristic
+from rllib_scale.config.heuristics import heuristic_name, load_heuristic, parse_heuristic
 from rllib_scale.errors import UserError
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.feature_sets import ObservationView
-from rllib_scale.schedulers.base import Rule
+from rllib_scale.schedulers.base import Rule, Scheduler
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.dual_price import DualPrice
 from rllib_scale.schedulers.locality import EarliestFinishTransfer, LeastLoaded, PowerOfTwo, PrefixAffinity, Sticky
@@ -119,8 +121,10 @@ SCHEDULERS: dict[str, type[Rule] | type[Dispatcher]] = {**RULES, **DISPATCHERS}
 
 def make_scheduler(
     text: str, observation: ObservationConfig, mask: MaskMode = "none", decision: DecisionMode = "argmax"
-) -> Rule | Dispatcher:
+) -> Scheduler | Dispatcher:
     """The heuristic `NAME` or `NAME:key=value,...`; observation and mask are for rules, a dispatcher uses neither.
+
+    One of one's own is imported, see `rllib_scale.plugins`.
 
     Raises:
         UserError: there is none, it has no such parameter, or sampling is asked of a rule, whose scores are no
@@ -129,10 +133,14 @@ def make_scheduler(
     name, parameters = parse_heuristic(text)
     if decision == "sample":
         raise UserError(f"decision sample: {name!r} is a rule; only trained policies can sample")
-    made: Rule | Dispatcher
-    if name in DISPATCHERS:
-        made = DISPATCHERS[name](parameters)
+    found: type[Any] = SCHEDULERS[name] if name in SCHEDULERS else load_heuristic(text)
+    if issubclass(found, Dispatcher):
+        given: tuple[Any, ...] = (parameters,)
     else:
-        made = RULES[name](observation, mask, decision, parameters)
+        given = (observation, mask, decision, parameters)[: 4 if issubclass(found, Rule) else 3]
+    try:
+        made: Scheduler | Dispatcher = found(*given)
+    except TypeError as error:
+        raise UserError(f"scheduler {name!r}: cannot be made with {len(given)} arguments ({error})") from None
     made.name = heuristic_name(text)
     return made

@@ -18,7 +18,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.results.status import MAX_RESTARTS
 from rllib_scale.results.storage import Location
-from rllib_scale.results.tables import INFORMATION, write_table
+from rllib_scale.results.tables import INFORMATION, read_manifest, write_table
 from rllib_scale.sweeps.sweep import Sweep
 from rllib_scale.sweeps.tuning import INTERVAL_S, train
 from rllib_scale.workloads.generators import check_source
@@ -51,6 +51,9 @@ def run_sweep(
             training could ever start, or no workload could be drawn.
         KeyboardInterrupt: Ctrl-C. What is finished is kept, and the same call goes on from it.
     """
+    for other in reuse:
+        if read_manifest(other) is None:
+            raise UserError(f"--reuse {other}: no results folder (it has no manifest.json)")
     sweep = Sweep(config, folder, source, say, storage)
     for env in (
         *(cell.trial.env for cell in sweep.cells),
@@ -93,7 +96,7 @@ def check_policies(cells: Sequence[Cell]) -> None:
 
         for cell in cells:
             initial_network(cell.trial)
-    if any(cell.trial.imitation.policy is not None for cell in cells):
+    if any(cell.trial.imitation.expert is not None for cell in cells):
         from rllib_scale.rl.imitation.demonstrations import expert_of
 
         for cell in cells:
@@ -104,6 +107,7 @@ def check_policies(cells: Sequence[Cell]) -> None:
 def evaluate(sweep: Sweep) -> None:
     """Evaluate on Ray tasks. A unit is one batch of fixed composition, so its rows do not depend on where it runs."""
     import ray
+    from ray.exceptions import RayTaskError
 
     waiting = [
         unit
@@ -126,7 +130,12 @@ def evaluate(sweep: Sweep) -> None:
         done, _ = ray.wait(list(running), timeout=1.0)
         for reference in done:
             unit = running.pop(reference)
-            result = ray.get(reference)
+            try:
+                result = ray.get(reference)
+            except RayTaskError as error:  # its text is a worker's traceback
+                if isinstance(error.cause, UserError):
+                    raise UserError(f"{unit.scheduler}, scenario {unit.scenario}: {error.cause}") from None
+                raise
             columns = unit.columns | {INFORMATION: unit.information}
             write_table(sweep.rows_file(unit), pd.DataFrame([columns | row for row in result.episodes]))
             if result.features is not None:

@@ -43,6 +43,7 @@ def train(sweep: Sweep, reuse: Sequence[Path], trusted: bool) -> list[str]:
     (sweep.folder / "policies").mkdir(exist_ok=True)
     checkpoints: dict[str, Location] = {}
     pending: list[Cell] = []
+    taken = 0
     for cell in sweep.cells:
         name = cell.trial.name
         if sweep.is_finished(cell):
@@ -51,12 +52,15 @@ def train(sweep: Sweep, reuse: Sequence[Path], trusted: bool) -> list[str]:
         found = next((policy for policy in elsewhere if published_epochs(policy) >= cell.trial.stop_epochs), None)
         if found is not None:
             copy_policy(found, sweep.policy(name))
+            taken += 1
             continue
         if sweep.publish(cell):
             continue
         if checkpoint := sweep.checkpoint(cell):
             checkpoints[name] = checkpoint
         pending.append(cell)
+    if reuse:
+        sweep.say(f"{taken} trainings are taken over from {', '.join(map(str, reuse))}")
     if len(pending) < len(sweep.cells) or checkpoints:
         finished = len(sweep.cells) - len(pending)
         sweep.say(f"{finished} of {len(sweep.cells)} trainings are finished, {len(checkpoints)} go on")

@@ -9,7 +9,7 @@ so what is cloned is its choice of rows, and its order only where the problem ha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -71,7 +71,12 @@ def expert_of(trial: TrialConfig, env: EnvConfig) -> Scheduler | Dispatcher:
     folder = trial.imitation.policy
     if folder is None:
         assert trial.imitation.expert is not None
-        return make_scheduler(trial.imitation.expert, env.observation, env.episode.mask)
+        rule = make_scheduler(trial.imitation.expert, env.observation, env.episode.mask)
+        if isinstance(rule, Dispatcher) and not isinstance(rule, VisitingDispatcher):
+            raise UserError(f"imitation.expert {rule.name}: cannot be asked about one task; valid: asked task by task")
+        if isinstance(rule, Dispatcher) and env.decision.on_busy != "reserve":
+            raise UserError(f"imitation.expert {rule.name}: lets tasks wait; valid: env.decision.on_busy reserve")
+        return rule
     expert = load_policy(folder, env.episode.mask)
     if isinstance(expert, Scheduler):
         own = expert.problem(env)
@@ -107,6 +112,7 @@ def _play(trial: TrialConfig, env: EnvConfig, seed: int, episodes: Sequence[int]
         else:
             actions = np.zeros(count, dtype=np.int64)
             for b in np.flatnonzero(going).tolist():
+                assert isinstance(expert, VisitingDispatcher), "expert_of refuses others"
                 actions[b] = _row_for(expert, engine.snapshot(b))
         choosable = choosable_rows(spec, rows, env)
         learns = going & (actions >= 0) & choosable[np.arange(count), actions]
@@ -118,10 +124,8 @@ def _play(trial: TrialConfig, env: EnvConfig, seed: int, episodes: Sequence[int]
     return _by_episode(kept, passed)
 
 
-def _row_for(expert: Any, snapshot: Snapshot) -> int:
+def _row_for(expert: VisitingDispatcher, snapshot: Snapshot) -> int:
     """The row that a dispatcher gives the task on offer; -1: none."""
-    if not isinstance(expert, VisitingDispatcher):
-        raise UserError(f"imitation.expert {expert.name}: cannot be asked about one task")
     return expert.row_for(snapshot, int(snapshot.candidates[0]))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rllib_scale.errors import choice_error
+from rllib_scale import plugins
+from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats import copilot, csv_files, kv_cache_tester, langgraph, tracelab, wfformat
 from rllib_scale.workloads.formats.base import Format
 
@@ -18,11 +19,14 @@ FORMATS: dict[str, Format] = {entry.name: entry for entry in _FORMATS}
 
 
 def find_format(name: str) -> Format:
-    """The format of a name.
+    """The format of a name, or of one's own by its import path or entry point.
 
     Raises:
         UserError: there is none; with those there are.
     """
-    if name not in FORMATS:
-        raise choice_error("format", name, FORMATS)
-    return FORMATS[name]
+    if name in FORMATS:
+        return FORMATS[name]
+    found = plugins.load("format", name, list(FORMATS))[0]
+    if not isinstance(found, Format):
+        raise UserError(f"format {name!r}: is a {type(found).__name__}; valid: a {Format.__module__}.Format")
+    return found

@@ -1,0 +1,144 @@
+"""What commands play: a scenario, changed as one likes, and schedulers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rllib_scale.cli.terminal import say
+from rllib_scale.errors import UserError, choice_error
+
+if TYPE_CHECKING:
+    from rllib_scale.config import EnvConfig
+    from rllib_scale.evaluation.play import Player
+    from rllib_scale.workloads.model import Workload
+
+
+def own_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--config` and `--set`, for a problem of one's own."""
+    change = click.option(
+        "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change the problem; keys as below `env`."
+    )
+    file = click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        help="YAML of a problem, what stands below `env` in a sweep; the scenario has what it leaves out.",
+    )
+    return file(change(command))
+
+
+def own_problem(config: Path | None, overrides: tuple[str, ...]) -> dict[str, Any]:
+    """What `--config` and `--set` say of the problem.
+
+    Raises:
+        UserError: the file cannot be read, or is no mapping.
+    """
+    from rllib_scale.config.yaml_files import parse_override, parse_yaml, read_text, set_path
+
+    data = {} if config is None else parse_yaml(read_text(config), str(config))
+    if not isinstance(data, dict):
+        raise UserError(f"{config}: a mapping of keys to values is expected, not {type(data).__name__}")
+    for override in overrides:
+        path, value = parse_override(override)
+        set_path(data, path.removeprefix("env."), value)
+    return data
+
+
+def named_problem(
+    name: str,
+    servers: int | None,
+    mask: str | None,
+    horizon: float | None = None,
+    own: dict[str, Any] | None = None,
+    folder: Path | None = None,
+) -> EnvConfig:
+    """A scenario, changed by what is one's own, at a number of servers; None: as many as it has then.
+
+    Files that `own` names may be relative to `folder`.
+
+    Raises:
+        UserError: there is none of that name, or not at so few servers; or a key or a value is not valid.
+    """
+    from rllib_scale.config import SCENARIOS, EnvConfig
+    from rllib_scale.config.yaml_files import build_model, merged
+
+    if name not in SCENARIOS:
+        raise choice_error("scenario", name, SCENARIOS)
+    data = merged(SCENARIOS[name][0].model_dump(mode="json"), own or {})
+    source = "--config, --set" if own else name
+    if isinstance(data["cluster"], str):
+        data["cluster"] = build_model(EnvConfig, data, source, folder).cluster.model_dump(mode="json")
+    if servers is not None and isinstance(data["cluster"], dict):
+        data["cluster"]["servers"] = servers
+    for key, value in (("mask", mask), ("horizon_s", horizon)):
+        if value is not None and isinstance(data["episode"], dict):
+            data["episode"][key] = value
+    return build_model(EnvConfig, data, source, folder)
+
+
+def named_scheduler(name: str, env: EnvConfig, decision: str) -> Player:
+    """A heuristic by its name, or the policy in a folder.
+
+    Raises:
+        UserError: it is neither.
+    """
+    from rllib_scale.config.heuristics import is_heuristic
+    from rllib_scale.plugins import entry_points
+    from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
+
+    if name.partition(":")[0] in SCHEDULERS or not Path(name).exists():
+        if not is_heuristic(name):
+            valid = [*SCHEDULERS, *entry_points("scheduler")]
+            raise UserError(f"{choice_error('scheduler', name, valid)}; and no policy folder of that name")
+        return make_scheduler(name, env.observation, env.episode.mask, decision)  # type: ignore[arg-type]
+    from rllib_scale.policies.policy import load_policy
+
+    return load_policy(Path(name), mask=env.episode.mask, decision=decision)  # type: ignore[arg-type]
+
+
+def given_workload(path: Path, ctx: click.Context, drawn_by: tuple[str, ...]) -> Workload:
+    """The workload in a file; options by which one would be drawn are refused beside it.
+
+    Raises:
+        UserError: see `Workload.load`; or such an option is given.
+    """
+    from rllib_scale.workloads.model import Workload
+
+    for name in drawn_by:
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise UserError(f"--{name}: is of a workload that is drawn, and --workload {path} gives one; leave one out")
+    return Workload.load(path)
+
+
+def to_its_end(env: EnvConfig, workload: Workload, path: Path, asked: bool) -> EnvConfig:
+    """The problem with room for all of a given workload, unless a horizon was `asked` for.
+
+    The horizon is then so late that all tasks one after the other on the slowest server, their input moved, would be
+    done twice over: who is not done by then names servers that are too small for ever.
+
+    Raises:
+        UserError: a task fits no server.
+    """
+    workload.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), str(path))
+    if asked or workload.num_tasks == 0:
+        return env
+    slowest = min(tier.compute_gflops / (1 + tier.slot_slowdown * (tier.slots - 1)) for tier in env.cluster.tiers)
+    moved = float(workload.output_gb.sum()) / env.cluster.bandwidth_gb_s
+    moved += env.cluster.latency_s * (workload.num_tasks + len(workload.edges))
+    alone = (
+        float(workload.compute_gflop.sum()) / slowest + float(workload.delay_s.sum()) + moved * len(env.cluster.tiers)
+    )
+    end = 2 * (float(workload.arrival_s[-1]) + alone) + 60.0
+    episode = env.episode.model_copy(update={"horizon_s": end, "arrivals_until_s": None, "max_decisions": None})
+    return env.model_copy(update={"episode": episode})
+
+
+def say_what_is_left(name: str, metrics: Mapping[Any, Any], workload: Workload) -> None:
+    """Of a given workload that was not played to its end."""
+    say(
+        f"{name}: of {workload.num_workflows} workflows {metrics['workflows_arrived']:g} had arrived and "
+        f"{metrics['workflows_completed']:g} were done at the end, {metrics['duration_s']:g} s"
+    )

@@ -1,0 +1,124 @@
+"""Code of one's own by name: `package.module:Name`, or the name of an entry point that an installed package declares.
+
+A config names it so; once validated, `#source=` and the digest of the file that defines it stand behind the name. In
+that form configs travel and are kept: hashes of them hold the digest, a config is read again without an import, and
+whoever loads the code is told where it is no longer the same. Modules are looked for in the working directory, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import sys
+import sysconfig
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from rllib_scale.errors import UserError, choice_error
+
+Kind = Literal["scheduler", "cluster", "format"]
+GROUPS: dict[Kind, str] = {
+    "scheduler": "rllib_scale.schedulers",
+    "cluster": "rllib_scale.clusters",
+    "format": "rllib_scale.formats",
+}
+"""The group of entry points of each kind."""
+MARK = "#source="
+DIGITS = 16
+
+_shipped: dict[str, str] = {}
+"""Top-level package -> its folder or file, of what was loaded and is not installed."""
+
+
+def unpinned(name: str) -> str:
+    """A name without the digest behind it."""
+    return name.partition(MARK)[0]
+
+
+def entry_points(kind: Kind) -> dict[str, str]:
+    """Name -> import path of what installed packages declare."""
+    return {point.name: point.value for point in metadata.entry_points(group=GROUPS[kind])}
+
+
+def is_import_path(name: str) -> bool:
+    """Whether a name has the form `package.module:Name`.
+
+    >>> is_import_path("my_package.rules:Greedy"), is_import_path("reserve:waiting=2"), is_import_path("out/policy")
+    (True, False, False)
+    """
+    parts = unpinned(name).split(":")
+    return len(parts) == 2 and all(word.isidentifier() for part in parts for word in part.split("."))
+
+
+def load(kind: Kind, name: str, valid: list[str]) -> tuple[Any, str]:
+    """What a name stands for, and the digest of its source.
+
+    Args:
+        kind: what it must be, for messages and entry points.
+        name: an import path or the name of an entry point, with or without a digest.
+        valid: names that would be valid beside those, for messages.
+
+    Raises:
+        UserError: there is none, it cannot be imported, or its source is not the one of the digest.
+    """
+    plain, _, wanted = name.partition(MARK)
+    declared = entry_points(kind)
+    path = declared.get(plain, plain)
+    if not is_import_path(path):
+        raise UserError(f"{choice_error(kind, plain, [*valid, *declared])}; or package.module:Name")
+    module, _, attribute = path.partition(":")
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.append(folder)  # last: nothing that is installed is hidden by what happens to lie there
+    found = _imported(kind, plain, module)
+    for word in attribute.split("."):
+        if not hasattr(found, word):
+            own = [
+                key for key, value in vars(found).items() if key.isupper() or getattr(value, "__module__", "") == module
+            ]
+            raise UserError(f"{kind} {plain!r}: {choice_error(f'name in {module}', word, own or ['none'])}")
+        found = getattr(found, word)
+    defined = isinstance(found, type) or inspect.isfunction(found)
+    source = (inspect.getmodule(found) if defined else None) or sys.modules[module]
+    if getattr(source, "__file__", None) is None:
+        raise UserError(f"{kind} {plain!r}: module {source.__name__} has no source file")
+    digest = hashlib.sha256(Path(str(source.__file__)).read_bytes()).hexdigest()[:DIGITS]
+    if wanted and wanted != digest:
+        raise UserError(
+            f"{kind} {plain!r}: {source.__file__} is not what the config was read with (sha256 {digest}, not "
+            f"{wanted}); name it anew for new results, or bring the old file back"
+        )
+    for each in (module, source.__name__):
+        _ship(each.partition(".")[0])
+    return found, digest
+
+
+def sources() -> list[str]:
+    """Folders and files of what was loaded here and workers of a cluster may not have: all but installed packages."""
+    return sorted(_shipped.values())
+
+
+def _imported(kind: Kind, name: str, module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            raise UserError(
+                f"{kind} {name!r}: no module {error.name!r}, neither installed nor in {Path.cwd()}"
+            ) from None
+        reason: BaseException = error
+    except (Exception, SystemExit) as error:  # whatever a stranger's module does as it is imported
+        reason = error
+    said = (str(reason).splitlines() or [""])[0]
+    raise UserError(f"{kind} {name!r}: {module} cannot be imported ({type(reason).__name__}: {said})") from None
+
+
+def _ship(package: str) -> None:
+    module = sys.modules[package]
+    places = [*getattr(module, "__path__", ()), str(getattr(module, "__file__", None) or "")]
+    place = Path(places[0]).resolve()
+    paths = sysconfig.get_paths()
+    installed = {Path(paths[key]).resolve() for key in ("purelib", "platlib", "stdlib", "platstdlib")}
+    if package != __package__ and places[0] and not any(place.is_relative_to(folder) for folder in installed):
+        _shipped[package] = str(place)

@@ -1,0 +1,51 @@
+"""docs/extending.md: every block is done, from top to bottom in one folder, as a reader would."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rllib_scale import plugins
+from rllib_scale.cli import main
+
+PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
+MODULES = ("my_rule", "my_rules", "my_dispatchers", "my_things")
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+def test_every_block_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.setattr(plugins, "_shipped", {})
+    played = 0
+    try:
+        for language, text in BLOCKS:
+            named = re.match(r"# (\S+)\n", text)
+            if named:
+                content = text if language != "text" else text[named.end() :]
+                (tmp_path / named[1]).write_text(content, encoding="utf-8")
+            elif language == "toml":
+                declared = tomllib.loads(text)["project"]["entry-points"]
+                assert set(declared) == set(plugins.GROUPS.values())
+                for kind, group in plugins.GROUPS.items():
+                    assert all(plugins.load(kind, path, []) for path in declared[group].values())
+            elif language == "python":
+                exec(compile(text, "extending.md", "exec"), {})
+            else:
+                for line in text.splitlines():
+                    program, *arguments = shlex.split(line)
+                    assert program == "rllib-scale"
+                    done = CliRunner().invoke(main, arguments)
+                    assert done.exit_code == 0, (line, done.output)
+                    played += 1
+        assert played >= 6
+        assert set(plugins.sources()) == {str(tmp_path / f"{name}.py") for name in MODULES}
+    finally:
+        for name in MODULES:
+            sys.modules.pop(name, None)

@@ -1,0 +1,331 @@
+"""Schedulers of one's own by import path and entry point: played, refused, hashed, kept out of what strangers wrote."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from networks.observations import random_network
+from rllib_scale import plugins
+from rllib_scale.cli import main
+from rllib_scale.config import EnvConfig, TrialConfig
+from rllib_scale.config.heuristics import heuristic_name, pinned_heuristic
+from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError
+from rllib_scale.evaluation.play import evaluate
+from rllib_scale.policies.policy import load_policy, save_policy
+from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.workloads.model import Workload
+
+RULES = '''
+import numpy as np
+from rllib_scale.config.heuristics import FinishParameters
+from rllib_scale.schedulers.base import Rule
+from rllib_scale.schedulers.dispatcher import Dispatcher
+
+
+class Fastest(Rule):
+    """fastest-idle, written once more."""
+
+    def rate(self, v):
+        return np.where(v.feasible, v.capacity, -np.inf)
+
+
+class Patient(Rule):
+    """earliest-finish at waiting 1."""
+
+    takes = FinishParameters
+
+    def rate(self, v):
+        return np.where(v.fits, -(self.parameters.waiting * v.remaining + v.execution_s), -np.inf)
+
+
+class First(Dispatcher):
+    """The first task on the first server that is idle and large enough."""
+
+    def dispatch(self, now):
+        for task in now.ready:
+            for row in np.flatnonzero(now.idle & (now.free_memory_gb >= task["memory_gb"])):
+                return np.array([[task["workflow"], task["task"], row]])
+        return np.zeros((0, 3), dtype=np.int64)
+
+
+class Abstract(Rule):
+    pass
+
+
+class Odd(Rule):
+    def rate(self, observation, fit):
+        return fit
+
+
+class Undefined(Rule):
+    def rate(self, v):
+        return np.where(v.feasible, np.nan, -np.inf)
+
+
+class Flat(Rule):
+    def rate(self, v):
+        return v.capacity.sum()
+
+
+class Closed(Rule):
+    def __init__(self):
+        pass
+
+    def rate(self, v):
+        return v.capacity
+
+
+NUMBER = 3
+'''
+THINGS = """
+from rllib_scale.config import ClusterConfig, TierConfig
+from rllib_scale.config.base import Model, Positive
+from rllib_scale.workloads.formats.base import Format
+from rllib_scale.workloads.model import Workload
+
+
+class Mapping(Model):
+    gflop: Positive = 5.0
+
+
+def read(sources, mapping, progress):
+    tasks = [{"compute_gflop": mapping.gflop, "memory_gb": 1.0, "output_gb": 0.0}]
+    workflows = [{"arrival_s": float(line), "tasks": tasks, "edges": []} for line in sources[0].read_text().split()]
+    return Workload.from_dict({"format": "rllib-scale-workload", "version": 1, "workflows": workflows}, "lines")
+
+
+LINES = Format("lines", "an arrival a line", Mapping, read)
+TIER = TierConfig(name="only", count=6, compute_gflops=20, memory_gb=128, idle_power_w=1, busy_power_w=2)
+RACK = ClusterConfig(tiers=(TIER,))
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a package of one's own."""
+    folder = tmp_path / "own"
+    (folder / "strange").mkdir(parents=True)
+    (folder / "strange" / "__init__.py").write_text("")
+    (folder / "strange" / "rules.py").write_text(RULES)
+    (folder / "strange" / "things.py").write_text(THINGS)
+    (folder / "strange" / "broken.py").write_text("x = 1 / 0\n")
+    (folder / "strange" / "needy.py").write_text("import no_such_package\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(plugins, "_shipped", {})
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("strange", "strange_entry", "my_rule")]:
+        del sys.modules[name]
+
+
+def rows(name: str) -> list[dict[str, object]]:
+    env = EnvConfig().at_scale(8)
+    played = evaluate(make_scheduler(name, env.observation), env, seed=3, episodes=2)
+    return [{key: value for key, value in row.items() if value == value} for row in played]
+
+
+def refuse(*arguments: object) -> str:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == 2, (result.output, result.exception)
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def test_a_rule_of_ones_own_plays_as_the_same_one_of_ours(own: Path) -> None:
+    assert rows("strange.rules:Fastest") == rows("fastest-idle")
+    assert rows("strange.rules:Patient") == rows("earliest-finish")
+    assert rows("strange.rules:Patient:waiting=0") != rows("earliest-finish")
+    assert rows("strange.rules:First") != rows("fastest-idle")
+    assert isinstance(make_scheduler("strange.rules:First", EnvConfig().observation), Dispatcher)
+
+
+def test_its_parameters_are_written_in_one_way(own: Path) -> None:
+    assert heuristic_name("strange.rules:Patient:waiting=1.0") == "strange.rules:Patient"
+    assert heuristic_name("strange.rules:Patient:waiting=2.0") == "strange.rules:Patient:waiting=2"
+
+
+def test_the_command_line_plays_it_and_says_what_it_is_told(own: Path) -> None:
+    for name, told in (("Fastest", "waiting tasks"), ("First", "clairvoyant")):
+        options = ["--scales", "8", "--episodes", "1", "--output", f"{name}.csv"]
+        done = CliRunner().invoke(main, ["evaluate", f"strange.rules:{name}", *options])
+        assert done.exit_code == 0, done.output
+        table = pd.read_csv(f"{name}.csv")
+        assert (table["method"][0], table["information"][0]) == (f"strange.rules:{name}", told)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("strnge.rules:Fastest", ["no module 'strnge'"]),
+        ("strange.ruls:Fastest", ["no module 'strange.ruls'"]),
+        ("strange.rules:Fastes", ["'Fastes'", "did you mean 'Fastest'"]),
+        ("strange.rules:NUMBER", ["is a int", "Rule", "Dispatcher"]),
+        ("json:loads", ["is a function", "subclass"]),
+        ("strange.rules:Abstract", ["does not define rate"]),
+        ("strange.rules:Odd", ["rate(self, observation, fit)", "1 argument"]),
+        ("strange.rules:Closed", ["cannot be made"]),
+        ("strange.rules:Undefined", ["Undefined", "NaN"]),
+        ("strange.rules:Flat", ["Flat", "rate gave", "(1, 8)"]),
+        ("strange.broken:X", ["strange.broken cannot be imported", "ZeroDivisionError"]),
+        ("strange.needy:X", ["strange.needy cannot be imported", "no_such_package"]),
+        ("strange.rules:Fastest:a=1", ["has no parameters"]),
+        ("strange.rules:Patient:waitin=1", ["waitin", "waiting"]),
+        ("strange.rules:Patient:waiting=-1", ["waiting", "-1"]),
+    ],
+)
+def test_what_is_no_scheduler_is_refused_in_one_line(own: Path, name: str, parts: list[str]) -> None:
+    line = refuse("evaluate", name, "--scales", 8, "--episodes", 1)
+    assert all(part in line for part in parts), line
+    assert len(line) <= 300
+
+
+def test_an_entry_point_is_a_name_like_any_other(own: Path) -> None:
+    (own / "strange_entry-1.dist-info").mkdir()
+    (own / "strange_entry-1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: strange-entry\nVersion: 1\n"
+    )
+    (own / "strange_entry-1.dist-info" / "entry_points.txt").write_text(
+        "[rllib_scale.schedulers]\nstranger = strange.rules:Patient\n"
+    )
+    sys.path.append(str(own))
+    assert rows("stranger:waiting=1") == rows("earliest-finish")
+    assert heuristic_name("stranger:waiting=1") == "stranger"
+    assert "stranger" in CliRunner().invoke(main, ["schedulers"]).output
+    assert "did you mean 'stranger'" in refuse("evaluate", "strangr")
+
+
+def sweep_of(rule: str, **more: object) -> SweepConfig:
+    data = {"name": "own", "methods": [], "evaluation": {"scales": [4], "episodes": 1, "heuristics": [rule]}} | more
+    return build_model(SweepConfig, data, "test")
+
+
+def test_its_source_is_part_of_the_hashes_and_of_the_manifest(own: Path) -> None:
+    def keys() -> tuple[str, str, str]:
+        sys.modules.pop("strange.rules", None)
+        sweep = sweep_of("strange.rules:Fastest")
+        (unit,) = evaluation_units(sweep, [])
+        assert unit.identity["method"] == unit.identity["cell"] == "strange.rules:Fastest"
+        trial = build_model(TrialConfig, {"method": "crossattn", "imitation": {"expert": "strange.rules:Fastest"}}, "t")
+        return unit.key, trial.cell, sweep.evaluation.heuristics[0]
+
+    before = keys()
+    assert keys() == before
+    with (own / "strange" / "rules.py").open("a") as file:
+        file.write("# another source\n")
+    after = keys()
+    assert all(one != other for one, other in zip(before, after, strict=True))
+    with pytest.raises(UserError, match="is not what the config was read with"):
+        make_scheduler(before[2], EnvConfig().observation)
+
+
+def test_a_grid_of_experts_is_pinned_too(own: Path) -> None:
+    sweep = sweep_of(
+        "fastest-idle", methods=["crossattn"], grid={"imitation.expert": ["strange.rules:Fastest", "sticky"]}
+    )
+    ours, theirs = (cell.trial.imitation.expert for cell in expand(sweep, "test"))
+    assert ours == pinned_heuristic("strange.rules:Fastest")
+    assert plugins.MARK in ours
+    assert theirs == "sticky"
+
+
+def test_no_file_of_a_stranger_imports_anything(own: Path) -> None:
+    """Neither a policy nor a manifest that names code, pinned or not; a pinned name is read, and nothing more."""
+    unknown = f"strange.broken:X{plugins.MARK}0123456789abcdef"
+    content = sweep_of("sticky").model_dump(mode="json")
+    content["evaluation"]["heuristics"] = [unknown]
+    build_model(SweepConfig, content, "manifest", foreign=True)
+    expert = {"imitation.expert": ["strange.broken:X"]}
+    for change in ({"evaluation": {"heuristics": ["strange.broken:X"]}}, {"methods": ["scale"], "grid": expert}):
+        with pytest.raises(UserError, match="no other is imported"):
+            build_model(SweepConfig, content | change, "manifest", foreign=True)
+    save_policy(own / "policy", random_network(), TrialConfig(), epochs=1)
+    path = own / "policy" / "policy.json"
+    for name, fits in ((unknown, True), ("strange.broken:X", False)):
+        description = json.loads(path.read_text())
+        description["trial"]["imitation"]["expert"] = name
+        path.write_text(json.dumps(description))
+        if fits:
+            load_policy(own / "policy")
+        else:
+            with pytest.raises(UserError, match="no other is imported"):
+                load_policy(own / "policy")
+    assert "strange.broken" not in sys.modules
+
+
+def test_new_scheduler_writes_a_short_file_and_a_test_that_passes(own: Path) -> None:
+    assert CliRunner().invoke(main, ["new", "scheduler", "my-rule"]).exit_code == 0
+    assert len((own / "my_rule.py").read_text().splitlines()) <= 25
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_rule.py"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert rows("my_rule:MyRule") != rows("fastest-idle")
+    for name, part in (("my-rule", "already"), ("json", "already"), ("My Rule", "lower-case"), ("class", "lower-case")):
+        assert part in refuse("new", "scheduler", name)
+
+
+def test_a_cluster_of_ones_own_is_kept_by_its_tiers(own: Path) -> None:
+    options = ["evaluate", "fastest-idle", "--episodes", 1, "--json", "--set"]
+    done = CliRunner().invoke(main, [str(word) for word in (*options, "cluster=strange.things:RACK")])
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)
+    assert row["servers"] == 6
+    assert row["mean"]["utilisation_only"] > 0
+    sweep = sweep_of("sticky", env={"cluster": "strange.things:RACK"})
+    content = sweep.model_dump(mode="json")
+    assert "strange" not in json.dumps(content["env"])
+    assert build_model(SweepConfig, content, "manifest", foreign=True) == sweep
+    for name, part in (("strange.things:TIER", "is a TierConfig"), ("strange.things:RAC", "did you mean 'RACK'")):
+        assert part in refuse(*options, f"cluster={name}")
+    content["env"]["cluster"] = "strange.broken:X"
+    with pytest.raises(UserError, match="unknown cluster"):
+        build_model(SweepConfig, content, "manifest", foreign=True)
+    content = sweep_of("sticky").model_dump(mode="json") | {"grid": {"env.cluster": ["strange.broken:X"]}}
+    varied = build_model(SweepConfig, content, "manifest", foreign=True)
+    with pytest.raises(UserError, match="unknown cluster"):
+        evaluation_units(varied, [])
+    assert "strange.broken" not in sys.modules
+
+
+def test_a_format_of_ones_own_is_imported_from(own: Path) -> None:
+    (own / "arrivals.txt").write_text("0\n2.5\n")
+    words = ["import", "strange.things:LINES", "arrivals.txt", "--output", "w.json", "--set", "mapping.gflop=7"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    workload = Workload.load(own / "w.json")
+    assert workload.arrival_s.tolist() == [0.0, 2.5]
+    assert workload.compute_gflop.tolist() == [7.0, 7.0]
+    assert "valid: a rllib_scale.workloads.formats.base.Format" in refuse("import", "strange.things:RACK", "x")
+    assert "did you mean 'wfformat'" in refuse("import", "wfformt", "x", "--output", "w.json")
+
+
+@pytest.mark.ray
+def test_a_sweep_plays_it_on_workers_that_do_not_have_it(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the path of this process alone, in a local Ray of its own; the report draws schedules of one's own folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(own)
+    (tmp_path / "rules.yaml").write_text(
+        "name: own\nmethods: []\nscenario: steady-0.7\n"
+        "evaluation: {scales: [4], episodes: 2, heuristics: [fastest-idle, 'strange.rules:Fastest']}\n"
+    )
+    done = CliRunner().invoke(main, ["sweep", "rules.yaml", "--results", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    table = pd.read_parquet(tmp_path / "out" / "episodes.parquet").set_index(["method", "episode"])["response_mean_s"]
+    assert table["strange.rules:Fastest"].tolist() == table["fastest-idle"].tolist()
+    config = json.loads((tmp_path / "out" / "manifest.json").read_text())["config"]
+    assert config["evaluation"]["heuristics"] == ["fastest-idle", pinned_heuristic("strange.rules:Fastest")]
+    assert "strange.rules:Fastest" in (tmp_path / "out" / "report" / "report.html").read_text()
