@@ -1,4 +1,4 @@
-"""What the README says can be done is done here, as it stands there."""
+"""What the README and the pages it leads to say can be done is done here, as it stands there."""
 
 import re
 import shlex
@@ -15,8 +15,12 @@ from rllib_scale.config.plan import SweepConfig, expand
 from rllib_scale.config.yaml_files import build_model, parse_yaml
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
+NAMES = (
+    "README.md",
+    *(f"docs/{name}.md" for name in ("commands", "concepts", "library", "quickstart", "speed", "sweeps")),
+)
+PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in NAMES}
+BLOCKS = [block for page in PAGES.values() for block in re.findall(r"```(\w*)\n(.*?)```", page, flags=re.DOTALL)]
 COMMANDS = [line for _, text in BLOCKS for line in text.splitlines() if line.startswith(".venv/bin/rllib-scale")]
 PYTHON = [text for language, text in BLOCKS if language == "python"]
 
@@ -48,21 +52,31 @@ def test_python_example_runs(code: str, workplace: Path) -> None:
 
 
 def test_yaml_examples_are_a_sweep_and_a_search_beside_it() -> None:
-    sweep, search = (parse_yaml(text, "README") for language, text in BLOCKS if language == "yaml")
-    assert len(expand(build_model(SweepConfig, sweep, "README"), "README")) == 5 * (2 + 1)
+    sweep, search = (parse_yaml(text, "sweeps.md") for language, text in BLOCKS if language == "yaml")
+    assert len(expand(build_model(SweepConfig, sweep, "sweeps.md"), "sweeps.md")) == 5 * (2 + 1)
     searched = {"name": "search", "methods": ["scale"]} | search
-    assert len(expand(build_model(SweepConfig, searched, "README"), "README")) == 32
+    assert len(expand(build_model(SweepConfig, searched, "sweeps.md"), "sweeps.md")) == 32
 
 
-def test_every_command_of_the_program_is_in_the_readme_and_the_other_way_round() -> None:
-    mentioned = set(re.findall(r"`rllib-scale ([\w-]+)", README)) | {"schedulers", "scenarios", "doctor"}
-    assert mentioned - {"COMMAND"} == set(main.commands)
+def test_every_command_of_the_program_is_on_its_page_and_the_other_way_round() -> None:
+    mentioned = set(re.findall(r"`rllib-scale ([a-z][\w-]+)", PAGES["docs/commands.md"]))
+    assert mentioned | {"schedulers", "scenarios", "doctor"} == set(main.commands)
+    assert set(re.findall(r"`rllib-scale ([a-z][\w-]+)", PAGES["README.md"])) <= set(main.commands)
 
 
-def test_files_named_in_the_readme_exist() -> None:
-    named = re.findall(r"(?:\]\(|`)((?:docs|tune_configs|rllib_scale)/[\w/.-]*)[)`]", README)
-    assert len(named) >= 4
-    for name in named:
+@pytest.mark.parametrize(
+    "page", sorted(str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")])
+)
+def test_what_a_page_links_to_and_the_files_it_names_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        assert target.startswith("https://") or ((ROOT / page).parent / target).exists(), target
+    for name in re.findall(r"`((?:docs|tune_configs|rllib_scale)/[\w/.-]*)`", text):
         assert (ROOT / name).exists(), name
-    for name in re.findall(r"`([\w-]+\.yaml)`", README):
+    for name in re.findall(r"`([\w-]+\.yaml)`", PAGES.get(page, "")):
         assert (ROOT / "tune_configs" / name).exists() or (ROOT / name).exists(), name
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    reached = set(re.findall(r"\]\(docs/([\w-]+\.md)\)", PAGES["README.md"]))
+    assert reached | {"context-price.md"} >= {path.name for path in ROOT.glob("docs/*.md")}

@@ -182,13 +182,6 @@ def test_documented_lines_that_need_a_cloud_or_hosts_are_valid_as_far_as_they_ca
             assert set(words) & set(SHIPPED)
 
 
-def test_the_lines_of_the_readme_are_lines_of_the_document() -> None:
-    lines = documented("On a Ray cluster", (ROOT / "README.md").read_text(encoding="utf-8"))
-    own = documented("On AWS") + documented("Without a cloud")
-    assert len(lines) == 11
-    assert [line for line in own if line in lines] == lines  # and in the same order
-
-
 def test_the_document_says_what_never_ran() -> None:
     last = DOCUMENT.strip().split("\n\n")[-1]
     assert last.startswith("Never run against a real cloud: `cluster.yaml`")
