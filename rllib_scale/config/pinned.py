@@ -13,10 +13,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationInfo
+
 from rllib_scale.errors import UserError
 
 MARK = "#sha256="
 DIGITS = 16
+
+
+def folders_of(info: ValidationInfo) -> list[Path]:
+    """Where relative paths begin: the folder of the YAML file, the working directory."""
+    folder = (info.context or {}).get("folder")
+    return [*([Path(folder)] if folder else []), Path()]
 
 
 def pin(value: str, folders: list[Path]) -> str:

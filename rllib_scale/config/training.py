@@ -21,7 +21,7 @@ from rllib_scale.config.base import (
 )
 from rllib_scale.config.heuristics import DISPATCHERS, HEURISTICS, pinned_heuristic
 from rllib_scale.config.methods import METHODS, AlgorithmName, MethodSpec
-from rllib_scale.config.pinned import MARK, check_unchanged, pin, split, without_places
+from rllib_scale.config.pinned import MARK, check_unchanged, folders_of, pin, split, without_places
 from rllib_scale.config.price_search import CMAConfig
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.rounds import TRAINING, WITHOUT_PAPER_MODE, in_rounds, with_unset
@@ -194,8 +194,7 @@ class TrainingConfig(Model):
 
 def pin_policy(value: str, info: ValidationInfo) -> str:
     """The description in a policy folder, pinned: it holds the digest of the weights, so its own is that of both."""
-    folders = [*([Path(info.context["folder"])] if info.context else []), Path()]
-    return pin(value if MARK in value or value.endswith(".json") else f"{value}/policy.json", folders)
+    return pin(value if MARK in value or value.endswith(".json") else f"{value}/policy.json", folders_of(info))
 
 
 class ImitationConfig(Model):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rllib_scale.config.base import ADDED, Count, Finite, Fraction, Model, NonNegative, Positive, Seed
-from rllib_scale.config.pinned import MARK, check_unchanged, digest_of, pin, split
+from rllib_scale.config.pinned import MARK, check_unchanged, digest_of, folders_of, pin, split
 
 _TABLES = Path(__file__).parents[1] / "workloads" / "tables"
 TABLES = {path.stem: path for path in sorted(_TABLES.glob("*.json"))}
@@ -95,7 +95,7 @@ class TraceConfig(Model):
     @field_validator("file")
     @classmethod
     def _pinned(cls, value: str, info: ValidationInfo) -> str:
-        return pin(value, _folders(info))
+        return pin(value, folders_of(info))
 
     @property
     def place(self) -> str:
@@ -129,7 +129,7 @@ class FittedConfig(Model):
         if value in TABLES:
             return f"{value}{MARK}{digest_of(TABLES[value])}"
         try:
-            return pin(value, _folders(info))
+            return pin(value, folders_of(info))
         except ValueError as error:
             raise ValueError(f"{error}; valid: {', '.join(TABLES)}, or a file") from None
 
@@ -142,11 +142,6 @@ class FittedConfig(Model):
         """
         place, content = split(self.table)
         return check_unchanged(TABLES.get(place, Path(place)), content, "workload.fitted.table")
-
-
-def _folders(info: ValidationInfo) -> list[Path]:
-    """Where relative paths begin: the folder of the YAML file, the working directory."""
-    return [*([Path(info.context["folder"])] if info.context else []), Path()]
 
 
 class WorkloadConfig(Model):
