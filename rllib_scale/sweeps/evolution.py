@@ -78,10 +78,10 @@ def draw_instances(trial: TrialConfig, count: int, stream: int, generation: int 
 
 
 def shares(count: int, weights: Sequence[float]) -> list[int]:
-    """Whole numbers, none 0, that add up to `count` and are as nearly as can be in proportion to the weights.
+    """Whole numbers, none 0, that add up to `count` and are about in proportion to the weights (Jefferson's method).
 
     >>> shares(12, [1 / 8, 1 / 16, 1 / 32, 1 / 64])
-    [6, 3, 2, 1]
+    [7, 3, 1, 1]
 
     Raises:
         ValueError: there are more weights than `count`.
@@ -89,7 +89,7 @@ def shares(count: int, weights: Sequence[float]) -> list[int]:
     if len(weights) > count:
         raise ValueError(f"{count} cannot be {len(weights)} numbers of 1 and more")
     found = [1] * len(weights)
-    for _ in range(count - len(weights)):  # to whom the next one brings nearest to the others (Jefferson's method)
+    for _ in range(count - len(weights)):  # to whom it leaves the greatest weight for each one that it has then
         found[max(range(len(weights)), key=lambda k: weights[k] / (found[k] + 1))] += 1
     return found
 

@@ -20,6 +20,7 @@ from rllib_scale.results.tables import (
     FEATURE_KEY,
     TRAINING_COLUMNS,
     open_folder,
+    read_manifest,
     read_table,
     typed,
     write_table,
@@ -74,7 +75,7 @@ def run_reproduction(
         with ray_session(address):
             for position, (name, sweep) in enumerate(sweeps.items()):
                 say(f"part {position + 1} of {len(PARTS)}: {name}")
-                others = [other for key, other in folders.items() if key != name]
+                others = [other for key, other in folders.items() if key != name and read_manifest(other) is not None]
                 failures += run_sweep(sweep, folders[name], f"{name}.yaml", address, say, others, trust=trust)
     finally:
         join(folder, list(folders.values()))

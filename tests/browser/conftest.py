@@ -13,13 +13,14 @@ from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 from browser_page import guarded_page
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def playwright() -> Iterator[Playwright]:
+    """Ends with the module: while it runs, an event loop is running in the main thread, for every later test."""
     with sync_playwright() as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(playwright: Playwright) -> Iterator[Browser]:
     """The system's Chromium; `CHROMIUM` names another one."""
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")

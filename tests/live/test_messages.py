@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,8 +92,7 @@ class Client:
             **{"method": method, "path": path, "raw_path": path.encode(), "query_string": b"", "headers": []},
             **{"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)},
         }
-        with ThreadPoolExecutor(1) as thread:  # a browser test before this one leaves its event loop in the main thread
-            thread.submit(asyncio.run, self.app(scope, receive, send)).result()
+        asyncio.run(self.app(scope, receive, send))
         return Reply(sent[0]["status"], b"".join(part.get("body", b"") for part in sent[1:]).decode())
 
 
