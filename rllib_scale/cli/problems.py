@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,7 @@ def named_scheduler(name: str, env: EnvConfig, decision: str) -> Player:
     from rllib_scale.plugins import entry_points
     from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
 
-    if name.partition(":")[0] in SCHEDULERS or not Path(name).exists():
+    if name.partition(":")[0] in SCHEDULERS or not os.path.exists(name):
         if not is_heuristic(name):
             valid = [*SCHEDULERS, *entry_points("scheduler")]
             raise UserError(f"{choice_error('scheduler', name, valid)}; and no policy folder of that name")
