@@ -23,7 +23,7 @@ def zoo(name: str | None) -> None:
     from rllib_scale import zoo as policies
 
     if name is not None:
-        _show_card(name, policies.card(name))
+        _show_card(policies.card(name))
         return
     table, content = Table("name", "what it is", "method", "seed"), []
     for each in policies.names():
@@ -33,32 +33,38 @@ def zoo(name: str | None) -> None:
     show(table, content)
 
 
-def _show_card(name: str, card: dict[str, Any]) -> None:
-    title = "; ".join(card["columns"])
-    table = Table(title=title, title_justify="left")
-    for column in ("scenario", "mask", "servers", "this policy (s)", "fastest-idle (s)", "this policy", "all seeds"):
-        table.add_column(column, justify="left" if column in ("scenario", "mask") else "right")
+RESULTS = (
+    "Mean response over all tasks, and by how much it is below (-) or above that of fastest-idle on the same episodes; "
+    "95 % intervals: of this policy over episodes, of all seeds of its method over seeds and episodes"
+)
+
+
+def _show_card(card: dict[str, Any]) -> None:
+    table = Table(title=RESULTS, title_justify="left")
+    for column in ("scenario", "mask"):
+        table.add_column(column)
+    for column in ("servers", "policy (s)", "fastest-idle (s)", "policy (%)", "all seeds (%)"):
+        table.add_column(column, justify="right")
     for row in card["results"]:
         table.add_row(
             *(row["scenario"], row["mask"], str(row["servers"])),
             *(f"{row[key]:.2f}" for key in ("response_s", "base_response_s")),
-            f"{row['percent']:+.1f} %",
-            _interval(row["percent_of_all_seeds"], row["seeds"]),
+            *(_interval(*row[key]) for key in ("percent", "percent_of_all_seeds")),
         )
     if wants_json():
         show(table, card)
         return
     say(f"{card['name']}: {card['summary']}")
-    for key in ("decides", "command", "chosen", "rows"):
-        say(f"  {key}: {card[key]}")
+    say(f"It {card['decides']}.")
+    say(f"Made by `{card['command']}` ({card['part_of']}), {card['chosen']}: {card['made_on']}")
+    say(f"The rows, and what was made of them: {card['page']}")
     console.print(table)
     for line in card["limits"]:
         say(f"- {line}")
 
 
-def _interval(percent: list[float], seeds: int) -> str:
-    mean, low, high = percent
-    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}] % ({seeds})"
+def _interval(mean: float, low: float | None, high: float | None) -> str:
+    return f"{mean:+.1f}" if low is None else f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 @click.command()

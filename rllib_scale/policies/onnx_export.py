@@ -51,8 +51,7 @@ def export_onnx(policy: TrainedPolicy | PricePolicy, path: Path) -> dict[str, st
     """
     if isinstance(policy, PricePolicy):
         raise UserError(
-            f"{policy.name}: a policy of method {policy.trial.method} has no network to export; it weighs all tasks and "
-            "servers by prices; valid: a policy of any other method"
+            f"{policy.name}: a policy of method {policy.trial.method} has no network to export; valid: one of any other"
         )
     if missing := [name for name in NEEDS if importlib.util.find_spec(name) is None]:
         raise UserError(f"--onnx: {' and '.join(missing)} not installed; pip install 'rllib-scale[onnx]'")
