@@ -202,6 +202,8 @@ def test_serve_the_router_and_the_library_take_a_name() -> None:
     assert Decider("zoo:context-price", files, env).player.name == own
     assert policy_of("reserve:waiting=2") is None
     assert player_of(RouterSettings(scheduler="zoo:context-price"))[0].name == own
+    by_path = player_of(RouterSettings(scheduler="rllib_scale.schedulers.rules:LargeOnly"))[0]
+    assert type(by_path).__name__ == "LargeOnly"
     tiers = [TierConfig(name="one", count=4, compute_gflops=1.0, memory_gb=8.0, idle_power_w=1.0, busy_power_w=2.0)]
     with pytest.raises(UserError, match="did you mean 'zoo:scale'"):
         Cluster("zoo:scal", tiers=tiers)
