@@ -7,8 +7,8 @@ path or its entry point (`rllib_scale.plugins`), with parameters behind it in th
 from __future__ import annotations
 
 import inspect
+import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field
@@ -172,7 +172,7 @@ def is_heuristic(text: str) -> bool:
 
 def is_policy(text: str) -> bool:
     """Whether a text names a policy: of the zoo, or a folder that is there, whose name is none of our rules'."""
-    return zoo.is_named(text) or (text.partition(":")[0] not in HEURISTICS and Path(text).exists())
+    return zoo.is_named(text) or (text.partition(":")[0] not in HEURISTICS and os.path.exists(text))
 
 
 def load_heuristic(text: str) -> type[Any]:
