@@ -17,7 +17,7 @@ ANALYSIS = "analysis"
 
 ORDER: tuple[tuple[str, ...], ...] = (
     ("__init__", "errors"),
-    ("compiled", "files", "plugins"),
+    ("compiled", "files", "plugins", "zoo"),
     ("config",),
     ("workloads", "results"),
     ("observation",),
@@ -61,6 +61,7 @@ LOADS: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
     "plugins": set(),
+    "zoo": set(),
     "compiled": {"numba"},
     "config": set(),
     "workloads": {"numba"},

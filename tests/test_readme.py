@@ -47,6 +47,9 @@ def test_command_runs(command: str, workplace: Path) -> None:
 
 @pytest.mark.parametrize("code", PYTHON)
 def test_python_example_runs(code: str, workplace: Path) -> None:
+    if "policy.onnx" in code:  # what the command above it writes
+        (command,) = (line for line in COMMANDS if "--onnx policy.onnx" in line)
+        test_command_runs(command, workplace)
     done = subprocess.run([sys.executable, "-c", code], cwd=workplace, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rllib_scale import __version__
-from rllib_scale.cli import about, cluster, fitting, live, new, play, results, sweeps, workloads
+from rllib_scale.cli import about, cluster, fitting, live, new, play, policies, results, sweeps, workloads
 from rllib_scale.cli.terminal import errors
 from rllib_scale.errors import UserError, shortened
 
@@ -79,6 +79,8 @@ for _command in (
     play.evaluate,
     play.simulate,
     play.bounds,
+    policies.zoo,
+    policies.export,
     live.execute,
     live.serve,
     workloads.import_workload,

@@ -18,7 +18,9 @@ _path = click.Path(path_type=Path)
 
 @click.command()
 @click.argument("workload", type=_path)
-@click.option("--scheduler", default="fastest-idle", show_default=True, help="A heuristic's name or a policy folder.")
+@click.option(
+    "--scheduler", default="fastest-idle", show_default=True, help="A heuristic's name, a policy's folder, or zoo:NAME."
+)
 @click.option("--scenario", default="steady-0.7", show_default=True, help="Cluster, decisions and communication.")
 @click.option("--servers", default=16, show_default=True, help="Actors, dealt out to the Ray nodes.")
 @click.option("--ray-nodes", is_flag=True, help="The Ray nodes are the servers, as large as Ray says they are.")
@@ -170,7 +172,7 @@ def execute(
 @click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: the scenario's own.")
 @address_option
 def serve(policy: str, host: str, port: int, scenario: str, mask: str | None, address: str | None) -> None:
-    """Put POLICY, a folder or a heuristic's name, behind HTTP on Ray Serve: a snapshot in, a placement out.
+    """Put POLICY, a folder, zoo:NAME or a heuristic's name, behind HTTP on Ray Serve: a snapshot in, a placement out.
 
     POST /v1/place; /healthz, /metrics for Prometheus, /docs with the form of the messages. Until Ctrl-C.
     """

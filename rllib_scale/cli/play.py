@@ -53,7 +53,7 @@ def evaluate(
     mask: str | None,
     output: Path | None,
 ) -> None:
-    """Evaluate each POLICY, a heuristic's name or a folder with an exported policy, at any number of servers.
+    """Evaluate each POLICY, a heuristic's name, a folder with an exported policy or zoo:NAME, at any number of servers.
 
     All of them play the same episodes, and stand in one table.
     """
@@ -117,7 +117,9 @@ def evaluate(
 
 
 @click.command()
-@click.option("--scheduler", default="fastest-idle", show_default=True, help="A heuristic's name or a policy folder.")
+@click.option(
+    "--scheduler", default="fastest-idle", show_default=True, help="A heuristic's name, a policy's folder, or zoo:NAME."
+)
 @click.option("--scenario", default="paper", show_default=True)
 @own_options
 @click.option("--servers", type=int, help="[default: 16, or those of a cluster of your own]")

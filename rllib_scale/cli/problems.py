@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,23 +80,23 @@ def named_problem(
 
 
 def named_scheduler(name: str, env: EnvConfig, decision: str) -> Player:
-    """A heuristic by its name, or the policy in a folder.
+    """A heuristic by its name, the policy in a folder, or `zoo:NAME`.
 
     Raises:
         UserError: it is neither.
     """
-    from rllib_scale.config.heuristics import is_heuristic
+    from rllib_scale.config.heuristics import is_heuristic, is_policy
     from rllib_scale.plugins import entry_points
     from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
 
-    if name.partition(":")[0] in SCHEDULERS or not os.path.exists(name):
+    if not is_policy(name):
         if not is_heuristic(name):
             valid = [*SCHEDULERS, *entry_points("scheduler")]
             raise UserError(f"{choice_error('scheduler', name, valid)}; and no policy folder of that name")
         return make_scheduler(name, env.observation, env.episode.mask, decision)  # type: ignore[arg-type]
     from rllib_scale.policies.policy import load_policy
 
-    return load_policy(Path(name), mask=env.episode.mask, decision=decision)  # type: ignore[arg-type]
+    return load_policy(name, mask=env.episode.mask, decision=decision)  # type: ignore[arg-type]
 
 
 def given_workload(path: Path, ctx: click.Context, drawn_by: tuple[str, ...]) -> Workload:

@@ -151,7 +151,9 @@ def train(
 
 
 @click.command()
-@click.option("--expert", required=True, help="NAME:key=value of `rllib-scale schedulers`, or a policy's folder.")
+@click.option(
+    "--expert", required=True, help="NAME:key=value of `rllib-scale schedulers`, a policy's folder, or zoo:NAME."
+)
 @click.option("--method", default="crossattn", show_default=True, help="Whose network learns.")
 @click.option("--seed", default=42, show_default=True)
 @click.option("--episodes", default=256, show_default=True, help="That the expert plays to be learned from.")
@@ -183,12 +185,14 @@ def imitate(
 
     Run again, it goes on where it was. `training.initial_policy` lets a training go on from what it wrote.
     """
+    from rllib_scale import zoo
     from rllib_scale.config.heuristics import heuristic_name, split_heuristic
     from rllib_scale.config.plan import SweepConfig
     from rllib_scale.config.yaml_files import build_model, parse_override, set_path
 
-    rules = [] if "/" in expert.partition(":")[0] else [heuristic_name(expert)]  # a policy was evaluated before
-    named = split_heuristic(rules[0])[0].rpartition(":")[2] if rules else Path(expert).name
+    policy = zoo.is_named(expert) or "/" in expert.partition(":")[0]
+    rules = [] if policy else [heuristic_name(expert)]  # a policy was evaluated before
+    named = split_heuristic(rules[0])[0].rpartition(":")[2] if rules else Path(expert).name.removeprefix(zoo.PREFIX)
     data: dict[str, Any] = {
         "name": f"imitate-{named}-{method}-s{seed}-e{epochs}",
         "scenario": scenario,

@@ -7,12 +7,13 @@ path or its entry point (`rllib_scale.plugins`), with parameters behind it in th
 from __future__ import annotations
 
 import inspect
+import os
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field
 
-from rllib_scale import plugins
+from rllib_scale import plugins, zoo
 from rllib_scale.config.base import Count, Finite, Model, NonNegative, Positive
 from rllib_scale.config.methods import METHODS
 from rllib_scale.config.problem import InformationConfig, NamedOrder
@@ -162,9 +163,16 @@ def split_heuristic(text: str) -> tuple[str, str | None]:
 
 
 def is_heuristic(text: str) -> bool:
-    """Whether a text names a rule, ours or one of one's own, and not the folder of a policy."""
+    """Whether a text names a rule, ours or one of one's own, and not a policy of the zoo or the folder of one."""
+    if zoo.is_named(text):
+        return False
     name = plugins.unpinned(split_heuristic(text)[0])
     return name in HEURISTICS or plugins.is_import_path(name) or name in plugins.entry_points("scheduler")
+
+
+def is_policy(text: str) -> bool:
+    """Whether a text names a policy: of the zoo, or a folder that is there, whose name is none of our rules'."""
+    return zoo.is_named(text) or (text.partition(":")[0] not in HEURISTICS and os.path.exists(text))
 
 
 def load_heuristic(text: str) -> type[Any]:
@@ -173,6 +181,8 @@ def load_heuristic(text: str) -> type[Any]:
     Raises:
         UserError: there is none, it cannot be imported, or it is no scheduler.
     """
+    if zoo.is_named(text):
+        raise UserError(f"scheduler {text!r}: is a policy, where a rule is asked for; valid: {', '.join(HEURISTICS)}")
     found = plugins.load("scheduler", split_heuristic(text)[0], list(HEURISTICS))[0]
     name = plugins.unpinned(split_heuristic(text)[0])
     bases = {f"{c.__module__}.{c.__qualname__}" for c in getattr(found, "__mro__", ())}

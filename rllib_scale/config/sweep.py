@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from rllib_scale import zoo
 from rllib_scale.config import (
     MAX_SERVERS,
     METHODS,
@@ -199,7 +200,9 @@ def _pinned(path: Any, value: Any, foreign: bool) -> Any:
         return [_pinned(path, item, foreign) for item in value]
     if isinstance(value, dict) and path in ("imitation", "imitation.expert"):
         return {key: _pinned(f"{path}.{key}".replace(".choice", ""), item, foreign) for key, item in value.items()}
-    if path != "imitation.expert" or not isinstance(value, str) or "/" in value.partition(":")[0]:
+    if path != "imitation.expert" or not isinstance(value, str):
+        return value
+    if zoo.is_named(value) or "/" in value.partition(":")[0]:
         return value
     try:
         return pinned_heuristic(value, foreign)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from rllib_scale import zoo
 from rllib_scale.config.base import (
     ADDED,
     MAX_SERVERS,
@@ -24,7 +25,7 @@ from rllib_scale.config.base import (
 )
 from rllib_scale.config.heuristics import DISPATCHERS, HEURISTICS, pinned_heuristic
 from rllib_scale.config.methods import METHODS, AlgorithmName, MethodSpec
-from rllib_scale.config.pinned import MARK, check_unchanged, folders_of, pin, split, without_places
+from rllib_scale.config.pinned import MARK, check_unchanged, digest_of, folders_of, pin, split, without_places
 from rllib_scale.config.price_search import CMAConfig
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.rounds import TRAINING, WITHOUT_PAPER_MODE, in_rounds, with_unset
@@ -145,8 +146,8 @@ class TrainingConfig(Model):
     initial_policy: str | None = Field(
         default=None,
         json_schema_extra=ADDED,
-        description="PPO and imitation: folder of an exported policy whose weights the network begins with; its critic "
-        "is new",
+        description="PPO and imitation: folder of an exported policy, or `zoo:NAME`, whose weights the network begins "
+        "with; its critic is new",
     )
     reference_kl_coefficient: NonNegative = Field(
         default=0.0,
@@ -200,8 +201,27 @@ class TrainingConfig(Model):
 
 
 def pin_policy(value: str, info: ValidationInfo) -> str:
-    """The description in a policy folder, pinned: it holds the digest of the weights, so its own is that of both."""
+    """The description in a policy folder, pinned: it holds the digest of the weights, so its own is that of both.
+
+    One of the zoo keeps its name, for the package may lie elsewhere on another node.
+    """
+    if zoo.is_named(value) and MARK not in value:
+        try:
+            return f"{value}{MARK}{digest_of(zoo.folder_of(value) / 'policy.json')}"
+        except UserError as error:
+            raise ValueError(str(error)) from None
     return pin(value if MARK in value or value.endswith(".json") else f"{value}/policy.json", folders_of(info))
+
+
+def policy_folder(pinned: str, key: str) -> Path:
+    """The folder of a policy that `pin_policy` named; `key` is where the config names it.
+
+    Raises:
+        UserError: it is missing or has changed.
+    """
+    place, content = split(pinned)
+    path = zoo.folder_of(place) / "policy.json" if zoo.is_named(place) else Path(place)
+    return check_unchanged(path, content, key).parent
 
 
 class ImitationConfig(Model):
@@ -214,7 +234,7 @@ class ImitationConfig(Model):
     expert: str | None = Field(
         default=None,
         description="a scheduler that is asked, with parameters as `reserve:waiting=2`, or the folder of an exported "
-        "policy; unset: no imitation",
+        "policy, or `zoo:NAME`; unset: no imitation",
     )
     episodes: Count = Field(default=256, description="that it plays to be learned from")
     holdout_episodes: Count = Field(default=32, description="more of them, on which only agreement is measured")
@@ -224,12 +244,12 @@ class ImitationConfig(Model):
     def _known(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None:
             return None
-        if "/" in value.partition(":")[0]:
+        if zoo.is_named(value) or "/" in value.partition(":")[0]:
             return pin_policy(value, info)
         try:
             return pinned_heuristic(value, bool(info.context and info.context.get("foreign")))
         except UserError as error:
-            raise ValueError(f"{error}; or a path with a slash, the folder of a policy") from None
+            raise ValueError(f"{error}; or a path with a slash, the folder of a policy; or zoo:NAME") from None
 
     @property
     def policy(self) -> Path | None:
@@ -240,8 +260,7 @@ class ImitationConfig(Model):
         """
         if self.expert is None or MARK not in self.expert:
             return None
-        place, content = split(self.expert)
-        return check_unchanged(Path(place), content, "imitation.expert").parent
+        return policy_folder(self.expert, "imitation.expert")
 
 
 class StopConfig(Model):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from pydantic import ValidationError
 
 from rllib_scale import __version__
 from rllib_scale.config import EnvConfig
-from rllib_scale.config.heuristics import HEURISTICS, is_heuristic, spec_of
+from rllib_scale.config.heuristics import is_heuristic, is_policy, spec_of
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError, require_free_port
 from rllib_scale.live.execute import dispatcher_of
@@ -182,16 +181,16 @@ def application(name: str, files: dict[str, bytes] | None, env: EnvConfig) -> An
 
 
 def policy_of(name: str) -> dict[str, bytes] | None:
-    """The files of the policy in a folder; None, where the name is that of a heuristic.
+    """The files of the policy in a folder, or of `zoo:NAME`; None, where the name is that of a heuristic.
 
     Raises:
         UserError: it is neither.
     """
     from rllib_scale.policies.policy import policy_files
 
-    if name.partition(":")[0] in HEURISTICS or (is_heuristic(name) and not Path(name).exists()):
+    if is_heuristic(name) and not is_policy(name):
         return None
-    return policy_files(Path(name))
+    return policy_files(name)
 
 
 def run_until_interrupted(app: Any, host: str, port: int, say: Callable[[str], None]) -> None:

@@ -16,6 +16,7 @@ from ray.exceptions import ObjectLostError
 
 from rllib_scale.clusters.session import ray_session
 from rllib_scale.config import SCENARIOS, ClusterConfig, EnvConfig, TierConfig
+from rllib_scale.config.heuristics import is_policy
 from rllib_scale.errors import UserError
 from rllib_scale.live.backend import Ended, RayBackend
 from rllib_scale.live.execute import dispatcher_of
@@ -26,7 +27,7 @@ from rllib_scale.live.worker import Packed
 from rllib_scale.observation.backend import Answer
 from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.schedulers.dispatcher import Dispatcher
-from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
+from rllib_scale.schedulers.rules import make_scheduler
 
 MAX_SENT_BYTES = 20_000
 """Functions up to this size travel with each call: to look one up in Ray's store takes longer."""
@@ -107,7 +108,7 @@ class Cluster:
     """A live cluster, on which a scheduler places tasks. A context manager: at the end of the block all is awaited.
 
     Args:
-        scheduler: a heuristic's name, the folder of an exported policy, or a scheduler.
+        scheduler: a heuristic's name, the folder of an exported policy, `zoo:NAME`, or a scheduler.
         address: of a Ray cluster; None: the Ray that this process is connected to, else a local one.
         tiers: servers, as actors dealt out to the nodes; None: each Ray node is a server, as Ray describes it.
         retries: of a task that raises, before its workflow is given up.
@@ -142,11 +143,11 @@ class Cluster:
         given, env = self._given, self._env
         if isinstance(given, Scheduler | Dispatcher):
             return given
-        if str(given).partition(":")[0] in SCHEDULERS or not Path(given).exists():
+        if not is_policy(str(given)):
             return make_scheduler(str(given), env.observation, env.episode.mask)
         from rllib_scale.policies.policy import load_policy
 
-        return load_policy(Path(given), mask=env.episode.mask)
+        return load_policy(given, mask=env.episode.mask)
 
     # ------------------------------------------------------------------ life
 

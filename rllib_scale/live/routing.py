@@ -13,7 +13,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from pydantic import Field
 
 from rllib_scale.config import SCENARIOS, ClusterConfig, EnvConfig, TierConfig
 from rllib_scale.config.base import Model, NonNegative, Positive
-from rllib_scale.config.heuristics import HEURISTICS
+from rllib_scale.config.heuristics import is_policy, spec_of
 from rllib_scale.errors import UserError, choice_error
 from rllib_scale.live.execute import dispatcher_of
 from rllib_scale.live.flows import Flow
@@ -53,7 +52,9 @@ class Demand(Model):
 class RouterSettings(Model):
     """The `request_router_kwargs` of a deployment."""
 
-    scheduler: str = Field(default="sticky", description="a heuristic's name or the folder of an exported policy")
+    scheduler: str = Field(
+        default="sticky", description="a heuristic's name, the folder of an exported policy, or zoo:NAME"
+    )
     demand: str | dict[str, Any] | None = Field(
         default=None,
         description="`module:function`, which takes the arguments of a request and returns fields of Demand; or those "
@@ -101,14 +102,14 @@ def player_of(settings: RouterSettings) -> tuple[Scheduler | Dispatcher, EnvConf
     # A request waits for a busy replica, and others are decided on meanwhile; whoever has a mask waits only without.
     env = env.model_copy(update={"decision": env.decision.model_copy(update={"on_busy": "reserve"})})
     name = settings.scheduler
-    if name.partition(":")[0] in HEURISTICS or not Path(name).exists():
+    if not is_policy(name):
         player: Scheduler | Dispatcher = make_scheduler(name, env.observation)
-        if HEURISTICS[name.partition(":")[0]].plans:
+        if spec_of(name).plans:
             raise UserError(f"{name}: plans ahead, and cannot be asked about one moment; name another scheduler")
         return player, env
     from rllib_scale.policies.policy import load_policy
 
-    policy = load_policy(Path(name), mask="feasible")
+    policy = load_policy(name, mask="feasible")
     trial = policy.trial
     if not trial.spec.any_scale:
         slots = trial.env.cluster.num_slots

@@ -33,7 +33,7 @@ def router_config(scheduler: str = "sticky", **settings: Any) -> RequestRouterCo
     """The `request_router_config` of a deployment, checked.
 
     Args:
-        scheduler: a heuristic's name or the folder of an exported policy.
+        scheduler: a heuristic's name, the folder of an exported policy, or zoo:NAME.
         settings: further fields of `routing.RouterSettings`.
 
     Raises:

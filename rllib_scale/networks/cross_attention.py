@@ -169,19 +169,19 @@ class CrossAttentionPointer(nn.Module):
         """(B, N) of the pointer; `closed` (B, N) is MASKED for servers that it must not choose, else 0."""
         constant = (f @ folded.pointer_bias)[:, None]
         if self.logit_clip is None:
-            return point(f @ folded.pointer, hidden, closed) + constant
-        scores = point(f @ folded.pointer, hidden, torch.zeros_like(closed)) + constant
+            return self.point(f @ folded.pointer, hidden, closed) + constant
+        scores = self.point(f @ folded.pointer, hidden, torch.zeros_like(closed)) + constant
         return self.logit_clip * torch.tanh(scores / math.sqrt(self.feature_dim)) + closed
+
+    @staticmethod
+    def point(w: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:
+        """Scores w . h + bias (B, N) of `hidden` (B, N, d) for one query w (B, d)."""
+        return _Point.apply(w, hidden, bias)
 
 
 def attend(u: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:
     """Mean of `hidden` (B, N, d) weighted by softmax(u . h + bias), for queries u (B, H, d); bias (B, N)."""
     return _Attend.apply(u, hidden, bias)
-
-
-def point(w: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:
-    """Scores w . h + bias (B, N) of `hidden` (B, N, d) for one query w (B, d)."""
-    return _Point.apply(w, hidden, bias)
 
 
 class _Attend(torch.autograd.Function):

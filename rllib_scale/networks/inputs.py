@@ -109,7 +109,7 @@ class ObservationInput(nn.Module):
         closed = empty
         if mask is not None:
             closed = empty | ~mask
-            closed = torch.where(closed.all(1, keepdim=True), empty, closed)
+            closed = empty | (closed & ~closed.all(1, keepdim=True))
         return Inputs(
             task=torch.addcmul(self.task_shift, task, self.task_scale),
             servers=torch.addcmul(self.server_shift, servers, self.server_scale),

@@ -59,7 +59,7 @@ class InducedBlock(nn.Module):
 
     def forward(self, x: Tensor, empty: Tensor) -> Tensor:
         """(B, N, d) from the set x (B, N, d); `empty` (B, N) is MASKED for what is not in the set, else 0."""
-        summary = self.gather(self.points.expand(len(x), -1, -1), x, empty)
+        summary = self.gather(self.points.expand(x.shape[0], -1, -1), x, empty)
         return self.spread(x, summary)
 
 

@@ -25,9 +25,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
+from rllib_scale import zoo
 from rllib_scale.config import DecisionMode, EnvConfig, MaskMode, TrialConfig
-from rllib_scale.config.pinned import check_unchanged, split
 from rllib_scale.config.rounds import in_own_rounds
+from rllib_scale.config.training import policy_folder
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.files import check_regular, write_atomic, write_json
@@ -117,9 +118,9 @@ def _write(folder: Path, named: Mapping[str, torch.Tensor], trial: TrialConfig, 
 
 
 def load_policy(
-    folder: Path, mask: MaskMode = "none", decision: DecisionMode = "argmax"
+    folder: str | Path, mask: MaskMode = "none", decision: DecisionMode = "argmax"
 ) -> TrainedPolicy | PricePolicy:
-    """Read a policy folder; a mask is nothing to `context-price`.
+    """Read a policy folder, or `zoo:NAME`; a mask is nothing to `context-price`.
 
     Raises:
         UserError: a file is missing, torn, foreign or does not belong to the other; or it cannot decide in that way.
@@ -127,12 +128,13 @@ def load_policy(
     return policy_from_bytes(policy_files(folder), str(folder), mask, decision)
 
 
-def policy_files(folder: Path) -> dict[str, bytes]:
-    """The files of a policy folder by name, unchecked.
+def policy_files(folder: str | Path) -> dict[str, bytes]:
+    """The files of a policy folder, or of `zoo:NAME`, by name, unchecked.
 
     Raises:
         UserError: one is missing or cannot be read.
     """
+    folder = zoo.folder_of(folder)
     if not folder.is_dir():
         raise UserError(f"{folder}: no such policy folder")
     try:
@@ -188,8 +190,7 @@ def initial_network(trial: TrialConfig) -> Network | None:
     if trial.training.initial_policy is None:
         return None
     key = "training.initial_policy"
-    place, content = split(trial.training.initial_policy)
-    folder = check_unchanged(Path(place), content, key).parent
+    folder = policy_folder(trial.training.initial_policy, key)
     initial = load_policy(folder)
     ours, theirs = (_shape(t) for t in (trial, initial.trial))
     for name, value in ours.items():

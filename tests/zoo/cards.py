@@ -1,0 +1,59 @@
+"""The results on a card, computed from the rows that it names."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rllib_scale_analysis import load, select
+from rllib_scale_analysis.stats import resampling
+from rllib_scale_analysis.stats.scores import Scores
+from rllib_scale_analysis.tables.relative import against_base
+
+from rllib_scale.policies.policy import load_policy
+
+ROOT = Path(__file__).parents[2]
+METRIC = "response_censored_s"
+
+
+def results(card: dict[str, Any]) -> list[dict[str, Any]]:
+    """A card's results anew: the same settings, and the figures of the committed rows.
+
+    The policy's own per cent are as those of the analysis, the mean of the logarithm of the ratio, over episodes.
+    """
+    trial = load_policy(f"zoo:{card['name']}").trial
+    rows = pd.concat([load(ROOT / folder).episodes for folder in card["rows"]], ignore_index=True)
+    own = rows[rows["cell"] == trial.cell]
+    assert len(own), f"no rows of {trial.name} in {card['rows']}"
+    (variant,) = own["variant"].unique()
+    rows = rows[rows["variant"].isin([variant, "fastest-idle"])]
+    found = []
+    for row in card["results"]:
+        at = select(rows, row["scenario"], row["mask"], "argmax")
+        at = at[at["test_servers"] == row["servers"]]
+        (of_all,) = against_base(at).to_dict("records")
+        ours, base = (Scores.of(at[at["cell"] == cell], [METRIC]) for cell in (trial.cell, "fastest-idle"))
+        assert ours.episodes == base.episodes
+        ratio = np.log(ours.values[METRIC] / base.values[METRIC])
+        test = resampling.mean_test(ratio, "episodes")
+        every = [of_all[f"against_base_{METRIC}{end}"] for end in ("", "_low", "_high")]
+        found.append(
+            {key: row[key] for key in ("scenario", "mask", "servers")}
+            | {
+                "episodes": len(ours.episodes),
+                "seeds": of_all["seeds"],
+                "response_s": round(float(ours.values[METRIC].mean()), 3),
+                "base_response_s": round(float(base.values[METRIC].mean()), 3),
+                "percent": _rounded(100 * math.expm1(x) for x in (test.mean, test.interval.low, test.interval.high)),
+                "percent_of_all_seeds": _rounded(every),
+            }
+        )
+    return found
+
+
+def _rounded(values: Any) -> list[float | None]:
+    """To two digits; an interval that is not claimed is None."""
+    return [None if math.isnan(value) else round(float(value), 2) for value in values]

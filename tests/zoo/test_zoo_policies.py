@@ -1,0 +1,210 @@
+"""The zoo: its cards say what the committed rows say, and its names stand wherever the folder of a policy may."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+from rllib_scale import zoo
+from rllib_scale.cli import main, sweeps
+from rllib_scale.config import SCENARIOS, TrialConfig
+from rllib_scale.config.plan import SweepConfig, expand
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError
+from rllib_scale.evaluation.play import play
+from rllib_scale.evaluation.replay import Replay
+from rllib_scale.policies.policy import DESCRIPTION, TENSORS, initial_network, load_policy, policy_files
+from zoo.cards import ROOT, results
+
+PACKAGE = ROOT / "rllib_scale"
+CARDS = {name: zoo.card(name) for name in zoo.names()}
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def refuse(*arguments: object) -> str:
+    result = invoke(*arguments)
+    assert result.exit_code == 2, (result.output, result.exception)
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+# ---------------------------------------------------------------------- cards
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_the_results_on_a_card_are_those_of_the_rows_it_names(name: str) -> None:
+    assert CARDS[name]["results"] == results(CARDS[name])
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_policy_is_the_one_beside_the_rows(name: str) -> None:
+    """The files of both are the same, and say what the card says."""
+    card, files = CARDS[name], policy_files(f"zoo:{name}")
+    assert files == policy_files(ROOT / card["policy"])
+    description = json.loads(files[DESCRIPTION])
+    assert [description[key] for key in ("method", "seed", "epochs")] == [card[k] for k in ("method", "seed", "epochs")]
+    assert (ROOT / card["page"]).is_file()
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_the_command_on_a_card_trains_that_policy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the command would run holds a training with every setting of the policy's."""
+    asked: list[SweepConfig] = []
+    monkeypatch.setattr(sweeps, "_run", lambda config, *_, **__: asked.append(config))
+    program, *arguments = shlex.split(CARDS[name]["command"])
+    assert program == "rllib-scale"
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.output
+    policy = load_policy(f"zoo:{name}").trial
+    (same,) = [cell.trial for cell in expand(asked[0], "card") if cell.trial == policy]
+    assert same.cell == policy.cell
+
+
+def test_the_zoo_is_small_and_is_packaged() -> None:
+    files = [path for path in (PACKAGE / "zoo").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert sum(path.stat().st_size for path in files) < 2_000_000
+    setup = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    assert "rllib_scale.zoo" in setup["packages"]
+    data = [str(path.relative_to(PACKAGE / "zoo")) for path in files if path.suffix != ".py"]
+    assert sorted(data) == sorted(f"{name}/{file}" for name in CARDS for file in (zoo.CARD, DESCRIPTION, TENSORS))
+    patterns = setup["package-data"]["rllib_scale.zoo"]
+    assert all(any(fnmatch.fnmatch(name, pattern) for pattern in patterns) for name in data)
+
+
+# ---------------------------------------------------------------------- command line
+
+
+def test_zoo_lists_its_policies_and_prints_a_card() -> None:
+    listed = json.loads(invoke("zoo", "--json").stdout)
+    assert [row["name"] for row in listed] == [f"zoo:{name}" for name in CARDS]
+    assert all(f"zoo:{name}" in invoke("zoo").stdout for name in CARDS)
+    assert json.loads(invoke("zoo", "scale", "--json").stdout) == CARDS["scale"]
+    shown = invoke("zoo", "zoo:context-price").stdout
+    card = CARDS["context-price"]
+    assert card["command"] in shown
+    assert all(f"{row['percent_of_all_seeds'][0]:+.1f} [" in shown for row in card["results"])
+
+
+@pytest.mark.parametrize(
+    "command", [("zoo", "scal"), ("evaluate", "zoo:scal"), ("simulate", "--scheduler", "zoo:scal")]
+)
+def test_a_name_that_is_not_in_the_zoo_is_refused(command: tuple[str, ...]) -> None:
+    assert "unknown policy 'zoo:scal'; did you mean 'zoo:scale'? valid: zoo:context-price" in refuse(*command)
+
+
+def test_evaluate_plays_a_name_as_it_plays_the_folder(tmp_path: Path) -> None:
+    folder = CARDS["scale"]["policy"]
+    played = {}
+    for place in ("zoo:scale", ROOT / folder):
+        output = tmp_path / "rows.csv"
+        result = invoke("evaluate", place, "--scales", 16, "--episodes", 2, "--output", output)
+        assert result.exit_code == 0, result.output
+        played[place] = pd.read_csv(output)
+    ours, theirs = played.values()
+    assert set(ours["method"]) == {load_policy("zoo:scale").name}
+    pd.testing.assert_frame_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["context-price", "context-price-response"])
+def test_a_policy_plays_the_published_rows_again(name: str) -> None:
+    """Those of the reproduction are played again by tests/evaluation/test_reproduction_rows.py."""
+    folder, policy = ROOT / CARDS[name]["rows"][0], load_policy(f"zoo:{name}")
+    rows = pd.read_parquet(folder / "episodes.parquet")
+    rows = rows[(rows["cell"] == policy.trial.cell) & (rows["scenario"] == "steady-0.7") & (rows["test_servers"] == 16)]
+    rows = rows[rows["episode"] < 2]
+    unit = Replay(folder).unit(rows.iloc[0])
+    engine = play(policy, unit.env, unit.seed, rows["episode"].tolist())
+    again = pd.DataFrame([engine.metrics(b) for b in range(2)])
+    metrics = [column for column in again if column in rows]
+    assert len(metrics) > 18
+    pd.testing.assert_frame_equal(
+        again[metrics], rows[metrics].reset_index(drop=True), check_exact=True, check_dtype=False
+    )
+
+
+def test_simulate_plays_a_name() -> None:
+    result = invoke("simulate", "--scheduler", "zoo:context-price", "--scenario", "shift", "--horizon", 30, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["scheduler"] == load_policy("zoo:context-price").name
+
+
+# ---------------------------------------------------------------------- configs
+
+
+def test_a_config_holds_a_name_to_its_content_wherever_the_package_lies() -> None:
+    def trial(policy: object) -> TrialConfig:
+        return build_model(TrialConfig, {"training": {"initial_policy": str(policy)}}, "trial")
+
+    named, by_path = trial("zoo:scale"), trial(ROOT / CARDS["scale"]["policy"])
+    assert str(named.training.initial_policy).startswith("zoo:scale#sha256=")
+    assert named.cell == by_path.cell != trial("zoo:crossattn").cell
+    assert TrialConfig.model_validate_json(named.model_dump_json()) == named
+    network = initial_network(named)
+    assert network is not None
+    ours, theirs = network.state_dict(), load_policy("zoo:scale").network.state_dict()  # type: ignore[union-attr]
+    assert all(bool((ours[key] == theirs[key]).all()) for key in theirs)
+
+
+def test_a_config_of_another_version_of_a_policy_is_refused() -> None:
+    held = {"training": {"initial_policy": f"zoo:scale#sha256={16 * '0'}"}}
+    with pytest.raises(UserError, match=r"training\.initial_policy: .*policy\.json has changed"):
+        initial_network(build_model(TrialConfig, held, "trial"))
+
+
+def test_a_name_is_an_expert() -> None:
+    trial = build_model(TrialConfig, {"method": "crossattn", "imitation": {"expert": "zoo:scale"}}, "trial")
+    assert trial.imitation.policy == PACKAGE / "zoo" / "scale"
+    grid = {"name": "g", "methods": ["crossattn"], "grid": {"imitation.expert": ["zoo:scale", "fastest-idle"]}}
+    experts = {cell.trial.imitation.expert for cell in expand(build_model(SweepConfig, grid, "grid"), "grid")}
+    assert {str(expert).partition("#")[0] for expert in experts} == {"zoo:scale", "fastest-idle"}
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        ({"training": {"initial_policy": "zoo:scal"}}, ["training.initial_policy", "did you mean 'zoo:scale'"]),
+        ({"imitation": {"expert": "zoo:scal"}}, ["imitation.expert", "did you mean 'zoo:scale'"]),
+        (
+            {"evaluation": {"heuristics": ["zoo:scale"]}},
+            ["evaluation.heuristics", "'zoo:scale': is a policy", "valid:"],
+        ),
+    ],
+    ids=str,
+)
+def test_what_a_config_cannot_name_is_refused(content: dict[str, Any], parts: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        build_model(SweepConfig, {"name": "n", "methods": ["scale"]} | content, "sweep.yaml")
+    assert all(part in str(caught.value) for part in parts), caught.value
+
+
+# ---------------------------------------------------------------------- live
+
+
+def test_serve_the_router_and_the_library_take_a_name() -> None:
+    from rllib_scale.config import TierConfig
+    from rllib_scale.live import Cluster
+    from rllib_scale.live.http import Decider, policy_of
+    from rllib_scale.live.routing import RouterSettings, player_of
+
+    env, own = SCENARIOS["steady-0.7"][0], load_policy("zoo:context-price").name
+    files = policy_of("zoo:context-price")
+    assert Decider("zoo:context-price", files, env).player.name == own
+    assert policy_of("reserve:waiting=2") is None
+    assert player_of(RouterSettings(scheduler="zoo:context-price"))[0].name == own
+    by_path = player_of(RouterSettings(scheduler="rllib_scale.schedulers.rules:LargeOnly"))[0]
+    assert type(by_path).__name__ == "LargeOnly"
+    tiers = [TierConfig(name="one", count=4, compute_gflops=1.0, memory_gb=8.0, idle_power_w=1.0, busy_power_w=2.0)]
+    with pytest.raises(UserError, match="did you mean 'zoo:scale'"):
+        Cluster("zoo:scal", tiers=tiers)
+    Cluster("zoo:context-price", tiers=tiers)
