@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rllib_scale import __version__
-from rllib_scale.cli import about, cluster, fitting, live, new, play, results, sweeps, workloads
+from rllib_scale.cli import about, adversary, cluster, fitting, live, new, play, results, sweeps, workloads
 from rllib_scale.cli.terminal import errors
 from rllib_scale.errors import UserError
 
@@ -69,6 +69,7 @@ for _command in (
     play.evaluate,
     play.simulate,
     play.bounds,
+    adversary.adversary,
     live.execute,
     live.serve,
     workloads.import_workload,

@@ -1,0 +1,28 @@
+"""Whoever is to play, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rllib_scale.config import EnvConfig
+from rllib_scale.config.heuristics import is_heuristic
+from rllib_scale.errors import UserError, choice_error
+from rllib_scale.evaluation.play import Player
+from rllib_scale.plugins import entry_points
+from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
+
+
+def named_scheduler(name: str, env: EnvConfig, decision: str) -> Player:
+    """A heuristic by its name, or the policy in a folder.
+
+    Raises:
+        UserError: it is neither.
+    """
+    if name.partition(":")[0] in SCHEDULERS or not Path(name).exists():
+        if not is_heuristic(name):
+            valid = [*SCHEDULERS, *entry_points("scheduler")]
+            raise UserError(f"{choice_error('scheduler', name, valid)}; and no policy folder of that name")
+        return make_scheduler(name, env.observation, env.episode.mask, decision)  # type: ignore[arg-type]
+    from rllib_scale.policies.policy import load_policy  # late: it takes torch along
+
+    return load_policy(Path(name), mask=env.episode.mask, decision=decision)  # type: ignore[arg-type]
