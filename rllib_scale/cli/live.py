@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from rllib_scale.cli.options import SEED, address_option, check_endings
+from rllib_scale.cli.options import SEED, address_option, check_endings, played_options
 from rllib_scale.cli.problems import named_problem, named_scheduler
 from rllib_scale.cli.terminal import console, json_option, say, show, wants_json
 
@@ -43,10 +43,7 @@ _path = click.Path(path_type=Path)
 @click.option("--seed", type=SEED, default=1000, show_default=True, help="Of the scheduler's draws.")
 @click.option("--shadow", "shadows", multiple=True, help="Ask this scheduler, too, what it would do; repeatable.")
 @click.option("--results", type=_path, help="Results folder (default: results/live-WORKLOAD).")
-@click.option("--schedule", type=_path, help="Write the schedule (CSV).")
-@click.option("--gantt", type=_path, help="Draw the schedule (PNG).")
-@click.option("--wfformat", type=_path, help="Write what ran as a WfFormat execution (JSON).")
-@click.option("--trace", type=_path, help="Write a trace for ui.perfetto.dev (JSON).")
+@played_options
 @json_option
 def execute(
     workload: Path,

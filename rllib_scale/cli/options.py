@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from rllib_scale.cli.terminal import say
 from rllib_scale.errors import UserError
+from rllib_scale.files import write_atomic
 
-ENDINGS = {"--schedule": ".csv", "--gantt": ".png", "--video": ".gif", "--prices": ".png"}
+if TYPE_CHECKING:
+    import pandas as pd
+
+ENDINGS = {
+    "--schedule": (".csv",),
+    "--gantt": (".png",),
+    "--video": (".gif",),
+    "--prices": (".png",),
+    "--output": (".csv", ".parquet"),
+}
 
 SEED = click.IntRange(0, 2**63 - 1)
 
@@ -49,5 +61,24 @@ def numbers(option: str, text: str) -> list[int]:
 def check_endings(outputs: Mapping[str, Path | None]) -> None:
     """Refuse a file whose name promises another format than the one that is written."""
     for option, path in outputs.items():
-        if path is not None and path.suffix != ENDINGS[option]:
-            raise UserError(f"{option} {path}: must end in {ENDINGS[option]}")
+        if path is not None and path.suffix not in ENDINGS[option]:
+            raise UserError(f"{option} {path}: must end in {' or '.join(ENDINGS[option])}")
+
+
+def played_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --schedule, --gantt, --wfformat and --trace: the files that tell what was played."""
+    for option, text in (
+        ("--trace", "Write a trace for ui.perfetto.dev (JSON)."),
+        ("--wfformat", "Write what ran as a WfFormat execution (JSON)."),
+        ("--gantt", "Draw the schedule (PNG)."),
+        ("--schedule", "Write the schedule (CSV)."),
+    ):
+        command = click.option(option, type=click.Path(path_type=Path), help=text)(command)
+    return command
+
+
+def write_output(frame: pd.DataFrame, path: Path) -> None:
+    """Write the rows of --output in the format that its ending names."""
+    write = frame.to_csv if path.suffix == ".csv" else frame.to_parquet
+    write_atomic(path, lambda temporary: write(temporary, index=False))
+    say(f"wrote {path}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from rllib_scale.cli.options import SEED, check_endings, numbers
+from rllib_scale.cli.options import SEED, check_endings, numbers, played_options, write_output
 from rllib_scale.cli.problems import (
     given_workload,
     named_problem,
@@ -61,10 +61,9 @@ def evaluate(
 
     from rllib_scale.config.heuristics import information
     from rllib_scale.evaluation.play import evaluate as run
-    from rllib_scale.files import check_writable, write_atomic
+    from rllib_scale.files import check_writable
 
-    if output is not None and output.suffix not in (".csv", ".parquet"):
-        raise UserError(f"--output {output}: must end in .csv or .parquet")
+    check_endings({"--output": output})
     check_writable({"--output": output})
     own = own_problem(config, overrides)
     given = None if workload is None else given_workload(workload, ctx, ("seed", "episodes"))
@@ -114,9 +113,7 @@ def evaluate(
         content.append({**facts, "servers": at_scale, "episodes": len(rows), "invalid_share": invalid, **summary})
     show(table, content)
     if output is not None:
-        write = frame.to_csv if output.suffix == ".csv" else frame.to_parquet
-        write_atomic(output, lambda path: write(path, index=False))
-        say(f"wrote {output}")
+        write_output(frame, output)
 
 
 @click.command()
@@ -129,12 +126,9 @@ def evaluate(
 @click.option("--seed", type=SEED, default=1000, show_default=True, help="Of the workload, where none is given.")
 @click.option("--episode", type=SEED, default=0, show_default=True)
 @click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: the scenario's own.")
-@click.option("--schedule", type=_path, help="Write the schedule (CSV).")
-@click.option("--gantt", type=_path, help="Draw the schedule (PNG).")
+@played_options
 @click.option("--video", type=_path, help="Film the schedule as it comes about (GIF).")
 @click.option("--prices", type=_path, help="Draw the prices of a context-price policy (PNG).")
-@click.option("--wfformat", type=_path, help="Write what ran as a WfFormat execution (JSON).")
-@click.option("--trace", type=_path, help="Write a trace for ui.perfetto.dev (JSON).")
 @click.option("--save-workload", type=_path, help="Write the workload that was played (JSON).")
 @json_option
 @click.pass_context
@@ -233,7 +227,7 @@ def simulate(
 @click.option("--episodes", type=click.IntRange(min=1), default=30, show_default=True)
 @click.option("--seed", type=SEED, default=1000, show_default=True, help="(seed, episode) fixes a workload.")
 @click.option("--fluid", is_flag=True, help="Also the fluid bound: tighter, seconds an episode at 16 servers.")
-@click.option("--output", type=_path, help="Write one row per episode (CSV).")
+@click.option("--output", type=_path, help="Write one row per episode, .csv or .parquet.")
 @json_option
 def bounds(scenario: str, scales: str, episodes: int, seed: int, fluid: bool, output: Path | None) -> None:
     """Lower bounds on the mean response in SCENARIO: what no scheduler can beat.
@@ -247,11 +241,10 @@ def bounds(scenario: str, scales: str, episodes: int, seed: int, fluid: bool, ou
     from rllib_scale.bounds.fluid import fluid_bound
     from rllib_scale.bounds.lower_bounds import lower_bounds
     from rllib_scale.bounds.stationary import stationary_bound
-    from rllib_scale.files import check_writable, write_atomic
+    from rllib_scale.files import check_writable
     from rllib_scale.workloads.generators import generate
 
-    if output is not None and output.suffix != ".csv":
-        raise UserError(f"--output {output}: must end in .csv")
+    check_endings({"--output": output})
     check_writable({"--output": output})
     table = Table(title=f"{scenario}: lower bounds on the mean response (s), {episodes} episodes", title_justify="left")
     for column in ("servers", "critical path", "capacity", "fluid", "stationary ± error", "prices of a second"):
@@ -280,5 +273,4 @@ def bounds(scenario: str, scales: str, episodes: int, seed: int, fluid: bool, ou
         )
     show(table, rows)
     if output is not None:
-        write_atomic(output, lambda path: pd.DataFrame(rows).to_csv(path, index=False))
-        say(f"wrote {output}")
+        write_output(pd.DataFrame(rows), output)

@@ -118,8 +118,8 @@ def why_waiting(resources: TrialResources, at_once: int | None, room: Room) -> C
 
         available = ray._private.state.available_resources_per_node()
         free = [float(node.get("CPU", 0.0)) for node in available.values()]
-        if _place(resources, list(free)):
-            return "one is starting"
+        if _place(resources, list(free)) or (_started_here() and _place(resources, list(room.nodes))):
+            return "starting: Python's imports, and once after an installation its compiler, up to a minute"
         text = (
             f"needs {cpus_per_trial(resources):g} CPUs, the largest node has {max(free, default=0.0):g} free, "
             f"all nodes {sum(free):g}"
@@ -131,6 +131,14 @@ def why_waiting(resources: TrialResources, at_once: int | None, room: Room) -> C
         )
 
     return say
+
+
+def _started_here() -> bool:
+    """Whether this process started its Ray: nobody else's work is in the room that is not free."""
+    import ray
+
+    node = ray._private.worker._global_node
+    return node is not None and node.is_head()
 
 
 def _turned_down() -> bool:

@@ -98,7 +98,7 @@ class TrainingVectorEnv(SchedulingVectorEnv):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """See `SchedulingVectorEnv.reset`."""
         if isinstance(seed, int):
-            worker = seed - rllib_seed(self.trial_seed)
+            worker = (seed - rllib_seed(self.trial_seed)) % 2**32  # in a config of the user's any number
             seed = [workload_seed(self.trial_seed, worker, index // self.siblings) for index in range(self.num_envs)]
         elif seed is None:
             self._episodes = np.repeat(self._episodes.reshape(-1, self.siblings).max(axis=1), self.siblings)

@@ -59,6 +59,10 @@ def test_what_waits_is_told_why() -> None:
         room = cluster_room()
         assert (room.nodes, room.grows) == ((2.0,), False)
         assert why_waiting(TrialResources(cpus=1), 2, room)(2) == "2 at once"
-        assert why_waiting(TrialResources(cpus=1), 2, room)(1) == "one is starting"
+        assert why_waiting(TrialResources(cpus=1), 2, room)(1).startswith("starting")
         needs = "needs 3 CPUs, the largest node has 2 free, all nodes 2"
         assert why_waiting(TrialResources(cpus=1, env_runners=2), 1, room)(0) == needs
+        from ray.util import placement_group
+
+        assert placement_group([{"CPU": 2}]).wait(30)
+        assert why_waiting(TrialResources(cpus=1), 2, room)(0).startswith("starting"), "who else has the room?"
