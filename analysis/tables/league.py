@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from scipy import stats
@@ -38,7 +40,7 @@ def league(episodes: pd.DataFrame) -> pd.DataFrame:
     known = episodes[episodes[METRIC].notna()]
     names = known.astype({name: str for name in (*SETTING, "variant")})
     table = names.groupby([*place, *EPISODE, "variant"])[METRIC].mean().unstack("variant")  # problems x episodes
-    problems = list(table.groupby(place).groups)
+    problems: list[Any] = list(table.groupby(place).groups)  # scenario, mask, decision, servers
     full = [name for name in variants(episodes) if table[name].notna().groupby(place).any().all()]
     shared = table[full].dropna().reset_index(place)
     common = shared.groupby(level=list(EPISODE)).size() == len(problems)
