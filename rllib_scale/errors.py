@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import difflib
+import re
 import socket
 from collections.abc import Iterable
 
 
 class UserError(Exception):
     """Bad input. The message names the key, the value and what would be valid."""
+
+
+def shortened(message: str) -> str:
+    """A message whose longest words, names that nobody would read, are cut in their middle.
+
+    >>> shortened("x" * 5000 + ": no such file")
+    'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx: no such file'
+    """
+    return re.sub(r"[^\s:']{200,}", lambda word: f"{word[0][:40]}...{word[0][-40:]}", message)
 
 
 def choice_error(what: str, value: str, valid: Iterable[str]) -> UserError:

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rllib_scale.errors import UserError
+
+
+def check_regular(path: Path) -> None:
+    """Refuse what has no end, or none yet: devices and pipes.
+
+    Raises:
+        UserError: it is one of these.
+        OSError: it is not there, or nobody may look at it.
+    """
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UserError(f"{path}: is a device, a pipe or a socket; valid: a file")
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib.image
 import numpy as np
@@ -20,6 +22,7 @@ from rllib_scale.networks.build import build_network
 from rllib_scale.policies.policy import TENSORS, save_policy
 from rllib_scale.schedulers.rules import SCHEDULERS
 
+ROOT = Path(__file__).parent.parent
 CONFIGS = sorted(Path("tune_configs").glob("*.yaml"))
 SCHEDULE_COLUMNS = [
     *("workflow", "task", "server", "tier", "arrival_s", "ready_s", "start_s", "finish_s"),
@@ -266,3 +269,44 @@ def test_the_process_ends_with_the_code_and_the_line() -> None:
     assert ended.stdout == ""
     (line,) = ended.stderr.splitlines()
     assert line.startswith("Error: unknown scheduler 'nobody'")
+
+
+def installed(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rllib_scale", *arguments]
+    options = {"stdout": subprocess.PIPE} | options
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False, **options)
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_full_disk_behind_the_output_is_one_line(form: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = installed("schedulers", *form, stdout=full)
+    assert (done.returncode, done.stderr) == (2, "Error: output: No space left on device\n")
+
+
+def test_output_that_is_closed_or_plain_ascii() -> None:
+    command = [sys.executable, "-m", "rllib_scale", "schedulers"]
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    plain = os.environ | {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = installed("evaluate", "fastest-idle", "--scales", "4", "--episodes", "1", env=plain)
+    assert done.returncode == 0, done.stderr
+    assert " ? " in done.stdout
+
+
+def test_ctrl_c_while_the_program_is_read_is_no_traceback() -> None:
+    code = """
+import signal, sys
+
+class AtClick:
+    def find_spec(self, name, *_):
+        if name == "click":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, AtClick())
+import rllib_scale.__main__
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stderr) == (130, "Interrupted.\n")

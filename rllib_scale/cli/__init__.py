@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import sys
 from typing import Any
 
 import click
@@ -11,7 +13,7 @@ import click
 from rllib_scale import __version__
 from rllib_scale.cli import about, adversary, cluster, fitting, live, new, play, results, sweeps, workloads
 from rllib_scale.cli.terminal import errors
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, shortened
 
 
 class Commands(click.Group):
@@ -21,10 +23,18 @@ class Commands(click.Group):
         """Run a command."""
         signal.signal(signal.SIGINT, _interrupt_once)
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
         except (UserError, click.UsageError) as error:
             message = error.format_message() if isinstance(error, click.UsageError) else str(error)
-            errors.print(f"Error: {message}", style="red", markup=False)
+            errors.print(f"Error: {shortened(message)}", style="red", markup=False)
+            ctx.exit(2)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be flushed would fail again
+            errors.print(f"Error: {error.filename or 'output'}: {error.strerror}", style="red", markup=False)
             ctx.exit(2)
         except KeyboardInterrupt:
             errors.print("Interrupted. What is finished is kept; the same command goes on from it.", markup=False)

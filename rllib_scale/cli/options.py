@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rllib_scale.cli.terminal import say
+from rllib_scale.config.base import MAX_EPISODES
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
 
@@ -24,6 +25,7 @@ ENDINGS = {
 }
 
 SEED = click.IntRange(0, 2**63 - 1)
+EPISODES = click.IntRange(1, MAX_EPISODES)
 
 
 def _not_empty(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:

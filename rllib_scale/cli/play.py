@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from rllib_scale.cli.options import SEED, check_endings, numbers, played_options, write_output
+from rllib_scale.cli.options import EPISODES, SEED, check_endings, numbers, played_options, write_output
 from rllib_scale.cli.problems import (
     given_workload,
     named_problem,
@@ -27,7 +27,7 @@ _path = click.Path(path_type=Path)
 @click.command()
 @click.argument("policies", nargs=-1, required=True, metavar="POLICY...")
 @click.option("--scales", help="Servers, by commas.  [default: 16,32,48,128, or those of a cluster of your own]")
-@click.option("--episodes", type=click.IntRange(min=1), default=30, show_default=True)
+@click.option("--episodes", type=EPISODES, default=30, show_default=True)
 @click.option("--seed", type=SEED, default=1000, show_default=True, help="(seed, episode) fixes a workload.")
 @click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`.")
 @own_options
@@ -160,7 +160,7 @@ def simulate(
     """
     import pandas as pd
 
-    from rllib_scale.envs.gantt import draw_gantt, film, save_film
+    from rllib_scale.envs.gantt import MOST_LANES, draw_gantt, film, save_film
     from rllib_scale.envs.price_chart import draw_prices
     from rllib_scale.evaluation import exports
     from rllib_scale.evaluation.play import play
@@ -184,6 +184,8 @@ def simulate(
         if not isinstance(chosen, ContextPrice):
             raise UserError(f"--prices: {chosen.name} has none; valid: a policy of the method context-price")
         chosen.keeps_account = True
+    if (gantt is not None or video is not None) and env.cluster.num_servers > MOST_LANES:
+        raise UserError(f"--gantt, --video: {env.cluster.num_servers:,} servers; valid: at most {MOST_LANES:,}")
     engine = play(chosen, env, seed, [episode], workload=given)
     title = f"{chosen.name} on {workload.name if workload else f'{scenario}, seed {seed}, episode {episode}'}"
     table = Table("metric", "value", title=title, title_justify="left")
@@ -224,7 +226,7 @@ def simulate(
 @click.command()
 @click.argument("scenario")
 @click.option("--scales", default="16,128", show_default=True, help="Servers, by commas.")
-@click.option("--episodes", type=click.IntRange(min=1), default=30, show_default=True)
+@click.option("--episodes", type=EPISODES, default=30, show_default=True)
 @click.option("--seed", type=SEED, default=1000, show_default=True, help="(seed, episode) fixes a workload.")
 @click.option("--fluid", is_flag=True, help="Also the fluid bound: tighter, seconds an episode at 16 servers.")
 @click.option("--output", type=_path, help="Write one row per episode, .csv or .parquet.")

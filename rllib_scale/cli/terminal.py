@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,6 +16,18 @@ from rich.table import Table
 
 JSON = "rllib_scale.json"
 
+
+def _make_writable() -> None:
+    """Output that was closed goes nowhere; a character that it cannot hold becomes a question mark."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, as long as the process
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+_make_writable()
 # No emoji: `agent.py:loop:` is a place, not a picture.
 console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False)
 errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)

@@ -14,6 +14,8 @@ MIN_SERVERS = 4
 """Smallest cluster a tier ratio is scaled to."""
 MAX_SERVERS = 1_000_000
 """Largest one; beyond it an observation alone takes more than 20 MB."""
+MAX_EPISODES = 100_000
+"""Of one evaluation; tables have been of 150."""
 
 
 def _no_switch(value: Any) -> Any:
@@ -32,6 +34,9 @@ NonNegative = Annotated[float, Number, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Number, Field(allow_inf_nan=False)]
 Fraction = Annotated[float, Number, Field(ge=0, le=1)]
 Count = Annotated[int, Number, Field(ge=1)]
+Width = Annotated[int, Number, Field(ge=1, le=4096)]
+"""Of a layer: what is beyond fits no machine."""
+LearningRate = Annotated[float, Number, Field(gt=0, le=10, allow_inf_nan=False)]
 Seed = Annotated[int, Number, Field(ge=0, lt=2**63)]
 MaskMode = Literal["none", "feasible"]
 DecisionMode = Literal["argmax", "sample"]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, model_validator
 
 from rllib_scale import plugins
-from rllib_scale.config.base import ADDED, MAX_SERVERS, MIN_SERVERS, Count, Model, NonNegative, Positive
+from rllib_scale.config.base import ADDED, MAX_SERVERS, MIN_SERVERS, Model, NonNegative, Number, Positive
 from rllib_scale.errors import UserError, choice_error
 
 
@@ -16,7 +16,7 @@ class TierConfig(Model):
     """A hardware class of identical servers [SCALE, sec. 5]."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    count: Count
+    count: Annotated[int, Number, Field(ge=1, le=MAX_SERVERS)]
     compute_gflops: Positive
     memory_gb: Positive
     idle_power_w: NonNegative = 0.0

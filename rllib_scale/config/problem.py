@@ -6,6 +6,7 @@ calibrated default.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -15,6 +16,11 @@ from rllib_scale.config.cluster import ClusterConfig
 from rllib_scale.config.workload import Part, WorkloadConfig
 from rllib_scale.errors import UserError
 
+MAX_TASKS = 1e7
+"""Of an episode: its tables take gigabytes."""
+MAX_TASKS_TIMES_SERVERS = 1e11
+"""Of an episode: a decision looks at all servers, so that this takes some ten minutes."""
+
 
 class EpisodeConfig(Model):
     """The clock of an episode. The paper leaves all of it open; the defaults are the calibrated ones."""
@@ -23,7 +29,9 @@ class EpisodeConfig(Model):
     arrivals_until_s: Positive | None = Field(
         default=None, description="no workflow arrives later; the episode then ends when the system is empty"
     )
-    clock_step_s: Positive = Field(default=0.1, description="dt, what an invalid decision advances the clock by")
+    clock_step_s: Annotated[float, Number, Field(ge=1e-6, allow_inf_nan=False)] = Field(
+        default=0.1, description="dt, what an invalid decision advances the clock by"
+    )
     idle_advance: Literal["event", "clock-step"] = Field(
         default="event", description="with no ready task: on to the next event, or by clock_step_s"
     )
@@ -211,6 +219,27 @@ class EnvConfig(Model):
                 f"workload.memory_gb.high is {high}: a task that fits no server could be drawn; "
                 f"it must be at most {largest}, the memory of the largest server in GB"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_played(self) -> EnvConfig:
+        return self.check_size()
+
+    def check_size(self) -> EnvConfig:
+        """Itself.
+
+        Raises:
+            ValueError: an episode of synthetic workflows would be so large that it is never played to its end.
+        """
+        if self.workload.drawn_on_arrival:
+            seconds = min(self.episode.horizon_s, self.episode.arrivals_until_s or math.inf)
+            tasks = self.arrival_rate * seconds * (self.workload.min_tasks + self.workload.max_tasks) / 2
+            servers = self.cluster.num_servers
+            if tasks > MAX_TASKS or tasks * servers > MAX_TASKS_TIMES_SERVERS:
+                raise ValueError(
+                    f"an episode has about {tasks:.3g} tasks on {servers:,} servers (arrivals for {seconds:g} s); "
+                    f"valid: at most {MAX_TASKS:.0e} tasks, and {MAX_TASKS_TIMES_SERVERS:.0e} tasks x servers"
+                )
         return self
 
     @property

@@ -21,7 +21,7 @@ from rllib_scale.config import (
     TrialResources,
     scenario,
 )
-from rllib_scale.config.base import Number
+from rllib_scale.config.base import MAX_EPISODES, Number
 from rllib_scale.config.heuristics import pinned_heuristic
 from rllib_scale.config.rounds import refuse_contrary
 from rllib_scale.config.search import SearchConfig
@@ -53,7 +53,7 @@ class EvaluationConfig(Model):
     scenarios: tuple[str, ...] = Field(
         default=(), description="named problems, or 'train' for each cell's own; empty: the sweep's scenario"
     )
-    episodes: Count = 30
+    episodes: Annotated[int, Number, Field(ge=1, le=MAX_EPISODES)] = 30
     seed: Seed = Field(default=1000, description="(seed, episode) fixes a workload, the same for every method")
     masks: tuple[MaskMode, ...] = Field(default=(), description="empty: the scenario's own")
     decisions: tuple[DecisionMode, ...] = Field(default=("argmax",), min_length=1)

@@ -13,10 +13,13 @@ from rllib_scale.config.base import (
     MIN_SERVERS,
     Count,
     Fraction,
+    LearningRate,
     Model,
     NonNegative,
+    Number,
     Positive,
     Seed,
+    Width,
     digest,
 )
 from rllib_scale.config.heuristics import DISPATCHERS, HEURISTICS, pinned_heuristic
@@ -27,6 +30,8 @@ from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.rounds import TRAINING, WITHOUT_PAPER_MODE, in_rounds, with_unset
 from rllib_scale.errors import UserError, choice_error
 
+MAX_ROWS_GB = 64.0
+"""Of the observations that a training keeps at once."""
 CELL_FORMAT = 2
 """Changes when a default does: a cell's hash leaves out what stands at its default."""
 
@@ -34,12 +39,12 @@ CELL_FORMAT = 2
 class NetworkConfig(Model):
     """Sizes of the networks [SCALE, sec. 4.2 and 5]."""
 
-    embedding_dim: Count = 16
-    num_heads: Count = 4
-    num_blocks: Count = 2
-    critic_hidden: Count = 64
-    mlp_hidden: tuple[Count, ...] = Field(default=(256, 256), min_length=1)
-    induced_points: Count = Field(default=8, description="set-transformer: points through which servers attend")
+    embedding_dim: Width = 16
+    num_heads: Width = 4
+    num_blocks: Annotated[int, Number, Field(ge=1, le=64)] = 2
+    critic_hidden: Width = 64
+    mlp_hidden: tuple[Width, ...] = Field(default=(256, 256), min_length=1)
+    induced_points: Width = Field(default=8, description="set-transformer: points through which servers attend")
     logit_clip: Positive = Field(default=10.0, description="attention-model: bound of the logits, 10 tanh")
     standardise: Literal["fixed", "none"] = Field(
         default="fixed", description="inputs standardised by fixed constants inside the network, or raw"
@@ -111,7 +116,7 @@ class TrainingConfig(Model):
     """The paper's PPO [SCALE, sec. 5]; DQN and SAC take epochs, gamma, steps_per_epoch and num_envs from here."""
 
     epochs: Count = Field(default=1000, description="one collect and its update; also the length of the cosine")
-    learning_rate: Positive = 3e-4
+    learning_rate: LearningRate = 3e-4
     final_learning_rate: NonNegative = 5e-5
     gamma: Fraction = 0.99
     time_unit_s: Positive | None = Field(
@@ -126,7 +131,9 @@ class TrainingConfig(Model):
     value_coefficient: NonNegative = Field(default=0.5, description="c_1, open in the paper")
     gradient_clip: Positive = Field(default=0.5, description="global norm")
     steps_per_epoch: Count = 1024
-    num_envs: Count = Field(default=4, description="parallel environments an environment runner")
+    num_envs: Annotated[int, Number, Field(ge=1, le=65_536)] = Field(
+        default=4, description="parallel environments an environment runner"
+    )
     minibatch_size: Annotated[int, Field(ge=2)] = 256
     passes: Count = 8
     adam_epsilon: Positive = 1e-5
@@ -267,7 +274,7 @@ class OffPolicyConfig(Model):
 class DQNConfig(OffPolicyConfig):
     """Dueling double DQN, epsilon-greedy."""
 
-    learning_rate: Positive = 5e-4
+    learning_rate: LearningRate = 5e-4
     target_update_steps: Count = Field(default=2048, description="env steps between copies to the target network")
     epsilon_initial: Fraction = 1.0
     epsilon_final: Fraction = 0.05
@@ -279,7 +286,7 @@ class DQNConfig(OffPolicyConfig):
 class SACConfig(OffPolicyConfig):
     """Discrete SAC with twin Q-networks."""
 
-    learning_rate: Positive = Field(default=3e-4, description="of policy, Q-networks and temperature")
+    learning_rate: LearningRate = Field(default=3e-4, description="of policy, Q-networks and temperature")
     target_rate: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.005, description="tau of the target networks, at every gradient step"
     )
@@ -346,6 +353,20 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
             object.__setattr__(self, "env", in_rounds(self.env))
             object.__setattr__(self, "training", with_unset(self.training, TRAINING))
             object.__setattr__(self, "network", with_unset(self.network, {"skip": "price"}))
+        return self
+
+    @model_validator(mode="after")
+    def _rows_fit_into_memory(self) -> TrialConfig:
+        numbers = 5 + 5 * self.env.cluster.num_servers  # of an observation, about
+        kept = {"training.steps_per_epoch": self.training.steps_per_epoch}
+        if self.spec.algorithm in ("dqn", "sac"):
+            kept[f"{self.spec.algorithm}.buffer_size"] = 2 * getattr(self, self.spec.algorithm).buffer_size
+        for key, rows in kept.items():
+            if (gigabytes := 4e-9 * numbers * rows) > MAX_ROWS_GB:
+                raise ValueError(
+                    f"{key}: {rows:,} observations of about {numbers} numbers take {gigabytes:,.0f} GB; "
+                    f"valid: what takes {MAX_ROWS_GB:g} GB at most"
+                )
         return self
 
     @model_validator(mode="after")

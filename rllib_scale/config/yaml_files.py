@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from rllib_scale.errors import UserError
+from rllib_scale.files import check_regular
 
 M = TypeVar("M", bound=BaseModel)
 MAX_VALUES = 100_000
@@ -86,6 +87,7 @@ def read_text(path: Path) -> str:
         UserError: it is missing, unreadable or not UTF-8.
     """
     try:
+        check_regular(path)
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None

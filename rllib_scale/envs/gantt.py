@@ -30,6 +30,8 @@ LANE_IN, THINNEST_LANE_IN, LANES_IN = 0.3, 0.11, 9.0
 SHARED_LANE_IN = 0.2
 """Height of a lane at most, where charts are compared: they are to be seen at once."""
 MARGINS_IN, TALLEST_IN = 1.6, 18.0
+MOST_LANES = 2000
+"""Servers of a chart: lanes of more were thinner than a pixel."""
 ARRIVALS_IN = 0.18
 """Height of the strip above the first lane in which arrivals are marked."""
 FRAMES, FRAME_MS, LAST_MS, PALETTE = 120, 60, 2000, 64

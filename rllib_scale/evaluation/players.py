@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from rllib_scale.config import EnvConfig
@@ -18,7 +19,7 @@ def named_scheduler(name: str, env: EnvConfig, decision: str) -> Player:
     Raises:
         UserError: it is neither.
     """
-    if name.partition(":")[0] in SCHEDULERS or not Path(name).exists():
+    if name.partition(":")[0] in SCHEDULERS or not os.path.exists(name):
         if not is_heuristic(name):
             valid = [*SCHEDULERS, *entry_points("scheduler")]
             raise UserError(f"{choice_error('scheduler', name, valid)}; and no policy folder of that name")

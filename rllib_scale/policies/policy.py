@@ -30,7 +30,7 @@ from rllib_scale.config.pinned import check_unchanged, split
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
-from rllib_scale.files import write_atomic, write_json
+from rllib_scale.files import check_regular, write_atomic, write_json
 from rllib_scale.networks.build import Network, build_network
 from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.observation.answers import TAKEN
@@ -136,6 +136,8 @@ def policy_files(folder: Path) -> dict[str, bytes]:
     if not folder.is_dir():
         raise UserError(f"{folder}: no such policy folder")
     try:
+        for name in (DESCRIPTION, TENSORS):
+            check_regular(folder / name)
         return {name: (folder / name).read_bytes() for name in (DESCRIPTION, TENSORS)}
     except OSError as error:
         raise UserError(f"{folder}: not a whole policy folder: {error.filename} ({error.strerror})") from None

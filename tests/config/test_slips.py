@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from rllib_scale.config.yaml_files import build_model, load_model, parse_yaml
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
 from rllib_scale.policies.policy import DESCRIPTION, TENSORS, load_policy, save_policy
+from rllib_scale.workloads.generators import check_source
 
 SWEEP = "name: slips\nmethods: [scale]\n"
 BOMB = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
@@ -140,3 +142,61 @@ def test_slips_on_the_command_line(tmp_path: Path) -> None:
         line = refused(*arguments)
         assert all(part in line for part in parts), line
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("training: {num_envs: 1000000000}", ["training.num_envs", "65536", "1000000000"]),
+        ("training: {steps_per_epoch: 1024000000000}", ["steps_per_epoch", "1,024,000,000,000", "64 GB"]),
+        ("methods: [dqn]\ndqn: {buffer_size: 1000000000000}", ["dqn.buffer_size", "64 GB"]),
+        ("network: {embedding_dim: 1000000000}", ["network.embedding_dim", "4096"]),
+        ("network: {mlp_hidden: [1000000]}", ["network.mlp_hidden.0", "4096"]),
+        ("evaluation: {episodes: 1000000000000}", ["evaluation.episodes", "100000"]),
+        ("env: {workload: {offered_load: 1.0e+30}}", ["an episode", "tasks on 16 servers"]),
+        ("env: {episode: {horizon_s: 1.0e+9}}", ["an episode", "for 1e+09 s"]),
+        ("env: {episode: {clock_step_s: 1.0e-300}}", ["clock_step_s", "0.000001"]),
+        ("training: {learning_rate: 1.0e+30}", ["training.learning_rate", "10"]),
+        ("env: {cluster: {servers: 1000000}}", ["tasks on 1,000,000 servers"]),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_a_size_that_no_machine_has_is_refused(tmp_path: Path, text: str, parts: list[str]) -> None:
+    head = SWEEP if "methods" not in text else "name: slips\n"
+    (tmp_path / "slips.yaml").write_text(head + text + "\n")
+    with pytest.raises(UserError) as caught:
+        expand(load_model(SweepConfig, tmp_path / "slips.yaml"), "slips.yaml")
+    line = str(caught.value).removeprefix(str(tmp_path))
+    assert all(part in line for part in parts), line
+    assert "\n" not in line
+    assert len(line) <= 300
+
+
+def test_an_evaluation_at_a_scale_that_takes_days_is_refused() -> None:
+    data = {"name": "t", "methods": ["scale"], "evaluation": {"scales": [1_000_000]}}
+    sweep = build_model(SweepConfig, data, "t")
+    (unit, *_) = evaluation_units(sweep, expand(sweep, "t"))
+    with pytest.raises(UserError, match="1,000,000 servers"):
+        check_source(unit.env)
+
+
+def test_sizes_and_files_on_the_command_line(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    for arguments, parts in (
+        (["simulate", "--horizon", "1e7"], ["tasks on 16 servers"]),
+        (["simulate", "--servers", "1000000"], ["1,000,000 servers"]),
+        (["simulate", "--servers", "4096", "--gantt", tmp_path / "g.png"], ["--gantt", "2,000"]),
+        (["evaluate", "fastest-idle", "--episodes", "1000000000"], ["--episodes", "100000"]),
+        (["simulate", "--workload", tmp_path / "pipe"], ["pipe", "valid: a file"]),
+        (["simulate", "--workload", tmp_path / "link"], ["link", "valid: a file"]),
+        (["sweep", tmp_path / "link"], ["link", "valid: a file"]),
+        (["simulate", "--config", tmp_path / "pipe"], ["pipe", "valid: a file"]),
+        (["import", "tracelab", tmp_path / "link", "--output", tmp_path / "w.json"], ["link", "valid: a file"]),
+        (["sweep", "a" * 5000], ["aaa...aaa", "name too long"]),
+    ):
+        line = refused(*arguments)
+        assert all(part in line for part in parts), line
+        assert len(line.replace(str(tmp_path), "")) <= 300
+    assert "aaa...aaa" in refused("simulate", "--scheduler", "a" * 300)
+    assert not (tmp_path / "g.png").exists()

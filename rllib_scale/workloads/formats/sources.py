@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_scale.errors import UserError
+from rllib_scale.files import check_regular
 
 SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 MAX_RECORD_BYTES = 64 * 2**20
@@ -91,6 +92,7 @@ def records(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _open(path: Path) -> BufferedIOBase:
+    check_regular(path)
     return gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb")
 
 
