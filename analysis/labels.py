@@ -53,6 +53,7 @@ LABELS |= {
         ("sojourn_p95_s", "on the cluster, 95th percentile"),
     )
 }
+LABELS |= {"mean_rank": "mean rank", "worst_ratio": "worst ratio to the best", "worst_in": "in"}
 LABELS["gap_closed_percent"] = "gap to the bound closed, %"
 LABELS |= {
     "completed_per_server": "completed tasks per server",

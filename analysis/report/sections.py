@@ -18,7 +18,7 @@ from ..load import Results, information_note, select, setting_label, settings, v
 from ..paper import PAPER_SERVERS, is_papers_setting
 from ..stats.families import endpoint
 from ..stats.resampling import COVERAGE
-from ..tables import comparisons, features, lambdas, methods, relative
+from ..tables import comparisons, features, lambdas, league, methods, relative
 from ..tables.decisions import HOW_TO_READ as DECISIONS_HOW
 from ..tables.decisions import behaviour_table
 from . import summary, verdicts
@@ -145,6 +145,9 @@ def sections(results: Results, gantt: DrawGantt | None = None) -> list[Section]:
         together = Section("settings", SCENARIOS_TITLE)
         table = methods.side_by_side({one.setting: one.table4 for one in found})
         together.items.append(NamedTable("scenarios", SCENARIOS_TITLE, table, HOW_TO_READ, in_markdown=False))
+        standings = league.league(results.episodes)
+        if len(standings):
+            together.items.append(NamedTable("league", league.TITLE, standings, league.HOW_TO_READ))
         bases = {setting_label(one.setting, every): one.base for one in found if len(one.base)}
         of = looks(results.episodes, variants(results.episodes))
         for metric, name in (("response_censored_s", "Response"), ("sojourn_mean_s", "Time on the cluster")):

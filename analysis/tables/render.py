@@ -44,7 +44,18 @@ OPTIONAL_COLUMNS = (
     *("paper_completed", "paper_response_mean_s", "without_response", "above_bound_percent"),
     *("paper_feature_covariance", "paper_feature_kl"),
 )
-TEXT_COLUMNS = ("variant", "question", "information", "trained", "first", "second", "scenario", "mask", "decision")
+TEXT_COLUMNS = (
+    "variant",
+    "question",
+    "information",
+    "trained",
+    "first",
+    "second",
+    "scenario",
+    "mask",
+    "decision",
+    "worst_in",
+)
 
 
 def format_value(value: object, decimals: int = DECIMALS) -> str:

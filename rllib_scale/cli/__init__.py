@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rllib_scale import __version__
-from rllib_scale.cli import about, cluster, fitting, live, new, play, policies, results, sweeps, workloads
+from rllib_scale.cli import about, adversary, cluster, fitting, live, new, play, policies, results, sweeps, workloads
 from rllib_scale.cli.terminal import errors
 from rllib_scale.errors import UserError, shortened
 
@@ -81,6 +81,7 @@ for _command in (
     play.bounds,
     policies.zoo,
     policies.export,
+    adversary.adversary,
     live.execute,
     live.serve,
     workloads.import_workload,

@@ -80,23 +80,10 @@ def named_problem(
 
 
 def named_scheduler(name: str, env: EnvConfig, decision: str) -> Player:
-    """A heuristic by its name, the policy in a folder, or `zoo:NAME`.
+    """A heuristic by its name, the policy in a folder, or `zoo:NAME`: see `rllib_scale.evaluation.players`."""
+    from rllib_scale.evaluation import players
 
-    Raises:
-        UserError: it is neither.
-    """
-    from rllib_scale.config.heuristics import is_heuristic, is_policy
-    from rllib_scale.plugins import entry_points
-    from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
-
-    if not is_policy(name):
-        if not is_heuristic(name):
-            valid = [*SCHEDULERS, *entry_points("scheduler")]
-            raise UserError(f"{choice_error('scheduler', name, valid)}; and no policy folder of that name")
-        return make_scheduler(name, env.observation, env.episode.mask, decision)  # type: ignore[arg-type]
-    from rllib_scale.policies.policy import load_policy
-
-    return load_policy(name, mask=env.episode.mask, decision=decision)  # type: ignore[arg-type]
+    return players.named_scheduler(name, env, decision)
 
 
 def given_workload(path: Path, ctx: click.Context, drawn_by: tuple[str, ...]) -> Workload:
@@ -116,24 +103,15 @@ def given_workload(path: Path, ctx: click.Context, drawn_by: tuple[str, ...]) ->
 def to_its_end(env: EnvConfig, workload: Workload, path: Path, asked: bool) -> EnvConfig:
     """The problem with room for all of a given workload, unless a horizon was `asked` for.
 
-    The horizon is then so late that all tasks one after the other on the slowest server, their input moved, would be
-    done twice over: who is not done by then names servers that are too small for ever.
-
     Raises:
         UserError: a task fits no server.
     """
     workload.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), str(path))
     if asked or workload.num_tasks == 0:
         return env
-    slowest = min(tier.compute_gflops / (1 + tier.slot_slowdown * (tier.slots - 1)) for tier in env.cluster.tiers)
-    moved = float(workload.output_gb.sum()) / env.cluster.bandwidth_gb_s
-    moved += env.cluster.latency_s * (workload.num_tasks + len(workload.edges))
-    alone = (
-        float(workload.compute_gflop.sum()) / slowest + float(workload.delay_s.sum()) + moved * len(env.cluster.tiers)
-    )
-    end = 2 * (float(workload.arrival_s[-1]) + alone) + 60.0
-    episode = env.episode.model_copy(update={"horizon_s": end, "arrivals_until_s": None, "max_decisions": None})
-    return env.model_copy(update={"episode": episode})
+    from rllib_scale.evaluation.play import played_to_its_end
+
+    return played_to_its_end(env, workload)
 
 
 def say_what_is_left(name: str, metrics: Mapping[Any, Any], workload: Workload) -> None:

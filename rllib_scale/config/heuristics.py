@@ -134,6 +134,10 @@ RULES = {
 DISPATCHERS = {
     "heft": HeuristicSpec(sees="workflows", plans=True),
     "cpop": HeuristicSpec(sees="workflows", plans=True),
+    "peft": HeuristicSpec(sees="workflows", plans=True),
+    "lookahead": HeuristicSpec(sees="workflows", plans=True),
+    "min-min": HeuristicSpec(),
+    "max-min": HeuristicSpec(),
     "non-blocking": HeuristicSpec(OrderParameters),
     "reserve": HeuristicSpec(ReserveParameters),
     "hungarian": HeuristicSpec(HungarianParameters),

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.base import ADDED, Count, Finite, MaskMode, Model, NonNegative, Number, Positive
+from rllib_scale.config.base import ADDED, Count, Finite, Fraction, MaskMode, Model, NonNegative, Number, Positive
 from rllib_scale.config.cluster import ClusterConfig
 from rllib_scale.config.workload import Part, WorkloadConfig
 from rllib_scale.errors import UserError
@@ -126,7 +126,7 @@ class CommunicationConfig(Model):
 
 
 class InformationConfig(Model):
-    """What schedulers are told about tasks."""
+    """What schedulers are told about tasks, and how far that is from what happens."""
 
     estimate_error: NonNegative = Field(
         default=0.0,
@@ -136,11 +136,25 @@ class InformationConfig(Model):
     workflows: Literal["whole", "revealed"] = Field(
         default="whole", description="a workflow is seen when it arrives, or a task when its predecessors have ended"
     )
+    straggler_share: Fraction = Field(
+        default=0.0,
+        description="of the tasks, drawn by a generator of its own: so many take straggler_factor times what the "
+        "workload says, and nobody is told",
+        json_schema_extra=ADDED,
+    )
+    straggler_factor: Annotated[float, Number, Field(ge=1, allow_inf_nan=False)] = Field(
+        default=5.0, description="true compute demand of a straggler over that of the workload", json_schema_extra=ADDED
+    )
+
+    @property
+    def straggles(self) -> bool:
+        """Whether some tasks take longer than the workload says."""
+        return self.straggler_share > 0 and self.straggler_factor > 1
 
     @property
     def label(self) -> str:
         """Of the problem: clairvoyant (whole workflows, exact demands), estimates, revealed, or both of these."""
-        revealed, estimates = self.workflows == "revealed", self.estimate_error > 0
+        revealed, estimates = self.workflows == "revealed", self.estimate_error > 0 or self.straggles
         return " ".join(["revealed"] * revealed + ["estimates"] * estimates) or "clairvoyant"
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from rllib_scale.config.cluster import PAPER_TIERS, ClusterConfig
+from rllib_scale.config.cluster import PAPER_TIERS, ChangesConfig, ClusterConfig
 from rllib_scale.config.problem import (
     CommunicationConfig,
+    DecisionConfig,
     EnvConfig,
     EpisodeConfig,
+    InformationConfig,
     ObservationConfig,
     RewardConfig,
 )
@@ -62,6 +64,61 @@ def _agents(load: float, **workload: object) -> EnvConfig:
     )
 
 
+def _told(**information: float) -> EnvConfig:
+    return _steady(0.7).model_copy(update={"information": InformationConfig.model_validate(information)})
+
+
+def _changing(**changes: object) -> EnvConfig:
+    return _steady(0.7, ClusterConfig(changes=ChangesConfig.model_validate(changes)))
+
+
+def _schedule(share: float, *changes: tuple[float, str]) -> tuple[dict[str, object], ...]:
+    """That share of each tier, its last servers, at these times."""
+    return tuple({"time_s": time, "event": event, "share": share} for time, event in changes)
+
+
+_BURST = (1.0,) * 5 + (10.0,) * 2 + (1.0,) * 8
+"""Of 10 s each."""
+_GROWING = ClusterConfig.model_validate(
+    {"servers": 48, "changes": {"schedule": _schedule(2 / 3, (50.0, "join"), (100.0, "drain"))}}
+)
+TROUBLE: dict[str, tuple[EnvConfig, str]] = {
+    "estimates-30": (_told(estimate_error=0.3), "as steady-0.7, demands are seen with an error of 30 %"),
+    "estimates-100": (_told(estimate_error=1.0), "as steady-0.7, demands are seen with an error of 100 %"),
+    "stragglers": (
+        _told(straggler_share=0.05),
+        "as steady-0.7, 5 % of the tasks take 5 times what is known of them: a load of 0.84 in all",
+    ),
+    "failures-1": (
+        _changing(failures_per_1000_h=1.0, repair_s=60.0),
+        "as steady-0.7, a server fails once in 1 000 h (an episode of 16 is 0.8), repaired in 60 s on average",
+    ),
+    "failures-10": (
+        _changing(failures_per_1000_h=10.0, repair_s=60.0),
+        "as failures-1, ten times in 1 000 h: in one episode of 100 or so anything fails at all",
+    ),
+    "failures-often": (
+        _changing(failures_per_1000_h=10_000.0, repair_s=60.0),
+        "as failures-1, ten times an hour: 7 or so failures in an episode of 16, a load of 0.82",
+    ),
+    "spot": (
+        _changing(schedule=_schedule(0.5, (40.0, "drain"), (70.0, "fail"), (110.0, "join"))),
+        "as steady-0.7, half of the servers are to leave at 40 s, are gone at 70 s and return at 110 s",
+    ),
+    "burst": (
+        _steady(0.7 * sum(_BURST) / len(_BURST), rate_wave={"period_s": 150.0, "levels": _BURST}),
+        "as steady-0.7, with 10 times the arrivals from 50 to 70 s",
+    ),
+    "grow-shrink": (
+        _steady(0.7 * 5 / 9, _GROWING, rate_wave={"period_s": 150.0, "levels": (1.0, 3.0, 1.0)}),
+        "16 servers, 48 from 50 to 100 s, 16 again, and a load of 0.7 of those; of N servers a third, all, a third",
+    ),
+    "preemption": (
+        _steady(0.7).model_copy(update={"decision": DecisionConfig(preemption="resume")}),
+        "as steady-0.7, running tasks may be stopped and go on where they were",
+    ),
+}
+"""What goes wrong, one thing at a time, beside steady-0.7."""
 SCENARIOS: dict[str, tuple[EnvConfig, str]] = {
     "paper": (EnvConfig(), "the paper's experiment, open points calibrated: overload, 12 s, no mask"),
     "steady-0.5": (_steady(0.5), "offered load 0.5, arrivals for 150 s, then drained; feasible servers only"),
@@ -104,11 +161,12 @@ SCENARIOS: dict[str, tuple[EnvConfig, str]] = {
         _agents(0.6, rate_wave={"period_s": 3600.0, "amplitude": 0.5}),
         "as coding-agents-0.5, the load goes from 0.6 up to 0.9, down to 0.3 and back, a sine",
     ),
+    **TROUBLE,
 }
 
 
 def scenario(name: str) -> EnvConfig:
-    """The named problem at its own number of servers, 16 but for the mixes."""
+    """The named problem at its own number of servers, 16 but for the mixes and for grow-shrink."""
     if name not in SCENARIOS:
         raise ValueError(str(choice_error("scenario", name, SCENARIOS)))
     return SCENARIOS[name][0]

@@ -57,6 +57,26 @@ def play(
     return engine
 
 
+def played_to_its_end(env: EnvConfig, workload: Workload) -> EnvConfig:
+    """The problem with room for all of a given workload.
+
+    The horizon is so late that all tasks one after the other on the slowest server, their input moved, would be done
+    twice over: who is not done by then names servers that are too small for ever.
+    """
+    if workload.num_tasks == 0:
+        return env
+    slowest = min(tier.compute_gflops / (1 + tier.slot_slowdown * (tier.slots - 1)) for tier in env.cluster.tiers)
+    moved = float(workload.output_gb.sum()) / env.cluster.bandwidth_gb_s
+    moved += env.cluster.latency_s * (workload.num_tasks + len(workload.edges))
+    compute = float(workload.compute_gflop.sum())
+    if env.information.straggles:
+        compute *= env.information.straggler_factor
+    alone = compute / slowest + float(workload.delay_s.sum()) + moved * len(env.cluster.tiers)
+    end = 2 * (float(workload.arrival_s[-1]) + alone) + 60.0
+    episode = env.episode.model_copy(update={"horizon_s": end, "arrivals_until_s": None, "max_decisions": None})
+    return env.model_copy(update={"episode": episode})
+
+
 def run(dispatcher: Dispatcher, backend: Backend) -> None:
     """Let a dispatcher decide on a backend until nothing waits any more; it was `reset` for one environment."""
     while (snapshot := backend.wait()) is not None:

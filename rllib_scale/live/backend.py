@@ -419,6 +419,7 @@ def check_live(env: EnvConfig) -> None:
         ("decision.preemption", env.decision.preemption != "none", "none"),
         ("information.workflows", env.information.workflows != "whole", "whole"),
         ("information.estimate_error", env.information.estimate_error != 0, "0"),
+        ("information.straggler_share", env.information.straggles, "0"),
     ):
         if is_set:
             raise UserError(f"{setting}: is nothing that a live cluster plays; valid: {valid}")

@@ -1,20 +1,23 @@
-"""HEFT and CPOP: plan one workflow on heterogeneous servers, on top of what is planned already.
+"""HEFT, CPOP, PEFT, lookahead HEFT: plan one workflow on heterogeneous servers, on top of what is planned already.
 
-Source: H. Topcuoglu, S. Hariri, M.-Y. Wu, Performance-effective and low-complexity task scheduling for heterogeneous
-computing, IEEE TPDS 13(3), 2002, sec. 4. Where a server is too small for a task, its execution time is inf there: the
-task is never placed on it, and its mean execution time is over the others. Ties go to the lowest index.
+Sources: H. Topcuoglu, S. Hariri, M.-Y. Wu, Performance-effective and low-complexity task scheduling for heterogeneous
+computing, IEEE TPDS 13(3), 2002, sec. 4; H. Arabnejad, J. G. Barbosa, List scheduling algorithm for heterogeneous
+systems by an optimistic cost table, IEEE TPDS 25(3), 2014; L. F. Bittencourt, R. Sakellariou, E. R. M. Madeira, DAG
+scheduling using a lookahead variant of the heterogeneous earliest finish time algorithm, PDP 2010. Where a server is
+too small for a task, its execution time is inf there: the task is never placed on it, and its mean execution time is
+over the others. Ties go to the lowest index.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rllib_scale.compiled import compiled
+from rllib_scale.schedulers.placement import place_ahead, place_all
+from rllib_scale.schedulers.ranks import by_priority, critical_path, downward_rank, optimistic_cost, upward_rank
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -91,10 +94,56 @@ def heft(
         1.0
     """
     delay, mean_delay, lines = _defaults(execution_s, edges, delay_s, mean_delay_s, timelines)
-    upward = _upward_rank(_mean_execution(execution_s), edges, mean_delay)
+    upward = upward_rank(_mean_execution(execution_s), edges, mean_delay)
     order = np.argsort(-upward, kind="stable")
+    never, no_cost = np.full(len(execution_s), -1), np.zeros(execution_s.shape)
+    plan = place_all(execution_s, edges, delay, order, never, no_cost, lines.free_at, *_arrays(lines), first_row)
+    return Plan(*plan)
+
+
+def peft(
+    execution_s: Floats,
+    edges: Ints,
+    delay_s: Floats | None = None,
+    mean_delay_s: Floats | None = None,
+    timelines: Timelines | None = None,
+    first_row: int = 0,
+) -> Plan:
+    """Predict Earliest Finish Time: each task to where its finish and all that must follow it, at best, are over first.
+
+    What must follow is the optimistic cost: the longest way from the task's end to that of the workflow, each task on
+    it on its best server, whatever else runs there. Of the ready tasks that of the largest mean of it is placed next.
+
+    Args and returns: as of `heft`; mean delays are those of the optimistic cost.
+    """
+    delay, mean_delay, lines = _defaults(execution_s, edges, delay_s, mean_delay_s, timelines)
+    cost = optimistic_cost(execution_s, edges, mean_delay)
+    fits = np.isfinite(execution_s)
+    order = by_priority(np.where(fits, cost, 0.0).sum(axis=1) / fits.sum(axis=1), edges)
     never = np.full(len(execution_s), -1)
-    plan = _place_all(execution_s, edges, delay, order, never, lines.free_at, *_arrays(lines), first_row)
+    plan = place_all(execution_s, edges, delay, order, never, cost, lines.free_at, *_arrays(lines), first_row)
+    return Plan(*plan)
+
+
+def lookahead(
+    execution_s: Floats,
+    edges: Ints,
+    delay_s: Floats | None = None,
+    mean_delay_s: Floats | None = None,
+    timelines: Timelines | None = None,
+    first_row: int = 0,
+) -> Plan:
+    """HEFT with a look at the children: each task to where the last of its children, placed after it, finishes first.
+
+    On each server in turn the task is put on trial, and its children, by upward rank, to where they finish first then;
+    what a child needs of tasks that are not placed yet is left out. Ties go to where the task itself finishes first, as
+    do tasks without children.
+
+    Args and returns: as of `heft`.
+    """
+    delay, mean_delay, lines = _defaults(execution_s, edges, delay_s, mean_delay_s, timelines)
+    order = np.argsort(-upward_rank(_mean_execution(execution_s), edges, mean_delay), kind="stable")
+    plan = place_ahead(execution_s, edges, delay, order, lines.free_at, *_arrays(lines), first_row)
     return Plan(*plan)
 
 
@@ -117,16 +166,17 @@ def cpop(
     """
     delay, mean_delay, lines = _defaults(execution_s, edges, delay_s, mean_delay_s, timelines)
     mean = _mean_execution(execution_s)
-    upward = _upward_rank(mean, edges, mean_delay)
-    priority = upward + _downward_rank(mean, edges, mean_delay)
-    path = _critical_path(upward, priority, edges, mean_delay)
+    upward = upward_rank(mean, edges, mean_delay)
+    priority = upward + downward_rank(mean, edges, mean_delay)
+    path = critical_path(upward, priority, edges, mean_delay)
     last = np.where(lines.count > 0, lines.end[np.arange(len(lines.count)), lines.count - 1], lines.free_at)
     ends = last + execution_s[path].sum(axis=0)
     fixed = np.full(len(execution_s), -1)
     if np.isfinite(ends).any():
         fixed[path] = np.argmin(ends)
-    order = _by_priority(priority, edges)
-    plan = _place_all(execution_s, edges, delay, order, fixed, lines.free_at, *_arrays(lines), first_row)
+    order = by_priority(priority, edges)
+    no_cost = np.zeros(execution_s.shape)
+    plan = place_all(execution_s, edges, delay, order, fixed, no_cost, lines.free_at, *_arrays(lines), first_row)
     return Plan(*plan)
 
 
@@ -147,132 +197,3 @@ def _mean_execution(execution_s: Floats) -> Floats:
     """(T,) mean over the servers that fit."""
     fits = np.isfinite(execution_s)
     return np.where(fits, execution_s, 0.0).sum(axis=1) / fits.sum(axis=1)
-
-
-# ---------------------------------------------------------------------- ranks
-
-
-@partial(compiled, allocates=True)
-def _upward_rank(mean, edges, delay):  # type: ignore[no-untyped-def]
-    """(T,) longest path from a task to the end, itself included: mean execution and mean communication."""
-    rank = mean.copy()
-    changed = True
-    while changed:  # backwards through edges by predecessor, once and a check where tasks are numbered in their order
-        changed = False
-        for e in range(len(edges) - 1, -1, -1):
-            i, j = edges[e, 0], edges[e, 1]
-            longer = mean[i] + delay[e] + rank[j]
-            if longer > rank[i]:
-                rank[i] = longer
-                changed = True
-    return rank
-
-
-@partial(compiled, allocates=True)
-def _downward_rank(mean, edges, delay):  # type: ignore[no-untyped-def]
-    """(T,) longest path from the beginning to a task, itself excluded."""
-    rank = np.zeros(len(mean))
-    changed = True
-    while changed:
-        changed = False
-        for e in range(len(edges)):
-            i, j = edges[e, 0], edges[e, 1]
-            longer = rank[i] + mean[i] + delay[e]
-            if longer > rank[j]:
-                rank[j] = longer
-                changed = True
-    return rank
-
-
-@partial(compiled, allocates=True)
-def _critical_path(upward, priority, edges, delay):  # type: ignore[no-untyped-def]
-    """Tasks of a longest path, from its entry on."""
-    is_entry = np.ones(len(upward), dtype=np.bool_)
-    for e in range(len(edges)):
-        is_entry[edges[e, 1]] = False
-    at = np.argmax(np.where(is_entry, priority, -1.0))
-    path = [at]
-    while True:
-        longest, following = -1.0, -1
-        for e in range(len(edges)):
-            if edges[e, 0] == at and delay[e] + upward[edges[e, 1]] > longest:
-                longest, following = delay[e] + upward[edges[e, 1]], edges[e, 1]
-        if following < 0:
-            return np.array(path)
-        path.append(following)
-        at = following
-
-
-@partial(compiled, allocates=True)
-def _by_priority(priority, edges):  # type: ignore[no-untyped-def]
-    """(T,) tasks in the order in which they are taken from the queue of the ready ones."""
-    num_tasks = len(priority)
-    missing = np.zeros(num_tasks, dtype=np.int64)
-    for e in range(len(edges)):
-        missing[edges[e, 1]] += 1
-    order = np.empty(num_tasks, dtype=np.int64)
-    for position in range(num_tasks):
-        first = -1
-        for k in range(num_tasks):
-            if missing[k] == 0 and (first < 0 or priority[k] > priority[first]):
-                first = k
-        order[position] = first
-        missing[first] = -1
-        for e in range(len(edges)):
-            if edges[e, 0] == first:
-                missing[edges[e, 1]] -= 1
-    return order
-
-
-# ---------------------------------------------------------------------- placement
-
-
-@partial(compiled, allocates=True)
-def _place_all(execution, edges, delay, order, fixed, free_at, count, start, end, row, first_row):  # type: ignore[no-untyped-def]
-    """Place tasks in `order` where they finish first, or on server `fixed` [k] where that is not negative.
-
-    Returns (server, start, finish), each (T,).
-    """
-    num_tasks, num_servers = execution.shape
-    server = np.full(num_tasks, -1)
-    begin, finish = np.empty(num_tasks), np.empty(num_tasks)
-    for k in order:
-        best, best_start, best_finish = -1, np.inf, np.inf
-        for j in range(num_servers):
-            if (fixed[k] >= 0 and j != fixed[k]) or execution[k, j] == np.inf:
-                continue
-            ready = free_at[j]
-            for e in range(len(edges)):
-                if edges[e, 1] == k:
-                    before = edges[e, 0]
-                    ready = max(ready, finish[before] + (0.0 if server[before] == j else delay[e]))
-            if ready + execution[k, j] >= best_finish:
-                continue  # not even without a wait
-            at = _first_gap(start[j], end[j], count[j], ready, execution[k, j])
-            if at + execution[k, j] < best_finish:
-                best, best_start, best_finish = j, at, at + execution[k, j]
-        server[k], begin[k], finish[k] = best, best_start, best_finish
-        _insert(best, best_start, best_finish, first_row + k, count, start, end, row)
-    return server, begin, finish
-
-
-@compiled
-def _first_gap(start, end, count, ready, duration):  # type: ignore[no-untyped-def]
-    """Earliest time from `ready` on at which a server is free for `duration`: between two intervals or after all."""
-    at = ready
-    for i in range(count):
-        if at + duration <= start[i]:
-            break
-        at = max(at, end[i])
-    return at
-
-
-@compiled
-def _insert(j, begin, finish, number, count, start, end, row):  # type: ignore[no-untyped-def]
-    """Add an interval to the timeline of server j, in order of start."""
-    i = count[j]
-    while i > 0 and start[j, i - 1] > begin:
-        start[j, i], end[j, i], row[j, i] = start[j, i - 1], end[j, i - 1], row[j, i - 1]
-        i -= 1
-    start[j, i], end[j, i], row[j, i] = begin, finish, number
-    count[j] += 1

@@ -12,10 +12,11 @@ from rllib_scale.errors import UserError
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.feature_sets import ObservationView
 from rllib_scale.schedulers.base import Rule, Scheduler
+from rllib_scale.schedulers.batch_mode import MaxMin, MinMin
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.dual_price import DualPrice
 from rllib_scale.schedulers.locality import EarliestFinishTransfer, LeastLoaded, PowerOfTwo, PrefixAffinity, Sticky
-from rllib_scale.schedulers.planning import CPOP, HEFT
+from rllib_scale.schedulers.planning import CPOP, HEFT, PEFT, Lookahead
 from rllib_scale.schedulers.reserving import Hungarian, NonBlocking, Price, Reserve
 from rllib_scale.schedulers.rolling_search import RollingSearch
 
@@ -114,7 +115,10 @@ RULES: dict[str, type[Rule]] = {
 }
 DISPATCHERS: dict[str, type[Dispatcher]] = {
     dispatcher.name: dispatcher
-    for dispatcher in (HEFT, CPOP, NonBlocking, Reserve, Hungarian, Price, DualPrice, RollingSearch)
+    for dispatcher in (
+        *(HEFT, CPOP, PEFT, Lookahead, MinMin, MaxMin),
+        *(NonBlocking, Reserve, Hungarian, Price, DualPrice, RollingSearch),
+    )
 }
 SCHEDULERS: dict[str, type[Rule] | type[Dispatcher]] = {**RULES, **DISPATCHERS}
 

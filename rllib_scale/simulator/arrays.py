@@ -29,7 +29,7 @@ def build_problem(config: EnvConfig, servers: np.ndarray, delays: bool) -> Probl
     order, seen = ORDERS.index(decision.level1), estimate_parameters(told.estimate_error)
     paper_features = c.observation.feature_set == "paper"
     fixed = c.cluster.simple and decision.preemption == "none"
-    known = told.workflows == "whole" and told.estimate_error == 0 and moving.predecessors == "first"
+    known = told.label == "clairvoyant" and moving.predecessors == "first"
     edges = workloads.most_edges(c)
     row = (
         c.episode.horizon_s,
@@ -55,8 +55,10 @@ def build_problem(config: EnvConfig, servers: np.ndarray, delays: bool) -> Probl
         int(told.workflows == "revealed"),
         int(delays),
         int(not c.workload.drawn_on_arrival),
-        int(told.estimate_error > 0),
+        int(told.estimate_error > 0 or told.straggles),
         *seen,
+        told.straggler_share if told.straggles else 0.0,
+        told.straggler_factor,
         int(not c.cluster.changes.none),
         *rates(c.cluster),
         c.cluster.bandwidth_gb_s,

@@ -14,7 +14,7 @@ from rllib_scale.simulator.changes import change
 from rllib_scale.simulator.heaps import pop_released, push_released, remove_busy
 from rllib_scale.simulator.state import FREE, GO_ON, NEEDS_EDGES, NEEDS_SLOTS, NEEDS_TASKS
 from rllib_scale.workloads.generators import draw_arrival, draw_workflow
-from rllib_scale.workloads.random_numbers import lognormal
+from rllib_scale.workloads.random_numbers import lognormal, uniform
 
 # ---------------------------------------------------------------------- workflows
 
@@ -76,7 +76,7 @@ def _link(first, n, e, at, state_tasks, arena, problem):  # type: ignore[no-unty
 
 @rare
 def _add_details(b, first, n, e, at, demand, state, problem):  # type: ignore[no-untyped-def]
-    """What tasks have beyond the paper's: delays, estimates, keys of other orders, all their predecessors."""
+    """What tasks have beyond the paper's: delays, estimates, stragglers, keys of other orders, all predecessors."""
     env, p, edges, details = state.env[b], problem.parameters[0], problem.edge_scratch, state.details[b]
     top = at + e
     for k in range(n):
@@ -84,6 +84,10 @@ def _add_details(b, first, n, e, at, demand, state, problem):  # type: ignore[no
         detail.compute, detail.delay, detail.error, detail.spent = demand[k].compute, demand[k].delay, 1.0, 0.0
         if p.estimates:
             detail.error = lognormal(env.seen_rng, p.estimate_mean, p.estimate_std)
+        if p.straggler_share > 0.0 and uniform(env.straggler_rng) < p.straggler_share:
+            task.left *= p.straggler_factor
+            detail.compute = task.left
+            detail.error /= p.straggler_factor  # what is seen stays as it would be
         detail.hop, detail.descendants = int(task.rank), 0
         detail.predecessors, detail.num_predecessors = top, 0
         top += task.num_missing * p.from_all

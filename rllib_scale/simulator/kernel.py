@@ -31,7 +31,7 @@ from rllib_scale.simulator.state import (
 )
 from rllib_scale.simulator.state import PREEMPTED as STOPPED
 from rllib_scale.simulator.writers import write_observation
-from rllib_scale.workloads.random_numbers import ESTIMATES, seed_generator, seed_stream
+from rllib_scale.workloads.random_numbers import ESTIMATES, STRAGGLERS, seed_generator, seed_stream
 
 
 @internal
@@ -49,6 +49,7 @@ def _begin(b, seed, episode, state, problem):  # type: ignore[no-untyped-def]
     seed_generator(env.rng, seed, episode)
     if p.estimates:
         seed_stream(env.seen_rng, seed, episode, ESTIMATES)
+        seed_stream(env.straggler_rng, seed, episode, STRAGGLERS)
     env.clock = env.target = env.area = env.decided = 0.0
     env.pending = FREE
     env.num_drawn = env.num_ready = env.num_busy = env.in_system = env.end = 0

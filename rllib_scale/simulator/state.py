@@ -39,9 +39,11 @@ PARAMETERS = np.dtype(
         ("revealed", "i8"),
         ("delays", "i8"),  # whether tasks have release delays
         ("whole", "i8"),  # whether workloads are drawn as a whole and given to each environment
-        ("estimates", "i8"),  # whether demands are seen with an error
+        ("estimates", "i8"),  # whether demands are seen with an error, or are not those of the workload
         ("estimate_mean", "f8"),  # of the logarithm
         ("estimate_std", "f8"),
+        ("straggler_share", "f8"),  # 0: none
+        ("straggler_factor", "f8"),
         ("changes", "i8"),  # whether servers come and go
         ("failure_rate", "f8"),  # 1/s, of one server
         ("departure_rate", "f8"),  # 1/s
@@ -72,6 +74,7 @@ ENV = np.dtype(
     [
         ("rng", "u8", (4,)),
         ("seen_rng", "u8", (4,)),  # of the errors of estimates
+        ("straggler_rng", "u8", (4,)),
         ("clock", "f8"),
         ("target", "f8"),  # where the clock step under way ends
         ("next_arrival", "f8"),  # inf: no workflow arrives any more

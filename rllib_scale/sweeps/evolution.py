@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import ray
@@ -29,6 +29,7 @@ from rllib_scale.results.tables import TRAINING_COLUMNS
 from rllib_scale.schedulers.context import Floats, initial_weights
 from rllib_scale.schedulers.dual_price import initial_weights_by_duals
 
+Played = TypeVar("Played")
 TRAINING, VALIDATION, NORMALS = 2, 3, 4
 """Spawn keys that keep these draws apart from each other and from any other use of the same seed."""
 STATE = "search.pkl"
@@ -229,14 +230,14 @@ class PriceSearch:
         """Nothing is left running between two epochs."""
 
 
-def spread(play: Callable[..., Outcomes], jobs: Sequence[tuple[Any, ...]], remote: int) -> list[Outcomes]:
+def spread(play: Callable[..., Played], jobs: Sequence[tuple[Any, ...]], remote: int) -> list[Played]:
     """What `play` returns for each job, in order: here, and in up to `remote` Ray tasks beside."""
     if remote == 0:
         return [play(*job) for job in jobs]
     task = ray.remote(num_cpus=1, max_retries=MAX_RESTARTS)(play)
     waiting = deque(range(len(jobs)))
     running: dict[Any, int] = {}
-    results: dict[int, Outcomes] = {}
+    results: dict[int, Played] = {}
     while waiting or running:
         while waiting and len(running) < remote:
             job = waiting.popleft()

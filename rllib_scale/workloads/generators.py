@@ -17,7 +17,15 @@ from rllib_scale.errors import UserError
 from rllib_scale.workloads.arrivals import WAVE, draw_gap, wave_of
 from rllib_scale.workloads.fitted import draw_fitted, table_of
 from rllib_scale.workloads.model import Workload
-from rllib_scale.workloads.random_numbers import ESTIMATES, integer, lognormal, seed_generator, seed_stream, uniform
+from rllib_scale.workloads.random_numbers import (
+    ESTIMATES,
+    STRAGGLERS,
+    integer,
+    lognormal,
+    seed_generator,
+    seed_stream,
+    uniform,
+)
 from rllib_scale.workloads.traces import draw_from_trace, part_of_trace
 
 TOPOLOGIES: tuple[str, ...] = get_args(Topology)
@@ -235,6 +243,17 @@ def estimate_factors(config: EnvConfig, seed: int, episode: int, workload: Workl
     seed_stream(rng, seed, episode, ESTIMATES)
     mean, std = estimate_parameters(config.information.estimate_error)
     return np.array([lognormal(rng, mean, std) for _ in range(workload.num_tasks)], dtype=np.float64)
+
+
+def straggler_factors(config: EnvConfig, seed: int, episode: int, workload: Workload) -> np.ndarray:
+    """(T,) true compute demand over that of the workload, of each of its tasks, in its order."""
+    told = config.information
+    if not told.straggles:
+        return np.ones(workload.num_tasks)
+    rng = np.empty(4, dtype=np.uint64)
+    seed_stream(rng, seed, episode, STRAGGLERS)
+    drawn = np.array([uniform(rng) for _ in range(workload.num_tasks)], dtype=np.float64)
+    return np.where(drawn < told.straggler_share, told.straggler_factor, 1.0)
 
 
 def generate(config: EnvConfig, seed: int, episode: int) -> Workload:

@@ -15,7 +15,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _TO_UNIT = 2.0**-53
-ESTIMATES, CONTENTS = 1, 2**40
+ESTIMATES, CONTENTS, STRAGGLERS = 1, 2**40, 2**41
 """Streams of (seed, episode), see `seed_stream`."""
 
 
@@ -40,7 +40,7 @@ def seed_stream(rng, seed, episode, stream):  # type: ignore[no-untyped-def]
     """Put the generator at the start of another stream of (seed, episode): what it decides moves no workload.
 
     Stream 1 holds the errors of estimates, stream 2 + i the changes of server i, stream 2^40 what workflows of traces
-    and fitted tables look like, whose arrivals alone come from the first stream.
+    and fitted tables look like, whose arrivals alone come from the first stream, stream 2^41 who is a straggler.
     """
     x = _mix(_mix(np.uint64(seed) + _GOLDEN) ^ (np.uint64(episode) * _MIX_1 + _GOLDEN))
     x = _mix(x ^ (np.uint64(stream) * _MIX_2 + _GOLDEN))

@@ -221,6 +221,7 @@ def test_the_simulator_beside_it_plays_the_same_workload() -> None:
     [
         ("information", {"workflows": "revealed"}, "information.workflows"),
         ("information", {"estimate_error": 0.5}, "information.estimate_error"),
+        ("information", {"straggler_share": 0.05}, "information.straggler_share"),
         ("decision", {"preemption": "restart"}, "decision.preemption"),
         ("cluster", {"changes": {"failures_per_1000_h": 1.0}}, "cluster.changes"),
     ],

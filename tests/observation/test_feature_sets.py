@@ -148,7 +148,7 @@ def test_tasks_of_a_snapshot_are_those_of_the_schedule_so_far(seed: int) -> None
             np.testing.assert_array_equal(w.output_gb, workload.output_gb[first:last][seen])
             np.testing.assert_array_equal(w.delay_s, workload.delay_s[first:last][seen])
             if config.information.estimate_error == 0:
-                np.testing.assert_array_equal(w.compute_gflop, workload.compute_gflop[first:last][seen])
+                np.testing.assert_allclose(w.compute_gflop, workload.compute_gflop[first:last][seen], rtol=1e-14)
             assert w.completed.tolist() == [(number, i) in done for i in seen]
             for i, row in zip(seen, w.host.tolist(), strict=True):
                 if (number, i) in done:

@@ -10,7 +10,7 @@ from reference.simulator import OUTCOMES, ReferenceSimulator
 from rllib_scale.config import EnvConfig
 from rllib_scale.simulator.changes import change_events
 from rllib_scale.simulator.engine import Engine
-from rllib_scale.workloads.generators import estimate_factors, generate
+from rllib_scale.workloads.generators import estimate_factors, generate, straggler_factors
 from rllib_scale.workloads.model import Workload
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}  # float64, sums in another order
@@ -47,6 +47,7 @@ def reference(config: EnvConfig, seed: int, episode: int, workload: Workload | N
         open_ended=workload is None and config.episode.arrivals_until_s is None,
         changes=change_events(config.cluster, seed, episode, config.episode.horizon_s),
         factors=estimate_factors(config, seed, episode, played),
+        slowdowns=straggler_factors(config, seed, episode, played),
     )
 
 

@@ -147,6 +147,9 @@ def random_mode_config(rng: np.random.Generator, grid: bool = False) -> EnvConfi
         delay_unit_s=pick(rng, 1.0, float(rng.uniform(0.1, 20))),
         time_unit_s=pick(rng, 1.0, float(rng.uniform(0.1, 20))),
     )
+    if rng.random() < 0.25:
+        stragglers = {"straggler_share": float(rng.uniform(0.05, 0.5)), "straggler_factor": float(rng.uniform(1, 6))}
+        information = information.model_copy(update=stragglers)
     return EnvConfig(
         cluster=cluster,
         workload=workload,

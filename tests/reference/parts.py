@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -199,7 +200,7 @@ class Row:
         return free + sum(self.reserved_s)
 
 
-def build_workflows(workload: Workload, factors: list[float]) -> list[Workflow]:
+def build_workflows(workload: Workload, factors: Sequence[float], slowdowns: Sequence[float]) -> list[Workflow]:
     workflows = []
     delays = getattr(workload, "delay_s", [0.0] * workload.num_tasks)
     for w in range(len(workload.arrival_s)):
@@ -207,6 +208,7 @@ def build_workflows(workload: Workload, factors: list[float]) -> list[Workflow]:
         for index, k in enumerate(range(int(workload.task_offsets[w]), int(workload.task_offsets[w + 1]))):
             columns = (workload.compute_gflop, workload.memory_gb, workload.output_gb, delays, factors)
             task = Task(workflow, index, *(float(column[k]) for column in columns))
+            task.compute_gflop, task.factor = task.compute_gflop * slowdowns[k], task.factor / slowdowns[k]
             task.left_gflop = task.compute_gflop
             workflow.tasks.append(task)
         for before, after in workload.edges[workload.edge_offsets[w] : workload.edge_offsets[w + 1]]:

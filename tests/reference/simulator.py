@@ -30,7 +30,8 @@ class ReferenceSimulator:
         open_ended: more workflows may arrive after the last of `workload`, so an empty system is not yet the end
             (a generated workload without `arrivals_until_s`).
         changes: time, event and server of every change, in the order in which they happen.
-        factors: (T,) demand as seen over the true one; all 1 where it is not given.
+        factors: (T,) demand as seen over that of the workload; all 1 where it is not given.
+        slowdowns: (T,) true demand over that of the workload; all 1 where it is not given.
     """
 
     def __init__(
@@ -40,10 +41,14 @@ class ReferenceSimulator:
         open_ended: bool,
         changes: Sequence[tuple[float, str, int]] = (),
         factors: Sequence[float] | None = None,
+        slowdowns: Sequence[float] | None = None,
     ):
         self.config = config
         self.open_ended = open_ended
-        self.workflows = build_workflows(workload, [1.0] * workload.num_tasks if factors is None else factors)
+        ones = [1.0] * workload.num_tasks
+        self.workflows = build_workflows(
+            workload, ones if factors is None else factors, ones if slowdowns is None else slowdowns
+        )
         self.hosts, self.slots = build_rows(config.cluster)
         self.clock = 0.0
         self.done = False

@@ -20,7 +20,7 @@ from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 
-NEW = [name for name in DISPATCHERS if name not in ("heft", "cpop")]
+NEW = [name for name, spec in DISPATCHERS.items() if not spec.plans]
 
 # ------------------------------------------------------------------- literal instances
 

@@ -59,6 +59,7 @@ def test_the_cases_cover_every_setting():
         for part in ("decision", "communication", "information"):
             for name, value in getattr(config, part).model_dump().items():
                 settings[name].add(value)
+        settings["stragglers"].add(config.information.straggles)
         for name in ("mask", "idle_advance", "first_arrival", "horizon_is_terminal"):
             settings[name].add(getattr(config.episode, name))
         settings["max_decisions"].add(config.episode.max_decisions is None)
@@ -95,7 +96,7 @@ def test_the_cases_cover_every_setting():
         "share": {(True, False), (False, False), (False, True)},
     }
     for name, values in settings.items():
-        if name != "estimate_error":
+        if name not in ("estimate_error", "straggler_share", "straggler_factor"):
             assert values == expected.get(name, both), name
     rounds = {(c.decision.on_busy, c.decision.order == "open", c.decision.preemption, c.episode.mask) for c in configs}
     assert len(rounds) == 24  # every kind of round

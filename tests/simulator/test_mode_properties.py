@@ -13,7 +13,7 @@ from reference.simulator import OUTCOMES
 from rllib_scale.config import EnvConfig, InformationConfig
 from rllib_scale.config.cluster import ChangesConfig
 from rllib_scale.simulator.engine import Engine
-from rllib_scale.workloads.generators import generate
+from rllib_scale.workloads.generators import generate, straggler_factors
 from rllib_scale.workloads.model import Workload
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -39,6 +39,11 @@ def workload_of(config, seed):
     if seed % 2:
         return generate(config, seed, 0)
     return Workload.from_dict(random_mode_workload(np.random.default_rng(seed), config, grid=False), "given")
+
+
+def true_gflop(config, seed, workload, episode=0):
+    """(T,) demand that is executed."""
+    return workload.compute_gflop * straggler_factors(config, seed, episode, workload)
 
 
 def start(config, seed):
@@ -152,7 +157,7 @@ def test_work_is_conserved_over_the_attempts_of_a_task(config, seed, answer_seed
             continue
         lost = row["outcome"] == "failed" or (row["outcome"] == "preempted" and config.decision.preemption == "restart")
         kept[task] = 0 if lost else kept[task] + row["work_gflop"]
-        demand = workload.compute_gflop[task]
+        demand = true_gflop(config, seed, workload)[task]
         assert 0 <= row["work_gflop"] <= demand * (1 + 1e-9)
         if row["outcome"] == "finished":
             assert kept[task] == pytest.approx(demand, rel=1e-9)
@@ -202,7 +207,7 @@ def test_what_is_counted_can_be_counted_again(config, seed, answer_seed):
 @examples
 @given(configs(on_busy="reserve"), seeds, seeds)
 def test_reservations_end_with_their_round(config, seed, answer_seed):
-    config = with_parts(config, information=config.information.model_copy(update={"estimate_error": 0.0}))
+    config = with_parts(config, information=InformationConfig(workflows=config.information.workflows))
     until = {}  # of the attempt on a row: availability right after its start
 
     def check(engine):
@@ -314,7 +319,7 @@ def test_seed_and_episode_alone_decide_the_workload(config, seed, episode):
     for row in engine.schedule():
         assert row["arrival_s"] == workload.arrival_s[row["workflow"]]
         if row["outcome"] == "finished" and config.decision.preemption != "resume":
-            assert row["work_gflop"] == pytest.approx(workload.compute_gflop[flat(workload, row)])
+            assert row["work_gflop"] == pytest.approx(true_gflop(config, seed, workload, episode)[flat(workload, row)])
 
 
 @examples

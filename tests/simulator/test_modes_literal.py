@@ -15,7 +15,7 @@ from rllib_scale.config import ClusterConfig, EnvConfig, EpisodeConfig, RewardCo
 from rllib_scale.config.cluster import ChangesConfig
 from rllib_scale.simulator.changes import change_events
 from rllib_scale.simulator.engine import Engine
-from rllib_scale.workloads.generators import estimate_factors
+from rllib_scale.workloads.generators import estimate_factors, straggler_factors
 from rllib_scale.workloads.model import Workload
 
 REWARD = RewardConfig(
@@ -109,7 +109,8 @@ class ReferenceUnderTest(ReferenceSimulator):
     def __init__(self, config, given):
         changes = change_events(config.cluster, 0, 0, config.episode.horizon_s)
         factors = estimate_factors(config, 0, 0, given)
-        super().__init__(config, given, open_ended=False, changes=changes, factors=factors)
+        slow = straggler_factors(config, 0, 0, given)
+        super().__init__(config, given, open_ended=False, changes=changes, factors=factors, slowdowns=slow)
 
 
 @pytest.fixture(params=[EngineUnderTest, ReferenceUnderTest], ids=["engine", "reference"])
@@ -572,6 +573,33 @@ def test_what_is_seen_of_a_task_has_an_error_what_happens_has_not(simulator):
     assert sim.clock == 2  # the true end
     assert attempts(sim)[0][5:] == (2, "finished")
     assert sim.schedule()[0][10] == 4
+
+
+def test_a_straggler_takes_longer_than_anybody_is_told(simulator):
+    told = {"straggler_share": 1.0, "straggler_factor": 3.0}
+    changes = [{"time_s": 3, "event": "fail", "servers": [0]}, {"time_s": 4, "event": "join", "servers": [0]}]
+    config = problem(tier(compute=2), information=told, changes=changes, mask="feasible")
+    sim = simulator(config, workload(workflow(0, task(4))))
+    assert sim.observation()[0] == pytest.approx(4 / 20)
+    sim.step(0)  # known to end at 2, it would at 6; at 3 its server fails, after 6 of 12 GFLOP
+    assert sim.clock == 4
+    assert sim.observation()[0] == pytest.approx(4 / 20)
+    sim.step(0)
+    assert sim.available()[0] == pytest.approx(10 if sim.done else 6)
+    assert [row[7:9] for row in sim.schedule()] == [(3, "failed"), (10, "finished")]
+    assert [row[10] for row in sim.schedule()] == [6, 12]
+
+
+def test_stragglers_are_drawn_apart_and_their_share_is_as_said():
+    given = workload(workflow(0, *[task(4)] * 4000))
+    config = EnvConfig(information={"straggler_share": 0.05, "straggler_factor": 5})
+    factors = straggler_factors(config, 0, 0, given)
+    assert set(factors) == {1.0, 5.0}
+    assert (factors == 5).mean() == pytest.approx(0.05, abs=0.014)  # 4 standard deviations
+    both = EnvConfig(information={"straggler_share": 0.05, "estimate_error": 0.5})
+    assert np.array_equal(straggler_factors(both, 0, 0, given), factors)
+    assert not np.array_equal(straggler_factors(config, 0, 1, given), factors)
+    assert (straggler_factors(EnvConfig(), 0, 0, given) == 1).all()
 
 
 def test_estimates_have_mean_1_and_their_coefficient_of_variation():

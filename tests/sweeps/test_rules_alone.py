@@ -32,6 +32,27 @@ def test_every_problem_of_the_grid_is_played_by_every_rule() -> None:
     ]
 
 
+def test_a_league_of_three_rules_and_four_scenarios(tmp_path: Path) -> None:
+    chosen = {
+        "scales": "[6]",
+        "episodes": "2",
+        "heuristics": "[fastest-idle, reserve, min-min]",
+        "scenarios": "[steady-0.7, stragglers, failures-often, spot]",
+    }
+    changed = [word for key, value in chosen.items() for word in ("--set", f"evaluation.{key}={value}")]
+    league = Path(__file__).parents[2] / "tune_configs" / "league.yaml"
+    done = CliRunner().invoke(main, ["sweep", str(league), "--results", str(tmp_path / "out"), *changed])
+    assert done.exit_code == 0, done.output
+    rows = pd.read_parquet(tmp_path / "out" / "episodes.parquet")
+    assert (rows["arrived"] == rows["completed"] + rows["unfinished"]).all()
+    assert rows.groupby(["method", "scenario"]).size().tolist() == [2] * 12
+    table = pd.read_csv(next((tmp_path / "out" / "report").rglob("league.csv")))
+    assert sorted(table["variant"]) == ["fastest-idle", "min-min", "reserve"]
+    assert table["mean_rank"].sum() == pytest.approx(6, abs=0.02)
+    assert (table["problems"] == 4).all()
+    assert table["worst_in"].isin(rows["scenario"]).all()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

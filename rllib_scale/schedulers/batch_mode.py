@@ -1,0 +1,67 @@
+"""Min-min and max-min: all waiting tasks are matched to rows one by one, anew at each event.
+
+Sources: O. H. Ibarra, C. E. Kim, Heuristic algorithms for scheduling independent tasks on nonidentical processors,
+Journal of the ACM 24(2), 1977; M. Maheswaran, S. Ali, H. J. Siegel, D. Hensgen, R. F. Freund, Dynamic mapping of a
+class of independent tasks onto heterogeneous computing systems, JPDC 59(2), 1999: their batch mode, where who waits for
+a row is matched again. Tasks of workflows are independent once they are ready.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.schedulers.reserving import VisitingDispatcher, named_order
+from rllib_scale.schedulers.visiting import Rows
+
+
+class MinMin(VisitingDispatcher):
+    """The task that can finish first is matched to the row where it does, and so on; ties go to who arrived first."""
+
+    name = "min-min"
+    description = "of all waiting tasks that which can finish first to where it does, busy rows awaited, and so on"
+    last_first = False
+
+    def decide(self, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
+        """See `VisitingDispatcher.decide`."""
+        rows = Rows(snapshot)
+        order = named_order("first-arrival", snapshot, descendants)
+        ready, memory = snapshot.ready[order], snapshot.ready["memory_gb"][order]
+        fits = memory[:, None] <= rows.limit
+        lasts = np.full(fits.shape, np.inf)
+        np.divide(ready["compute_gflop"][:, None], rows.capacity, out=lasts, where=fits)
+        lasts += snapshot.transfer_s[order]
+
+        def ends_on(js: np.ndarray) -> np.ndarray:
+            """(R, J) seconds until each task would end on these rows; inf where it does not fit."""
+            lacks_memory = rows.is_open[js] & (memory[:, None] > rows.free[rows.host[js]])
+            next_end = rows.next_end[rows.host[js]]
+            ahead = np.where(lacks_memory & np.isfinite(next_end), next_end, rows.wait[js])
+            return np.where(fits[:, js], ahead + lasts[:, js], np.inf)
+
+        ends = ends_on(np.arange(len(rows.capacity)))
+        left = fits.any(axis=1)
+        answers = []
+        while rows.is_open.any() and left.any():
+            best = ends.argmin(axis=1)
+            earliest = ends[np.arange(len(ends)), best]
+            if self.last_first:
+                k = int(np.where(left, earliest, -np.inf).argmax())
+            else:
+                k = int(np.where(left, earliest, np.inf).argmin())
+            j = int(best[k])
+            starts = rows.take(j, float(memory[k]))
+            answers.append((ready["workflow"][k], ready["task"][k], j if starts else -2 - j))
+            rows.is_open[j], left[k] = False, False
+            rows.wait[j] += lasts[k, j]
+            neighbours = np.flatnonzero(rows.host == rows.host[j])
+            ends[:, neighbours] = ends_on(neighbours)
+        return np.array(answers, dtype=np.int64).reshape(-1, 3)
+
+
+class MaxMin(MinMin):
+    """As min-min, but of the earliest finishes the latest is matched first: long tasks are not left to the end."""
+
+    name = "max-min"
+    description = "as min-min, but the task whose earliest finish is latest is matched first"
+    last_first = True
