@@ -73,6 +73,8 @@ def evaluate(
         env = named_problem(scenario, servers, mask, horizon, own, config and config.parent)
         if given is not None and workload is not None:
             env = to_its_end(env, given, workload, horizon is not None or "horizon_s" in own.get("episode", {}))
+        else:
+            env.check_size()
         for policy in policies:
             scheduler = named_scheduler(policy, env, decision)
             method = scheduler.trial.method if hasattr(scheduler, "trial") else scheduler.name
@@ -181,6 +183,8 @@ def simulate(
     given = None if workload is None else given_workload(workload, ctx, ("seed", "episode"))
     if given is not None and workload is not None:
         env = to_its_end(env, given, workload, horizon is not None or "horizon_s" in own.get("episode", {}))
+    else:
+        env.check_size()
     chosen = named_scheduler(scheduler, env, "argmax")
     if prices is not None:
         if not isinstance(chosen, ContextPrice):
@@ -256,6 +260,7 @@ def bounds(scenario: str, scales: str, episodes: int, seed: int, fluid: bool, ou
     rows = []
     for servers in numbers("--scales", scales):
         env = named_problem(scenario, servers, None).for_evaluation()
+        env.check_size()
         long_run = stationary_bound(env)
         stationary = {"bound_stationary_s": long_run.response_s, "bound_stationary_error_s": long_run.standard_error_s}
         for episode in range(episodes):

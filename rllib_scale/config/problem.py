@@ -221,26 +221,21 @@ class EnvConfig(Model):
             )
         return self
 
-    @model_validator(mode="after")
-    def _can_be_played(self) -> EnvConfig:
-        return self.check_size()
-
-    def check_size(self) -> EnvConfig:
-        """Itself.
+    def check_size(self) -> None:
+        """Make sure that whole episodes of synthetic workflows can be played, as an evaluation does.
 
         Raises:
-            ValueError: an episode of synthetic workflows would be so large that it is never played to its end.
+            UserError: they are so large that none would come to its end.
         """
-        if self.workload.drawn_on_arrival:
+        if self.workload.drawn_on_arrival and self.episode.max_decisions is None:
             seconds = min(self.episode.horizon_s, self.episode.arrivals_until_s or math.inf)
             tasks = self.arrival_rate * seconds * (self.workload.min_tasks + self.workload.max_tasks) / 2
             servers = self.cluster.num_servers
             if tasks > MAX_TASKS or tasks * servers > MAX_TASKS_TIMES_SERVERS:
-                raise ValueError(
+                raise UserError(
                     f"an episode has about {tasks:.3g} tasks on {servers:,} servers (arrivals for {seconds:g} s); "
                     f"valid: at most {MAX_TASKS:.0e} tasks, and {MAX_TASKS_TIMES_SERVERS:.0e} tasks x servers"
                 )
-        return self
 
     @property
     def masked(self) -> bool:

@@ -55,11 +55,11 @@ def run_sweep(
         if read_manifest(other) is None:
             raise UserError(f"--reuse {other}: no results folder (it has no manifest.json)")
     sweep = Sweep(config, folder, source, say, storage)
-    for env in (
-        *(cell.trial.env for cell in sweep.cells),
-        *(unit.env for unit in evaluation_units(config, sweep.cells)),
-    ):
+    evaluated = [unit.env for unit in evaluation_units(config, sweep.cells)]
+    for env in (*(cell.trial.env for cell in sweep.cells), *evaluated):
         check_source(env)
+    for env in evaluated:
+        env.check_size()
     check_policies(sweep.cells)
     trusted = sweep.open() or trust
     failures: list[str] = []

@@ -13,7 +13,6 @@ import numpy as np
 
 from rllib_scale.compiled import compiled
 from rllib_scale.config import EnvConfig, NormalConfig, Topology
-from rllib_scale.errors import UserError
 from rllib_scale.workloads.arrivals import WAVE, draw_gap, wave_of
 from rllib_scale.workloads.fitted import draw_fitted, table_of
 from rllib_scale.workloads.model import Workload
@@ -300,16 +299,11 @@ def generate(config: EnvConfig, seed: int, episode: int) -> Workload:
 
 
 def check_source(config: EnvConfig) -> None:
-    """Check that workloads can be drawn and played: that a trace or a table is there and fits the cluster, and no
-    episode is without an end.
+    """Check that workloads can be drawn: that a trace or a table is there and fits the cluster.
 
     Raises:
-        UserError: see `generate` and `EnvConfig.check_size`.
+        UserError: see `generate`.
     """
-    try:
-        config.check_size()
-    except ValueError as error:
-        raise UserError(str(error)) from None
     if config.workload.trace is not None:
         part_of_trace(config, config.workload.trace)
     if config.workload.fitted is not None:
