@@ -132,7 +132,7 @@ def test_the_command_writes_a_row_an_episode(tmp_path: Path) -> None:
     assert (rows["bound_critical_path_s"] <= rows["bound_capacity_s"]).all()
     assert (rows["bound_fluid_s"] > rows["bound_critical_path_s"]).all()
     assert (rows["bound_stationary_s"] > 8).all()
-    for bad in (["bounds", "steady"], ["bounds", "steady-0.7", "--output", "x.parquet"]):
+    for bad in (["bounds", "steady"], ["bounds", "steady-0.7", "--output", "x.xlsx"]):
         refused = CliRunner().invoke(main, bad)
         assert refused.exit_code == 2
         assert refused.output.startswith("Error: ")
