@@ -89,7 +89,7 @@ def test_every_moment_is_that_of_the_simulator_in_every_mode(seed: int, name: st
     workload = Workload.from_dict(random_mode_workload(rng, env, False), "random")
     env = set_fields(env, "episode", max_decisions=None, idle_advance="event", horizon_s=1e6)
     env = set_fields(env, "decision", preemption="none", on_busy="reserve")
-    env = set_fields(env, "information", estimate_error=0.0, workflows="whole")
+    env = set_fields(env, "information", estimate_error=0.0, straggler_share=0.0, workflows="whole")
     env = set_fields(env, "cluster", changes={})
     made = make_scheduler(name, env.observation, env.episode.mask)
     assert not isinstance(made, Dispatcher)
