@@ -41,7 +41,7 @@ def adversary(
     """Search for an instance on which SCHEDULER does as badly as can be against OTHER.
 
     Simulated annealing over load, sizes, shapes and demands of workflows, numbers of servers and bandwidth (limits:
-    docs/adversary.md). The worst one found is written to FILE.json, its settings to FILE.yaml, and `simulate --workload
+    docs/trouble.md). The worst one found is written to FILE.json, its settings to FILE.yaml, and `simulate --workload
     FILE.json --config FILE.yaml` plays it. Ctrl-C keeps what is found.
     """
     from rllib_scale.clusters.session import ray_session
