@@ -36,7 +36,6 @@ Fraction = Annotated[float, Number, Field(ge=0, le=1)]
 Count = Annotated[int, Number, Field(ge=1)]
 Width = Annotated[int, Number, Field(ge=1, le=4096)]
 """Of a layer: what is beyond fits no machine."""
-LearningRate = Annotated[float, Number, Field(gt=0, le=10, allow_inf_nan=False)]
 Seed = Annotated[int, Number, Field(ge=0, lt=2**63)]
 MaskMode = Literal["none", "feasible"]
 DecisionMode = Literal["argmax", "sample"]

@@ -14,7 +14,6 @@ from rllib_scale.config.base import (
     MIN_SERVERS,
     Count,
     Fraction,
-    LearningRate,
     Model,
     NonNegative,
     Number,
@@ -117,7 +116,7 @@ class TrainingConfig(Model):
     """The paper's PPO [SCALE, sec. 5]; DQN and SAC take epochs, gamma, steps_per_epoch and num_envs from here."""
 
     epochs: Count = Field(default=1000, description="one collect and its update; also the length of the cosine")
-    learning_rate: LearningRate = 3e-4
+    learning_rate: Positive = 3e-4
     final_learning_rate: NonNegative = 5e-5
     gamma: Fraction = 0.99
     time_unit_s: Positive | None = Field(
@@ -293,7 +292,7 @@ class OffPolicyConfig(Model):
 class DQNConfig(OffPolicyConfig):
     """Dueling double DQN, epsilon-greedy."""
 
-    learning_rate: LearningRate = 5e-4
+    learning_rate: Positive = 5e-4
     target_update_steps: Count = Field(default=2048, description="env steps between copies to the target network")
     epsilon_initial: Fraction = 1.0
     epsilon_final: Fraction = 0.05
@@ -305,7 +304,7 @@ class DQNConfig(OffPolicyConfig):
 class SACConfig(OffPolicyConfig):
     """Discrete SAC with twin Q-networks."""
 
-    learning_rate: LearningRate = Field(default=3e-4, description="of policy, Q-networks and temperature")
+    learning_rate: Positive = Field(default=3e-4, description="of policy, Q-networks and temperature")
     target_rate: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.005, description="tau of the target networks, at every gradient step"
     )

@@ -156,7 +156,6 @@ def test_slips_on_the_command_line(tmp_path: Path) -> None:
         ("evaluation: {episodes: 1000000000000}", ["evaluation.episodes", "100000"]),
         ("env: {workload: {offered_load: 1.0e+30}}", ["offered_load", "1000"]),
         ("env: {episode: {clock_step_s: 1.0e-300}}", ["clock_step_s", "0.000001"]),
-        ("training: {learning_rate: 1.0e+30}", ["training.learning_rate", "10"]),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
