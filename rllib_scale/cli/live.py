@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from rllib_scale.cli.options import SEED, address_option, check_endings, played_options
+from rllib_scale.cli.options import SEED, address_option, check_endings, code_option, played_options
 from rllib_scale.cli.problems import named_problem, named_scheduler
 from rllib_scale.cli.terminal import console, json_option, say, show, wants_json
 
@@ -46,6 +46,7 @@ _path = click.Path(path_type=Path)
 @click.option("--shadow", "shadows", multiple=True, help="Ask this scheduler, too, what it would do; repeatable.")
 @click.option("--results", type=_path, help="Results folder (default: results/live-WORKLOAD).")
 @played_options
+@code_option
 @json_option
 def execute(
     workload: Path,
@@ -66,6 +67,7 @@ def execute(
     gantt: Path | None,
     wfformat: Path | None,
     trace: Path | None,
+    trust: bool,
 ) -> None:
     """Play WORKLOAD on real Ray actors: SCHEDULER decides, surrogate tasks sleep for their demand.
 
@@ -92,8 +94,8 @@ def execute(
     check_writable({"--schedule": schedule, "--gantt": gantt, "--wfformat": wfformat, "--trace": trace})
     given = Workload.load(workload)
     env, nodes = named_problem(scenario, servers, mask), None
-    player = named_scheduler(scheduler, env, "argmax")
-    others = [named_scheduler(name, env, "argmax") for name in shadows]
+    player = named_scheduler(scheduler, env, "argmax", trust)
+    others = [named_scheduler(name, env, "argmax", trust) for name in shadows]
     folder = results or Path("results") / f"live-{workload.stem}"
 
     def refuse_what_cannot_be() -> None:
@@ -171,7 +173,8 @@ def execute(
 )
 @click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: the scenario's own.")
 @address_option
-def serve(policy: str, host: str, port: int, scenario: str, mask: str | None, address: str | None) -> None:
+@code_option
+def serve(policy: str, host: str, port: int, scenario: str, mask: str | None, address: str | None, trust: bool) -> None:
     """Put POLICY, a folder, zoo:NAME or a heuristic's name, behind HTTP on Ray Serve: a snapshot in, a placement out.
 
     POST /v1/place; /healthz, /metrics for Prometheus, /docs with the form of the messages. Until Ctrl-C.
@@ -181,6 +184,6 @@ def serve(policy: str, host: str, port: int, scenario: str, mask: str | None, ad
 
     check_serve()
     env, files = named_problem(scenario, 16, mask), policy_of(policy)
-    Decider(policy, files, env)  # refused before anything starts
+    Decider(policy, files, env, trust)  # refused before anything starts
     with ray_session(address):
-        run_until_interrupted(application(policy, files, env), host, port, say)
+        run_until_interrupted(application(policy, files, env, trust), host, port, say)

@@ -35,18 +35,19 @@ class Decider:
         name: of a heuristic, or where the policy came from.
         files: of an exported policy; None: `name` is a heuristic's.
         env: whose decisions, communication and observation hold, and whose servers' powers.
+        trust: as for `load_policy`.
 
     Raises:
         UserError: it is no scheduler that answers for single moments.
     """
 
-    def __init__(self, name: str, files: dict[str, bytes] | None, env: EnvConfig) -> None:
+    def __init__(self, name: str, files: dict[str, bytes] | None, env: EnvConfig, trust: bool = False) -> None:
         self.env = env
         self.player: Scheduler | Dispatcher
         if files is not None:
             from rllib_scale.policies.policy import policy_from_bytes
 
-            self.player = policy_from_bytes(files, name, env.episode.mask)
+            self.player = policy_from_bytes(files, name, env.episode.mask, trust=trust)
         else:
             self.player = make_scheduler(name, env.observation, env.episode.mask)
             if spec_of(name).plans:
@@ -165,14 +166,14 @@ def check_serve() -> None:
         raise UserError(f"serve needs Ray Serve ({error.name}): pip install 'rllib-scale[serve]'") from None
 
 
-def application(name: str, files: dict[str, bytes] | None, env: EnvConfig) -> Any:
+def application(name: str, files: dict[str, bytes] | None, env: EnvConfig, trust: bool = False) -> Any:
     """What `ray.serve.run` takes: one replica that decides. Arguments as for `Decider`."""
     from ray import serve
 
     content = env.model_dump(mode="json")
 
     def build() -> FastAPI:
-        return api(Decider(name, files, build_model(EnvConfig, content, "problem")))
+        return api(Decider(name, files, build_model(EnvConfig, content, "problem"), trust))
 
     deployment = serve.deployment(
         serve.ingress(build)(), name="placement", max_ongoing_requests=64, ray_actor_options={"num_cpus": 1}

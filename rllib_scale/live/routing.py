@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from rllib_scale.config import SCENARIOS, ClusterConfig, EnvConfig, TierConfig
+from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig, scenario
 from rllib_scale.config.base import Model, NonNegative, Positive
 from rllib_scale.config.heuristics import is_policy, spec_of
-from rllib_scale.errors import UserError, choice_error
+from rllib_scale.errors import UserError
 from rllib_scale.live.execute import dispatcher_of
 from rllib_scale.live.flows import Flow
 from rllib_scale.live.ledger import Ledger
@@ -96,9 +96,7 @@ def player_of(settings: RouterSettings) -> tuple[Scheduler | Dispatcher, EnvConf
     Raises:
         UserError: there is no such scheduler or scenario, or it does not decide for any number of replicas.
     """
-    if settings.scenario not in SCENARIOS:
-        raise choice_error("scenario", settings.scenario, SCENARIOS)
-    env: EnvConfig = SCENARIOS[settings.scenario][0]
+    env = scenario(settings.scenario)
     # A request waits for a busy replica, and others are decided on meanwhile; whoever has a mask waits only without.
     env = env.model_copy(update={"decision": env.decision.model_copy(update={"on_busy": "reserve"})})
     name = settings.scheduler

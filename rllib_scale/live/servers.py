@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig, WorkloadConfig
 from rllib_scale.errors import UserError
-from rllib_scale.live.worker import Server, sleep_for
+from rllib_scale.live.worker import Packed, Server, sleep_for
 
 GFLOPS_LABEL = "gflops"
 """Label of a Ray node that says how fast each of its CPUs is [GFLOPS]; without it: 1."""
@@ -20,7 +21,7 @@ BYTES_PER_GB = 1e9
 class Call(NamedTuple):
     """What a task is to a server: a function and its arguments, object references among them."""
 
-    function: Any  # a callable, or the reference of one
+    function: Any  # a callable, the reference of one, or a Packed one
     arguments: tuple[Any, ...] = ()
     keywords: dict[str, Any] = {}  # noqa: RUF012 (never written to)
     seconds: float | None = None  # for which it sleeps, where it is a surrogate
@@ -66,8 +67,13 @@ class Servers:
 
     def run(self, host: int, attempt: int, call: Call) -> tuple[Any, Any]:
         """Start a call; returns references to its Report and to its output."""
-        values = (*call.arguments, *call.keywords.values())
-        report, output = self._runs[host].remote(attempt, call.function, tuple(call.keywords), *values)
+        values, content = (*call.arguments, *call.keywords.values()), None
+        if isinstance(call.function, Packed):
+            content = call.function.content
+        else:
+            values = (call.function, *values)
+        # One argument for all that is ours: Ray binds and packs each by itself, which is most of what a call takes.
+        report, output = self._runs[host].remote(pickle.dumps((attempt, content, tuple(call.keywords))), *values)
         return report, output
 
     def stop(self, host: int, attempt: int) -> None:

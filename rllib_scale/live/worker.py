@@ -7,7 +7,6 @@ import pickle
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,25 +40,23 @@ class Server:
         self._lock = threading.Lock()
         self._threads: dict[int, int] = {}
 
-    def run(
-        self, attempt: int, function: Callable[..., Any] | Packed, names: tuple[str, ...], *values: Any
-    ) -> tuple[Any, Any]:
+    def run(self, header: bytes, *values: Any) -> tuple[Any, Any]:
         """Run a function; returns a Report and what it returned.
 
         Args:
-            attempt: number of it, for `stop`.
-            function: to call.
-            names: of the last values: they are passed by keyword.
+            header: pickled: number of the attempt, for `stop`; the function, pickled, or None where it is the first of
+                the values; names of the last values, which are passed by keyword.
             values: arguments.
         """
+        attempt, content, names = pickle.loads(header)
         start, output, error = time.perf_counter(), None, None
         try:
             with self._lock:
                 self._threads[attempt] = threading.get_ident()
             split = len(values) - len(names)
             try:
-                called = pickle.loads(function.content) if isinstance(function, Packed) else function
-                output = called(*values[:split], **dict(zip(names, values[split:], strict=True)))
+                called, *plain = values[:split] if content is None else (pickle.loads(content), *values[:split])
+                output = called(*plain, **dict(zip(names, values[split:], strict=True)))
             finally:
                 with self._lock:
                     thread = self._threads.pop(attempt)
