@@ -11,6 +11,7 @@ from scipy import stats
 from ..load import SETTING, setting_label, settings, variants
 from ..stats.resampling import BOOTSTRAP_SEED, MIN_SEEDS, RESAMPLES
 from ..stats.scores import EPISODE
+from .relative import BASE, GAP, LOWER_BOUND
 
 METRIC = "response_censored_s"
 FEWEST = 3
@@ -20,7 +21,8 @@ HOW_TO_READ = (
     "a problem is a setting at a number of servers; of each the variants are ranked by the mean censored response, 1 "
     "the best. Mean rank: over the problems that all of these variants played, on episodes that all have; [low, high] "
     "is the 95 % interval of a bootstrap of the episodes, the same ones in every problem, and says nothing of other "
-    "trainings or problems. Worst ratio: mean response over that of the best variant, where that is largest."
+    "trainings or problems. Worst ratio: mean response over that of the best variant, where that is largest. Gap "
+    f"closed: of what lies between {BASE} and a lower bound that nobody can beat, the mean share over the problems."
 )
 
 
@@ -31,11 +33,12 @@ def league(episodes: pd.DataFrame) -> pd.DataFrame:
         episodes: rows of any settings; those of several seeds are averaged for each episode.
 
     Returns:
-        variant, mean_rank with _low and _high (NaN of fewer than MIN_SEEDS episodes), worst_ratio, worst_in, problems,
-        episodes. No rows for fewer than FEWEST problems, or fewer than two variants.
+        variant, mean_rank with _low and _high (NaN of fewer than MIN_SEEDS episodes), worst_ratio, worst_in,
+        gap_closed_percent (NaN without the base in every problem, or without a bound), problems, episodes. No rows for
+        fewer than FEWEST problems, or fewer than two variants.
     """
-    columns = ["variant", "mean_rank", "mean_rank_low", "mean_rank_high", "worst_ratio", "worst_in"]
-    empty = pd.DataFrame(columns=[*columns, "problems", "episodes"])
+    ranks = ["mean_rank", "mean_rank_low", "mean_rank_high"]
+    empty = pd.DataFrame(columns=["variant", *ranks, "worst_ratio", "worst_in", GAP, "problems", "episodes"])
     place = [*SETTING, "test_servers"]
     known = episodes[episodes[METRIC].notna()]
     names = known.astype({name: str for name in (*SETTING, "variant")})
@@ -61,6 +64,12 @@ def league(episodes: pd.DataFrame) -> pd.DataFrame:
     every = settings(episodes)
     several = len({problem[-1] for problem in problems}) > 1
     labels = [setting_label(p[:3], every) + (f", N = {p[-1]}" if several else "") for p in problems]
+    closed = np.full(len(full), np.nan)
+    if BASE in full:
+        bounds = names.groupby([*place, *EPISODE])[LOWER_BOUND].mean()
+        bound = np.array([[bounds.loc[problem].reindex(kept).mean(skipna=False)] for problem in problems])
+        base = means[:, [full.index(BASE)]]
+        closed = 100 * ((base - means) / (base - bound)).mean(axis=0)
     rows = {
         "variant": full,
         "mean_rank": rank,
@@ -68,6 +77,7 @@ def league(episodes: pd.DataFrame) -> pd.DataFrame:
         "mean_rank_high": high,
         "worst_ratio": ratio.max(axis=0),
         "worst_in": [labels[k] for k in ratio.argmax(axis=0)],
+        GAP: closed,
     }
     found = pd.DataFrame(rows).assign(problems=len(problems), episodes=len(kept))
     return found.sort_values(["mean_rank", "worst_ratio"], kind="stable", ignore_index=True)

@@ -47,5 +47,16 @@ def test_an_interval_holds_the_mean_rank_and_is_a_point_where_nothing_is_in_doub
     assert (table["mean_rank"] <= table["mean_rank_high"]).all()
 
 
+def test_the_share_of_the_gap_that_is_closed_is_the_mean_over_problems() -> None:
+    content = []
+    for scenario, response in (("spot", 7.0), ("burst", 9.0), ("deep", 12.0)):  # of 10, above a bound of 4
+        content += rows("fastest-idle", scenario, 10.0, 10.0) + rows("price", scenario, response - 1, response + 1)
+    table = league(typed_episodes([row | {"bound_capacity_s": 4.0} for row in content])).set_index("variant")
+    assert table["gap_closed_percent"].to_dict() == pytest.approx(
+        {"price": (50 + 100 / 6 - 100 / 3) / 3, "fastest-idle": 0}
+    )
+    assert league(typed_episodes(content))["gap_closed_percent"].isna().all(), "without a bound"
+
+
 def test_two_problems_are_no_league() -> None:
     assert league(typed_episodes(rows("price", "spot", 1.0) + rows("price", "burst", 2.0))).empty
