@@ -1,6 +1,6 @@
 """Trained policies as files: weights in safetensors, the rest in JSON, no pickle; and as schedulers.
 
-A policy folder holds
+A policy folder holds::
 
     policy.safetensors   parameters and standardisation constants of the network, without the critic; of context-price
                          weights (5 + K, 10 + K) and speeds (K,) in GFLOPS, as `ContextPrice` takes them
@@ -27,15 +27,16 @@ from safetensors.torch import save as save_tensors
 
 from rllib_scale import zoo
 from rllib_scale.config import DecisionMode, EnvConfig, MaskMode, TrialConfig
+from rllib_scale.config.policies import policy_folder
 from rllib_scale.config.rounds import in_own_rounds
-from rllib_scale.config.training import policy_folder
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.files import check_regular, write_atomic, write_json
 from rllib_scale.networks.build import Network, build_network
 from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.observation.answers import TAKEN
-from rllib_scale.policies.price_policy import PricePolicy
+from rllib_scale.plugins import unpinned
+from rllib_scale.policies.price_policy import PricePolicy, as_html
 from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.schedulers.context_price import ContextPrice
 
@@ -72,6 +73,8 @@ class TrainedPolicy(Scheduler):
         self.epochs = epochs
         self.network = copy.deepcopy(network).eval()
         self._forward = compile_network(self.network)
+
+    _repr_html_ = as_html
 
     def problem(self, env: EnvConfig) -> EnvConfig:
         """See `Scheduler.problem`. A policy that reserves decides in rounds of its own, as rules that reserve do.
@@ -118,14 +121,21 @@ def _write(folder: Path, named: Mapping[str, torch.Tensor], trial: TrialConfig, 
 
 
 def load_policy(
-    folder: str | Path, mask: MaskMode = "none", decision: DecisionMode = "argmax"
+    folder: str | Path, mask: MaskMode = "none", decision: DecisionMode = "argmax", trust: bool | str | None = False
 ) -> TrainedPolicy | PricePolicy:
     """Read a policy folder, or `zoo:NAME`; a mask is nothing to `context-price`.
 
+    Args:
+        folder: see `save_policy`.
+        mask: see `TrainedPolicy`.
+        decision: see `TrainedPolicy`.
+        trust: import the encoder that its files name, where they name one: any, or this pinned name alone.
+
     Raises:
-        UserError: a file is missing, torn, foreign or does not belong to the other; or it cannot decide in that way.
+        UserError: a file is missing, torn, foreign or does not belong to the other; or it cannot decide in that way; or
+            its encoder would have to be imported without trust.
     """
-    return policy_from_bytes(policy_files(folder), str(folder), mask, decision)
+    return policy_from_bytes(policy_files(folder), str(folder), mask, decision, trust)
 
 
 def policy_files(folder: str | Path) -> dict[str, bytes]:
@@ -146,7 +156,11 @@ def policy_files(folder: str | Path) -> dict[str, bytes]:
 
 
 def policy_from_bytes(
-    files: Mapping[str, bytes], source: str, mask: MaskMode = "none", decision: DecisionMode = "argmax"
+    files: Mapping[str, bytes],
+    source: str,
+    mask: MaskMode = "none",
+    decision: DecisionMode = "argmax",
+    trust: bool | str | None = False,
 ) -> TrainedPolicy | PricePolicy:
     """The policy in the files that `policy_files` read; `source` names it in errors.
 
@@ -166,6 +180,12 @@ def policy_from_bytes(
         raise UserError(f"{source}: {TENSORS} is damaged or is not the one that {DESCRIPTION} describes (sha256)")
     if trial.spec.network is None:
         return PricePolicy(*_prices(files[TENSORS], f"{source}: {TENSORS}"), trial, epochs, decision)
+    encoder = trial.network.encoder
+    if encoder is not None and trust not in (True, encoder):
+        raise UserError(
+            f"{source}: {DESCRIPTION}: names code to import, {unpinned(encoder)}; if you know where it comes from, say "
+            "--trust (in Python trust=True)"
+        )
     network = build_network(trial)
     try:
         found, wanted = load_tensors(files[TENSORS]), network.state_dict()
@@ -191,7 +211,7 @@ def initial_network(trial: TrialConfig) -> Network | None:
         return None
     key = "training.initial_policy"
     folder = policy_folder(trial.training.initial_policy, key)
-    initial = load_policy(folder)
+    initial = load_policy(folder, trust=trial.network.encoder)
     ours, theirs = (_shape(t) for t in (trial, initial.trial))
     for name, value in ours.items():
         if theirs[name] != value:

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rllib_scale.config import DecisionMode, EnvConfig, ProblemsConfig, TrialConfig
 from rllib_scale.config.rounds import WITHOUT_PAPER_MODE
 from rllib_scale.errors import UserError
 from rllib_scale.schedulers.context import Floats
 from rllib_scale.schedulers.context_price import ContextPrice
+
+EXTRAPOLATION = 1 / 3
+"""By how much of the range of sizes that was searched, in doublings, `size` follows its line beyond either end."""
+
+
+def as_html(policy: Any) -> str:
+    """A notebook's view of an exported policy: what it is and what trained it."""
+    import pandas as pd
+
+    trial: TrialConfig = policy.trial
+    servers = (trial.training.problems or ProblemsConfig()).servers or (trial.env.cluster.num_servers,)
+    facts = {
+        "policy": policy.name,
+        "method": f"{trial.method}: {policy.description}",
+        "trained": f"{policy.epochs} epochs at {', '.join(map(str, servers))} servers, seed {trial.seed}",
+    }
+    return str(pd.DataFrame(facts.items()).to_html(header=False, index=False))
 
 
 class PricePolicy(ContextPrice):
@@ -28,11 +47,14 @@ class PricePolicy(ContextPrice):
     ) -> None:
         searched = (trial.training.problems or ProblemsConfig()).all(trial.env)
         rows = [env.cluster.num_slots for env in searched]
-        super().__init__(weights, speeds, (float(min(rows)), float(max(rows))))
+        beyond = (max(rows) / min(rows)) ** EXTRAPOLATION
+        super().__init__(weights, speeds, (min(rows) / beyond, max(rows) * beyond))
         if decision != "argmax":
             raise UserError(f"decision {decision}: {trial.method} has no probabilities to sample from; valid: argmax")
         self.name, self.description = trial.name, trial.spec.description
         self.trial, self.epochs = trial, epochs
+
+    _repr_html_ = as_html
 
     def check(self, config: EnvConfig) -> None:
         """See `Dispatcher.check`: the paper's mode is refused."""

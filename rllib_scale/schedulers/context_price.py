@@ -52,8 +52,8 @@ class ContextPrice(CompiledRounds):
         weights: W (5 + K, 10 + K); rows `theta_names`, columns 1 and then `context_names`. Or (B, 5 + K, 10 + K), one
             for each environment of a batch.
         speeds: (K,) of the classes that W is for [GFLOPS], slowest first.
-        sizes: fewest and most rows that it was searched on. Beyond, the entry `size` is that of the nearest of them: a
-            line through what was seen at 8 to 64 rows says nothing about 1024.
+        sizes: fewest and most rows that the entry `size` tells apart. Beyond, it is that of the nearest of them: a line
+            through what was seen at 8 to 64 rows says something about 128 and nothing about 1024.
 
     Attributes:
         account: of each environment, what was seen at each event; kept where `keeps_account` is set.

@@ -184,3 +184,12 @@ def test_description_that_does_not_fit(folder: Path, change: dict[str, object], 
     with pytest.raises(UserError, match=message) as error:
         load_policy(folder)
     assert "\n" not in str(error.value)
+
+
+def test_a_notebook_shows_what_it_is_and_what_trained_it(folder: Path) -> None:
+    policy = load_policy(folder)
+    policy.name = "<b>mine</b>"
+    shown = policy._repr_html_()
+    assert "scale: " + METHODS["scale"].description in shown
+    assert "3 epochs at 16 servers, seed 7" in shown
+    assert "&lt;b&gt;mine&lt;/b&gt;" in shown

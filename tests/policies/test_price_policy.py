@@ -44,12 +44,12 @@ def test_what_is_saved_is_what_plays(folder: Path) -> None:
     np.testing.assert_array_equal(*(play(player, env, 1, [0]).schedule() for player in (policy, again)))
 
 
-def test_a_policy_knows_on_how_many_rows_it_was_searched(tmp_path: Path) -> None:
+def test_a_policy_follows_size_a_third_of_the_searched_range_beyond_it(tmp_path: Path) -> None:
     training = TrainingConfig(problems=ProblemsConfig(servers=(8, 64)))
     save_prices(tmp_path, WEIGHTS, SPEEDS, TRIAL.model_copy(update={"training": training}), epochs=3)
     policy = load_policy(tmp_path)
     assert isinstance(policy, PricePolicy)
-    assert policy.sizes == (8.0, 64.0)
+    assert policy.sizes == pytest.approx((4.0, 128.0))
 
 
 @pytest.mark.parametrize(
@@ -108,3 +108,8 @@ def test_prices_are_drawn_over_an_episode(folder: Path, tmp_path: Path) -> None:
     refused = CliRunner().invoke(main, ["simulate", *options])
     assert refused.exit_code == 2
     assert "--prices: fastest-idle has none; valid: a policy of the method context-price" in refused.stderr
+
+
+def test_a_notebook_shows_what_trained_it(folder: Path) -> None:
+    assert "3 epochs at 16 servers, seed 7" in load_policy(folder)._repr_html_()
+    assert "400 epochs at 8, 16, 32, 64 servers" in load_policy("zoo:context-price")._repr_html_()
