@@ -15,10 +15,21 @@ from rllib_scale.policies.policy import load_policy
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "analysis" / "beyond"
 NUMBER = re.compile(r"(-?\d+\.\d)(?= \[|$)")
-METRICS = {"mean response": "response_censored_s", "makespan p95": "makespan_p95_s"}
+METRICS = {
+    "mean response": "response_censored_s",
+    "makespan p95": "makespan_p95_s",
+    "time on the cluster": "sojourn_mean_s",
+    "time on the cluster p95": "sojourn_p95_s",
+}
+CHECKED = {"steady": 6 * 6 * 2 * 2, "servers_128": 6 * 6 * 2, "more_servers": 5 * 5 * 2 * 2, "coding_agents": 6 * 4 * 3}
+CHECKED |= {"yardsticks": 4 * 6 * 2}
+"""Figures in the tables of a folder, at least."""
+OF = {"yardsticks": " of 30 episodes"}
+"""What stands after the metric in the tables of a folder."""
+LOADS = ("steady-0.5", "steady-0.7", "steady-0.9", "overload-1.1")
 
 
-@pytest.mark.parametrize("name", ["steady", "servers_128", "more_servers"])
+@pytest.mark.parametrize("name", CHECKED)
 def test_the_tables_of_the_page_are_those_of_the_rows(name: str) -> None:
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     episodes = load(FOLDER / name).episodes
@@ -26,9 +37,12 @@ def test_the_tables_of_the_page_are_those_of_the_rows(name: str) -> None:
     checked = 0
     for metric, column in METRICS.items():
         for servers in sorted(set(episodes["test_servers"])):
-            head = re.search(rf"^\| {metric}, {servers} servers \|(.*)\|$", page, re.MULTILINE)
-            assert head is not None, (metric, servers)
-            scenarios = [cell.strip() for cell in head[1].split("|")]
+            heads = re.finditer(rf"^\| {metric}{OF.get(name, '')}, {servers} servers \|(.*)\|$", page, re.MULTILINE)
+            cells_of = {head: [cell.strip() for cell in head[1].split("|")] for head in heads}
+            head = next((head for head, names in cells_of.items() if set(names) <= set(tables)), None)
+            if head is None:
+                continue
+            scenarios = cells_of[head]
             for line in page[head.end() :].split("\n\n")[0].splitlines()[2:]:
                 variant, *cells = (cell.strip() for cell in line.strip("| ").split("|"))
                 variant = re.sub(r"^context-price, (\w+)$", r"context-price (cma.objective=\1)", variant)
@@ -38,7 +52,35 @@ def test_the_tables_of_the_page_are_those_of_the_rows(name: str) -> None:
                         row = table[(table["variant"] == variant) & (table["test_servers"] == servers)]
                         assert float(number[1]) == pytest.approx(row[f"against_base_{column}"].item(), abs=0.056)
                         checked += 1
-    assert checked >= {"steady": 6 * 6 * 2 * 2, "servers_128": 6 * 6 * 2, "more_servers": 5 * 5 * 2 * 2}[name]
+    assert checked >= CHECKED[name]
+
+
+def test_the_table_of_the_networks_is_that_of_the_rows() -> None:
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    found: dict[str, dict[tuple[str, int], float]] = {}
+    for name in ("clones", "networks", "tuned"):
+        episodes = load(FOLDER / name).episodes
+        for setting in settings(episodes):
+            for _, row in against_base(select(episodes, *setting)).iterrows():
+                value = row["against_base_response_censored_s"]
+                found.setdefault(f"{name} {row['variant']}", {})[(setting[0], row["test_servers"])] = value
+    variants = {
+        "`zoo:context-price`, balanced": "clones zoo:context-price",
+        "`zoo:context-price-response`": "clones zoo:context-price-response",
+        "`price`, a rule": "clones price",
+        "1.": "clones crossattn-r (imitation.expert=zoo:context-price)",
+        "2.": "clones crossattn-r (imitation.expert=zoo:context-price-response)",
+        "3.": "networks crossattn-r",
+        "4.": "networks scale-r",
+        "5.": "tuned crossattn-r (training.reference_kl_coefficient=0.1)",
+        "6.": "tuned scale-r (training.reference_kl_coefficient=0.1)",
+        "7.": "tuned crossattn-r (training.reference_kl_coefficient=0.0)",
+        "8.": "tuned scale-r (training.reference_kl_coefficient=0.0)",
+    }
+    for begins, variant in variants.items():
+        (line,) = [line for line in page.splitlines() if line.startswith(f"| {begins}") and " / " in line]
+        expected = [found[variant][(load_, servers)] for servers in (16, 128) for load_ in LOADS]
+        assert [float(number) for number in re.findall(r"-\d+\.\d", line)] == pytest.approx(expected, abs=0.056), line
 
 
 def test_the_first_table_of_the_readme_is_that_of_the_rows() -> None:
@@ -53,7 +95,7 @@ def test_the_first_table_of_the_readme_is_that_of_the_rows() -> None:
         ("SCALE, as in the paper", "scale", ""),
     ):
         found = []
-        for name in ("steady-0.5", "steady-0.7", "steady-0.9", "overload-1.1"):
+        for name in LOADS:
             of = rows[(rows["scenario"] == name) & (rows["mask"] == "feasible") & (rows["decision"] == "argmax")]
             own = of[(of["method"] == method) & of["overrides"].fillna("").str.contains(objective)]
             base = of[(of["method"] == "fastest-idle") & of["sweep"].isin(own["sweep"])]
