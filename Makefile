@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null && echo $$p && break; done)
 INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: quickstart test lint install chromium clean
+.PHONY: quickstart test lint docs install chromium clean
 
 install: $(VENV)/.installed
 
@@ -20,6 +20,10 @@ $(VENV)/.installed-test: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(INSTALL) '.[test]'
 	@touch $@ $(VENV)/.installed
 
+$(VENV)/.installed-docs: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(INSTALL) '.[docs]'
+	@touch $@ $(VENV)/.installed
+
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(INSTALL) '.[dev]'
 	@touch $@ $(VENV)/.installed $(VENV)/.installed-test
@@ -33,13 +37,19 @@ chromium:
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } || \
 		{ echo "No Chromium and no right to install it: install it, or set CHROMIUM=/path/to/it"; exit 2; }
 
+# Two files at a time; what is in one file shares its fixtures.
 test: $(VENV)/.installed-test chromium
-	$(VENV)/bin/python -m pytest -m "not slow"
+	$(VENV)/bin/python -m pytest -m "not slow" -n 2 --dist loadfile
 
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
+# What `make test` builds, too. -W: a warning, as of a link that leads nowhere, is an error.
+docs: $(VENV)/.installed-docs
+	$(VENV)/bin/python -m sphinx -W --keep-going -q -b html -c docs . build/docs
+	@echo "open build/docs/index.html"
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

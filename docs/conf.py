@@ -1,0 +1,94 @@
+"""The site of `make docs`: README, the pages of docs/ and of the analyses as they stand, docstrings as API pages."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from sphinx.application import Sphinx
+
+from rllib_scale import __version__
+from rllib_scale.envs.scheduling import RoundsEnv, SchedulingEnv
+
+PAGES = """
+```{toctree}
+:hidden:
+:caption: %s
+
+%s
+```
+"""
+CONTENTS = {
+    "First": ("docs/quickstart", "docs/tutorial", "docs/concepts", "docs/commands"),
+    "Problems": ("docs/simulator", "docs/workloads", "docs/importing", "docs/trouble"),
+    "Experiments": ("docs/sweeps", "docs/imitation", "docs/context-price", "docs/statistics", "docs/cluster"),
+    "In your code": ("docs/library", "docs/extending", "docs/live", "docs/speed"),
+    "Results": (
+        "analysis/reproduction/README",
+        "analysis/beyond/README",
+        "analysis/agents/README",
+        "analysis/league/README",
+    ),
+    "API": tuple(f"docs/api/{name}" for name in ("config", "library", "schedulers", "policies", "envs", "live")),
+    "Project": ("CONTRIBUTING", "CHANGELOG"),
+}
+
+project = "rllib_scale"
+version = release = __version__
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+root_doc = "README"
+include_patterns = [f"{page}.*" for pages in CONTENTS.values() for page in pages] + ["README.md"]
+myst_heading_anchors = 3  # links to headings as GitHub names them
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_in_temp = True  # its results folder
+nb_execution_timeout = 600
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+default_role = "code"  # docstrings set names in single backticks
+html_theme = "furo"
+html_title = f"rllib_scale {release}"
+html_copy_source = html_show_sourcelink = False
+
+
+def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
+    """The table of contents, no use to who reads README.md elsewhere; and docstrings in Markdown, Gymnasium's form."""
+    if name == root_doc:
+        source[0] += "".join(PAGES % (caption, "\n".join(pages)) for caption, pages in CONTENTS.items())
+    if name == "docs/api/envs":
+        for environment in (SchedulingEnv, RoundsEnv):
+            described = str(inspect.getdoc(environment)).replace("\n## ", "\n### ")
+            source[0] += f"\n## `{environment.__name__}`\n\n{described}\n"
+
+
+def describe_fields(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """The fields of a model, its whole signature, each with what its `Field` says."""
+    if what == "class" and issubclass(thing, BaseModel):
+        for key, field in thing.model_fields.items():
+            value = field.get_default(call_default_factory=True)
+            shown = f"{type(value).__name__}()" if isinstance(value, BaseModel) else repr(value)
+            default = "required" if field.is_required() else f"default `{shown}`"
+            lines += [f":param {key}: {field.description or ''} ({default})"]
+
+
+def hide_signature(app: Sphinx, what: str, name: str, thing: Any, options: Any, *_: Any) -> tuple[str, str] | None:
+    """No signature for models."""
+    return ("", "") if what == "class" and issubclass(thing, BaseModel) else None
+
+
+def open_with_readme(app: Sphinx, error: Exception | None) -> None:
+    """A browser that opens the folder is shown README."""
+    if error is None and app.builder.name == "html":
+        shutil.copy(Path(app.outdir, f"{root_doc}.html"), Path(app.outdir, "index.html"))
+
+
+def setup(app: Sphinx) -> None:
+    """What Sphinx calls."""
+    app.connect("source-read", add_contents)
+    app.connect("autodoc-process-docstring", describe_fields)
+    app.connect("autodoc-process-signature", hide_signature)
+    app.connect("build-finished", open_with_readme)
