@@ -6,7 +6,7 @@
     >>> rows = analysis.select(results.episodes, "paper", "none", "argmax")         # doctest: +SKIP
     >>> methods.table3(rows)                                                        # doctest: +SKIP
 
-`load` returns typed frames, whose columns `columns` documents.
+`load` returns typed frames, whose columns `columns` documents::
 
     labels      what every column is called, in tables, on axes and in sentences
     stats/      scores paired on identical episodes, intervals and tests, families of verdicts, their measured coverage

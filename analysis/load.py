@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,13 @@ class Results:
     features: pd.DataFrame
     manifest: dict[str, Any]
     notes: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        """A notebook's view: who was evaluated where."""
+        of_variant = self.episodes.groupby([*SETTING, "variant", "test_servers"], sort=False, observed=True)
+        table = of_variant.agg(train_seeds=("train_seed", "nunique"), episodes=("episode", "size"))
+        lines = [f"{len(self.episodes)} episodes and {len(self.training)} epochs in {self.folder}", *self.notes]
+        return "".join(f"<p>{escape(line)}</p>" for line in lines) + table.reset_index().to_html(index=False)
 
 
 def columns(frame: pd.DataFrame) -> pd.DataFrame:

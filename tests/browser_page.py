@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -16,6 +17,13 @@ def is_local(url: str) -> bool:
     """Whether a request stays on this machine."""
     parts = urlsplit(url)
     return parts.scheme in INLINE or parts.hostname in LOOPBACK
+
+
+def faults(page: Page) -> list[str]:
+    """What axe-core calls serious or critical on a page as it stands: the rule, and the elements that break it."""
+    found = Axe().run(page).response["violations"]
+    grave = [fault for fault in found if fault["impact"] in ("serious", "critical")]
+    return [f"{fault['id']}: {node['html'][:200]}" for fault in grave for node in fault["nodes"]]
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A live page over a results folder: `rllib-scale dashboard DIR`.
 
     rows.py        evaluation rows, read by column and summed up to one row for each cell, setting and scale
+    runs.py        the table of runs: trainings, and what was evaluated
     store.py       what the page shows of a folder, read again only where a file has changed
     selection.py   filters, and the table of what they leave
     charts.py      figures of evaluation and training

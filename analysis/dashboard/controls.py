@@ -9,8 +9,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from ..figures import draw
+from ..figures.chart import Chart
 from ..tables import render
-from . import selection
+from . import charts, selection
 from .selection import Filters
 from .store import Snapshot
 
@@ -20,7 +22,8 @@ PLOT = {
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
 }
 """How plotly's figures are set up."""
-TABLE_CSS = """
+STYLE = """<style>
+[data-testid="stCaptionContainer"] { color: inherit !important; opacity: 0.85; }
 .rllib-table { overflow: auto; max-height: 32rem; border: 1px solid rgb(128 128 128 / 30%); border-radius: 8px; }
 .rllib-table table { border-collapse: collapse; width: 100%; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
 .rllib-table th, .rllib-table td {
@@ -31,8 +34,9 @@ TABLE_CSS = """
   position: sticky; top: 0; vertical-align: bottom; white-space: normal; font-weight: 600; backdrop-filter: blur(12px);
 }
 .rllib-table .text { text-align: left; }
-.rllib-table td small { display: block; opacity: 0.7; }
-"""
+.rllib-table td small { display: block; opacity: 0.8; }
+</style>"""
+"""Of the page: tables, and captions that have contrast enough to be read."""
 
 
 def escaped(text: str) -> str:
@@ -78,9 +82,19 @@ def _last_choice(key: str) -> Any:
 
 
 def save_csv(table: pd.DataFrame, name: str) -> None:
-    """A button that saves what is shown, written when it is pressed; the figures' own save them as PNG."""
+    """A button that saves what is shown, written when it is pressed."""
     to_text = partial(render.to_csv, table)
     st.download_button("Save as CSV", to_text, f"{name}.csv", "text/csv", key=f"csv {name}", on_click="ignore")
+
+
+def show_chart(chart: Chart, key: str, dark: bool) -> None:
+    """A chart, its caption, which alone says why where there is nothing to draw, and a button that saves both."""
+    if chart.panels:
+        st.plotly_chart(charts.plot(chart, dark), config=PLOT, key=key)
+    st.caption(escaped(chart.caption))
+    if chart.panels:
+        to_png, name = partial(draw.png, chart), key.replace(" ", "-")
+        st.download_button("Save as PNG", to_png, f"{name}.png", "image/png", key=f"png {name}", on_click="ignore")
 
 
 def selected_units(snapshot: Snapshot, filters: Filters) -> pd.DataFrame:
@@ -102,7 +116,8 @@ def show_table(table: pd.DataFrame, columns: Iterable[str], key: str) -> None:
     """The cells that the report prints, those of some columns; a long table scrolls in a frame of its own."""
     beside = [f"{column}{suffix}" for column in columns for suffix in ("", *render.SUFFIXES)]
     cells = render.to_html(table[[column for column in beside if column in table]])
-    st.html(f'<style>{TABLE_CSS}</style><div class="rllib-table" id="{key}">{cells}</div>')
+    reached = f'tabindex="0" role="region" aria-label="{key.replace("-", " ")}"'
+    st.html(f'<div class="rllib-table" id="{key}" {reached}>{cells}</div>')
 
 
 @st.cache_data(max_entries=8, show_spinner="Reading rows …")

@@ -24,7 +24,7 @@ FRAME_S = 1.0
 
 def episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     """One evaluation episode: its figures, its Gantt chart, and a decision of it with workflow and attention."""
-    units = selected_units(snapshot, filters)
+    units = _playable(selected_units(snapshot, filters), snapshot)
     if units.empty:
         return
     row = _chosen_row(units, snapshot)
@@ -69,6 +69,16 @@ def episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
         * bool((started_by < 0).any())
     )
     _decision(inspected, chosen, dark)
+
+
+def _playable(units: pd.DataFrame, snapshot: Snapshot) -> pd.DataFrame:
+    """The units that can be played again: those of rules, and those whose policy is here; says what is left out."""
+    here = {training.identity["cell"] for training in snapshot.trainings if training.state == "finished"}
+    kept = units[(units["kind"] != "learned") | units["cell"].isin(here)]
+    missing = units.loc[~units.index.isin(kept.index), "cell"].nunique()
+    if missing:
+        st.caption(f"Episodes of {missing} trained policies cannot be played again: policies/ does not hold these.")
+    return kept
 
 
 def _chosen_row(units: pd.DataFrame, snapshot: Snapshot) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import streamlit as st
 from rllib_scale.errors import UserError
 
 from . import episode_view, selection, views
-from .controls import escaped, one, several
+from .controls import STYLE, escaped, one, several
 from .selection import Filters, Options
 from .store import Snapshot, Store, store_of
 
@@ -21,7 +21,7 @@ VIEWS = {
     "Training": views.training,
     "Compare": views.compare,
     "Episode": episode_view.episode,
-    "Trainings": views.trainings,
+    "Runs": views.runs,
 }
 MOST_NOTES = 5
 
@@ -29,6 +29,7 @@ MOST_NOTES = 5
 def main(folder: Path) -> None:
     """Draw the page of a results folder."""
     st.set_page_config(page_title=f"{folder.name} · rllib-scale", layout="wide")
+    st.html(STYLE)
     store = store_of(folder.absolute())
     snapshot = store.snapshot()
     options = selection.options(snapshot.units, snapshot.curves)
@@ -67,7 +68,8 @@ def _notes(notes: Iterable[str]) -> None:
 def _header_and_filters(snapshot: Snapshot, options: Options) -> Filters:
     st.title(escaped(snapshot.sweep), anchor=False)
     states = ", ".join(f"{count} {views.STATES[state].partition(':')[0]}" for state, count in snapshot.states.items())
-    st.caption(f"{snapshot.rows:,} evaluation rows" + (f" · trainings: {states}" if states else ""))
+    parts = [f"{snapshot.rows:,} evaluation rows", f"trainings: {states}" * bool(states)]
+    st.caption(" · ".join(filter(None, [*parts, f"rules: {snapshot.rules}" * bool(snapshot.rules)])))
     st.caption(escaped(str(snapshot.folder)))
     st.subheader("Setting", anchor=False, help="Rows that differ here answer different questions and never mix.")
     scenario = one(st, "Scenario", [setting[0] for setting in options.settings], "Scenario")

@@ -95,6 +95,25 @@ def apply_to_trainings(rows: pd.DataFrame, filters: Filters) -> pd.DataFrame:
     return rows[kept]
 
 
+def partners(units: pd.DataFrame) -> dict[str, list[str]]:
+    """Variant -> those that it can be compared with: evaluated at a common scale, at each such on the same episodes.
+
+    Two learned ones are compared on the seeds that both have, as by `tables.comparisons.paired_table`.
+
+    Args:
+        units: of one setting.
+    """
+    names = variants(units)
+    sides = units[["test_servers", "variant", "kind", "train_seed", "episodes_hash"]]
+    met = sides.merge(sides, on="test_servers", suffixes=("", "_of_other"))
+    learned = (met["kind"] == "learned") & (met["kind_of_other"] == "learned")
+    paired = (~learned | (met["train_seed"] == met["train_seed_of_other"]).fillna(False)).astype(bool)
+    met["paired"], met["same"] = paired, (met["episodes_hash"] == met["episodes_hash_of_other"]) | ~paired
+    at_scale = met.groupby(["variant", "variant_of_other", "test_servers"]).agg({"paired": "any", "same": "all"})
+    good = at_scale.all(axis=1).groupby(level=[0, 1]).all()
+    return {name: [other for other in names if other != name and good.get((name, other), False)] for name in names}
+
+
 def table(units: pd.DataFrame, metrics: Sequence[str] = METRICS) -> pd.DataFrame:
     """Every variant at every scale, over the training seeds that are left.
 

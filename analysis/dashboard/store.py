@@ -25,6 +25,7 @@ from rllib_scale.results.status import Training
 from ..load import TRAINING_KEY, lacking_note, variant_labels
 from ..trainings import renamed, renamed_note, trainings_of
 from .rows import IDENTITY, KEY, SOURCE, is_whole, read_many, read_rows, sum_up
+from .runs import RULE, runs
 
 Stamp = tuple[int, int]
 """Modification time [ns] and size of a file: what tells that it has changed."""
@@ -40,7 +41,7 @@ class Snapshot:
         units: one row per evaluation unit, as by `sum_up`, with its source and variant.
         curves: one row per training epoch, TRAINING_COLUMNS and variant; those of running trainings too.
         trainings: what has become of each.
-        epochs: training name -> epochs in its curve.
+        runs: what was trained, is being trained or was evaluated, see `runs.runs`.
         notes: what a reader should know about the reading, one sentence each.
         stamp: changes with every file it was read from.
     """
@@ -50,7 +51,7 @@ class Snapshot:
     units: pd.DataFrame
     curves: pd.DataFrame
     trainings: tuple[Training, ...]
-    epochs: dict[str, int]
+    runs: pd.DataFrame
     notes: tuple[str, ...]
     stamp: int
 
@@ -61,8 +62,13 @@ class Snapshot:
 
     @property
     def states(self) -> Counter[str]:
-        """State -> number of trainings."""
-        return Counter(training.state for training in self.trainings)
+        """State -> number of trainings, those of which only the evaluation is here among the finished."""
+        return Counter(self.runs.loc[self.runs["state"] != RULE, "state"])
+
+    @property
+    def rules(self) -> int:
+        """How many of the runs are rules."""
+        return int((self.runs["state"] == RULE).sum())
 
 
 @dataclass
@@ -124,7 +130,8 @@ class Store:
         units, curves = _labelled(units, curves)
         if other := renamed(trainings, units):
             notes.append(renamed_note(other))
-        return Snapshot(self.folder, sweep, units, curves, tuple(trainings), epochs, tuple(notes), stamp)
+        table = runs([one for one in trainings if one not in other], units, epochs)
+        return Snapshot(self.folder, sweep, units, curves, tuple(trainings), table, tuple(notes), stamp)
 
     def _units(self, notes: list[str]) -> pd.DataFrame:
         homes = status.homes(self.folder)

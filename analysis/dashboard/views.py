@@ -1,4 +1,4 @@
-"""The views of the page over many rows: results, training curves, two variants paired, and the trainings' states."""
+"""The views of the page over many rows: results, training curves, two variants paired, and all runs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ import streamlit as st
 
 from ..figures import comparison, evaluation
 from ..figures import training as training_figures
-from ..figures.chart import Chart, counts
+from ..figures.chart import counts
 from ..figures.style import looks
 from ..labels import CURVES, LOWER_IS_BETTER, OUTCOMES, label
 from ..load import information_note, variants
 from ..stats.families import TESTED, endpoint
 from ..tables import comparisons, render
-from . import charts, selection
-from .controls import PLOT, cached_rows, escaped, one, save_csv, selected_units, several, show_table
+from . import selection
+from .controls import cached_rows, escaped, one, save_csv, selected_units, several, show_chart, show_table
+from .runs import RULE, with_settings
 from .selection import Filters
 from .store import Snapshot
 
@@ -34,7 +35,10 @@ STATES = {
     "stopped": "stopped: no sign of life",
     "failed": "failed",
     "waiting": "not begun",
+    RULE: "rule: nothing to train",
 }
+RUN_COLUMNS = {"train_seed": "seed", "lambda_decorrelation": "λ₁", "lambda_kl": "λ₂", "train_servers": "trained at N"}
+RUN_COLUMNS |= {"planned": "of epochs", "rows": "evaluated episodes"}
 
 
 def results(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
@@ -60,15 +64,8 @@ def results(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
         st.info("None of these rows has a value: there is nothing to draw.")
         return
     of = looks(units, variants(units))
-    _show(evaluation.against_servers(table, of), "against N", dark)
-    _show(evaluation.throughput(units, of, f"{counts(table)} "), "throughput", dark)
-
-
-def _show(chart: Chart, key: str, dark: bool) -> None:
-    """A chart and its caption, which alone says why where there is nothing to draw."""
-    if chart.panels:
-        st.plotly_chart(charts.plot(chart, dark), config=PLOT, key=key)
-    st.caption(escaped(chart.caption))
+    show_chart(evaluation.against_servers(table, of), "against N", dark)
+    show_chart(evaluation.throughput(units, of, f"{counts(table)} "), "throughput", dark)
 
 
 def _ranked(table: pd.DataFrame, by: str) -> pd.DataFrame:
@@ -92,24 +89,27 @@ def training(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     x = one(middle, "Against", axes, "against", label)
     smoothing = one(right, "Mean over epochs", SMOOTHING, "smoothing")
     if metrics:
-        _show(training_figures.training_curves(curves, metrics, smoothing, x), "training curves", dark)
+        show_chart(training_figures.training_curves(curves, metrics, smoothing, x), "training curves", dark)
         save_csv(curves[["variant", "cell", "train_seed", *dict.fromkeys(["epoch", x]), *metrics]], "curves")
 
 
 def compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     """Two variants on identical episodes: the paired table, the differences against N, and episode by episode."""
     units = selected_units(snapshot, filters)
-    names = variants(units) if len(units) else []
-    if len(names) < 2:
-        if names:
-            st.info("Two methods are needed for a comparison.")
+    if units.empty:
+        return
+    # The family of a verdict is that of the whole setting, whichever methods and scales are shown.
+    setting = selected_units(snapshot, replace(filters, methods=(), scales=()))
+    partners, everywhere = selection.partners(units), selection.partners(setting)
+    partners = {name: [other for other in found if other in everywhere[name]] for name, found in partners.items()}
+    names = [name for name in variants(units) if partners[name]]
+    if not names:
+        st.info("No two of these methods were evaluated on the same episodes.")
         return
     left, right, third = st.columns(3)
     first = one(left, "First", names, "first")
-    second = one(right, "Second", [name for name in names if name != first], "second")
+    second = one(right, "Second", partners[first], "second")
     metric = one(third, "Episode by episode", TESTED, "metric", label)
-    # The family of a verdict is that of the whole setting, whichever methods and scales are shown.
-    setting = selected_units(snapshot, replace(filters, methods=(), scales=()))
     named = {name for pair in comparisons.default_pairs(setting) for name in pair} | {first, second}
     kept = (snapshot.stamp, filters.setting, filters.seeds, filters.lambdas, *sorted(named))
     every = cached_rows(setting[setting["variant"].isin(named)], kept)
@@ -124,20 +124,17 @@ def compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
         "on; p: Holm's over the question's family in this setting, whatever is shown of it (docs/statistics.md); P: "
         "probability that the first does better in the same episode."
     )
-    if paired.empty:
-        st.info("The two were evaluated at no common number of servers.")
-        return
     show_table(paired, ("test_servers", "seeds", *OUTCOMES, "episodes"), "paired-table")
     save_csv(paired, "paired")
-    _show(comparison.differences(paired), "differences", dark)
+    show_chart(comparison.differences(paired), "differences", dark)
     pairs = _episode_means(rows, first, second, metric)
     drawn = pairs.sample(MOST_POINTS, random_state=0) if len(pairs) > MOST_POINTS else pairs
     # Shades of one scale, none of them a method's colour; not its ends, which are hard to see on the page.
     shades = mpl.colormaps["viridis"](np.linspace(0.1, 0.85, pairs["test_servers"].nunique()))
     chart = comparison.episode_pairs(drawn, (first, second), metric, [mpl.colors.to_hex(shade) for shade in shades])
-    st.plotly_chart(charts.plot(chart, dark), config=PLOT, key="episode pairs")
     some = f"{len(drawn):,} of {len(pairs):,}, drawn at random" if len(drawn) < len(pairs) else f"{len(pairs):,}"
-    st.caption(f"Each point is an episode, a mean over training seeds; {some} episodes.")
+    told = f"Each point is an episode, a mean over training seeds; {some} episodes."
+    show_chart(replace(chart, caption=told), "episode pairs", dark)
 
 
 @st.cache_data(max_entries=32, show_spinner="Comparing …")
@@ -152,49 +149,33 @@ def _episode_means(rows: pd.DataFrame, first: str, second: str, metric: str) -> 
     return pd.concat(means, axis=1, keys=["first", "second"], join="inner").dropna().reset_index()
 
 
-def trainings(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
-    """What has become of each training, and the errors of those that failed."""
-    now = time.time()
-    records = [
-        {
-            "training": training.name,
-            "method": str(training.identity["method"]),
-            "train_seed": training.identity["train_seed"],
-            "lambda_decorrelation": training.identity.get("lambda_decorrelation", np.nan),
-            "lambda_kl": training.identity.get("lambda_kl", np.nan),
-            **_settings(str(training.identity.get("overrides", "") or "")),
-            "state": STATES[training.state],
-            "epoch": f"{snapshot.epochs[training.name] or render.MISSING} of {training.epochs or render.MISSING}",
-            "changed": "" if training.updated_s is None else _ago(now - training.updated_s),
-            "error": training.error or "",
-        }
-        for training in snapshot.trainings
-    ]
-    if not records:
-        st.info("No training is known: there is neither a manifest with a sweep nor a folder in policies/ or trials/.")
+def runs(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
+    """Every run: its settings, what has become of its training, how often it was evaluated; errors of the failed."""
+    kept = selection.apply_to_trainings(snapshot.runs, filters)
+    if kept.empty:
+        nothing = "No run is known yet: there is none in the manifest, in policies/, trials/ or evaluations/."
+        st.info(nothing if snapshot.runs.empty else "No run passes these filters.")
         return
-    kept = selection.apply_to_trainings(pd.DataFrame(records), filters)
     for column, (state, count) in zip(st.columns(len(STATES)), _counted(kept).items(), strict=True):
         column.metric(state, count)
-    columns = {"train_seed": "seed", "lambda_decorrelation": "λ₁", "lambda_kl": "λ₂"}
-    st.dataframe(kept.rename(columns=columns), hide_index=True, key="trainings table")
-    save_csv(kept, "trainings")
-    for name, error in kept.loc[kept["error"] != "", ["training", "error"]].itertuples(index=False):
+    now = time.time()
+    ago = kept["updated_s"].map(lambda at: _ago(now - at), na_action="ignore")
+    table = kept.assign(state=kept["state"].map(STATES), updated_s=ago).drop(columns="kind")
+    shown = with_settings(table).rename(columns={"updated_s": "changed"}).dropna(axis=1, how="all")
+    st.dataframe(shown.rename(columns=RUN_COLUMNS), hide_index=True, placeholder=render.MISSING, key="runs table")
+    save_csv(shown, "runs")
+    for name, error in kept.loc[kept["error"].notna(), ["run", "error"]].itertuples(index=False):
         st.error(f"{escaped(name)}: {escaped(error)}")
     st.caption(
-        "Ray Tune's files of a running training reach the folder with its checkpoints and every 15 seconds (every five "
-        "minutes where results lie on another machine). Stopped: "
-        "nothing has changed for a quarter of an hour. Failed trainings leave error.txt in trials/."
+        "Finished: trained to its end, here or, where only its evaluation lies here, elsewhere. Rules have nothing to "
+        "train. Stopped: nothing has changed for a quarter of an hour. Ray Tune's files of a running training reach "
+        "the folder with its checkpoints and every 15 seconds (every five minutes where results lie on another "
+        "machine). Failed trainings leave error.txt in trials/."
     )
 
 
-def _settings(overrides: str) -> dict[str, str]:
-    """A column for each setting that a sweep varies: "a.b=1; c=2" -> {"a.b": "1", "c": "2"}."""
-    return dict(part.split("=", 1) for part in overrides.split("; ") if "=" in part)
-
-
 def _counted(records: pd.DataFrame) -> dict[str, int]:
-    return {text.partition(":")[0]: int((records["state"] == text).sum()) for text in STATES.values()}
+    return {text.partition(":")[0]: int((records["state"] == state).sum()) for state, text in STATES.items()}
 
 
 def _ago(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,6 +38,13 @@ def save(figure: Figure, path: Path) -> None:
         )
 
 
+def png(chart: Chart) -> bytes:
+    """A chart as a PNG of 200 dpi."""
+    image = io.BytesIO()
+    draw(chart).savefig(image, format="png", dpi=style.DPI, facecolor="white")
+    return image.getvalue()
+
+
 def draw(chart: Chart) -> Figure:
     """A chart as a figure of matplotlib."""
     if not chart.panels:
@@ -52,9 +60,9 @@ def draw(chart: Chart) -> Figure:
         narrow = columns == 1 and not any(panel.rows or panel.grid for panel in chart.panels)
         width = WIDTH * (0.87 if narrow else 1.3 if columns > 2 else 1.0)
         if columns == 1:
-            letters = max((len(row) for panel in chart.panels for row in panel.rows), default=0)
+            letters = max((len(row) for panel in chart.panels for row in _beside(panel)), default=0)
             width = max(width, BESIDE + LETTER * letters)
-        beside = 0.12 if any(panel.rows for panel in chart.panels) else 0.04167  # a browser's letters are wider
+        beside = 0.12 if any(map(_beside, chart.panels)) else 0.04167  # a browser's letters are wider
         layout = ConstrainedLayoutEngine(w_pad=beside)
         figure = Figure(figsize=(width, sum(heights) + above + 0.9), layout=layout)
         grid = figure.subplots(lines, columns, squeeze=False, gridspec_kw={"height_ratios": heights})
@@ -66,6 +74,11 @@ def draw(chart: Chart) -> Figure:
             style.legend(figure, list(entries.values()), list(entries))
         style.caption(figure, chart.caption)
     return figure
+
+
+def _beside(panel: Panel) -> list[str]:
+    """Names of the rows that stand beside a panel."""
+    return list(panel.rows) if panel.grid is None else [str(name) for name in panel.grid.values.index]
 
 
 def _height(panel: Panel) -> float:

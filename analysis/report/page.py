@@ -11,6 +11,7 @@ from urllib.parse import quote
 import jinja2
 
 from ..figures import svg
+from ..load import setting_label
 from ..tables import render
 from .sections import NamedFigure, NamedTable, Section
 
@@ -84,6 +85,8 @@ def page(
     shown = [parts.figure(named) for named in glance]
     first = next((section for section in sections if any(section.setting)), None)
     bodies = [parts.section(one, any(one.setting) and one is not first) for one in sections]
+    every = [one.setting for one in sections if any(one.setting)]
+    links = {one.name: setting_label(one.setting, every) if any(one.setting) else one.title for one in sections}
     used = svg.colours(parts.classes)
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_HERE), autoescape=True, trim_blocks=True)
     return environment.get_template("page.html").render(
@@ -91,6 +94,7 @@ def page(
         glance=shown,
         five=five,
         words=words,
+        links=links,
         sections=bodies,
         made=made,
         config=json.dumps(config, indent=1),

@@ -159,8 +159,10 @@ def training_state_lines(results: Results, now_s: float) -> list[str]:
     found, _ = trainings_of(results.folder, now_s)
     lines = [f"Training failed: {one.name}: {one.error}" for one in found if one.state == "failed"]
     other = renamed(found, results.episodes)
+    evaluated = set(results.episodes["cell"])  # a published folder may hold nothing else of a training
+    absent = [one for one in found if one not in other and one.identity["cell"] not in evaluated]
     for state, said in (("running", "still running"), ("stopped", "stopped before its end"), ("waiting", "not begun")):
-        names = [one.name for one in found if one.state == state and one not in other]
+        names = [one.name for one in absent if one.state == state]
         if names:
             lines.append(f"Not in these numbers, as {said}: {listed(names, MOST_NAMES)}.")
     return [*lines, renamed_note(other)] if other else lines

@@ -26,9 +26,15 @@ HOW_TO_READ = (
 )
 
 
-def print_report(results: Results, console: Console) -> None:
-    """Print what a reader must know, in the console's width; the rest is in the files of `report.write_report`."""
-    content = sections(results)
+def print_report(results: Results, console: Console, content: list[Section] | None = None) -> None:
+    """Print what a reader must know, in the console's width; the rest is in the files of `report.write_report`.
+
+    Args:
+        results: of a folder.
+        console: to print on.
+        content: its sections, where they are known: they take a while.
+    """
+    content = sections(results) if content is None else content
     for line in five_lines(results, content):
         console.print(Text(f"- {line}"))
     console.print()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rich.console import Console
+
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
 
@@ -16,14 +18,20 @@ from . import summary
 from .overview import five_lines, overview
 from .page import page
 from .replays import DrawGantt
-from .sections import NamedFigure, NamedTable, glance, sections
+from .sections import NamedFigure, NamedTable, Section, glance, sections
+from .terminal import print_report
 
 MARK = "<!-- written by rllib-scale report; overwritten by the next one -->"
 TABLE_FILES = {".csv": render.to_csv, ".md": render.to_markdown, ".tex": render.to_latex}
 FIGURE_FILES = (".png", ".svg")
 
 
-def write_report(folder: str | Path, out: str | Path | None = None, gantt: DrawGantt | None = None) -> Path:
+def write_report(
+    folder: str | Path,
+    out: str | Path | None = None,
+    gantt: DrawGantt | None = None,
+    console: Console | None = None,
+) -> Path:
     """Write the report of a results folder: report.html, report.md, tables/ and figures/.
 
     A table is there as CSV, Markdown and LaTeX, a figure as PNG and SVG; report.html needs none of these files.
@@ -32,6 +40,7 @@ def write_report(folder: str | Path, out: str | Path | None = None, gantt: DrawG
         folder: the results folder.
         out: where to; by default FOLDER/report. An existing folder is overwritten only if it is an earlier report.
         gantt: draws episodes of the folder, see `analysis.replays`; without it there are no Gantt charts.
+        console: shows the words and the main tables before they are written.
 
     Returns:
         The path of report.md; report.html stands beside it.
@@ -43,7 +52,10 @@ def write_report(folder: str | Path, out: str | Path | None = None, gantt: DrawG
     target = Path(out) if out is not None else results.folder / "report"
     _require_own(target)
     try:
-        return _write(results, target, gantt)
+        content = sections(results, gantt)
+        if console is not None:
+            print_report(results, console, content)
+        return _write(results, target, content)
     except OSError as error:
         raise UserError(f"{target}: the report folder cannot be written ({error.strerror})") from None
 
@@ -104,12 +116,12 @@ class _Files:
                     path.unlink()
 
 
-def _write(results: Results, target: Path, gantt: DrawGantt | None) -> Path:
+def _write(results: Results, target: Path, content: list[Section]) -> Path:
     path = target / "report.md"
     if not path.exists():
         _write_text(path, f"{MARK}\n\n# In progress\n")  # marks the folder as ours from the first file on
     files = _Files(target, {path})
-    title, content = f"Report: {results.manifest.get('sweep', results.folder.name)}", sections(results, gantt)
+    title = f"Report: {results.manifest.get('sweep', results.folder.name)}"
     words, made = overview(results, content), summary.manifest_lines(results)
     opening, five = glance(content), five_lines(results, content)
     body = [MARK, "", f"# {title}", ""]

@@ -52,16 +52,17 @@ class Scores:
             mixed = sorted(str(value) for value in rows[column].unique())
             if len(mixed) > 1:
                 raise UserError(f"the frame mixes {column} {', '.join(mixed)}; a statistic takes one")
-        first = rows.iloc[0]
-        place = (str(first["scenario"]), str(first["mask"]), str(first["decision"]), int(first["test_servers"]))
+        variant, *setting, servers = (rows[column].iloc[0] for column in ("variant", *PLACE))
+        scenario, mask, decision = map(str, setting)
+        place = (scenario, mask, decision, int(servers))
         seed_of = [None if pd.isna(seed) else int(seed) for seed in rows["train_seed"]]
         episode_of = list(zip(*(rows[name].astype(int) for name in EPISODE), strict=True))
-        repeated = rows.duplicated(["train_seed", *EPISODE], keep=False).to_numpy()
-        if repeated.any():
+        if len(set(zip(seed_of, episode_of, strict=True))) < len(rows):
+            repeated = rows.duplicated(["train_seed", *EPISODE], keep=False).to_numpy()
             cells = ", ".join(sorted(set(rows.loc[repeated, "cell"])))
             at = int(repeated.argmax())
             key = _describe(place, (seed_of[at], *episode_of[at]))
-            raise UserError(f"{first['variant']}: more than one row, of {cells}, holds {key}; a statistic takes one")
+            raise UserError(f"{variant}: more than one row, of {cells}, holds {key}; a statistic takes one")
         seeds = tuple(sorted(set(seed_of), key=lambda seed: -1 if seed is None else seed))
         episodes = tuple(sorted(set(episode_of)))
         seed_at, episode_at = ({key: i for i, key in enumerate(keys)} for keys in (seeds, episodes))
@@ -71,8 +72,7 @@ class Scores:
         values = {metric: np.full(present.shape, np.nan) for metric in metrics}
         for metric, grid in values.items():
             grid[at_cell] = rows[metric].to_numpy(dtype=float, na_value=np.nan)
-        learned = bool((rows["kind"] == "learned").any())
-        return cls(str(first["variant"]), learned, place, seeds, episodes, present, values)
+        return cls(str(variant), "learned" in set(rows["kind"]), place, seeds, episodes, present, values)
 
     def of_seeds(self, seeds: Iterable[int | None]) -> Scores:
         """Only these training seeds; a heuristic stays as it is."""

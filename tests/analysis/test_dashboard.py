@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rllib_scale_analysis.dashboard import charts, episodes, selection
 from rllib_scale_analysis.dashboard.rows import read_many, read_rows, select_rows, sum_up
+from rllib_scale_analysis.dashboard.runs import with_settings
 from rllib_scale_analysis.dashboard.selection import Filters
 from rllib_scale_analysis.dashboard.store import Snapshot, Store
 from rllib_scale_analysis.figures import evaluation
@@ -22,13 +23,14 @@ from rllib_scale_analysis.figures.style import looks
 from rllib_scale_analysis.figures.training import training_curves
 from rllib_scale_analysis.load import PAPER_SETTING, load, select, variants
 from rllib_scale_analysis.report.summary import training_state_lines
+from rllib_scale_analysis.tables.comparisons import complete_pairs, paired_table
 from rllib_scale_analysis.tables.methods import table4
 from rllib_scale_analysis.tables.render import to_csv
 
 from artificial_results import artificial_episodes, artificial_training, episode_row, write_folder
 from benchmarks.dashboard import write_folder as write_folder_of_size
 from rllib_scale.config import METHODS, DecisionConfig, EnvConfig, EpisodeConfig, WorkloadConfig
-from rllib_scale.config.plan import EvaluationUnit, SweepConfig
+from rllib_scale.config.plan import EvaluationUnit, SweepConfig, expand
 from rllib_scale.evaluation.inspection import DECISION, STARTED, WAITS, inspect_episode
 from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import Replay
@@ -395,6 +397,45 @@ def test_trainings_of_another_version_are_told(tmp_path: Path) -> None:
     lines = training_state_lines(load(folder), 0.0)
     assert lines[0].startswith("Not in these numbers, as not begun: ppo-s42-")
     assert lines[1:] == [note]
+
+
+def test_runs_are_all_that_was_trained_or_evaluated_each_once(tmp_path: Path) -> None:
+    sweep = SweepConfig.model_validate(
+        {"name": "artificial", "methods": ["scale"], "seeds": [1, 2, 3], "grid": {"env.episode.horizon_s": [6.0, 9.0]}}
+    )
+    cells = expand(sweep, "artificial")
+    rows = [episode_row("scale", 0, 16, k) | cell.identity | {"epochs": 7} for cell in cells[:2] for k in range(4)]
+    rows += artificial_episodes(seeds=(), scales=(16, 32), methods=("fastest-idle",), episodes=3)
+    folder = write_folder(tmp_path, rows, [])
+    results.open_folder(folder, "artificial", sweep.model_dump(mode="json"), "0")
+    (folder / "policies" / cells[0].trial.name).mkdir(parents=True)
+    (folder / "trials" / "run-001" / cells[2].trial.name).mkdir(parents=True)
+    snapshot = Store(folder).snapshot()
+    assert snapshot.states == {"finished": 2, "running": 1, "waiting": 3}
+    assert snapshot.rules == 1
+    table = with_settings(snapshot.runs).set_index("run")
+    assert table.loc[cells[0].trial.name, ["state", "rows"]].to_list() == ["finished", 4]
+    assert table.loc[cells[1].trial.name, ["state", "rows", "epoch"]].to_list() == ["finished", 4, 7]
+    assert table.loc["fastest-idle", ["kind", "state", "rows"]].to_list() == ["heuristic", "rule", 6]
+    assert sorted(table["env.episode.horizon_s"].dropna()) == ["6.0"] * 3 + ["9.0"] * 3
+    assert not [line for line in training_state_lines(load(folder), 0.0) if cells[1].trial.name in line]
+
+
+def test_partners_are_those_that_a_paired_table_takes(tmp_path: Path) -> None:
+    methods = ("scale", "crossattn", "ppo", "fastest-idle", "large-only")
+    rows = artificial_episodes(seeds=(42, 43), scales=(16, 32), methods=methods)  # ppo at 16 alone
+    rows = [row for row in rows if row["method"] != "crossattn" or row["test_servers"] == 32]
+    rows = [row for row in rows if row["cell"] != "ppo-43"]
+    rows = [row | {"episode": row["episode"] + (row["cell"] == "fastest-idle")} for row in rows]
+    folder = write_folder(tmp_path, rows, [])
+    units, episodes = Store(folder).snapshot().units, load(folder).episodes
+    found = selection.partners(units)
+    names = variants(units)
+    pairs = [(first, second) for first in names for second in names if first != second]
+    taken = complete_pairs(episodes, pairs, shared_seeds=True)[0]
+    together = [pair for pair in taken if len(paired_table(episodes, [pair], shared_seeds=True))]
+    assert {(first, second) for first in names for second in found[first]} == set(together)
+    assert 0 < len(together) < len(pairs)
 
 
 def test_a_method_has_one_colour_in_all_figures_and_can_be_seen_on_dark(snapshot: Snapshot) -> None:

@@ -189,3 +189,14 @@ def test_settings_are_listed_selected_and_not_mixed() -> None:
     assert len(select(frame, "paper", "none", "argmax")) == 2
     with pytest.raises(UserError, match="mixes masks: feasible, none"):
         require_one_setting(frame)
+
+
+def test_a_notebook_shows_who_was_evaluated_where(tmp_path: Path) -> None:
+    loaded = load(write_folder(tmp_path / "<b>", artificial_episodes(), artificial_training()))
+    shown = loaded._repr_html_()
+    assert f"{len(loaded.episodes)} episodes and {len(loaded.training)} epochs" in shown
+    assert "&lt;b&gt;" in shown
+    assert "<b>" not in shown
+    cells = re.findall("<td>(.*)</td>", shown)
+    at = cells.index("scale")
+    assert cells[at - 3 : at + 4] == ["paper", "none", "argmax", "scale", "16", "5", "30"]

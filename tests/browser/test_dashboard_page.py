@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 import psutil
@@ -23,6 +25,7 @@ from rllib_scale_analysis.tables.methods import table4
 from rllib_scale_analysis.tables.render import cell_lines, format_value, to_csv
 
 from artificial_results import artificial_episodes, artificial_training, write_folder
+from browser_page import faults
 from networks.observations import random_network
 from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
 from rllib_scale.envs.gantt import FRAMES
@@ -35,6 +38,8 @@ from rllib_scale.results import tables as results
 pytestmark = pytest.mark.browser
 
 START_S = 120.0
+VIEWS = ("Results", "Training", "Compare", "Episode", "Runs")
+Theme = Literal["light", "dark"]
 Shoot = Callable[..., Path]
 
 
@@ -149,7 +154,7 @@ def keep(page: Page, shoot: Shoot, name: str) -> None:
 
 def expect_rows(page: Page, table: str, expected: list[list[str]]) -> None:
     """The table shows these cells, at once or when the script has run."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while rows_of(page, table) != expected and time.monotonic() < end:
         page.wait_for_timeout(200)
     assert rows_of(page, table) == expected
@@ -181,6 +186,11 @@ def test_table_holds_the_numbers_of_the_frame(artificial: tuple[Path, str, int],
     with page.expect_download() as download:
         page.get_by_role("button", name="Save as CSV").click()
     assert download.value.path().read_text() == to_csv(ranked[list(pd.read_csv(download.value.path()).columns)])
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as PNG").first.click()
+    assert download.value.suggested_filename == "against-N.png"
+    with Image.open(download.value.path()) as image:
+        assert (image.format, image.width > 1000) == ("PNG", True)
 
 
 def test_a_link_shows_what_was_chosen(artificial: tuple[Path, str, int], page: Page) -> None:
@@ -285,7 +295,8 @@ def test_an_episode_plays_from_the_decision_chosen_and_is_saved_as_a_film(
     expect(page.get_by_text("Decision 1 at")).to_be_visible()
     toggle = page.locator(".st-key-play label").first
     toggle.click()
-    expect(page.get_by_text("Decision 3 at")).to_be_visible(timeout=30_000)
+    later = re.compile(r"^Decision (?![12] at)\d+ at")  # a slow browser may leave one out
+    expect(page.get_by_text(later)).to_be_visible(timeout=120_000)
     toggle.click()
     settle(page)
     with page.expect_download(timeout=60_000) as download:
@@ -320,12 +331,70 @@ def test_an_episode_of_a_heuristic_has_no_probabilities(
     expect(page.locator(".st-key-attention")).to_have_count(0)
 
 
-def test_trainings_show_their_state_and_error(played: tuple[Path, str], page: Page, shoot: Shoot) -> None:
+def test_runs_show_their_state_and_error(played: tuple[Path, str], page: Page, shoot: Shoot) -> None:
     _, url = played
-    open_view(page, url, "Trainings")
-    expect(page.get_by_text("2 finished, 1 failed")).to_be_visible()
+    open_view(page, url, "Runs")
+    expect(page.get_by_text("trainings: 2 finished, 1 failed · rules: 2")).to_be_visible()
     expect(page.get_by_test_id("stAlertContainer")).to_contain_text("ValueError: it *broke*")
-    keep(page, shoot, "trainings")
+    keep(page, shoot, "runs")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as CSV").click()
+    table = pd.read_csv(download.value.path()).set_index("run")
+    assert table.loc["heft", ["method", "state", "rows"]].to_list() == ["heft", "rule: nothing to train", 2]
+    assert table["state"].value_counts().to_dict() == {"finished": 2, "rule: nothing to train": 2, "failed": 1}
+
+
+def test_only_policies_that_are_here_are_offered_to_be_played(artificial: tuple[Path, str, int], page: Page) -> None:
+    _, url, _ = artificial
+    open_view(page, url, "Episode")
+    expect(page.get_by_text("Episodes of 15 trained policies cannot be played again")).to_be_visible()
+    box = page.locator(".st-key-episode-method input")
+    expect(box).to_have_value("fastest-idle")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [720, 1440])
+def test_no_grave_fault_of_accessibility(played: tuple[Path, str], page: Page, theme: Theme, width: int) -> None:
+    page.emulate_media(color_scheme=theme)
+    page.set_viewport_size({"width": width, "height": 900})
+    for view in VIEWS:
+        open_view(page, played[1], view)
+        assert (view, faults(page)) == (view, [])
+
+
+def test_the_keyboard_alone_changes_view_and_filter(artificial: tuple[Path, str, int], page: Page) -> None:
+    _, url, _ = artificial
+    open_view(page, url)
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.ariaLabel || document.activeElement.innerText"))
+    controls = {"Save as CSV", "Save as PNG", "results table", "Results"}
+    assert controls <= reached, reached
+    page.get_by_role("tab", name="Results", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("tab", name="Training", exact=True)).to_have_attribute("aria-selected", "true")
+    page.locator(".st-key-Methods input").focus()
+    page.keyboard.type("ppo")
+    page.keyboard.press("Enter")
+    settle(page)
+    expect(page.locator(".st-key-training-curves .legendtext")).to_have_text(["ppo"])
+
+
+def test_curves_of_a_running_training_grow(tmp_path: Path, page: Page) -> None:
+    results.open_folder(tmp_path, "live", {"name": "live"}, "0")
+    trial = tmp_path / "trials" / "run-001" / "scale-s42-0123"
+    trial.mkdir(parents=True)
+    points = page.locator(".st-key-training-curves .scatterlayer .point")
+    with dashboard(tmp_path) as (url, _):
+        page.goto(f"{url}/?view=Training")
+        expect(page.get_by_text("No training epochs yet.")).to_be_visible(timeout=60_000)
+        for epochs in (2, 4):
+            rows = [json.dumps({"epoch": k, "episode_return": float(k)}) for k in range(1, epochs + 1)]
+            (trial / "result.json").write_text("\n".join(rows) + "\n")
+            expect(points).to_have_count(epochs, timeout=60_000)
+        page.goto("about:blank")  # a page whose server has gone says so on its console
 
 
 def test_episodes_without_their_policy_are_a_note(artificial: tuple[Path, str, int], page: Page) -> None:
@@ -360,7 +429,7 @@ def test_rows_appear_as_they_are_written_and_torn_files_are_notes(tmp_path: Path
         page.goto("about:blank")  # a page whose server has gone says so on its console
 
 
-@pytest.mark.parametrize("view", ["Results", "Training", "Compare", "Episode", "Trainings"])
+@pytest.mark.parametrize("view", VIEWS)
 def test_every_view_in_the_dark_theme(played: tuple[Path, str], page: Page, shoot: Shoot, view: str) -> None:
     page.emulate_media(color_scheme="dark")
     open_view(page, played[1], view)

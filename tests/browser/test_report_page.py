@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -14,11 +15,14 @@ from rllib_scale_analysis.report.write import write_report
 from rllib_scale_analysis.tables.methods import table3
 
 from artificial_results import artificial_episodes, artificial_features, artificial_training, write_folder
+from browser_page import faults
 from played_results import play_folder
 from rllib_scale.evaluation.replay import Replay
 
 pytestmark = pytest.mark.browser
 
+Theme = Literal["light", "dark"]
+USED = "a, summary, th, .table"
 OPEN = "document.querySelectorAll('details').forEach((one) => (one.open = true))"
 
 
@@ -136,6 +140,28 @@ def test_no_text_of_a_figure_is_cut_off(page: Page, artificial: Path, width: int
         })"""
     )
     assert cut == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [720, 1440])
+def test_no_grave_fault_of_accessibility(page: Page, artificial: Path, theme: Theme, width: int) -> None:
+    page.emulate_media(color_scheme=theme)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(artificial.as_uri())
+    page.evaluate(OPEN)
+    assert faults(page) == []
+
+
+def test_the_keyboard_reaches_all_that_can_be_used(page: Page, artificial: Path) -> None:
+    page.goto(artificial.as_uri())
+    seen = f"[...document.querySelectorAll('{USED}')].filter((one) => one.checkVisibility())"
+    wanted = page.evaluate(f"{seen}.length")
+    page.evaluate("addEventListener('focusin', (event) => (event.target.dataset.reached = ''))")
+    for _ in range(wanted + 5):
+        page.keyboard.press("Tab")
+    missed = f"{seen}.filter((one) => !('reached' in one.dataset)).map((one) => one.outerHTML.slice(0, 100))"
+    assert wanted > 20
+    assert page.evaluate(missed) == []
 
 
 def test_a_link_opens_what_is_folded_around_its_target(page: Page, artificial: Path) -> None:

@@ -1,0 +1,65 @@
+"""The table of runs: whatever was trained, is being trained or was evaluated, rules too, a row each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from rllib_scale.results.status import Training
+
+from .rows import IDENTITY
+
+RULE = "rule"
+"""The state of what has nothing to train."""
+_COLUMNS = (
+    *("run", "method", "kind", "train_seed", "lambda_decorrelation", "lambda_kl", "train_servers", "overrides"),
+    *("state", "epoch", "planned", "rows", "updated_s", "error"),
+)
+
+
+def runs(trainings: Iterable[Training], units: pd.DataFrame, epochs: Mapping[str, int]) -> pd.DataFrame:
+    """One row per training and per evaluated cell; a cell that is a training's stands there once.
+
+    A policy that was evaluated but whose training left nothing here, as in a published folder, was trained to its end
+    elsewhere: it is finished.
+
+    Args:
+        trainings: planned or found.
+        units: evaluation units, as by `sum_up`.
+        epochs: training name -> epochs in its curve.
+
+    Returns:
+        run, its name; method, kind, train_seed, lambda_decorrelation, lambda_kl, train_servers, overrides: what it is;
+        state: a training's, or RULE; epoch: the last one; planned: epochs; rows: evaluation episodes; updated_s: Unix
+        time; error. The trainings in their order, then the others by cell.
+    """
+    evaluated = units.groupby("cell").agg({**dict.fromkeys(IDENTITY[1:], "first"), "rows": "sum"})
+    found: list[dict[str, Any]] = []
+    known = set()
+    for training in trainings:
+        cell = training.identity["cell"]
+        told = {name: getattr(training, name) for name in ("state", "updated_s", "error")}
+        told |= {"run": training.name, "kind": "learned"}
+        told |= {"epoch": epochs[training.name] or None, "planned": training.epochs}
+        if training.state != "waiting" or cell not in evaluated.index:
+            known.add(cell)
+            found.append({**training.identity, **told, "rows": evaluated["rows"].get(cell, 0)})
+    for cell, row in evaluated[~evaluated.index.isin(known)].iterrows():
+        learned = row["kind"] == "learned"
+        name = f"{row['method']}-s{row['train_seed']}-{cell}" if learned else cell
+        found.append({**row, "run": name, "state": "finished" if learned else RULE, "epoch": row["epochs"]})
+    frame = pd.DataFrame(found, columns=list(_COLUMNS))
+    whole = dict.fromkeys(("train_seed", "train_servers", "epoch", "planned", "rows"), "Int64")
+    frame = frame.assign(overrides=frame["overrides"].astype("string").fillna(""))
+    return frame.astype(whole | dict.fromkeys(("lambda_decorrelation", "lambda_kl", "updated_s"), "float64"))
+
+
+def with_settings(table: pd.DataFrame) -> pd.DataFrame:
+    """A column for each setting that a sweep varies in place of `overrides`: "a.b=1; c=2" -> {"a.b": "1", "c": "2"}."""
+    of_run = [dict(part.split("=", 1) for part in str(text).split("; ") if "=" in part) for text in table["overrides"]]
+    settings = pd.DataFrame(of_run, index=table.index)
+    at = table.columns.get_loc("overrides")
+    assert isinstance(at, int)
+    return pd.concat([table.iloc[:, :at], settings, table.iloc[:, at + 1 :]], axis=1)
