@@ -12,17 +12,22 @@ import importlib
 import inspect
 import sys
 import sysconfig
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
 from rllib_scale.errors import UserError, choice_error
 
-Kind = Literal["scheduler", "cluster", "format"]
+Kind = Literal["scheduler", "cluster", "format", "scenario", "generator", "encoder", "reward"]
 GROUPS: dict[Kind, str] = {
     "scheduler": "rllib_scale.schedulers",
     "cluster": "rllib_scale.clusters",
     "format": "rllib_scale.formats",
+    "scenario": "rllib_scale.scenarios",
+    "generator": "rllib_scale.generators",
+    "encoder": "rllib_scale.encoders",
+    "reward": "rllib_scale.rewards",
 }
 """The group of entry points of each kind."""
 MARK = "#source="
@@ -67,6 +72,8 @@ def load(kind: Kind, name: str, valid: list[str]) -> tuple[Any, str]:
     declared = entry_points(kind)
     path = declared.get(plain, plain)
     if not is_import_path(path):
+        if not (valid or declared):
+            raise UserError(f"unknown {kind} {plain!r}; valid: package.module:Name")
         raise UserError(f"{choice_error(kind, plain, [*valid, *declared])}; or package.module:Name")
     module, _, attribute = path.partition(":")
     if (folder := str(Path.cwd())) not in sys.path:
@@ -94,6 +101,38 @@ def load(kind: Kind, name: str, valid: list[str]) -> tuple[Any, str]:
     return found, digest
 
 
+def pinned(kind: Kind, name: str, foreign: bool = False) -> str:
+    """A name with the digest of its source behind it; a pinned one as it is.
+
+    Args:
+        kind: see `load`.
+        name: see `load`.
+        foreign: it comes from a file that another may have written; then nothing is imported.
+
+    Raises:
+        UserError: see `load`; or a foreign one would have to be imported.
+    """
+    if MARK in name:
+        return name
+    if foreign:
+        raise UserError(f"{kind} {name!r}: is not imported because a file says so")
+    return name + MARK + load(kind, name, [])[1]
+
+
+def call(kind: Kind, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of one's own gives.
+
+    Raises:
+        UserError: it raises an exception.
+    """
+    try:
+        return function(*arguments)
+    except UserError:
+        raise
+    except Exception as error:  # whatever a stranger's code does
+        raise _failed(kind, name, "failed", error) from error
+
+
 def sources() -> list[str]:
     """Folders and files of what was loaded here and workers of a cluster may not have: all but installed packages."""
     return sorted(_shipped.values())
@@ -110,8 +149,12 @@ def _imported(kind: Kind, name: str, module: str) -> Any:
         reason: BaseException = error
     except (Exception, SystemExit) as error:  # whatever a stranger's module does as it is imported
         reason = error
+    raise _failed(kind, name, f"{module} cannot be imported", reason) from None
+
+
+def _failed(kind: Kind, name: str, what: str, reason: BaseException) -> UserError:
     said = (str(reason).splitlines() or [""])[0]
-    raise UserError(f"{kind} {name!r}: {module} cannot be imported ({type(reason).__name__}: {said})") from None
+    return UserError(f"{kind} {unpinned(name)!r}: {what} ({type(reason).__name__}: {said})")
 
 
 def _ship(package: str) -> None:

@@ -15,7 +15,8 @@ from rllib_scale import plugins
 from rllib_scale.cli import main
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
-MODULES = ("my_rule", "my_rules", "my_dispatchers", "my_things")
+NAMES = ("rule", "rules", "dispatchers", "things", "generators", "networks", "rewards")
+MODULES = tuple(f"my_{name}" for name in NAMES)
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
 
 

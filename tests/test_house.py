@@ -85,6 +85,7 @@ LOADS: dict[str, set[str]] = {
     "sweeps": {"ray", "torch", "numba", "pandas", "gymnasium"},
     "sweeps.checkpoints": {"pandas"},
     "sweeps.sweep": {"pandas"},
+    "sweeps.trainable": {"ray", "pandas"},
     "sweeps.run": {"numba", "pandas"},
     "live": {"ray", "numba", "pandas"},
     "live.worker": set(),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
@@ -14,15 +15,21 @@ from click.testing import CliRunner
 from networks.observations import random_network
 from rllib_scale import plugins
 from rllib_scale.cli import main
-from rllib_scale.config import EnvConfig, TrialConfig
+from rllib_scale.config import EnvConfig, ProblemsConfig, TrialConfig, scenario
 from rllib_scale.config.heuristics import heuristic_name, pinned_heuristic
 from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate
-from rllib_scale.policies.policy import load_policy, save_policy
+from rllib_scale.evaluation.replay import Replay
+from rllib_scale.networks.build import build_network
+from rllib_scale.observation.answers import OUTCOMES
+from rllib_scale.policies.policy import initial_network, load_policy, save_policy
+from rllib_scale.results.tables import open_folder
+from rllib_scale.rl.environment import TrainingVectorEnv
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
 RULES = '''
@@ -87,8 +94,8 @@ class Closed(Rule):
 
 NUMBER = 3
 '''
-THINGS = """
-from rllib_scale.config import ClusterConfig, TierConfig
+THINGS = '''
+from rllib_scale.config import ClusterConfig, TierConfig, scenario
 from rllib_scale.config.base import Model, Positive
 from rllib_scale.workloads.formats.base import Format
 from rllib_scale.workloads.model import Workload
@@ -107,7 +114,73 @@ def read(sources, mapping, progress):
 LINES = Format("lines", "an arrival a line", Mapping, read)
 TIER = TierConfig(name="only", count=6, compute_gflops=20, memory_gb=128, idle_power_w=1, busy_power_w=2)
 RACK = ClusterConfig(tiers=(TIER,))
-"""
+QUIET = scenario("steady-0.5")
+
+
+def quiet():
+    return QUIET
+
+
+def broken():
+    return 1 / 0
+
+
+def pairs(env, rng):
+    """Ten workflows of two tasks, of which those after the end of arrivals are left out."""
+    task = {"compute_gflop": 4.0, "memory_gb": float(rng.integers(1, 8)), "output_gb": 0.0}
+    arrivals = env.episode.horizon_s * rng.random(10)
+    workflows = [{"arrival_s": moment, "tasks": [task, task], "edges": [[0, 1]]} for moment in arrivals]
+    return Workload.from_dict({"format": "rllib-scale-workload", "version": 1, "workflows": workflows}, "pairs")
+
+
+def heavy(env, rng):
+    drawn = pairs(env, rng)
+    drawn.memory_gb[0] = 1000.0
+    return drawn
+
+
+def nothing(env, rng):
+    return None
+'''
+
+
+NETS = '''
+import numpy as np
+from rllib_scale.networks.pointer import SetPointer
+
+
+class Mean(SetPointer):
+    """The task, and the mean of the servers."""
+
+    def encode(self, task, servers, empty):
+        real = (empty == 0).to(servers.dtype)
+        return task + (real[:, None] @ servers)[:, 0] / real.sum(1, keepdim=True).clamp_min(1), servers
+
+
+class Narrow(SetPointer):
+    def encode(self, task, servers, empty):
+        return task, servers[:, :2]
+
+
+class Unfinished(SetPointer):
+    pass
+
+
+def hurry(step):
+    return -step.elapsed_s
+
+
+def told(step):
+    return step.observation[:, 0] + 10.0 * step.action + 1000.0 * step.outcome
+
+
+def short(step):
+    return step.reward[:1]
+
+
+def undefined(step):
+    return step.reward * np.nan
+'''
 
 
 @pytest.fixture
@@ -118,6 +191,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "strange" / "__init__.py").write_text("")
     (folder / "strange" / "rules.py").write_text(RULES)
     (folder / "strange" / "things.py").write_text(THINGS)
+    (folder / "strange" / "nets.py").write_text(NETS)
     (folder / "strange" / "broken.py").write_text("x = 1 / 0\n")
     (folder / "strange" / "needy.py").write_text("import no_such_package\n")
     monkeypatch.chdir(folder)
@@ -299,6 +373,193 @@ def test_a_cluster_of_ones_own_is_kept_by_its_tiers(own: Path) -> None:
     assert "strange.broken" not in sys.modules
 
 
+def test_a_scenario_of_ones_own_is_kept_by_its_content(own: Path) -> None:
+    def rows_of(name: str) -> dict[str, object]:
+        words = ["evaluate", "fastest-idle", "--scales", "8", "--episodes", "1", "--json", "--scenario", name]
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == 0, done.output
+        (row,) = json.loads(done.stdout)
+        assert row.pop("scenario") == name
+        return row
+
+    assert rows_of("strange.things:QUIET") == rows_of("strange.things:quiet") == rows_of("steady-0.5")
+    named = {"scenario": "strange.things:quiet"}
+    sweep = sweep_of("sticky", **named)
+    assert sweep.env == scenario("steady-0.5")
+    (unit,) = evaluation_units(sweep, [])
+    assert (unit.scenario, unit.env.episode) == ("strange.things:quiet", scenario("steady-0.5").episode)
+    listed = {"scales": [4], "episodes": 1, "heuristics": ["sticky"], "scenarios": ["strange.things:quiet", "paper"]}
+    assert evaluation_units(sweep_of("sticky", evaluation=listed), [])[0].key == unit.key
+    content = sweep.model_dump(mode="json")
+    changed = json.loads(json.dumps(content).replace("550.0", "551.0"))
+    del sys.modules["strange.things"]
+    assert build_model(SweepConfig, content, "manifest", foreign=True) == sweep
+    (other,) = evaluation_units(build_model(SweepConfig, changed, "manifest", foreign=True), [])
+    assert other.key != unit.key
+    with pytest.raises(UserError, match=r"unknown scenario 'strange\.things:quiet'"):
+        build_model(SweepConfig, content | {"own_scenarios": {}}, "manifest", foreign=True)
+    assert "strange.things" not in sys.modules
+    with pytest.raises(UserError, match=r"own_scenarios\.paper: is a scenario of ours"):
+        sweep_of("sticky", own_scenarios={"paper": {}})
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("RACK", "is a ClusterConfig; valid"), ("quit", "did you mean 'quiet'"), ("broken", "failed (ZeroDivisionError")],
+)
+def test_what_is_no_scenario_is_refused_in_one_line(own: Path, name: str, part: str) -> None:
+    (own / "sweep.yaml").write_text(f"name: own\nmethods: [scale]\nscenario: 'strange.things:{name}'\n")
+    assert part in refuse("evaluate", "sticky", "--scenario", f"strange.things:{name}")
+    assert part in refuse("validate", "sweep.yaml")
+
+
+def problem_of(generator: str) -> EnvConfig:
+    return build_model(EnvConfig, {"workload": {"generator": f"strange.things:{generator}"}}, "test")
+
+
+def test_a_generator_of_ones_own_draws_the_workloads(own: Path) -> None:
+    env = problem_of("pairs").at_scale(4)
+    first, again, other = (generate(env, 3, episode) for episode in (0, 0, 1))
+    assert first.equals(again)
+    assert not first.equals(other)
+    assert first.num_tasks == 2 * first.num_workflows == 20
+    until = env.model_copy(update={"episode": env.episode.model_copy(update={"arrivals_until_s": 6.0})})
+    assert generate(until, 3, 0).arrival_s.tolist() == first.arrival_s[first.arrival_s <= 6.0].tolist()
+    (row,) = evaluate(make_scheduler("fastest-idle", env.observation), env, seed=3, episodes=1)
+    assert (row["workflows_arrived"], row["arrived"]) == (10, 20)
+
+
+def test_a_generator_is_known_by_its_source(own: Path) -> None:
+    def named() -> tuple[str, str, str]:
+        sys.modules.pop("strange.things", None)
+        env = {"workload": {"generator": "strange.things:pairs"}}
+        trial = build_model(TrialConfig, {"method": "crossattn", "env": env}, "test")
+        (unit,) = evaluation_units(sweep_of("sticky", env=env), [])
+        assert unit.code == [trial.env.workload.generator]
+        return unit.key, trial.cell, unit.code[0]
+
+    before = named()
+    grid = {"env.workload.generator": ["strange.things:pairs", None]}
+    varied = expand(sweep_of("sticky", methods=["crossattn"], grid=grid), "test")
+    assert [cell.trial.env.workload.generator for cell in varied] == [before[2], None]
+    with (own / "strange" / "things.py").open("a") as file:
+        file.write("# another source\n")
+    assert all(one != other for one, other in zip(before, named(), strict=True))
+
+
+def test_a_results_folder_of_a_stranger_draws_nothing_without_trust(own: Path) -> None:
+    sweep = sweep_of("sticky", env={"workload": {"generator": "strange.things:pairs"}})
+    content = sweep.model_dump(mode="json")
+    del sys.modules["strange.things"]
+    open_folder(own / "out", "own", content, "hash")
+    (unit,) = evaluation_units(build_model(SweepConfig, content, "manifest", foreign=True), [])
+    with pytest.raises(UserError, match=r"names code to import, strange\.things:pairs, .* --trust"):
+        Replay(own / "out").player(unit)
+    assert Replay(own / "out", trust=True).player(unit).name == "sticky"
+    content["env"]["workload"]["generator"] = "strange.things:pairs"
+    with pytest.raises(UserError, match="is not imported because a file says so"):
+        build_model(SweepConfig, content, "manifest", foreign=True)
+    assert "strange.things" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("strange.things:pair", "did you mean 'pairs'"),
+        ("pairs", "unknown generator 'pairs'; valid: package.module:Name"),
+        ("strange.things:QUIET", "is a EnvConfig; valid: a function"),
+        ("strange.things:broken", "failed (TypeError"),
+        ("strange.things:nothing", "gave a NoneType; valid"),
+        ("strange.things:heavy", "generator 'strange.things:heavy': workflow 0, task 0"),
+    ],
+)
+def test_what_is_no_generator_is_refused_in_one_line(own: Path, name: str, part: str) -> None:
+    line = refuse("evaluate", "sticky", "--scales", 8, "--episodes", 1, "--set", f"workload.generator={name}")
+    assert part in line
+    assert len(line) <= 300
+
+
+def encoded(name: str, method: str = "crossattn", **network: object) -> TrialConfig:
+    return build_model(TrialConfig, {"method": method, "network": {"encoder": name} | network}, "test")
+
+
+def test_an_encoder_of_ones_own_plays_and_its_policy_needs_trust(own: Path) -> None:
+    trial = encoded("strange.nets:Mean")
+    assert trial.cell != TrialConfig(method="crossattn").cell
+    save_policy(own / "policy", build_network(trial), trial, epochs=1)
+    assert json.loads((own / "policy" / "policy.json").read_text())["trial"]["network"]["encoder"].startswith(
+        "strange.nets:Mean#source="
+    )
+    del sys.modules["strange.nets"]
+    words = ["evaluate", "policy", "--scales", "4,8", "--episodes", "1"]
+    line = refuse(*words)
+    assert "names code to import, strange.nets:Mean; if you know where it comes from, say --trust" in line
+    assert "strange.nets" not in sys.modules
+    done = CliRunner().invoke(main, [*words, "--trust"])
+    assert done.exit_code == 0, done.output
+    begins = {"training": {"initial_policy": str(own / "policy")}}
+    again = build_model(TrialConfig, trial.model_dump(mode="json") | begins, "test")
+    assert initial_network(again).state_dict().keys() == build_network(trial).state_dict().keys()
+    with pytest.raises(UserError, match="names code to import"):
+        initial_network(build_model(TrialConfig, {"method": "crossattn"} | begins, "test"))
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("Narrow", "failed (RuntimeError"),
+        ("Unfinished", "failed (TypeError"),
+        ("hurry", "is a function; valid: a subclass of rllib_scale.networks.pointer.SetPointer"),
+    ],
+)
+def test_what_is_no_encoder_is_refused_in_one_line(own: Path, name: str, part: str) -> None:
+    with pytest.raises(UserError) as error:
+        build_network(encoded(f"strange.nets:{name}"))
+    assert part in str(error.value)
+
+
+@pytest.mark.parametrize(("method", "part"), [("ppo", "has none to replace"), ("scale-r", "network.skip price")])
+def test_an_encoder_goes_where_one_is(own: Path, method: str, part: str) -> None:
+    with pytest.raises(UserError, match=part):
+        encoded("strange.nets:Mean", method)
+    assert encoded("strange.nets:Mean", "scale-r", skip="none").network.encoder is not None
+
+
+def training_steps(reward: str | None, problems: ProblemsConfig | None) -> list[tuple[np.ndarray, ...]]:
+    """What is shown, done and earned in 40 steps; the episodes end within them."""
+    name = None if reward is None else plugins.pinned("reward", f"strange.nets:{reward}")
+    env = TrainingVectorEnv(2, scenario("paper").at_scale(4), 42, problems, reward=name)
+    rows, _ = env.reset(seed=[1, 2])
+    steps, begins = [], np.zeros(2, dtype=bool)
+    for action in np.arange(40) % 4:
+        before = rows[:, 0].copy()
+        rows, earned, terminated, truncated, infos = env.step(np.full(2, action))
+        steps.append((before, np.full(2, action), infos["elapsed_s"], begins, earned))
+        begins = terminated | truncated
+    assert any(step[3].any() for step in steps)
+    return steps
+
+
+@pytest.mark.parametrize("problems", [None, ProblemsConfig(servers=(4,), offered_load=(0.8, 0.9))])
+def test_a_reward_of_ones_own_is_told_what_was_done(own: Path, problems: ProblemsConfig | None) -> None:
+    for _, _, elapsed, begins, earned in training_steps("hurry", problems):
+        np.testing.assert_array_equal(earned, np.where(begins, 0.0, -elapsed))
+    for before, action, _, begins, earned in training_steps("told", problems):
+        outcome = (earned - before - 10.0 * action) / 1000.0
+        assert np.isin(outcome[~begins].round(6), range(len(OUTCOMES))).all()
+        assert not earned[begins].any()
+
+
+def test_what_is_no_reward_is_refused_in_one_line(own: Path) -> None:
+    for name, part in (("short", r"gave float64 \(1,\)"), ("undefined", "no finite numbers")):
+        with pytest.raises(UserError, match=part):
+            training_steps(name, None)
+    reward = {"training": {"reward": "strange.nets:hurry"}}
+    assert build_model(TrialConfig, reward, "test").cell != TrialConfig().cell
+    with pytest.raises(UserError, match="cma-es learns from none"):
+        build_model(TrialConfig, reward | {"method": "context-price"}, "test")
+
+
 def test_a_format_of_ones_own_is_imported_from(own: Path) -> None:
     (own / "arrivals.txt").write_text("0\n2.5\n")
     words = ["import", "strange.things:LINES", "arrivals.txt", "--output", "w.json", "--set", "mapping.gflop=7"]
@@ -319,13 +580,20 @@ def test_a_sweep_plays_it_on_workers_that_do_not_have_it(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(own)
     (tmp_path / "rules.yaml").write_text(
-        "name: own\nmethods: []\nscenario: steady-0.7\n"
+        "name: own\nmethods: [crossattn]\nnetwork: {encoder: 'strange.nets:Mean'}\n"
+        "training: {epochs: 1, steps_per_epoch: 64, minibatch_size: 32, num_envs: 2, reward: 'strange.nets:hurry'}\n"
+        "scenario: steady-0.7\nenv: {workload: {generator: 'strange.things:pairs'}}\n"
         "evaluation: {scales: [4], episodes: 2, heuristics: [fastest-idle, 'strange.rules:Fastest']}\n"
     )
     done = CliRunner().invoke(main, ["sweep", "rules.yaml", "--results", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     table = pd.read_parquet(tmp_path / "out" / "episodes.parquet").set_index(["method", "episode"])["response_mean_s"]
     assert table["strange.rules:Fastest"].tolist() == table["fastest-idle"].tolist()
+    assert set(pd.read_parquet(tmp_path / "out" / "episodes.parquet")["workflows_arrived"]) <= set(range(10))
+    (curve,) = (json.loads(path.read_text()) for path in (tmp_path / "out" / "policies").glob("*/curve.json"))
+    assert len(curve) == 1
+    assert "crossattn" in table.index
     config = json.loads((tmp_path / "out" / "manifest.json").read_text())["config"]
+    assert config["env"]["workload"]["generator"].startswith("strange.things:pairs#source=")
     assert config["evaluation"]["heuristics"] == ["fastest-idle", pinned_heuristic("strange.rules:Fastest")]
     assert "strange.rules:Fastest" in (tmp_path / "out" / "report" / "report.html").read_text()

@@ -48,8 +48,13 @@ results_option = click.option(
     help="Results folder, or an s3:// or gs:// URI (default: results/NAME).",
 )
 trust_option = click.option(
-    "--trust", is_flag=True, help="Go on from checkpoints, which are pickles, in a results folder made elsewhere."
+    "--trust",
+    is_flag=True,
+    help="Go on from checkpoints, which are pickles, in a results folder made elsewhere, and "
+    "import code that given policies name.",
 )
+
+code_option = click.option("--trust", is_flag=True, help="Import the code of one's own that a policy's files name.")
 
 
 def numbers(option: str, text: str) -> list[int]:

@@ -6,9 +6,10 @@ import math
 from pathlib import Path
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from rllib_scale.cli.options import EPISODES, SEED, check_endings, numbers, played_options, write_output
+from rllib_scale.cli.options import EPISODES, SEED, check_endings, code_option, numbers, played_options, write_output
 from rllib_scale.cli.problems import (
     given_workload,
     named_problem,
@@ -36,6 +37,7 @@ _path = click.Path(path_type=Path)
 @click.option("--decision", type=click.Choice(["argmax", "sample"]), default="argmax", show_default=True)
 @click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: the scenario's own.")
 @click.option("--output", type=_path, help="Write one row per episode, .csv or .parquet.")
+@code_option
 @json_option
 @click.pass_context
 def evaluate(
@@ -52,6 +54,7 @@ def evaluate(
     decision: str,
     mask: str | None,
     output: Path | None,
+    trust: bool,
 ) -> None:
     """Evaluate each POLICY, a heuristic's name, a folder with an exported policy or zoo:NAME, at any number of servers.
 
@@ -76,7 +79,7 @@ def evaluate(
         else:
             env.check_size()
         for policy in policies:
-            scheduler = named_scheduler(policy, env, decision)
+            scheduler = named_scheduler(policy, env, decision, trust)
             method = scheduler.trial.method if hasattr(scheduler, "trial") else scheduler.name
             rows = pd.DataFrame(run(scheduler, env, seed, episodes, given=given))
             if given is not None and (rows["workflows_completed"] < given.num_workflows).any():
@@ -91,28 +94,42 @@ def evaluate(
                 )
             )
     frame = pd.concat(frames, ignore_index=True).assign(decision=decision, eval_seed=seed)
-    several, told = len(policies) > 1, frame["information"].unique()
+    several, told = len(policies) > 1, frame.groupby("information", sort=False)["method"].unique()
     title = f"{'' if several else frame['method'][0] + ', '}scenario {scenario}{' changed' if own else ''}"
-    title += f", mask {frame['mask'][0]}, {decision}" + (f", told: {told[0]}" if len(told) == 1 else "")
+    title += f", mask {frame['mask'][0]}, {decision}"
     title += f": mean ± sd over {episodes} episodes" if given is None else f": {workload}"
-    table = Table(title=title, title_justify="left")
-    for column in (("scheduler",) if several else ()) + (("told",) if len(told) > 1 else ()):
-        table.add_column(column, overflow="fold")
-    for column in ("servers", "completed", "unfinished", "response (s)", "censored (s)", "return", "invalid"):
-        table.add_column(column, justify="right")
+    by_whom = (f"{what} ({', '.join(who)})" if len(told) > 1 else str(what) for what, who in told.items())
+    caption = f"told: {'; '.join(by_whom)}"
+    table = Table(
+        title=title, title_justify="left", caption=caption, caption_justify="left", box=SIMPLE_HEAD, pad_edge=False
+    )
+    invalid = frame.filter(like="invalid_").sum(axis=1)
+    # A column that has nothing to say is left out: names and numbers are to fit into 80 characters.
+    unfinished, is_invalid = bool((frame["unfinished"] > 0).any()), bool((invalid > 0).any())
+    columns = ["scheduler"] * several + ["servers", "completed"] + ["unfinished"] * unfinished + ["response (s)"]
+    columns += ["censored (s)"] * unfinished + ["return"] + ["invalid"] * is_invalid
+    for column in columns:
+        text = column == "scheduler"
+        table.add_column(column, justify="left" if text else "right", no_wrap=text, overflow="fold")
     content = []
     for (at_scale, name), rows in frame.groupby(["test_servers", "method"], sort=False):
-        invalid = rows.filter(like="invalid_").to_numpy().sum() / max(1, rows["decisions"].sum())
-        means = (
-            f"{rows[k].mean():.{d}f} ± {rows[k].std(ddof=1) if len(rows) > 1 else 0:.{d}f}"
-            for k, d in (("completed", 2), ("unfinished", 1), ("response_mean_s", 2), ("response_censored_s", 2))
-        )
-        head = ([str(name)] if several else []) + ([rows["information"].iloc[0]] if len(told) > 1 else [])
-        table.add_row(*head, str(at_scale), *means, f"{rows['episode_return'].mean():.2f}", f"{invalid:.0%}")
         numeric = rows.drop(columns=["episode", "test_servers", "eval_seed"]).select_dtypes("number")
+        mean, sd = numeric.mean(), numeric.std(ddof=1)
+        share = invalid[rows.index].sum() / max(1, rows["decisions"].sum())
+        cells = {
+            "scheduler": str(name),
+            "servers": str(at_scale),
+            "completed": f"{mean['completed']:.1f}",
+            "unfinished": f"{mean['unfinished']:.1f}",
+            "response (s)": f"{mean['response_mean_s']:.2f}±{sd.fillna(0.0)['response_mean_s']:.2f}",
+            "censored (s)": f"{mean['response_censored_s']:.2f}",
+            "return": f"{mean['episode_return']:.2f}",
+            "invalid": f"{share:.0%}",
+        }
+        table.add_row(*[cells[column].replace("nan", "-") for column in columns])
         facts = {key: rows[key].iloc[0] for key in ("method", "scenario", "mask", "decision", "information")}
-        summary = {"mean": numeric.mean().to_dict(), "sd": numeric.std(ddof=1).to_dict()}
-        content.append({**facts, "servers": at_scale, "episodes": len(rows), "invalid_share": invalid, **summary})
+        summary = {"mean": mean.to_dict(), "sd": sd.to_dict()}
+        content.append({**facts, "servers": at_scale, "episodes": len(rows), "invalid_share": share, **summary})
     show(table, content)
     if output is not None:
         write_output(frame, output)
@@ -134,6 +151,7 @@ def evaluate(
 @click.option("--video", type=_path, help="Film the schedule as it comes about (GIF).")
 @click.option("--prices", type=_path, help="Draw the prices of a context-price policy (PNG).")
 @click.option("--save-workload", type=_path, help="Write the workload that was played (JSON).")
+@code_option
 @json_option
 @click.pass_context
 def simulate(
@@ -155,6 +173,7 @@ def simulate(
     wfformat: Path | None,
     trace: Path | None,
     save_workload: Path | None,
+    trust: bool,
 ) -> None:
     """Play one episode and write its whole schedule.
 
@@ -185,7 +204,7 @@ def simulate(
         env = to_its_end(env, given, workload, horizon is not None or "horizon_s" in own.get("episode", {}))
     else:
         env.check_size()
-    chosen = named_scheduler(scheduler, env, "argmax")
+    chosen = named_scheduler(scheduler, env, "argmax", trust)
     if prices is not None:
         if not isinstance(chosen, ContextPrice):
             raise UserError(f"--prices: {chosen.name} has none; valid: a policy of the method context-price")

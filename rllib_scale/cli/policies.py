@@ -8,6 +8,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from rllib_scale.cli.options import code_option
 from rllib_scale.cli.terminal import console, json_option, say, show, wants_json
 from rllib_scale.errors import UserError
 
@@ -70,8 +71,9 @@ def _interval(mean: float, low: float | None, high: float | None) -> str:
 @click.command()
 @click.argument("policy")
 @click.option("--onnx", type=click.Path(path_type=Path), required=True, help="Write this file.")
+@code_option
 @json_option
-def export(policy: str, onnx: Path) -> None:
+def export(policy: str, onnx: Path, trust: bool) -> None:
     """Write the network of POLICY, a folder or zoo:NAME, as ONNX: states and masks in, logits and choices out.
 
     Any number of states at once, and of servers but for an MLP's. docs/library.md has a consumer. Extra `onnx`.
@@ -83,7 +85,7 @@ def export(policy: str, onnx: Path) -> None:
     if onnx.suffix != ".onnx":
         raise UserError(f"--onnx {onnx}: must end in .onnx")
     check_writable({"--onnx": onnx})
-    facts = export_onnx(load_policy(policy), onnx)
+    facts = export_onnx(load_policy(policy, trust=trust), onnx)
     table = Table("metadata", "value", title=f"{onnx}: {onnx.stat().st_size:,} bytes", title_justify="left")
     shown = ("policy", "method", "servers", "mask", "rllib_scale_version")
     for key in shown:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rllib_scale.cli.terminal import say
-from rllib_scale.errors import UserError, choice_error
+from rllib_scale.errors import UserError
 
 if TYPE_CHECKING:
     from rllib_scale.config import EnvConfig
@@ -62,12 +62,10 @@ def named_problem(
     Raises:
         UserError: there is none of that name, or not at so few servers; or a key or a value is not valid.
     """
-    from rllib_scale.config import SCENARIOS, EnvConfig
+    from rllib_scale.config import EnvConfig, scenario
     from rllib_scale.config.yaml_files import build_model, merged
 
-    if name not in SCENARIOS:
-        raise choice_error("scenario", name, SCENARIOS)
-    data = merged(SCENARIOS[name][0].model_dump(mode="json"), own or {})
+    data = merged(scenario(name).model_dump(mode="json"), own or {})
     source = "--config, --set" if own else name
     if isinstance(data["cluster"], str):
         data["cluster"] = build_model(EnvConfig, data, source, folder).cluster.model_dump(mode="json")
@@ -79,11 +77,11 @@ def named_problem(
     return build_model(EnvConfig, data, source, folder)
 
 
-def named_scheduler(name: str, env: EnvConfig, decision: str) -> Player:
+def named_scheduler(name: str, env: EnvConfig, decision: str, trust: bool = False) -> Player:
     """A heuristic by its name, the policy in a folder, or `zoo:NAME`: see `rllib_scale.evaluation.players`."""
     from rllib_scale.evaluation import players
 
-    return players.named_scheduler(name, env, decision)
+    return players.named_scheduler(name, env, decision, trust)
 
 
 def given_workload(path: Path, ctx: click.Context, drawn_by: tuple[str, ...]) -> Workload:

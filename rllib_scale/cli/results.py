@@ -69,12 +69,9 @@ def dashboard(results_dir: Path, port: int | None) -> None:
 
 def write_report(folder: Path, trust: bool = False) -> None:
     """Print the tables of a results folder and write its report."""
-    from rllib_scale_analysis.load import load
-    from rllib_scale_analysis.report.terminal import print_report
     from rllib_scale_analysis.report.write import write_report as write
 
     from rllib_scale.evaluation.replay import Replay
 
-    print_report(load(folder), console)
-    page = write(folder, gantt=Replay(folder, trust))
+    page = write(folder, gantt=Replay(folder, trust), console=console)
     say(f"wrote {page} and {page.with_suffix('.html').name}")

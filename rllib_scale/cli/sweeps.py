@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
-from rllib_scale.cli.options import address_option, numbers, results_option, set_option, trust_option
+from rllib_scale.cli.options import address_option, code_option, numbers, results_option, set_option, trust_option
 from rllib_scale.cli.results import write_report
 from rllib_scale.cli.terminal import console, errors, json_option, say, show, wants_json
 
@@ -75,8 +75,9 @@ def reproduce(budget: str, results: Path | None, address: str | None, overrides:
 @click.argument("file", type=click.Path(path_type=Path))
 @set_option
 @click.option("--full", is_flag=True, help="Print each resolved training config as JSON.")
+@code_option
 @json_option
-def validate(file: Path, overrides: tuple[str, ...], full: bool) -> None:
+def validate(file: Path, overrides: tuple[str, ...], full: bool, trust: bool) -> None:
     """Show what the sweep of FILE expands to, without running it."""
     from rllib_scale.config import plan
 
@@ -98,7 +99,7 @@ def validate(file: Path, overrides: tuple[str, ...], full: bool) -> None:
     if full and not wants_json():
         for cell in cells:
             console.print_json(cell.trial.model_dump_json())
-    _print_plan(config, str(file))
+    _print_plan(config, str(file), trust)
 
 
 @click.command()
@@ -232,13 +233,13 @@ def _read_sweep(file: Path, overrides: tuple[str, ...]) -> SweepConfig:
     return load_model(SweepConfig, file, overrides)
 
 
-def _print_plan(config: SweepConfig, source: str) -> None:
+def _print_plan(config: SweepConfig, source: str, trust: bool) -> None:
     from rllib_scale.config import plan
     from rllib_scale.evaluation.units import check_rules
 
     cells = plan.expand(config, source)
     units = plan.evaluation_units(config, cells)
-    check_rules(units)
+    check_rules(units, trust)
     each = plan.cpus_per_trial(config.resources)
     epochs, steps = sorted({cell.trial.stop_epochs for cell in cells}), plan.training_steps(cells)
     noun = "training" if len(cells) == 1 else "trainings"
@@ -269,7 +270,7 @@ def _run(
     from rllib_scale.results.storage import results_folder
     from rllib_scale.sweeps.run import run_sweep
 
-    _print_plan(config, source)
+    _print_plan(config, source, trust)
     with results_folder(place or f"results/{config.name}", say) as (folder, storage):
         failures = run_sweep(config, folder, source, address, say, reuse, storage, trust)
         if then is not None and not failures:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,6 +49,13 @@ def keep_credentials_out_of_logs() -> None:
     )
 
 
+def keep_trackers_unloaded() -> None:
+    """Stop Tune from importing every tracker that is installed, seconds each, to count for Ray which ones are used."""
+    from ray.air._internal import usage
+
+    usage.tag_callbacks = lambda callbacks: False
+
+
 def _worker_environment() -> dict[str, Any]:
     """Of every worker: one thread, quiet, and the code of one's own that this process has loaded."""
     environment: dict[str, Any] = {"env_vars": dict(ONE_THREAD), "worker_process_setup_hook": quieten}
@@ -56,12 +63,15 @@ def _worker_environment() -> dict[str, Any]:
 
 
 @contextmanager
-def ray_session(address: str | None = None, num_cpus: int | None = None) -> Iterator[float]:
+def ray_session(
+    address: str | None = None, num_cpus: int | None = None, say: Callable[[str], None] | None = None
+) -> Iterator[float]:
     """Ray for the duration of a block; yields the CPUs of the largest node.
 
     Args:
         address: of a running cluster; None starts a local Ray that ends with the block.
         num_cpus: of the local Ray; None takes all cores.
+        say: is told what is waited for, where it is.
 
     Raises:
         UserError: no cluster answers at the address, or it asks for a token that is not there.
@@ -76,6 +86,8 @@ def ray_session(address: str | None = None, num_cpus: int | None = None) -> Iter
     if ray.is_initialized():
         yield _largest_node()
         return
+    if say is not None:
+        say(f"joining Ray at {address}" if address else "starting Ray on this machine")
     try:
         ray.init(
             address=address or "local",  # without, Ray joins whatever runs on this machine

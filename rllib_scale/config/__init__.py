@@ -43,9 +43,9 @@ from rllib_scale.config.training import (
     SRRConfig,
     StopConfig,
     TrainingConfig,
-    TrialConfig,
     TrialResources,
 )
+from rllib_scale.config.trial import TrialConfig
 from rllib_scale.config.workload import (
     FittedConfig,
     NormalConfig,

@@ -18,7 +18,7 @@ from rllib_scale.config.base import Count, Finite, Model, NonNegative, Positive
 from rllib_scale.config.methods import METHODS
 from rllib_scale.config.problem import InformationConfig, NamedOrder
 from rllib_scale.config.yaml_files import build_model
-from rllib_scale.errors import UserError, choice_error
+from rllib_scale.errors import UserError, choice_error, offered
 
 
 def _split(value: Any) -> Any:
@@ -186,7 +186,7 @@ def load_heuristic(text: str) -> type[Any]:
         UserError: there is none, it cannot be imported, or it is no scheduler.
     """
     if zoo.is_named(text):
-        raise UserError(f"scheduler {text!r}: is a policy, where a rule is asked for; valid: {', '.join(HEURISTICS)}")
+        raise UserError(f"scheduler {text!r}: is a policy, where a rule is asked for; valid: {offered(HEURISTICS)}")
     found = plugins.load("scheduler", split_heuristic(text)[0], list(HEURISTICS))[0]
     name = plugins.unpinned(split_heuristic(text)[0])
     bases = {f"{c.__module__}.{c.__qualname__}" for c in getattr(found, "__mro__", ())}

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import ValidationInfo
 
+from rllib_scale import plugins
 from rllib_scale.errors import UserError
 
 MARK = "#sha256="
@@ -40,6 +41,18 @@ def pin(value: str, folders: list[Path]) -> str:
         if path.is_file():
             return f"{path}{MARK}{digest_of(path)}"
     raise ValueError(f"no file {' or '.join(map(str, paths))}")
+
+
+def pin_code(kind: plugins.Kind, name: str, info: ValidationInfo) -> str:
+    """An import path or an entry point with the digest of its source: `rllib_scale.plugins.pinned`.
+
+    Raises:
+        ValueError: see there.
+    """
+    try:
+        return plugins.pinned(kind, name, bool(info.context and info.context.get("foreign")))
+    except UserError as error:
+        raise ValueError(str(error)) from None
 
 
 def split(pinned: str) -> tuple[str, str]:

@@ -6,10 +6,13 @@ import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from rllib_scale.config import METHODS, DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, identity, scenario
+from rllib_scale.config import METHODS, DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, identity
 from rllib_scale.config.heuristics import information, spec_of
+from rllib_scale.config.pinned import split
+from rllib_scale.config.policies import names_policy, policy_folder, policy_label
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.search import Point, points
 from rllib_scale.config.sweep import CELL_SECTIONS, TRAIN_SCENARIO, SweepConfig
@@ -62,7 +65,7 @@ class Cell:
 class EvaluationUnit:
     """One scheduler on one problem: the episodes of one batch, the unit that is spread over Ray tasks."""
 
-    scheduler: str  # a heuristic's name, pinned where it is of one's own, or the trial name of a policy
+    scheduler: str  # a heuristic's name, or a given policy's, pinned where it is of one's own; or a policy's trial name
     identity: dict[str, Any]
     scenario: str
     env: EnvConfig
@@ -88,15 +91,36 @@ class EvaluationUnit:
         }
 
     @property
+    def code(self) -> list[str]:
+        """What has to be imported to play it, pinned names of code of one's own."""
+        return [name for name in (self.scheduler, self.env.workload.generator) if name and MARK in name]
+
+    @property
     def information(self) -> str:
         """What the scheduler is told, the column of that name; it follows from the others."""
+        if self.policy is not None:
+            method = json.loads((self.policy / "policy.json").read_text(encoding="utf-8"))["method"]
+            return information(method, self.env.information)
         sees = "tasks" if self.learned else spec_of(self.scheduler).sees
         return information(str(self.identity["method"]), self.env.information, sees)
+
+    @property
+    def policy(self) -> Path | None:
+        """Folder of the policy that it was given by name; None: a rule, or a policy of the sweep's own.
+
+        Raises:
+            UserError: it is missing or has changed.
+        """
+        if self.learned or not names_policy(self.scheduler):
+            return None
+        return policy_folder(self.scheduler, "evaluation.heuristics")
 
     @property
     def key(self) -> str:
         """Hash of all that decides its rows."""
         own = {"source": self.scheduler} if MARK in self.scheduler else {}  # with the digest of its source
+        if not self.learned and names_policy(self.scheduler):
+            own = {"policy": split(self.scheduler)[1]}  # of its description, which holds that of its weights
         return digest(self.columns | {"env": identity(self.env), "episodes": self.episodes} | own)
 
 
@@ -158,7 +182,7 @@ def evaluation_units(sweep: SweepConfig, cells: list[Cell]) -> list[EvaluationUn
             else:
                 own = [f"{p}={_plain(v)}" for p, v in cell.overrides if p.startswith("env.")]
                 own = own if label == TRAIN_SCENARIO else []
-                shown = unpinned(name)
+                shown = policy_label(name) if names_policy(name) else unpinned(name)
                 identity = {"cell": "@".join([shown, *own]), "method": shown, "kind": "heuristic"}
                 identity["overrides"] = "; ".join(own)
                 scheduler, decisions = name, ("argmax",)
@@ -179,7 +203,7 @@ def evaluation_units(sweep: SweepConfig, cells: list[Cell]) -> list[EvaluationUn
 
 def _problems(sweep: SweepConfig, cell: Cell) -> Iterable[tuple[str, EnvConfig]]:
     for label in sweep.evaluated_scenarios:
-        problem = cell.trial.env if label == TRAIN_SCENARIO else scenario(label)
+        problem = cell.trial.env if label == TRAIN_SCENARIO else sweep.problem(label)
         for servers, mask in itertools.product(
             sweep.evaluation.scales, sweep.evaluation.masks or (problem.episode.mask,)
         ):

@@ -66,7 +66,9 @@ def refuse_contrary(data: Mapping[str, Any]) -> None:
     Raises:
         ValueError: naming the setting.
     """
-    methods = [name for name in data.get("methods", ()) if name in METHODS and METHODS[name].rounds]
+    named = data.get("methods")
+    rounds = [name for name, spec in METHODS.items() if spec.rounds]
+    methods = [name for name in named if name in rounds] if isinstance(named, list | tuple) else []
     for path, value in CONTRARY.items() if methods else ():
         *parents, last = path.split(".")
         section: Any = data

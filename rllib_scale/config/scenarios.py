@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+
+from rllib_scale import plugins
 from rllib_scale.config.cluster import PAPER_TIERS, ChangesConfig, ClusterConfig
 from rllib_scale.config.problem import (
     CommunicationConfig,
@@ -13,7 +16,7 @@ from rllib_scale.config.problem import (
     RewardConfig,
 )
 from rllib_scale.config.workload import WorkloadConfig
-from rllib_scale.errors import choice_error
+from rllib_scale.errors import UserError
 
 
 def _steady(
@@ -166,7 +169,20 @@ SCENARIOS: dict[str, tuple[EnvConfig, str]] = {
 
 
 def scenario(name: str) -> EnvConfig:
-    """The named problem at its own number of servers, 16 but for the mixes and for grow-shrink."""
-    if name not in SCENARIOS:
-        raise ValueError(str(choice_error("scenario", name, SCENARIOS)))
-    return SCENARIOS[name][0]
+    """The named problem at its own number of servers, 16 but for the mixes and for grow-shrink.
+
+    One of one's own, by its import path or entry point (`rllib_scale.plugins`), is an EnvConfig, or a function without
+    arguments that gives one.
+
+    Raises:
+        UserError: there is none, it cannot be imported, or it is something else.
+    """
+    if name in SCENARIOS:
+        return SCENARIOS[name][0]
+    found = plugins.load("scenario", name, list(SCENARIOS))[0]
+    if inspect.isfunction(found):
+        found = plugins.call("scenario", name, found)
+    if not isinstance(found, EnvConfig):
+        valid = "a rllib_scale.config.EnvConfig, or a function without arguments that gives one"
+        raise UserError(f"scenario {name!r}: is a {type(found).__name__}; valid: {valid}")
+    return EnvConfig.model_validate(found.model_dump())  # plain data: no worker needs the module

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from rllib_scale import zoo
+from rllib_scale import plugins
 from rllib_scale.config import (
     MAX_SERVERS,
     METHODS,
@@ -16,6 +16,7 @@ from rllib_scale.config import (
     SCENARIOS,
     Count,
     DecisionMode,
+    EnvConfig,
     MaskMode,
     Model,
     Seed,
@@ -24,10 +25,11 @@ from rllib_scale.config import (
 )
 from rllib_scale.config.base import MAX_EPISODES, Number
 from rllib_scale.config.heuristics import pinned_heuristic
+from rllib_scale.config.policies import names_policy, pin_policy, policy_label
 from rllib_scale.config.rounds import refuse_contrary
 from rllib_scale.config.search import SearchConfig
-from rllib_scale.config.training import Sections
-from rllib_scale.config.yaml_files import merged
+from rllib_scale.config.trial import Sections
+from rllib_scale.config.yaml_files import build_model, merged
 from rllib_scale.errors import UserError, choice_error
 
 CELL_SECTIONS = tuple(Sections.model_fields)
@@ -52,7 +54,9 @@ class EvaluationConfig(Model):
 
     scales: tuple[_Scale, ...] = Field(default=(16, 32, 48), min_length=1, description="servers")
     scenarios: tuple[str, ...] = Field(
-        default=(), description="named problems, or 'train' for each cell's own; empty: the sweep's scenario"
+        default=(),
+        description="named problems, `package.module:Name` of one's own, or 'train' for each cell's own; empty: the "
+        "sweep's scenario",
     )
     episodes: Annotated[int, Number, Field(ge=1, le=MAX_EPISODES)] = 30
     seed: Seed = Field(default=1000, description="(seed, episode) fixes a workload, the same for every method")
@@ -62,22 +66,23 @@ class EvaluationConfig(Model):
     heuristics: tuple[str, ...] = Field(
         default=("random-feasible", "fastest-idle", "earliest-finish", "large-only"),
         description="rules, with parameters as `reserve:waiting=2`; see `rllib-scale schedulers`, or "
-        "`package.module:Name` of one's own",
+        "`package.module:Name` of one's own; and policies, `zoo:NAME` or a folder, whose path has a slash",
     )
-
-    @model_validator(mode="after")
-    def _names_are_known(self) -> EvaluationConfig:
-        _check_names("scenario", self.scenarios, (*SCENARIOS, TRAIN_SCENARIO))
-        return self
 
     @field_validator("heuristics")
     @classmethod
     def _heuristics_are_known(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         foreign = bool(info.context and info.context.get("foreign"))
         try:
-            return tuple(dict.fromkeys(pinned_heuristic(name, foreign) for name in names))
+            pinned = (pin_policy(n, info) if names_policy(n) else pinned_heuristic(n, foreign) for n in names)
+            players = tuple(dict.fromkeys(pinned))
         except UserError as error:
-            raise ValueError(str(error)) from None
+            raise ValueError(f"{error}; or a path with a slash, the folder of a policy; or zoo:NAME") from None
+        labels = [policy_label(player) for player in players if names_policy(player)]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise ValueError(f"two policies are named {label}; give their folders different names")
+        return players
 
 
 class CheckpointConfig(Model):
@@ -96,7 +101,7 @@ class SweepResources(TrialResources):
 class _Product(Model):
     name: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]*$")
     description: str = ""
-    scenario: str = "paper"
+    scenario: str = Field(default="paper", description="a named problem, or `package.module:Name` of one's own")
     methods: tuple[str, ...] = Field(description="to train; empty: rules alone, and nothing is trained")
     seeds: tuple[Seed, ...] = Field(default=(42,), min_length=1)
     grid: dict[str, tuple[Any, ...]] = Field(default={}, description="config path -> values")
@@ -112,30 +117,53 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
     tracking: tuple[Literal["mlflow", "wandb"], ...] = Field(
         default=(), description="where else training curves go; `pip install rllib-scale[tracking]`"
     )
+    own_scenarios: dict[str, EnvConfig] = Field(
+        default={}, description="problems of one's own by name; those of an import path come here as they are read"
+    )
 
     @model_validator(mode="before")
     @classmethod
-    def _env_builds_on_scenario(cls, data: Any) -> Any:
-        """What `env` leaves out comes from the scenario."""
+    def _env_builds_on_scenario(cls, data: Any, info: ValidationInfo) -> Any:
+        """What `env` leaves out comes from the scenario; what is of one's own is kept by its content."""
         if not isinstance(data, dict) or not isinstance(data.get("scenario", "paper"), str):
             return data
         refuse_contrary(data)
-        base = scenario(data.get("scenario", "paper"))
-        own = data.get("env", {})
-        if isinstance(own, dict):
-            data = data | {"env": merged(base.model_dump(mode="json"), own)}
+        name, own, evaluation = data.get("scenario", "paper"), data.get("own_scenarios", {}), data.get("evaluation")
+        if not isinstance(own, dict):
+            return data
+        listed = evaluation.get("scenarios") if isinstance(evaluation, dict) else None
+        foreign, own = bool(info.context and info.context.get("foreign")), dict(own)
+        try:
+            for each in (name, *(listed if isinstance(listed, list | tuple) else ())):
+                if isinstance(each, str) and each not in (*SCENARIOS, *own, TRAIN_SCENARIO):
+                    if foreign:
+                        raise choice_error("scenario", each, (*SCENARIOS, *own))
+                    own[each] = scenario(each)
+            base = scenario(name) if name not in own else build_model(EnvConfig, own[name], f"own_scenarios.{name}")
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        data = data | {"own_scenarios": own}
+        if isinstance(data.get("env", {}), dict):
+            data["env"] = merged(base.model_dump(mode="json"), data.get("env", {}))
         return data
 
     @field_validator("grid", "search", mode="before")
     @classmethod
-    def _experts_are_pinned(cls, value: Any, info: ValidationInfo) -> Any:
-        """A rule of one's own that cells vary is imported, or refused, as the config is read; cells only name it."""
+    def _code_is_pinned(cls, value: Any, info: ValidationInfo) -> Any:
+        """Code of one's own that cells vary is imported, or refused, as the config is read; cells only name it."""
         space = value.get("space", {}) if info.field_name == "search" and isinstance(value, dict) else value
         foreign = bool(info.context and info.context.get("foreign"))
         if not isinstance(space, dict):
             return value
         changed = {path: _pinned(path, values, foreign) for path, values in space.items()}
         return changed if info.field_name == "grid" else value | {"space": changed}
+
+    @model_validator(mode="after")
+    def _scenarios_are_known(self) -> SweepConfig:
+        for name in self.own_scenarios:
+            if name in (*SCENARIOS, TRAIN_SCENARIO):
+                raise ValueError(f"own_scenarios.{name}: is a scenario of ours; name yours otherwise")
+        return self
 
     @model_validator(mode="after")
     def _grid_is_sound(self) -> SweepConfig:
@@ -185,26 +213,38 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
             raise ValueError("search.scheduler pbt lets trainings go on as copies of others: no grid beside it")
         return self
 
+    def problem(self, name: str) -> EnvConfig:
+        """The problem of a scenario's name, ours or one of one's own."""
+        return self.own_scenarios[name] if name in self.own_scenarios else scenario(name)
+
     @property
     def evaluated_scenarios(self) -> tuple[str, ...]:
         """Scenarios to evaluate on; where none is named, the one trained on."""
         if self.evaluation.scenarios:
             return self.evaluation.scenarios
-        own = self.env != scenario(self.scenario) or any(path.startswith("env.") for path in self.grid)
+        own = self.env != self.problem(self.scenario) or any(path.startswith("env.") for path in self.grid)
         return (TRAIN_SCENARIO,) if own else (self.scenario,)
 
 
+CODE: dict[str, plugins.Kind] = {
+    "env.workload.generator": "generator",
+    "network.encoder": "encoder",
+    "training.reward": "reward",
+}
+"""Settings that may name code of one's own, beside the expert of an imitation."""
+
+
 def _pinned(path: Any, value: Any, foreign: bool) -> Any:
-    """The values of a grid or a search, with the experts of imitation in them pinned."""
+    """The values of a grid or a search, with the code that they name pinned."""
     if isinstance(value, (list, tuple)):
         return [_pinned(path, item, foreign) for item in value]
-    if isinstance(value, dict) and path in ("imitation", "imitation.expert"):
+    if isinstance(value, dict):
         return {key: _pinned(f"{path}.{key}".replace(".choice", ""), item, foreign) for key, item in value.items()}
-    if path != "imitation.expert" or not isinstance(value, str):
-        return value
-    if zoo.is_named(value) or "/" in value.partition(":")[0]:
+    if not isinstance(value, str) or path not in (*CODE, "imitation.expert"):
         return value
     try:
-        return pinned_heuristic(value, foreign)
+        if path in CODE:
+            return plugins.pinned(CODE[path], value, foreign)
+        return value if names_policy(value) else pinned_heuristic(value, foreign)
     except UserError as error:
         raise ValueError(str(error)) from None

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rllib_scale.config.base import ADDED, Count, Finite, Fraction, Model, NonNegative, Number, Positive, Seed
-from rllib_scale.config.pinned import MARK, check_unchanged, digest_of, folders_of, pin, split
+from rllib_scale.config.pinned import MARK, check_unchanged, digest_of, folders_of, pin, pin_code, split
 
 _TABLES = Path(__file__).parents[1] / "workloads" / "tables"
 TABLES = {path.stem: path for path in sorted(_TABLES.glob("*.json"))}
@@ -147,8 +147,8 @@ class FittedConfig(Model):
 class WorkloadConfig(Model):
     """How workflows arrive and what they look like [SCALE, sec. 5].
 
-    With a trace or a fitted table, that alone decides what they look like, and the settings of synthetic ones, from
-    min_tasks to branching, play no part.
+    With a trace, a fitted table or a generator, that alone decides what they look like, and the settings of synthetic
+    ones, from min_tasks to branching, play no part.
     """
 
     arrival_rate_per_server: Positive = Field(default=1 / 16, description="workflows per second and server")
@@ -164,6 +164,12 @@ class WorkloadConfig(Model):
     trace: TraceConfig | None = Field(default=None, description="replays a trace", json_schema_extra=ADDED)
     fitted: FittedConfig | None = Field(
         default=None, description="draws what resembles a trace, by a fitted table", json_schema_extra=ADDED
+    )
+    generator: str | None = Field(
+        default=None,
+        description="draws them by a function of one's own, `package.module:Name` or an entry point: see "
+        "docs/extending.md",
+        json_schema_extra=ADDED,
     )
     min_tasks: Count = 3
     max_tasks: Annotated[int, Field(ge=1, le=4096)] = 8
@@ -181,6 +187,11 @@ class WorkloadConfig(Model):
     edge_probability: Fraction = Field(default=0.3, description="erdos-renyi: of each forward edge")
     branching: Count = Field(default=2, description="tree: children a node, at most")
 
+    @field_validator("generator")
+    @classmethod
+    def _pinned(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return None if value is None else pin_code("generator", value, info)
+
     @model_validator(mode="after")
     def _ordered(self) -> WorkloadConfig:
         if self.max_tasks < self.min_tasks:
@@ -189,8 +200,8 @@ class WorkloadConfig(Model):
 
     @model_validator(mode="after")
     def _one_source(self) -> WorkloadConfig:
-        if self.trace is not None and self.fitted is not None:
-            raise ValueError("trace and fitted: give one of the two, null for the other")
+        if sum(source is not None for source in (self.trace, self.fitted, self.generator)) > 1:
+            raise ValueError("trace, fitted and generator: give one of them, null for the others")
         if self.trace is not None and self.trace.arrivals == "recorded":
             for name in ("offered_load", "rate_wave"):
                 if getattr(self, name) is not None:
@@ -203,7 +214,7 @@ class WorkloadConfig(Model):
     @property
     def drawn_on_arrival(self) -> bool:
         """Whether workflows are drawn one by one as they arrive: the synthetic ones. Others are drawn as a whole."""
-        return self.trace is None and self.fitted is None
+        return self.trace is None and self.fitted is None and self.generator is None
 
     @property
     def has_delays(self) -> bool:

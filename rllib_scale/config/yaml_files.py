@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, nearest, offered
 from rllib_scale.files import check_regular
 
 M = TypeVar("M", bound=BaseModel)
@@ -166,9 +166,9 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         where = ".".join(str(p) for p in item["loc"])
         if item["type"] == "extra_forbidden":
             fields = list(_model_at(model, item["loc"][:-1]))
-            near = difflib.get_close_matches(str(item["loc"][-1]), fields, n=1)
+            near = nearest(str(item["loc"][-1]), fields)
             hint = f"; did you mean {near[0]!r}?" if near else ";"
-            parts.append(f"unknown key {where!r}{hint} valid: {', '.join(fields)}")
+            parts.append(f"unknown key {where!r}{hint} valid: {offered(fields, near)}")
             continue
         message = item["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
         if item["type"] == "too_short":

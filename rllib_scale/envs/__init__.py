@@ -1,4 +1,4 @@
-"""The scheduling problem as Gymnasium environments; importing this package registers them.
+"""The scheduling problem as Gymnasium environments; importing this package registers them::
 
     import gymnasium
     import rllib_scale.envs

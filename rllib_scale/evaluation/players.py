@@ -10,8 +10,8 @@ from rllib_scale.plugins import entry_points
 from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
 
 
-def named_scheduler(name: str, env: EnvConfig, decision: str) -> Player:
-    """A heuristic by its name, the policy in a folder, or `zoo:NAME`.
+def named_scheduler(name: str, env: EnvConfig, decision: str, trust: bool = False) -> Player:
+    """A heuristic by its name, the policy in a folder, or `zoo:NAME`; `trust` as for `load_policy`.
 
     Raises:
         UserError: it is neither.
@@ -23,4 +23,4 @@ def named_scheduler(name: str, env: EnvConfig, decision: str) -> Player:
         return make_scheduler(name, env.observation, env.episode.mask, decision)  # type: ignore[arg-type]
     from rllib_scale.policies.policy import load_policy  # late: it takes torch along
 
-    return load_policy(name, mask=env.episode.mask, decision=decision)  # type: ignore[arg-type]
+    return load_policy(name, env.episode.mask, decision, trust)  # type: ignore[arg-type]

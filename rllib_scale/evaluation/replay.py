@@ -17,7 +17,7 @@ from rllib_scale.config.yaml_files import build_model
 from rllib_scale.envs.gantt import Chart, draw_gantts
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import Player, Watch, play
-from rllib_scale.plugins import MARK, unpinned
+from rllib_scale.plugins import unpinned
 from rllib_scale.results.tables import FEATURE_KEY, read_manifest
 from rllib_scale.results.trust import is_own
 from rllib_scale.simulator.engine import Engine
@@ -131,22 +131,25 @@ class Replay:
             UserError: its policy is missing; or it is code of somebody's, in a folder that this account did not make.
         """
         mask = unit.env.episode.mask
-        if not unit.learned:
-            created = str((read_manifest(self.folder) or {}).get("created"))
-            if MARK in unit.scheduler and not self.trust and not is_own(str(self.folder.absolute()), created):
-                raise UserError(
-                    f"{self.folder}: names code to import, {unpinned(unit.scheduler)}, and was not made by this "
-                    "account here; if you know where it comes from, say --trust"
-                )
+        created = str((read_manifest(self.folder) or {}).get("created"))
+        trust = self.trust or is_own(str(self.folder.absolute()), created)
+        if unit.code and not trust:
+            raise UserError(
+                f"{self.folder}: names code to import, {unpinned(unit.code[0])}, and was not made by this "
+                "account here; if you know where it comes from, say --trust"
+            )
+        if not unit.learned and unit.policy is None:
             from rllib_scale.schedulers.rules import make_scheduler
 
             return make_scheduler(unit.scheduler, unit.env.observation, mask)
         from rllib_scale.policies.policy import load_policy
 
+        if unit.policy is not None:
+            return load_policy(unit.policy, mask=mask, decision=unit.decision, trust=trust)
         places = [self.folder, *sorted(self.folder.glob("parts/*"))]
         policies = [place / "policies" / unit.scheduler for place in places]
         found = next((policy for policy in policies if policy.is_dir()), policies[0])
-        return load_policy(found, mask=mask, decision=unit.decision)
+        return load_policy(found, mask=mask, decision=unit.decision, trust=trust)
 
 
 def _described(row: Row) -> str:

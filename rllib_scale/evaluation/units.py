@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rllib_scale.config import METHODS
@@ -19,8 +20,12 @@ class UnitResult(NamedTuple):
     features: dict[str, Any] | None  # of a learned scheduler, where the unit asks for them
 
 
-def check_rules(units: Iterable[EvaluationUnit]) -> None:
-    """Refuse units whose rule or method cannot play their problem, before anything is trained.
+def check_rules(units: Iterable[EvaluationUnit], trust: bool = False) -> None:
+    """Refuse units whose rule, policy or method cannot play their problem, before anything is trained.
+
+    Args:
+        units: of a sweep.
+        trust: as for `load_policy`.
 
     Raises:
         UserError: naming the rule, the scenario and the setting.
@@ -34,16 +39,34 @@ def check_rules(units: Iterable[EvaluationUnit]) -> None:
                 reason = WITHOUT_PAPER_MODE.format(unit.identity["method"])
                 raise UserError(f"evaluation.scenarios {unit.scenario}: {reason}")
             continue
-        rule = make_scheduler(unit.scheduler, unit.env.observation, unit.env.episode.mask)
-        if isinstance(rule, Dispatcher):
-            try:
+        try:
+            if unit.policy is not None:
+                _check_policy(unit, unit.policy, trust)
+                continue
+            rule = make_scheduler(unit.scheduler, unit.env.observation, unit.env.episode.mask)
+            if isinstance(rule, Dispatcher):
                 rule.check(unit.env)
-            except UserError as error:
-                raise UserError(f"evaluation.heuristics, scenario {unit.scenario}: {error}") from None
+        except UserError as error:
+            raise UserError(f"evaluation.heuristics, scenario {unit.scenario}: {error}") from None
 
 
-def evaluate_unit(unit: EvaluationUnit, policy: dict[str, bytes] | None) -> UnitResult:
-    """Play one evaluation unit. `policy` holds the files of a learned one by name."""
+def _check_policy(unit: EvaluationUnit, folder: Path, trust: bool) -> None:
+    from rllib_scale.policies.policy import TrainedPolicy, load_policy
+
+    policy = load_policy(folder, unit.env.episode.mask, unit.decision, trust)
+    slots, own = unit.env.cluster.num_slots, policy.trial.env.cluster.num_slots
+    if not policy.trial.spec.any_scale and slots != own:
+        raise UserError(f"{folder.name}: was trained at {own} server slots and knows no other number (got {slots})")
+    if isinstance(policy, TrainedPolicy):
+        policy.problem(unit.env)
+    else:
+        policy.check(unit.env)
+
+
+def evaluate_unit(
+    unit: EvaluationUnit, policy: dict[str, bytes] | None, trust: bool | str | None = False
+) -> UnitResult:
+    """Play one evaluation unit. `policy` holds the files of a policy by name; `trust` as for `load_policy`."""
     if policy is None:
         from rllib_scale.schedulers.rules import make_scheduler
 
@@ -52,7 +75,7 @@ def evaluate_unit(unit: EvaluationUnit, policy: dict[str, bytes] | None) -> Unit
     from rllib_scale.evaluation.feature_drift import evaluate_with_features
     from rllib_scale.policies.policy import TrainedPolicy, policy_from_bytes
 
-    trained = policy_from_bytes(policy, unit.scheduler, mask=unit.env.episode.mask, decision=unit.decision)
+    trained = policy_from_bytes(policy, unit.scheduler, unit.env.episode.mask, unit.decision, trust)
     if not unit.features or not isinstance(trained, TrainedPolicy):
         return UnitResult(evaluate(trained, unit.env, unit.seed, unit.episodes), None)
     return UnitResult(*evaluate_with_features(trained, unit.env, unit.seed, unit.episodes))

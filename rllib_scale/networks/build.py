@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import torch
+
+from rllib_scale import plugins
 from rllib_scale.config import TrialConfig
+from rllib_scale.errors import UserError
 from rllib_scale.networks.cross_attention import CrossAttentionPointer
 from rllib_scale.networks.deep_sets import DeepSets
 from rllib_scale.networks.inputs import InputSpec
 from rllib_scale.networks.mlp import StructuredMLP
+from rllib_scale.networks.pointer import SetPointer
 from rllib_scale.networks.set_transformer import SetTransformer
 from rllib_scale.networks.skip import Skip
 from rllib_scale.observation.feature_sets import FEATURE_SETS
+from rllib_scale.plugins import unpinned
 
-Network = CrossAttentionPointer | DeepSets | SetTransformer | StructuredMLP
+Network = CrossAttentionPointer | SetPointer | StructuredMLP
 
 
 def input_spec(trial: TrialConfig) -> InputSpec:
@@ -29,9 +35,15 @@ def input_spec(trial: TrialConfig) -> InputSpec:
 
 
 def build_network(trial: TrialConfig) -> Network:
-    """The untrained network of a trial."""
+    """The untrained network of a trial.
+
+    Raises:
+        UserError: its encoder is one of one's own, and cannot be imported, or is none.
+    """
     sizes = trial.network
     inputs, d = input_spec(trial), sizes.embedding_dim
+    if sizes.encoder is not None:
+        return _own_encoder(sizes.encoder, inputs, d)
     match trial.spec.network:
         case "mlp":
             return StructuredMLP(inputs, trial.env.cluster.num_slots, d, sizes.mlp_hidden)
@@ -45,6 +57,18 @@ def build_network(trial: TrialConfig) -> Network:
             return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.logit_clip)
         case None:
             raise ValueError(f"method {trial.method} has no network")
+
+
+def _own_encoder(name: str, inputs: InputSpec, d: int) -> SetPointer:
+    """A class of one's own, made as `DeepSets` is, that has encoded two observations of three servers."""
+    found, shown = plugins.load("encoder", name, [])[0], unpinned(name)
+    if not (isinstance(found, type) and issubclass(found, SetPointer)):
+        valid = "a subclass of rllib_scale.networks.pointer.SetPointer"
+        raise UserError(f"encoder {shown!r}: is a {type(found).__name__}; valid: {valid}")
+    network: SetPointer = plugins.call("encoder", name, found, inputs, d)
+    with torch.no_grad():  # shapes that do not go together are found out before a training
+        plugins.call("encoder", name, network, torch.ones(2, inputs.task_dim + 3 * inputs.server_dim))
+    return network
 
 
 def _skip(trial: TrialConfig, inputs: InputSpec) -> Skip | None:

@@ -18,9 +18,11 @@ class Answer(NamedTuple):
 class Backend(Protocol):
     """A cluster that is played in rounds: wait for a moment, answer for some tasks, wait for the next.
 
-    while (snapshot := backend.wait()) is not None:
-        for answer in dispatcher.dispatch(snapshot):
-            outcome = backend.apply(Answer(*answer))
+    Of a dispatcher, for example::
+
+        while (snapshot := backend.wait()) is not None:
+            for answer in dispatcher.dispatch(snapshot):
+                outcome = backend.apply(Answer(*answer))
     """
 
     def wait(self) -> Snapshot | None:

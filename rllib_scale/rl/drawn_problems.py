@@ -105,6 +105,11 @@ class DrawnEngines:
         return self._joined("reward")
 
     @property
+    def outcome(self) -> NDArray[np.int64]:
+        """(B,)."""
+        return self._joined("outcome")
+
+    @property
     def elapsed(self) -> NDArray[np.float64]:
         """(B,) s."""
         return self._joined("elapsed")

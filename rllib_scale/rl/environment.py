@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -10,10 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from ray.tune.registry import register_env
 
+from rllib_scale import plugins
 from rllib_scale.config import EnvConfig, ProblemsConfig, TrialConfig
 from rllib_scale.envs.scheduling import SchedulingEnv
 from rllib_scale.envs.spaces import observation_space
 from rllib_scale.envs.vector import SchedulingVectorEnv, StepResult
+from rllib_scale.errors import UserError
+from rllib_scale.plugins import unpinned
 from rllib_scale.rl.drawn_problems import DrawnEngines, largest
 from rllib_scale.simulator.engine import Engine
 
@@ -21,6 +25,49 @@ TRAINING_ENV = "rllib_scale/Training"
 
 _TRAINING_STREAM = 1
 """Spawn key that keeps these seeds apart from any other use of the same numbers."""
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """What B environments did in one step: what a reward of one's own is told, all of them at once.
+
+    Attributes:
+        observation: (B, W) float32 that the decision was made on, of the problem's feature set.
+        action: (B,) the server that was named.
+        outcome: (B,) what came of it, index into `rllib_scale.observation.answers.OUTCOMES`.
+        elapsed_s: (B,) time from the decision to the next one, or to the end [s].
+        clock_s: (B,) time of the next decision, or of the end [s].
+        done: (B,) bool, whether the episode ended.
+        reward: (B,) of the problem.
+    """
+
+    observation: NDArray[np.float32]
+    action: NDArray[np.int64]
+    outcome: NDArray[np.int64]
+    elapsed_s: NDArray[np.float64]
+    clock_s: NDArray[np.float64]
+    done: NDArray[np.bool_]
+    reward: NDArray[np.float64]
+
+
+def own_reward(name: str) -> Callable[[TrainingStep], NDArray[np.float64]]:
+    """A pinned function of one's own from what was done to rewards (B,).
+
+    Raises:
+        UserError: there is none, or, from what is returned, it gave something else.
+    """
+    found = plugins.load("reward", name, [])[0]
+    if not callable(found):
+        raise UserError(f"reward {unpinned(name)!r}: is a {type(found).__name__}; valid: a function of a TrainingStep")
+
+    def reward(step: TrainingStep) -> NDArray[np.float64]:
+        given = np.asarray(plugins.call("reward", name, found, step))
+        if given.shape != step.reward.shape or given.dtype.kind not in "biuf" or not np.isfinite(given).all():
+            what = f"{given.dtype} {given.shape}" if given.shape != step.reward.shape else "no finite numbers"
+            raise UserError(f"reward {unpinned(name)!r}: gave {what}; valid: finite numbers {step.reward.shape}")
+        return given.astype(np.float64)
+
+    return reward
 
 
 def rllib_seed(trial_seed: int) -> int:
@@ -74,6 +121,7 @@ class TrainingVectorEnv(SchedulingVectorEnv):
             own the largest of them.
         reward_unit: rewards are in this unit times the servers of the episode; None: as they are.
         siblings: so many environments, side by side, play the same workloads; a reset brings them to the same episode.
+        reward: pinned name of a function of one's own, see `TrainingStep`; None: the problem's own reward.
     """
 
     def __init__(
@@ -84,11 +132,14 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         problems: ProblemsConfig | None = None,
         reward_unit: float | None = None,
         siblings: int = 1,
+        reward: str | None = None,
     ) -> None:
         super().__init__(num_envs, config if problems is None else largest(problems, config))
         self.trial_seed = trial_seed
         self.reward_unit = reward_unit
         self.siblings = siblings
+        self._own_reward = None if reward is None else own_reward(reward)
+        self._width = observation_space(self.config).shape[0]  # of what is shown without the mask
         if problems is not None:
             self._engine: Any = DrawnEngines(config, problems, num_envs)
         self._rows = np.zeros((num_envs, *self.single_observation_space.shape), dtype=np.float32)  # type: ignore[misc]
@@ -113,7 +164,15 @@ class TrainingVectorEnv(SchedulingVectorEnv):
 
     def step(self, actions: NDArray[np.int64]) -> StepResult:
         """See `SchedulingVectorEnv.step`."""
+        # A step in which an episode begins has neither an answer nor a reward.
+        begins, shown = self._ended, self._rows[:, : self._width]
         observations, reward, *rest = super().step(actions)
+        if self._own_reward is not None:
+            engine = self._engine
+            came = {name: getattr(engine, name).copy() for name in ("outcome", "done")}
+            times = {f"{name}_s": getattr(engine, name).copy() for name in ("elapsed", "clock")}
+            step = TrainingStep(observation=shown, action=np.asarray(actions), reward=reward, **came, **times)
+            reward = np.where(begins, 0.0, self._own_reward(step))
         if self.reward_unit is not None:
             drawn = isinstance(self._engine, DrawnEngines)
             servers = self._engine.num_servers if drawn else self.config.cluster.num_servers
@@ -162,7 +221,7 @@ def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | Scheduling
     trial = TrialConfig.model_validate(context["trial"])
     problems = trial.training.problems
     if "num_envs" in context:
-        more = (problems, trial.training.reward_unit, trial.training.siblings)
+        more = (problems, trial.training.reward_unit, trial.training.siblings, trial.training.reward)
         return TrainingVectorEnv(context["num_envs"], trial.env, trial.seed, *more)
     return TrainingEnv(trial.env if problems is None else largest(problems, trial.env))
 

@@ -72,7 +72,7 @@ def run_reproduction(
     folders = {name: folder / "parts" / name for name in PARTS}
     failures = []
     try:
-        with ray_session(address):
+        with ray_session(address, say=say):
             for position, (name, sweep) in enumerate(sweeps.items()):
                 say(f"part {position + 1} of {len(PARTS)}: {name}")
                 others = [other for key, other in folders.items() if key != name and read_manifest(other) is not None]

@@ -44,7 +44,8 @@ def run_sweep(
         say: see `Sweep`.
         reuse: results folders whose finished trainings of the same cells are taken over.
         storage: see `Sweep`.
-        trust: go on from checkpoints, which are pickles, though this account did not make the folder.
+        trust: go on from checkpoints, which are pickles, though this account did not make the folder; and import the
+            code that given policies name.
 
     Raises:
         UserError: the folder belongs to another sweep or cannot be written, holds checkpoints of somebody else's, no
@@ -63,13 +64,13 @@ def run_sweep(
     check_policies(sweep.cells)
     trusted = sweep.open() or trust
     failures: list[str] = []
-    with ray_session(address):
+    with ray_session(address, say=say):
         check_fits(config.resources, sweep.room)
         try:
             failures += train(sweep, reuse, trusted)
             while sweep.ask_search():
                 failures += train(sweep, reuse, trusted)
-            evaluate(sweep)
+            evaluate(sweep, trust)
             if best := sweep.best():
                 say(best)
         except BaseException as error:
@@ -89,8 +90,18 @@ def check_policies(cells: Sequence[Cell]) -> None:
     """Refuse cells that can neither begin with the policy that they name nor imitate it, before anything is trained.
 
     Raises:
-        UserError: see `policies.policy.initial_network` and `rl.imitation.demonstrations.expert_of`.
+        UserError: see `policies.policy.initial_network` and `rl.imitation.demonstrations.expert_of`; or an encoder or a
+            reward of one's own is none.
     """
+    for cell in cells:
+        if cell.trial.network.encoder is not None:
+            from rllib_scale.networks.build import build_network
+
+            build_network(cell.trial)
+        if cell.trial.training.reward is not None:
+            from rllib_scale.rl.environment import own_reward
+
+            own_reward(cell.trial.training.reward)
     if any(cell.trial.training.initial_policy is not None for cell in cells):
         from rllib_scale.policies.policy import initial_network
 
@@ -104,8 +115,11 @@ def check_policies(cells: Sequence[Cell]) -> None:
                 expert_of(cell.trial, cell.trial.env)
 
 
-def evaluate(sweep: Sweep) -> None:
-    """Evaluate on Ray tasks. A unit is one batch of fixed composition, so its rows do not depend on where it runs."""
+def evaluate(sweep: Sweep, trust: bool) -> None:
+    """Evaluate on Ray tasks. A unit is one batch of fixed composition, so its rows do not depend on where it runs.
+
+    A policy of the sweep's own imports the encoder that its config names and no other, a given one any, with `trust`.
+    """
     import ray
     from ray.exceptions import RayTaskError
 
@@ -117,14 +131,17 @@ def evaluate(sweep: Sweep) -> None:
     if not waiting:
         return
     task = ray.remote(num_cpus=1, max_retries=MAX_RESTARTS)(evaluate_unit)
+    encoders = {cell.trial.name: cell.trial.network.encoder for cell in sweep.cells}
     shared: dict[str, Any] = {}
     running: dict[Any, EvaluationUnit] = {}
     for unit in waiting:
-        if unit.learned and unit.scheduler not in shared:
+        folder = sweep.policy(unit.scheduler) if unit.learned else unit.policy
+        if folder is not None and unit.scheduler not in shared:
             from rllib_scale.policies.policy import policy_files
 
-            shared[unit.scheduler] = ray.put(policy_files(sweep.policy(unit.scheduler)))
-        running[task.remote(unit, shared.get(unit.scheduler))] = unit
+            shared[unit.scheduler] = ray.put(policy_files(folder))
+        trusts = encoders[unit.scheduler] if unit.learned else trust
+        running[task.remote(unit, shared.get(unit.scheduler), trusts)] = unit
     start = spoken = time.monotonic()
     while running:
         done, _ = ray.wait(list(running), timeout=1.0)

@@ -15,7 +15,6 @@ from rllib_scale.config.yaml_files import set_path
 from rllib_scale.files import write_json
 from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.checkpoints import seal
-from rllib_scale.sweeps.learners import make_learner
 from rllib_scale.sweeps.stopping import SCORE, score_of
 
 
@@ -44,6 +43,8 @@ class SchedulingTrial(tune.Trainable):
         quieten()
         import torch
 
+        from rllib_scale.sweeps.learners import make_learner  # the driver, which imports this module, needs no torch
+
         torch.set_num_threads(1)
         self.folder = Location(folder)
         self.search = SearchConfig.model_validate_json(search)
@@ -64,6 +65,12 @@ class SchedulingTrial(tune.Trainable):
                 self.load_checkpoint(checkpoint)
         else:
             self._note_nodes()
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Begin another training in this process, which has imported and compiled what a new one would have to."""
+        self.learner.stop()
+        self.setup(new_config)  # type: ignore[call-arg]  # Tune hands over the rest; nothing of the last one stays
+        return True
 
     def step(self) -> dict[str, Any]:
         """Train one epoch."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_scale.clusters.placement import trials_at_once, why_waiting
-from rllib_scale.clusters.session import keep_credentials_out_of_logs
+from rllib_scale.clusters.session import keep_credentials_out_of_logs, keep_trackers_unloaded
 from rllib_scale.config.plan import Cell
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.errors import UserError
@@ -90,7 +90,7 @@ def _fit(sweep: Sweep, pending: Sequence[Cell], checkpoints: Mapping[str, Locati
 
     for name in ("ray.tune", "ray.train"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what failed is said once, at the end
-    warnings.filterwarnings("ignore", "Consider boosting PBT")  # a reused actor would keep RLlib's state
+    warnings.filterwarnings("ignore", "Consider boosting PBT")  # see `reuse_actors` below
     from rllib_scale.sweeps.progress import NoteStops, StopAll, TuneProgress
     from rllib_scale.sweeps.stopping import make_scheduler
     from rllib_scale.sweeps.tracking import trackers
@@ -102,6 +102,7 @@ def _fit(sweep: Sweep, pending: Sequence[Cell], checkpoints: Mapping[str, Locati
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(min(len(pending), at_once or len(pending)))
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # StopAll handles it
     keep_credentials_out_of_logs()
+    keep_trackers_unloaded()
     run = f"run-{1 + sum(name.startswith('run-') for name in sweep.trials.folders()):03d}"
     targets = {cell.trial.name: sweep.target_epochs(cell) for cell in pending}
     curves = {cell.trial.name: sweep.curve(cell) for cell in sweep.cells}
@@ -119,6 +120,7 @@ def _fit(sweep: Sweep, pending: Sequence[Cell], checkpoints: Mapping[str, Locati
         ),
         tune.PlacementGroupFactory(bundles),
     )
+    scheduler = make_scheduler(search, pending, curves)
     stop = StopAll(sweep.folder)
     progress = TuneProgress(targets, sweep.say, INTERVAL_S, why_waiting(resources, at_once, sweep.room))
     tuner = tune.Tuner(
@@ -128,10 +130,11 @@ def _fit(sweep: Sweep, pending: Sequence[Cell], checkpoints: Mapping[str, Locati
             **_changing(search, {c.trial.name: settings_at(checkpoints.get(c.trial.name), c) for c in pending}),
         },
         tune_config=tune.TuneConfig(
-            scheduler=make_scheduler(search, pending, curves),
+            scheduler=scheduler,
             max_concurrent_trials=None if search.scheduler == "pbt" else at_once,
             trial_name_creator=lambda trial: str(trial.config["trial"]),
             trial_dirname_creator=lambda trial: str(trial.config["trial"]),
+            reuse_actors=scheduler is None,  # what is paused on the way goes on in a new process
         ),
         run_config=tune.RunConfig(
             name=run,

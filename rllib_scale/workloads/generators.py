@@ -6,13 +6,17 @@ A workload is decided by (seed, episode) and nothing else. Each environment carr
 from __future__ import annotations
 
 import math
-from functools import partial
-from typing import get_args
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, cast, get_args
 
 import numpy as np
 
+from rllib_scale import plugins
 from rllib_scale.compiled import compiled
 from rllib_scale.config import EnvConfig, NormalConfig, Topology
+from rllib_scale.errors import UserError
+from rllib_scale.plugins import unpinned
 from rllib_scale.workloads.arrivals import WAVE, draw_gap, wave_of
 from rllib_scale.workloads.fitted import draw_fitted, table_of
 from rllib_scale.workloads.model import Workload
@@ -259,15 +263,18 @@ def generate(config: EnvConfig, seed: int, episode: int) -> Workload:
     """The workload of (seed, episode): every workflow that arrives until `arrivals_until_s`, or else the horizon.
 
     Of synthetic workflows the engine draws the same one by one as they arrive, and this function is for reading and
-    sharing them; those of traces and fitted tables it takes from here.
+    sharing them; those of traces, fitted tables and generators of one's own it takes from here.
 
     Raises:
-        UserError: the trace or the table is missing, has changed, or holds tasks that fit no server.
+        UserError: the trace or the table is missing, has changed, or holds tasks that fit no server; or a generator of
+            one's own fails, or gives something else.
     """
     if config.workload.trace is not None:
         return draw_from_trace(config, config.workload.trace, seed, episode)
     if config.workload.fitted is not None:
         return draw_fitted(config, config.workload.fitted, seed, episode)
+    if config.workload.generator is not None:
+        return _draw_own(config, config.workload.generator, seed, episode)
     p = parameters(config)[0]
     until = config.episode.arrivals_until_s or config.episode.horizon_s
     rng = np.empty(4, dtype=np.uint64)
@@ -298,8 +305,28 @@ def generate(config: EnvConfig, seed: int, episode: int) -> Workload:
     )
 
 
+def _draw_own(config: EnvConfig, name: str, seed: int, episode: int) -> Workload:
+    drawn = plugins.call("generator", name, _own(name), config, np.random.default_rng([seed, episode]))
+    if not isinstance(drawn, Workload):
+        valid = "a rllib_scale.workloads.model.Workload"
+        raise UserError(f"generator {unpinned(name)!r}: gave a {type(drawn).__name__}; valid: {valid}")
+    drawn.check_fits(max(tier.memory_gb for tier in config.cluster.tiers), f"generator {unpinned(name)!r}")
+    in_time = np.flatnonzero(drawn.arrival_s <= (config.episode.arrivals_until_s or config.episode.horizon_s))
+    return drawn if len(in_time) == drawn.num_workflows else drawn.take(in_time, drawn.arrival_s[in_time])
+
+
+@lru_cache(maxsize=8)
+def _own(name: str) -> Callable[..., Any]:
+    """The function of a pinned generator."""
+    found = plugins.load("generator", name, [])[0]
+    if not callable(found):
+        valid = "a function of an EnvConfig and a numpy.random.Generator"
+        raise UserError(f"generator {unpinned(name)!r}: is a {type(found).__name__}; valid: {valid}")
+    return cast(Callable[..., Any], found)
+
+
 def check_source(config: EnvConfig) -> None:
-    """Check that workloads can be drawn: that a trace or a table is there and fits the cluster.
+    """Check that workloads can be drawn: that a trace or a table is there and fits the cluster, a generator gives some.
 
     Raises:
         UserError: see `generate`.
@@ -308,3 +335,5 @@ def check_source(config: EnvConfig) -> None:
         part_of_trace(config, config.workload.trace)
     if config.workload.fitted is not None:
         table_of(config, config.workload.fitted)
+    if config.workload.generator is not None:
+        generate(config, 0, 0)

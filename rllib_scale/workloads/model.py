@@ -81,6 +81,16 @@ class Workload:
         """T, of all workflows together."""
         return len(self.compute_gflop)
 
+    def _repr_html_(self) -> str:
+        """A notebook's view: what it amounts to, not each number."""
+        import pandas as pd
+
+        columns = {name: getattr(self, name) for name in TASK_FIELDS}
+        columns["tasks of a workflow"], columns["arrival_s"] = np.diff(self.task_offsets), self.arrival_s
+        about = {name: {"least": v.min(), "mean": v.mean(), "most": v.max()} for name, v in columns.items() if len(v)}
+        sizes = f"{self.num_workflows} workflows, {self.num_tasks} tasks, {len(self.edges)} edges"
+        return f"<p>{sizes}</p>{pd.DataFrame(about).T.to_html(float_format='{:.4g}'.format)}"
+
     def take(self, workflows: Ints, arrival_s: Floats) -> Workload:
         """Some of its workflows, each as often as it is named, arriving at other times.
 

@@ -165,3 +165,15 @@ def test_the_shell_is_given_its_completion() -> None:
     env = os.environ | {"_RLLIB_SCALE_COMPLETE": "bash_complete", "COMP_WORDS": "rllib-scale simul", "COMP_CWORD": "1"}
     done = subprocess.run([program], env=env, capture_output=True, text=True, check=False)
     assert "simulate" in done.stdout
+
+
+def test_names_are_whole_and_what_says_nothing_is_no_column() -> None:
+    done = invoke("evaluate", "fastest-idle", "zoo:context-price", "--scenario", "steady-0.5", "--episodes", 2)
+    head = next(line for line in done.output.splitlines() if "servers" in line)
+    assert head.split() == ["scheduler", "servers", "completed", "response", "(s)", "return"]
+    assert " context-price-s1-2952f14e3a11 " in done.output
+    assert "told: waiting tasks (fastest-idle); clairvoyant (context-price-s1-2952f14e3a11)" in " ".join(
+        done.output.split()
+    )
+    paper = invoke("evaluate", "round-robin", "--episodes", 2).output
+    assert all(column in paper for column in ("unfinished", "censored", "invalid", "told: waiting tasks"))

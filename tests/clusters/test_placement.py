@@ -55,7 +55,9 @@ def test_where_nobody_knows_how_far_a_cluster_grows_nothing_is_refused() -> None
 
 @pytest.mark.ray
 def test_what_waits_is_told_why() -> None:
-    with ray_session(num_cpus=2):
+    said: list[str] = []
+    with ray_session(num_cpus=2, say=said.append):
+        assert said == ["starting Ray on this machine"]
         room = cluster_room()
         assert (room.nodes, room.grows) == ((2.0,), False)
         assert why_waiting(TrialResources(cpus=1), 2, room)(2) == "2 at once"

@@ -130,7 +130,7 @@ def test_numbers_with_an_exponent_are_numbers() -> None:
         ("env: {cluster: {servers: 3}}", ["env.cluster.servers", "4", "3"]),
         ("env: {workload: {topology: ring}}", ["env.workload.topology", "'ring'", "chain"]),
         ("env: {workload: {min_tasks: 9}}", ["max_tasks 8", "min_tasks 9"]),
-        ("method: scael", ["unknown method 'scael'", "scale, crossattn, ppo, ppo-srr"]),
+        ("method: scael", ["unknown method 'scael'", "did you mean 'scale'?", "valid: scale"]),
         ("network: {num_heads: 3}", ["network", "16", "3"]),
         ("stop: {epochs: 1, env_steps: 2}", ["stop", "not both"]),
         ("training: {problems: {offered_load: [2, 1]}}", ["training.problems", "low 2.0", "high 1.0"]),

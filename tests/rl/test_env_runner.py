@@ -244,7 +244,10 @@ def test_both_samplers_draw_from_the_same_distribution() -> None:
         assert ks_2samp(one, other).pvalue > 0.01
 
 
-@pytest.mark.parametrize(("method", "noticed"), [("scale", True), ("scale", False), ("sac", False)])
+@pytest.mark.parametrize(
+    ("method", "noticed"),
+    [("scale", True), *(pytest.param(m, False, marks=pytest.mark.slow) for m in ("scale", "sac"))],
+)
 def test_a_killed_remote_runner_makes_no_difference(method: str, noticed: bool) -> None:
     """Killed when it is called next; or killed and back before anybody calls it."""
     trial = TrialConfig(

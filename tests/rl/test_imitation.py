@@ -268,7 +268,7 @@ def test_what_was_saved_goes_on_as_if_it_had_not_stopped(
         ({"imitation": {"expert": "reserve:wait=2"}}, ["reserve:wait=2", "waiting"]),
         ({"imitation": {"expert": "reserve"}}, ["imitation.expert reserve", "env.decision.on_busy reserve"]),
         ({"imitation": {"expert": "no/where"}}, ["imitation.expert", "no/where/policy.json"]),
-        ({"imitation": {"expert": "heft"}}, ["imitation.expert heft", "plans ahead", "price"]),
+        ({"imitation": {"expert": "heft"}}, ["imitation.expert heft", "plans ahead", "valid: random-feasible, "]),
         ({"method": "dqn"}, ["imitation.expert", "dqn", "valid: methods that PPO trains"]),
         ({"imitation": {"expert": "large-only", "episodes": 0}}, ["imitation.episodes", "1"]),
     ],

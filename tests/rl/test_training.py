@@ -65,6 +65,14 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["lean", "rllib"])
+def test_a_training_that_can_learn_nothing_fails(build: Any, kind: str) -> None:
+    of_no_use = SHORT.model_copy(update={"value_coefficient": 1e300})
+    algorithm = build(training=of_no_use, resources=TrialResources(learner=kind))
+    with pytest.raises(FloatingPointError, match="no gradient of the epoch's 4 updates is finite"):
+        algorithm.train()
+
+
+@pytest.mark.parametrize("kind", ["lean", "rllib"])
 def test_one_epoch_is_the_papers_update(build: Any, kind: str) -> None:
     algorithm = build(training=TrainingConfig(), resources=TrialResources(learner=kind))
     learner = learner_of(algorithm)

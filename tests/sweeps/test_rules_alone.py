@@ -6,11 +6,16 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from networks.observations import random_network
 from rllib_scale.cli import main
+from rllib_scale.config import TrialConfig
 from rllib_scale.config.plan import evaluation_units, expand
 from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
+from rllib_scale.evaluation.play import evaluate
+from rllib_scale.evaluation.units import check_rules, evaluate_unit
+from rllib_scale.policies.policy import load_policy, policy_files, save_policy
 
 RULES = {
     "name": "rules",
@@ -36,7 +41,7 @@ def test_a_league_of_three_rules_and_four_scenarios(tmp_path: Path) -> None:
     chosen = {
         "scales": "[6]",
         "episodes": "2",
-        "heuristics": "[fastest-idle, reserve, min-min]",
+        "heuristics": "[fastest-idle, reserve, 'zoo:context-price']",
         "scenarios": "[steady-0.7, stragglers, failures-often, spot]",
     }
     changed = [word for key, value in chosen.items() for word in ("--set", f"evaluation.{key}={value}")]
@@ -47,7 +52,7 @@ def test_a_league_of_three_rules_and_four_scenarios(tmp_path: Path) -> None:
     assert (rows["arrived"] == rows["completed"] + rows["unfinished"]).all()
     assert rows.groupby(["method", "scenario"]).size().tolist() == [2] * 12
     table = pd.read_csv(next((tmp_path / "out" / "report").rglob("league.csv")))
-    assert sorted(table["variant"]) == ["fastest-idle", "min-min", "reserve"]
+    assert sorted(table["variant"]) == ["fastest-idle", "reserve", "zoo:context-price"]
     assert table["mean_rank"].sum() == pytest.approx(6, abs=0.02)
     assert (table["problems"] == 4).all()
     assert table["worst_in"].isin(rows["scenario"]).all()
@@ -77,3 +82,44 @@ def test_the_command_writes_rows_and_report(tmp_path: Path) -> None:
     rows = pd.read_parquet(tmp_path / "out" / "episodes.parquet")
     assert rows.groupby("method").size().to_dict() == {"fastest-idle": 2, "reserve": 2}
     assert (tmp_path / "out" / "report" / "report.html").is_file()
+
+
+def with_policies(*names: str, scale: int = 4, scenario: str = "steady-0.7") -> SweepConfig:
+    evaluation = {"scales": [scale], "episodes": 2, "heuristics": names}
+    return build_model(SweepConfig, RULES | {"scenario": scenario, "grid": {}, "evaluation": evaluation}, "test")
+
+
+def test_a_policy_is_evaluated_beside_rules_and_known_by_its_content(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    save_policy(folder, random_network(), TrialConfig(), epochs=1)
+    sweep = with_policies("fastest-idle", "zoo:context-price", str(folder))
+    rule, price, mine = evaluation_units(sweep, [])
+    assert [unit.identity["method"] for unit in (rule, price, mine)] == ["fastest-idle", "zoo:context-price", "mine"]
+    assert (price.information, mine.information) == ("clairvoyant", "waiting tasks")
+    check_rules([rule, price, mine])
+    (tmp_path / "elsewhere").mkdir()
+    moved = folder.rename(tmp_path / "elsewhere" / "mine")
+    assert evaluation_units(with_policies(str(moved)), [])[0].key == mine.key
+    rows = evaluate_unit(mine, policy_files(moved)).episodes
+    assert rows == evaluate(load_policy(moved, mask="feasible"), mine.env, mine.seed, 2)
+    save_policy(moved, random_network(seed=1), TrialConfig(), epochs=1)
+    assert evaluation_units(with_policies(str(moved)), [])[0].key != mine.key
+
+
+def test_a_policy_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> None:
+    trial = TrialConfig(method="ppo")
+    save_policy(tmp_path / "mlp", random_network(method="ppo"), trial, epochs=1)
+    for heuristic, scenario, part in (
+        (f"{tmp_path}/mlp", "steady-0.7", "mlp: was trained at 16 server slots and knows no other number (got 4)"),
+        ("zoo:context-price", "paper", "valid: mask feasible"),
+    ):
+        with pytest.raises(UserError) as error:
+            check_rules(evaluation_units(with_policies(heuristic, scenario=scenario), []))
+        assert str(error.value).startswith(f"evaluation.heuristics, scenario {scenario}: ")
+        assert part in str(error.value)
+    check_rules(evaluation_units(with_policies(f"{tmp_path}/mlp", scale=16), []))
+    save_policy(tmp_path / "other" / "mlp", random_network(method="ppo"), trial, epochs=1)
+    with pytest.raises(UserError, match="two policies are named mlp"):
+        with_policies(f"{tmp_path}/mlp", f"{tmp_path}/other/mlp")
+    with pytest.raises(UserError, match="no file"):
+        with_policies(f"{tmp_path}/none")

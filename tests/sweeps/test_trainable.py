@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +61,34 @@ def test_a_runner_that_comes_back_is_reported_and_costs_no_epoch(trial: Scheduli
     ray.kill(trial.learner.algorithm.env_runner_group._worker_manager.actors()[1], no_restart=False)
     row = trial.train()
     assert (row["epoch"], row["runners"], row["runners_healthy"], row["runner_restarts"]) == (2, 2, 2, 1)
+
+
+def test_a_training_in_a_process_used_before_is_the_one_in_a_new_process_to_the_bit(tmp_path: Path) -> None:
+    small = {"epochs": 2, "steps_per_epoch": 64, "minibatch_size": 32, "passes": 1, "num_envs": 2}
+    before = TrialConfig(method="dqn", training=small, dqn={"warmup_steps": 32, "steps_per_round": 32})
+    trial = TrialConfig(method="scale", seed=2, training=small)
+    trainable = tune.with_parameters(
+        SchedulingTrial,
+        trials={each.name: each.model_dump_json() for each in (before, trial)},
+        targets={each.name: 2 for each in (before, trial)},
+        restore={},
+        folder=str(tmp_path),
+        search=SearchConfig().model_dump_json(),
+    )
+
+    def trained(actor: Any) -> tuple[str, list[dict[str, str]]]:
+        """The policy.json, which has the hash of the weights, and the curve but for what was measured."""
+        assert [ray.get(actor.train.remote())["done"] for _ in range(2)] == [False, True]
+        folder = tmp_path / actor._actor_id.hex()
+        ray.get(actor.save.remote(str(folder)))
+        curve = json.loads((folder / "curve.json").read_text())
+        rows = [{key: repr(row[key]) for key in row.keys() - {"wall_s", "env_steps_per_s"}} for row in curve]
+        return (folder / "policy" / "policy.json").read_text(), rows
+
+    new = ray.remote(num_cpus=0)(trainable).remote
+    used, fresh = new({"trial": before.name}), new({"trial": trial.name})
+    trained(used)
+    assert ray.get(used.reset.remote({"trial": trial.name}))
+    assert trained(used) == trained(fresh)
+    for actor in (used, fresh):
+        ray.kill(actor)

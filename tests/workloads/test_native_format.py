@@ -321,3 +321,12 @@ def test_a_file_is_replaced_as_a_whole(path):
     one.save(path)
     assert Workload.load(path).equals(one)
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_notebook_shows_what_it_amounts_to():
+    shown = Workload.from_dict(valid(), "here")._repr_html_()
+    assert "2 workflows, 5 tasks, 3 edges" in shown
+    cells = re.findall("<t[hd]>(.*)</t[hd]>", shown)
+    assert cells[4:8] == ["compute_gflop", "2", "4.62", "9.1"], "least, mean, most"
+    assert cells[-8:-4] == ["tasks of a workflow", "2", "2.5", "3"]
+    assert "0 workflows" in Workload([], [0], [], [], [], [0], [])._repr_html_(), "nothing arrived"

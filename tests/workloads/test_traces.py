@@ -303,7 +303,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"trace": {"file": "FILE", "part": "tests"}}, ["workload.trace.part", "'train'", "'test'", "'all'"]),
     ({"trace": {"file": "FILE", "split": {"train_share": 1}}}, ["workload.trace.split.train_share", "less than 1"]),
     ({"trace": {"fil": "FILE"}}, ["'workload.trace.fil'", "'file'"]),
-    ({"trace": "FILE", "fitted": "coding-agents"}, ["trace and fitted", "null"]),
+    ({"trace": "FILE", "fitted": "coding-agents"}, ["trace, fitted and generator", "null"]),
     ({"trace": {"file": "FILE", "arrivals": "recorded"}, "offered_load": 0.5}, ["offered_load", "poisson"]),
     ({"fitted": "coding-agent"}, ["workload.fitted.table", "valid: coding-agents"]),
     ({"rate_wave": {"period_s": 10, "amplitude": 1.5}}, ["workload.rate_wave.amplitude", "1.5"]),

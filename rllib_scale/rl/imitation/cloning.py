@@ -21,6 +21,7 @@ from torch import Tensor
 from rllib_scale.config import TrialConfig
 from rllib_scale.networks.srr import srr
 from rllib_scale.rl.algorithm import RemoteSamplers
+from rllib_scale.rl.gradients import mean_norm
 from rllib_scale.rl.imitation.demonstrations import Demonstrations, collect
 from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner, feature_values
 
@@ -102,7 +103,7 @@ class CloningLearner(SchedulingLearner):
         values = dict(zip(names, torch.stack(terms).mean(0).tolist(), strict=True))
         features, agreement = self._judge(held_out)
         values |= feature_values(features) | self.schedule_values(weights)
-        values |= {"agreement": agreement, "gradient_norm": torch.stack(norms).mean().item()}
+        values |= {"agreement": agreement, "gradient_norm": mean_norm(norms)}
         self.metrics.log_dict(values, key=DEFAULT_MODULE_ID, window=1)
         self.epoch += 1
         return self.metrics.reduce()

@@ -77,7 +77,7 @@ def expert_of(trial: TrialConfig, env: EnvConfig) -> Scheduler | Dispatcher:
         if isinstance(rule, Dispatcher) and env.decision.on_busy != "reserve":
             raise UserError(f"imitation.expert {rule.name}: lets tasks wait; valid: env.decision.on_busy reserve")
         return rule
-    expert = load_policy(folder, env.episode.mask)
+    expert = load_policy(folder, env.episode.mask, trust=trial.network.encoder)
     if isinstance(expert, Scheduler):
         own = expert.problem(env)
         differs = own.decision != env.decision or own.episode != env.episode

@@ -29,6 +29,7 @@ from rllib_scale.config import TrainingConfig, TrialConfig
 from rllib_scale.networks.build import Network
 from rllib_scale.networks.srr import feature_statistics, ramp
 from rllib_scale.policies.policy import initial_network
+from rllib_scale.rl.gradients import mean_norm
 from rllib_scale.rl.ppo.exact_batch import REFERENCE_LOGITS, ExactBatch
 from rllib_scale.rl.ppo.lean_update import Batch, LeanPass, minibatches, train_batch
 from rllib_scale.rl.ppo.loss import Outputs, Rows, Terms, Weights, kl_divergence, ppo_loss
@@ -231,7 +232,7 @@ class SchedulingLearner(PPOTorchLearner):
         means = torch.stack(self._terms).mean(0).tolist()
         for module_id, batch in self._exact_batch.kept.items():
             values = dict(zip(Terms._fields, means, strict=True)) | self._diagnose(module_id, batch)
-            values |= {"gradient_norm": torch.stack(self._gradient_norms).mean().item()} | self.schedule_values(weights)
+            values |= {"gradient_norm": mean_norm(self._gradient_norms)} | self.schedule_values(weights)
             self.metrics.log_dict(values, key=module_id, window=1)
         self._terms.clear()
         self._gradient_norms.clear()
