@@ -108,7 +108,8 @@ def validate(file: Path, overrides: tuple[str, ...], full: bool, trust: bool) ->
 @click.option(
     "--epochs",
     type=click.IntRange(min=1),
-    help="Also the length of the learning-rate cosine. Default: 1000; for context-price 150 generations.",
+    help="Also the length of the learning-rate cosine. Default: 1000; for context-price 150 generations, for decima "
+    "and deeprm 200.",
 )
 @click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`.")
 @click.option("--scales", default="16,32,48", show_default=True, help="Servers to evaluate at, by commas.")
@@ -130,18 +131,21 @@ def train(
     overrides: tuple[str, ...],
 ) -> None:
     """Train one policy and evaluate it: a sweep of a single cell."""
-    from rllib_scale.config import METHODS, CMAConfig, TrainingConfig
+    from rllib_scale.config import METHODS, CMAConfig, ReinforceConfig, TrainingConfig
     from rllib_scale.config.plan import SweepConfig
     from rllib_scale.config.yaml_files import build_model, parse_override, set_path
 
-    searched = method in METHODS and METHODS[method].algorithm == "cma-es"
-    epochs = epochs or (CMAConfig() if searched else TrainingConfig()).epochs
+    by_default: dict[str, CMAConfig | ReinforceConfig | TrainingConfig]
+    by_default = {"cma": CMAConfig(), "reinforce": ReinforceConfig(), "training": TrainingConfig()}
+    algorithm = METHODS[method].algorithm.removesuffix("-es") if method in METHODS else "training"
+    section = algorithm if algorithm in by_default else "training"
+    epochs = epochs or by_default[section].epochs
     data: dict[str, Any] = {
         "name": f"train-{method}-s{seed}-e{epochs}",
         "scenario": scenario,
         "methods": [method],
         "seeds": [seed],
-        "cma" if searched else "training": {"epochs": epochs},
+        section: {"epochs": epochs},
         "resources": {"env_runners": env_runners},
         "evaluation": {"scales": numbers("--scales", scales)},
     }

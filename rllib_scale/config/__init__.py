@@ -34,6 +34,7 @@ from rllib_scale.config.problem import (
     ObservationConfig,
     RewardConfig,
 )
+from rllib_scale.config.reinforce import DecimaConfig, DeepRMConfig, ReinforceConfig
 from rllib_scale.config.scenarios import SCENARIOS, scenario
 from rllib_scale.config.training import (
     DQNConfig,
@@ -69,8 +70,10 @@ __all__ = [
     "CommunicationConfig",
     "Count",
     "DQNConfig",
+    "DecimaConfig",
     "DecisionConfig",
     "DecisionMode",
+    "DeepRMConfig",
     "EnvConfig",
     "EpisodeConfig",
     "FittedConfig",
@@ -84,6 +87,7 @@ __all__ = [
     "ObservationConfig",
     "ProblemsConfig",
     "RateWaveConfig",
+    "ReinforceConfig",
     "RewardConfig",
     "SACConfig",
     "SRRConfig",

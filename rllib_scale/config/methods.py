@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-AlgorithmName = Literal["ppo", "dqn", "sac", "cma-es"]
-NetworkName = Literal["cross-attention", "deep-sets", "set-transformer", "attention-model", "mlp"]
+AlgorithmName = Literal["ppo", "dqn", "sac", "cma-es", "reinforce"]
+NetworkName = Literal["cross-attention", "deep-sets", "set-transformer", "attention-model", "mlp", "graph", "image"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,14 @@ class MethodSpec:
     @property
     def any_scale(self) -> bool:
         """Whether a trained policy runs at another number of servers."""
-        return self.network != "mlp"
+        return self.network not in ("mlp", "image")
+
+    @property
+    def dispatches(self) -> bool:
+        """Whether its policy decides for all tasks that wait at an event, from snapshots, and is trained on whole
+        episodes, outside of RLlib.
+        """
+        return self.algorithm in ("cma-es", "reinforce")
 
 
 METHODS: dict[str, MethodSpec] = {
@@ -60,6 +67,16 @@ METHODS: dict[str, MethodSpec] = {
         "prices of fast rows by load, queue and idle rows, searched by CMA-ES",
         sees="workflows",
     ),
+    "decima": MethodSpec(
+        "reinforce",
+        "graph",
+        False,
+        "graph network over the workflows (Decima, 2019): task, then server; REINFORCE",
+        sees="workflows",
+    ),
+    "deeprm": MethodSpec(
+        "reinforce", "image", False, "image of cluster and queue (DeepRM, 2016), REINFORCE, fixed number of servers"
+    ),
 }
-NETWORKS = [name for name, spec in METHODS.items() if spec.network is not None]
-"""Methods whose policy is a network."""
+NETWORKS = [name for name, spec in METHODS.items() if not spec.dispatches]
+"""Methods whose policy is a network over an observation."""

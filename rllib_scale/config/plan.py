@@ -22,6 +22,8 @@ from rllib_scale.plugins import MARK, unpinned
 
 STOPPED = "stopped=asha"
 """In the label of a cell that a scheduler stopped: its rows are no rows of the whole training's."""
+NO_POPULATION = ("cma", "reinforce", "decima", "deeprm")
+"""Sections of methods that PBT does not train."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = N
     base["resources"] = sweep.resources.model_dump(include=set(TrialResources.model_fields))
     if sweep.search is not None and sweep.search.scheduler == "pbt":
         # Who trains beside it decides what becomes of a member: another population, another cell.
-        sections = {name: identity(getattr(sweep, name)) for name in CELL_SECTIONS if name != "cma"}  # no PBT of it
+        sections = {name: identity(getattr(sweep, name)) for name in CELL_SECTIONS if name not in NO_POPULATION}
         if sweep.imitation.expert is None:
             del sections["imitation"]  # as it was before there was any
         base["population"] = digest(sections | sweep.model_dump(mode="json", include={"methods", "seeds", "search"}))
@@ -178,7 +180,7 @@ def evaluation_units(sweep: SweepConfig, cells: list[Cell]) -> list[EvaluationUn
                     continue  # an MLP policy is fixed to the number of servers it was trained at
                 scheduler, identity, decisions = cell.trial.name, cell.identity, sweep.evaluation.decisions
                 if cell.trial.spec.network is None:
-                    decisions = ("argmax",)  # it has no probabilities
+                    decisions = ("argmax",)  # prices are no probabilities
             else:
                 own = [f"{p}={_plain(v)}" for p, v in cell.overrides if p.startswith("env.")]
                 own = own if label == TRAIN_SCENARIO else []
@@ -195,7 +197,7 @@ def evaluation_units(sweep: SweepConfig, cells: list[Cell]) -> list[EvaluationUn
                     decision,
                     sweep.evaluation.seed,
                     sweep.evaluation.episodes,
-                    features=name is None and cell.trial.spec.network is not None and sweep.evaluation.features,
+                    features=name is None and not cell.trial.spec.dispatches and sweep.evaluation.features,
                 )
                 units.setdefault(unit.key, unit)
     return list(units.values())

@@ -26,8 +26,17 @@ WITHOUT_PAPER_MODE = (
     "waits costs clock_step_s and every other task with it; valid: mask feasible, or decision.on_busy reserve"
 )
 """Why a learned policy that reserves is not played there."""
+_STARTS_ALONE = (
+    "{} starts tasks on idle servers alone, in any order, and in the paper's mode (mask none, on_busy step) the "
+    "methods beside it pay clock_step_s for naming others; valid: mask feasible, or decision.on_busy reserve"
+)
 TRAINING = {"time_unit_s": 0.5, "reward_unit": 50.0, "lambda_by": "time"}
 """What such a training has where its config leaves it unset."""
+
+
+def without_paper_mode(method: str, name: str) -> str:
+    """Why a policy of that method, which decides from snapshots, is not played there."""
+    return (WITHOUT_PAPER_MODE if METHODS[method].algorithm == "cma-es" else _STARTS_ALONE).format(name)
 
 
 def in_rounds(env: EnvConfig) -> EnvConfig:

@@ -207,7 +207,7 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
                 f"not {len(self.methods)}"
             )
         for method in self.methods:
-            if self.search.scheduler != "none" and METHODS[method].algorithm == "cma-es":
+            if self.search.scheduler != "none" and METHODS[method].dispatches:
                 raise ValueError(f"search.scheduler {self.search.scheduler}: method {method} has no env steps to go by")
         if self.search.scheduler == "pbt" and self.grid:
             raise ValueError("search.scheduler pbt lets trainings go on as copies of others: no grid beside it")

@@ -18,7 +18,8 @@ from rllib_scale.config.methods import METHODS, AlgorithmName, MethodSpec
 from rllib_scale.config.pinned import MARK, without_places
 from rllib_scale.config.price_search import CMAConfig
 from rllib_scale.config.problem import EnvConfig
-from rllib_scale.config.rounds import TRAINING, WITHOUT_PAPER_MODE, in_rounds, with_unset
+from rllib_scale.config.reinforce import DecimaConfig, DeepRMConfig, ReinforceConfig
+from rllib_scale.config.rounds import TRAINING, in_rounds, with_unset, without_paper_mode
 from rllib_scale.config.training import (
     DQNConfig,
     ImitationConfig,
@@ -33,6 +34,15 @@ from rllib_scale.errors import choice_error, offered
 
 MAX_ROWS_GB = 64.0
 """Of the observations that a training keeps at once."""
+MAX_IMAGE_WEIGHTS = 10**8
+"""Of the network of `deeprm`."""
+OWN_SECTIONS = {
+    "dqn": ("dqn",),
+    "sac": ("sac",),
+    "cma-es": ("cma",),
+    "reinforce": ("reinforce", "decima", "deeprm"),
+}
+"""Sections of a training that only trainings by one algorithm read; of the networks each only its method."""
 CELL_FORMAT = 2
 """Changes when a default does: a cell's hash leaves out what stands at its default."""
 
@@ -45,6 +55,9 @@ class Sections(Model):
     dqn: DQNConfig = DQNConfig()
     sac: SACConfig = SACConfig()
     cma: CMAConfig = Field(default=CMAConfig(), json_schema_extra=ADDED)
+    reinforce: ReinforceConfig = Field(default=ReinforceConfig(), json_schema_extra=ADDED)
+    decima: DecimaConfig = Field(default=DecimaConfig(), json_schema_extra=ADDED)
+    deeprm: DeepRMConfig = Field(default=DeepRMConfig(), json_schema_extra=ADDED)
     stop: StopConfig = StopConfig()
     srr: SRRConfig = SRRConfig()
     network: NetworkConfig = NetworkConfig()
@@ -109,12 +122,12 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
     @model_validator(mode="after")
     def _own_parts_have_a_place(self) -> TrialConfig:
         spec = self.spec
-        if self.network.encoder is not None and (spec.network is None or not spec.any_scale):
+        if self.network.encoder is not None and (spec.dispatches or not spec.any_scale):
             raise ValueError(
                 f"network.encoder: method {self.method} has none to replace; valid: methods whose network takes any "
                 "number of servers, as crossattn"
             )
-        if self.training.reward is not None and self.algorithm in ("bc", "cma-es"):
+        if self.training.reward is not None and (self.spec.dispatches or self.algorithm == "bc"):
             raise ValueError(f"training.reward: {self.algorithm} learns from none; valid: methods of PPO, DQN, SAC")
         return self
 
@@ -182,19 +195,32 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         return self
 
     @model_validator(mode="after")
-    def _prices_can_be_searched(self) -> TrialConfig:
-        if self.spec.algorithm != "cma-es":
+    def _whole_episodes_can_be_played(self) -> TrialConfig:
+        if not self.spec.dispatches:
             return self
         if self.env.costs_time:
-            raise ValueError(f"env.episode.mask none: {WITHOUT_PAPER_MODE.format(self.method)}")
+            raise ValueError(f"env.episode.mask none: {without_paper_mode(self.method, self.method)}")
+        section, counted = ("cma", "generations") if self.spec.algorithm == "cma-es" else ("reinforce", "epochs")
         if self.stop.env_steps is not None:
-            raise ValueError(f"stop.env_steps: method {self.method} counts generations; valid: stop.epochs")
+            raise ValueError(f"stop.env_steps: method {self.method} counts {counted}; valid: stop.epochs")
         sizes = len(self.training.problems.servers) if self.training.problems else 1
         for name in ("instances", "validation_instances"):
-            if getattr(self.cma, name) < sizes:
+            if (found := getattr(getattr(self, section), name)) < sizes:
                 raise ValueError(
-                    f"cma.{name} {getattr(self.cma, name)}: must be at least {sizes}, one for each of "
-                    "training.problems.servers"
+                    f"{section}.{name} {found}: must be at least {sizes}, one for each of training.problems.servers"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _image_is_not_too_large(self) -> TrialConfig:
+        if self.spec.network == "image":
+            image, servers = self.deeprm, self.env.cluster.num_slots
+            cells = (2 * servers + 2 * image.queue + 1) * image.time_steps
+            weights = image.hidden * (cells + image.queue * servers + 1)
+            if weights > MAX_IMAGE_WEIGHTS:
+                raise ValueError(
+                    f"deeprm: time_steps {image.time_steps}, queue {image.queue} and hidden {image.hidden} at "
+                    f"{servers} server slots are {weights:,} weights; valid: at most {MAX_IMAGE_WEIGHTS:,}"
                 )
         return self
 
@@ -234,12 +260,13 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
     @property
     def epochs(self) -> int:
         """Epochs of the whole training; generations of a search."""
-        return self.cma.epochs if self.spec.algorithm == "cma-es" else self.training.epochs
+        of_dispatchers = {"cma-es": self.cma.epochs, "reinforce": self.reinforce.epochs}
+        return of_dispatchers.get(self.spec.algorithm, self.training.epochs)
 
     @property
     def env_steps_per_epoch(self) -> int | None:
-        """Decisions that an epoch trains on; None: a generation plays whole episodes, however many it takes."""
-        return None if self.spec.algorithm == "cma-es" else self.training.steps_per_epoch
+        """Decisions that an epoch trains on; None: it plays whole episodes, however many that takes."""
+        return None if self.spec.dispatches else self.training.steps_per_epoch
 
     @property
     def cell(self) -> str:
@@ -247,7 +274,9 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
 
         Settings at their defaults are left out, so that a setting added later leaves finished cells what they are.
         """
-        other_algorithms = {"dqn", "sac", "cma"} - {self.spec.algorithm.removesuffix("-es")}
+        other_algorithms = {name for sections in OWN_SECTIONS.values() for name in sections}
+        other_algorithms -= set(OWN_SECTIONS.get(self.spec.algorithm, ()))
+        other_algorithms |= {"decima", "deeprm"} - {self.method}
         content: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True, exclude=other_algorithms)
         decides = {"env_runners", "sampler", "learner", "compile"}
         if self.algorithm == "bc":

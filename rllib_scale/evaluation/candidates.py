@@ -45,16 +45,16 @@ def play_candidates(weights: Floats, speeds: Floats, instance: Instance) -> Outc
         speeds: (K,) of the classes that they are for.
         instance: what is played.
     """
-    return _outcomes(ContextPrice(weights, speeds), len(weights), instance)
+    return outcomes_of(ContextPrice(weights, speeds), len(weights), instance)
 
 
 def play_base(instance: Instance) -> Outcomes:
     """(1,) what comes of it with BASE."""
-    return _outcomes(make_scheduler(BASE, instance.env.observation, instance.env.episode.mask), 1, instance)
+    return outcomes_of(make_scheduler(BASE, instance.env.observation, instance.env.episode.mask), 1, instance)
 
 
-def _outcomes(player: Player, copies: int, instance: Instance) -> Outcomes:
-    """Of as many copies of the same episode, side by side."""
+def outcomes_of(player: Player, copies: int, instance: Instance) -> Outcomes:
+    """(C,) what comes of an instance with a player, in as many copies of the same episode, side by side."""
     workload = generate(instance.env, instance.seed, 0)
     engine = play(player, instance.env, instance.seed, [0] * copies)
     rows = []

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rllib_scale.config import METHODS
 from rllib_scale.config.plan import EvaluationUnit
-from rllib_scale.config.rounds import WITHOUT_PAPER_MODE
+from rllib_scale.config.rounds import without_paper_mode
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate
 
@@ -35,8 +35,9 @@ def check_rules(units: Iterable[EvaluationUnit], trust: bool = False) -> None:
 
     for unit in units:
         if unit.learned:
-            if METHODS[unit.identity["method"]].network is None and unit.env.costs_time:
-                reason = WITHOUT_PAPER_MODE.format(unit.identity["method"])
+            method = unit.identity["method"]
+            if METHODS[method].dispatches and unit.env.costs_time:
+                reason = without_paper_mode(method, method)
                 raise UserError(f"evaluation.scenarios {unit.scenario}: {reason}")
             continue
         try:

@@ -55,8 +55,8 @@ def build_network(trial: TrialConfig) -> Network:
             return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, skip=_skip(trial, inputs))
         case "attention-model":
             return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.logit_clip)
-        case None:
-            raise ValueError(f"method {trial.method} has no network")
+        case "graph" | "image" | None:
+            raise ValueError(f"method {trial.method} has no network over an observation")
 
 
 def _own_encoder(name: str, inputs: InputSpec, d: int) -> SetPointer:

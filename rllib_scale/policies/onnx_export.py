@@ -30,13 +30,14 @@ from rllib_scale.networks.build import Network
 from rllib_scale.networks.cross_attention import CrossAttentionPointer
 from rllib_scale.networks.mlp import StructuredMLP
 from rllib_scale.observation.feature_sets import FEATURE_SETS, Feature
+from rllib_scale.policies.dispatch_policy import DispatchPolicy
 from rllib_scale.policies.policy import TrainedPolicy
 from rllib_scale.policies.price_policy import PricePolicy
 
 NEEDS = ("onnx", "onnxscript")
 
 
-def export_onnx(policy: TrainedPolicy | PricePolicy, path: Path) -> dict[str, str]:
+def export_onnx(policy: TrainedPolicy | PricePolicy | DispatchPolicy, path: Path) -> dict[str, str]:
     """Write the network of a policy as ONNX.
 
     Args:
@@ -52,6 +53,11 @@ def export_onnx(policy: TrainedPolicy | PricePolicy, path: Path) -> dict[str, st
     if isinstance(policy, PricePolicy):
         raise UserError(
             f"{policy.name}: a policy of method {policy.trial.method} has no network to export; valid: one of any other"
+        )
+    if isinstance(policy, DispatchPolicy):
+        raise UserError(
+            f"{policy.name}: a policy of method {policy.trial.method} decides from whole moments, start after start, "
+            "and the file's inputs are those of one task; valid: one of a method that decides task by task, as scale"
         )
     if missing := [name for name in NEEDS if importlib.util.find_spec(name) is None]:
         raise UserError(f"--onnx: {' and '.join(missing)} not installed; pip install 'rllib-scale[onnx]'")

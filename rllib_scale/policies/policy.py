@@ -2,8 +2,9 @@
 
 A policy folder holds::
 
-    policy.safetensors   parameters and standardisation constants of the network, without the critic; of context-price
-                         weights (5 + K, 10 + K) and speeds (K,) in GFLOPS, as `ContextPrice` takes them
+    policy.safetensors   parameters and standardisation constants of the network, without the critic (decima and deeprm
+                         have none); of context-price weights (5 + K, 10 + K) and speeds (K,) in GFLOPS, as
+                         `ContextPrice` takes them
     policy.json          {"format", "version", "method", "seed", "cell", "feature_set", "train_servers", "epochs",
                           "trial": the whole TrialConfig, "sha256": of policy.safetensors}
 
@@ -36,6 +37,7 @@ from rllib_scale.networks.build import Network, build_network
 from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.observation.answers import TAKEN
 from rllib_scale.plugins import unpinned
+from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
 from rllib_scale.policies.price_policy import PricePolicy, as_html
 from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.schedulers.context_price import ContextPrice
@@ -102,7 +104,7 @@ def save_policy(folder: Path, network: torch.nn.Module, trial: TrialConfig, epoc
 
     Args:
         folder: made where it is missing.
-        network: as `build_network` makes it, trained.
+        network: as `build_network` or `build_dispatch_network` makes it, trained.
         trial: what trained it.
         epochs: epochs it was trained for.
     """
@@ -122,8 +124,8 @@ def _write(folder: Path, named: Mapping[str, torch.Tensor], trial: TrialConfig, 
 
 def load_policy(
     folder: str | Path, mask: MaskMode = "none", decision: DecisionMode = "argmax", trust: bool | str | None = False
-) -> TrainedPolicy | PricePolicy:
-    """Read a policy folder, or `zoo:NAME`; a mask is nothing to `context-price`.
+) -> TrainedPolicy | PricePolicy | DispatchPolicy:
+    """Read a policy folder, or `zoo:NAME`; a mask is nothing to `context-price`, `decima` and `deeprm`.
 
     Args:
         folder: see `save_policy`.
@@ -161,7 +163,7 @@ def policy_from_bytes(
     mask: MaskMode = "none",
     decision: DecisionMode = "argmax",
     trust: bool | str | None = False,
-) -> TrainedPolicy | PricePolicy:
+) -> TrainedPolicy | PricePolicy | DispatchPolicy:
     """The policy in the files that `policy_files` read; `source` names it in errors.
 
     Raises:
@@ -180,6 +182,10 @@ def policy_from_bytes(
         raise UserError(f"{source}: {TENSORS} is damaged or is not the one that {DESCRIPTION} describes (sha256)")
     if trial.spec.network is None:
         return PricePolicy(*_prices(files[TENSORS], f"{source}: {TENSORS}"), trial, epochs, decision)
+    if trial.spec.dispatches:
+        asked = build_dispatch_network(trial)
+        _load_weights(asked, files[TENSORS], source, trial.method)
+        return DispatchPolicy(asked, trial, epochs, decision)
     encoder = trial.network.encoder
     if encoder is not None and trust not in (True, encoder):
         raise UserError(
@@ -187,8 +193,18 @@ def policy_from_bytes(
             "--trust (in Python trust=True)"
         )
     network = build_network(trial)
+    _load_weights(network, files[TENSORS], source, trial.method)
+    return TrainedPolicy(network, trial, epochs, mask, decision)
+
+
+def _load_weights(network: torch.nn.Module, content: bytes, source: str, method: str) -> None:
+    """Put weights into a network.
+
+    Raises:
+        UserError: they are those of another, or no finite numbers.
+    """
     try:
-        found, wanted = load_tensors(files[TENSORS]), network.state_dict()
+        found, wanted = load_tensors(content), network.state_dict()
         network.load_state_dict(found)
         # Torch would convert: whole numbers under the name of weights are other weights.
         relabelled = sorted(name for name, tensor in found.items() if tensor.dtype != wanted[name].dtype)
@@ -197,8 +213,7 @@ def policy_from_bytes(
         if bad := sorted(name for name, tensor in found.items() if not torch.isfinite(tensor).all()):
             raise UserError(f"{source}: {TENSORS}: {bad[0]} is not finite; valid: numbers")
     except (SafetensorError, RuntimeError):
-        raise UserError(f"{source}: {TENSORS} does not hold the weights of a {trial.method} network") from None
-    return TrainedPolicy(network, trial, epochs, mask, decision)
+        raise UserError(f"{source}: {TENSORS} does not hold the weights of a {method} network") from None
 
 
 def initial_network(trial: TrialConfig) -> Network | None:

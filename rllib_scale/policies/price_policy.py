@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rllib_scale.config import DecisionMode, EnvConfig, ProblemsConfig, TrialConfig
-from rllib_scale.config.rounds import WITHOUT_PAPER_MODE
+from rllib_scale.config.rounds import without_paper_mode
 from rllib_scale.errors import UserError
 from rllib_scale.schedulers.context import Floats
 from rllib_scale.schedulers.context_price import ContextPrice
@@ -59,4 +59,4 @@ class PricePolicy(ContextPrice):
     def check(self, config: EnvConfig) -> None:
         """See `Dispatcher.check`: the paper's mode is refused."""
         if config.costs_time:
-            raise UserError(WITHOUT_PAPER_MODE.format(self.name))
+            raise UserError(without_paper_mode(self.trial.method, self.name))

@@ -48,7 +48,7 @@ IDENTITY_COLUMNS: dict[str, tuple[str, str]] = {
     "overrides": ("string", "the other grid settings of the cell, 'path=value' joined by '; '; may be empty"),
     "train_servers": ("Int64", "servers trained at; missing for a heuristic"),
     "epochs": ("Int64", "training epochs; missing for a heuristic"),
-    "env_steps": ("Int64", "decisions trained on; missing for a heuristic and context-price"),
+    "env_steps": ("Int64", "decisions trained on; missing for a heuristic and methods trained on whole episodes"),
 }
 EVALUATION_COLUMNS: dict[str, tuple[str, str]] = {
     "scenario": ("string", "named problem"),
@@ -167,10 +167,13 @@ TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
     "reference_kl": ("float64", "mean KL from the updated policy to the initial one it is held to, unweighted [nat]"),
     "imitation_loss": ("float64", "imitation: mean cross-entropy to the expert's choice [nat]"),
     "agreement": ("float64", "imitation: share of decisions of held-out episodes that are the expert's"),
-    "objective": ("float64", "context-price: mean over the candidates of the mean ln(objective [s])"),
+    "objective": (
+        "float64",
+        "context-price: mean over the candidates of the mean ln(objective [s]); decima, deeprm: of response",
+    ),
     "objective_validation": (
         "float64",
-        "mean ln(search's mean / fastest-idle) on the validation episodes, where it was tried",
+        "mean ln(policy so far / fastest-idle) on the validation episodes, where it was tried",
     ),
     "step_size": ("float64", "CMA-ES: sigma after the generation"),
 }

@@ -2,7 +2,8 @@
 
 A checkpoint folder holds
 
-    algorithm/      RLlib's state, or that of a search, with pickles that name classes of this program and of libraries
+    algorithm/      RLlib's state, or that of a search or a policy gradient, with pickles that name classes of this
+                    program and of libraries
     policy/         the policy so far, as it is published
     curve.json, nodes.json  RECORDS
     contents.json   {"format", "version": of the program, "epoch", "sizes": of every other file}; written last, it

@@ -171,18 +171,17 @@ class PriceSearch:
         decisions = int(sum(outcomes.decisions.sum() for outcomes in played))
         self._env_steps += decisions
         wall_s = time.monotonic() - start
-        row = dict.fromkeys(TRAINING_COLUMNS, math.nan)
-        return {name: row[name] for name in list(row)[list(row).index("episode_return") :]} | {
-            "epoch": number,
-            "env_steps": self._env_steps,
-            "wall_s": wall_s,
-            "env_steps_per_s": decisions / wall_s,
-            "completed": float(np.mean([outcomes.completed for outcomes in played])),
-            "response_mean_s": float(np.nanmean([outcomes.response_s for outcomes in played])),
-            "objective": float(found.mean()),
-            "objective_validation": validation,
-            "step_size": float(self._strategy.sigma),
-        }
+        return epoch_row(
+            epoch=number,
+            env_steps=self._env_steps,
+            wall_s=wall_s,
+            env_steps_per_s=decisions / wall_s,
+            completed=float(np.mean([outcomes.completed for outcomes in played])),
+            response_mean_s=float(np.nanmean([outcomes.response_s for outcomes in played])),
+            objective=float(found.mean()),
+            objective_validation=validation,
+            step_size=float(self._strategy.sigma),
+        )
 
     def _validate(self) -> float:
         """The score of the average on the validation instances, less that of fastest-idle; kept if the best."""
@@ -202,10 +201,7 @@ class PriceSearch:
         return self._spread(play_candidates, [(weights, self.speeds, instance) for instance in instances])
 
     def _spread(self, play: Callable[..., Outcomes], jobs: Sequence[tuple[Any, ...]]) -> list[Outcomes]:
-        """What `play` returns for each job, whose last argument is an instance."""
-        largest_first = sorted(range(len(jobs)), key=lambda j: -jobs[j][-1].env.cluster.num_slots)
-        played = spread(play, [jobs[j] for j in largest_first], self.trial.resources.env_runners)
-        return [played[largest_first.index(j)] for j in range(len(jobs))]
+        return largest_first(play, jobs, self.trial.resources.env_runners)
 
     def save(self, folder: Path) -> None:
         """Write all that decides how the search goes on."""
@@ -228,6 +224,19 @@ class PriceSearch:
 
     def stop(self) -> None:
         """Nothing is left running between two epochs."""
+
+
+def epoch_row(**known: Any) -> dict[str, Any]:
+    """A row of the training table without what is the same in all rows; NaN for what is not known."""
+    names = list(TRAINING_COLUMNS)
+    return dict.fromkeys(names[names.index("episode_return") :], math.nan) | known
+
+
+def largest_first(play: Callable[..., Played], jobs: Sequence[tuple[Any, ...]], remote: int) -> list[Played]:
+    """As `spread`, of jobs whose last argument is an instance, the largest clusters handed out first."""
+    order = sorted(range(len(jobs)), key=lambda j: -jobs[j][-1].env.cluster.num_slots)
+    played = spread(play, [jobs[j] for j in order], remote)
+    return [played[order.index(j)] for j in range(len(jobs))]
 
 
 def spread(play: Callable[..., Played], jobs: Sequence[tuple[Any, ...]], remote: int) -> list[Played]:

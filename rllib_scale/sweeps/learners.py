@@ -1,4 +1,4 @@
-"""What does the work of a training, epoch by epoch: an RLlib algorithm, or a search."""
+"""What does the work of a training, epoch by epoch: an RLlib algorithm, a search, or a policy gradient."""
 
 from __future__ import annotations
 
@@ -49,6 +49,10 @@ def make_learner(trial: TrialConfig, storage: Any) -> Learner:
         from rllib_scale.sweeps.evolution import PriceSearch
 
         return PriceSearch(trial)
+    if trial.spec.algorithm == "reinforce":
+        from rllib_scale.sweeps.policy_gradient import PolicyGradient
+
+        return PolicyGradient(trial)
     return RLlibLearner(trial, storage)
 
 

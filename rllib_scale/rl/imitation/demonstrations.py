@@ -81,6 +81,11 @@ def expert_of(trial: TrialConfig, env: EnvConfig) -> Scheduler | Dispatcher:
     if isinstance(expert, Scheduler):
         own = expert.problem(env)
         differs = own.decision != env.decision or own.episode != env.episode
+    elif not isinstance(expert, VisitingDispatcher):
+        raise UserError(
+            f"imitation.expert: {folder}: a policy of method {expert.trial.method} cannot be asked about one task; "
+            "valid: of a method that decides task by task, or context-price"
+        )
     else:
         differs = env.decision.on_busy != "reserve"
     if differs:

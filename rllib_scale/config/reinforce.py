@@ -1,0 +1,68 @@
+"""How `decima` and `deeprm` are trained: REINFORCE on whole episodes, each workload played several times."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rllib_scale.config.base import Count, Model, NonNegative, Number, Positive, Width
+
+
+class ReinforceConfig(Model):
+    """Policy gradient of the methods `decima` and `deeprm`.
+
+    An epoch plays `instances` workloads, each in `episodes` episodes that differ in the policy's draws alone, and makes
+    one step of Adam. What an episode costs from a moment on is measured by the mean of the others from the same moment:
+    arrivals are the same in all of them and cancel.
+    """
+
+    epochs: Count = 200
+    instances: Count = Field(
+        default=4, description="workloads an epoch, new ones each time; loads are spread evenly over them"
+    )
+    episodes: Annotated[int, Number, Field(ge=2, le=1024)] = Field(
+        default=8, description="of each workload, whose mean is the baseline"
+    )
+    objective: Literal["tasks", "workflows"] = Field(
+        default="tasks",
+        description="whose number in the system, integrated over time, is to be low: tasks of workflows that have "
+        "arrived (mean response), or workflows (mean makespan; jobs in both papers)",
+    )
+    discount_s: Positive | None = Field(
+        default=30.0, description="what comes later by so many seconds counts 1/e; null: all counts the same"
+    )
+    learning_rate: Positive = 1e-3
+    gradient_clip: Positive = Field(default=1.0, description="global norm")
+    entropy_coefficient: NonNegative = Field(
+        default=0.01, description="at the beginning; from there a line to the final one"
+    )
+    final_entropy_coefficient: NonNegative = Field(default=0.0, description="after `epochs`")
+    validation_instances: Count = Field(default=8, description="on which the policy is tried, without its draws")
+    validate_every: Count = Field(
+        default=10, description="epochs, and after the last; the weights that do best there are exported"
+    )
+
+
+class DecimaConfig(Model):
+    """Sizes of the graph network of `decima`; the defaults are those of its authors."""
+
+    embedding_dim: Width = Field(default=8, description="of a task, a workflow, the whole")
+    hidden: tuple[Width, ...] = Field(default=(16, 8), description="layers of what makes and passes messages")
+    head_hidden: tuple[Width, ...] = Field(default=(32, 16), description="layers of the heads that score")
+
+
+class DeepRMConfig(Model):
+    """The image of `deeprm` and its layer; the defaults are those of its authors, but for the length of a step."""
+
+    time_steps: Annotated[int, Number, Field(ge=1, le=1024)] = Field(default=20, description="columns of the image")
+    step_s: Positive | None = Field(
+        default=None,
+        description="time that a column stands for; unset: the largest task on the slowest server is as wide as the "
+        "image (observation.task_compute_max_gflop)",
+    )
+    queue: Annotated[int, Number, Field(ge=1, le=1024)] = Field(
+        default=10, description="waiting tasks that are shown, the first that became ready; others are only counted"
+    )
+    backlog: Count = Field(default=60, description="tasks beyond them that the image can count")
+    hidden: Width = 20

@@ -1,0 +1,122 @@
+"""The network of `deeprm`: an image of cluster and queue, one hidden layer, a choice of task and row, or none.
+
+Source: H. Mao, M. Alizadeh, I. Menache and S. Kandula, Resource management with deep reinforcement learning, HotNets
+2016, sec. 3. docs/related-work.md says what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rllib_scale.config import ClusterConfig, ObservationConfig
+from rllib_scale.config.reinforce import DeepRMConfig
+from rllib_scale.networks.decima import entropy, pick
+from rllib_scale.networks.inputs import MASKED
+from rllib_scale.schedulers.starting import Starting
+
+
+@dataclass(frozen=True, eq=False)
+class Image:
+    """What `deeprm` sees of a moment.
+
+    Attributes:
+        pixels: (2N + 2M + 1, T) float32, from 0 to 1.
+        may: (M N + 1,) bool: which actions there are; task k of the queue on row j is k N + j, the last one is none.
+        queue: (M,) the tasks of the queue, rows of `Snapshot.ready`; -1 where fewer wait.
+    """
+
+    pixels: np.ndarray
+    may: np.ndarray
+    queue: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class DeepRMStep:
+    """One choice: the image before it, the action, the task (a row of `Snapshot.ready`; -1: none) and the row."""
+
+    image: Image
+    action: int
+    task: int
+    row: int
+
+
+class DeepRM(nn.Module):
+    """One hidden layer over the image, for N rows.
+
+    Args:
+        observation: normalisers of what it sees.
+        cluster: whose rows it knows, by their place.
+        sizes: of image and layer.
+    """
+
+    def __init__(self, observation: ObservationConfig, cluster: ClusterConfig, sizes: DeepRMConfig) -> None:
+        super().__init__()
+        self.sizes, self.num_servers = sizes, cluster.num_slots
+        self.memory_gb = observation.memory_max_gb
+        self.slowest = min(tier.compute_gflops for tier in cluster.tiers)
+        self.step_s = sizes.step_s or observation.task_compute_max_gflop / self.slowest / sizes.time_steps
+        cells = (2 * self.num_servers + 2 * sizes.queue + 1) * sizes.time_steps
+        self.hidden = nn.Linear(cells, sizes.hidden)
+        self.actions = nn.Linear(sizes.hidden, sizes.queue * self.num_servers + 1)
+
+    def logs(self, images: Sequence[Image]) -> Tensor:
+        """(B, M N + 1) log-probabilities of the actions; MASKED or less where there is none."""
+        pixels = torch.from_numpy(np.stack([image.pixels for image in images])).flatten(1)
+        logits = self.actions(torch.relu(self.hidden(pixels)))
+        may = torch.from_numpy(np.stack([image.may for image in images]))
+        return torch.log_softmax(torch.where(may, logits, MASKED), dim=1)
+
+    # ------------------------------------------------------------------ as a policy asks it
+
+    def look(self, now: Starting, before: DeepRMStep | None) -> Image:
+        """What it sees of a moment; whatever was started in it is in the image."""
+        snapshot, m = now.snapshot, self.sizes.queue
+        ready = snapshot.ready
+        left = np.flatnonzero(now.waits)
+        first = left[np.lexsort((ready["task"][left], ready["workflow"][left], ready["ready_s"][left]))]
+        queue = np.full(m, -1)
+        queue[: len(first)] = first[:m]
+        there = queue >= 0
+        columns, t = self.sizes.time_steps, np.arange(self.sizes.time_steps)
+        occupied = np.clip(now.ahead_s[:, None] / self.step_s - t, 0.0, 1.0)
+        in_use = 1.0 - now.free_gb / np.where(snapshot.memory_gb > 0, snapshot.memory_gb, np.inf)
+        lengths = np.where(there, ready["compute_gflop"][queue], 0.0) / self.slowest / self.step_s
+        sizes = np.where(there, ready["memory_gb"][queue], 0.0) / self.memory_gb * columns
+        backlog = max(0, len(first) - m) / self.sizes.backlog * columns
+        bars = np.concatenate([lengths, sizes, [backlog]])
+        pixels = np.concatenate([occupied, occupied * in_use[:, None], np.clip(bars[:, None] - t, 0.0, 1.0)])
+        may = np.zeros(m * self.num_servers + 1, dtype=bool)
+        may[:-1] = (now.can_start[queue] & there[:, None]).ravel()
+        # With nothing under way, no event need ever come: whoever could wait for it would wait for ever.
+        may[-1] = bool(now.started) or bool((snapshot.running[:, 0] >= 0).any()) or not may.any()
+        return Image(pixels.astype(np.float32), may, queue)
+
+    def choose(self, moments: Sequence[Starting], looks: Sequence[Image], draws: np.ndarray | None) -> list[DeepRMStep]:
+        """One action in each moment, the likeliest or, with draws (B, 2) uniform in [0, 1), by its probability."""
+        chosen = pick(self.logs(looks), None if draws is None else draws[:, 0])
+        steps = []
+        for image, action in zip(looks, chosen, strict=True):
+            slot, row = divmod(action, self.num_servers)
+            none = action == len(image.may) - 1
+            steps.append(DeepRMStep(image, action, -1 if none else int(image.queue[slot]), -1 if none else row))
+        return steps
+
+    def log_probabilities(self, steps: Sequence[DeepRMStep]) -> tuple[Tensor, Tensor]:
+        """(B,) log-probabilities of actions, and (B,) the entropies of their choice [nat]."""
+        logs = self.logs([step.image for step in steps])
+        return logs[torch.arange(len(steps)), torch.tensor([step.action for step in steps])], entropy(logs)
+
+    @torch.no_grad()
+    def probabilities(self, now: Starting) -> tuple[np.ndarray, float]:
+        """(R, N) of each task that waits on each row, 0 beyond the queue; and that of none of them."""
+        image = self.look(now, None)
+        p = torch.exp(self.logs([image]))[0].double().numpy()
+        found = np.zeros((len(now.waits), self.num_servers))
+        there = image.queue >= 0
+        found[image.queue[there]] = p[:-1].reshape(-1, self.num_servers)[there]
+        return found, float(p[-1])

@@ -1,0 +1,107 @@
+"""A trained `decima` or `deeprm` as a policy: a dispatcher that asks its network for one start after another."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from rllib_scale.config import DecisionMode, EnvConfig, TrialConfig
+from rllib_scale.config.rounds import without_paper_mode
+from rllib_scale.errors import UserError
+from rllib_scale.networks.decima import Decima, DecimaStep
+from rllib_scale.networks.deeprm import DeepRM, DeepRMStep
+from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.policies.price_policy import as_html
+from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.starting import Starting
+
+DispatchNetwork = Decima | DeepRM
+Step = DecimaStep | DeepRMStep
+
+
+def build_dispatch_network(trial: TrialConfig) -> DispatchNetwork:
+    """The network of a trial of `decima` or `deeprm`, with the weights that its seed decides."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(trial.seed)
+        if trial.spec.network == "graph":
+            return Decima(trial.env.observation, trial.decima)
+        return DeepRM(trial.env.observation, trial.env.cluster, trial.deeprm)
+
+
+class DispatchPolicy(Dispatcher):
+    """What a training of `decima` or `deeprm` exports.
+
+    At each event it is asked for a start, is shown the moment after it, and is asked again, until no task can start or
+    it wants none. Nobody waits for a busy row.
+
+    Args:
+        network: as `build_dispatch_network` makes it; a copy is kept.
+        trial: what trained it.
+        epochs: that it was trained for.
+        decision: argmax, or `sample` by its probabilities.
+    """
+
+    def __init__(
+        self, network: DispatchNetwork, trial: TrialConfig, epochs: int, decision: DecisionMode = "argmax"
+    ) -> None:
+        super().__init__()
+        self.name, self.description, self.sees = trial.name, trial.spec.description, trial.spec.sees
+        self.trial, self.epochs, self.decision = trial, epochs, decision
+        self.network = copy.deepcopy(network).eval()
+        self.reset([(0, 0)])
+
+    _repr_html_ = as_html
+
+    def check(self, config: EnvConfig) -> None:
+        """See `Dispatcher.check`.
+
+        Raises:
+            UserError: the problem is the paper's; or the network is fixed to another number of servers.
+        """
+        if config.costs_time:
+            raise UserError(without_paper_mode(self.trial.method, self.name))
+        own, slots = self.trial.env.cluster.num_slots, config.cluster.num_slots
+        if not self.trial.spec.any_scale and slots != own:
+            raise UserError(
+                f"{self.name}: the image of {self.trial.method} is fixed to {own} server slots and cannot be of "
+                f"{slots}; valid: the number it was trained at, or a policy that takes any, as decima"
+            )
+
+    def dispatch(self, snapshot: Snapshot) -> np.ndarray:
+        """See `Dispatcher.dispatch`."""
+        # One at a time: what is decided must not depend, by a rounding, on who else is in a batch.
+        return self.decide([snapshot])[0].answers()
+
+    @torch.no_grad()
+    def decide(self, snapshots: Sequence[Snapshot], kept: dict[int, list[Step]] | None = None) -> list[Starting]:
+        """What starts in each of several moments; each choice is added to `kept`, by the number of its environment."""
+        network: Any = self.network
+        moments = [Starting(snapshot) for snapshot in snapshots]
+        last: dict[int, Step | None] = dict.fromkeys(range(len(moments)))
+        going = [at for at, now in enumerate(moments) if now.can_start.any()]
+        while going:
+            asked = [moments[at] for at in going]
+            looks = [network.look(now, last[at]) for at, now in zip(going, asked, strict=True)]
+            steps = network.choose(asked, looks, self._draws([now.snapshot.index for now in asked]))
+            still = []
+            for at, now, step in zip(going, asked, steps, strict=True):
+                if kept is not None:
+                    kept[now.snapshot.index].append(step)
+                if step.task < 0:
+                    continue
+                now.start(step.task, step.row)
+                last[at] = step
+                if now.can_start.any():
+                    still.append(at)
+            going = still
+        return moments
+
+    def _draws(self, environments: Sequence[int]) -> np.ndarray | None:
+        """(B, 2) uniform in [0, 1), of each environment's own generator."""
+        if self.decision == "argmax":
+            return None
+        return np.stack([self.generators[b].random(2) for b in environments])
