@@ -34,6 +34,8 @@ METHOD_STYLES = {
     "scale-r": ("#1A1A8C", "o"),
     "crossattn-r": ("#A6761D", "s"),
     "context-price": ("#B8860B", "8"),
+    "decima": ("#2E8B57", "P"),
+    "deeprm": ("#8B3A62", "X"),
     # Heuristics take Tol's muted palette, dashed.
     "fastest-idle": ("#000000", "X"),
     "earliest-finish": ("#882255", "<"),

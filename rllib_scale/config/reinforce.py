@@ -19,7 +19,7 @@ class ReinforceConfig(Model):
 
     epochs: Count = 200
     instances: Count = Field(
-        default=4, description="workloads an epoch, new ones each time; loads are spread evenly over them"
+        default=2, description="workloads an epoch, new ones each time; loads are spread evenly over them"
     )
     episodes: Annotated[int, Number, Field(ge=2, le=1024)] = Field(
         default=8, description="of each workload, whose mean is the baseline"
@@ -32,7 +32,7 @@ class ReinforceConfig(Model):
     discount_s: Positive | None = Field(
         default=30.0, description="what comes later by so many seconds counts 1/e; null: all counts the same"
     )
-    learning_rate: Positive = 1e-3
+    learning_rate: Positive = Field(default=3e-3, description="of Adam")
     gradient_clip: Positive = Field(default=1.0, description="global norm")
     entropy_coefficient: NonNegative = Field(
         default=0.01, description="at the beginning; from there a line to the final one"

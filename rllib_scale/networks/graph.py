@@ -67,7 +67,7 @@ def graph_of(now: Starting, observation: ObservationConfig) -> Graph:
     snapshot = now.snapshot
     compute, _, memory, unit_s = units_of(observation)
     tables: list[tuple[np.ndarray, ...]] = []
-    edges, first = [], [np.zeros((0, 2), dtype=np.int64)], 0
+    edges, first = [np.zeros((0, 2), dtype=np.int64)], 0
     for number in sorted(snapshot.workflows):
         live = snapshot.workflows[number]
         left = np.flatnonzero(~live.completed)

@@ -1,0 +1,57 @@
+"""Starts one after another in one moment: what each changes for those after it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rllib_scale.config import ClusterConfig, TierConfig
+from rllib_scale.observation.backend import Answer
+from rllib_scale.schedulers.starting import Starting
+from small_moments import SMALL, TWO_FLOWS, moments, workload
+
+
+def test_what_can_start_is_what_fits_an_open_row() -> None:
+    now = Starting(moments(TWO_FLOWS)[0])
+    assert now.snapshot.ready[["workflow", "task"]].tolist() == [(0, 0), (1, 0), (1, 1)]
+    assert now.can_start.tolist() == [[True, True, True], [False, False, True], [True, True, True]]
+    np.testing.assert_allclose(now.execution_s, [[8, 8, 2], [4, 4, 1], [12, 12, 3]])
+
+
+def test_a_start_takes_its_row_and_no_other() -> None:
+    now = Starting(moments(TWO_FLOWS)[0])
+    now.start(2, 2)
+    assert now.waits.tolist() == [True, True, False]
+    assert now.can_start.tolist() == [[True, True, False], [False, False, False], [False, False, False]]
+    np.testing.assert_allclose(now.ahead_s, [0, 0, 3])
+    np.testing.assert_allclose(now.free_gb, [8, 8, 14])
+    now.start(0, 1)
+    assert now.answers().tolist() == [[1, 1, 2], [0, 0, 1]]
+    with pytest.raises(ValueError, match="waiting task 1 cannot start on row 2"):
+        now.start(1, 2)
+
+
+def test_rows_of_one_server_share_its_memory_and_a_task_its_input() -> None:
+    tiers = (
+        TierConfig(name="shared", count=1, slots=2, compute_gflops=2.0, memory_gb=10.0),
+        TierConfig(name="other", count=1, compute_gflops=2.0, memory_gb=16.0),
+    )
+    env = SMALL.model_copy(update={"cluster": ClusterConfig(tiers=tiers, bandwidth_gb_s=0.5, latency_s=0.0)})
+    given = workload((0.0, [(4.0, 6.0), (4.0, 6.0), (4.0, 3.0)], [[0, 1]]))
+    first, second = moments(given, env, [[Answer(0, 0, 0), Answer(0, 2, 1)]])
+    now = Starting(first)
+    now.start(0, 0)
+    assert now.can_start.tolist() == [[False] * 3, [False, True, True]], "4 GB are left on the shared one"
+    then = Starting(second)
+    np.testing.assert_allclose(then.transfer_s, [[0, 0, 2]], err_msg="1 GB at 0.5 GB/s, but not within a server")
+    np.testing.assert_allclose(then.lasts_s, [[2, 2, 4]])
+
+
+def test_a_moment_with_a_busy_row() -> None:
+    _, then = moments(TWO_FLOWS, answers=[[Answer(1, 0, 2)]])
+    now = Starting(then)
+    assert then.clock_s == 1.0
+    np.testing.assert_allclose(now.ahead_s, [0, 0, 0])
+    _, before = moments(workload((0.0, [(8.0, 4.0)], []), (1.0, [(4.0, 4.0)], [])), answers=[[Answer(0, 0, 2)]])
+    assert Starting(before).can_start.tolist() == [[True, True, False]]
+    np.testing.assert_allclose(Starting(before).ahead_s, [0, 0, 1])
