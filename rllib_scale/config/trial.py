@@ -174,7 +174,9 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         begins = ("training.initial_policy", self.training.initial_policy is not None)
         for key, is_set in (begins, ("imitation.expert", self.imitation.expert is not None)):
             if is_set and not policy_networks:
-                raise ValueError(f"{key}: method {self.method} has no policy network; valid: methods that PPO trains")
+                raise ValueError(
+                    f"{key}: method {self.method} has no policy network that PPO trains; valid: methods that have"
+                )
         if self.imitation.expert is None:
             return self
         if self.training.reference_kl_coefficient > 0:
