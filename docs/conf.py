@@ -24,7 +24,14 @@ PAGES = """
 CONTENTS = {
     "First": ("docs/quickstart", "docs/tutorial", "docs/concepts", "docs/commands"),
     "Problems": ("docs/simulator", "docs/workloads", "docs/importing", "docs/trouble"),
-    "Experiments": ("docs/sweeps", "docs/imitation", "docs/context-price", "docs/statistics", "docs/cluster"),
+    "Experiments": (
+        "docs/sweeps",
+        "docs/imitation",
+        "docs/context-price",
+        "docs/related-work",
+        "docs/statistics",
+        "docs/cluster",
+    ),
     "In your code": ("docs/library", "docs/extending", "docs/live", "docs/speed"),
     "Results": (
         "analysis/reproduction/README",

@@ -51,6 +51,7 @@ class DispatchPolicy(Dispatcher):
         super().__init__()
         self.name, self.description, self.sees = trial.name, trial.spec.description, trial.spec.sees
         self.trial, self.epochs, self.decision = trial, epochs, decision
+        self.observation = trial.env.observation  # its normalisers are all that is read of it
         self.network = copy.deepcopy(network).eval()
         self.reset([(0, 0)])
 
