@@ -24,7 +24,7 @@ def sources_stamp(package: Path) -> str:
     return digest.hexdigest()
 
 
-_SOURCES = sources_stamp(Path(__file__).parent)
+SOURCES = sources_stamp(Path(__file__).parent)
 
 
 def compiled(
@@ -62,7 +62,7 @@ def compiled(
     # numba looks at a function's own file alone: without this, a change of reward.py would leave the old reward
     # inside the cached kernel.
     index = dispatcher._cache._cache_file
-    index._source_stamp = (index._source_stamp, _SOURCES)
+    index._source_stamp = (index._source_stamp, SOURCES)
     return _Internal(dispatcher) if internal else dispatcher
 
 

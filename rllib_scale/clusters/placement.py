@@ -11,6 +11,9 @@ from rllib_scale.config import TrialResources
 from rllib_scale.config.plan import cpus_per_trial
 from rllib_scale.errors import UserError
 
+STARTING = "starting: Python's imports, and once after an installation its compiler, up to a minute"
+"""Why a training that has its room reports no epoch yet."""
+
 
 @dataclass(frozen=True)
 class Room:
@@ -119,7 +122,7 @@ def why_waiting(resources: TrialResources, at_once: int | None, room: Room) -> C
         available = ray._private.state.available_resources_per_node()
         free = [float(node.get("CPU", 0.0)) for node in available.values()]
         if _place(resources, list(free)) or (_started_here() and _place(resources, list(room.nodes))):
-            return "starting: Python's imports, and once after an installation its compiler, up to a minute"
+            return STARTING
         text = (
             f"needs {cpus_per_trial(resources):g} CPUs, the largest node has {max(free, default=0.0):g} free, "
             f"all nodes {sum(free):g}"

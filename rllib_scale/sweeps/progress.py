@@ -13,6 +13,7 @@ from typing import Any
 
 from ray import tune
 
+from rllib_scale.clusters.placement import STARTING
 from rllib_scale.results.tables import is_there
 
 LOOK_INTERVAL_S = 1.0
@@ -183,7 +184,10 @@ class TuneProgress(tune.Callback):
         ended = len(self.done) + len(self.failed)
         unfinished = len(self.targets) - ended
         running = min(unfinished, sum(trial.status == "RUNNING" for trial in trials))
-        text = f"{ended}/{len(self.targets)} done, {running} running, {unfinished - running} waiting"
+        silent = sum(trial.status == "RUNNING" and trial.config["trial"] not in self.last for trial in trials)
+        text = f"{ended}/{len(self.targets)} done, {running} running"
+        text += f" ({silent} {STARTING})" if silent else ""
+        text += f", {unfinished - running} waiting"
         if unfinished > running:
             text += f" ({self.why_waiting(running)})"
         anew = sum(trial.num_failures for trial in trials)

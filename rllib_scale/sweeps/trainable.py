@@ -43,7 +43,9 @@ class SchedulingTrial(tune.Trainable):
         quieten()
         import torch
 
-        from rllib_scale.sweeps.learners import make_learner  # the driver, which imports this module, needs no torch
+        # The driver, which imports this module, needs no torch.
+        from rllib_scale.sweeps.compile_once import compile_once
+        from rllib_scale.sweeps.learners import make_learner
 
         torch.set_num_threads(1)
         self.folder = Location(folder)
@@ -55,6 +57,8 @@ class SchedulingTrial(tune.Trainable):
             set_path(content, path, value)
         self.cell = TrialConfig.model_validate(content)
         self.settings = "; ".join(f"{path}={value}" for path, value in changed.items())
+        if self.cell.spec.network is not None:
+            compile_once(self.cell)
         self.learner = make_learner(self.cell, self._storage)
         self.curve: list[dict[str, Any]] = []
         self.nodes: list[dict[str, Any]] = []

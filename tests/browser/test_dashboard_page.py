@@ -298,8 +298,9 @@ def test_an_episode_plays_from_the_decision_chosen_and_is_saved_as_a_film(
     later = re.compile(r"^Decision (?![12] at)\d+ at")  # a slow browser may leave one out
     expect(page.get_by_text(later)).to_be_visible(timeout=120_000)
     toggle.click()
+    page.wait_for_timeout(2000)  # the page is drawn anew a moment after the click: with another button to save
     settle(page)
-    with page.expect_download(timeout=60_000) as download:
+    with page.expect_download(timeout=120_000) as download:
         page.get_by_role("button", name="Save as GIF").click()
     path = tmp_path / download.value.suggested_filename
     download.value.save_as(path)

@@ -18,11 +18,11 @@ from nodes import Nodes, assert_same, await_that, epochs_saved, kill_driver, nod
 
 from rllib_scale.results.tables import read_manifest  # noqa: E402
 
-EPOCHS = 40
+EPOCHS = 30
 SWEEP = f"""
 name: faults
-methods: [scale, ppo]
-seeds: [1, 2]
+methods: [scale]
+seeds: [1, 2, 3]
 training: {{epochs: {EPOCHS}, steps_per_epoch: 64, minibatch_size: 32, passes: 1, num_envs: 2}}
 evaluation: {{scales: [8], episodes: 2, heuristics: [fastest-idle], features: false}}
 resources: {{env_runners: 2}}
@@ -61,7 +61,7 @@ def test_on_three_nodes_a_sweep_gives_the_rows_of_a_single_one(
     assert_same(tmp_path / "results", undisturbed)
     manifest = read_manifest(tmp_path / "results")
     assert manifest is not None
-    assert len(manifest["nodes"]) == 4
+    assert len(manifest["nodes"]) == 3
     for places in manifest["nodes"].values():
         assert len(places[-1]["env_runners"]) == 2
         assert len({places[-1]["learner"], *places[-1]["env_runners"]}) > 1

@@ -49,6 +49,19 @@ def test_the_line_tells_what_runs_waits_and_why_speed_responses_runners_and_time
     assert line.endswith(" left")
 
 
+def test_what_runs_and_has_no_epoch_yet_is_said_to_start() -> None:
+    lines: list[str] = []
+    progress = TuneProgress(dict.fromkeys("abc", 10), lines.append, 0, lambda running: "2 at once")
+    trials = [trial("a"), trial("b"), trial("c", status="PENDING")]
+    for count in ("2", "1"):
+        progress.on_step_end(1, trials)
+        assert f"2 running ({count} starting: Python's imports" in lines[-1]
+        assert "a minute), 1 waiting (2 at once)" in lines[-1]
+        progress.on_trial_result(1, trials, trials[int(count) - 1], row(1, 12.0))
+    progress.on_step_end(1, trials)
+    assert "2 running, 1 waiting (2 at once)" in lines[-1]
+
+
 def test_between_two_lines_there_is_the_interval() -> None:
     lines: list[str] = []
     progress = TuneProgress({"a": 10}, lines.append, 3600, lambda running: "")
