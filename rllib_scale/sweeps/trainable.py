@@ -57,7 +57,7 @@ class SchedulingTrial(tune.Trainable):
             set_path(content, path, value)
         self.cell = TrialConfig.model_validate(content)
         self.settings = "; ".join(f"{path}={value}" for path, value in changed.items())
-        if self.cell.spec.network is not None:
+        if not self.cell.spec.dispatches:
             compile_once(self.cell)
         self.learner = make_learner(self.cell, self._storage)
         self.curve: list[dict[str, Any]] = []
