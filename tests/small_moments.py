@@ -10,7 +10,6 @@ import numpy as np
 from rllib_scale.config import ClusterConfig, EnvConfig, EpisodeConfig, ObservationConfig, TierConfig, WorkloadConfig
 from rllib_scale.observation.backend import Answer
 from rllib_scale.observation.snapshot import Snapshot
-from rllib_scale.schedulers.starting import Starting
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.workloads.model import Workload
 
@@ -76,7 +75,3 @@ def renumbered(snapshot: Snapshot) -> Snapshot:
     running[:, 0] = np.where(running[:, 0] >= 0, 1 - running[:, 0], -1)
     workflows = {1 - number: replace(live, index=1 - number) for number, live in snapshot.workflows.items()}
     return replace(snapshot, ready=ready, running=running, workflows=workflows)
-
-
-def starting(snapshot: Snapshot) -> Starting:
-    return Starting(snapshot)

@@ -18,7 +18,7 @@ from rllib_scale.config import ObservationConfig
 from rllib_scale.config.reinforce import DecimaConfig
 from rllib_scale.networks.graph import NODE, PAIR, SERVER, Graph, after_start, graph_of, pairs_of
 from rllib_scale.networks.inputs import MASKED
-from rllib_scale.schedulers.starting import Starting
+from rllib_scale.observation.starting import Starting
 
 
 def layers(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:

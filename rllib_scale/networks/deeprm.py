@@ -17,7 +17,7 @@ from rllib_scale.config import ClusterConfig, ObservationConfig
 from rllib_scale.config.reinforce import DeepRMConfig
 from rllib_scale.networks.decima import entropy, pick
 from rllib_scale.networks.inputs import MASKED
-from rllib_scale.schedulers.starting import Starting
+from rllib_scale.observation.starting import Starting
 
 
 @dataclass(frozen=True, eq=False)

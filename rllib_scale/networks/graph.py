@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rllib_scale.config import ObservationConfig
-from rllib_scale.schedulers.starting import Starting
+from rllib_scale.observation.starting import Starting
 
 NODE = (
     "compute",  # demand over the largest

@@ -15,9 +15,9 @@ from rllib_scale.errors import UserError
 from rllib_scale.networks.decima import Decima, DecimaStep
 from rllib_scale.networks.deeprm import DeepRM, DeepRMStep
 from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.observation.starting import Starting
 from rllib_scale.policies.price_policy import as_html
 from rllib_scale.schedulers.dispatcher import Dispatcher
-from rllib_scale.schedulers.starting import Starting
 
 DispatchNetwork = Decima | DeepRM
 Step = DecimaStep | DeepRMStep

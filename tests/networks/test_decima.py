@@ -13,7 +13,7 @@ from rllib_scale.config import DecimaConfig
 from rllib_scale.networks.decima import Decima, Embedded, pass_messages, pick
 from rllib_scale.networks.graph import NODE, PAIR, SERVER, after_start, graph_of, pairs_of
 from rllib_scale.observation.backend import Answer
-from rllib_scale.schedulers.starting import Starting
+from rllib_scale.observation.starting import Starting
 from small_moments import DIAMOND, OBSERVATION, TWO_FLOWS, moments, permuted, renumbered, workload
 
 

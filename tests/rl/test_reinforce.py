@@ -18,10 +18,10 @@ from rllib_scale.config import (
     TrialConfig,
     WorkloadConfig,
 )
+from rllib_scale.observation.starting import Starting
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
 from rllib_scale.rl import reinforce
 from rllib_scale.rl.reinforce import advantages_of, cost_to_go, learn_from, roll_out, system_of
-from rllib_scale.schedulers.starting import Starting
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
 from small_moments import moments, workload

@@ -7,7 +7,7 @@ import pytest
 
 from rllib_scale.config import ClusterConfig, TierConfig
 from rllib_scale.observation.backend import Answer
-from rllib_scale.schedulers.starting import Starting
+from rllib_scale.observation.starting import Starting
 from small_moments import SMALL, TWO_FLOWS, moments, workload
 
 
