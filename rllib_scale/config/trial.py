@@ -175,7 +175,7 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         for key, is_set in (begins, ("imitation.expert", self.imitation.expert is not None)):
             if is_set and not policy_networks:
                 raise ValueError(
-                    f"{key}: method {self.method} has no policy network that PPO trains; valid: methods that have"
+                    f"{key}: method {self.method} is not one of PPO's; valid: methods that PPO trains, as crossattn"
                 )
         if self.imitation.expert is None:
             return self

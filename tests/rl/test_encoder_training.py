@@ -28,7 +28,9 @@ pytestmark = LOCAL_RAY
 
 from rllib_scale.rl.methods import build_algorithm_config  # noqa: E402
 
-ENCODERS = [name for name, spec in METHODS.items() if spec.network not in ("cross-attention", "mlp", None)]
+ENCODERS = [
+    name for name, spec in METHODS.items() if not spec.dispatches and spec.network not in ("cross-attention", "mlp")
+]
 SHORT = TrainingConfig(epochs=2, steps_per_epoch=64, minibatch_size=32, passes=2, num_envs=2)
 Weights = dict[str, np.ndarray]
 
