@@ -218,7 +218,7 @@ def test_an_mlp_is_refused_at_another_number_of_servers(tmp_path: Path) -> None:
 
 def test_other_refusals(exported: Path, tmp_path: Path) -> None:
     assert "policy.json" in refusal(trial_from, tmp_path / "nowhere")
-    assert "method dqn has no policy network" in refusal(lambda: trial_from(exported, method="dqn"))
+    assert "method dqn is not one of PPO's" in refusal(lambda: trial_from(exported, method="dqn"))
     held = {"training": SHORT | {"reference_kl_coefficient": 1}}
     assert "give initial_policy, too" in refusal(build_model, TrialConfig, held, "trial")
     imitating = {"imitation": {"expert": "fastest-idle"}}
