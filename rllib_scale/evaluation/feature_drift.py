@@ -3,7 +3,8 @@ from the training scale [SCALE, Table 5].
 
 Statistics are those of `rllib_scale.networks.srr.feature_statistics`, in float64. Drift compares with a reference
 sample: the same problem at the training scale, on the episodes that follow the evaluation's. It thus compares two
-different samples at the training scale too, where it is what sampling alone makes of it.
+different samples at the training scale too, where it is what sampling alone makes of it. Drift from training compares
+with the very problem of the training, under the same mask: other scenarios count, not other scales alone.
 """
 
 from __future__ import annotations
@@ -77,10 +78,20 @@ def evaluate_with_features(
     columns: dict[str, Any] = {"feature_rows": len(features), "feature_dim": features.shape[1]}
     columns |= statistics(features)
     if policy.trial.spec.any_scale:
-        reference = DecisionSample()
-        at_training_scale = env.at_scale(policy.trial.env.cluster.num_servers)
-        play(policy, at_training_scale, seed, list(range(episodes, 2 * episodes)), watch=reference)
-        columns |= drift(features, reference.features(policy.network))
+        trained_on = policy.trial.env
+        at_scale = env.at_scale(trained_on.cluster.num_servers)
+        of_training = trained_on.with_mask(env.episode.mask).model_copy(update={"reward": env.reward})  # seen by none
+        following = list(range(episodes, 2 * episodes))
+
+        def moved_from(problem: EnvConfig) -> dict[str, float]:
+            reference = DecisionSample()
+            play(policy, problem, seed, following, watch=reference)
+            return drift(features, reference.features(policy.network))
+
+        columns |= moved_from(at_scale)
+        moved = columns if of_training == at_scale else moved_from(of_training)
+        columns["drift_training_wasserstein"] = moved["drift_wasserstein_relative"]
+        columns["drift_training_mmd2"] = moved["drift_mmd2"]
     return rows, columns
 
 

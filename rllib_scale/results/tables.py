@@ -134,6 +134,8 @@ FEATURE_COLUMNS: dict[str, tuple[str, str]] = {
     "drift_wasserstein": ("float64", "from the training scale: mean over d of the 1-D distance; NaN with a fixed N"),
     "drift_wasserstein_relative": ("float64", "the same in standard deviations of f at the training scale"),
     "drift_mmd2": ("float64", "from the training scale: unbiased squared MMD, RBF kernel; may be below 0"),
+    "drift_training_wasserstein": ("float64", "from the problem of the training, in standard deviations of f there"),
+    "drift_training_mmd2": ("float64", "from the problem of the training: unbiased squared MMD"),
 }
 FEATURE_KEY = tuple(name for name in EPISODE_KEY if name != "episode")
 

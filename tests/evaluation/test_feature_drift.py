@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from rllib_scale.config import METHODS, EnvConfig, TrialConfig
+from rllib_scale.config import METHODS, EnvConfig, TrialConfig, scenario
 from rllib_scale.config.methods import NETWORKS
 from rllib_scale.evaluation import feature_drift as features
 from rllib_scale.evaluation.feature_drift import DecisionSample, drift, evaluate_with_features, squared_mmd, statistics
@@ -228,7 +228,24 @@ def test_the_reference_is_the_training_scale_on_the_episodes_that_follow(scale: 
         samples.append(DecisionSample())
         play(chosen, problem(servers), 3, episodes, watch=samples[-1])
     first, reference = (sample.features(chosen.network) for sample in samples)
-    assert {name: found[name] for name in found if name.startswith("drift_")} == drift(first, reference)
+    expected = drift(first, reference)
+    assert {name: found[name] for name in expected} == expected
+    assert found["drift_training_wasserstein"] == expected["drift_wasserstein_relative"]
+    assert found["drift_training_mmd2"] == expected["drift_mmd2"]
+
+
+def test_drift_from_training_compares_with_the_problem_trained_on_under_the_mask_of_the_evaluation() -> None:
+    chosen = policy(servers=16)
+    env = scenario("deep").at_scale(24)
+    _, found = evaluate_with_features(chosen, env, seed=3, episodes=4)
+    samples = []
+    for played, episodes in ((env, [0, 1, 2, 3]), (problem(16), [4, 5, 6, 7])):
+        samples.append(DecisionSample())
+        play(chosen, played, 3, episodes, watch=samples[-1])
+    expected = drift(*(sample.features(chosen.network) for sample in samples))
+    assert found["drift_training_wasserstein"] == expected["drift_wasserstein_relative"]
+    assert found["drift_training_mmd2"] == expected["drift_mmd2"]
+    assert found["drift_training_mmd2"] != found["drift_mmd2"]
 
 
 @pytest.mark.parametrize("method", NETWORKS)
