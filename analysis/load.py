@@ -125,7 +125,7 @@ def lacking_note(path: Path, columns: Iterable[str]) -> list[str]:
     Of whole workflows a report has a table of their own, or none.
     """
     present = {*pq.read_schema(path).names, *results.ABSENT_BEFORE, results.INFORMATION, *results.WORKFLOW_COLUMNS}
-    present |= {*results.LATER_TRAININGS}
+    present |= {*results.LATER_TRAININGS, *results.LATER_FEATURES}
     lacking = [column for column in columns if column not in present]
     if not lacking:
         return []

@@ -11,6 +11,7 @@ import pandas as pd
 from ..labels import LOWER_IS_BETTER, label
 from ..stats.families import QUESTIONS, TESTED
 from ..tables.relative import BASE, PREFIX
+from ..tables.transfer import DRIFTS, LOST
 from .chart import Chart, Grid, Marks, Panel, varies
 from .style import Look
 
@@ -168,6 +169,39 @@ def _range(tables: pd.DataFrame, column: str) -> tuple[float, float]:
     low, high = (float(f(np.append(ends[np.isfinite(ends)], values))) for f in (np.min, np.max))
     pad = 0.05 * room
     return max(low, values.min() - room) - pad, min(high, values.max() + room) + pad
+
+
+def lost_by_drift(rows: pd.DataFrame, found: pd.DataFrame, looks: Mapping[str, Look]) -> Chart:
+    """What is lost on other problems than the training's against the drift of f there: a point a variant and problem.
+
+    Args:
+        rows: of `analysis.tables.transfer.transfer`.
+        found: its `analysis.tables.transfer.agreement`.
+        looks: of the variants.
+    """
+    if rows.empty:
+        return Chart(caption="no policy was played on enough problems that it was not trained on")
+    place = ["scenario", "mask", "decision", "test_servers"]
+    panels = []
+    for drift in DRIFTS:
+        marks = []
+        for name, look in looks.items():
+            means = rows[rows["variant"] == name].groupby(place, observed=True)[[drift, LOST]].mean()
+            said = [f"{name}, {scenario}, N = {servers}" for scenario, _, _, servers in means.index]
+            alone = Look(look.colour, look.marker, "", look.hollow)
+            marks.append(Marks(means[drift], means[LOST], alone, name, hover=said))
+        panels.append(Panel(marks, x_label=label(drift), y_label=label(LOST), zero="y"))
+    agree = "; ".join(
+        f"{row['drift']}: {row['between_policies']:.2f} "
+        f"[{row['between_policies_low']:.2f}, {row['between_policies_high']:.2f}]"
+        for _, row in found.iterrows()
+    )
+    return Chart(
+        panels,
+        f"A point: a problem, mean over seeds; lost: per cent of {BASE}'s response, less the same on the problem of "
+        f"the training. Rank correlation between the {found['policies'].iloc[0]} policies on one problem, mean over "
+        f"{found['problems'].iloc[0]} problems [95 %], {agree}.",
+    )
 
 
 def episode_pairs(pairs: pd.DataFrame, names: tuple[str, str], metric: str, shades: Sequence[str]) -> Chart:

@@ -18,7 +18,7 @@ from ..load import Results, information_note, select, setting_label, settings, v
 from ..paper import PAPER_SERVERS, is_papers_setting
 from ..stats.families import endpoint
 from ..stats.resampling import COVERAGE
-from ..tables import comparisons, features, lambdas, league, methods, relative
+from ..tables import comparisons, features, lambdas, league, methods, relative, transfer
 from ..tables.decisions import HOW_TO_READ as DECISIONS_HOW
 from ..tables.decisions import behaviour_table
 from . import summary, verdicts
@@ -154,6 +154,7 @@ def sections(results: Results, gantt: DrawGantt | None = None) -> list[Section]:
             title = f"{name} {relative.TITLE.lower()}"
             chart = comparison.against_base(bases, of, metric)
             together.add(f"against-base-{metric.removesuffix('_s')}", title, chart, wide=True)
+        _add_transfer(together, results)
         found.append(together)
     if len(results.training):
         curves = Section("trainings", "Training")
@@ -263,6 +264,19 @@ def _add_features(section: Section, rows: pd.DataFrame) -> None:
     if features.has_drift(rows):
         title = "Drift of the attention feature against the number of servers N"
         section.add(f"drift-{section.name}", title, training.drift(rows))
+
+
+def _add_transfer(section: Section, results: Results) -> None:
+    """What policies lose on problems they were not trained on, where their feature's drift is known there."""
+    rows = transfer.transfer(results.episodes, results.features)
+    if rows.empty:
+        return
+    found = transfer.agreement(rows)
+    table = transfer.transfer_table(rows)
+    section.items.append(NamedTable("transfer", transfer.TITLE, table, transfer.HOW_TO_READ))
+    section.items.append(NamedTable("transfer-drift", transfer.AGREEMENT_TITLE, found, transfer.AGREEMENT_HOW))
+    of = looks(results.episodes, variants(rows))
+    section.add("lost-by-drift", transfer.AGREEMENT_TITLE, comparison.lost_by_drift(rows, found, of), wide=True)
 
 
 def _add_behaviour(section: Section, rows: pd.DataFrame, servers: int) -> None:

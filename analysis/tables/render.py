@@ -55,6 +55,7 @@ TEXT_COLUMNS = (
     "mask",
     "decision",
     "worst_in",
+    "drift",
 )
 
 

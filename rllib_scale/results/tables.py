@@ -182,6 +182,8 @@ TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
 
 LATER_TRAININGS = ("reference_kl", "imitation_loss", "agreement", "objective", "objective_validation", "step_size")
 """Columns of trainings of which version 0.1 had none: by their absence nothing is lost."""
+LATER_FEATURES = ("drift_training_wasserstein", "drift_training_mmd2")
+"""Columns of features of which older versions had none; what needs them is left out."""
 
 
 def write_table(path: Path, frame: pd.DataFrame) -> None:
