@@ -19,7 +19,11 @@ COUNTS = (1, 2, 4)
 
 
 def run(
-    rounds: int, epochs: int = 8, trial: TrialConfig | None = None, servers: tuple[int, ...] = (16, 128)
+    rounds: int,
+    epochs: int = 8,
+    trial: TrialConfig | None = None,
+    servers: tuple[int, ...] = (16, 128),
+    counts: tuple[int, ...] = COUNTS,
 ) -> list[Measure]:
     """All measures of scaling. The work is done in several processes: wall time alone says anything.
 
@@ -28,28 +32,27 @@ def run(
         epochs: of one run.
         trial: what is trained; default: SCALE as the paper trains it.
         servers: of the cluster, one comparison of environment runners each.
+        counts: of environment runners, and of trainings side by side; the first is 1.
     """
     trial = trial or TrialConfig()
-    with ray_session(
-        num_cpus=sum(COUNTS)
-    ):  # for all environment runners, of which those of one training work at a time
-        measures = [measure for n in servers for measure in _env_runners(rounds, epochs, trial, n)]
-        return [*measures, *_side_by_side(rounds, epochs, trial)]
+    with ray_session(num_cpus=sum(counts)):  # all environment runners; those of one training work at a time
+        measures = [measure for n in servers for measure in _env_runners(rounds, epochs, trial, n, counts)]
+        return [*measures, *_side_by_side(rounds, epochs, trial, counts)]
 
 
-def _env_runners(rounds: int, epochs: int, trial: TrialConfig, servers: int) -> list[Measure]:
+def _env_runners(rounds: int, epochs: int, trial: TrialConfig, servers: int, counts: tuple[int, ...]) -> list[Measure]:
     """One training with remote environment runners, against the same one that samples in its own process."""
     works: dict[str, Work] = {}
     with contextlib.ExitStack() as stack:
-        for count in (0, *COUNTS):
+        for count in (0, *counts):
             resources = trial.resources.model_copy(update={"env_runners": count})
             config = trial.model_copy(update={"resources": resources, "env": trial.env.at_scale(servers)})
             works[str(count)] = stack.enter_context(training(build_algorithm_config(config), epochs))
         history = interleave(works, rounds)
     title = f"training, N={servers}, environment runners"
     return [
-        *(_speed(history, str(count), f"{title}: {count or 'none'}") for count in (0, *COUNTS)),
-        *(_gain(history, str(count), "0", f"{title}: {count} / none") for count in COUNTS),
+        *(_speed(history, str(count), f"{title}: {count or 'none'}") for count in (0, *counts)),
+        *(_gain(history, str(count), "0", f"{title}: {count} / none") for count in counts),
     ]
 
 
@@ -66,9 +69,9 @@ class _Process:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _side_by_side(rounds: int, epochs: int, trial: TrialConfig) -> list[Measure]:
+def _side_by_side(rounds: int, epochs: int, trial: TrialConfig, counts: tuple[int, ...]) -> list[Measure]:
     remote: Any = ray.remote(num_cpus=1)(_Process)
-    processes = [remote.remote(trial) for _ in range(max(COUNTS))]
+    processes = [remote.remote(trial) for _ in range(max(counts))]
     peaks: list[float] = []
 
     def together(count: int) -> Work:
@@ -78,16 +81,16 @@ def _side_by_side(rounds: int, epochs: int, trial: TrialConfig) -> list[Measure]
 
         return work
 
-    history = interleave({str(count): together(count) for count in COUNTS}, rounds)
+    history = interleave({str(count): together(count) for count in counts}, rounds)
     for process in processes:
         ray.kill(process)
     cores = os.cpu_count() or 1
     bars = {4: (3.2, 3.8)} if cores >= 4 else {}
     return [
-        *(_speed(history, str(count), f"trainings side by side: {count}") for count in COUNTS),
+        *(_speed(history, str(count), f"trainings side by side: {count}") for count in counts),
         *(
             _gain(history, str(count), "1", f"trainings side by side: {count} / 1, {cores} cores", *bars.get(count, ()))
-            for count in COUNTS[1:]
+            for count in counts[1:]
         ),
         Measure("peak memory of one training process", "MB", max(peaks), None, 700.0, 500.0, True),
     ]

@@ -82,7 +82,7 @@ def test_asha_stops_the_worse_for_good_and_the_best_is_named(tmp_path: Path) -> 
 def test_a_population_changes_settings_on_the_way(tmp_path: Path) -> None:
     """Two members, each long enough for the other to be there when it is compared."""
     settings = [SPACE, "search.scheduler=pbt", "search.samples=2", "search.pbt.quantile=0.5"]
-    settings += ["training.epochs=60", "training.steps_per_epoch=1024", "search.pbt.interval_steps=10240"]
+    settings += ["training.epochs=60", "training.steps_per_epoch=1024", "search.pbt.interval_steps=20480"]
     run(tmp_path, *settings)
     results = tmp_path / "results"
     training = read_table(results / "training.parquet", TRAINING_COLUMNS)
