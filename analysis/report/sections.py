@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -132,15 +132,18 @@ class Section:
         return table[table["test_servers"] == self.scales[0]] if self.scales and len(table) else table.iloc[:0]
 
 
-def sections(results: Results, gantt: DrawGantt | None = None) -> list[Section]:
-    """The sections of a report: each setting in a fixed order, all of them side by side, the training.
+def sections(results: Results, gantt: DrawGantt | None = None) -> Iterator[Section]:
+    """The sections of a report, as they are made: each setting in a fixed order, all side by side, the training.
 
     Args:
         results: of a folder.
         gantt: draws episodes of its rows; without it there are no Gantt charts.
     """
     every = settings(results.episodes)
-    found = [_section(results, setting, gantt) for setting in every]
+    found = []
+    for setting in every:
+        found.append(_section(results, setting, gantt))
+        yield found[-1]
     if len(found) > 1:
         together = Section("settings", SCENARIOS_TITLE)
         table = methods.side_by_side({one.setting: one.table4 for one in found})
@@ -155,12 +158,11 @@ def sections(results: Results, gantt: DrawGantt | None = None) -> list[Section]:
             chart = comparison.against_base(bases, of, metric)
             together.add(f"against-base-{metric.removesuffix('_s')}", title, chart, wide=True)
         _add_transfer(together, results)
-        found.append(together)
+        yield together
     if len(results.training):
         curves = Section("trainings", "Training")
         curves.add("training", "Training curves", training.training_curves(results.training), wide=True)
-        found.append(curves)
-    return found
+        yield curves
 
 
 def glance(content: list[Section]) -> list[NamedFigure]:

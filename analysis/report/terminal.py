@@ -34,7 +34,7 @@ def print_report(results: Results, console: Console, content: list[Section] | No
         console: to print on.
         content: its sections, where they are known: they take a while.
     """
-    content = sections(results) if content is None else content
+    content = list(sections(results)) if content is None else content
     for line in five_lines(results, content):
         console.print(Text(f"- {line}"))
     console.print()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from rllib_scale.errors import UserError
@@ -12,7 +18,7 @@ from rllib_scale.files import write_atomic
 
 from ..figures import draw
 from ..figures.chart import Chart
-from ..load import Results, load
+from ..load import Results, load, settings
 from ..tables import render
 from . import summary
 from .overview import five_lines, overview
@@ -24,6 +30,8 @@ from .terminal import print_report
 MARK = "<!-- written by rllib-scale report; overwritten by the next one -->"
 TABLE_FILES = {".csv": render.to_csv, ".md": render.to_markdown, ".tex": render.to_latex}
 FIGURE_FILES = (".png", ".svg")
+MANY = 4
+"""Settings from which it pays to draw in processes of their own, each of which takes seconds to begin."""
 
 
 def write_report(
@@ -31,6 +39,7 @@ def write_report(
     out: str | Path | None = None,
     gantt: DrawGantt | None = None,
     console: Console | None = None,
+    processes: int = 1,
 ) -> Path:
     """Write the report of a results folder: report.html, report.md, tables/ and figures/.
 
@@ -41,6 +50,8 @@ def write_report(
         out: where to; by default FOLDER/report. An existing folder is overwritten only if it is an earlier report.
         gantt: draws episodes of the folder, see `analysis.replays`; without it there are no Gantt charts.
         console: shows the words and the main tables before they are written.
+        processes: that draw the figures of MANY settings or more, while numbers of the next are computed. More than one
+            need a main module that can be imported, as scripts with `if __name__ == "__main__":`.
 
     Returns:
         The path of report.md; report.html stands beside it.
@@ -52,10 +63,17 @@ def write_report(
     target = Path(out) if out is not None else results.folder / "report"
     _require_own(target)
     try:
-        content = sections(results, gantt)
-        if console is not None:
-            print_report(results, console, content)
-        return _write(results, target, content)
+        with _drawing(processes if len(settings(results.episodes)) >= MANY else 1) as executor:
+            files = _Files(target, executor)
+            if not (page := target / "report.md").exists():
+                _write_text(page, f"{MARK}\n\n# In progress\n")  # marks the folder as ours from the first file on
+            content = []
+            for section in sections(results, gantt):
+                files.begin(section)
+                content.append(section)
+            if console is not None:
+                print_report(results, console, content)
+            return _write(results, files, content)
     except OSError as error:
         raise UserError(f"{target}: the report folder cannot be written ({error.strerror})") from None
 
@@ -71,13 +89,49 @@ def _require_own(target: Path) -> None:
         raise UserError(f"{target}: not empty and not a report of this program; give another folder for the report")
 
 
+@contextmanager
+def _drawing(processes: int) -> Iterator[Executor | None]:
+    """Processes that draw; none for one, which is this one."""
+    if processes < 2:
+        yield None
+        return
+    executor = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _leave_interrupts)
+    try:
+        yield executor
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _leave_interrupts() -> None:
+    """A Ctrl-C is for the process that waits for this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _draw(chart: Chart | Callable[[], Figure], path: Path) -> None:
+    """Draw a figure and write its files, of which `path` is the PNG."""
+    figure = draw.draw(chart) if isinstance(chart, Chart) else chart()
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)  # laid out once, not for each file
+    for suffix in FIGURE_FILES:
+        draw.save(figure, path.with_suffix(suffix))
+
+
 @dataclass
 class _Files:
     """The tables and figures of a report as files."""
 
     target: Path
-    written: set[Path]
+    executor: Executor | None = None
+    written: set[Path] = field(default_factory=set)
+    begun: dict[str, Future[None]] = field(default_factory=dict)
     drawn: dict[str, Path | str] = field(default_factory=dict)
+
+    def begin(self, section: Section) -> None:
+        """Have its charts drawn while other things are done."""
+        for named in section.items:
+            if self.executor is not None and isinstance(named, NamedFigure) and isinstance(named.chart, Chart):
+                self.begun[named.name] = self.executor.submit(_draw, named.chart, self._path(named))
 
     def table(self, named: NamedTable, section: str) -> Path:
         path = self.target / "tables" / f"{named.name}.csv"
@@ -94,18 +148,19 @@ class _Files:
             self.drawn[named.name] = self._draw(named)
         return self.drawn[named.name]
 
+    def _path(self, named: NamedFigure) -> Path:
+        return self.target / "figures" / f"{named.name}.png"
+
     def _draw(self, named: NamedFigure) -> Path | str:
-        path = self.target / "figures" / f"{named.name}.png"
+        path = self._path(named)
         try:
-            figure = draw.draw(named.chart) if isinstance(named.chart, Chart) else named.chart()
+            if named.name in self.begun:
+                self.begun[named.name].result()
+            else:
+                _draw(named.chart, path)
         except UserError as error:
             return f"Not drawn: {error}."
-        if (engine := figure.get_layout_engine()) is not None:
-            engine.execute(figure)
-            figure.set_layout_engine(None)  # laid out once, not for each file
-        for suffix in FIGURE_FILES:
-            draw.save(figure, path.with_suffix(suffix))
-            self.written.add(path.with_suffix(suffix))
+        self.written |= {path.with_suffix(suffix) for suffix in FIGURE_FILES}
         return path
 
     def remove_others(self) -> None:
@@ -116,11 +171,9 @@ class _Files:
                     path.unlink()
 
 
-def _write(results: Results, target: Path, content: list[Section]) -> Path:
-    path = target / "report.md"
-    if not path.exists():
-        _write_text(path, f"{MARK}\n\n# In progress\n")  # marks the folder as ours from the first file on
-    files = _Files(target, {path})
+def _write(results: Results, files: _Files, content: list[Section]) -> Path:
+    path = files.target / "report.md"
+    files.written.add(path)
     title = f"Report: {results.manifest.get('sweep', results.folder.name)}"
     words, made = overview(results, content), summary.manifest_lines(results)
     opening, five = glance(content), five_lines(results, content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -73,5 +74,5 @@ def write_report(folder: Path, trust: bool = False) -> None:
 
     from rllib_scale.evaluation.replay import Replay
 
-    page = write(folder, gantt=Replay(folder, trust), console=console)
+    page = write(folder, gantt=Replay(folder, trust), console=console, processes=os.cpu_count() or 1)
     say(f"wrote {page} and {page.with_suffix('.html').name}")

@@ -323,3 +323,14 @@ def test_schedules_stand_there_where_they_can_be_drawn_and_else_why_not(results_
     for text in (report.read_text(), page_of(report).text):
         assert "Not drawn: the policy is gone." in text
         assert "Schedules of one episode: scale and crossattn" in text
+
+
+def test_drawn_by_other_processes_every_file_is_the_same(tmp_path: Path) -> None:
+    played = artificial_episodes(seeds=(1, 2), scales=(16,), methods=("scale", "crossattn"), episodes=2)
+    rows = [row | {"scenario": name} for name in ("a", "b", "c", "d") for row in played]
+    folder = write_folder(tmp_path / "results", rows, artificial_training(epochs=3))
+    alone, others = (write_report(folder, tmp_path / str(count), processes=count).parent for count in (1, 2))
+    names = sorted(str(path.relative_to(alone)) for path in alone.rglob("*") if path.is_file())
+    assert len([name for name in names if name.endswith(".png")]) > 8
+    assert names == sorted(str(path.relative_to(others)) for path in others.rglob("*") if path.is_file())
+    assert all((alone / name).read_bytes() == (others / name).read_bytes() for name in names)
