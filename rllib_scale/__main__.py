@@ -11,6 +11,7 @@ def _leave(number: int, frame: object) -> None:
 
 
 signal.signal(signal.SIGINT, _leave)
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # our matrices are small: a second thread would spin, not help
 
 from rllib_scale.cli import main  # noqa: E402, its imports take a second in which Ctrl-C is likely
 

@@ -87,6 +87,19 @@ class Scores:
             values={metric: grid[kept] for metric, grid in self.values.items()},
         )
 
+    def of_episodes(self, episodes: Iterable[tuple[int, int]]) -> Scores:
+        """Only these episodes."""
+        wanted = set(episodes)
+        kept = np.array([episode in wanted for episode in self.episodes], dtype=bool)
+        if kept.all():
+            return self
+        return replace(
+            self,
+            episodes=tuple(episode for episode in self.episodes if episode in wanted),
+            present=self.present[:, kept],
+            values={metric: grid[:, kept] for metric, grid in self.values.items()},
+        )
+
 
 def require_partners(first: Scores, second: Scores) -> None:
     """Refuse two scores of which one holds a row that the other lacks; a heuristic is paired with every seed.

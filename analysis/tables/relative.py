@@ -11,7 +11,7 @@ import pandas as pd
 from ..load import information_of, require_one_setting, variants
 from ..stats import resampling
 from ..stats.resampling import MeanTest, Unit
-from ..stats.scores import EPISODE, Scores
+from ..stats.scores import Scores
 from .methods import interval_note
 
 BASE = "fastest-idle"
@@ -55,16 +55,17 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
     records: list[dict[str, Any]] = []
     for servers in sorted({int(n) for n in episodes["test_servers"]}):
         at_scale = episodes[episodes["test_servers"] == servers]
-        bases = at_scale[at_scale["method"] == BASE]
-        for name in variants(at_scale):
-            rows = at_scale[at_scale["variant"] == name]
-            partner = _base_of(rows, bases)
-            if partner is None or rows["method"].iloc[0] == BASE:
+        rows_of = {name: at_scale[at_scale["variant"] == name] for name in variants(at_scale)}
+        scores = {name: Scores.of(rows, [*measured, *[LOWER_BOUND] * len(bounded)]) for name, rows in rows_of.items()}
+        bases = {name: rows["overrides"].iloc[0] for name, rows in rows_of.items() if rows["method"].iloc[0] == BASE}
+        for name, rows in rows_of.items():
+            base = _base_of(rows, bases)
+            if base is None or name in bases:
                 continue
-            rows, partner = _common(rows, partner)
-            if rows.empty:
+            first = scores[name].of_episodes(scores[base].episodes)
+            second = scores[base].of_episodes(first.episodes)
+            if not first.episodes:
                 continue
-            first, second = Scores.of(rows, measured), Scores.of(partner, measured)
             unit: Unit = "seeds" if first.learned else "episodes"
             seeds = len(first.seeds) if first.learned else 0
             record = {"test_servers": servers, "variant": name, "information": information_of(rows)}
@@ -77,7 +78,7 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
                     record[f"{PREFIX}{metric}{suffix}"] = 100 * math.expm1(value)
             if bounded:
                 gained = second.values["response_censored_s"] - first.values["response_censored_s"]
-                bound = Scores.of(partner, [LOWER_BOUND]).values[LOWER_BOUND]
+                bound = second.values[LOWER_BOUND]
                 test = _gap_closed(gained, second.values["response_censored_s"] - bound, unit)
                 record |= {GAP: test.mean, f"{GAP}_low": test.interval.low, f"{GAP}_high": test.interval.high}
             records.append(record | {"episodes": len(first.episodes)})
@@ -101,14 +102,7 @@ def _gap_closed(gained: np.ndarray, gap: np.ndarray, unit: Unit) -> MeanTest:
     return resampling.mean_test(100 * (share + (gained - share * gap) / width), unit)
 
 
-def _base_of(rows: pd.DataFrame, bases: pd.DataFrame) -> pd.DataFrame | None:
-    """The rows of the base that a variant is compared with: the only ones, or those of the same settings."""
-    if bases["variant"].nunique() > 1:
-        bases = bases[bases["overrides"] == rows["overrides"].iloc[0]]
-    return bases if bases["variant"].nunique() == 1 else None
-
-
-def _common(rows: pd.DataFrame, others: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows of the episodes that both have."""
-    keys = [pd.MultiIndex.from_frame(frame[list(EPISODE)].astype(int)) for frame in (rows, others)]
-    return rows[keys[0].isin(keys[1])], others[keys[1].isin(keys[0])]
+def _base_of(rows: pd.DataFrame, bases: dict[str, str]) -> str | None:
+    """The base that a variant is compared with, of those by their settings: the only one, or that of the same."""
+    same = [name for name, overrides in bases.items() if len(bases) == 1 or overrides == rows["overrides"].iloc[0]]
+    return same[0] if len(same) == 1 else None
