@@ -40,7 +40,7 @@ LABELS = {
     "drift_mmd2": "drift: MMD²",
     "drift_training_wasserstein": "drift from training: Wasserstein (sd)",
     "drift_training_mmd2": "drift from training: MMD²",
-    "lost_percent": "lost against the base (points)",
+    "lost_percent": "lost, points",
     "drift": "drift",
     "between_policies": "between policies",
     "between_problems": "between problems",

@@ -189,7 +189,7 @@ def lost_by_drift(rows: pd.DataFrame, found: pd.DataFrame, looks: Mapping[str, L
             means = rows[rows["variant"] == name].groupby(place, observed=True)[[drift, LOST]].mean()
             said = [f"{name}, {scenario}, N = {servers}" for scenario, _, _, servers in means.index]
             alone = Look(look.colour, look.marker, "", look.hollow)
-            marks.append(Marks(means[drift], means[LOST], alone, name, hover=said))
+            marks.append(Marks(means[drift], means[LOST], alone, name, size=0.7, hover=said))
         panels.append(Panel(marks, x_label=label(drift), y_label=label(LOST), zero="y"))
     agree = "; ".join(
         f"{row['drift']}: {row['between_policies']:.2f} "

@@ -29,7 +29,7 @@ HOW_TO_READ = (
     "of the training. Means over the problems (scenario and number of servers), that of the training left out; [low, "
     "high]: 95 % over training seeds."
 )
-AGREEMENT_TITLE = "Does a feature that drifts less transfer better?"
+AGREEMENT_TITLE = "Whether a feature that drifts less transfers better"
 AGREEMENT_HOW = (
     "Spearman's rank correlation of drift and loss; 1: who drifts most loses most. Between policies: on one problem, "
     "mean over the problems; [low, high]: 95 % bootstrap over the policies. Between problems: of the means over the "

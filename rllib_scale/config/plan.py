@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Cell:
     @property
     def label(self) -> str:
         """Grid settings beside the lambdas, which have columns of their own; and whether it was stopped early."""
-        parts = [f"{path}={_plain(value)}" for path, value in self.overrides if not _is_lambda(path)]
+        parts = [f"{path}={_plain(value)}" for path, value in _apart(self.overrides) if not _is_lambda(path)]
         return "; ".join(parts + [STOPPED] * (self.stopped_epochs is not None))
 
     @property
@@ -156,7 +156,7 @@ def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = N
             set_path(data, path, value)
         trial = build_model(TrialConfig, data, f"{source}: grid", foreign=True)  # what the sweep imports, it has
         if not METHODS[method].srr:
-            overrides = tuple((path, value) for path, value in overrides if not path.startswith("srr."))
+            overrides = tuple((path, value) for path, value in overrides if path.split(".")[0] != "srr")
         cells.setdefault(trial.cell, Cell(trial, overrides))
     return list(cells.values())
 
@@ -228,6 +228,15 @@ def training_steps(cells: list[Cell]) -> int:
 def cpus_per_trial(resources: TrialResources) -> float:
     """CPUs one training occupies: its learner and one for each environment runner."""
     return resources.cpus + resources.env_runners
+
+
+def _apart(overrides: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """The settings of SRR one by one, where a grid varies them together."""
+    for path, value in overrides:
+        if path == "srr" and isinstance(value, dict):
+            yield from ((f"srr.{name}", each) for name, each in value.items())
+        else:
+            yield path, value
 
 
 def _is_lambda(path: str) -> bool:

@@ -93,6 +93,13 @@ def test_any_config_path_can_be_a_grid_axis_and_labels_its_rows() -> None:
     assert cells[1].label == "env.episode.clock_step_s=0.2; training.gamma=0.9"
 
 
+def test_a_section_can_be_a_grid_axis_and_settings_of_srr_that_vary_together_label_as_if_apart() -> None:
+    weights = [{"lambda_kl": 0.1}, {"lambda_kl": 0.2, "reduction": "mean"}]
+    cells = expand(sweep(methods=["scale", "crossattn"], grid={"srr": weights}), "test")
+    labels = [(cell.trial.method, cell.trial.srr.lambda_kl, cell.label) for cell in cells]
+    assert labels == [("scale", 0.1, ""), ("scale", 0.2, "srr.reduction=mean"), ("crossattn", 0, "")]
+
+
 def test_env_overrides_build_on_the_scenario() -> None:
     config = sweep(scenario="steady-0.5", env={"episode": {"clock_step_s": 0.5}, "cluster": "paper-32"})
     assert config.env.episode.arrivals_until_s == 150
