@@ -23,13 +23,15 @@ METRICS = (
 PREFIX = "against_base_"
 LOWER_BOUND = "bound_capacity_s"
 GAP = "gap_closed_percent"
+WIDEST = 1000.0
+"""An interval that reaches further, in per cent, says nothing and is left out, as of few seeds of which one failed."""
 TITLE = f"Against {BASE}, %"
 HOW_TO_READ = (
     f"per cent below (-) or above (+) {BASE} on the same episodes: the mean over episodes of the logarithm of the "
     "ratio of the two, as a percentage. [low, high] is the 95 % interval over seeds and episodes of a learned method, "
-    "over episodes of a rule (docs/statistics.md), of this comparison alone. Gap closed: 100 x (base - method) / "
-    "(base - lower bound), of means over the episodes with a bound: 100 is what no scheduler can beat and perhaps none "
-    "reaches. Its interval is that of the linearised ratio."
+    "over episodes of a rule (docs/statistics.md), of this comparison alone, and is left out where it would reach "
+    f"beyond {WIDEST:.0f} %. Gap closed: 100 x (base - method) / (base - lower bound), of means over the episodes with "
+    "a bound: 100 is what no scheduler can beat and perhaps none reaches. Its interval is that of the linearised ratio."
 )
 
 
@@ -74,18 +76,24 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
                 with np.errstate(divide="ignore", invalid="ignore"):
                     ratio = np.log(first.values[metric] / second.values[metric])
                 test = resampling.mean_test(np.where(np.isfinite(ratio), ratio, np.nan), unit)
-                for suffix, value in (("", test.mean), ("_low", test.interval.low), ("_high", test.interval.high)):
-                    record[f"{PREFIX}{metric}{suffix}"] = 100 * math.expm1(value)
+                ends = [100 * math.expm1(end) for end in (test.interval.low, test.interval.high)]
+                record |= _with_ends(f"{PREFIX}{metric}", 100 * math.expm1(test.mean), *ends)
             if bounded:
                 gained = second.values["response_censored_s"] - first.values["response_censored_s"]
                 bound = second.values[LOWER_BOUND]
                 test = _gap_closed(gained, second.values["response_censored_s"] - bound, unit)
-                record |= {GAP: test.mean, f"{GAP}_low": test.interval.low, f"{GAP}_high": test.interval.high}
+                record |= _with_ends(GAP, test.mean, test.interval.low, test.interval.high)
             records.append(record | {"episodes": len(first.episodes)})
     shown = [*(f"{PREFIX}{metric}" for metric in measured), *bounded]
     named = [f"{column}{suffix}" for column in shown for suffix in ("", "_low", "_high")]
     lead = ["test_servers", "variant", "information", "seeds", "seeds_note"]
     return pd.DataFrame(records, columns=[*lead, *named, "episodes"])
+
+
+def _with_ends(column: str, mean: float, low: float, high: float) -> dict[str, float]:
+    if max(-low, high) > WIDEST:
+        low = high = math.nan
+    return {column: mean, f"{column}_low": low, f"{column}_high": high}
 
 
 def _gap_closed(gained: np.ndarray, gap: np.ndarray, unit: Unit) -> MeanTest:
