@@ -38,6 +38,8 @@ CONTENTS = {
         "analysis/beyond/README",
         "analysis/agents/README",
         "analysis/league/README",
+        "analysis/transfer/README",
+        "analysis/ablations/README",
     ),
     "API": tuple(f"docs/api/{name}" for name in ("config", "library", "schedulers", "policies", "envs", "live")),
     "Project": ("CONTRIBUTING", "CHANGELOG"),
