@@ -10,6 +10,7 @@ import pandas as pd
 
 from ..labels import LOWER_IS_BETTER, label
 from ..stats.families import QUESTIONS, TESTED
+from ..stats.scores import PLACE
 from ..tables.relative import BASE, PREFIX
 from ..tables.transfer import DRIFTS, LOST
 from .chart import Chart, Grid, Marks, Panel, varies
@@ -181,12 +182,11 @@ def lost_by_drift(rows: pd.DataFrame, found: pd.DataFrame, looks: Mapping[str, L
     """
     if rows.empty:
         return Chart(caption="no policy was played on enough problems that it was not trained on")
-    place = ["scenario", "mask", "decision", "test_servers"]
     panels = []
     for drift in DRIFTS:
         marks = []
         for name, look in looks.items():
-            means = rows[rows["variant"] == name].groupby(place, observed=True)[[drift, LOST]].mean()
+            means = rows[rows["variant"] == name].groupby(list(PLACE), observed=True)[[drift, LOST]].mean()
             said = [f"{name}, {scenario}, N = {servers}" for scenario, _, _, servers in means.index]
             alone = Look(look.colour, look.marker, "", look.hollow)
             marks.append(Marks(means[drift], means[LOST], alone, name, size=0.7, hover=said))

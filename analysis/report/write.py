@@ -107,7 +107,7 @@ def _leave_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _draw(chart: Chart | Callable[[], Figure], path: Path) -> None:
+def _draw_files(chart: Chart | Callable[[], Figure], path: Path) -> None:
     """Draw a figure and write its files, of which `path` is the PNG."""
     figure = draw.draw(chart) if isinstance(chart, Chart) else chart()
     if (engine := figure.get_layout_engine()) is not None:
@@ -131,7 +131,7 @@ class _Files:
         """Have its charts drawn while other things are done."""
         for named in section.items:
             if self.executor is not None and isinstance(named, NamedFigure) and isinstance(named.chart, Chart):
-                self.begun[named.name] = self.executor.submit(_draw, named.chart, self._path(named))
+                self.begun[named.name] = self.executor.submit(_draw_files, named.chart, self._path(named))
 
     def table(self, named: NamedTable, section: str) -> Path:
         path = self.target / "tables" / f"{named.name}.csv"
@@ -157,7 +157,7 @@ class _Files:
             if named.name in self.begun:
                 self.begun[named.name].result()
             else:
-                _draw(named.chart, path)
+                _draw_files(named.chart, path)
         except UserError as error:
             return f"Not drawn: {error}."
         self.written |= {path.with_suffix(suffix) for suffix in FIGURE_FILES}

@@ -9,15 +9,15 @@ import pandas as pd
 from scipy import stats
 
 from ..labels import label
-from ..load import SETTING, variants
+from ..load import variants
 from ..stats.resampling import BOOTSTRAP_SEED, MIN_SEEDS, mean_interval
-from ..stats.scores import EPISODE
+from ..stats.scores import EPISODE, PLACE
 from .methods import interval_note
-from .relative import BASE
+from .relative import BASE, PREFIX
 
 METRIC = "response_censored_s"
 DRIFTS = ("drift_training_wasserstein", "drift_training_mmd2")
-AGAINST, LOST = "against_base_response_censored_s", "lost_percent"
+AGAINST, LOST = f"{PREFIX}{METRIC}", "lost_percent"
 IDENTITY = ("variant", "method", "kind", "lambda_decorrelation", "lambda_kl", "cell")
 FEWEST = 3
 """Problems, the training's left out, from which anything is said."""
@@ -48,7 +48,7 @@ def transfer(episodes: pd.DataFrame, features: pd.DataFrame) -> pd.DataFrame:
         One row per (setting, test_servers, variant, cell): DRIFTS, AGAINST and LOST. No rows of policies that were not
         played on the problem of their training, or where fewer than FEWEST problems are left.
     """
-    place = [*SETTING, "test_servers"]
+    place = list(PLACE)
     columns = [*place, *IDENTITY, *DRIFTS, AGAINST, LOST]
     features = features.dropna(subset=list(DRIFTS))
     base = episodes[episodes["method"] == BASE].groupby([*place, *EPISODE], observed=True)[METRIC].mean()
@@ -89,7 +89,7 @@ def agreement(rows: pd.DataFrame) -> pd.DataFrame:
         drift, between_policies with _low and _high (NaN of fewer than MIN_SEEDS policies), between_problems, policies,
         problems; of policies that were played on every problem.
     """
-    place = [*SETTING, "test_servers"]
+    place = list(PLACE)
     records = []
     for drift in DRIFTS:
         tables = [
