@@ -66,7 +66,10 @@ class ASHAConfig(Model):
 
 
 class PBTConfig(Model):
-    """Population-based training: the worst go on as copies of the best, with settings changed."""
+    """Population-based training: the worst go on as copies of the best, with settings changed.
+
+    All are compared at the same step: who is first there waits for the others.
+    """
 
     interval_steps: Count = Field(default=51_200, description="env steps between two comparisons")
     quantile: Annotated[float, Field(gt=0, le=0.5)] = Field(

@@ -80,6 +80,7 @@ def make_scheduler(search: SearchConfig, pending: Sequence[Cell], curves: Curves
             metric=SCORE,
             mode=search.mode,
             perturbation_interval=search.pbt.interval_steps,
+            synch=True,  # else two members are compared only where neither starts or trains much before the other
             quantile_fraction=search.pbt.quantile,
             resample_probability=search.pbt.resample,
             hyperparam_mutations={path: _domain(values) for path, values in search.space.items()},
