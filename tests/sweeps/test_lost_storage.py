@@ -17,6 +17,7 @@ pytest.importorskip("ray")
 pytestmark = pytest.mark.ray
 
 from rllib_scale.results.tables import EPISODE_COLUMNS, TRAINING_COLUMNS, read_table  # noqa: E402
+from rllib_scale.sweeps.checkpoints import epoch_of  # noqa: E402
 
 EPOCHS = 200
 SWEEP = f"""
@@ -72,11 +73,11 @@ def kept(results: Path) -> dict[Path, bytes]:
 
 
 def in_the_middle(base: Path, results: Path) -> subprocess.Popen[str]:
-    """A sweep of one seed more, just after it has saved something."""
+    """A sweep of one seed more, just after it has saved a whole checkpoint: its files arrive in any order."""
     shutil.copytree(base / "results", results)
     process = sweep(base, results, "--set", "seeds=[1, 2]", "--trust")
     deadline = time.monotonic() + 120
-    while not list(results.glob("trials/run-002/*-s2-*/checkpoint_*/contents.json")):
+    while all(epoch_of(checkpoint) < 0 for checkpoint in results.glob("trials/run-002/*-s2-*/checkpoint_*")):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
