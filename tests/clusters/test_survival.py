@@ -53,18 +53,24 @@ def three() -> Iterator[Nodes]:
         yield cluster
 
 
+def assert_spread(results: Path) -> None:
+    """Each training had its learner and its environment runners on more nodes than one."""
+    manifest = read_manifest(results)
+    assert manifest is not None
+    assert len(manifest["nodes"]) == 3
+    for places in manifest["nodes"].values():
+        assert len(places[-1]["env_runners"]) == 2
+        assert len({places[-1]["learner"], *places[-1]["env_runners"]}) > 1
+
+
+@pytest.mark.slow
 def test_on_three_nodes_a_sweep_gives_the_rows_of_a_single_one(
     file: Path, undisturbed: Path, three: Nodes, tmp_path: Path
 ) -> None:
     said = three.finish(file, tmp_path / "results")
     assert re.search(r"waiting \((needs 3 CPUs, the largest node has [0-2] free|2 at once)", said)
     assert_same(tmp_path / "results", undisturbed)
-    manifest = read_manifest(tmp_path / "results")
-    assert manifest is not None
-    assert len(manifest["nodes"]) == 3
-    for places in manifest["nodes"].values():
-        assert len(places[-1]["env_runners"]) == 2
-        assert len({places[-1]["learner"], *places[-1]["env_runners"]}) > 1
+    assert_spread(tmp_path / "results")
     alone = read_manifest(undisturbed)
     assert alone is not None
     assert len({node for places in alone["nodes"].values() for node in places[-1]["env_runners"]}) == 1
@@ -99,6 +105,7 @@ def test_whatever_is_killed_the_results_are_those_of_an_undisturbed_run(
     said = three.finish(file, results)
     assert "go on" in said
     assert_same(results, undisturbed)
+    assert_spread(results)
     with capsys.disabled():
         print(f"\n3 faults and a Ctrl-C survived; seconds until new checkpoints of 10 epochs: {times}")
 

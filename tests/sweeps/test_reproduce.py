@@ -30,12 +30,23 @@ def reproduce(folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_all_parts_run_once_and_are_joined(tmp_path: Path) -> None:
-    first = reproduce(tmp_path)
-    assert first.returncode == 0, first.stderr
-    whole = tmp_path / "whole"
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of the reproduction."""
+    folder = tmp_path_factory.mktemp("reproduction")
+    done = reproduce(folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "whole"
+
+
+def trainings(whole: Path) -> dict[str, list[Path]]:
+    """Folders of what was trained in each part."""
+    return {name: sorted((whole / "parts" / name / "trials").glob("*/*-s42-*")) for name in PARTS}
+
+
+def test_all_parts_run_once_and_are_joined(whole: Path) -> None:
     parts = {name: read_table(whole / "parts" / name / "episodes.parquet", EPISODE_COLUMNS) for name in PARTS}
-    trained = {name: list((whole / "parts" / name / "trials").glob("*/*-s42-*")) for name in PARTS}
+    trained = trainings(whole)
     assert {path.name.split("-s42")[0] for path in trained["table4"]} == {"scale", "crossattn"}
     assert {path.name.split("-s42")[0] for path in trained["table3"]} == {"ppo", "ppo-srr"}, "the others are taken over"
     assert not trained["scenarios"]
@@ -49,7 +60,11 @@ def test_all_parts_run_once_and_are_joined(tmp_path: Path) -> None:
     assert sorted(training["method"]) == ["crossattn", "dqn", "ppo", "ppo-srr", "sac", "scale"]
     assert (whole / "report" / "report.md").is_file()
 
-    again = reproduce(tmp_path)
+
+@pytest.mark.slow
+def test_run_again_nothing_is_trained_anew(whole: Path) -> None:
+    joined, trained = read_table(whole / "episodes.parquet", EPISODE_COLUMNS), trainings(whole)
+    again = reproduce(whole.parent)
     assert again.returncode == 0, again.stderr
     pd.testing.assert_frame_equal(read_table(whole / "episodes.parquet", EPISODE_COLUMNS), joined)
-    assert {name: list((whole / "parts" / name / "trials").glob("*/*-s42-*")) for name in PARTS} == trained
+    assert trainings(whole) == trained

@@ -45,9 +45,9 @@ evaluation: {{scales: [8, 16], episodes: 3, heuristics: [fastest-idle]}}
 """
 EPOCHS, EVERY = 120, 10
 OFF_POLICY = "{warmup_steps: 128, steps_per_update: 32}"
-FOUR = f"""
-name: four
-methods: [scale, ppo, dqn, sac]
+THREE = f"""
+name: three
+methods: [scale, dqn, sac]
 seeds: [5]
 training: {TRAINING % EPOCHS}
 dqn: {OFF_POLICY}
@@ -255,15 +255,15 @@ def test_interrupted_killed_and_torn_trainings_end_as_if_they_had_never_stopped(
     """Ctrl-C at first, then kill -9 and a torn checkpoint; tables and weights equal those of an undisturbed sweep."""
     home, undisturbed, results = tmp_path / "home", tmp_path / "undisturbed", tmp_path / "results"
     home.mkdir()
-    (tmp_path / "four.yaml").write_text(FOUR)
-    done = run(home, "sweep", tmp_path / "four.yaml", "--results", undisturbed)
+    (tmp_path / "three.yaml").write_text(THREE)
+    done = run(home, "sweep", tmp_path / "three.yaml", "--results", undisturbed)
     assert done.returncode == 0, done.stderr
     names = sorted(path.name for path in (undisturbed / "policies").iterdir())
-    assert len(names) == 4
+    assert len(names) == 3
 
     def start() -> subprocess.Popen[str]:
         return subprocess.Popen(
-            command("sweep", tmp_path / "four.yaml", "--results", results),
+            command("sweep", tmp_path / "three.yaml", "--results", results),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -301,9 +301,9 @@ def test_interrupted_killed_and_torn_trainings_end_as_if_they_had_never_stopped(
     weights.write_bytes(weights.read_bytes()[:100])
     assert latest_checkpoint(results / "trials", names[-1]) not in (None, torn)
 
-    finished = run(home, "sweep", tmp_path / "four.yaml", "--results", results)
+    finished = run(home, "sweep", tmp_path / "three.yaml", "--results", results)
     assert finished.returncode == 0, finished.stderr
-    assert "0 of 4 trainings are finished, 4 go on" in finished.stdout
+    assert "0 of 3 trainings are finished, 3 go on" in finished.stdout
     for table, columns, times in (
         ("training", TRAINING_COLUMNS, ["wall_s", "env_steps_per_s"]),
         ("episodes", EPISODE_COLUMNS, []),
