@@ -56,6 +56,7 @@ def test_simulator() -> None:
     assert min(first["ours"].values()) > 0
 
 
+@pytest.mark.slow
 def test_network() -> None:
     rows = check(net.run(2, servers=(4,), batch=2, repeats=2), 2)
     for other in ("nn.MultiheadAttention", "our torch modules", "our torch modules by torch.compile"):
@@ -82,6 +83,7 @@ def test_training(training_env: None) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")
 def test_scaling(training_env: None) -> None:
     from benchmarks import scaling

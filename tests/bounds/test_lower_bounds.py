@@ -214,7 +214,7 @@ def random_decisions(rng, env, work):
     return engine.metrics()["response_censored_s"]
 
 
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("part", [*range(3), *(pytest.param(part, marks=pytest.mark.slow) for part in range(3, 10))])
 def test_no_scheduler_beats_a_bound_on_1000_random_instances(part):
     binding = 0
     for instance in range(100 * part, 100 * part + 100):

@@ -353,8 +353,15 @@ def test_only_policies_that_are_here_are_offered_to_be_played(artificial: tuple[
     expect(box).to_have_value("fastest-idle")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [720, 1440])
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        (1440, "light"),
+        (720, "dark"),
+        pytest.param(1440, "dark", marks=pytest.mark.slow),
+        pytest.param(720, "light", marks=pytest.mark.slow),
+    ],
+)
 def test_no_grave_fault_of_accessibility(played: tuple[Path, str], page: Page, theme: Theme, width: int) -> None:
     page.emulate_media(color_scheme=theme)
     page.set_viewport_size({"width": width, "height": 900})
