@@ -13,6 +13,8 @@ import pytest
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.ray]
 
+from ray._private.utils import get_num_cpus  # noqa: E402  # in a container fewer than the machine has
+
 from rllib_scale.config.plan import SweepConfig, expand  # noqa: E402
 from rllib_scale.config.yaml_files import load_model  # noqa: E402
 from rllib_scale.results.tables import EPISODE_COLUMNS, TRAINING_COLUMNS, read_table  # noqa: E402
@@ -86,7 +88,7 @@ def test_a_population_changes_settings_on_the_way(tmp_path: Path) -> None:
     With this seed the one that trains first is the worse: compared as soon as it arrives, it would have nobody to copy.
     """
     settings = [SPACE, "seeds=[2]", "search.scheduler=pbt", "search.samples=2", "search.pbt.quantile=0.5"]
-    settings += [f"search.pbt.interval_steps={2 * STEPS}", f"resources.cpus={os.cpu_count()}"]  # one after the other
+    settings += [f"search.pbt.interval_steps={2 * STEPS}", f"resources.cpus={get_num_cpus()}"]  # one after the other
     run(tmp_path, *settings)
     results = tmp_path / "results"
     training = read_table(results / "training.parquet", TRAINING_COLUMNS)
