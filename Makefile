@@ -37,11 +37,9 @@ chromium:
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } || \
 		{ echo "No Chromium and no right to install it: install it, or set CHROMIUM=/path/to/it"; exit 2; }
 
-# Two files at a time, those that start Ray or a browser first; what is in one file shares its fixtures. A wait for a
-# browser or a node that ran out is tried once more, as it also runs out where the machine is busy; no other failure is.
+# Two files at a time, those that start Ray or a browser first; what is in one file shares its fixtures.
 test: $(VENV)/.installed-test chromium
-	$(VENV)/bin/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder \
-		--reruns 1 --only-rerun '[Tt]imeout|timed out'
+	$(VENV)/bin/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .

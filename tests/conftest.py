@@ -1,7 +1,9 @@
-"""One compute thread per process, before anything starts its own; the order of the tests; the Ray that some share."""
+"""One compute thread per process, before anything starts its own; the order of the tests; the Ray that they share."""
 
 import os
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -10,6 +12,9 @@ from rllib_scale.clusters.session import ONE_THREAD
 os.environ.update(ONE_THREAD)
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
+RAY_CPUS = 4
+SHARED_RAY = ExitStack()
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole files that start Ray or a browser come first: run last, one would keep the other process waiting."""
@@ -17,10 +22,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in long)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test of `cluster` starts a Ray of its own, and a process has only one."""
+    if item.get_closest_marker("cluster"):
+        SHARED_RAY.close()
+
+
+def pytest_sessionfinish() -> None:
+    SHARED_RAY.close()
+
+
 @pytest.fixture(scope="module")
-def local_ray(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A local Ray that ends with the module, of 3 CPUs, or as many as RAY_CPUS of the module says."""
+def local_ray() -> Iterator[None]:
+    """The local Ray of `RAY_CPUS` CPUs that all modules of a process share; commands run in this process join it.
+
+    A module that has not given back its CPUs ends it, so that the next one starts with a new one.
+    """
+    import ray
+
     from rllib_scale.clusters.session import ray_session
 
-    with ray_session(num_cpus=getattr(request.module, "RAY_CPUS", 3)):
-        yield
+    if not ray.is_initialized():
+        SHARED_RAY.enter_context(ray_session(num_cpus=RAY_CPUS))
+    yield
+    deadline = time.monotonic() + 5
+    while ray.is_initialized() and ray.available_resources().get("CPU", 0) < RAY_CPUS:
+        if time.monotonic() > deadline:
+            SHARED_RAY.close()
+        time.sleep(0.05)

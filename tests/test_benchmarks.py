@@ -18,7 +18,6 @@ from rllib_scale.cli import main
 from rllib_scale.config import SRRConfig, TrainingConfig, TrialConfig, TrialResources
 from rllib_scale.rl.ppo.loss import Rows
 
-RAY_CPUS = 8
 TINY = TrialConfig(training=TrainingConfig(epochs=4, steps_per_epoch=64, minibatch_size=32, passes=2, num_envs=2))
 
 

@@ -26,7 +26,6 @@ from rllib_scale.live.serve import router_config  # noqa: E402
 
 pytestmark = LOCAL_RAY
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the replicas cannot import it
-RAY_CPUS = 4
 
 
 @pytest.fixture(scope="module")
