@@ -36,7 +36,19 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+def test_command_is_one_of_the_program_with_its_options(command: str) -> None:
+    _, name, *arguments = shlex.split(command)
+    known = main.make_context("rllib-scale", [], resilient_parsing=True)
+    options = {option for parameter in main.commands[name].get_params(known) for option in parameter.opts}
+    assert {argument for argument in arguments if argument.startswith("--")} <= options
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
 def test_command_runs(command: str, workplace: Path) -> None:
+    if "mine.json" in command:  # what the example above it writes
+        (code,) = (code for code in PYTHON if "mine.json" in code)
+        test_python_example_runs(code, workplace)
     program, *arguments = shlex.split(command)
     installed = Path(sys.executable).parent / Path(program).name
     done = subprocess.run([installed, *arguments], cwd=workplace, capture_output=True, text=True, check=False)
@@ -45,6 +57,7 @@ def test_command_runs(command: str, workplace: Path) -> None:
         assert (workplace / name).stat().st_size > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", PYTHON)
 def test_python_example_runs(code: str, workplace: Path) -> None:
     if "policy.onnx" in code:  # what the command above it writes
@@ -54,8 +67,11 @@ def test_python_example_runs(code: str, workplace: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_yaml_examples_are_a_sweep_and_a_search_beside_it() -> None:
-    sweep, search = (parse_yaml(text, "sweeps.md") for language, text in BLOCKS if language == "yaml")
+def test_yaml_examples_are_sweeps_and_a_search() -> None:
+    ours, sweep, search = (parse_yaml(text, "page") for language, text in BLOCKS if language == "yaml")
+    trainings = [cell for cell in expand(build_model(SweepConfig, ours, "README.md"), "README.md") if cell.trial]
+    assert len(trainings) == 20
+    assert "20 trainings" in PAGES["README.md"]
     assert len(expand(build_model(SweepConfig, sweep, "sweeps.md"), "sweeps.md")) == 5 * (2 + 1)
     searched = {"name": "search", "methods": ["scale"]} | search
     assert len(expand(build_model(SweepConfig, searched, "sweeps.md"), "sweeps.md")) == 32
