@@ -45,6 +45,7 @@ lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-logo --no-cache
 
 # What `make test` builds, too. -W: a warning, as of a link that leads nowhere, is an error.
 docs: $(VENV)/.installed-docs
