@@ -1,17 +1,11 @@
-"""Live: dispatch against bare Ray calls, live against simulated, placements over HTTP, and Ray Serve's routers."""
+"""Live: dispatch against bare Ray calls, live against simulated, and Ray Serve's routers."""
 
 from __future__ import annotations
 
-import http.client
 import itertools
-import json
 import logging
-import socket
 import sys
-import tempfile
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import ray
@@ -22,20 +16,14 @@ from benchmarks import llm_replicas
 from benchmarks.measure import Measure, Work, interleave, rate, ratio
 from rllib_scale import live
 from rllib_scale.clusters.session import ray_session
-from rllib_scale.config import TierConfig, TrialConfig, scenario
+from rllib_scale.config import TierConfig, scenario
 from rllib_scale.evaluation.play import Player
 from rllib_scale.evaluation.play import run as play
 from rllib_scale.live.execute import LiveRun, dispatcher_of, execute
-from rllib_scale.live.http import application, policy_of
-from rllib_scale.live.messages import to_message
 from rllib_scale.live.recorded import RecordedBackend
 from rllib_scale.live.side_by_side import simulated
 from rllib_scale.live.surrogates import Surrogates
-from rllib_scale.networks.build import build_network
-from rllib_scale.observation.backend import Answer
-from rllib_scale.policies.policy import save_policy
 from rllib_scale.schedulers.rules import make_scheduler
-from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.workloads.generators import generate
 
 ACTORS = 16
@@ -43,8 +31,6 @@ ACTORS = 16
 DISPATCHED_TO = (4, 32)
 """Actors and slots of each that empty tasks go to: few processes, so that the driver is what limits."""
 RULE = "non-blocking"
-HTTP_BARS = {16: (5.0, 2.0), 1024: (8.0, 4.0)}
-"""N: (bar, aim) in milliseconds."""
 DECISION = ["start_s", "workflow", "task", "server"]
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the servers cannot import it
@@ -55,20 +41,16 @@ def run(
     workflows: int = 500,
     turns: int = 40,
     tasks: int = 400,
-    servers: tuple[int, ...] = (16, 1024),
-    calls: int = 100,
     time_scale: float = 0.1,
     turn_scale: float = 0.03,
 ) -> list[Measure]:
     """All measures, on a local Ray.
 
     Args:
-        rounds: of dispatch and of HTTP; seeds of the turns.
+        rounds: of dispatch; seeds of the turns.
         workflows: that are played live and simulated; about so many.
         turns: of coding agents, for each seed and router.
         tasks: empty ones that are dispatched.
-        servers: N of the placements over HTTP.
-        calls: of each kind over HTTP, in each round.
         time_scale: of what is played live and simulated.
         turn_scale: of the turns.
     """
@@ -79,14 +61,10 @@ def run(
 
     with ray_session(num_cpus=4):
         measures = [*dispatch(rounds, tasks), *live_and_simulated(workflows, time_scale, say)]
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
         quiet = {"log_level": "ERROR", "enable_access_log": False}
-        serve.start(http_options=serve.HTTPOptions(host="127.0.0.1", port=port), logging_config=quiet)
+        serve.start(proxy_location="Disabled", logging_config=quiet)
         try:
-            measures += over_http(rounds, port, servers, calls)
             measures += routed(rounds, turns, turn_scale, say)
         finally:
             serve.shutdown()
@@ -193,67 +171,6 @@ def _same(lived: LiveRun, player: Player) -> float:
     simulated_schedule = replayed.simulated.engine.schedule()
     pairs = zip(simulated_schedule[DECISION].tolist(), lived.schedule[DECISION].tolist(), strict=True)
     return float(np.mean([one == other for one, other in pairs]))
-
-
-# ---------------------------------------------------------------------- HTTP
-
-
-def over_http(rounds: int, port: int, servers: tuple[int, ...], calls: int) -> list[Measure]:
-    """Round trips of placements on one connection, of a rule and of a policy of SCALE."""
-    bodies = {n: _messages(n) for n in servers}
-    measures = []
-    with tempfile.TemporaryDirectory() as folder:
-        trial = TrialConfig()
-        save_policy(Path(folder), build_network(trial), trial, epochs=0)
-        for name in ("fastest-idle", folder):
-            serve.run(application(name, policy_of(name), scenario("steady-0.7")), name="placement", route_prefix="/")
-            took: dict[int, list[np.ndarray]] = {n: [] for n in servers}
-            for _ in range(rounds + 1):
-                for n in servers:
-                    took[n].append(_round_trips(port, bodies[n], calls))
-            for n in servers:
-                raw = tuple({"p50_ms": float(np.median(x)), "p99_ms": float(np.quantile(x, 0.99))} for x in took[n][1:])
-                title = f"placement over HTTP, {'fastest-idle' if name == 'fastest-idle' else 'policy'}, N={n}, p50"
-                bar, aim = HTTP_BARS.get(n, (None, None))
-                measures.append(
-                    Measure(title, "ms", float(np.median([r["p50_ms"] for r in raw])), None, bar, aim, True, raw)
-                )
-            serve.delete("placement")
-    return measures
-
-
-def _messages(servers: int, count: int = 20) -> list[bytes]:
-    """Of moments in the midst of an episode."""
-    env = scenario("steady-0.7").at_scale(servers)
-    backend = SimulatedBackend(env, 3)
-    dispatcher, _ = dispatcher_of(make_scheduler("fastest-idle", env.observation, "feasible"), env)
-    dispatcher.reset([(0, 0)])
-    found: list[bytes] = []
-    for moment in itertools.count():
-        now = backend.wait()
-        if now is None or len(found) == count:
-            return found
-        if moment >= 2 * servers:  # in the midst of work
-            found.append(json.dumps(to_message(now)).encode())
-        for answer in dispatcher.dispatch(now).tolist():
-            backend.apply(Answer(*answer))
-    return found
-
-
-def _round_trips(port: int, bodies: list[bytes], calls: int) -> np.ndarray:
-    """(calls,) [ms]."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    took = np.empty(calls)
-    for n, body in zip(range(calls), itertools.cycle(bodies), strict=False):
-        start = time.perf_counter()
-        connection.request("POST", "/v1/place", body, {"Content-Type": "application/json"})
-        reply = connection.getresponse()
-        content = reply.read()
-        took[n] = time.perf_counter() - start
-        if reply.status != 200:
-            raise RuntimeError(f"status {reply.status}: {content.decode()}")
-    connection.close()
-    return took * 1e3
 
 
 # ---------------------------------------------------------------------- routers

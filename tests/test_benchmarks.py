@@ -112,8 +112,7 @@ def test_live_through_serve() -> None:
     pytest.importorskip("ray.serve", exc_type=ImportError)
     from benchmarks import live, llm_replicas
 
-    rows = check(live.run(1, workflows=3, turns=2, tasks=8, servers=(4, 8), calls=3, time_scale=0.01), 1)
-    assert rows["placement over HTTP, policy, N=8, p50"]["value"] > 0
+    rows = check(live.run(1, workflows=3, turns=2, tasks=8, time_scale=0.01), 1)
     ours = f"2 turns of coding-agents through Ray Serve, PolicyRouter ({llm_replicas.RULE})"
     assert rows[f"{ours} / prefix cache affinity: p95"]["aim"] == 0.9
 

@@ -83,7 +83,6 @@ for _command in (
     policies.export,
     adversary.adversary,
     live.execute,
-    live.serve,
     workloads.import_workload,
     fitting.fit_workload,
     results.report,

@@ -1,4 +1,4 @@
-"""Commands on a live Ray cluster: execute, serve."""
+"""The command on a live Ray cluster: execute."""
 
 from __future__ import annotations
 
@@ -160,30 +160,3 @@ def execute(
     for number, error in live.failed.items():
         say(f"workflow {number} was given up: {error}")
     sys.exit(1 if live.failed else 0)
-
-
-@click.command()
-@click.argument("policy")
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; by default this machine's own."
-)
-@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
-@click.option(
-    "--scenario", default="steady-0.7", show_default=True, help="Whose decisions, communication and observation hold."
-)
-@click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: the scenario's own.")
-@address_option
-@code_option
-def serve(policy: str, host: str, port: int, scenario: str, mask: str | None, address: str | None, trust: bool) -> None:
-    """Put POLICY, a folder, zoo:NAME or a heuristic's name, behind HTTP on Ray Serve: a snapshot in, a placement out.
-
-    POST /v1/place; /healthz, /metrics for Prometheus, /docs with the form of the messages. Until Ctrl-C.
-    """
-    from rllib_scale.clusters.session import ray_session
-    from rllib_scale.live.http import Decider, application, check_serve, policy_of, run_until_interrupted
-
-    check_serve()
-    env, files = named_problem(scenario, 16, mask), policy_of(policy)
-    Decider(policy, files, env, trust)  # refused before anything starts
-    with ray_session(address):
-        run_until_interrupted(application(policy, files, env, trust), host, port, say)

@@ -64,18 +64,3 @@ def test_a_task_that_fits_no_server_is_refused(tmp_path: Path, monkeypatch: pyte
     assert line.endswith(
         "large.json: workflow 0, task 0 (arrival_s 0.5) fits no server: memory_gb is 81.0, the largest server has 80.0"
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (("heft",), "heft: plans ahead"),
-        (("no-such-folder",), "no-such-folder: no such policy folder"),
-        (("price", "--scenario", "calm"), "unknown scenario 'calm'"),
-    ],
-)
-def test_serve_refuses_before_anything_starts(
-    arguments: tuple[str, ...], why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("ray.serve", exc_type=ImportError)
-    assert why in refuse("serve", *arguments, monkeypatch=monkeypatch)

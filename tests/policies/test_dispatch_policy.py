@@ -20,7 +20,6 @@ from rllib_scale.config import EnvConfig, TrialConfig, scenario
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate, play, run
-from rllib_scale.observation.backend import Answer
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
 from rllib_scale.policies.policy import DESCRIPTION, TENSORS, load_policy, save_policy
 from rllib_scale.simulator.backend import SimulatedBackend
@@ -161,27 +160,6 @@ def test_other_backends_are_told_the_same(method: str) -> None:
                 starts.append((workflow, task, row))
                 assert backend.apply((workflow, task, row)) == "started"  # type: ignore[arg-type]
         assert starts == list(zip(*(own[name].tolist() for name in ("workflow", "task", "server")), strict=True))
-
-
-@both
-def test_it_answers_messages_as_moments(folder: Path) -> None:
-    """What `serve` does with a message, without a server."""
-    from rllib_scale.live.http import Decider, policy_of
-    from rllib_scale.live.messages import SnapshotMessage, to_message
-
-    decider, player = Decider(folder.name, policy_of(str(folder)), ENV), policy(folder.name)
-    backend, asked = SimulatedBackend(ENV, 3), 0
-    while (now := backend.wait()) is not None:
-        answers = player.dispatch(now).tolist()
-        message = to_message(now)
-        assert [list(a) for a in decider(SnapshotMessage.model_validate(message)).answers] == answers
-        asked += len(answers) > 0
-        for answer in answers:
-            backend.apply(Answer(*answer))
-    assert asked > 5
-    other = {"observation": {"memory_max_gb": 7.0}}
-    with pytest.raises(UserError, match=r"observation.memory_max_gb: is 7.0; .* has 80.0"):
-        decider(SnapshotMessage.model_validate(message | other))
 
 
 @both
