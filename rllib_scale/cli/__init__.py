@@ -73,8 +73,6 @@ for _command in (
     sweeps.validate,
     sweeps.train,
     sweeps.imitate,
-    cluster.cluster,
-    cluster.submit,
     cluster.fetch,
     play.evaluate,
     play.simulate,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from loopback import SWEEP, Loopback, documented
+from loopback import ROOT, SWEEP, Loopback, documented
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +21,7 @@ def loopback() -> Iterator[Loopback]:
         for folder in ("home", "shared", "clone/tune_configs"):
             (base / folder).mkdir(parents=True)
         (cluster.clone / "tune_configs" / "smoke.yaml").write_text(SWEEP)
+        shutil.copy(ROOT / ".rayignore", cluster.clone)
         for line in documented("The token"):
             done = cluster.run(line)
             assert done.returncode == 0, done.stderr
