@@ -1,4 +1,4 @@
-"""The cluster files that are shipped, and the documented lines that need a cloud or hosts, as far as Ray checks them."""
+"""The shipped cluster files, and the documented lines that need a cloud or hosts, as far as Ray checks them."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from local_ray import LOCAL_RAY
 
+from local_ray import LOCAL_RAY
 from rllib_scale.cli import main
 from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint
