@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from rllib_scale.clusters.placement import check_fits
+from rllib_scale.clusters.placement import trials_at_once
 from rllib_scale.clusters.session import ray_session
 from rllib_scale.config.plan import Cell, EvaluationUnit, SweepConfig, evaluation_units
 from rllib_scale.errors import UserError
@@ -65,11 +65,11 @@ def run_sweep(
     trusted = sweep.open() or trust
     failures: list[str] = []
     with ray_session(address, say=say):
-        check_fits(config.resources, sweep.room)
+        at_once = trials_at_once(config.resources, joined=address is not None)
         try:
-            failures += train(sweep, reuse, trusted)
+            failures += train(sweep, reuse, trusted, at_once)
             while sweep.ask_search():
-                failures += train(sweep, reuse, trusted)
+                failures += train(sweep, reuse, trusted, at_once)
             evaluate(sweep, trust)
             if best := sweep.best():
                 say(best)

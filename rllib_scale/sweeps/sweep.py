@@ -6,13 +6,11 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from rllib_scale.clusters.placement import Room, cluster_room
 from rllib_scale.config import plan
 from rllib_scale.config.search import Point, SearchConfig, points, recent
 from rllib_scale.files import write_json
@@ -35,7 +33,7 @@ from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint, publish,
 
 
 class Sweep:
-    """A sweep, its folder, its cells and the nodes it runs on.
+    """A sweep, its folder and its cells.
 
     What is finished is read from the folder whenever it is asked for: nothing is remembered that a file says.
 
@@ -73,11 +71,6 @@ class Sweep:
         self.trials = self.home / "trials"
         self._points: list[Point] = points(config.search)
         self.cells = plan.expand(config, source, self._points)
-
-    @cached_property
-    def room(self) -> Room:
-        """The nodes of the Ray that this process is connected to, as they were when first asked for."""
-        return cluster_room()
 
     def open(self) -> bool:
         """Make the results folder, or open it again; says whether this account made it.

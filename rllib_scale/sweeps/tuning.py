@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rllib_scale.clusters.placement import trials_at_once, why_waiting
+from rllib_scale.clusters.placement import why_waiting
 from rllib_scale.clusters.session import keep_credentials_out_of_logs, keep_trackers_unloaded
 from rllib_scale.config.plan import Cell
 from rllib_scale.config.search import SearchConfig
@@ -27,13 +27,14 @@ SYNC_S = 15
 """Between two copies of Tune's files, with the curves of running trainings, to results on this machine."""
 
 
-def train(sweep: Sweep, reuse: Sequence[Path], trusted: bool) -> list[str]:
+def train(sweep: Sweep, reuse: Sequence[Path], trusted: bool, at_once: int | None) -> list[str]:
     """Train what is not finished and publish every finished policy; returns one line for each training that failed.
 
     Args:
         sweep: whose cells to train.
         reuse: results folders whose finished trainings of the same cells are taken over.
         trusted: whether checkpoints, which are pickles, may be loaded.
+        at_once: how many trainings fit side by side; None where Ray decides.
 
     Raises:
         UserError: there are checkpoints to go on from, and they are not trusted or of another version; or the results
@@ -73,13 +74,15 @@ def train(sweep: Sweep, reuse: Sequence[Path], trusted: bool) -> list[str]:
         check_format(checkpoint)
     if not pending:
         return []
-    errors = _fit(sweep, pending, checkpoints)
+    errors = _fit(sweep, pending, checkpoints, sweep.config.resources.max_concurrent or at_once)
     unfinished = [cell.trial.name for cell in pending if not sweep.publish(cell)]
     where = f"(see error.txt in {sweep.trials})"
     return [f"{name}: {errors.get(name, 'stopped without an error')} {where}" for name in unfinished]
 
 
-def _fit(sweep: Sweep, pending: Sequence[Cell], checkpoints: Mapping[str, Location]) -> dict[str, str]:
+def _fit(
+    sweep: Sweep, pending: Sequence[Cell], checkpoints: Mapping[str, Location], at_once: int | None
+) -> dict[str, str]:
     """Train the pending cells. Returns trial name -> last line of the error, for those that failed.
 
     Raises:
@@ -97,7 +100,6 @@ def _fit(sweep: Sweep, pending: Sequence[Cell], checkpoints: Mapping[str, Locati
     from rllib_scale.sweeps.trainable import SchedulingTrial
 
     resources, search = sweep.config.resources, sweep.search
-    at_once = resources.max_concurrent or trials_at_once(resources, sweep.room)
     # What does not wait as a placement group, no autoscaler adds nodes for.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(min(len(pending), at_once or len(pending)))
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # StopAll handles it
@@ -122,7 +124,7 @@ def _fit(sweep: Sweep, pending: Sequence[Cell], checkpoints: Mapping[str, Locati
     )
     scheduler = make_scheduler(search, pending, curves)
     stop = StopAll(sweep.folder)
-    progress = TuneProgress(targets, sweep.say, INTERVAL_S, why_waiting(resources, at_once, sweep.room))
+    progress = TuneProgress(targets, sweep.say, INTERVAL_S, why_waiting(resources, at_once))
     tuner = tune.Tuner(
         trainable,
         param_space={
