@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import Measure
-from rllib_scale.cli.doctor import PACKAGES
 
+PACKAGES = ("ray", "torch", "gymnasium", "numpy", "numba")
+"""On whose versions the numbers depend."""
 NAMES = ("sim", "net", "train", "scaling", "decide", "live")
 
 

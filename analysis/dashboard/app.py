@@ -5,4 +5,5 @@ from pathlib import Path
 
 from rllib_scale_analysis.dashboard.page import main
 
-main(Path(sys.argv[1]))
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

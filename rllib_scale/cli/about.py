@@ -64,7 +64,7 @@ def scenarios() -> None:
 @address_option
 @json_option
 def doctor(address: str | None) -> None:
-    """Check the installation: versions, cores, memory, compiled code, Ray."""
+    """Check the installation: versions, modules, cores, memory, compiled code, Ray."""
     from rllib_scale.cli.doctor import checks
 
     table = Table("check", "result", "state")
