@@ -35,7 +35,7 @@ METHOD_ORDER = (
     *("set-transformer-srr", "set-transformer", "attention-model-srr", "attention-model"),
 )
 HEURISTIC_ORDER = (
-    *("heft", "lookahead", "peft", "cpop", "rolling-search", "dual-price", "price", "hungarian", "reserve", "min-min"),
+    *("heft", "cpop", "dual-price", "price", "hungarian", "reserve", "min-min"),
     *("max-min", "non-blocking", "fastest-idle"),
     *("earliest-finish", "earliest-finish-transfer", "sticky", "prefix-affinity", "least-loaded", "power-of-two"),
     *("best-fit-memory", "large-only", "round-robin", "random-feasible"),

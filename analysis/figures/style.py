@@ -56,7 +56,6 @@ METHOD_STYLES = {
     "hungarian": ("#997700", "d"),
     "price": ("#EE3377", "o"),
     "dual-price": ("#CC3311", "p"),
-    "rolling-search": ("#004488", "*"),
 }
 SPARE_COLOURS = ("#CC6677", "#AA4499", "#225555", "#BB5566", "#666633", "#7F5FBF")
 MARKERS = "os^DvPX<>ph*d8"

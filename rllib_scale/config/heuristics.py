@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BeforeValidator, Field
 
 from rllib_scale import plugins, zoo
-from rllib_scale.config.base import Count, Finite, Model, NonNegative, Positive
+from rllib_scale.config.base import Finite, Model, NonNegative, Positive
 from rllib_scale.config.methods import METHODS
 from rllib_scale.config.problem import InformationConfig, NamedOrder
 from rllib_scale.config.yaml_files import build_model
@@ -95,13 +95,6 @@ class DualPriceParameters(NoParameters):
     )
 
 
-class SearchParameters(PriceParameters):
-    """Of `rolling-search`: those of `price`, about which it searches."""
-
-    samples: Count = Field(default=50, description="look-aheads an event; the first one is that of price itself")
-    spread: NonNegative = Field(default=0.8, description="standard deviation of the logarithm of what is varied")
-
-
 @dataclass(frozen=True)
 class HeuristicSpec:
     """What a rule takes and what it uses; a class of one's own says it in `takes`, `sees` and `plans`.
@@ -134,8 +127,6 @@ RULES = {
 DISPATCHERS = {
     "heft": HeuristicSpec(sees="workflows", plans=True),
     "cpop": HeuristicSpec(sees="workflows", plans=True),
-    "peft": HeuristicSpec(sees="workflows", plans=True),
-    "lookahead": HeuristicSpec(sees="workflows", plans=True),
     "min-min": HeuristicSpec(),
     "max-min": HeuristicSpec(),
     "non-blocking": HeuristicSpec(OrderParameters),
@@ -143,7 +134,6 @@ DISPATCHERS = {
     "hungarian": HeuristicSpec(HungarianParameters),
     "price": HeuristicSpec(PriceParameters),
     "dual-price": HeuristicSpec(DualPriceParameters),
-    "rolling-search": HeuristicSpec(SearchParameters, sees="workflows"),
 }
 """Asked at each event for all tasks that wait."""
 HEURISTICS = RULES | DISPATCHERS

@@ -1,11 +1,8 @@
-"""HEFT, CPOP, PEFT, lookahead HEFT: plan one workflow on heterogeneous servers, on top of what is planned already.
+"""HEFT and CPOP: plan one workflow on heterogeneous servers, on top of what is planned already.
 
-Sources: H. Topcuoglu, S. Hariri, M.-Y. Wu, Performance-effective and low-complexity task scheduling for heterogeneous
-computing, IEEE TPDS 13(3), 2002, sec. 4; H. Arabnejad, J. G. Barbosa, List scheduling algorithm for heterogeneous
-systems by an optimistic cost table, IEEE TPDS 25(3), 2014; L. F. Bittencourt, R. Sakellariou, E. R. M. Madeira, DAG
-scheduling using a lookahead variant of the heterogeneous earliest finish time algorithm, PDP 2010. Where a server is
-too small for a task, its execution time is inf there: the task is never placed on it, and its mean execution time is
-over the others. Ties go to the lowest index.
+Source: H. Topcuoglu, S. Hariri, M.-Y. Wu, Performance-effective and low-complexity task scheduling for heterogeneous
+computing, IEEE TPDS 13(3), 2002, sec. 4. Where a server is too small for a task, its execution time is inf there: the
+task is never placed on it, and its mean execution time is over the others. Ties go to the lowest index.
 """
 
 from __future__ import annotations
@@ -16,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rllib_scale.schedulers.placement import place_ahead, place_all
-from rllib_scale.schedulers.ranks import by_priority, critical_path, downward_rank, optimistic_cost, upward_rank
+from rllib_scale.schedulers.placement import place_all
+from rllib_scale.schedulers.ranks import by_priority, critical_path, downward_rank, upward_rank
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -96,54 +93,8 @@ def heft(
     delay, mean_delay, lines = _defaults(execution_s, edges, delay_s, mean_delay_s, timelines)
     upward = upward_rank(_mean_execution(execution_s), edges, mean_delay)
     order = np.argsort(-upward, kind="stable")
-    never, no_cost = np.full(len(execution_s), -1), np.zeros(execution_s.shape)
-    plan = place_all(execution_s, edges, delay, order, never, no_cost, lines.free_at, *_arrays(lines), first_row)
-    return Plan(*plan)
-
-
-def peft(
-    execution_s: Floats,
-    edges: Ints,
-    delay_s: Floats | None = None,
-    mean_delay_s: Floats | None = None,
-    timelines: Timelines | None = None,
-    first_row: int = 0,
-) -> Plan:
-    """Predict Earliest Finish Time: each task to where its finish and all that must follow it, at best, are over first.
-
-    What must follow is the optimistic cost: the longest way from the task's end to that of the workflow, each task on
-    it on its best server, whatever else runs there. Of the ready tasks that of the largest mean of it is placed next.
-
-    Args and returns: as of `heft`; mean delays are those of the optimistic cost.
-    """
-    delay, mean_delay, lines = _defaults(execution_s, edges, delay_s, mean_delay_s, timelines)
-    cost = optimistic_cost(execution_s, edges, mean_delay)
-    fits = np.isfinite(execution_s)
-    order = by_priority(np.where(fits, cost, 0.0).sum(axis=1) / fits.sum(axis=1), edges)
     never = np.full(len(execution_s), -1)
-    plan = place_all(execution_s, edges, delay, order, never, cost, lines.free_at, *_arrays(lines), first_row)
-    return Plan(*plan)
-
-
-def lookahead(
-    execution_s: Floats,
-    edges: Ints,
-    delay_s: Floats | None = None,
-    mean_delay_s: Floats | None = None,
-    timelines: Timelines | None = None,
-    first_row: int = 0,
-) -> Plan:
-    """HEFT with a look at the children: each task to where the last of its children, placed after it, finishes first.
-
-    On each server in turn the task is put on trial, and its children, by upward rank, to where they finish first then;
-    what a child needs of tasks that are not placed yet is left out. Ties go to where the task itself finishes first, as
-    do tasks without children.
-
-    Args and returns: as of `heft`.
-    """
-    delay, mean_delay, lines = _defaults(execution_s, edges, delay_s, mean_delay_s, timelines)
-    order = np.argsort(-upward_rank(_mean_execution(execution_s), edges, mean_delay), kind="stable")
-    plan = place_ahead(execution_s, edges, delay, order, lines.free_at, *_arrays(lines), first_row)
+    plan = place_all(execution_s, edges, delay, order, never, lines.free_at, *_arrays(lines), first_row)
     return Plan(*plan)
 
 
@@ -175,8 +126,7 @@ def cpop(
     if np.isfinite(ends).any():
         fixed[path] = np.argmin(ends)
     order = by_priority(priority, edges)
-    no_cost = np.zeros(execution_s.shape)
-    plan = place_all(execution_s, edges, delay, order, fixed, no_cost, lines.free_at, *_arrays(lines), first_row)
+    plan = place_all(execution_s, edges, delay, order, fixed, lines.free_at, *_arrays(lines), first_row)
     return Plan(*plan)
 
 

@@ -11,9 +11,9 @@ from rllib_scale.compiled import compiled
 
 @partial(compiled, allocates=True)
 def place_all(  # type: ignore[no-untyped-def]
-    execution, edges, delay, order, fixed, cost, free_at, count, start, end, row, first_row
+    execution, edges, delay, order, fixed, free_at, count, start, end, row, first_row
 ):
-    """Place tasks in `order` where finish and `cost` (T, P) are least, or on server `fixed` [k] if it is not negative.
+    """Place tasks in `order` where each finishes first, or on server `fixed` [k] if it is not negative.
 
     Returns (server, start, finish), each (T,).
     """
@@ -26,60 +26,13 @@ def place_all(  # type: ignore[no-untyped-def]
             if (fixed[k] >= 0 and j != fixed[k]) or execution[k, j] == np.inf:
                 continue
             ready = _ready_at(k, j, edges, delay, server, finish, free_at)
-            if ready + execution[k, j] + cost[k, j] >= least:
+            if ready + execution[k, j] >= least:
                 continue  # not even without a wait
             at = _first_gap(start[j], end[j], count[j], ready, execution[k, j])
-            if at + execution[k, j] + cost[k, j] < least:
-                best, best_start, least = j, at, at + execution[k, j] + cost[k, j]
+            if at + execution[k, j] < least:
+                best, best_start, least = j, at, at + execution[k, j]
         server[k], begin[k], finish[k] = best, best_start, best_start + execution[k, best]
         _insert(best, best_start, finish[k], first_row + k, count, start, end, row)
-    return server, begin, finish
-
-
-@partial(compiled, allocates=True)
-def place_ahead(execution, edges, delay, order, free_at, count, start, end, row, first_row):  # type: ignore[no-untyped-def]
-    """As `place_all`, each task where its children would be finished first. All that is put on trial is taken off."""
-    num_tasks, num_servers = execution.shape
-    server = np.full(num_tasks, -1)
-    begin, finish = np.empty(num_tasks), np.empty(num_tasks)
-    is_child, children = np.zeros(num_tasks, dtype=np.bool_), np.empty(num_tasks, dtype=np.int64)
-    for k in order:
-        is_child[:] = False
-        for e in range(len(edges)):
-            if edges[e, 0] == k:
-                is_child[edges[e, 1]] = True
-        count_children = 0
-        for c in order:
-            if is_child[c]:
-                children[count_children] = c
-                count_children += 1
-        best, best_start, best_finish, least = -1, np.inf, np.inf, np.inf
-        for j in range(num_servers):
-            if execution[k, j] == np.inf:
-                continue
-            ready = _ready_at(k, j, edges, delay, server, finish, free_at)
-            begin[k] = _first_gap(start[j], end[j], count[j], ready, execution[k, j])
-            server[k], finish[k] = j, begin[k] + execution[k, j]
-            _insert(j, begin[k], finish[k], first_row + k, count, start, end, row)
-            last = finish[k]
-            for c in children[:count_children]:
-                server[c], finish[c] = -1, np.inf
-                for i in range(num_servers):
-                    ready = _ready_at(c, i, edges, delay, server, finish, free_at)
-                    if ready + execution[c, i] < finish[c]:
-                        at = _first_gap(start[i], end[i], count[i], ready, execution[c, i])
-                        if at + execution[c, i] < finish[c]:
-                            server[c], begin[c], finish[c] = i, at, at + execution[c, i]
-                _insert(server[c], begin[c], finish[c], first_row + c, count, start, end, row)
-                last = max(last, finish[c])
-            for c in children[:count_children]:
-                _take_out(server[c], first_row + c, count, start, end, row)
-                server[c] = -1
-            _take_out(j, first_row + k, count, start, end, row)
-            if last < least or (last == least and finish[k] < best_finish):
-                best, best_start, best_finish, least = j, begin[k], finish[k], last
-        server[k], begin[k], finish[k] = best, best_start, best_finish
-        _insert(best, best_start, best_finish, first_row + k, count, start, end, row)
     return server, begin, finish
 
 
@@ -114,15 +67,3 @@ def _insert(j, begin, finish, number, count, start, end, row):  # type: ignore[n
         i -= 1
     start[j, i], end[j, i], row[j, i] = begin, finish, number
     count[j] += 1
-
-
-@compiled
-def _take_out(j, number, count, start, end, row):  # type: ignore[no-untyped-def]
-    """Take an interval off the timeline of server j."""
-    i = 0
-    while row[j, i] != number:
-        i += 1
-    count[j] -= 1
-    while i < count[j]:
-        start[j, i], end[j, i], row[j, i] = start[j, i + 1], end[j, i + 1], row[j, i + 1]
-        i += 1

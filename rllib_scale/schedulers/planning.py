@@ -1,4 +1,4 @@
-"""HEFT, CPOP, PEFT, lookahead HEFT online: each workflow is planned as a whole at its arrival, then carried out."""
+"""HEFT and CPOP online: each workflow is planned as a whole at its arrival, then carried out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError
 from rllib_scale.observation.snapshot import LiveWorkflow, Snapshot
 from rllib_scale.schedulers.dispatcher import Dispatcher
-from rllib_scale.schedulers.list_scheduling import Planner, Timelines, cpop, heft, lookahead, peft
+from rllib_scale.schedulers.list_scheduling import Planner, Timelines, cpop, heft
 
 TASK_BITS = 24
 """Of a task's number in the timelines: its workflow's << TASK_BITS | its own."""
@@ -98,22 +98,3 @@ class CPOP(PlanningDispatcher):
     name = "cpop"
     description = "plans each workflow at its arrival by CPOP; does not use the level-1 rule or the mask"
     planner = staticmethod(cpop)
-
-
-class PEFT(PlanningDispatcher):
-    """Predict Earliest Finish Time (Arabnejad and Barbosa 2014), workflow by workflow.
-
-    Its optimistic costs know nothing of what is planned already; its finish times do.
-    """
-
-    name = "peft"
-    description = "plans each workflow at its arrival by PEFT; does not use the level-1 rule or the mask"
-    planner = staticmethod(peft)
-
-
-class Lookahead(PlanningDispatcher):
-    """HEFT that looks at the children of each task (Bittencourt et al. 2010), workflow by workflow."""
-
-    name = "lookahead"
-    description = "plans each workflow at its arrival by lookahead HEFT; does not use the level-1 rule or the mask"
-    planner = staticmethod(lookahead)

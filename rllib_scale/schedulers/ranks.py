@@ -1,4 +1,4 @@
-"""In which order planners take the tasks of a workflow: longest ways through it, on servers of the mean or the best."""
+"""In which order planners take the tasks of a workflow: longest ways through it, on a mean server."""
 
 from __future__ import annotations
 
@@ -39,27 +39,6 @@ def downward_rank(mean, edges, delay):  # type: ignore[no-untyped-def]
                 rank[j] = longer
                 changed = True
     return rank
-
-
-@partial(compiled, allocates=True)
-def optimistic_cost(execution, edges, delay):  # type: ignore[no-untyped-def]
-    """(T, P) longest way from the end of each task, had it run there, to that of the workflow, at best."""
-    num_tasks, num_servers = execution.shape
-    cost = np.zeros((num_tasks, num_servers))
-    changed = True
-    while changed:  # as for the upward rank
-        changed = False
-        for e in range(len(edges) - 1, -1, -1):
-            i, j = edges[e, 0], edges[e, 1]
-            anywhere = np.inf
-            for there in range(num_servers):
-                anywhere = min(anywhere, execution[j, there] + cost[j, there])
-            for here in range(num_servers):
-                least = min(anywhere + delay[e], execution[j, here] + cost[j, here])
-                if least > cost[i, here]:
-                    cost[i, here] = least
-                    changed = True
-    return cost
 
 
 @partial(compiled, allocates=True)

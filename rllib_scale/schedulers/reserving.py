@@ -190,12 +190,10 @@ def by_key(key: np.ndarray, snapshot: Snapshot) -> np.ndarray:
     return np.lexsort((ready["task"], ready["workflow"], ready["ready_s"], -key))
 
 
-def price_key(
-    p: PriceParameters, snapshot: Snapshot, descendants: np.ndarray, urgency: np.ndarray | float = 1.0
-) -> np.ndarray:
+def price_key(p: PriceParameters, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
     """(R,) by what tasks are visited, largest first."""
     ready = snapshot.ready
-    urgent = urgency * descendants**p.a * (ready["compute_gflop"] / 10) ** p.b
+    urgent = descendants**p.a * (ready["compute_gflop"] / 10) ** p.b
     return urgent + p.age * (snapshot.clock_s - ready["arrival_s"]) / 10
 
 

@@ -16,9 +16,8 @@ from rllib_scale.schedulers.batch_mode import MaxMin, MinMin
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.dual_price import DualPrice
 from rllib_scale.schedulers.locality import EarliestFinishTransfer, LeastLoaded, PowerOfTwo, PrefixAffinity, Sticky
-from rllib_scale.schedulers.planning import CPOP, HEFT, PEFT, Lookahead
+from rllib_scale.schedulers.planning import CPOP, HEFT
 from rllib_scale.schedulers.reserving import Hungarian, NonBlocking, Price, Reserve
-from rllib_scale.schedulers.rolling_search import RollingSearch
 
 
 class RandomFeasible(Rule):
@@ -116,8 +115,8 @@ RULES: dict[str, type[Rule]] = {
 DISPATCHERS: dict[str, type[Dispatcher]] = {
     dispatcher.name: dispatcher
     for dispatcher in (
-        *(HEFT, CPOP, PEFT, Lookahead, MinMin, MaxMin),
-        *(NonBlocking, Reserve, Hungarian, Price, DualPrice, RollingSearch),
+        *(HEFT, CPOP, MinMin, MaxMin),
+        *(NonBlocking, Reserve, Hungarian, Price, DualPrice),
     )
 }
 SCHEDULERS: dict[str, type[Rule] | type[Dispatcher]] = {**RULES, **DISPATCHERS}

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bounds.optimum import optimal_response
 from reference.cases import pick, random_workload
 from rllib_scale.bounds import fluid
 from rllib_scale.bounds.fluid import fluid_bound
 from rllib_scale.bounds.lower_bounds import lower_bounds
-from rllib_scale.bounds.optimum import optimal_response
 from rllib_scale.config import SCENARIOS, EnvConfig
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play

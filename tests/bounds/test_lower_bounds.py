@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bounds.optimum import optimal_response
 from reference.cases import pick, random_workload
 from rllib_scale.bounds.lower_bounds import lower_bounds
-from rllib_scale.bounds.optimum import optimal_response
 from rllib_scale.config import SCENARIOS, ClusterConfig, EnvConfig, EpisodeConfig, TierConfig, WorkloadConfig
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate, play

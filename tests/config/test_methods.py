@@ -86,6 +86,6 @@ def test_a_sweep_evaluates_a_rule_once_however_it_is_written() -> None:
 def test_what_a_method_is_told_is_the_problems_and_its_own(told: dict[str, object], label: str) -> None:
     problem = InformationConfig.model_validate(told)
     assert problem.label == label
-    assert information("rolling-search:samples=9", problem) == information("heft", problem) == label
+    assert information("cpop", problem) == information("heft", problem) == label
     rest = "waiting tasks" if label == "clairvoyant" else f"waiting tasks, {label}"
     assert {information(name, problem) for name in ("scale", "fastest-idle", "price")} == {rest}

@@ -102,7 +102,7 @@ def test_ray_tasks_show_what_one_process_does() -> None:
     assert alone.cell != trial_of("earliest-finish", episodes=20).cell
 
 
-@pytest.mark.parametrize("expert", ["non-blocking", "reserve", "price", "hungarian", "rolling-search:samples=3"])
+@pytest.mark.parametrize("expert", ["non-blocking", "reserve", "price", "hungarian"])
 def test_dispatchers_show_rows_to_start_on_and_to_wait_for(expert: str) -> None:
     trial = trial_of(expert, ROUNDS)
     shown = demonstrate(trial, [0, 1])

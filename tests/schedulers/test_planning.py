@@ -20,7 +20,7 @@ from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
 OBSERVATION = EnvConfig().observation
-PLANNERS = ["cpop", "heft", "peft", "lookahead"]
+PLANNERS = ["cpop", "heft"]
 
 # ------------------------------------------------------------------- a literal instance
 
@@ -58,26 +58,6 @@ LITERAL = {
     # A by rank 6, 3, 1.5: A0 fast 0-2; A2 fits fast alone, 2-5; A1 slow 2-4 (fast: 5-6).
     # B at 1: B0 into the gap of slow, 1-2; B1 fast 5-6.5 (slow: 4-7). C waits for fast, 6.5-10.5 (slow: 4-12).
     "heft": [
-        (0, 0, 1, 0, 2),
-        (1, 0, 0, 1, 2),
-        (0, 1, 0, 2, 4),
-        (0, 2, 1, 2, 5),
-        (1, 1, 1, 5, 6.5),
-        (2, 0, 1, 6.5, 10.5),
-    ],
-    # A0 fast 0-2: its optimistic cost is 3 there and on slow. Of the exits A1 has the lower index: fast 2-3 (slow:
-    # 2-4); A2 fast 3-6. B: B0 fast would cost 6-6.5 + 1.5, slow 1-2 + 1.5; B1 slow 2-5 (fast: 6-7.5). C fast 6-10.
-    "peft": [
-        (0, 0, 1, 0, 2),
-        (1, 0, 0, 1, 2),
-        (0, 1, 1, 2, 3),
-        (1, 1, 0, 2, 5),
-        (0, 2, 1, 3, 6),
-        (2, 0, 1, 6, 10),
-    ],
-    # A as by HEFT: A0 on slow, 0-4, would end its children at 7. B0 slow 1-2: B1 then ends at 6.5, with B0 on fast,
-    # 5-5.5, at 7. C fast 6.5-10.5.
-    "lookahead": [
         (0, 0, 1, 0, 2),
         (1, 0, 0, 1, 2),
         (0, 1, 0, 2, 4),

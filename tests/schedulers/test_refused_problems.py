@@ -23,7 +23,7 @@ from rllib_scale.schedulers.rules import make_scheduler
         ),
     ],
 )
-@pytest.mark.parametrize("name", ["heft", "cpop", "peft", "lookahead"])
+@pytest.mark.parametrize("name", ["heft", "cpop"])
 def test_a_planner_refuses_what_it_cannot_plan_for(name: str, setting: str, changed: dict[str, Any]) -> None:
     env = EnvConfig.model_validate(changed)
     with pytest.raises(UserError, match=setting):

@@ -122,16 +122,6 @@ def test_prices_are_of_classes_of_speed() -> None:
     assert class_prices((), np.array([2.0, 1.0])).tolist() == [0, 0]
 
 
-def test_a_look_ahead_finds_what_the_price_rule_does_not() -> None:
-    given = workload((0, [(1, 5)], []), (0, [(8, 5)], []))
-
-    def total(name: str) -> float:
-        return float(play(make_scheduler(name, TWO.observation), TWO, 0, [0], given).schedule()["finish_s"].sum())
-
-    assert total("rolling-search:samples=1") == total("price") == 8.5
-    assert total("rolling-search") == 5.0
-
-
 # ------------------------------------------------------------------- the simulator's own reservations
 
 SMALL = {
@@ -267,19 +257,12 @@ EVERYTHING = {
 
 
 @pytest.mark.parametrize("workflows", ["whole", "revealed"])
-@pytest.mark.parametrize("name", [*NEW, "rolling-search:samples=1"])
+@pytest.mark.parametrize("name", NEW)
 def test_every_problem_is_played_to_its_end(name: str, workflows: str) -> None:
     told = {"information": {"estimate_error": 0.5, "workflows": workflows}}
     rows = evaluate(make_scheduler(name, EnvConfig().observation), EnvConfig.model_validate(EVERYTHING | told), 3, 3)
     assert [row["unfinished"] for row in rows] == [0, 0, 0]
     assert sum(row["decisions"] - row["failed_attempts"] - row["completed"] for row in rows) == 0
-
-
-def test_rolling_search_with_one_sample_is_the_price_rule() -> None:
-    env = EnvConfig.model_validate(SMALL)
-    rules = ("price:kappa=1", "rolling-search:samples=1,kappa=1")
-    one, two = (play(make_scheduler(name, env.observation), env, 5, [0, 1]) for name in rules)
-    assert one.schedule(1).tolist() == two.schedule(1).tolist()
 
 
 def test_of_the_better_rules_each_beats_the_fastest_idle_server() -> None:
@@ -316,7 +299,7 @@ def test_a_rule_with_parameters_is_named_on_the_command_line(tmp_path: Any) -> N
 def test_every_rule_is_listed_with_its_parameters() -> None:
     done = CliRunner().invoke(main, ["schedulers"], env={"COLUMNS": "200"})
     assert done.exit_code == 0
-    for word in (*DISPATCHERS, "samples=50", "waiting=1.5", "prices=0.8/6.6", "waiting tasks", "workflows"):
+    for word in (*DISPATCHERS, "waiting=1.5", "prices=0.8/6.6", "waiting tasks", "workflows"):
         assert word in done.output
 
 

@@ -20,7 +20,6 @@ from rllib_scale.workloads.generators import generate, straggler_factors
 
 SERVERS, STEPS = 6, 600
 CHANGING = {"failures-1", "failures-10", "failures-often", "spot", "grow-shrink"}
-SEARCHING = "rolling-search:samples=2"
 
 
 def toy(name: str) -> tuple[EnvConfig, int]:
@@ -58,7 +57,7 @@ def test_an_episode_is_played_as_by_the_reference(name: str) -> None:
 def test_every_rule_plays_it_and_nothing_is_lost(name: str) -> None:
     env, episode = toy(name)
     workload = generate(env, 1, episode)
-    for rule in (SEARCHING if rule == "rolling-search" else rule for rule in SCHEDULERS):
+    for rule in SCHEDULERS:
         scheduler = make_scheduler(rule, env.observation, env.episode.mask)
         if name in CHANGING and isinstance(scheduler, PlanningDispatcher):
             with pytest.raises(UserError, match=r"cluster\.changes"):
