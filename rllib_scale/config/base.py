@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -71,6 +72,19 @@ def identity(model: BaseModel) -> dict[str, Any]:
                 for item, plain in zip(value, content[name], strict=True)
             ]
     return dict(without_places(content))
+
+
+def settings_of(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Config path and value of each single setting in a value, which may be a section.
+
+    >>> list(settings_of("srr", {"lambda_kl": 0.1}))
+    [('srr.lambda_kl', 0.1)]
+    """
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from settings_of(f"{path}.{key}", item)
+    else:
+        yield path, value
 
 
 def digest(content: Any) -> str:

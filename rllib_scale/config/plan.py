@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rllib_scale.config import METHODS, DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, identity
+from rllib_scale.config import DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, identity
 from rllib_scale.config.heuristics import information, spec_of
 from rllib_scale.config.pinned import split
 from rllib_scale.config.policies import names_policy, policy_folder, policy_label
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.search import Point, points
 from rllib_scale.config.sweep import CELL_SECTIONS, TRAIN_SCENARIO, SweepConfig
+from rllib_scale.config.used_settings import UNUSED, used_settings
 from rllib_scale.config.yaml_files import build_model, set_path
 from rllib_scale.errors import UserError
 from rllib_scale.plugins import MARK, unpinned
 
+Overrides = tuple[tuple[str, Any], ...]
+"""Config path and value of each setting that a grid or a search gives a training."""
 STOPPED = "stopped=asha"
 """In the label of a cell that a scheduler stopped: its rows are no rows of the whole training's."""
 NO_POPULATION = ("cma", "reinforce", "decima", "deeprm")
@@ -31,7 +34,7 @@ class Cell:
     """One training of a sweep and the grid settings that tell it from the others."""
 
     trial: TrialConfig
-    overrides: tuple[tuple[str, Any], ...] = ()
+    overrides: Overrides = ()
     stopped_epochs: int | None = None  # after which a scheduler stopped the training for good; None: it ran to its end
 
     @property
@@ -150,15 +153,30 @@ def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = N
     for method, values, point, seed in itertools.product(
         sweep.methods, itertools.product(*sweep.grid.values()), searched, sweep.seeds
     ):
-        overrides = (*zip(sweep.grid, values, strict=True), *point.items())
+        overrides = _used(method, base, (*zip(sweep.grid, values, strict=True), *point.items()))
         data = json.loads(json.dumps(base)) | {"method": method, "seed": seed}
         for path, value in overrides:
             set_path(data, path, value)
         trial = build_model(TrialConfig, data, f"{source}: grid", foreign=True)  # what the sweep imports, it has
-        if not METHODS[method].srr:
-            overrides = tuple((path, value) for path, value in overrides if path.split(".")[0] != "srr")
         cells.setdefault(trial.cell, Cell(trial, overrides))
     return list(cells.values())
+
+
+def _used(method: str, base: Mapping[str, Any], overrides: Overrides) -> Overrides:
+    """What of the settings of a grid and a search a method uses."""
+
+    def is_set(section: str, name: str) -> bool:
+        value = base[section][name]
+        for path, given in overrides:
+            if path == f"{section}.{name}":
+                value = given
+            elif path == section and isinstance(given, Mapping):
+                value = given.get(name)
+        return value is not None
+
+    used = used_settings(method, is_set("imitation", "expert"), is_set("network", "encoder"))
+    parts = ((path, used.part(path, value)) for path, value in overrides)
+    return tuple((path, part) for path, part in parts if part is not UNUSED)
 
 
 def evaluation_units(sweep: SweepConfig, cells: list[Cell]) -> list[EvaluationUnit]:

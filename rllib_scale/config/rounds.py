@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from rllib_scale.config.base import Model
+from rllib_scale.config.base import Model, settings_of
 from rllib_scale.config.methods import METHODS
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.errors import UserError
 
 M = TypeVar("M", bound=Model)
 
-CONTRARY = {
-    "env.decision.on_busy": "step",
-    "env.decision.order": "longest-hop",
-    "env.episode.mask": "feasible",
-    "env.episode.horizon_is_terminal": True,
-    "env.reward.name": "paper",
-    "env.observation.feature_set": "paper",
+REPLACED: dict[str, Any] = {
+    "env.decision.on_busy": "reserve",
+    "env.decision.offer": "startable",
+    "env.episode.mask": "none",
+    "env.episode.horizon_is_terminal": False,
+    "env.reward": {"name": "tasks-in-system"},
 }
-"""What the paper's problem says and such a method replaces."""
+"""Settings of the problem that such a method replaces, whatever they are; of `env.reward` it reads the name alone."""
+TRAINING = {"time_unit_s": 0.5, "reward_unit": 50.0, "lambda_by": "time"}
+"""What such a training has where its config leaves it unset."""
+SKIP = "price"
+"""The `network.skip` of such a training where its config leaves it unset."""
+REPLACED_VALUES: dict[str, Any] = {
+    "env.decision.order": "longest-hop",
+    "env.observation.feature_set": "paper",
+    **{f"training.{name}": None for name in TRAINING},
+    "network.skip": None,
+}
+"""Values, those of the paper's problem and what is unset, in whose place such a method takes its own."""
 WITHOUT_PAPER_MODE = (
     "{} holds rows back for tasks that wait for them, and in the paper's mode (mask none, on_busy step) an answer that "
     "waits costs clock_step_s and every other task with it; valid: mask feasible, or decision.on_busy reserve"
@@ -30,8 +41,6 @@ _STARTS_ALONE = (
     "{} starts tasks on idle servers alone, in any order, and in the paper's mode (mask none, on_busy step) the "
     "methods beside it pay clock_step_s for naming others; valid: mask feasible, or decision.on_busy reserve"
 )
-TRAINING = {"time_unit_s": 0.5, "reward_unit": 50.0, "lambda_by": "time"}
-"""What such a training has where its config leaves it unset."""
 
 
 def without_paper_mode(method: str, name: str) -> str:
@@ -69,27 +78,22 @@ def with_unset(model: M, values: Mapping[str, Any]) -> M:
     return model.model_copy(update={name: value for name, value in values.items() if getattr(model, name) is None})
 
 
-def refuse_contrary(data: Mapping[str, Any]) -> None:
-    """Refuse a sweep, as it was written, that asks a method for rounds for what it replaces.
+def refuse_replaced(data: Mapping[str, Any]) -> None:
+    """Refuse a sweep, as it was written, whose `env` says what each of its methods replaces.
 
     Raises:
         ValueError: naming the setting.
     """
-    named = data.get("methods")
-    rounds = [name for name, spec in METHODS.items() if spec.rounds]
-    methods = [name for name in named if name in rounds] if isinstance(named, list | tuple) else []
-    for path, value in CONTRARY.items() if methods else ():
-        *parents, last = path.split(".")
-        section: Any = data
-        for name in parents:
-            section = section.get(name) if isinstance(section, Mapping) else None
-        grid = data.get("grid")
-        listed = grid.get(path, ()) if isinstance(grid, Mapping) else ()
-        if (isinstance(section, Mapping) and section.get(last) == value) or (
-            isinstance(listed, list | tuple) and value in listed
-        ):
+    methods, env = data.get("methods"), data.get("env")
+    named = methods if isinstance(methods, list | tuple) else ()
+    if not named or not all(isinstance(name, str) and name in METHODS and METHODS[name].rounds for name in named):
+        return
+    replaced = dict(itertools.chain.from_iterable(settings_of(path, value) for path, value in REPLACED.items()))
+    for path, value in settings_of("env", env if isinstance(env, Mapping) else {}):
+        unused = any(f"{path}.".startswith(f"{section}.") for section in REPLACED) and value != replaced.get(path)
+        if unused or (path in REPLACED_VALUES and value == REPLACED_VALUES[path]):
             raise ValueError(
-                f"{path} {str(value).lower()}: method {methods[0]} decides in rounds in which tasks wait for busy "
+                f"{path} {str(value).lower()}: method {named[0]} decides in rounds in which tasks wait for busy "
                 "servers, with settings of its own; leave it out"
             )
 

@@ -26,9 +26,10 @@ from rllib_scale.config import (
 from rllib_scale.config.base import MAX_EPISODES, Number
 from rllib_scale.config.heuristics import pinned_heuristic
 from rllib_scale.config.policies import names_policy, pin_policy, policy_label
-from rllib_scale.config.rounds import refuse_contrary
+from rllib_scale.config.rounds import refuse_replaced
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.config.trial import Sections
+from rllib_scale.config.used_settings import refuse_unused
 from rllib_scale.config.yaml_files import build_model, merged
 from rllib_scale.errors import UserError, choice_error
 
@@ -127,12 +128,14 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         """What `env` leaves out comes from the scenario; what is of one's own is kept by its content."""
         if not isinstance(data, dict) or not isinstance(data.get("scenario", "paper"), str):
             return data
-        refuse_contrary(data)
+        foreign = bool(info.context and info.context.get("foreign"))
+        if not foreign:
+            refuse_replaced(data)
         name, own, evaluation = data.get("scenario", "paper"), data.get("own_scenarios", {}), data.get("evaluation")
         if not isinstance(own, dict):
             return data
         listed = evaluation.get("scenarios") if isinstance(evaluation, dict) else None
-        foreign, own = bool(info.context and info.context.get("foreign")), dict(own)
+        own = dict(own)
         try:
             for each in (name, *(listed if isinstance(listed, list | tuple) else ())):
                 if isinstance(each, str) and each not in (*SCENARIOS, *own, TRAIN_SCENARIO):
@@ -211,6 +214,22 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
                 raise ValueError(f"search.scheduler {self.search.scheduler}: method {method} has no env steps to go by")
         if self.search.scheduler == "pbt" and self.grid:
             raise ValueError("search.scheduler pbt lets trainings go on as copies of others: no grid beside it")
+        return self
+
+    @model_validator(mode="after")
+    def _settings_are_used(self, info: ValidationInfo) -> SweepConfig:
+        """Of a sweep that is to run; that of a results folder was accepted when it ran, and is read as it is."""
+        if not (info.context and info.context.get("foreign")):
+            space = self.search.space if self.search is not None else {}
+            include: dict[str, Any] = {name: True for name in CELL_SECTIONS if name != "env"}
+            include["resources"] = {"sampler", "learner", "compile"}
+            base = self.model_dump(mode="json", exclude_defaults=True, include=include)
+            refuse_unused(
+                self.methods,
+                {**self.grid, **{path: values.choice or (values.bounds,) for path, values in space.items()}},
+                base,
+                {**dict.fromkeys(self.grid, "grid."), **dict.fromkeys(space, "search.space.")},
+            )
         return self
 
     def problem(self, name: str) -> EnvConfig:

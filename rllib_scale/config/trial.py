@@ -19,7 +19,7 @@ from rllib_scale.config.pinned import MARK, without_places
 from rllib_scale.config.price_search import CMAConfig
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.reinforce import DecimaConfig, DeepRMConfig, ReinforceConfig
-from rllib_scale.config.rounds import TRAINING, in_rounds, with_unset, without_paper_mode
+from rllib_scale.config.rounds import SKIP, TRAINING, in_rounds, with_unset, without_paper_mode
 from rllib_scale.config.training import (
     DQNConfig,
     ImitationConfig,
@@ -89,7 +89,7 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         if self.spec.rounds:
             object.__setattr__(self, "env", in_rounds(self.env))
             object.__setattr__(self, "training", with_unset(self.training, TRAINING))
-            object.__setattr__(self, "network", with_unset(self.network, {"skip": "price"}))
+            object.__setattr__(self, "network", with_unset(self.network, {"skip": SKIP}))
         return self
 
     @model_validator(mode="after")

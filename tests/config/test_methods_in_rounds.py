@@ -59,8 +59,6 @@ def test_other_methods_are_what_they_were() -> None:
         ({"env": {"episode": {"mask": "feasible"}}}, "env.episode.mask feasible"),
         ({"env": {"reward": {"name": "paper"}}}, "env.reward.name paper"),
         ({"env": {"observation": {"feature_set": "paper"}}}, "env.observation.feature_set paper"),
-        ({"grid": {"env.decision.on_busy": ["reserve", "step"]}}, "env.decision.on_busy step"),
-        ({"methods": ["scale", "scale-r"], "env": {"decision": {"on_busy": "step"}}}, "method scale-r"),
     ],
 )
 def test_contrary_settings_are_refused_in_one_line(settings: dict[str, Any], named: str) -> None:

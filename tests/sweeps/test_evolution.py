@@ -261,7 +261,7 @@ def test_a_sweep_trains_exports_evaluates_and_reports_prices(tmp_path: Path) -> 
     [
         ("scenario=paper", ["mask none", "context-price holds rows back", "valid: mask feasible"]),
         ("evaluation.scenarios=[paper]", ["evaluation.scenarios paper", "context-price holds rows back"]),
-        ("stop.env_steps=100", ["stop.env_steps", "counts generations", "valid: stop.epochs"]),
+        ("stop.env_steps=100", ["stop.env_steps", "context-price", "of stop its epochs"]),
         ("search={scheduler: asha}", ["search.scheduler asha", "context-price has no env steps"]),
         ("training.time_unit_s=1", ["training.time_unit_s", "context-price"]),
         ("cma.population=2", ["cma.population", "greater than or equal to 4"]),

@@ -23,9 +23,7 @@ from rllib_scale.results.tables import EPISODE_COLUMNS, TRAINING_COLUMNS, read_t
 PAGE = (Path(__file__).parents[2] / "docs" / "imitation.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
 CLONE, TUNE = (text.strip() for language, text in BLOCKS if not language)
-SMALL = (
-    " --scales 16 --epochs 2 --set evaluation.episodes=2 --set training.steps_per_epoch=512 --set training.num_envs=2"
-)
+SMALL = " --scales 16 --epochs 2 --set evaluation.episodes=2 --set training.steps_per_epoch=512"
 FEW = SMALL + " --episodes 6 --set imitation.holdout_episodes=3"
 
 
@@ -49,7 +47,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which both commands have run."""
     folder = tmp_path_factory.mktemp("imitation")
     (folder / "clone.txt").write_text(run(CLONE + FEW, folder))
-    (folder / "tune.txt").write_text(run(TUNE + SMALL, folder))
+    (folder / "tune.txt").write_text(run(TUNE + SMALL + " --set training.num_envs=2", folder))
     return folder
 
 

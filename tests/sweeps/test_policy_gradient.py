@@ -164,7 +164,7 @@ def test_a_sweep_trains_exports_evaluates_and_reports_both(tmp_path: Path) -> No
     [
         ("scenario=paper", ["mask none", "idle servers alone", "valid: mask feasible"]),
         ("evaluation.scenarios=[paper]", ["evaluation.scenarios paper", "decima starts tasks on idle servers alone"]),
-        ("stop.env_steps=100", ["stop.env_steps", "counts epochs", "valid: stop.epochs"]),
+        ("stop.env_steps=100", ["stop.env_steps", "decima, deeprm", "of stop its epochs"]),
         ("search={scheduler: asha}", ["search.scheduler asha"]),
         ("reinforce.episodes=1", ["reinforce.episodes", "greater than or equal to 2"]),
         ("reinforce.episode=4", ["reinforce", "episode", "episodes"]),
