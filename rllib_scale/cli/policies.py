@@ -36,7 +36,7 @@ def zoo(name: str | None) -> None:
 
 RESULTS = (
     "Mean response over all tasks, and by how much it is below (-) or above that of fastest-idle on the same episodes; "
-    "95 % intervals: of this policy over episodes, of all seeds of its method over seeds and episodes"
+    "95 % intervals: of this policy over episodes; of all seeds of its method, where the rows hold them, over both"
 )
 
 
@@ -50,7 +50,7 @@ def _show_card(card: dict[str, Any]) -> None:
         table.add_row(
             *(row["scenario"], row["mask"], str(row["servers"])),
             *(f"{row[key]:.2f}" for key in ("response_s", "base_response_s")),
-            *(_interval(*row[key]) for key in ("percent", "percent_of_all_seeds")),
+            *(_interval(*row[key]) if key in row else "" for key in ("percent", "percent_of_all_seeds")),
         )
     if wants_json():
         show(table, card)

@@ -22,34 +22,35 @@ METRIC = "response_censored_s"
 def results(card: dict[str, Any]) -> list[dict[str, Any]]:
     """A card's results anew: the same settings, and the figures of the committed rows.
 
-    The policy's own per cent are as those of the analysis, the mean of the logarithm of the ratio, over episodes.
+    The policy's own per cent are as those of the analysis, the mean of the logarithm of the ratio, over episodes. Rows
+    hold the policy as a training beside those of other seeds, or alone, by its name in the zoo.
     """
     trial = load_policy(f"zoo:{card['name']}").trial
     rows = pd.concat([load(ROOT / folder).episodes for folder in card["rows"]], ignore_index=True)
-    own = rows[rows["cell"] == trial.cell]
+    own = rows[rows["cell"].isin([trial.cell, f"zoo:{card['name']}"])]
     assert len(own), f"no rows of {trial.name} in {card['rows']}"
-    (variant,) = own["variant"].unique()
+    (cell,), (variant,) = own["cell"].unique(), own["variant"].unique()
     rows = rows[rows["variant"].isin([variant, "fastest-idle"])]
     found = []
     for row in card["results"]:
         at = select(rows, row["scenario"], row["mask"], "argmax")
         at = at[at["test_servers"] == row["servers"]]
         (of_all,) = against_base(at).to_dict("records")
-        ours, base = (Scores.of(at[at["cell"] == cell], [METRIC]) for cell in (trial.cell, "fastest-idle"))
+        ours, base = (Scores.of(at[at["cell"] == name], [METRIC]) for name in (cell, "fastest-idle"))
         assert ours.episodes == base.episodes
         ratio = np.log(ours.values[METRIC] / base.values[METRIC])
         test = resampling.mean_test(ratio, "episodes")
         every = [of_all[f"against_base_{METRIC}{end}"] for end in ("", "_low", "_high")]
+        seeds = {"seeds": of_all["seeds"], "percent_of_all_seeds": _rounded(every)} if cell == trial.cell else {}
         found.append(
             {key: row[key] for key in ("scenario", "mask", "servers")}
             | {
                 "episodes": len(ours.episodes),
-                "seeds": of_all["seeds"],
                 "response_s": round(float(ours.values[METRIC].mean()), 3),
                 "base_response_s": round(float(base.values[METRIC].mean()), 3),
                 "percent": _rounded(100 * math.expm1(x) for x in (test.mean, test.interval.low, test.interval.high)),
-                "percent_of_all_seeds": _rounded(every),
             }
+            | seeds
         )
     return found
 
