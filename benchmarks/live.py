@@ -17,10 +17,7 @@ from benchmarks.measure import Measure, Work, interleave, rate, ratio
 from rllib_scale import live
 from rllib_scale.clusters.session import ray_session
 from rllib_scale.config import TierConfig, scenario
-from rllib_scale.evaluation.play import Player
-from rllib_scale.evaluation.play import run as play
-from rllib_scale.live.execute import LiveRun, dispatcher_of, execute
-from rllib_scale.live.recorded import RecordedBackend
+from rllib_scale.live.execute import execute
 from rllib_scale.live.side_by_side import simulated
 from rllib_scale.live.surrogates import Surrogates
 from rllib_scale.schedulers.rules import make_scheduler
@@ -31,7 +28,6 @@ ACTORS = 16
 DISPATCHED_TO = (4, 32)
 """Actors and slots of each that empty tasks go to: few processes, so that the driver is what limits."""
 RULE = "non-blocking"
-DECISION = ["start_s", "workflow", "task", "server"]
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the servers cannot import it
 
@@ -125,7 +121,7 @@ def dispatch(rounds: int, tasks: int) -> list[Measure]:
 
 
 def live_and_simulated(workflows: int, time_scale: float, say: Callable[[str], None]) -> list[Measure]:
-    """The mean response of both, whether the decisions are the same, and the overhead of a decision."""
+    """The mean response of both, and the overhead of a decision."""
     env = scenario("steady-0.7").at_scale(ACTORS)
     until = workflows / env.arrival_rate
     episode = env.episode.model_copy(update={"arrivals_until_s": until, "horizon_s": 2 * until + 100.0})
@@ -149,28 +145,9 @@ def live_and_simulated(workflows: int, time_scale: float, say: Callable[[str], N
             True,
             raw,
         ),
-        Measure(
-            "the same: decisions that come out of both, with the durations of live",
-            "share",
-            _same(lived, player),
-            None,
-            1.0,
-            1.0,
-        ),
         Measure("the same: decision and dispatch beyond the sleep, p50", "ms", float(p50), None, 10.0, 5.0, True),
         Measure("the same: decision and dispatch beyond the sleep, p99", "ms", float(p99), None, 50.0, 20.0, True),
     ]
-
-
-def _same(lived: LiveRun, player: Player) -> float:
-    """Share of decisions that are equal in order, place and time, where the simulator has the durations of live."""
-    replayed = RecordedBackend(lived)
-    dispatcher, _ = dispatcher_of(player, lived.env)
-    dispatcher.reset([(0, 0)])
-    play(dispatcher, replayed)
-    simulated_schedule = replayed.simulated.engine.schedule()
-    pairs = zip(simulated_schedule[DECISION].tolist(), lived.schedule[DECISION].tolist(), strict=True)
-    return float(np.mean([one == other for one, other in pairs]))
 
 
 # ---------------------------------------------------------------------- routers

@@ -155,7 +155,6 @@ NUMBERS = ["x", "-1", "1.5.2", "", "nan", "9" * 40]
 NAMED = {
     "scenario": WORDS,
     "scheduler": WORDS,
-    "shadows": WORDS,
     "method": WORDS,
     "expert": WORDS,
     "scales": st.sampled_from(["", "x", "3", "16,", "16;32", "-4"]),

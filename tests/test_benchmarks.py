@@ -102,7 +102,7 @@ def test_live(local_ray: None) -> None:
 
     rows = check([*live.dispatch(2, 8), *live.live_and_simulated(3, 0.01, str)], 2)
     assert rows["8 empty tasks on 4 actors, ours / bare"]["bar"] == 0.5
-    assert rows["the same: decisions that come out of both, with the durations of live"]["value"] == 1.0
+    assert rows["the same: decision and dispatch beyond the sleep, p50"]["value"] > 0
 
 
 @pytest.mark.ray

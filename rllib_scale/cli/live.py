@@ -11,7 +11,7 @@ from rich.table import Table
 
 from rllib_scale.cli.options import SEED, address_option, check_endings, code_option, played_options
 from rllib_scale.cli.problems import named_problem, named_scheduler
-from rllib_scale.cli.terminal import console, json_option, say, show, wants_json
+from rllib_scale.cli.terminal import json_option, say, show
 
 _path = click.Path(path_type=Path)
 
@@ -43,7 +43,6 @@ _path = click.Path(path_type=Path)
 @click.option("--retries", type=click.IntRange(min=0), default=3, show_default=True, help="Of a task that fails.")
 @click.option("--horizon", type=click.FloatRange(min=0, min_open=True), help="End in s (default: when all is done).")
 @click.option("--seed", type=SEED, default=1000, show_default=True, help="Of the scheduler's draws.")
-@click.option("--shadow", "shadows", multiple=True, help="Ask this scheduler, too, what it would do; repeatable.")
 @click.option("--results", type=_path, help="Results folder (default: results/live-WORKLOAD).")
 @played_options
 @code_option
@@ -61,7 +60,6 @@ def execute(
     retries: int,
     horizon: float | None,
     seed: int,
-    shadows: tuple[str, ...],
     results: Path | None,
     schedule: Path | None,
     gantt: Path | None,
@@ -72,7 +70,7 @@ def execute(
     """Play WORKLOAD on real Ray actors: SCHEDULER decides, surrogate tasks sleep for their demand.
 
     Prints the metrics beside those of the simulator, for the same workload and scheduler, and writes both to a results
-    folder, which `report` and `dashboard` show. Broken off, the same command goes on from the tasks that had finished.
+    folder, which `report` and `dashboard` show.
     """
     import numpy as np
     import pandas as pd
@@ -85,7 +83,6 @@ def execute(
     from rllib_scale.live.execute import dispatcher_of
     from rllib_scale.live.execute import execute as run
     from rllib_scale.live.servers import nodes_as_servers
-    from rllib_scale.live.shadow import Shadows
     from rllib_scale.live.side_by_side import add_rows, open_results, simulated
     from rllib_scale.live.surrogates import Surrogates
     from rllib_scale.workloads.model import Workload
@@ -95,13 +92,11 @@ def execute(
     given = Workload.load(workload)
     env, nodes = named_problem(scenario, servers, mask), None
     player = named_scheduler(scheduler, env, "argmax", trust)
-    others = [named_scheduler(name, env, "argmax", trust) for name in shadows]
     folder = results or Path("results") / f"live-{workload.stem}"
 
     def refuse_what_cannot_be() -> None:
         """Before anything starts, where the servers are known before."""
-        for each in (player, *others):
-            check_live(dispatcher_of(each, env)[1])
+        check_live(dispatcher_of(player, env)[1])
         given.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), str(workload))
 
     if not ray_nodes:
@@ -112,38 +107,17 @@ def execute(
             refuse_what_cannot_be()
         open_results(folder, given, workload.stem)
         end_s = horizon or math.inf
-        asked = Shadows(others, env, given, seed)
-        live = run(
-            player,
-            env,
-            given,
-            Surrogates(time_scale, bytes_per_gb),
-            folder / "runs" / player.name.replace("/", "_"),
-            retries,
-            nodes,
-            seed,
-            end_s,
-            say,
-            asked.watch if others else None,
-        )
+        live = run(player, env, given, Surrogates(time_scale, bytes_per_gb), retries, nodes, seed, end_s, say)
     engine = simulated(player, env, given, seed, end_s)
     add_rows(folder, player.name, scenario, seed, live, engine)
     title = f"{player.name} on {workload.name}: {env.cluster.num_servers} Ray actors, 1 s in {time_scale:g} s"
     table = Table("metric", "live", "simulated", title=title, title_justify="left")
     for (name, ours), theirs in zip(live.metrics.items(), engine.metrics().values(), strict=True):
         table.add_row(name, *(f"{v:.3f}" if isinstance(v, float) else str(v) for v in (ours, theirs)))
-    found_by = asked.results(live, player) if others else []
-    shown = [{"scheduler": f.name, "agreement": f.agreement, "gain": f.gain} for f in found_by]
-    show(table, {"live": live.metrics, "simulated": engine.metrics(), "shadows": shown})
+    show(table, {"live": live.metrics, "simulated": engine.metrics()})
     if len(live.overheads_s):
         p50, p99 = np.quantile(live.overheads_s * 1e3, (0.5, 0.99))
         say(f"decision and dispatch beyond the sleep: p50 {p50:.1f} ms, p99 {p99:.1f} ms, of {len(live.overheads_s)}")
-    if others and not wants_json():
-        table = Table("scheduler", "agreement", "response (s)", "gain", title_justify="left")
-        table.title = "in the shadow: agreement with the decisions, and the recorded workload in the simulator"
-        for found in found_by:
-            table.add_row(found.name, f"{found.agreement:.0%}", f"{found.response_mean_s:.3f}", f"{found.gain:.1%}")
-        console.print(table)
     say(f"wrote {folder}: `rllib-scale report {folder}` shows both")
     played = exports.Played(live.env, given, live.schedule, live.end_s, title)
     if schedule is not None:

@@ -23,8 +23,6 @@ from rllib_scale.live.worker import Report
 from rllib_scale.observation.backend import Answer
 from rllib_scale.observation.snapshot import Snapshot
 
-TICKS = 2.0**20
-"""The clock's ticks a second: times are multiples of one, so that sums of them are exact."""
 RESTARTS = 5
 """How often in a row a server whose node is there is started anew before it is given up."""
 SERVER_GONE = (RayActorError, ActorUnschedulableError)
@@ -52,8 +50,8 @@ class Output(NamedTuple):
     """What a task has left on the server where it ran."""
 
     reference: Any
-    host: int = -1  # -1: on none of them
-    life: int = 0  # how often that server had been started anew
+    host: int
+    life: int  # how often that server had been started anew
 
 
 class WorkflowFailedError(Exception):
@@ -109,7 +107,6 @@ class RayBackend:
         self._calls: dict[int, tuple[int, Any, Call, float]] = {}  # attempt -> row, output, call, when the round began
         self._stopping: dict[int, int] = {}  # attempt -> row
         self._opened = 0.0
-        self._offset_s = 0.0
         self._tries = [0] * self.ledger.num_hosts
         self._lives = [0] * self.ledger.num_hosts
         self._coming: set[int] = set()  # servers that are being started
@@ -155,14 +152,9 @@ class RayBackend:
 
     # ------------------------------------------------------------------ from other threads
 
-    def begin_at(self, clock_s: float) -> None:
-        """Set the clock, of a run that goes on."""
-        self._offset_s, self.now, self._start = clock_s, clock_s, time.monotonic()
-
     def clock(self) -> float:
         """Time since the start [s of the problem]."""
-        passed = (time.monotonic() - self._start) / self.time_scale
-        return self._offset_s + math.floor(passed * TICKS) / TICKS
+        return (time.monotonic() - self._start) / self.time_scale
 
     def submit(self, flow: Flow) -> None:
         """A workflow is to be played; its number is that of no other one."""
@@ -196,7 +188,7 @@ class RayBackend:
         """Wait until something has happened or is due; returns what, in order."""
         events: list[Callable[[], bool]] = []
         due = min(self.ledger.next_timer_s, self.horizon_s)
-        until = self._start + (due - self._offset_s) * self.time_scale if due < math.inf else math.inf
+        until = self._start + due * self.time_scale if due < math.inf else math.inf
         if self._deadlines:
             until = min(until, self._deadlines[0][0])
         try:
@@ -318,7 +310,7 @@ class RayBackend:
     def _is_there(self, flow: Flow, task: int) -> bool:
         """Whether the server that made an output has been there ever since."""
         made = self.outputs.get((flow.number, task))
-        return made is not None and (made.host < 0 or made.life == self._lives[made.host])
+        return made is not None and made.life == self._lives[made.host]
 
     def _make_again(self, flow: Flow, task: int) -> None:
         """Run a task again whose output is lost, and before it those whose outputs it needs and that are gone, too."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
-from rllib_scale.config import CommunicationConfig, DecisionConfig
-from rllib_scale.observation.snapshot import LiveWorkflow, Snapshot
+from rllib_scale.config import CommunicationConfig
+from rllib_scale.observation.snapshot import LiveWorkflow
 from rllib_scale.schedulers.visiting import count_descendants
 from rllib_scale.workloads.model import Workload
 
@@ -129,24 +126,3 @@ class Flow:
             host=self.row,
             completed=self.completed,
         )
-
-
-def reordered(now: Snapshot, decision: DecisionConfig, rank: Callable[[int, int], float]) -> Snapshot:
-    """The moment with its waiting tasks in the order of another problem.
-
-    Args:
-        now: the moment.
-        decision: of the other problem.
-        rank: of a task, by workflow and task, largest first.
-    """
-    ready, inputs = now.ready, now.inputs.copy()
-    ranks = np.array([rank(w, t) for w, t in ready[["workflow", "task"]].tolist()])
-    since = np.zeros(len(ready)) if decision.ties_by_arrival else ready["ready_s"]
-    at = np.lexsort((ready["task"], ready["workflow"], since, -ranks))
-    inputs["task"] = np.argsort(at)[inputs["task"]]
-    return replace(
-        now,
-        ready=ready[at],
-        inputs=inputs[np.argsort(inputs["task"], kind="stable")],
-        candidates=np.arange(min(len(ready), decision.offered)),
-    )

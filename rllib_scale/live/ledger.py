@@ -75,7 +75,6 @@ class Ledger:
         self.held: dict[int, float] = {}  # row -> memory of what is being stopped there
         self.num_arrived = 0
         self.log: dict[int, tuple[Any, ...]] = {}  # SCHEDULE of each attempt that has ended
-        self.ended: list[int] = []  # their numbers, in the order in which they ended
         self.num_started = 0
         self.away_s = np.zeros(self.num_hosts)
         self.counts = {"decisions": 0, "waits": 0, "passed": 0, "invalid_no_fit": 0, "invalid_busy": 0}
@@ -167,7 +166,6 @@ class Ledger:
         share = 1.0 if outcome == "finished" else min(1.0, worked / attempt.execution_s)
         work = float(attempt.flow.compute_gflop[attempt.task]) * share
         self.log[attempt.number] = self.logged(attempt, now, outcome, work)
-        self.ended.append(attempt.number)
         self.running[row] = None
         self._expected[row], self._names[row], self._used[row] = np.inf, -1, 0.0
         return attempt

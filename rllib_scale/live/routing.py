@@ -238,7 +238,6 @@ class Routing:
             return []
         self._count_others(queued)
         ledger.log.clear()  # of what has ended nothing is asked
-        ledger.ended.clear()
         ledger.close_round()
         if not ledger.waits:
             return []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -73,9 +72,8 @@ def test_the_demand_decides_where_it_runs(cluster: live.Cluster) -> None:
     """By fastest-idle to the fast one, and so does what fits no other."""
     first = cluster.task(on_server)().result()
     assert cluster.task(on_server, memory_gb=12)().result() == first
-    held = threading.Event()
-    slots = [cluster.task(spin)(2.0).submit() for _ in range(2)]
-    assert not held.wait(0.5)
+    slots = [cluster.task(spin)(1.0).submit() for _ in range(2)]
+    time.sleep(0.3)
     assert cluster.task(on_server, memory_gb=1)().result() != first
     cluster.gather(*slots)
 
@@ -120,7 +118,10 @@ def test_cancellation_frees_the_server(cluster: live.Cluster) -> None:
         never.result()
 
 
-def test_a_call_that_cannot_be_interrupted_ends_with_its_server(cluster: live.Cluster) -> None:
+def test_a_call_that_cannot_be_interrupted_ends_with_its_server(
+    cluster: live.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rllib_scale.live.backend.GRACE_S", 0.5)
     stuck = cluster.task(time.sleep, memory_gb=12)(600.0).submit()
     deadline = time.monotonic() + 60
     while not cluster.backend.ledger.runs:
@@ -131,7 +132,7 @@ def test_a_call_that_cannot_be_interrupted_ends_with_its_server(cluster: live.Cl
 
 
 def test_time_outs(cluster: live.Cluster) -> None:
-    future = cluster.task(spin)(2.0)
+    future = cluster.task(spin)(0.5)
     with pytest.raises(TimeoutError):
         future.result(timeout=0.01)
     assert future.result() is None, "it went on"
@@ -200,6 +201,5 @@ def test_a_node_of_a_graph_is_a_plain_callable(cluster: live.Cluster) -> None:
 
 
 @pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", DOCUMENT, flags=re.DOTALL))
-def test_the_examples_of_the_document_run(code: str, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_the_examples_of_the_document_run(code: str) -> None:
+    exec(code, {"__name__": "__main__"})

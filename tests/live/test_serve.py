@@ -37,8 +37,8 @@ class Model:
         return os.getpid()
 
 
-def deployed(name: str, config: Any) -> Any:
-    options = {"num_replicas": 2, "max_ongoing_requests": 1, "ray_actor_options": {"num_cpus": 0.1}}
+def deployed(name: str, config: Any, replicas: int = 2) -> Any:
+    options = {"num_replicas": replicas, "max_ongoing_requests": 1, "ray_actor_options": {"num_cpus": 0.1}}
     made = serve.deployment(request_router_config=config, **options)(Model)
     return serve.run(made.bind(), name=name, route_prefix=None)
 
@@ -60,7 +60,7 @@ def test_sticky_keeps_a_session_on_its_replica() -> None:
 def test_whatever_is_wrong_each_request_is_told() -> None:
     """Named as a string nothing is checked before; the requests must not wait for ever."""
     config = router_config("sticky").model_copy(update={"request_router_kwargs": {"scheduler": "stickie"}})
-    handle = deployed("wrong", config)
+    handle = deployed("wrong", config, replicas=1)
     with pytest.raises(UserError, match="stickie"):
         handle.remote().result(timeout_s=30)
     serve.delete("wrong")
