@@ -17,9 +17,13 @@ SHARED_RAY = ExitStack()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole files that start Ray or a browser come first: run last, one would keep the other process waiting."""
+    """Whole files that start Ray or a browser come first: run last, one would keep the other process waiting.
+
+    Of those the ones with clusters of their own, which end the shared Ray.
+    """
+    cluster = {item.path for item in items if item.get_closest_marker("cluster")}
     long = {item.path for item in items if any(item.get_closest_marker(name) for name in ("ray", "browser"))}
-    items.sort(key=lambda item: item.path not in long)
+    items.sort(key=lambda item: (item.path not in cluster, item.path not in long))
 
 
 @pytest.hookimpl(tryfirst=True)

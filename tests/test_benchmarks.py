@@ -96,23 +96,14 @@ def test_scaling(training_env: None) -> None:
 
 
 @pytest.mark.ray
-def test_live(local_ray: None) -> None:
-    pytest.importorskip("ray.serve", exc_type=ImportError)
-    from benchmarks import live
-
-    rows = check([*live.dispatch(2, 8), *live.live_and_simulated(3, 0.01, str)], 2)
-    assert rows["8 empty tasks on 4 actors, ours / bare"]["bar"] == 0.5
-    assert rows["the same: decision and dispatch beyond the sleep, p50"]["value"] > 0
-
-
-@pytest.mark.ray
 @pytest.mark.slow
-def test_live_through_serve() -> None:
+def test_live() -> None:
     """With a Ray of its own: it is long, and stands alone."""
     pytest.importorskip("ray.serve", exc_type=ImportError)
     from benchmarks import live, llm_replicas
 
     rows = check(live.run(1, workflows=3, turns=2, tasks=8, time_scale=0.01), 1)
+    assert rows["8 empty tasks on 4 actors, ours / bare"]["bar"] == 0.5
     ours = f"2 turns of coding-agents through Ray Serve, PolicyRouter ({llm_replicas.RULE})"
     assert rows[f"{ours} / prefix cache affinity: p95"]["aim"] == 0.9
 

@@ -79,7 +79,7 @@ def check_same_end(live: VirtualBackend, simulated: SimulatedBackend, workload: 
 def test_an_episode_is_that_of_the_simulator(named: str, name: str) -> None:
     env = set_fields(scenario(named).at_scale(16), "episode", horizon_s=1e6)
     workload = generate(scenario(named), 5, 0)
-    count = 60 if named == "steady-0.7" else 20
+    count = 50 if named == "steady-0.7" else 20
     workload = workload.take(np.arange(count), workload.arrival_s[:count])
     made = make_scheduler(name, env.observation, "feasible")
     dispatcher = made if isinstance(made, Dispatcher) else OnSnapshots(made, env)

@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,23 @@ def broken(value: object = None) -> None:
     raise LookupError("the task's own")
 
 
-def spin(seconds: float) -> None:
+def spin(seconds: float, began: str | None = None) -> None:
+    if began:
+        Path(began).touch()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def sleep_outside_of_python(began: str, seconds: float) -> None:
+    Path(began).touch()
+    time.sleep(seconds)
+
+
+def await_that(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
@@ -97,15 +111,13 @@ def test_what_cannot_be_packed_is_an_error_of_its_own(cluster: live.Cluster) -> 
     assert cluster.task(add)(1).result() == 1, "nothing else was harmed"
 
 
-def test_cancellation_frees_the_server(cluster: live.Cluster) -> None:
-    running = [cluster.task(spin, memory_gb=8)(600.0).submit() for _ in range(3)]
+def test_cancellation_frees_the_server(cluster: live.Cluster, tmp_path: Path) -> None:
+    held = cluster.task(spin, memory_gb=8)
+    running = [held(600.0, str(tmp_path / str(number))).submit() for number in range(3)]
     waiting = cluster.task(add)(1, 2)
     dependent = cluster.task(add)(running[0])
     dependent.submit()
-    deadline = time.monotonic() + 60
-    while not cluster.backend.ledger.runs:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    await_that(lambda: len(list(tmp_path.iterdir())) == 3)
     assert all(future.cancel() for future in running)
     for future in (*running, dependent):
         with pytest.raises(concurrent.futures.CancelledError):
@@ -119,16 +131,14 @@ def test_cancellation_frees_the_server(cluster: live.Cluster) -> None:
 
 
 def test_a_call_that_cannot_be_interrupted_ends_with_its_server(
-    cluster: live.Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: live.Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("rllib_scale.live.backend.GRACE_S", 0.5)
-    stuck = cluster.task(time.sleep, memory_gb=12)(600.0).submit()
-    deadline = time.monotonic() + 60
-    while not cluster.backend.ledger.runs:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    stuck = cluster.task(sleep_outside_of_python, memory_gb=12)(str(tmp_path / "began"), 600.0).submit()
+    await_that((tmp_path / "began").exists)
     stuck.cancel()
-    assert cluster.task(add, memory_gb=12)(1).result() == 1, "its server is there again"
+    after = cluster.task(add, memory_gb=12)(1)
+    assert after.result(timeout=60) == 1, "its server is there again"
 
 
 def test_time_outs(cluster: live.Cluster) -> None:
