@@ -31,16 +31,9 @@ class Nodes:
         from ray.cluster_utils import Cluster
 
         system = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000}
-        head = {
-            "num_cpus": cpus[0],
-            "_system_config": system,
-            "include_dashboard": False,
-            "temp_dir": str(base / "ray"),
-        }
+        head = {"num_cpus": cpus[0], "_system_config": system, "include_dashboard": False}
         self.base = base
-        # It would make itself the Ray that any program on this machine joins by default.
-        with mock.patch("ray._private.utils.write_ray_address"):
-            self.cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=True)
+        self.cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=True)
         self.workers = [self.add(number) for number in cpus[1:]]
 
     def add(self, cpus: int) -> Any:
@@ -53,8 +46,7 @@ class Nodes:
         self.cluster.remove_node(node, allow_graceful=False)
 
     def stop(self) -> None:
-        with mock.patch("ray._common.utils.reset_ray_address"):
-            self.cluster.shutdown()
+        self.cluster.shutdown()
 
     def sweep(self, file: Path, results: Path, *options: str) -> subprocess.Popen[str]:
         """Start `rllib-scale sweep` on the cluster."""
@@ -106,21 +98,17 @@ def alone(make: Callable[[Path], Any]) -> Iterator[Any]:
         Config.initialize("")
         AuthenticationTokenLoader.instance().reset_cache()
 
-    before = os.environ.get("RAY_AUTH_MODE")
-    os.environ["RAY_AUTH_MODE"] = "disabled"
-    read_mode()
+    folders = tempfile.TemporaryDirectory(prefix="rn", dir="/tmp", ignore_cleanup_errors=True)
     try:
-        with tempfile.TemporaryDirectory(prefix="rn", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        # In a folder of its own it is not the Ray that any program on this machine joins by default.
+        with folders as folder, mock.patch.dict(os.environ, RAY_AUTH_MODE="disabled", RAY_TMPDIR=folder):
+            read_mode()
             cluster = make(Path(folder))
             try:
                 yield cluster
             finally:
                 cluster.stop()
     finally:
-        if before is None:
-            del os.environ["RAY_AUTH_MODE"]
-        else:
-            os.environ["RAY_AUTH_MODE"] = before
         read_mode()
 
 

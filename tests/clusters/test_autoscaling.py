@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 pytest.importorskip("ray")
-pytestmark = [pytest.mark.cluster, pytest.mark.ray]
+pytestmark = [pytest.mark.cluster, pytest.mark.ray, pytest.mark.slow]
 
 from loopback import as_in_a_terminal, free_ports  # noqa: E402
 from nodes import alone, start_sweep  # noqa: E402
@@ -115,10 +115,11 @@ class Autoscaled:
 
     def stop(self) -> None:
         """Ctrl-C for the head; then an end to what its autoscaler started, which would outlive it for a minute."""
+        started = psutil.Process(self.head.pid).children(recursive=True)
         self.head.send_signal(signal.SIGINT)
         self.head.wait(timeout=60)
-        for process in psutil.process_iter(["cmdline"]):
-            if any(f"{self.base}/ray" in word for word in process.info["cmdline"] or ()):
+        for process in started:
+            with suppress(psutil.NoSuchProcess):
                 process.kill()
 
 
@@ -126,7 +127,7 @@ def autoscaled(version: int) -> AbstractContextManager[Autoscaled]:
     return alone(lambda folder: Autoscaled(folder, version))
 
 
-@pytest.mark.parametrize("version", [2, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("version", [2, 1])
 def test_workers_come_for_a_sweep_and_go_after_it(
     version: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

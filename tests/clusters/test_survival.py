@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.ray]
 
 from nodes import Nodes, assert_same, await_that, epochs_saved, kill_driver, nodes  # noqa: E402
 
-from rllib_scale.results.tables import read_manifest  # noqa: E402
+from rllib_scale.cli import main  # noqa: E402
+from rllib_scale.results.tables import EPISODE_COLUMNS, read_manifest, read_table  # noqa: E402
 
 EPOCHS = 30
 SWEEP = f"""
@@ -63,6 +65,21 @@ def assert_spread(results: Path) -> None:
         assert len({places[-1]["learner"], *places[-1]["env_runners"]}) > 1
 
 
+def test_a_training_is_spread_over_two_nodes(file: Path, tmp_path: Path) -> None:
+    """Of one CPU each: its learner has one, its environment runner the other."""
+    small = ("seeds=[1]", "training.epochs=2", "resources.env_runners=1")
+    options = ["--results", str(tmp_path / "results"), *(word for setting in small for word in ("--set", setting))]
+    with nodes(1, 1) as two:
+        done = CliRunner().invoke(main, ["sweep", str(file), "--address", two.cluster.address, *options])
+    assert done.exit_code == 0, done.output
+    manifest = read_manifest(tmp_path / "results")
+    assert manifest is not None
+    ((places,),) = manifest["nodes"].values()
+    assert len({places["learner"], *places["env_runners"]}) == 2
+    rows = read_table(tmp_path / "results" / "episodes.parquet", EPISODE_COLUMNS)
+    assert sorted(rows["method"]) == ["fastest-idle"] * 2 + ["scale"] * 2
+
+
 @pytest.mark.slow
 def test_on_three_nodes_a_sweep_gives_the_rows_of_a_single_one(
     file: Path, undisturbed: Path, three: Nodes, tmp_path: Path
@@ -76,6 +93,7 @@ def test_on_three_nodes_a_sweep_gives_the_rows_of_a_single_one(
     assert len({node for places in alone["nodes"].values() for node in places[-1]["env_runners"]}) == 1
 
 
+@pytest.mark.slow
 def test_whatever_is_killed_the_results_are_those_of_an_undisturbed_run(
     file: Path, undisturbed: Path, three: Nodes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
