@@ -12,13 +12,12 @@ from rllib_scale.cli.terminal import say
 @click.command()
 @click.argument("source", metavar="PLACE")
 @click.argument("destination", type=click.Path(path_type=Path))
-@click.option("--trials", is_flag=True, help="Fetch Ray Tune's checkpoints (pickles) and logs, too.")
-def fetch(source: str, destination: Path, trials: bool) -> None:
-    """Copy a results folder from PLACE, a path or an s3:// or gs:// URI, to DESTINATION.
+def fetch(source: str, destination: Path) -> None:
+    """Copy a results folder from PLACE, a path or an s3:// or gs:// URI, to DESTINATION, without checkpoints and logs.
 
-    Each file is there whole or not at all. Run again, it copies what is missing or has changed.
+    Each file is there whole or not at all.
     """
     from rllib_scale.results.storage import Location
     from rllib_scale.results.storage import fetch as copy
 
-    copy(Location(source), destination, trials, say)
+    copy(Location(source), destination, say)

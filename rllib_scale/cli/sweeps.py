@@ -275,8 +275,8 @@ def _run(
     from rllib_scale.sweeps.run import run_sweep
 
     _print_plan(config, source, trust)
-    with results_folder(place or f"results/{config.name}", say) as (folder, storage):
-        failures = run_sweep(config, folder, source, address, say, reuse, storage, trust)
+    with results_folder(place or f"results/{config.name}", say) as (folder, mirror):
+        failures = run_sweep(config, folder, source, address, say, reuse, mirror, trust)
         if then is not None and not failures:
             then(folder)
         _finish(folder, failures)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
@@ -21,8 +21,8 @@ from pyarrow import ArrowInvalid, fs
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
 
+LOCAL = fs.LocalFileSystem()
 SCHEMES = ("file", "s3", "gs", "gcs")
-PUSH_INTERVAL_S = 60.0
 LAST = ("policy.json", "manifest.json")
 """Copied after the other files: where one of these stands, what it describes is there."""
 
@@ -36,6 +36,7 @@ def is_uri(text: str) -> bool:
     return "://" in text
 
 
+@dataclass(frozen=True)
 class Location:
     """A folder or file by path or URI, with the few things that trainings and results ask of it.
 
@@ -46,8 +47,9 @@ class Location:
         UserError: the scheme is unknown, or the URI holds credentials.
     """
 
-    def __init__(self, text: str | Path | Location) -> None:
-        self.text = str(text)
+    text: str
+
+    def __post_init__(self) -> None:
         if not is_uri(self.text):
             return
         parts = urlsplit(self.text)
@@ -76,20 +78,6 @@ class Location:
     def __str__(self) -> str:
         return self.text
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Location) and self.text == other.text
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-    def __reduce__(self) -> tuple[type[Location], tuple[str]]:
-        return Location, (self.text,)
-
-    @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return PurePosixPath(self._resolved[1]).name
-
     @property
     def local(self) -> Path | None:
         """The path, where it is one that this machine's other programs see too."""
@@ -116,44 +104,35 @@ class Location:
             return stream.read().decode("utf-8")
 
     def download(self, name: str, target: Path) -> None:
-        """Copy one file below to a local path, whole or not at all, with its time of change.
+        """Copy one file below to a local path, whole or not at all.
 
         Raises:
             UserError: it cannot be read here or written there.
         """
         filesystem, path = self._resolved
-        try:
-            changed = filesystem.get_file_info(f"{path}/{name}").mtime_ns or 0
-            stream = filesystem.open_input_stream(f"{path}/{name}")
-        except OSError as error:
-            raise UserError(f"{self / name}: cannot be read ({_first_line(error)})") from None
-
-        def write(temporary: Path) -> None:
-            with temporary.open("wb") as out:
-                shutil.copyfileobj(stream, out)
-            os.utime(temporary, ns=(changed, changed))
-
-        with stream:
-            write_atomic(target, write)
+        write_atomic(target, lambda temporary: fs.copy_files(f"{path}/{name}", str(temporary), filesystem, LOCAL))
 
     def upload(self, name: str, source: Path) -> None:
-        """Copy a local file to below here. On a disk under a temporary name first; clouds write whole objects."""
-        if self.local is not None:
-            write_atomic(self.local / name, lambda temporary: shutil.copyfile(source, temporary))
-            return
+        """Copy a local file to below here, a bucket: the object is there whole or not at all.
+
+        Raises:
+            UserError: it cannot be written.
+        """
         filesystem, path = self._resolved
-        with source.open("rb") as stream, filesystem.open_output_stream(f"{path}/{name}") as out:
-            shutil.copyfileobj(stream, out)
+        try:
+            fs.copy_files(str(source), f"{path}/{name}", LOCAL, filesystem)
+        except OSError as error:
+            raise UserError(f"{self}: cannot be written ({_first_line(error)})") from None
 
     @contextmanager
-    def reading(self, only: tuple[str, ...] = ("",)) -> Iterator[Path]:
-        """A local folder with what lies here, for the duration of a block; `only` what begins so is surely there."""
+    def reading(self) -> Iterator[Path]:
+        """A local folder with what lies here, for the duration of a block."""
         if self.local is not None:
             yield self.local
             return
+        filesystem, path = self._resolved
         with tempfile.TemporaryDirectory(prefix="rllib-scale-") as folder:
-            for name in (name for name in self.files() if name.startswith(only)):
-                self.download(name, Path(folder) / name)
+            fs.copy_files(path, folder, filesystem, LOCAL)
             yield Path(folder)
 
     @contextmanager
@@ -163,9 +142,10 @@ class Location:
             self.local.mkdir(parents=True, exist_ok=True)
             yield self.local
             return
+        filesystem, path = self._resolved
         with tempfile.TemporaryDirectory(prefix="rllib-scale-") as folder:
             yield Path(folder)
-            _push(Path(folder), self, {})
+            fs.copy_files(folder, path, LOCAL, filesystem)
 
     def _list(self, recursive: bool) -> list[fs.FileInfo]:
         filesystem, path = self._resolved
@@ -175,117 +155,102 @@ class Location:
             raise UserError(f"{self}: cannot be read ({_first_line(error)})") from None
 
 
-def fetch(source: Location, target: Path, trials: bool, say: Callable[[str], None]) -> None:
-    """Copy a results folder to this machine. Run again, it copies what is missing or has changed.
+def fetch(source: Location, target: Path, say: Callable[[str], None]) -> None:
+    """Copy a results folder to this machine, without Ray Tune's folder of checkpoints and logs.
 
     Args:
         source: where a sweep wrote its results.
         target: folder here, made if need be.
-        trials: whether to copy Ray Tune's folder too: checkpoints, which are pickles, and logs.
         say: receives the outcome in one line.
 
     Raises:
         UserError: there are no results, or something cannot be read or written.
     """
-    if not is_uri(str(source)):
-        ours, theirs = target.resolve(), Path(str(source)).resolve()
-        if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
-            raise UserError(f"{target}: one of it and {source} is in the other; fetch to another place")
-    files = source.files()
-    if "manifest.json" not in files:
+    names = source.files()
+    if "manifest.json" not in names:
         raise UserError(f"{source}: no results folder there (no manifest.json)")
-    copied, size = 0, 0
-    for name in sorted(files, key=_in_order):
-        here = target / name
-        if not _safe(name) or (name.startswith("trials/") and not trials):
-            continue
-        if here.is_file() and _same(here.stat(), files[name]):
-            continue
-        source.download(name, here)
-        copied, size = copied + 1, size + files[name].size
-    say(f"fetched {copied} files ({size / 1e6:.1f} MB) to {target}; the other files were there already")
+    kept = sorted((name for name in names if not name.startswith("trials/") and not _temporary(name)), key=_in_order)
+    for name in kept:
+        source.download(name, target / name)
+    say(f"fetched {len(kept)} files ({sum(names[name].size for name in kept) / 1e6:.1f} MB) to {target}")
 
 
-@contextmanager
-def results_folder(place: str, say: Callable[[str], None]) -> Iterator[tuple[Path, Location | None]]:
-    """Where a sweep writes its results, and where else they go, if `place` is a URI: see `mirrored`."""
-    if not is_uri(place):
-        yield Path(place), None
-        return
-    with mirrored(Location(place), say) as folder:
-        yield folder, Location(place)
+class Mirror:
+    """A local results folder whose files are copied to a bucket. Tune writes its checkpoints there by itself.
 
-
-@contextmanager
-def mirrored(storage: Location, say: Callable[[str], None]) -> Iterator[Path]:
-    """A local results folder that is kept equal to one elsewhere: fetched first, copied there every minute and at last.
-
-    Tune writes its checkpoints to `storage` by itself; they are in no mirror.
+    Args:
+        folder: the local one.
+        storage: results of the same sweep, which are fetched first, or an empty place.
+        say: receives what was fetched.
 
     Raises:
-        UserError: there is something that is no results folder, or it cannot be read or written.
+        UserError: there is something that is no results folder, or it cannot be read.
     """
-    names = storage.files()
-    if names and "manifest.json" not in names:
-        raise UserError(f"{storage}: not empty and without a manifest.json; give another --results")
+
+    def __init__(self, folder: Path, storage: Location, say: Callable[[str], None]) -> None:
+        self.folder = folder
+        self.storage = storage
+        folder.mkdir()
+        if names := storage.files():
+            if "manifest.json" not in names:
+                raise UserError(f"{storage}: not empty and without a manifest.json; give another --results")
+            fetch(storage, folder, say)
+        self._copied = dict(self._versions())
+        for policy in folder.glob("policies/*"):
+            if not (policy / "policy.json").is_file():
+                shutil.rmtree(policy)  # the upload was cut off; its checkpoint is still there
+
+    def save(self) -> None:
+        """Copy what is new or has changed since the last time.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        for name, version in sorted(self._versions(), key=lambda item: _in_order(item[0])):
+            if self._copied.get(name) != version:
+                self.storage.upload(name, self.folder / name)
+                self._copied[name] = version
+
+    def _versions(self) -> Iterator[tuple[str, tuple[int, int]]]:
+        """Name, size and time of change of each file."""
+        for path in self.folder.rglob("*"):
+            name = path.relative_to(self.folder).as_posix()
+            if path.is_file() and not _temporary(name):
+                stat = path.stat()
+                yield name, (stat.st_size, stat.st_mtime_ns)
+
+
+@contextmanager
+def results_folder(place: str, say: Callable[[str], None]) -> Iterator[tuple[Path, Mirror | None]]:
+    """Where a sweep writes its results; with a mirror, where `place` is in a bucket.
+
+    Raises:
+        UserError: see `Mirror`; or the results cannot be copied at last: then they are kept.
+    """
+    storage = Location(place)
+    if storage.local is not None:
+        yield storage.local if is_uri(place) else Path(place), None
+        return
     parent = Path(tempfile.mkdtemp(prefix="rllib-scale-"))
-    folder = parent / "results"
-    folder.mkdir()
-    if names:
-        fetch(storage, folder, False, say)
-    for policy in folder.glob("policies/*"):
-        if not (policy / "policy.json").is_file():
-            shutil.rmtree(policy)  # the upload was cut off; its checkpoint is still there
-    pushed: dict[str, tuple[int, int]] = {}
-    ended = threading.Event()
-
-    def keep() -> None:
-        while not ended.wait(PUSH_INTERVAL_S):
-            try:
-                _push(folder, storage, pushed)
-            except UserError as error:
-                say(f"Not copied for now: {error}")
-
-    thread = threading.Thread(target=keep, daemon=True)
-    thread.start()
     try:
-        yield folder
+        mirror = Mirror(parent / "results", storage, say)
+    except BaseException:
+        shutil.rmtree(parent)
+        raise
+    try:
+        yield mirror.folder, mirror
     finally:
-        ended.set()
-        thread.join()
         try:
-            _push(folder, storage, pushed)
+            mirror.save()
         except UserError as error:
-            raise UserError(f"{error}; the results are kept in {folder}") from None
+            raise UserError(f"{error}; the results are kept in {mirror.folder}") from None
         say(f"The results are in {storage}")
         shutil.rmtree(parent)
 
 
-def _push(folder: Path, target: Location, pushed: dict[str, tuple[int, int]]) -> None:
-    """Copy what has changed since the last time; `pushed` remembers size and time of what was copied."""
-    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    for name in sorted(names, key=_in_order):
-        if any(part.startswith(".") for part in PurePosixPath(name).parts):
-            continue  # half-written, under its temporary name
-        stat = (folder / name).stat()
-        version = (stat.st_size, stat.st_mtime_ns)
-        if pushed.get(name) == version:
-            continue
-        try:
-            target.upload(name, folder / name)
-        except OSError as error:
-            raise UserError(f"{target}: cannot be written ({_first_line(error)})") from None
-        pushed[name] = version
-
-
-def _same(here: os.stat_result, there: fs.FileInfo) -> bool:
-    return here.st_size == there.size and here.st_mtime_ns == (there.mtime_ns or 0)
-
-
-def _safe(name: str) -> bool:
-    """Whether a name stays below the folder and is no temporary file."""
-    parts = PurePosixPath(name).parts
-    return ".." not in parts and not any(part.startswith(".") for part in parts)
+def _temporary(name: str) -> bool:
+    """Whether a file is half-written, under its temporary name, or its name leads out of the folder."""
+    return any(part.startswith(".") for part in PurePosixPath(name).parts)
 
 
 def _in_order(name: str) -> tuple[int, str]:

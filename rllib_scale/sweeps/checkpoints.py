@@ -38,7 +38,7 @@ def seal(checkpoint: Path, epoch: int) -> None:
 
 def epoch_of(checkpoint: Location | Path) -> int:
     """The epoch of a checkpoint folder; -1 where it is not whole."""
-    checkpoint = Location(checkpoint)
+    checkpoint = Location(str(checkpoint))
     try:
         contents = json.loads((checkpoint / CONTENTS).read_text())
         sizes = {name: info.size for name, info in checkpoint.files().items()}
@@ -66,8 +66,9 @@ def check_format(checkpoint: Location) -> None:
 def latest_checkpoint(trials: Location | Path, name: str) -> Location | None:
     """The whole checkpoint of a trial with the highest epoch, over all runs of the sweep."""
     latest, highest = None, -1
-    for run in Location(trials).folders():
-        trial = Location(trials) / run / name
+    trials = Location(str(trials))
+    for run in trials.folders():
+        trial = trials / run / name
         for checkpoint in (trial / folder for folder in trial.folders() if folder.startswith("checkpoint_")):
             epoch = epoch_of(checkpoint)
             if epoch > highest:
@@ -96,7 +97,7 @@ def _at(content: Any, path: str) -> Any:
 
 def publish(checkpoint: Location, target: Path) -> None:
     """Copy policy and curve of a finished training to the results, whole or not at all."""
-    with checkpoint.reading(only=("policy/", *RECORDS)) as folder:
+    with checkpoint.reading() as folder:
         copy_policy(folder / "policy", target, *(folder / name for name in RECORDS if (folder / name).is_file()))
 
 

@@ -17,7 +17,7 @@ from rllib_scale.config.plan import Cell, EvaluationUnit, SweepConfig, evaluatio
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.results.status import MAX_RESTARTS
-from rllib_scale.results.storage import Location
+from rllib_scale.results.storage import Mirror
 from rllib_scale.results.tables import INFORMATION, read_manifest, write_table
 from rllib_scale.sweeps.sweep import Sweep
 from rllib_scale.sweeps.tuning import INTERVAL_S, train
@@ -31,7 +31,7 @@ def run_sweep(
     address: str | None,
     say: Callable[[str], None],
     reuse: Sequence[Path] = (),
-    storage: Location | None = None,
+    mirror: Mirror | None = None,
     trust: bool = False,
 ) -> list[str]:
     """Run a sweep to its end, or go on with it, and return one line for each training that failed.
@@ -43,7 +43,7 @@ def run_sweep(
         address: of a Ray cluster; None starts a local Ray.
         say: see `Sweep`.
         reuse: results folders whose finished trainings of the same cells are taken over.
-        storage: see `Sweep`.
+        mirror: see `Sweep`.
         trust: go on from checkpoints, which are pickles, though this account did not make the folder; and import the
             code that given policies name.
 
@@ -55,7 +55,7 @@ def run_sweep(
     for other in reuse:
         if read_manifest(other) is None:
             raise UserError(f"--reuse {other}: no results folder (it has no manifest.json)")
-    sweep = Sweep(config, folder, source, say, storage)
+    sweep = Sweep(config, folder, source, say, mirror)
     evaluated = [unit.env for unit in evaluation_units(config, sweep.cells)]
     for env in (*(cell.trial.env for cell in sweep.cells), *evaluated):
         check_source(env)
@@ -157,6 +157,7 @@ def evaluate(sweep: Sweep, trust: bool) -> None:
             write_table(sweep.rows_file(unit), pd.DataFrame([columns | row for row in result.episodes]))
             if result.features is not None:
                 write_table(sweep.features_file(unit), pd.DataFrame([unit.columns | result.features]))
+            sweep.save()
         now = time.monotonic()
         if now - spoken >= INTERVAL_S or not running:
             spoken, finished = now, len(waiting) - len(running)

@@ -13,8 +13,9 @@ import pandas as pd
 
 from rllib_scale.config import plan
 from rllib_scale.config.search import Point, SearchConfig, points, recent
+from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
-from rllib_scale.results.storage import Location
+from rllib_scale.results.storage import Location, Mirror
 from rllib_scale.results.tables import (
     EPISODE_COLUMNS,
     EPISODE_KEY,
@@ -42,8 +43,7 @@ class Sweep:
         folder: results folder; `open` makes it.
         source: where the config came from, for messages.
         say: receives one line per interval of progress.
-        storage: the results folder as every node of the cluster sees it, where that is not `folder`: checkpoints go
-            there (`rllib_scale.results.storage.mirrored` brings the rest).
+        mirror: copies `folder` to a bucket, to which checkpoints go, too; None where every node sees `folder`.
 
     Attributes:
         cells: its trainings; `ask_search` may add some.
@@ -60,14 +60,15 @@ class Sweep:
         folder: Path,
         source: str,
         say: Callable[[str], None],
-        storage: Location | None = None,
+        mirror: Mirror | None = None,
     ) -> None:
         self.config = config
         self.search = config.search or SearchConfig()
         self.folder = folder.absolute()
         self.source = source
         self.say = say
-        self.home = storage or Location(self.folder)
+        self.mirror = mirror
+        self.home = mirror.storage if mirror else Location(str(self.folder))
         self.trials = self.home / "trials"
         self._points: list[Point] = points(config.search)
         self.cells = plan.expand(config, source, self._points)
@@ -81,10 +82,20 @@ class Sweep:
         content = self.config.model_dump(mode="json")
         new = not self.folder.exists() or read_manifest(self.folder) is None
         open_folder(self.folder, self.config.name, content, plan.digest(content))
+        if self.mirror:
+            self.mirror.save()  # a bucket that cannot be written is refused before anything is trained
         created = str((read_manifest(self.folder) or {})["created"])
         if new:
             remember(str(self.home), created)
         return is_own(str(self.home), created)
+
+    def save(self) -> None:
+        """Copy what is new in the folder to its bucket, if it has one. What fails is copied by the next call."""
+        try:
+            if self.mirror:
+                self.mirror.save()
+        except UserError as error:
+            self.say(f"Not copied for now: {error}")
 
     # ------------------------------------------------------------------ trainings
 
@@ -100,6 +111,7 @@ class Sweep:
     def note_stop(self, name: str, epoch: int) -> None:
         """Note that ASHA stopped a training for good after an epoch."""
         write_json(self._mark(name), {"epoch": epoch})
+        self.save()
 
     def target_epochs(self, cell: plan.Cell) -> int:
         """Epochs after which a cell is finished: those of its config, or fewer where ASHA stopped it for good."""
@@ -122,6 +134,7 @@ class Sweep:
         if checkpoint is None or epoch_of(checkpoint) < self.target_epochs(cell):
             return False
         publish(checkpoint, self.policy(cell.trial.name))
+        self.save()
         return True
 
     def trained(self) -> list[plan.Cell]:

@@ -1,60 +1,81 @@
-"""Folders elsewhere: what is copied, what is left out, and what a broken-off copy leaves behind."""
+"""Results in a bucket, on a real S3 server: what is copied, what is left out, and what an interrupted copy leaves."""
 
 from __future__ import annotations
 
 import json
-import os
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyarrow import fs
 
 from rllib_scale.errors import UserError
-from rllib_scale.results.storage import Location, fetch, mirrored, results_folder
+from rllib_scale.results.storage import Location, fetch, results_folder
 from rllib_scale.results.trust import is_own, remember
 from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint, publish
+from s3_server import s3_server
+
+RESULTS = ("manifest.json", "episodes.parquet", "policies/a/policy.json", "policies/a/policy.safetensors")
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with s3_server(monkeypatch) as place:
+        yield place
 
 
 def quiet(_: str) -> None:
     pass
 
 
-def results(folder: Path) -> Path:
-    for name in ("manifest.json", "episodes.parquet", "policies/a/policy.json", "policies/a/policy.safetensors"):
+def write(folder: Path, *names: str) -> None:
+    for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
-    (folder / "trials/run-001").mkdir(parents=True)
-    (folder / "trials/run-001/result.json").write_text("{}")
-    return folder
 
 
 def names(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("scheme", ["", "file://"])
-def test_fetch_copies_what_is_missing_or_changed_and_trials_when_asked(scheme: str, tmp_path: Path) -> None:
-    source, target = results(tmp_path / "source"), tmp_path / "target"
-    there = Location(f"{scheme}{source}")
+def test_results_in_a_bucket_are_saved_when_told_fetched_and_gone_on_with(bucket: str, tmp_path: Path) -> None:
+    place = Location(bucket % "a")
+    with results_folder(str(place), quiet) as (folder, mirror):
+        assert mirror is not None
+        assert mirror.storage == place
+        write(folder, *RESULTS, ".temporary")
+        assert not place.files()
+        mirror.save()
+        assert set(place.files()) == set(RESULTS)
+        first = place.files()["episodes.parquet"].mtime_ns
+        (folder / "manifest.json").write_text("manifest.JSON")  # as long as before
+        write(folder, "report/report.html")
+    assert not folder.exists()
+    assert (place / "manifest.json").read_text() == "manifest.JSON"
+    assert place.files()["episodes.parquet"].mtime_ns == first, "copied once"
+
+    (tmp_path / "empty").touch()
+    place.upload("trials/run-001/result.json", tmp_path / "empty")
+    place.upload("policies/b/policy.safetensors", tmp_path / "empty")
     said: list[str] = []
-    fetch(there, target, False, said.append)
-    assert names(target) == {name for name in names(source) if not name.startswith("trials/")}
-    before = (target / "episodes.parquet").stat().st_ino
+    fetch(place, tmp_path / "here", said.append)
+    assert names(tmp_path / "here") == {*RESULTS, "report/report.html", "policies/b/policy.safetensors"}
+    assert said[0].startswith("fetched 6 files")
 
-    (source / "manifest.json").write_text("manifest.JSON")  # as long as before
-    os.utime(source / "manifest.json", (1, 1))
-    fetch(there, target, True, said.append)
-    assert names(target) == names(source)
-    assert (target / "manifest.json").read_text() == "manifest.JSON"
-    assert (target / "episodes.parquet").stat().st_ino == before
-    assert [line.split(" files")[0] for line in said] == ["fetched 4", "fetched 2"]
+    def fails() -> None:
+        with results_folder(str(place), quiet) as (folder, _):
+            assert names(folder) == {*RESULTS, "report/report.html"}, "a policy that was half uploaded is forgotten"
+            (folder / "late").write_text("kept although the block failed")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert "late" in place.files()
 
 
-def test_a_broken_off_fetch_leaves_no_manifest_and_no_half_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, target = results(tmp_path / "source"), tmp_path / "target"
+def test_an_interrupted_fetch_leaves_no_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, *RESULTS)
     download = Location.download
 
     def breaks(self: Location, name: str, here: Path) -> None:
@@ -62,24 +83,18 @@ def test_a_broken_off_fetch_leaves_no_manifest_and_no_half_file(
             raise KeyboardInterrupt
         download(self, name, here)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Location, "download", breaks)
-        with pytest.raises(KeyboardInterrupt):
-            fetch(Location(source), target, False, quiet)
+    monkeypatch.setattr(Location, "download", breaks)
+    with pytest.raises(KeyboardInterrupt):
+        fetch(Location(str(source)), target, quiet)
     assert names(target) == {"episodes.parquet"}
-    fetch(Location(source), target, False, quiet)
-    assert names(target) == {name for name in names(source) if not name.startswith("trials/")}
 
 
-def test_what_is_no_results_folder_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_results_folder_is_refused(bucket: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no results folder there \(no manifest.json\)"):
-        fetch(Location(tmp_path / "none"), tmp_path / "target", False, quiet)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "letter.txt").touch()
-    with (
-        pytest.raises(UserError, match="not empty and without a manifest"),
-        mirrored(Location(f"file://{tmp_path}/other"), quiet),
-    ):
+        fetch(Location(str(tmp_path / "none")), tmp_path / "target", quiet)
+    (tmp_path / "letter").touch()
+    Location(bucket % "other").upload("letter", tmp_path / "letter")
+    with pytest.raises(UserError, match="not empty and without a manifest"), results_folder(bucket % "other", quiet):
         pass
 
 
@@ -96,69 +111,31 @@ def test_a_bad_place_is_refused_and_its_secret_not_repeated(place: str, message:
     assert "planted" not in str(caught.value)
 
 
-def test_a_mirror_brings_results_back_and_forgets_what_was_half_uploaded(tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    place = f"file://{elsewhere}"
-    with results_folder(place, quiet) as (folder, storage):
-        assert storage == Location(place)
-        results(folder)
-        (folder / ".temporary").touch()
-    assert names(elsewhere) == {name for name in names(results(tmp_path / "like"))}
-    assert not folder.exists()
-
-    (elsewhere / "policies" / "b").mkdir()
-    (elsewhere / "policies" / "b" / "policy.safetensors").touch()
-
-    def fails() -> None:
-        with results_folder(place, quiet) as (folder, _):
-            assert names(folder / "policies") == {"a/policy.json", "a/policy.safetensors"}
-            (folder / "late").write_text("kept although the block failed")
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fails()
-    assert (elsewhere / "late").is_file()
-
-
-def test_results_that_cannot_be_uploaded_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_that_cannot_be_uploaded_are_kept(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (tmp_path / "file").touch()
-    said = pytest.raises(UserError, match="the results are kept in ")
-    with said as caught, mirrored(Location(f"file://{tmp_path}/elsewhere"), quiet) as folder:
-        (folder / "manifest.json").touch()
-        (tmp_path / "elsewhere").symlink_to(tmp_path / "file")  # no folder can be made there
+    none = (bucket % "a").replace("s3://bucket/", "s3://no-such-bucket/")
+    with (
+        pytest.raises(UserError, match="the results are kept in ") as caught,
+        results_folder(none, quiet) as (folder, _),
+    ):
+        write(folder, "manifest.json")
     kept = Path(str(caught.value).rsplit(" ", 1)[1])
     assert (kept / "manifest.json").is_file()
 
 
-@pytest.fixture
-def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that `s3://bucket` leads to, through a file system that is not this machine's."""
-    root = tmp_path / "cloud"
-    for name in ("a/policies/a", "a/trials/run-001", "c/policy"):
-        (root / "bucket" / name).mkdir(parents=True)  # in a bucket there are none to make
-    filesystem = fs.SubTreeFileSystem(str(root), fs.LocalFileSystem())
-    monkeypatch.setattr(Location, "_resolved", property(lambda self: (filesystem, self.text.removeprefix("s3://"))))
-    return root / "bucket"
+def test_a_shared_folder_by_uri_is_written_as_it_is(tmp_path: Path) -> None:
+    with results_folder(f"file://{tmp_path}/a", quiet) as (folder, mirror):
+        assert (folder, mirror) == (tmp_path / "a", None)
 
 
-def test_results_in_a_bucket_come_back_whole(bucket: Path, tmp_path: Path) -> None:
-    with results_folder("s3://bucket/a", quiet) as (folder, _):
-        results(folder)
-    assert names(bucket / "a") == names(results(tmp_path / "like"))
-    with results_folder("s3://bucket/a", quiet) as (folder, _):
-        assert (folder / "manifest.json").read_text() == "manifest.json"
-        assert not (folder / "trials").exists()
-
-
-def test_a_checkpoint_in_a_bucket_is_written_read_and_published(bucket: Path, tmp_path: Path) -> None:
-    place = Location("s3://bucket/c")
+def test_a_checkpoint_in_a_bucket_is_written_read_and_published(bucket: str, tmp_path: Path) -> None:
+    place = Location(bucket % "c")
     with place.writing() as folder:
         checkpoint(folder, 7)
-    assert names(bucket / "c") == {"contents.json", "curve.json", "policy/policy.json"}
+    assert set(place.files()) == {"contents.json", "curve.json", "policy/policy.json"}
     assert epoch_of(place) == 7
     with place.reading() as folder:
-        assert names(folder) == names(bucket / "c")
+        assert names(folder) == set(place.files())
     assert not folder.exists()
     (tmp_path / "policies").mkdir()
     publish(place, tmp_path / "policies" / "a")
@@ -169,7 +146,6 @@ def test_a_location_is_what_its_text_says() -> None:
     bucket = Location("s3://bucket/a?region=eu-west-1&endpoint_override=localhost:9000")
     assert str(bucket / "b") == "s3://bucket/a/b?region=eu-west-1&endpoint_override=localhost:9000"
     assert bucket.local is None
-    assert (bucket / "b").name == "b"
     assert pickle.loads(pickle.dumps(bucket)) == bucket
     assert Location("relative/place").local == Path("relative/place").absolute()
 
