@@ -66,7 +66,7 @@ class Population(PopulationBasedTraining):
 
     def _get_new_config(self, trial: Any, trial_to_clone: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         config, operations = super()._get_new_config(trial, trial_to_clone)
-        return config | {"trial": trial.config["trial"]}, operations
+        return config | {name: trial.config[name] for name in ("trial", "settings")}, operations
 
 
 def make_scheduler(search: SearchConfig, pending: Sequence[Cell], curves: Curves) -> TrialScheduler | None:

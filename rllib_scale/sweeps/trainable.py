@@ -22,7 +22,8 @@ class SchedulingTrial(tune.Trainable):
     """Trains one cell; a step is one epoch. The trial's config is looked up by name, so that Tune's logs stay small.
 
     Args (of `setup`):
-        config: {"trial": trial name}, and with PBT the present values of what it changes, by config path.
+        config: {"trial": trial name, "settings": for logs}, and with PBT the present values of what it changes, by
+            config path.
         trials: trial name -> TrialConfig as JSON.
         targets: trial name -> epochs to train.
         restore: trial name -> path or URI of a checkpoint to go on from, for those that have one.
@@ -52,7 +53,7 @@ class SchedulingTrial(tune.Trainable):
         self.search = SearchConfig.model_validate_json(search)
         self.target = targets[config["trial"]]
         content = json.loads(trials[config["trial"]])
-        changed = {path: value for path, value in config.items() if path != "trial"}
+        changed = {path: value for path, value in config.items() if path not in ("trial", "settings")}
         for path, value in changed.items():
             set_path(content, path, value)
         self.cell = TrialConfig.model_validate(content)

@@ -122,6 +122,7 @@ def _fit(
         ),
         tune.PlacementGroupFactory(bundles),
     )
+    settings = {cell.trial.name: cell.identity | dict(cell.overrides) for cell in pending}  # for whoever reads its logs
     scheduler = make_scheduler(search, pending, curves)
     stop = StopAll(sweep.folder)
     progress = TuneProgress(targets, sweep.say, INTERVAL_S, why_waiting(resources, at_once))
@@ -129,6 +130,7 @@ def _fit(
         trainable,
         param_space={
             "trial": tune.grid_search(list(targets)),
+            "settings": tune.sample_from(lambda config: settings[config["trial"]]),
             **_changing(search, {c.trial.name: settings_at(checkpoints.get(c.trial.name), c) for c in pending}),
         },
         tune_config=tune.TuneConfig(
@@ -146,7 +148,7 @@ def _fit(
             callbacks=[
                 progress,
                 NoteStops(targets, stop, sweep.note_stop),
-                *trackers(sweep, pending),
+                *trackers(sweep),
             ],
             failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
             checkpoint_config=tune.CheckpointConfig(
