@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[1]
-HEAVY = {"ray", "torch", "gymnasium", "numba", "pandas", "matplotlib", "streamlit", "plotly", "optuna"}
+HEAVY = {"ray", "torch", "gymnasium", "numba", "pandas", "matplotlib", "streamlit", "plotly"}
 LOADS = {
     "rllib_scale/cli": set(),
     "rllib_scale/config": set(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from rllib_scale.config.heuristics import information, spec_of
 from rllib_scale.config.pinned import split
 from rllib_scale.config.policies import names_policy, policy_folder, policy_label
 from rllib_scale.config.rounds import in_own_rounds
-from rllib_scale.config.search import Point, points
+from rllib_scale.config.search import points
 from rllib_scale.config.sweep import CELL_SECTIONS, TRAIN_SCENARIO, SweepConfig
 from rllib_scale.config.used_settings import UNUSED, used_settings
 from rllib_scale.config.yaml_files import build_model, set_path
@@ -129,13 +129,12 @@ class EvaluationUnit:
         return digest(self.columns | {"env": identity(self.env), "episodes": self.episodes} | own)
 
 
-def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = None) -> list[Cell]:
+def expand(sweep: SweepConfig, source: str) -> list[Cell]:
     """All trainings of a sweep, in the order methods, grid, points of its search, seeds; equal ones once.
 
     Args:
         sweep: what to expand.
         source: where it came from, for messages.
-        searched: points of its search; None: those that are known before any training.
 
     Raises:
         UserError: a value is not valid at its path.
@@ -149,9 +148,8 @@ def expand(sweep: SweepConfig, source: str, searched: Sequence[Point] | None = N
             del sections["imitation"]  # as it was before there was any
         base["population"] = digest(sections | sweep.model_dump(mode="json", include={"methods", "seeds", "search"}))
     cells: dict[str, Cell] = {}
-    searched = points(sweep.search) if searched is None else searched
     for method, values, point, seed in itertools.product(
-        sweep.methods, itertools.product(*sweep.grid.values()), searched, sweep.seeds
+        sweep.methods, itertools.product(*sweep.grid.values()), points(sweep.search), sweep.seeds
     ):
         overrides = _used(method, base, (*zip(sweep.grid, values, strict=True), *point.items()))
         data = json.loads(json.dumps(base)) | {"method": method, "seed": seed}

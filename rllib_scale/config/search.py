@@ -1,8 +1,7 @@
-"""Searching for settings: random or Optuna's points, early stopping by ASHA, population-based training (PBT).
+"""Searching for settings: random points, early stopping by ASHA, population-based training (PBT).
 
 A point's values are those of a cell, so a training found by a search is hashed, stored and skipped as any other. The
-points depend on the seed and, with Optuna, on the scores of the trainings before them: the same sweep, run again,
-arrives at the same points. Free of ray and torch.
+points depend on the seed alone: the same sweep, run again, arrives at the same points. Free of ray and torch.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from rllib_scale.config import Count, Model, Seed
-from rllib_scale.errors import UserError
 
 Point = dict[str, Any]
 """Config path -> value."""
@@ -85,10 +83,6 @@ class SearchConfig(Model):
 
     space: dict[str, Distribution] = Field(default={}, description="config path -> distribution")
     samples: Count = Field(default=16, description="points drawn from the space")
-    sampler: Literal["random", "optuna"] = Field(
-        default="random", description="optuna: TPE, `pip install rllib-scale[optuna]`"
-    )
-    batch: Count = Field(default=4, description="optuna: points trained at once, before it learns from their scores")
     seed: Seed = 0
     scheduler: Literal["none", "asha", "pbt"] = "none"
     metric: Metric = Field(
@@ -102,10 +96,6 @@ class SearchConfig(Model):
     def _parts_agree(self) -> SearchConfig:
         if self.scheduler == "pbt" and not self.space:
             raise ValueError("scheduler pbt changes the settings of `space`, which is empty")
-        if self.scheduler == "pbt" and self.sampler == "optuna":
-            raise ValueError("scheduler pbt goes with sampler random: optuna waits for whole trainings")
-        if self.sampler == "optuna" and not self.space:
-            raise ValueError("sampler optuna draws from `space`, which is empty")
         return self
 
     @property
@@ -135,49 +125,10 @@ def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def points(search: SearchConfig | None, scores: Sequence[float] = ()) -> list[Point]:
-    """The points to train: all of a random search; of Optuna's those that the scores of the first ones lead to.
-
-    Args:
-        search: what to draw from; without one, or without a space, there is one point that sets nothing.
-        scores: of the first points, in their order; NaN for one that failed. Optuna's next batch follows them.
-
-    Raises:
-        UserError: Optuna is asked for and not installed.
-    """
+def points(search: SearchConfig | None) -> list[Point]:
+    """The points to train; without a search, or without a space, there is one that sets nothing."""
     if search is None or not search.space:
         return [{}]
-    if search.sampler == "optuna":
-        return _optuna_points(search, scores)
     # A generator for each point: more samples later leave the first ones, and their trainings, what they are.
     generators = (np.random.default_rng([search.seed, index]) for index in range(search.samples))
     return [{path: values.draw(generator) for path, values in search.space.items()} for generator in generators]
-
-
-def _optuna_points(search: SearchConfig, scores: Sequence[float]) -> list[Point]:
-    try:
-        import optuna
-    except ImportError:
-        raise UserError("search.sampler optuna: not installed; pip install 'rllib-scale[optuna]'") from None
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sampler = optuna.samplers.TPESampler(seed=search.seed % 2**32, n_startup_trials=search.batch, constant_liar=True)
-    study = optuna.create_study(sampler=sampler, direction="minimize" if search.mode == "min" else "maximize")
-    found: list[Point] = []
-    while len(found) < search.samples and len(found) <= len(scores):
-        trials = [study.ask() for _ in range(min(search.batch, search.samples - len(found)))]
-        batch = [{path: _suggest(trial, path, values) for path, values in search.space.items()} for trial in trials]
-        found += batch
-        for trial, score in zip(trials, scores[len(found) - len(batch) :], strict=False):
-            if math.isnan(score):
-                study.tell(trial, state=optuna.trial.TrialState.FAIL)
-            else:
-                study.tell(trial, score)
-    return found
-
-
-def _suggest(trial: Any, path: str, values: Distribution) -> Any:
-    if values.choice is not None:
-        return values.choice[trial.suggest_categorical(path, range(len(values.choice)))]
-    assert values.bounds is not None
-    low, high = values.bounds
-    return rounded(trial.suggest_float(path, low, high, log=values.loguniform is not None))

@@ -63,13 +63,10 @@ def run_sweep(
         env.check_size()
     check_policies(sweep.cells)
     trusted = sweep.open() or trust
-    failures: list[str] = []
     with ray_session(address, say=say):
         at_once = trials_at_once(config.resources, joined=address is not None)
         try:
-            failures += train(sweep, reuse, trusted, at_once)
-            while sweep.ask_search():
-                failures += train(sweep, reuse, trusted, at_once)
+            failures = train(sweep, reuse, trusted, at_once)
             evaluate(sweep, trust)
             if best := sweep.best():
                 say(best)
@@ -83,7 +80,7 @@ def run_sweep(
                 ) from None
             raise
         sweep.write_tables()
-    return list(dict.fromkeys(failures))
+    return failures
 
 
 def check_policies(cells: Sequence[Cell]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from rllib_scale.config import plan
-from rllib_scale.config.search import Point, SearchConfig, points, recent
+from rllib_scale.config.search import SearchConfig, recent
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
 from rllib_scale.results.storage import Location, Mirror
@@ -46,7 +46,7 @@ class Sweep:
         mirror: copies `folder` to a bucket, to which checkpoints go, too; None where every node sees `folder`.
 
     Attributes:
-        cells: its trainings; `ask_search` may add some.
+        cells: its trainings.
         home: the results folder as every node sees it.
         trials: Tune's folder in it.
 
@@ -70,8 +70,7 @@ class Sweep:
         self.mirror = mirror
         self.home = mirror.storage if mirror else Location(str(self.folder))
         self.trials = self.home / "trials"
-        self._points: list[Point] = points(config.search)
-        self.cells = plan.expand(config, source, self._points)
+        self.cells = plan.expand(config, source)
 
     def open(self) -> bool:
         """Make the results folder, or open it again; says whether this account made it.
@@ -150,14 +149,6 @@ class Sweep:
 
     # ------------------------------------------------------------------ search
 
-    def ask_search(self) -> bool:
-        """Add the cells that the scores so far lead its search to; says whether there are any."""
-        more = points(self.config.search, [self._score(point) for point in self._points])
-        if len(more) == len(self._points):
-            return False
-        self._points, self.cells = more, plan.expand(self.config, self.source, more)
-        return True
-
     def best(self) -> str | None:
         """One line about the settings with the best score in training; None where there is nothing to choose.
 
@@ -176,10 +167,6 @@ class Sweep:
         seeds = f"mean of {len(group)} seeds" if len(group) > 1 else "one seed"
         score = f"{self.search.metric} {self._mean_score(group):.4g}"
         return f"best in training: {group[0].trial.method}{settings}: {score} ({seeds})"
-
-    def _score(self, point: Point) -> float:
-        """Score of a point of the search; NaN where one of its trainings failed."""
-        return self._mean_score([cell for cell in self.cells if point.items() <= dict(cell.overrides).items()])
 
     def _mean_score(self, cells: list[plan.Cell]) -> float:
         scores = [recent(self.curve(cell), self.search.metric, self.search.window) for cell in cells]

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import kstest
 
 from rllib_scale.config.plan import SweepConfig, expand
-from rllib_scale.config.search import Point, SearchConfig, points, recent
+from rllib_scale.config.search import SearchConfig, points, recent
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 
@@ -67,36 +67,6 @@ def test_score_is_the_mean_of_the_last_epochs_with_an_episode() -> None:
     assert math.isnan(recent(curve[2:3], "completed", 2))
 
 
-def ask_until_done(config: SearchConfig, score: Any) -> list[Point]:
-    scores: list[float] = []
-    while len(found := points(config, scores)) > len(scores):
-        scores = [score(point) for point in found]
-    return found
-
-
-def test_optuna_learns_from_scores_and_arrives_at_the_same_points_again() -> None:
-    pytest.importorskip("optuna")
-    config = search(
-        metric="response_mean_s",
-        sampler="optuna",
-        samples=40,
-        batch=4,
-        space={"srr.lambda_kl": {"loguniform": [1e-5, 0.1]}},
-    )
-
-    def distance(point: Point) -> float:
-        return abs(math.log10(point["srr.lambda_kl"]) + 3)
-
-    assert len(points(config)) == 4
-    found = ask_until_done(config, distance)
-    assert len(found) == 40
-    assert found == ask_until_done(config, distance)
-    early, late = (np.mean([distance(point) for point in part]) for part in (found[:8], found[-16:]))
-    assert late < early / 2
-    failing = ask_until_done(config, lambda point: math.nan)  # trainings that failed teach nothing and stop nothing
-    assert len(failing) == 40
-
-
 @pytest.mark.parametrize(
     ("data", "parts"),
     [
@@ -109,7 +79,6 @@ def test_optuna_learns_from_scores_and_arrives_at_the_same_points_again() -> Non
         ({"search": {"space": {"srr.lambda_k": {"uniform": [0, 1]}}}}, ["srr.lambda_k", "lambda_kl"]),
         ({"search": {"space": LAMBDAS}, "grid": {"srr.lambda_kl": [1]}}, ["stands in grid, too"]),
         ({"search": {"scheduler": "pbt"}}, ["`space`, which is empty"]),
-        ({"search": {"sampler": "optuna"}}, ["`space`, which is empty"]),
         ({"search": {"scheduler": "asha"}, "methods": ["scale", "ppo"]}, ["give one method, not 2"]),
         ({"tracking": ["tensorboard"]}, ["tracking", "'mlflow'"]),
     ],

@@ -62,7 +62,7 @@ def test_a_league_of_three_rules_and_four_scenarios(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"evaluation": {"heuristics": []}}, "both empty"),
-        ({"search": {"sampler": "random", "samples": 2, "space": {}}}, "search"),
+        ({"search": {"samples": 2, "space": {}}}, "search"),
     ],
 )
 def test_what_would_run_nothing_is_refused(change, message) -> None:
