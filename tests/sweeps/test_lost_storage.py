@@ -6,16 +6,19 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.ray
 
+from rllib_scale.cli import main  # noqa: E402
 from rllib_scale.results.tables import EPISODE_COLUMNS, TRAINING_COLUMNS, read_table  # noqa: E402
 from rllib_scale.sweeps.checkpoints import epoch_of  # noqa: E402
 
@@ -106,6 +109,7 @@ def assert_goes_on(base: Path, results: Path) -> None:
     assert training.groupby("train_seed")["epoch"].agg(list).to_dict() == {1: epochs, 2: epochs}
 
 
+@pytest.mark.slow
 def test_a_full_disk(base: Path, small_disk: Path) -> None:
     results = small_disk / "results"
     process = in_the_middle(base, results)
@@ -119,8 +123,9 @@ def test_a_full_disk(base: Path, small_disk: Path) -> None:
     assert_goes_on(base, results)
 
 
-@pytest.mark.parametrize("left", ["nothing", pytest.param("a file", marks=pytest.mark.slow)])
-def test_a_shared_folder_that_goes_away(base: Path, tmp_path: Path, left: str) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("left", ["nothing", "a file"])
+def test_a_shared_folder_that_comes_back(base: Path, tmp_path: Path, left: str) -> None:
     """Gone without a trace, as a disk that is unmounted, or with something else in its place."""
     shared, away = tmp_path / "shared", tmp_path / "away"
     shared.mkdir()
@@ -133,7 +138,26 @@ def test_a_shared_folder_that_goes_away(base: Path, tmp_path: Path, left: str) -
     if left == "a file":
         shared.unlink()
     else:
-        assert not list(shared.rglob("*.parquet")), "nothing is taken for results of the sweep"
         shutil.rmtree(shared, ignore_errors=True)
     away.rename(shared)
     assert_goes_on(base, shared / "results")
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_shared_folder_that_goes_away(tmp_path: Path) -> None:
+    shared, results = tmp_path / "shared", tmp_path / "shared" / "results"
+    shared.mkdir()
+    (tmp_path / "lost.yaml").write_text(SWEEP)
+
+    def go_away() -> None:
+        while all(epoch_of(checkpoint) < 0 for checkpoint in results.glob("trials/run-001/*/checkpoint_*")):
+            time.sleep(0.02)
+        shared.rename(tmp_path / "away")
+
+    threading.Thread(target=go_away, daemon=True).start()
+    done = CliRunner().invoke(main, ["sweep", str(tmp_path / "lost.yaml"), "--results", str(results)])
+    assert done.exit_code == 2, done.output
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"Error: {results}: gone in the middle")
+    assert "the same command goes on" in line
+    assert not list(shared.rglob("*.parquet")), "nothing is taken for results of the sweep"

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
-import pytest
+import ray
+from click.testing import CliRunner
 
-pytest.importorskip("ray")
-pytestmark = [pytest.mark.ray]
+from local_ray import LOCAL_RAY
+from rllib_scale.cli import main
+from rllib_scale.config.plan import SweepConfig, expand
+from rllib_scale.config.yaml_files import load_model
+from rllib_scale.results.tables import EPISODE_COLUMNS, TRAINING_COLUMNS, read_table
 
-from ray._private.utils import get_num_cpus  # noqa: E402  # in a container fewer than the machine has
-
-from rllib_scale.config.plan import SweepConfig, expand  # noqa: E402
-from rllib_scale.config.yaml_files import load_model  # noqa: E402
-from rllib_scale.results.tables import EPISODE_COLUMNS, TRAINING_COLUMNS, read_table  # noqa: E402
-
+pytestmark = LOCAL_RAY
 STEPS = 64
 SWEEP = f"""
 name: search
@@ -32,20 +28,12 @@ search: {{metric: episode_return}}
 SPACE = "search.space={training.learning_rate: {loguniform: [1.0e-4, 0.1]}}"
 
 
-def run(folder: Path, *settings: str, **environment: str) -> str:
+def run(folder: Path, *settings: str) -> str:
     """Run the sweep in the folder; returns what it said."""
     (folder / "search.yaml").write_text(SWEEP)
     words = ["sweep", str(folder / "search.yaml"), "--results", str(folder / "results")]
-    words += [part for setting in settings for part in ("--set", setting)]
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("WANDB_", "MLFLOW_"))}
-    done = subprocess.run(
-        [sys.executable, "-m", "rllib_scale", *words],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        env=kept | environment | {"HOME": str(folder)},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = CliRunner().invoke(main, words + [part for setting in settings for part in ("--set", setting)])
+    assert done.exit_code == 0, done.output
     return done.stdout
 
 
@@ -88,7 +76,10 @@ def test_a_population_changes_settings_on_the_way(tmp_path: Path) -> None:
     With this seed the one that trains first is the worse: compared as soon as it arrives, it would have nobody to copy.
     """
     settings = [SPACE, "seeds=[2]", "search.scheduler=pbt", "search.samples=2", "search.pbt.quantile=0.5"]
-    settings += [f"search.pbt.interval_steps={2 * STEPS}", f"resources.cpus={get_num_cpus()}"]  # one after the other
+    settings += [
+        f"search.pbt.interval_steps={2 * STEPS}",
+        f"resources.cpus={ray.cluster_resources()['CPU']}",
+    ]  # one after the other
     run(tmp_path, *settings)
     results = tmp_path / "results"
     training = read_table(results / "training.parquet", TRAINING_COLUMNS)
