@@ -59,12 +59,6 @@ def test_smoke_expands_to_what_it_did_in_version_0_1() -> None:
     ]
 
 
-def test_population_is_what_it_was_in_version_0_1() -> None:
-    search = {"scheduler": "pbt", "samples": 2, "space": {"training.learning_rate": {"loguniform": [1e-5, 1e-3]}}}
-    cells = [cell.trial.cell for cell in expand(sweep(name="x", search=search), "test")]
-    assert cells == ["261575a72d6c", "9f7720b9cf1d"]
-
-
 def test_features_are_asked_of_learned_policies_alone_and_leave_the_key_of_a_unit() -> None:
     units = {}
     for features in (True, False):
