@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -215,9 +215,10 @@ class Mirror:
         """Name, size and time of change of each file."""
         for path in self.folder.rglob("*"):
             name = path.relative_to(self.folder).as_posix()
-            if path.is_file() and not _temporary(name):
-                stat = path.stat()
-                yield name, (stat.st_size, stat.st_mtime_ns)
+            with suppress(FileNotFoundError):  # of a file that is written and removed meanwhile
+                if path.is_file() and not _temporary(name):
+                    stat = path.stat()
+                    yield name, (stat.st_size, stat.st_mtime_ns)
 
 
 @contextmanager
