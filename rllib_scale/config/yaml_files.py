@@ -173,6 +173,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         message = item["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
         if item["type"] == "too_short":
             message = f"must have at least {item['ctx']['min_length']} entry"
+        if item["type"] == "model_type":
+            message = "must be a mapping of keys to values"
         message = message[:1].lower() + message[1:].replace("valid tuple", "valid list")
         if item["type"] == "literal_error":
             near = difflib.get_close_matches(str(item["input"]), re.findall(r"'([^']*)'", message), n=1)

@@ -131,19 +131,19 @@ RUNS = "a recorded run unrolls it"
             None,
             ["node 'b' has no way from __start__", "path_map", RUNS],
         ),
-        (graph("a a", "__start__ a"), None, ["nodes[2]: id 'a' stands twice"]),
+        (graph("a a", "__start__ a"), None, ["nodes.2: id 'a' stands twice"]),
         (graph(""), None, ["nodes holds none but __start__ and __end__"]),
-        (graph("a", "a b"), None, ["edges[0]: target 'b' is no node"]),
-        ({"nodes": [{"id": True}], "edges": []}, None, ["nodes[0]: id must be text"]),
-        ({"nodes": []}, None, ["key 'edges' is missing"]),
-        ([], None, ["must be a mapping"]),
+        (graph("a", "a b"), None, ["edges.0: target 'b' is no node"]),
+        ({"nodes": [{"id": True}], "edges": []}, None, ["nodes.0.id", "True"]),
+        ({"nodes": []}, None, ["edges: "]),
+        ([], None, ["graph.json: must be a mapping"]),
         (LOOP, [], ["run0.json: the run is empty"]),
         (LOOP, ["agent", "tool"], ["run0.json: [1]: unknown node 'tool'; did you mean 'tools'?"]),
         (LOOP, ["tools"], ["run0.json: [0]: node 'tools' cannot have run here"]),
         (LOOP, ["agent", 3], ["run0.json: [1]: must be a node, or a list of nodes"]),
         (LOOP, {"agent": 1}, ["run0.json: a run must be a list of nodes"]),
-        (LOOP, [{"type": "task", "step": 1, "payload": {}}], ["run0.json: [0]: payload: key 'name' is missing"]),
-        (LOOP, [{"type": "task", "step": -1, "payload": {"name": "agent"}}], ["run0.json: [0]: step must be a whole"]),
+        (LOOP, [{"type": "task", "step": 1, "payload": {}}], ["run0.json: [0]: payload.name"]),
+        (LOOP, [{"type": "task", "step": -1, "payload": {"name": "agent"}}], ["run0.json: [0]: step", "-1"]),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, content: Any, run: Any, parts: list[str]) -> None:
@@ -177,6 +177,7 @@ def test_a_second_file_of_costs_is_refused(tmp_path: Path) -> None:
         FORMAT.read(sources, FORMAT.mapping(), Progress())
 
 
+@pytest.mark.slow
 def test_runs_of_100_000_steps(tmp_path: Path) -> None:
     found = read(tmp_path, LOOP, ["agent", *["tools", "agent"] * 50_000])
     assert (found.num_tasks, len(found.edges)) == (100_001, 100_000)
@@ -185,6 +186,7 @@ def test_runs_of_100_000_steps(tmp_path: Path) -> None:
         read(tmp_path, MAP, steps)
 
 
+@pytest.mark.slow
 def test_graphs_of_100_000_nodes(tmp_path: Path) -> None:
     names = [f"n{i}" for i in range(100_000)]
     chain = [f"{a} {b}" for a, b in itertools.pairwise(names)]
@@ -195,8 +197,9 @@ def test_graphs_of_100_000_nodes(tmp_path: Path) -> None:
     assert len(str(caught.value)) < 500
 
 
+@pytest.mark.parametrize("count", [40, pytest.param(450, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("which", ["graph", "run", "stream"])
-def test_malformed_files_give_one_line_and_no_output(tmp_path: Path, which: str) -> None:
+def test_malformed_files_give_one_line_and_no_output(tmp_path: Path, which: str, count: int) -> None:
     run: Any = ["agent", ["tools", "tools"], "agent"]
     if which == "stream":
         run = [{"step": i, "type": "task", "payload": {"name": name}} for i, name in enumerate(["agent", "tools"])]
@@ -205,7 +208,7 @@ def test_malformed_files_give_one_line_and_no_output(tmp_path: Path, which: str)
     bad = places["graph" if which == "graph" else "run"]
     sources = [places["graph"]] if which == "graph" else list(places.values())
     output, runner, refused = tmp_path / "out.json", CliRunner(), 0
-    for content in itertools.islice(mutations(2, good[bad.stem]), 450):
+    for content in itertools.islice(mutations(2, good[bad.stem]), count):
         for name, path in places.items():
             path.write_text(json.dumps(good[name]))
         bad.write_bytes(content)
@@ -219,7 +222,7 @@ def test_malformed_files_give_one_line_and_no_output(tmp_path: Path, which: str)
         (line,) = result.stderr.splitlines()
         assert line.startswith(f"Error: {bad}"), line
         assert sorted(tmp_path.iterdir()) == sorted(places.values())
-    assert refused >= 200
+    assert refused >= count / 3
 
 
 # ---------------------------------------------------------------------- module:attribute

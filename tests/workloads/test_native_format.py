@@ -131,22 +131,6 @@ def test_without_sessions_each_workflow_is_one_and_older_programs_read_the_file(
     assert not Workload.from_dict(with_sessions(1, 1), "test").equals(one)
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (with_sessions(0, -1), r"workflow 1: session must be a whole number, at least 0 \(got -1\)"),
-        (with_sessions(0, 1.0), r"workflow 1: session must be a whole number, at least 0 \(got 1.0\)"),
-        (with_sessions(True, 1), r"workflow 0: session must be a whole number, at least 0 \(got True\)"),
-        (with_sessions(0, 2**63), r"workflow 1: session must be a whole number, .* \(got 9223372036854775808\)"),
-        (with_sessions(0, None), r"workflow 1: key 'session' is missing; it must stand in every workflow or in none"),
-        (with_sessions(0, 1) | {"version": 2}, r"workflow 0: unknown key 'session'; valid: arrival_s, tasks, edges"),
-    ],
-)
-def test_a_bad_session_is_named(data, message):
-    with pytest.raises(UserError, match=message):
-        Workload.from_dict(data, "test")
-
-
 def test_equals_sees_every_array():
     one = Workload.from_dict(valid(), "test")
     for change in ("arrival_s", "compute_gflop", "memory_gb", "output_gb"):
@@ -176,65 +160,62 @@ def changed(path, value):
 
 
 W = "workflows"
-ERRORS = {
-    "not a mapping": ([1], r"not a workload: format must be 'rllib-scale-workload' \(got a list\)"),
-    "other format": (changed(["format"], "dax"), r"format must be 'rllib-scale-workload' \(got 'dax'\)"),
-    "other version": (changed(["version"], 4), "workload version 4; this program reads versions 1 to 3"),
-    "bool version": (changed(["version"], True), "workload version True; this program reads versions 1 to 3"),
-    "unknown key": (changed(["name"], "x"), "unknown key 'name'; valid: format, version, workflows"),
-    "no workflows key": (changed([W], MISSING), "key 'workflows' is missing"),
-    "workflows no list": (changed([W], {}), r"workflows must be a list \(got {}\)"),
-    "no workflow": (changed([W], []), "no workflows: at least one is needed"),
-    "workflow no mapping": (changed([W, 1], 3), r"workflow 1 must be a mapping of keys to values \(got 3\)"),
-    "workflow key missing": (changed([W, 1, "edges"], MISSING), "workflow 1: key 'edges' is missing"),
-    "workflow key unknown": (changed([W, 1, "deadline"], 1), "workflow 1: unknown key 'deadline'; valid: arrival_s"),
-    "arrival text": (changed([W, 1, "arrival_s"], "0.5"), r"workflow 1: arrival_s must be a number \(got '0.5'\)"),
-    "arrival negative": (changed([W, 1, "arrival_s"], -1), r"workflow 1: arrival_s must be .* at least 0 \(got -1.0\)"),
-    "arrival infinite": (changed([W, 1, "arrival_s"], float("inf")), r"workflow 1: arrival_s must be a finite number"),
-    "tasks no list": (changed([W, 1, "tasks"], None), r"workflow 1: tasks must be a list \(got None\)"),
-    "no task": (changed([W, 0], {"arrival_s": 0, "tasks": [], "edges": []}), "workflow 0: no tasks"),
-    "task no mapping": (changed([W, 1, "tasks", 2], 9.1), r"workflow 1, task 2 must be a mapping"),
-    "task key missing": (changed([W, 1, "tasks", 2, "memory_gb"], MISSING), "workflow 1, task 2: key 'memory_gb' is"),
-    "task key unknown": (
-        changed([W, 1, "tasks", 2, "gpu"], 1),
-        "workflow 1, task 2: unknown key 'gpu'; valid: compute",
-    ),
-    "compute bool": (changed([W, 1, "tasks", 2, "compute_gflop"], True), r"task 2: compute_gflop must be a number"),
-    "compute zero": (changed([W, 1, "tasks", 2, "compute_gflop"], 0), r"task 2: compute_gflop .* above 0 \(got 0.0\)"),
-    "compute nan": (changed([W, 1, "tasks", 2, "compute_gflop"], float("nan")), r"task 2: compute_gflop .*\(got nan\)"),
-    "compute huge": (changed([W, 1, "tasks", 2, "compute_gflop"], 10**400), "task 2: compute_gflop must be a finite"),
-    "memory negative": (
-        changed([W, 1, "tasks", 2, "memory_gb"], -0.5),
-        r"workflow 1, task 2: memory_gb .*\(got -0.5\)",
-    ),
-    "output infinite": (changed([W, 1, "tasks", 2, "output_gb"], float("-inf")), "workflow 1, task 2: output_gb must"),
-    "edges no list": (changed([W, 1, "edges"], "0-1"), "workflow 1: edges must be a list"),
-    "edge no pair": (changed([W, 1, "edges", 0], [0, 1, 2]), r"workflow 1, edge \[0, 1, 2\]: must be \[predecessor,"),
-    "edge of floats": (changed([W, 1, "edges", 0], [0, 1.0]), r"workflow 1, edge \[0, 1.0\]: must be \[predecessor,"),
-    "edge beyond int64": (
-        changed([W, 1, "edges", 0], [0, 2**63]),
-        r"workflow 1, edge \[0, 9223372036854775808\]: must",
-    ),
-    "edge unknown": (changed([W, 1, "edges", 0], [0, 3]), r"workflow 1, edge \[0, 3\]: unknown task 3; valid: 0 to 2"),
-    "edge negative": (
-        changed([W, 1, "edges", 0], [-1, 2]),
-        r"workflow 1, edge \[-1, 2\]: unknown task -1; valid: 0 to",
-    ),
-    "edge to itself": (changed([W, 1, "edges", 0], [2, 2]), r"workflow 1, edge \[2, 2\]: a task cannot need itself"),
-    "edge twice": (changed([W, 1, "edges"], [[0, 1], [1, 2], [0, 1]]), r"workflow 1, edge \[0, 1\]: stands twice"),
-    "cycle": (
-        changed([W, 1, "edges"], [[0, 2], [2, 1], [1, 0]]),
-        "workflow 1: the edges form a cycle: 0 -> 2 -> 1 -> 0",
-    ),
-}
+TASK = [W, 1, "tasks", 2]
+ERRORS = [  # what is wrong, and the key and the value that the message names
+    ([1], ["workload: must be a mapping"]),
+    (changed(["format"], "dax"), ["format", "'dax'"]),
+    (changed(["version"], 4), ["version", "4"]),
+    (changed(["version"], True), ["version", "True"]),
+    (changed(["name"], "x"), ["unknown key 'name'; valid: format, version, workflows"]),
+    (changed([W], MISSING), ["workflows"]),
+    (changed([W], {}), ["workflows"]),
+    (changed([W], []), ["workflows", "[]"]),
+    (changed([W, 1], 3), ["workflow 1: must be a mapping"]),
+    (changed([W, 1, "edges"], MISSING), ["workflow 1: edges"]),
+    (changed([W, 1, "deadline"], 1), ["workflow 1: unknown key 'deadline'; valid: arrival_s"]),
+    (changed([W, 1, "arrival_s"], "0.5"), ["workflow 1: arrival_s", "'0.5'"]),
+    (changed([W, 1, "arrival_s"], -1), ["workflow 1: arrival_s", "-1.0"]),
+    (changed([W, 1, "arrival_s"], float("inf")), ["workflow 1: arrival_s", "inf"]),
+    (changed([W, 1, "tasks"], None), ["workflow 1: tasks", "None"]),
+    (changed([W, 0], {"arrival_s": 0, "tasks": [], "edges": []}), ["workflow 0: no tasks"]),
+    (changed(TASK, 9.1), ["workflow 1: tasks.2", "9.1"]),
+    (changed([*TASK, "memory_gb"], MISSING), ["workflow 1: tasks.2.memory_gb"]),
+    (changed([*TASK, "gpu"], 1), ["workflow 1: unknown key 'tasks.2.gpu'; valid: compute_gflop"]),
+    (changed([*TASK, "delay_s"], 1), ["workflow 1: unknown key 'tasks.2.delay_s'"]),
+    (changed([*TASK, "compute_gflop"], True), ["workflow 1: tasks.2.compute_gflop", "True"]),
+    (changed([*TASK, "compute_gflop"], 0), ["workflow 1, task 2: compute_gflop", "0.0"]),
+    (changed([*TASK, "compute_gflop"], float("nan")), ["workflow 1, task 2: compute_gflop", "nan"]),
+    (changed([*TASK, "compute_gflop"], 10**400), ["workflow 1: tasks.2.compute_gflop", "1000"]),
+    (changed([*TASK, "memory_gb"], -0.5), ["workflow 1, task 2: memory_gb", "-0.5"]),
+    (changed([*TASK, "output_gb"], float("-inf")), ["workflow 1, task 2: output_gb", "-inf"]),
+    (changed([W, 1, "edges"], "0-1"), ["workflow 1: edges", "'0-1'"]),
+    (changed([W, 1, "edges", 0], [0, 1, 2]), ["workflow 1: edges.0", "[0, 1, 2]"]),
+    (changed([W, 1, "edges", 0], [0, 1.0]), ["workflow 1: edges.0", "1.0"]),
+    (changed([W, 1, "edges", 0], [0, 2**63]), ["workflow 1: edges.0", "9223372036854775808"]),
+    (changed([W, 1, "edges", 0], [0, 3]), ["workflow 1, edge [0, 3]: unknown task 3; valid: 0 to 2"]),
+    (changed([W, 1, "edges", 0], [-1, 2]), ["workflow 1, edge [-1, 2]: unknown task -1"]),
+    (changed([W, 1, "edges", 0], [2, 2]), ["workflow 1, edge [2, 2]"]),
+    (changed([W, 1, "edges"], [[0, 1], [1, 2], [0, 1]]), ["workflow 1, edge [0, 1]: stands twice"]),
+    (changed([W, 1, "edges"], [[0, 2], [2, 1], [1, 0]]), ["workflow 1: ", "cycle: 0 -> 2 -> 1 -> 0"]),
+    (with_sessions(0, -1), ["workflow 1: session", "-1"]),
+    (with_sessions(0, 1.0), ["workflow 1: session", "1.0"]),
+    (with_sessions(True, 1), ["workflow 0: session", "True"]),
+    (with_sessions(0, 2**63), ["workflow 1: session", "9223372036854775808"]),
+    (with_sessions(0, None), ["workflow 1: session must stand in every workflow or in none"]),
+    (with_sessions(None, 0), ["workflow 1: session must stand in every workflow or in none"]),
+    (with_sessions(0, 1) | {"version": 2}, ["workflow 0: unknown key 'session'; valid: arrival_s, tasks, edges"]),
+]
 
 
-@pytest.mark.parametrize(("data", "message"), ERRORS.values(), ids=ERRORS.keys())
-def test_a_mistake_is_one_line_with_file_and_place(path, data, message):
-    path.write_text(json.dumps(data))
-    with pytest.raises(UserError, match=rf"^{re.escape(str(path))}: .*{message}") as caught:
-        Workload.load(path)
-    assert "\n" not in str(caught.value)
+def test_a_mistake_is_one_line_with_file_key_and_value(path):
+    for data, parts in ERRORS:
+        path.write_text(json.dumps(data))
+        with pytest.raises(UserError) as caught:
+            Workload.load(path)
+        line = str(caught.value)
+        assert line.startswith(f"{path}: ")
+        assert "\n" not in line
+        assert all(part in line for part in parts), (line, parts)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""WfFormat: what its files mean, what is refused, and back what `simulate --wfformat` wrote."""
+"""WfFormat: what its files mean, and what is refused."""
 
 from __future__ import annotations
 
@@ -160,21 +160,6 @@ def test_files_arrive_one_after_the_other(tmp_path: Path) -> None:
     assert FORMAT.read([tmp_path / "all.jsonl"], FORMAT.mapping(arrival_gap_s=1.5), Progress()).equals(found)
 
 
-def test_connected_parts_are_workflows(tmp_path: Path) -> None:
-    specification = {
-        "tasks": [task("a", children="c"), task("b", children="d"), task("c", "a"), task("d", "b"), task("e")]
-    }
-    execution = {"tasks": [{"id": name, "runtimeInSeconds": i + 1} for i, name in enumerate("abcde")]}
-    content = instance(workflow={"specification": specification, "execution": execution})
-    whole = read(tmp_path, content)
-    assert (whole.num_workflows, whole.edges.tolist()) == (1, [[0, 2], [1, 3]])
-    parts = read(tmp_path, content, workflows="connected", arrival_gap_s=2)
-    assert parts.arrival_s.tolist() == [0, 2, 4]
-    assert parts.task_offsets.tolist() == [0, 2, 4, 5]
-    assert parts.compute_gflop.tolist() == [1, 3, 2, 4, 5]
-    assert parts.edges.tolist() == [[0, 1], [0, 1]]
-
-
 def test_1_4_names_that_several_tasks_have(tmp_path: Path) -> None:
     content = instance_1_4()
     tasks = content["workflow"]["tasks"]
@@ -194,30 +179,30 @@ def test_1_4_names_that_several_tasks_have(tmp_path: Path) -> None:
 
 SPECIFICATION, EXECUTION = ("workflow", "specification"), ("workflow", "execution")
 MISSING = object()
-BAD: list[tuple[tuple[Any, ...], Any, str]] = [
-    (("schemaVersion",), "1.3", "schemaVersion '1.3' is unknown; valid: 1.4, 1.5, 1.6"),
-    (("workflow",), 3, "workflow: must be a mapping"),
-    (("workflow",), {"specification": {"tasks": []}}, "tasks is empty"),
-    ((*SPECIFICATION, "tasks", 0, "parents"), MISSING, "task 'd': key 'parents' is missing"),
-    ((*SPECIFICATION, "tasks", 0, "parents"), ["b"], "task 'c': children names 'd', but the parents of that"),
-    ((*SPECIFICATION, "tasks", 1, "children"), ["b"], "task 'c': parents names 'a', but the children of that"),
-    ((*SPECIFICATION, "tasks", 0, "parents"), ["b", "x"], "task 'd': parents names 'x', which is no task"),
-    ((*SPECIFICATION, "tasks", 0, "children"), ["d"], "task 'd': children names 'd', the task itself"),
-    ((*SPECIFICATION, "tasks", 0, "children"), [["d"]], "task 'd': children must be a list of names"),
-    ((*SPECIFICATION, "tasks", 0, "id"), "a", "task 'a': id stands twice"),
-    ((*SPECIFICATION, "tasks", 0, "id"), 5, "specification.tasks[0]: id must be text (got 5)"),
-    ((*SPECIFICATION, "tasks", 2, "inputFiles"), ["zz"], "task 'b': inputFiles names 'zz', which is not in files"),
-    ((*SPECIFICATION, "tasks", 2, "outputFiles"), ["zz"], "task 'b': outputFiles names 'zz', which is not in files"),
-    ((*SPECIFICATION, "files", 0, "sizeInBytes"), -1, "file 'begin': sizeInBytes must be a whole number"),
-    ((*SPECIFICATION, "files", 0, "id"), "ab", "file 'ab': id stands twice"),
-    ((*EXECUTION, "tasks"), MISSING, "execution: key 'tasks' is missing"),
-    ((*EXECUTION, "tasks", 0, "id"), "b", "execution of task 'b': id stands twice"),
-    ((*EXECUTION, "tasks", 0, "id"), "x", "execution of task 'x': id is no task of the specification"),
-    ((*EXECUTION, "tasks", 0, "runtimeInSeconds"), -2, "execution of task 'a': runtimeInSeconds must be a number"),
-    ((*EXECUTION, "tasks", 0, "runtimeInSeconds"), MISSING, "task 'a': key 'runtimeInSeconds' is missing"),
-    ((*EXECUTION, "tasks", 0, "memoryInBytes"), "3 GB", "execution of task 'a': memoryInBytes must be a number"),
-    ((*EXECUTION, "tasks", 0, "coreCount"), 0.5, "execution of task 'a': coreCount must be at least 1 (got 0.5)"),
-    ((*EXECUTION, "machines", 1, "cpu", "speedInMHz"), 0, "machine 'fast': cpu: speedInMHz must be above 0"),
+BAD: list[tuple[tuple[Any, ...], Any, list[str]]] = [
+    (("schemaVersion",), "1.3", ["schemaVersion", "'1.3'", "'1.4', '1.5' or '1.6'"]),
+    (("workflow",), 3, ["workflow: ", "mapping", "3"]),
+    (("workflow",), {"specification": {"tasks": []}}, ["tasks is empty"]),
+    ((*SPECIFICATION, "tasks", 0, "parents"), MISSING, ["task 'b': children names 'd'"]),
+    ((*SPECIFICATION, "tasks", 0, "parents"), ["b"], ["task 'c': children names 'd'"]),
+    ((*SPECIFICATION, "tasks", 1, "children"), ["b"], ["task 'c': parents names 'a'"]),
+    ((*SPECIFICATION, "tasks", 0, "parents"), ["b", "x"], ["task 'd': parents names 'x'"]),
+    ((*SPECIFICATION, "tasks", 0, "children"), ["d"], ["task 'd': children names 'd'"]),
+    ((*SPECIFICATION, "tasks", 0, "children"), [["d"]], ["tasks.0.children.0", "['d']"]),
+    ((*SPECIFICATION, "tasks", 0, "id"), "a", ["task 'a': id stands twice"]),
+    ((*SPECIFICATION, "tasks", 0, "id"), 5, ["specification.tasks.0.id", "5"]),
+    ((*SPECIFICATION, "tasks", 2, "inputFiles"), ["zz"], ["task 'b': inputFiles names 'zz'"]),
+    ((*SPECIFICATION, "tasks", 2, "outputFiles"), ["zz"], ["task 'b': outputFiles names 'zz'"]),
+    ((*SPECIFICATION, "files", 0, "sizeInBytes"), -1, ["files.0.sizeInBytes", "-1"]),
+    ((*SPECIFICATION, "files", 0, "id"), "ab", ["files: an id stands twice"]),
+    ((*EXECUTION, "tasks"), MISSING, ["execution.tasks"]),
+    ((*EXECUTION, "tasks", 0, "id"), "b", ["execution: task 'b': id stands twice"]),
+    ((*EXECUTION, "tasks", 0, "id"), "x", ["execution: task 'x': id is no task"]),
+    ((*EXECUTION, "tasks", 0, "runtimeInSeconds"), -2, ["execution.tasks.0.runtimeInSeconds", "-2"]),
+    ((*EXECUTION, "tasks", 0, "runtimeInSeconds"), MISSING, ["task 'a': key 'runtimeInSeconds' is missing"]),
+    ((*EXECUTION, "tasks", 0, "memoryInBytes"), "3 GB", ["execution.tasks.0.memoryInBytes", "'3 GB'"]),
+    ((*EXECUTION, "tasks", 0, "coreCount"), 0.5, ["execution.tasks.0.coreCount", "0.5"]),
+    ((*EXECUTION, "machines", 1, "cpu", "speedInMHz"), 0, ["execution.machines.1.cpu.speedInMHz", "0"]),
 ]
 
 
@@ -234,12 +219,12 @@ def changed(content: Any, path: tuple[Any, ...], value: Any) -> Any:
     return content
 
 
-@pytest.mark.parametrize(("path", "value", "part"), BAD, ids=lambda value: None)
-def test_mistakes_are_named(tmp_path: Path, path: tuple[Any, ...], value: Any, part: str) -> None:
-    with pytest.raises(UserError) as caught:
-        read(tmp_path, changed(instance(), path, value))
-    assert str(caught.value).startswith(f"{tmp_path / '0.json'}: ")
-    assert part in str(caught.value)
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    for path, value, parts in BAD:
+        with pytest.raises(UserError) as caught:
+            read(tmp_path, changed(instance(), path, value))
+        assert str(caught.value).startswith(f"{tmp_path / '0.json'}: ")
+        assert all(part in str(caught.value) for part in parts), str(caught.value)
 
 
 def test_a_cycle_is_shown(tmp_path: Path) -> None:
@@ -270,6 +255,7 @@ def chain(length: int, closed: bool) -> dict[str, Any]:
     return instance(workflow={"specification": {"tasks": tasks}})
 
 
+@pytest.mark.slow
 def test_files_of_100_000_tasks(tmp_path: Path) -> None:
     found = read(tmp_path, chain(100_000, closed=False), default_runtime_s=1)
     assert (found.num_tasks, len(found.edges)) == (100_000, 99_999)
@@ -279,11 +265,12 @@ def test_files_of_100_000_tasks(tmp_path: Path) -> None:
     assert len(str(caught.value)) < 500
 
 
+@pytest.mark.parametrize("count", [40, pytest.param(450, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("good", [instance(), instance_1_4()], ids=["1.6", "1.4"])
-def test_malformed_files_give_one_line_and_no_output(tmp_path: Path, good: dict[str, Any]) -> None:
+def test_malformed_files_give_one_line_and_no_output(tmp_path: Path, good: dict[str, Any], count: int) -> None:
     runner, path, output = CliRunner(), tmp_path / "bad.json", tmp_path / "out.json"
     refused = 0
-    for content in itertools.islice(mutations(1, good), 450):
+    for content in itertools.islice(mutations(1, good), count):
         path.write_bytes(content)
         result = runner.invoke(main, ["import", "wfformat", str(path), "--output", str(output)])
         if result.exit_code == 0:  # still a workflow: Workload has checked it
@@ -294,7 +281,7 @@ def test_malformed_files_give_one_line_and_no_output(tmp_path: Path, good: dict[
         (line,) = result.stderr.splitlines()
         assert line.startswith(f"Error: {path}"), line
         assert list(tmp_path.iterdir()) == [path]
-    assert refused >= 200
+    assert refused >= count / 3
 
 
 # ---------------------------------------------------------------------- there and back
@@ -317,21 +304,3 @@ def test_what_the_package_of_the_format_writes_is_read(tmp_path: Path) -> None:
             written = {file.file_id for file in task.output_files}
             assert found.output_gb[row] == pytest.approx(sum(read_bytes[name] for name in written & read_later) / 1e9)
     assert found.output_gb.max() > 0
-
-
-def test_what_simulate_wrote_comes_back(tmp_path: Path) -> None:
-    def run(*arguments: object) -> None:
-        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-        assert result.exit_code == 0, (result.stderr, result.exception)
-
-    first, out, back = (tmp_path / name for name in ("first.json", "out.json", "back.json"))
-    run("simulate", "--scenario", "deep", "--servers", 8, "--save-workload", first, "--wfformat", out)
-    mapping = ["mapping.reference_mhz=1000", "mapping.workflows=connected"]
-    run("import", "wfformat", out, "--output", back, *itertools.chain(*(("--set", setting) for setting in mapping)))
-    given, found = Workload.load(first), Workload.load(back)
-    assert given.num_workflows > 10
-    for name in ("task_offsets", "edge_offsets", "edges"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(given, name))
-    np.testing.assert_allclose(found.compute_gflop, given.compute_gflop, rtol=1e-9)
-    np.testing.assert_allclose(found.memory_gb, given.memory_gb, atol=1e-9)
-    np.testing.assert_allclose(found.output_gb, given.output_gb, atol=1e-9)

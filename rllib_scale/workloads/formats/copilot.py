@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import model_validator
+
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats import sources as read
 from rllib_scale.workloads.formats.base import Format, Progress
@@ -24,27 +26,50 @@ class CopilotMapping(SessionMapping):
     """How sessions of Copilot become workflows."""
 
 
+class _Tokens(read.Record):
+    prompt: read.Whole | None = None
+    completion: read.Whole | None = None
+    cached: read.Whole | None = None
+
+    @model_validator(mode="after")
+    def _cached_of_prompt(self) -> _Tokens:
+        if (self.cached or 0) > (self.prompt or 0):
+            raise ValueError(f"cached must be at most the prompt's {self.prompt or 0} (got {self.cached})")
+        return self
+
+
+class _Call(read.Record):
+    timestamp: read.Timestamp
+    duration_ms: read.Seconds | None = None
+    tokens: _Tokens | None = None
+
+
+class _Turn(read.Record):
+    llm_calls: list[_Call]
+    tool_batches: list[Any] | None = None
+
+
+class _Session(read.Record):
+    turns: list[_Turn]
+
+
 def read_workload(sources: Sequence[Path], mapping: CopilotMapping, progress: Progress) -> Workload:
     """Read shards line by line."""
-    return read_sessions(sources, mapping, progress, _session)
+    return read_sessions(sources, mapping, progress, _Session, _session)
 
 
-def _session(data: dict[str, Any], where: str, progress: Progress) -> Session:
+def _session(data: _Session, where: str, progress: Progress) -> Session:
     calls: list[Call] = []
     turn = batches = without = 0
-    for i, entry in enumerate(read.items(data, "turns", where)):
-        at = f"{where}, turn {i}"
-        turn_data = read.mapping(entry, at)
-        batches += len(read.items(turn_data, "tool_batches", at)) if turn_data.get("tool_batches") is not None else 0
-        own = [
-            _call(read.mapping(call, f"{at}, call {c}"), turn, f"{at}, call {c}")
-            for c, call in enumerate(read.items(turn_data, "llm_calls", at))
-        ]
+    for i, entry in enumerate(data.turns):
+        batches += len(entry.tool_batches or ())
+        own = sorted((_call(call, turn) for call in entry.llm_calls), key=lambda call: call.start_s)
         if not own:
             continue
-        own.sort(key=lambda call: call.start_s)
         if calls and own[0].start_s < calls[-1].start_s and own[0].start_s < _first_of_turn(calls):
-            raise UserError(f"{at}: timestamp: the turn begins before the turn above: the clock runs backwards")
+            raise UserError(
+                f"{where}: turns.{i}: timestamp: the turn begins before the turn above: the clock runs backwards"
+            )
         without += sum(not call.input_tokens for call in own)
         calls += own
         turn += 1
@@ -62,21 +87,11 @@ def _first_of_turn(calls: list[Call]) -> float:
     return min(call.start_s for call in reversed(calls) if call.turn == calls[-1].turn)
 
 
-def _call(data: dict[str, Any], turn: int, where: str) -> Call:
-    started_s = read.timestamp(data, "timestamp", where)
-    duration_ms = read.seconds_if_any(data, "duration_ms", where)
-    tokens = data.get("tokens")
-    if tokens is None:
-        prompt = completion = cached = 0
-    else:
-        tokens = read.mapping(tokens, f"{where}: tokens")
-        prompt, completion, cached = (
-            read.tokens(tokens, key, f"{where}: tokens") if tokens.get(key) is not None else 0
-            for key in ("prompt", "completion", "cached")
-        )
-    if cached > prompt:
-        raise UserError(f"{where}: tokens: cached must be at most the prompt's {prompt} (got {cached})")
-    return Call(started_s, duration_ms and duration_ms / 1000, prompt, completion, prompt - cached, turn)
+def _call(data: _Call, turn: int) -> Call:
+    tokens = data.tokens or _Tokens()
+    prompt, completion, cached = tokens.prompt or 0, tokens.completion or 0, tokens.cached or 0
+    duration_s = data.duration_ms / 1000 if data.duration_ms else None
+    return Call(data.timestamp, duration_s, prompt, completion, prompt - cached, turn)
 
 
 FORMAT = Format(

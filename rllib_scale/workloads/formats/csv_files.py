@@ -13,8 +13,10 @@ from array import array
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import BaseModel, Field
 
 from rllib_scale.config.base import Model
 from rllib_scale.errors import UserError
@@ -24,13 +26,32 @@ from rllib_scale.workloads.formats.base import Format, Progress
 from rllib_scale.workloads.formats.native import TASK_FIELDS
 from rllib_scale.workloads.model import Workload, find_cycle, shown_cycle
 
-TASK_COLUMNS = ("workflow", "task", "arrival_s", "compute_gflop", "memory_gb", "output_gb")
-OPTIONAL_COLUMNS = ("delay_s", "session")
-EDGE_COLUMNS = ("workflow", "predecessor", "successor")
 MAX_LINE_BYTES = 2**20
 
 Row = tuple[str, dict[str, str]]
 """Where a row stands, and its values by column."""
+
+
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Task(BaseModel):
+    """The columns of a task: those with a default may be left out."""
+
+    workflow: str
+    task: str
+    arrival_s: Amount
+    compute_gflop: Annotated[Amount, Field(gt=0)]
+    memory_gb: Amount
+    output_gb: Amount
+    delay_s: Amount = 0.0
+    session: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+
+
+class _Edge(BaseModel):
+    workflow: str
+    predecessor: str
+    successor: str
 
 
 class CsvMapping(Model):
@@ -41,10 +62,10 @@ def read_workload(sources: Sequence[Path], mapping: CsvMapping, progress: Progre
     """Read a folder with tasks.csv and, if there is one, edges.csv; or these two files, or the first of them."""
     tasks_path, edges_path = _paths(sources)
     out = Accumulator()
-    edges = groupby(_rows(edges_path, EDGE_COLUMNS) if edges_path else iter(()), lambda row: row[1]["workflow"])
+    edges = groupby(_rows(edges_path, _Edge) if edges_path else iter(()), lambda row: row[1]["workflow"])
     pending = next(edges, None)
     seen: set[str] = set()
-    for name, rows in groupby(_rows(tasks_path, TASK_COLUMNS, OPTIONAL_COLUMNS), lambda row: row[1]["workflow"]):
+    for name, rows in groupby(_rows(tasks_path, _Task), lambda row: row[1]["workflow"]):
         own = pending is not None and pending[0] == name
         try:
             _add(out, name, rows, pending[1] if pending and own else iter(()), name in seen)
@@ -70,8 +91,8 @@ def _paths(sources: Sequence[Path]) -> tuple[Path, Path | None]:
     return sources[0], sources[1] if len(sources) == 2 else None
 
 
-def _rows(path: Path, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> Iterator[Row]:
-    """Rows of a file."""
+def _rows(path: Path, model: type[BaseModel]) -> Iterator[Row]:
+    """Rows of a file with the columns of a model."""
     reader = csv.reader(_text_lines(path), strict=True)
     header: list[str] = []
     try:
@@ -79,7 +100,7 @@ def _rows(path: Path, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -
             where = f"{path} line {reader.line_num}"
             if not header:
                 header = [value.strip() for value in values]
-                _check_header(header, needed, optional, where)
+                _check_header(header, model, where)
             elif values:
                 if len(values) != len(header):
                     raise UserError(f"{where}: {len(values)} values; the header names {len(header)} columns")
@@ -87,7 +108,7 @@ def _rows(path: Path, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -
     except csv.Error as error:
         raise UserError(f"{path} line {reader.line_num}: not valid CSV: {error}") from None
     if not header:
-        raise UserError(f"{path}: empty; needed: a header with {', '.join(needed)}")
+        raise UserError(f"{path}: empty; needed: a header with {', '.join(model.model_fields)}")
 
 
 def _text_lines(path: Path) -> Iterator[str]:
@@ -98,37 +119,37 @@ def _text_lines(path: Path) -> Iterator[str]:
             raise UserError(f"{path} line {number}: not UTF-8 text") from None
 
 
-def _check_header(header: list[str], needed: tuple[str, ...], optional: tuple[str, ...], where: str) -> None:
+def _check_header(header: list[str], model: type[BaseModel], where: str) -> None:
+    valid = model.model_fields
     for name in header:
-        if name not in needed + optional or header.count(name) > 1:
-            what = "stands twice" if name in needed + optional else "is unknown"
-            raise UserError(f"{where}: column {name!r:.60} {what}; valid: {', '.join(needed + optional)}")
-    for name in needed:
-        if name not in header:
-            raise UserError(f"{where}: column {name!r} is missing; needed: {', '.join(needed)}")
+        if name not in valid or header.count(name) > 1:
+            what = "stands twice" if name in valid else "is unknown"
+            raise UserError(f"{where}: column {name!r:.60} {what}; valid: {', '.join(valid)}")
+    for name in valid:
+        if valid[name].is_required() and name not in header:
+            raise UserError(f"{where}: column {name!r} is missing; valid: {', '.join(valid)}")
 
 
 def _add(out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row], seen: bool) -> None:
-    first: dict[str, str] = {}
+    first: _Task | None = None
     numbers: dict[str, int] = {}
     columns = {field: array("d") for field in TASK_FIELDS}
     for where, row in rows:
         if seen:
             raise UserError(f"{where}: workflow {name!r:.60} stood further up: its rows must stand together")
-        first = first or row
-        if row["task"] in numbers:
-            raise UserError(f"{where}: task {row['task']!r:.60} stands twice in workflow {name!r:.60}")
-        numbers[row["task"]] = len(numbers)
+        task = read.checked(_Task, row, where)
+        first = first or task
+        if task.task in numbers:
+            raise UserError(f"{where}: task {task.task!r:.60} stands twice in workflow {name!r:.60}")
+        numbers[task.task] = len(numbers)
         for column in ("arrival_s", "session"):
-            if row.get(column) != first.get(column) and not _same_number(row[column], first[column]):
-                values = f"is {row[column]!r:.60}, but {first[column]!r:.60}"
-                raise UserError(f"{where}: {column} {values} in the first row of workflow {name!r:.60}")
+            value, before = getattr(task, column), getattr(first, column)
+            if value != before:
+                raise UserError(f"{where}: {column} is {value}, but {before} in the first row of workflow {name!r:.60}")
         for field in TASK_FIELDS:
-            columns[field].append(_number(row, field, where) if field in row else 0.0)
-        if not columns["compute_gflop"][-1]:
-            raise UserError(f"{where}: compute_gflop must be above 0 (got {row['compute_gflop']!r:.60})")
-        if len(numbers) == 1:
-            arrival_s, session = _number(row, "arrival_s", where), _session(row, where, len(out))
+            columns[field].append(getattr(task, field))
+    if first is None:
+        raise ValueError("groupby gave a workflow without rows")
     pairs: set[int] = set()  # predecessor x tasks + successor: a third of the memory of tuples
     for where, row in edges:
         for column in ("predecessor", "successor"):
@@ -146,31 +167,8 @@ def _add(out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row],
         names = list(numbers)
         shown = shown_cycle([f"{names[task]:.60}" for task in cycle])
         raise UserError(f"{where}: the edges of workflow {name!r:.60} form a cycle: {shown}")
-    out.add(arrival_s, session, columns, (divmod(pair, len(numbers)) for pair in in_order.tolist()))
-
-
-def _number(row: dict[str, str], column: str, where: str) -> float:
-    try:
-        value = float(row[column])
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise UserError(f"{where}: {column} must be a finite number, at least 0 (got {row[column]!r:.60})")
-    return value
-
-
-def _same_number(one: str, other: str) -> bool:
-    try:
-        return float(one) == float(other)
-    except ValueError:
-        return False
-
-
-def _session(row: dict[str, str], where: str, default: int) -> int:
-    text = row.get("session", str(default))
-    if not (text.isdecimal() and text.isascii() and len(text) < 19):
-        raise UserError(f"{where}: session must be a whole number, at least 0 (got {text!r:.60})")
-    return int(text)
+    session = len(out) if first.session is None else first.session
+    out.add(first.arrival_s, session, columns, (divmod(pair, len(numbers)) for pair in in_order.tolist()))
 
 
 FORMAT = Format(

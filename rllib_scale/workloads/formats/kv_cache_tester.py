@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -28,9 +28,6 @@ from rllib_scale.workloads.formats import sources as read
 from rllib_scale.workloads.formats.base import Format, Progress
 from rllib_scale.workloads.formats.sessions import Agent, Call, Session, SessionMapping, read_sessions
 from rllib_scale.workloads.model import Workload
-
-MAX_DEPTH = 8
-"""Subagents of subagents of ... ; deeper ones are no recording."""
 
 
 class KvCacheTesterMapping(SessionMapping):
@@ -43,23 +40,46 @@ class KvCacheTesterMapping(SessionMapping):
     )
 
 
+class _Request(read.Record):
+    type: Literal["s", "n"]
+    t: read.Seconds
+    input_tokens: read.Whole = Field(alias="in")
+    output_tokens: read.Whole = Field(alias="out")
+    stop: str
+    api_time: read.Seconds | None = None
+    input_types: Any = None
+
+
+class _Subagent(read.Record):
+    type: Literal["subagent"]
+    t: read.Seconds
+    duration_ms: read.Seconds | None = None
+    requests: list[_Entry]
+
+
+_Entry = Annotated[_Request | _Subagent, Field(discriminator="type")]
+
+
+class _Session(read.Record):
+    requests: list[_Entry]
+
+
 def read_workload(sources: Sequence[Path], mapping: KvCacheTesterMapping, progress: Progress) -> Workload:
     """Read sessions, one a file or one a line."""
 
-    def session(data: dict[str, Any], where: str, progress: Progress) -> Session:
-        return Session(0.0, _agent(read.items(data, "requests", where), where, mapping, progress))
+    def session(data: _Session, where: str, progress: Progress) -> Session:
+        return Session(0.0, _agent(data.requests, where, mapping, progress))
 
-    return read_sessions(sources, mapping, progress, session)
+    return read_sessions(sources, mapping, progress, _Session, session)
 
 
 def _agent(
-    requests: list[Any],
+    requests: list[_Request | _Subagent],
     where: str,
     mapping: KvCacheTesterMapping,
     progress: Progress,
     began_s: float = 0.0,
     turn: int | None = None,
-    depth: int = 0,
 ) -> Agent:
     """An agent's requests. Those of a subagent all belong to the `turn` in which it was sent out."""
     calls: list[Call] = []
@@ -68,43 +88,35 @@ def _agent(
     stop: str | None = None
     last_t, context = 0.0, 0
     for i, entry in enumerate(requests):
-        at = f"{where}, request {i}"
-        data = read.mapping(entry, at)
-        kind = read.text(data, "type", at)
-        t = read.seconds(data, "t", at)
+        at, t = f"{where}, request {i}", entry.t
         if t < last_t:
             raise UserError(f"{at}: t is {t:g}, before the {last_t:g} of the request above: the clock runs backwards")
         last_t = t
-        if kind == "subagent":
-            if depth == MAX_DEPTH:
-                raise UserError(f"{at}: subagents within each other are read to a depth of {MAX_DEPTH}")
-            start_s = began_s + t - (read.seconds_if_any(data, "duration_ms", at) or 0.0) / 1000
-            nested = read.items(data, "requests", at)
+        if isinstance(entry, _Subagent):
+            start_s = began_s + t - (entry.duration_ms or 0.0) / 1000
             if start_s < began_s:
-                raise UserError(f"{at}: duration_ms is {data['duration_ms']}: longer than there is before its t, {t:g}")
-            agent = _agent(nested, at, mapping, progress, start_s, now, depth + 1)
+                raise UserError(f"{at}: duration_ms is {entry.duration_ms}: longer than there is before its t, {t:g}")
+            agent = _agent(entry.requests, at, mapping, progress, start_s, now)
             if agent.calls:
                 subagents.append(agent)
             else:
                 progress.counts["subagents without calls"] += 1
             continue
-        if kind not in ("s", "n"):
-            raise UserError(f"{at}: type must be s, n or subagent (got {kind!r:.60})")
-        if turn is None and stop is not None and _person(stop, data, mapping):
+        if turn is None and stop is not None and _person(stop, entry, mapping):
             now += 1
-        stop = read.text(data, "stop", at)
-        tokens, answer = read.tokens(data, "in", at), read.tokens(data, "out", at)
+        stop = entry.stop
+        tokens, answer = entry.input_tokens, entry.output_tokens
         # A prompt shorter than what was said before is another one: nothing of it is taken to be in the cache.
         new = tokens if calls and tokens < calls[-1].input_tokens else max(0, tokens - context)
         context = tokens + answer
-        calls.append(Call(began_s + t, read.seconds_if_any(data, "api_time", at), tokens, answer, new, now))
+        calls.append(Call(began_s + t, entry.api_time or None, tokens, answer, new, now))
     return Agent(calls, subagents)
 
 
-def _person(stop: str, data: dict[str, Any], mapping: KvCacheTesterMapping) -> bool:
-    """Whether a person spoke between a call that ended with `stop` and the request `data`."""
+def _person(stop: str, entry: _Request, mapping: KvCacheTesterMapping) -> bool:
+    """Whether a person spoke between a call that ended with `stop` and the request `entry`."""
     if stop == "tool_use":
-        kinds = data.get("input_types")
+        kinds = entry.input_types
         return isinstance(kinds, list) and bool(kinds) and "tool_result" not in kinds
     return mapping.empty_stop == "person" if not stop else True
 

@@ -22,10 +22,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from rllib_scale.config.base import Model, NonNegative, Positive
 from rllib_scale.config.yaml_files import build_model, parse_yaml, read_text
@@ -80,6 +80,38 @@ class _Graph:
     """Nodes with which it begins."""
     conditional: list[tuple[str, str]] = field(default_factory=list)
     """Edges that are taken or not."""
+
+
+NodeName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]
+"""LangGraph numbers nodes that have no name."""
+
+
+class _Node(read.Record):
+    id: NodeName
+
+
+class _Edge(read.Record):
+    source: NodeName
+    target: NodeName
+    conditional: Any = None
+
+
+class _GraphJson(read.Record):
+    nodes: list[_Node]
+    edges: list[_Edge]
+
+
+class _DebugEvent(read.Record):
+    type: str
+
+
+class _Payload(read.Record):
+    name: str
+
+
+class _TaskEvent(read.Record):
+    step: read.Whole
+    payload: _Payload
 
 
 def read_workload(sources: Sequence[Path], mapping: LangGraphMapping, progress: Progress) -> Workload:
@@ -159,37 +191,26 @@ def _load(path: Path) -> Any:
 
 
 def _parse_graph(data: Any, where: str) -> _Graph:
-    data = read.mapping(data, where)
+    graph = read.checked(_GraphJson, data, where)
     before: dict[str, dict[str, None]] = {}  # as ordered sets
-    for i, entry in enumerate(read.items(data, "nodes", where)):
-        at = f"{where}: nodes[{i}]"
-        name = _node(read.mapping(entry, at), "id", at)
-        if name in before:
-            raise UserError(f"{at}: id {name!r:.60} stands twice")
-        before[name] = {}
+    for i, node in enumerate(graph.nodes):
+        if node.id in before:
+            raise UserError(f"{where}: nodes.{i}: id {node.id!r:.60} stands twice")
+        before[node.id] = {}
     conditional: list[tuple[str, str]] = []
-    for i, entry in enumerate(read.items(data, "edges", where)):
-        at = f"{where}: edges[{i}]"
-        edge = read.mapping(entry, at)
-        source, target = _node(edge, "source", at), _node(edge, "target", at)
-        for key, name in (("source", source), ("target", target)):
+    for i, edge in enumerate(graph.edges):
+        for key, name in (("source", edge.source), ("target", edge.target)):
             if name not in before:
-                raise UserError(f"{at}: {key} {name!r:.60} is no node of the graph")
-        before[target][source] = None
-        if edge.get("conditional"):
-            conditional.append((source, target))
+                raise UserError(f"{where}: edges.{i}: {key} {name!r:.60} is no node of the graph")
+        before[edge.target][edge.source] = None
+        if edge.conditional:
+            conditional.append((edge.source, edge.target))
     inner = [name for name in before if name not in (START, END)]
     if not inner:
         raise UserError(f"{where}: nodes holds none but {START} and {END}: at least one is needed")
     roots = {name for name in inner if START in before[name] or (START not in before and not before[name])}
     inside = {name: [source for source in before[name] if source not in (START, END)] for name in inner}
     return _Graph(where, inner, inside, roots, conditional)
-
-
-def _node(data: dict[str, Any], key: str, where: str) -> str:
-    """Name of a node; LangGraph numbers those that have none."""
-    value = read.field(data, key, where)
-    return str(value) if type(value) is int and abs(value) < 2**63 else read.text(data, key, where)
 
 
 def _as_dag(graph: _Graph) -> list[tuple[int, int]]:
@@ -286,12 +307,10 @@ def _debug_steps(record: list[Any], where: str) -> Iterator[tuple[str, list[str]
     steps: dict[int, tuple[str, list[str]]] = {}
     for i, entry in enumerate(record):
         at = f"{where}: [{i}]"
-        event = read.mapping(entry, at)
-        if read.text(event, "type", at) == "task":
-            payload = read.mapping(read.field(event, "payload", at), f"{at}: payload")
-            name, step = read.text(payload, "name", f"{at}: payload"), read.tokens(event, "step", at)
-            if name not in (START, END):
-                steps.setdefault(step, (at, []))[1].append(name)
+        if read.checked(_DebugEvent, entry, at).type == "task":
+            event = read.checked(_TaskEvent, entry, at)
+            if event.payload.name not in (START, END):
+                steps.setdefault(event.step, (at, []))[1].append(event.payload.name)
     yield from (steps[step] for step in sorted(steps))
 
 

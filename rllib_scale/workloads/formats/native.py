@@ -13,16 +13,19 @@ workload is written in the lowest version that can hold it, which older programs
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
 from rllib_scale.config.yaml_files import read_text
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
+from rllib_scale.workloads.formats.sources import checked
 
 FORMAT = "rllib-scale-workload"
 VERSIONS = (1, 2, 3)
@@ -43,52 +46,77 @@ def read(path: Path) -> Any:
         raise UserError(f"{path}: not valid JSON: {error}") from None
 
 
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class _Task(_Strict):
+    compute_gflop: float
+    memory_gb: float
+    output_gb: float
+
+
+class _DelayedTask(_Task):
+    delay_s: float = 0.0
+
+
+_Index = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+_Edge = Annotated[tuple[_Index, _Index], Field(strict=False)]
+
+
+class _Workflow(_Strict):
+    arrival_s: float
+    tasks: list[_Task]
+    edges: list[_Edge]
+
+
+class _Workflow2(_Workflow):
+    tasks: list[_DelayedTask]  # type: ignore[assignment]
+
+
+class _Workflow3(_Workflow2):
+    session: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+
+
+class _File(_Strict):
+    format: Literal["rllib-scale-workload"]
+    version: Annotated[int, Field(ge=VERSIONS[0], le=VERSIONS[-1])]
+    workflows: Annotated[list[Any], Field(min_length=1)]
+
+
+_WORKFLOWS: dict[int, type[_Workflow]] = {1: _Workflow, 2: _Workflow2, 3: _Workflow3}
+
+
 def parse(data: Any) -> dict[str, NDArray[Any]]:
     """Check the types and keys of parsed JSON and flatten it into the arrays of `Workload`, in the order given.
 
     Raises:
-        UserError: naming the workflow and the task, and what would be valid.
+        UserError: naming the workflow and the key, and what would be valid.
     """
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        found = repr(data.get("format")) if isinstance(data, dict) else f"a {type(data).__name__}"
-        raise UserError(f"not a workload: format must be {FORMAT!r} (got {found})")
-    version = data.get("version")
-    if version not in VERSIONS or isinstance(version, bool):
-        raise UserError(f"workload version {version!r}; this program reads versions {VERSIONS[0]} to {VERSIONS[-1]}")
-    known = TASK_FIELDS if version > 1 else tuple(name for name in TASK_FIELDS if name not in OPTIONAL_FIELDS)
-    _check_keys(data, ("format", "version", "workflows"), "the workload")
-    workflow_keys = ("arrival_s", "tasks", "edges") + (("session",) if version > 2 else ())
+    file = checked(_File, data, "workload")
     arrivals: list[float] = []
     sessions: list[int] = []
-    tasks: list[list[float]] = []
-    edges: list[list[int]] = []
+    columns = {name: array("d") for name in TASK_FIELDS}
+    edges: list[tuple[int, int]] = []
     task_offsets, edge_offsets = [0], [0]
-    workflows = _typed(data["workflows"], list, "workflows")
-    if not workflows:
-        raise UserError("no workflows: at least one is needed")
-    for w, workflow in enumerate(workflows):
-        where = f"workflow {w}"
-        _check_keys(_typed(workflow, dict, where), workflow_keys, where, ("session",))
-        arrivals.append(_number(workflow["arrival_s"], f"{where}: arrival_s"))
-        if "session" in workflow:
-            sessions.append(_session(workflow["session"], f"{where}: session"))
-        for t, task in enumerate(_typed(workflow["tasks"], list, f"{where}: tasks")):
-            _check_keys(_typed(task, dict, f"{where}, task {t}"), known, f"{where}, task {t}", OPTIONAL_FIELDS)
-            tasks.append([_number(task.get(name, 0), f"{where}, task {t}: {name}") for name in TASK_FIELDS])
-        for edge in _typed(workflow["edges"], list, f"{where}: edges"):
-            edges.append(_edge(edge, f"{where}, edge {edge!r:.60}"))
-        task_offsets.append(len(tasks))
+    for w, content in enumerate(file.workflows):
+        workflow = checked(_WORKFLOWS[file.version], content, f"workflow {w}")
+        arrivals.append(workflow.arrival_s)
+        session = getattr(workflow, "session", None)
+        if (session is None) != (not sessions) and w > 0:
+            raise UserError(f"workflow {w}: session must stand in every workflow or in none")
+        sessions += [] if session is None else [session]
+        for name, column in columns.items():
+            column.extend(getattr(task, name, 0.0) for task in workflow.tasks)
+        edges += workflow.edges
+        task_offsets.append(task_offsets[-1] + len(workflow.tasks))
         edge_offsets.append(len(edges))
-    if 0 < len(sessions) < len(workflows):
-        missing = next(w for w, workflow in enumerate(workflows) if "session" not in workflow)
-        raise UserError(f"workflow {missing}: key 'session' is missing; it must stand in every workflow or in none")
-    columns = np.array(tasks, dtype=np.float64).reshape(-1, len(TASK_FIELDS))
     return {
         "arrival_s": np.array(arrivals),
         "task_offsets": np.array(task_offsets),
         "edge_offsets": np.array(edge_offsets),
         "edges": np.array(edges, dtype=np.int64).reshape(-1, 2),
-        **dict(zip(TASK_FIELDS, columns.T, strict=True)),
+        **{name: np.array(column) for name, column in columns.items()},
         **({"session": np.array(sessions, dtype=np.int64)} if sessions else {}),
     }
 
@@ -108,45 +136,6 @@ def write(path: Path, version: int, workflows: Iterable[dict[str, Any]]) -> None
             file.write("]}\n")
 
     write_atomic(path, write_to)
-
-
-def _check_keys(data: dict[Any, Any], valid: tuple[str, ...], where: str, optional: tuple[str, ...] = ()) -> None:
-    for key in data:
-        if key not in valid:
-            raise UserError(f"{where}: unknown key {key!r}; valid: {', '.join(valid)}")
-    valid = tuple(key for key in valid if key not in optional)
-    for key in valid:
-        if key not in data:
-            raise UserError(f"{where}: key {key!r} is missing; needed: {', '.join(valid)}")
-
-
-def _typed(value: Any, kind: type[list[Any]] | type[dict[Any, Any]], where: str) -> Any:
-    if not isinstance(value, kind):
-        name = "a list" if kind is list else "a mapping of keys to values"
-        raise UserError(f"{where} must be {name} (got {value!r:.60})")
-    return value
-
-
-def _number(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UserError(f"{where} must be a number (got {value!r:.60})")
-    try:
-        return float(value)
-    except OverflowError:
-        raise UserError(f"{where} must be a finite number (got an integer beyond the range of a float)") from None
-
-
-def _session(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        raise UserError(f"{where} must be a whole number, at least 0 (got {value!r:.60})")
-    return value
-
-
-def _edge(value: Any, where: str) -> list[int]:
-    is_pair = isinstance(value, (list, tuple)) and len(value) == 2
-    if not is_pair or any(isinstance(i, bool) or not isinstance(i, int) or abs(i) >= 2**63 for i in value):
-        raise UserError(f"{where}: must be [predecessor, successor], two task indices")
-    return list(value)
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

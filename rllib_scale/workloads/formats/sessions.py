@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -269,7 +269,8 @@ def read_sessions(
     sources: Sequence[Path],
     mapping: SessionMapping,
     progress: Progress,
-    session_of: Callable[[dict[str, Any], str, Progress], Session],
+    record_type: type[read.R],
+    session_of: Callable[[read.R, str, Progress], Session],
 ) -> Workload:
     """Read formats that have a session a record, one record at a time.
 
@@ -277,13 +278,14 @@ def read_sessions(
         sources: files and folders.
         mapping: how sessions become workflows.
         progress: counts, and decides what becomes of a bad record.
+        record_type: the model of a record.
         session_of: makes a session of a record, whose place it is told.
     """
     out = SessionsToWorkload(mapping, progress)
     for path in read.find_files(sources):
         for where, record in read.records(path):
             try:
-                session = session_of(read.mapping(record, where), where, progress)
+                session = session_of(read.checked(record_type, record, where), where, progress)
             except UserError as error:
                 progress.bad(error)
             else:

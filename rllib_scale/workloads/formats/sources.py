@@ -1,4 +1,4 @@
-"""Reading what others have recorded: files and folders, gzip or not, JSON record by record, and checks of its fields.
+"""Reading what others have recorded: files and folders, gzip or not, JSON record by record.
 
 Whatever is wrong is a `UserError` of one line that names the file, the line, the key and the value. A file is never
 held as a whole, unless it is one record.
@@ -13,8 +13,11 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from rllib_scale.config.yaml_files import explain
 from rllib_scale.errors import UserError
 from rllib_scale.files import check_regular
 
@@ -107,73 +110,43 @@ def _parse(text: bytes, where: str) -> Any:
         return UserError(f"{where}: not valid JSON: {str(error).partition(';')[0]}")
 
 
-# ---------------------------------------------------------------------- fields of a record
+# ---------------------------------------------------------------------- what is read of a record
 
 
-def mapping(value: Any, where: str) -> dict[str, Any]:
-    """A JSON object."""
-    if isinstance(value, UserError):
-        raise value
-    if not isinstance(value, dict):
-        raise UserError(f"{where}: must be a mapping of keys to values (got {_shown(value)})")
-    return value
+class Record(BaseModel):
+    """A JSON object, as far as it is read: other keys are left alone."""
+
+    model_config = ConfigDict(strict=True)
 
 
-def field(data: dict[str, Any], key: str, where: str) -> Any:
-    """The value of a key that must be there."""
-    try:
-        return data[key]
-    except KeyError:
-        raise UserError(f"{where}: key {key!r} is missing") from None
+R = TypeVar("R", bound=BaseModel)
+Seconds = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
+"""In whatever unit of time."""
+Whole = Annotated[int, Field(ge=0, le=int(MAX_NUMBER))]
+"""Tokens, bytes."""
 
 
-def items(data: dict[str, Any], key: str, where: str) -> list[Any]:
-    """A list."""
-    value = field(data, key, where)
-    if not isinstance(value, list):
-        raise UserError(f"{where}: {key} must be a list (got {_shown(value)})")
-    return value
-
-
-def text(data: dict[str, Any], key: str, where: str) -> str:
-    """A string."""
-    value = field(data, key, where)
-    if not isinstance(value, str):
-        raise UserError(f"{where}: {key} must be text (got {_shown(value)})")
-    return value
-
-
-def seconds(data: dict[str, Any], key: str, where: str) -> float:
-    """A number, at least 0, in whatever unit of time."""
-    value = field(data, key, where)
-    if type(value) not in (int, float) or not 0 <= value <= MAX_NUMBER:
-        raise UserError(f"{where}: {key} must be a number from 0 to {MAX_NUMBER:g} (got {_shown(value)})")
-    return float(value)
-
-
-def seconds_if_any(data: dict[str, Any], key: str, where: str) -> float | None:
-    """As `seconds`; None where it is missing, null or 0: a time that nobody took."""
-    return None if data.get(key) is None else seconds(data, key, where) or None
-
-
-def tokens(data: dict[str, Any], key: str, where: str) -> int:
-    """A whole number, at least 0."""
-    value = field(data, key, where)
-    if type(value) is not int or not 0 <= value <= MAX_NUMBER:
-        raise UserError(f"{where}: {key} must be a whole number from 0 to {MAX_NUMBER:g} (got {_shown(value)})")
-    return value
-
-
-def timestamp(data: dict[str, Any], key: str, where: str) -> float:
-    """Seconds since 1970 of an ISO 8601 time; UTC where it does not say."""
-    value = text(data, key, where)
+def _since_1970(value: Any) -> float:
     try:
         moment = datetime.fromisoformat(value)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        raise UserError(f"{where}: {key} must be a time such as 2026-06-01T05:40:20Z (got {_shown(value)})") from None
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"must be a time such as 2026-06-01T05:40:20Z (got {value!r:.60})") from None
 
 
-def _shown(value: Any) -> str:
-    """A value in an error: on one line, and not long."""
-    return f"{value!r:.60}" if not isinstance(value, int) or abs(value) < 10**20 else "a huge number"
+Timestamp = Annotated[float, BeforeValidator(_since_1970)]
+"""Seconds since 1970 of an ISO 8601 time; UTC where it does not say."""
+
+
+def checked(model: type[R], record: Any, where: str) -> R:
+    """A record as a model.
+
+    Raises:
+        UserError: it is none, or was not JSON: the error that `records` gave in its place.
+    """
+    if isinstance(record, UserError):
+        raise record
+    try:
+        return model.model_validate(record)
+    except ValidationError as error:
+        raise UserError(f"{where}: {explain(error, model)}") from None

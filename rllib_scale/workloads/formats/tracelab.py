@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from pydantic import model_validator
 
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats import sources as read
@@ -26,6 +27,26 @@ class TraceLabMapping(SessionMapping):
     """How sessions of TraceLab become workflows."""
 
 
+class _Event(read.Record):
+    event_type: str
+    timestamp: read.Timestamp
+
+
+class _Round(read.Record):
+    session_id: str
+    input_tokens_total: read.Whole
+    newly_append_tokens: read.Whole
+    output_tokens: read.Whole
+    timing_events: list[_Event]
+
+    @model_validator(mode="after")
+    def _new_of_total(self) -> _Round:
+        new, total = self.newly_append_tokens, self.input_tokens_total
+        if new > total:
+            raise ValueError(f"newly_append_tokens must be at most the {total} of input_tokens_total (got {new})")
+        return self
+
+
 def read_workload(sources: Sequence[Path], mapping: TraceLabMapping, progress: Progress) -> Workload:
     """Read rounds line by line, a session at a time."""
     out = SessionsToWorkload(mapping, progress)
@@ -35,8 +56,8 @@ def read_workload(sources: Sequence[Path], mapping: TraceLabMapping, progress: P
     for path in read.find_files(sources):
         for where, record in read.records(path):
             try:
-                data = read.mapping(record, where)
-                session = read.text(data, "session_id", where)
+                data = read.checked(_Round, record, where)
+                session = data.session_id
                 if session != name:
                     if session in seen:
                         why = "stood further up: the rounds of a session must stand together"
@@ -60,23 +81,9 @@ def _finish(calls: list[Call], out: SessionsToWorkload) -> None:
         out.add(Session(start_s, Agent(calls)))
 
 
-def _call(data: dict[str, Any], before: list[Call], where: str) -> Call:
-    inputs: list[float] = []
-    outputs: list[float] = []
-    asked = False
-    for i, entry in enumerate(read.items(data, "timing_events", where)):
-        at = f"{where}, timing event {i}"
-        event = read.mapping(entry, at)
-        kind = read.text(event, "event_type", at)
-        moment = read.timestamp(event, "timestamp", at)
-        if kind in INPUTS:
-            inputs.append(moment)
-            asked |= kind == "user_message"
-        elif kind in OUTPUTS:
-            outputs.append(moment)
-    total, new = read.tokens(data, "input_tokens_total", where), read.tokens(data, "newly_append_tokens", where)
-    if new > total:
-        raise UserError(f"{where}: newly_append_tokens must be at most the {total} of input_tokens_total (got {new})")
+def _call(data: _Round, before: list[Call], where: str) -> Call:
+    inputs = [event.timestamp for event in data.timing_events if event.event_type in INPUTS]
+    outputs = [event.timestamp for event in data.timing_events if event.event_type in OUTPUTS]
     ready = [moment for moment in inputs if not outputs or moment <= min(outputs)]
     if not ready and not outputs:
         raise UserError(f"{where}: timing_events hold neither a {' nor a '.join(INPUTS)}, nor any output of the model")
@@ -87,8 +94,10 @@ def _call(data: dict[str, Any], before: list[Call], where: str) -> Call:
             f"{where}: timing_events: by its timestamp {late_s:g} s before the round above: the clock runs backwards"
         )
     duration_s = max(outputs) - start_s if ready and outputs else None
+    asked = any(event.event_type == "user_message" for event in data.timing_events)
     turn = before[-1].turn + asked if before else 0
-    return Call(start_s, duration_s or None, total, read.tokens(data, "output_tokens", where), new, turn)
+    total, new = data.input_tokens_total, data.newly_append_tokens
+    return Call(start_s, duration_s or None, total, data.output_tokens, new, turn)
 
 
 FORMAT = Format(

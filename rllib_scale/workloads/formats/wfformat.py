@@ -19,10 +19,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
 from rllib_scale.config.base import Model, NonNegative, Positive
 from rllib_scale.errors import UserError
@@ -31,7 +32,6 @@ from rllib_scale.workloads.formats.accumulator import Accumulator
 from rllib_scale.workloads.formats.base import Format, Progress
 from rllib_scale.workloads.model import Workload, find_cycle, shown_cycle
 
-VERSIONS = ("1.4", "1.5", "1.6")
 BYTES_PER_GB = 1e9
 NONE, SEVERAL = -1, -2
 """In place of the task that a name means: there is none, or more than one."""
@@ -48,8 +48,8 @@ class WfFormatMapping(Model):
     reference_mhz: Positive | None = Field(
         default=None,
         description="clock of that machine: a runtime taken at cpu.speedInMHz counts speedInMHz / reference_mhz times; "
-        "unset: all machines are as fast as each other; what `simulate --wfformat` wrote has 1000 [assumed: work is in "
-        "proportion to the clock]",
+        "unset: all machines are as fast as each other [assumed: work is "
+        "in proportion to the clock]",
     )
     count_cores: bool = Field(
         default=False,
@@ -68,45 +68,9 @@ class WfFormatMapping(Model):
     default_output_gb: NonNegative = Field(
         default=0.0, description="of tasks without outputFiles, or where no file has a size [assumed: nothing is moved]"
     )
-    workflows: Literal["file", "connected"] = Field(
-        default="file",
-        description="a file is one workflow, or each connected part of its graph is one: `simulate --wfformat` writes "
-        "all workflows of an episode into one file",
-    )
     arrival_gap_s: NonNegative = Field(
         default=0.0, description="time from the arrival of a workflow to that of the next, in the order read [assumed]"
     )
-
-
-@dataclass
-class _Task:
-    """A task as any version has it; None is what it does not say."""
-
-    name: str
-    where: str
-    parents: list[str]
-    children: list[str]
-    inputs: list[str]
-    outputs: list[str] | None
-    runtime_s: float | None = None
-    memory_bytes: float | None = None
-    cores: float = 1.0
-    machines: Sequence[str] = ()
-
-
-@dataclass
-class _Instance:
-    """What a file holds."""
-
-    tasks: list[_Task]
-    index: dict[str, int]
-    """Of a task by whatever others call it."""
-    both_ends: bool
-    """Whether an edge must stand in the parents of one task and in the children of the other."""
-    sizes: dict[str, int] | None
-    """Bytes of each file; None where none has any."""
-    mhz: dict[str, float]
-    """Clock of the machines that say it."""
 
 
 def read_workload(sources: Sequence[Path], mapping: WfFormatMapping, progress: Progress) -> Workload:
@@ -124,131 +88,164 @@ def read_workload(sources: Sequence[Path], mapping: WfFormatMapping, progress: P
 
 # ---------------------------------------------------------------------- what stands in a file
 
+Names = Annotated[list[str], AfterValidator(lambda names: list(dict.fromkeys(names)))]
+"""Each once."""
+Clock = Annotated[read.Seconds, Field(gt=0)]
+"""In MHz."""
+Cores = Annotated[read.Seconds, Field(ge=1)]
+
+
+class _Record(read.Record):
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+class _Cpu(_Record):
+    speed_in_mhz: Clock | None = Field(default=None, alias="speedInMHz")
+    speed: Clock | None = None  # of version 1.4
+
+
+class _Machine(_Record):
+    node_name: str
+    cpu: _Cpu = _Cpu()
+
+
+class _File(_Record):
+    size_in_bytes: read.Whole
+    id: str = ""
+    name: str = ""  # of version 1.4, as is `link`
+    link: Literal["input", "output"] | None = None
+
+
+class _TaskRecord(_Record):
+    """A task as it is specified or as it was executed; version 1.4 has both in one, and its own names for some."""
+
+    id: str | None = None
+    name: str | None = None
+    parents: Names = Field(default=[])
+    children: Names = Field(default=[])
+    input_files: Names = Field(default=[])
+    output_files: Names | None = None
+    files: list[_File] | None = None
+    runtime_in_seconds: read.Seconds | None = None
+    memory_in_bytes: read.Seconds | None = None
+    core_count: Cores | None = None
+    cores: Cores | None = None
+    machines: Names | None = None
+    machine: str | None = None
+
+
+class _Part(_Record):
+    """The specification or the execution; in version 1.4 both are the workflow itself."""
+
+    tasks: list[_TaskRecord]
+    files: list[_File] | None = None
+    machines: list[_Machine] = Field(default=[])
+
+
+class _Workflow(_Record):
+    specification: _Part
+    execution: _Part | None = None
+
+
+class _Content(_Record):
+    workflow: _Workflow
+
+
+class _Content14(_Record):
+    workflow: _Part
+
+
+class _Versioned(_Record):
+    schema_version: Literal["1.4", "1.5", "1.6"]
+
+
+@dataclass
+class _Task:
+    """A task as any version has it."""
+
+    name: str
+    where: str
+    record: _TaskRecord
+    inputs: list[str]
+    outputs: list[str] | None
+    measured: _TaskRecord
+
+
+@dataclass
+class _Instance:
+    """What a file holds."""
+
+    tasks: list[_Task]
+    index: dict[str, int]
+    """Of a task by whatever others call it."""
+    both_ends: bool
+    """Whether an edge must stand in the parents of one task and in the children of the other."""
+    sizes: dict[str, int] | None
+    """Bytes of each file; None where none has any."""
+    mhz: dict[str, float]
+    """Clock of the machines that say it."""
+
 
 def _instance(record: Any, where: str) -> _Instance:
-    data = read.mapping(record, where)
-    version = read.text(data, "schemaVersion", where)
-    if version not in VERSIONS:
-        raise UserError(f"{where}: schemaVersion {version!r:.60} is unknown; valid: {', '.join(VERSIONS)}")
-    workflow = read.mapping(read.field(data, "workflow", where), f"{where}: workflow")
-    return _version_1_4(workflow, where) if version == "1.4" else _version_1_5(workflow, where)
+    if read.checked(_Versioned, record, where).schema_version == "1.4":
+        return _version_1_4(read.checked(_Content14, record, where).workflow, where)
+    workflow = read.checked(_Content, record, where).workflow
+    specification, execution = workflow.specification, workflow.execution or _Part(tasks=[])
+    index = _numbers(specification.tasks, where)
+    executed = _numbers(execution.tasks, f"{where}: execution")
+    for name in executed.keys() - index.keys():
+        raise UserError(f"{where}: execution: task {name!r:.60}: id is no task of the specification")
+    tasks = []
+    for name, number in index.items():
+        task = specification.tasks[number]
+        measured = execution.tasks[executed[name]] if name in executed else _TaskRecord()
+        tasks.append(_Task(name, f"{where}: task {name!r:.60}", task, task.input_files, task.output_files, measured))
+    sizes = {file.id: file.size_in_bytes for file in specification.files or ()}
+    if len(sizes) < len(specification.files or ()):
+        raise UserError(f"{where}: files: an id stands twice")
+    return _Instance(tasks, index, True, sizes if specification.files is not None else None, _clocks(execution))
 
 
-def _version_1_5(workflow: dict[str, Any], where: str) -> _Instance:
-    """Versions 1.5 and 1.6: what is to be done, and apart from it what was done."""
-    specification = read.mapping(read.field(workflow, "specification", where), f"{where}: specification")
-    tasks: list[_Task] = []
-    index: dict[str, int] = {}
-    for data, at in _entries(specification, "tasks", f"{where}: specification"):
-        name = read.text(data, "id", at)
-        at = f"{where}: task {name!r:.60}"
-        if name in index:
-            raise UserError(f"{at}: id stands twice")
-        index[name] = len(tasks)
-        inputs = _names(data, "inputFiles", at) if "inputFiles" in data else []
-        outputs = _names(data, "outputFiles", at) if "outputFiles" in data else None
-        tasks.append(_Task(name, at, _names(data, "parents", at), _names(data, "children", at), inputs, outputs))
-    sizes: dict[str, int] | None = None
-    if "files" in specification:
-        sizes = {}
-        for data, at in _entries(specification, "files", f"{where}: specification"):
-            name = read.text(data, "id", at)
-            if name in sizes:
-                raise UserError(f"{where}: file {name!r:.60}: id stands twice")
-            sizes[name] = read.tokens(data, "sizeInBytes", f"{where}: file {name!r:.60}")
-    if workflow.get("execution") is None:
-        return _Instance(tasks, index, True, sizes, {})
-    execution = read.mapping(workflow["execution"], f"{where}: execution")
-    executed: set[str] = set()
-    for data, at in _entries(execution, "tasks", f"{where}: execution"):
-        name = read.text(data, "id", at)
-        at = f"{where}: execution of task {name!r:.60}"
-        if name not in index or name in executed:
-            raise UserError(f"{at}: id {'stands twice' if name in index else 'is no task of the specification'}")
-        executed.add(name)
-        _measure(tasks[index[name]], data, "coreCount", at)
-    return _Instance(tasks, index, True, sizes, _clocks(execution, "speedInMHz", f"{where}: execution"))
-
-
-def _version_1_4(workflow: dict[str, Any], where: str) -> _Instance:
+def _version_1_4(workflow: _Part, where: str) -> _Instance:
     """Version 1.4: everything in one list of tasks."""
     tasks: list[_Task] = []
-    ids: dict[str, int] = {}
-    names: dict[str, int] = {}
+    by_name: dict[str, int] = {}
     sizes: dict[str, int] = {}
-    for data, at in _entries(workflow, "tasks", f"{where}: workflow"):
-        name = read.text(data, "name", at)
-        own = read.text(data, "id", at) if "id" in data else name
-        at = f"{where}: task {own!r:.60}"
-        if own in ids:
-            raise UserError(f"{at}: {'id' if 'id' in data else 'name'} stands twice")
-        ids[own] = len(tasks)
-        names[name] = SEVERAL if name in names else len(tasks)
-        parents, children = (_names(data, key, at) if key in data else [] for key in ("parents", "children"))
-        task = _Task(own, at, parents, children, [], None)
-        if "files" in data:
-            task.outputs = []
-            for file, place in _entries(data, "files", at):
-                file_name, link = read.text(file, "name", place), read.text(file, "link", place)
-                if link not in ("input", "output"):
-                    raise UserError(f"{place}: link {link!r:.60} is unknown; valid: input, output")
-                (task.inputs if link == "input" else task.outputs).append(file_name)
-                sizes[file_name] = read.tokens(file, "sizeInBytes", place)
-        _measure(task, data, "cores", at)
-        tasks.append(task)
-    return _Instance(tasks, names | ids, False, sizes, _clocks(workflow, "speed", f"{where}: workflow"))
+    index = _numbers(workflow.tasks, where)
+    for name, number in index.items():
+        task, at = workflow.tasks[number], f"{where}: task {name!r:.60}"
+        if task.name is not None:
+            by_name[task.name] = SEVERAL if task.name in by_name else number
+        read_written = [[file.name for file in task.files or () if file.link == link] for link in ("input", "output")]
+        sizes |= {file.name: file.size_in_bytes for file in task.files or ()}
+        tasks.append(_Task(name, at, task, read_written[0], None if task.files is None else read_written[1], task))
+    return _Instance(tasks, by_name | index, False, sizes, _clocks(workflow))
 
 
-def _measure(task: _Task, data: dict[str, Any], cores: str, where: str) -> None:
-    """What was measured of a task."""
-    if data.get("runtimeInSeconds") is not None:
-        task.runtime_s = read.seconds(data, "runtimeInSeconds", where)
-    if data.get("memoryInBytes") is not None:
-        task.memory_bytes = read.seconds(data, "memoryInBytes", where)
-    if data.get(cores) is not None:
-        task.cores = read.seconds(data, cores, where)
-        if task.cores < 1:
-            raise UserError(f"{where}: {cores} must be at least 1 (got {task.cores:g})")
-    if "machines" in data:
-        task.machines = _names(data, "machines", where)
-    elif "machine" in data:
-        task.machines = [read.text(data, "machine", where)]
+def _numbers(tasks: list[_TaskRecord], where: str) -> dict[str, int]:
+    """Number of each task by its id, or its name where it has none."""
+    index: dict[str, int] = {}
+    for i, task in enumerate(tasks):
+        name = task.name if task.id is None else task.id
+        if name is None:
+            raise UserError(f"{where}: tasks.{i}: key 'id' is missing")
+        if name in index:
+            raise UserError(f"{where}: task {name!r:.60}: {'name' if task.id is None else 'id'} stands twice")
+        index[name] = i
+    return index
 
 
-def _clocks(data: dict[str, Any], key: str, where: str) -> dict[str, float]:
+def _clocks(part: _Part) -> dict[str, float]:
     """Clock of each machine that says it [MHz]."""
-    found: dict[str, float] = {}
-    for machine, at in _entries(data, "machines", where) if "machines" in data else ():
-        name = read.text(machine, "nodeName", at)
-        at = f"{where}: machine {name!r:.60}: cpu"
-        cpu = read.mapping(machine.get("cpu", {}), at)
-        if cpu.get(key) is not None:
-            found[name] = read.seconds(cpu, key, at)
-            if not found[name]:
-                raise UserError(f"{at}: {key} must be above 0")
-    return found
-
-
-def _entries(data: dict[str, Any], key: str, where: str) -> list[tuple[dict[str, Any], str]]:
-    """The mappings in a list, and where each stands."""
-    places = ((entry, f"{where}.{key}[{i}]") for i, entry in enumerate(read.items(data, key, where)))
-    return [(read.mapping(entry, place), place) for entry, place in places]
-
-
-def _names(data: dict[str, Any], key: str, where: str) -> list[str]:
-    """A list of names, each once."""
-    names = read.items(data, key, where)
-    for name in names:
-        if not isinstance(name, str):
-            raise UserError(f"{where}: {key} must be a list of names (got {name!r:.60} in it)")
-    return list(dict.fromkeys(names))
+    speeds = ((machine.node_name, machine.cpu.speed_in_mhz or machine.cpu.speed) for machine in part.machines)
+    return {name: speed for name, speed in speeds if speed is not None}
 
 
 # ---------------------------------------------------------------------- what it means
 
 
 def _add(out: Accumulator, instance: _Instance, where: str, mapping: WfFormatMapping, progress: Progress) -> None:
-    """Add the workflow, or the workflows, of a file."""
+    """Add the workflow of a file."""
     tasks = instance.tasks
     if not tasks:
         raise UserError(f"{where}: tasks is empty: a workflow needs at least one task")
@@ -264,9 +261,7 @@ def _add(out: Accumulator, instance: _Instance, where: str, mapping: WfFormatMap
         "output_gb": _outputs_gb(instance, edges, mapping, missing),
         "delay_s": [0.0] * len(tasks),
     }
-    for members, own_edges in _parts(len(tasks), edges, mapping.workflows):
-        own = {name: [column[i] for i in members] for name, column in columns.items()}
-        out.add(len(out) * mapping.arrival_gap_s, len(out), own, own_edges)
+    out.add(len(out) * mapping.arrival_gap_s, len(out), columns, edges)
     progress.counts.update(missing)
 
 
@@ -276,7 +271,7 @@ def _edges(instance: _Instance) -> list[tuple[int, int]]:
     by_parents: set[tuple[int, int]] = set()
     by_children: set[tuple[int, int]] = set()
     for i, task in enumerate(tasks):
-        for key, names in (("parents", task.parents), ("children", task.children)):
+        for key, names in (("parents", task.record.parents), ("children", task.record.children)):
             for name in names:
                 other = index.get(name, NONE)
                 if other in (NONE, SEVERAL, i):
@@ -297,7 +292,7 @@ def _edges(instance: _Instance) -> list[tuple[int, int]]:
 
 
 def _compute_gflop(task: _Task, mhz: dict[str, float], mapping: WfFormatMapping, missing: Counter[str]) -> float:
-    runtime_s = task.runtime_s
+    runtime_s = task.measured.runtime_in_seconds
     if runtime_s is None:
         runtime_s = mapping.default_runtime_s
         missing["tasks without runtimeInSeconds"] += 1
@@ -305,17 +300,19 @@ def _compute_gflop(task: _Task, mhz: dict[str, float], mapping: WfFormatMapping,
             raise UserError(
                 f"{task.where}: key 'runtimeInSeconds' is missing; --set mapping.default_runtime_s fills it"
             )
-    factor = task.cores if mapping.count_cores else 1.0
+    factor = (task.measured.core_count or task.measured.cores or 1.0) if mapping.count_cores else 1.0
     if mapping.reference_mhz is not None:
-        speeds = [mhz[name] for name in task.machines if name in mhz]
+        machines = [task.measured.machine] if task.measured.machines is None else task.measured.machines
+        speeds = [mhz[name] for name in machines if name in mhz]
         missing["tasks without a machine of known speed"] += not speeds
         factor *= sum(speeds) / len(speeds) / mapping.reference_mhz if speeds else 1.0
     return max(runtime_s, mapping.min_runtime_s) * factor * mapping.reference_gflops
 
 
 def _memory_gb(task: _Task, mapping: WfFormatMapping, missing: Counter[str]) -> float:
-    missing["tasks without memoryInBytes"] += task.memory_bytes is None
-    return mapping.default_memory_gb if task.memory_bytes is None else task.memory_bytes / BYTES_PER_GB
+    in_bytes = task.measured.memory_in_bytes
+    missing["tasks without memoryInBytes"] += in_bytes is None
+    return mapping.default_memory_gb if in_bytes is None else in_bytes / BYTES_PER_GB
 
 
 def _outputs_gb(
@@ -342,32 +339,6 @@ def _outputs_gb(
         moved = {name for name in task.outputs if not after or not after.isdisjoint(readers.get(name, ()))}
         found.append(sum(sizes[name] for name in moved) / BYTES_PER_GB)
     return found
-
-
-def _parts(
-    num_tasks: int, edges: list[tuple[int, int]], workflows: str
-) -> list[tuple[list[int], list[tuple[int, int]]]]:
-    """Tasks of each workflow, and its edges by the tasks' places in it; in the order of their first tasks."""
-    part = [0] * num_tasks if workflows == "file" else list(range(num_tasks))
-
-    def first(task: int) -> int:
-        while part[task] != task:
-            part[task] = part[part[task]]
-            task = part[task]
-        return task
-
-    for a, b in edges if workflows == "connected" else ():
-        a, b = sorted((first(a), first(b)))
-        part[b] = a
-    parts: dict[int, tuple[list[int], list[tuple[int, int]]]] = {}
-    place: list[int] = []
-    for task in range(num_tasks):
-        members, _ = parts.setdefault(first(task), ([], []))
-        place.append(len(members))
-        members.append(task)
-    for predecessor, successor in edges:
-        parts[first(predecessor)][1].append((place[predecessor], place[successor]))
-    return list(parts.values())
 
 
 FORMAT = Format(
