@@ -2,8 +2,8 @@
 
     python -m benchmarks.dashboard DIR [ROWS]
 
-makes DIR, a results folder with ROWS (1 000 000) random evaluation rows, if it is not there, and prints the timings:
-of the functions behind the page, and as a person sees them in headless Chromium where Playwright is installed.
+makes DIR, a results folder with ROWS (1 000 000) random evaluation rows, if it is not there, and prints the timings as
+a person sees them in headless Chromium.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -97,41 +95,6 @@ def _training(identity: dict[str, np.ndarray], cells: int) -> pd.DataFrame:
     return results.typed(pd.DataFrame(columns), results.TRAINING_COLUMNS)
 
 
-def time_functions(folder: Path) -> dict[str, list[tuple[float, float]]]:
-    """Wall and CPU seconds of what stands behind the page, ROUNDS times, nothing kept from the round before."""
-    from rllib_scale_analysis.dashboard import charts, selection
-    from rllib_scale_analysis.dashboard.selection import Filters
-    from rllib_scale_analysis.dashboard.store import Store
-    from rllib_scale_analysis.dashboard.views import SHOWN
-
-    taken: dict[str, list[tuple[float, float]]] = {}
-
-    def timed(name: str, work: Callable[[], Any]) -> Any:
-        wall, cpu = time.perf_counter(), time.process_time()
-        result = work()
-        taken.setdefault(name, []).append((time.perf_counter() - wall, time.process_time() - cpu))
-        return result
-
-    for _ in range(ROUNDS):
-        selection._interval.cache_clear()
-        snapshot = timed("read and sum up", Store(folder).snapshot)
-        setting = selection.options(snapshot.units, snapshot.curves).settings[0]
-        for name, filters in (
-            ("first table", Filters(setting)),
-            ("filter: four methods", Filters(setting, methods=("scale", "crossattn", "ppo", "fastest-idle"))),
-            ("filter: five seeds", Filters(setting, seeds=SEEDS[:5])),
-        ):
-            units = selection.apply(snapshot.units, filters)
-            table = timed(name, lambda units=units: selection.table(units, SHOWN))
-            timed(f"{name}, figures", lambda units=units, table=table: _figures(charts, units, table))
-    return taken
-
-
-def _figures(charts: Any, units: pd.DataFrame, table: pd.DataFrame) -> int:
-    figures = charts.against_servers(table, units), charts.throughput_against_response(units)
-    return sum(len(figure.to_json()) for figure in figures)
-
-
 def time_page(folder: Path) -> dict[str, list[tuple[float, float]]]:
     """Wall seconds of a visit in headless Chromium, ROUNDS times: to the table, to the figures, and for a filter.
 
@@ -202,7 +165,7 @@ def main(folder: Path, rows: int) -> None:
     """Print the medians, and the range, of wall seconds, and the median of CPU seconds."""
     if not folder.exists():
         write_folder(folder, rows)
-    taken = time_functions(folder) | time_page(folder)
+    taken = time_page(folder)
     print(f"{rows:,} rows, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; seconds: median (range), CPU")
     for name, values in taken.items():
         wall, cpu = zip(*values, strict=True)

@@ -63,7 +63,6 @@ def execute(
     results: Path | None,
     schedule: Path | None,
     gantt: Path | None,
-    wfformat: Path | None,
     trace: Path | None,
     trust: bool,
 ) -> None:
@@ -88,7 +87,7 @@ def execute(
     from rllib_scale.workloads.model import Workload
 
     check_endings({"--schedule": schedule, "--gantt": gantt})
-    check_writable({"--schedule": schedule, "--gantt": gantt, "--wfformat": wfformat, "--trace": trace})
+    check_writable({"--schedule": schedule, "--gantt": gantt, "--trace": trace})
     given = Workload.load(workload)
     env, nodes = named_problem(scenario, servers, mask), None
     player = named_scheduler(scheduler, env, "argmax", trust)
@@ -127,10 +126,9 @@ def execute(
         figure = draw_gantt(live.schedule, env.cluster, live.end_s, title)
         write_atomic(gantt, lambda path: figure.savefig(path, format="png"))
         say(f"wrote {gantt}")
-    for path, export in ((wfformat, exports.to_wfformat), (trace, exports.to_trace)):
-        if path is not None:
-            exports.write(path, export(played))
-            say(f"wrote {path}")
+    if trace is not None:
+        exports.write(trace, exports.to_trace(played))
+        say(f"wrote {trace}")
     for number, error in live.failed.items():
         say(f"workflow {number} was given up: {error}")
     sys.exit(1 if live.failed else 0)

@@ -73,10 +73,9 @@ def check_endings(outputs: Mapping[str, Path | None]) -> None:
 
 
 def played_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --schedule, --gantt, --wfformat and --trace: the files that tell what was played."""
+    """Add --schedule, --gantt and --trace: the files that tell what was played."""
     for option, text in (
         ("--trace", "Write a trace for ui.perfetto.dev (JSON)."),
-        ("--wfformat", "Write what ran as a WfFormat execution (JSON)."),
         ("--gantt", "Draw the schedule (PNG)."),
         ("--schedule", "Write the schedule (CSV)."),
     ):

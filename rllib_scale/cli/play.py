@@ -170,16 +170,14 @@ def simulate(
     gantt: Path | None,
     video: Path | None,
     prices: Path | None,
-    wfformat: Path | None,
     trace: Path | None,
     save_workload: Path | None,
     trust: bool,
 ) -> None:
     """Play one episode and write its whole schedule.
 
-    --wfformat writes workflows, files, machines and the tasks that finished as an instance of WfFormat 1.6, which
-    `rllib-scale import wfformat` and the tools of wfcommons.org read. --trace writes Chrome trace events: a row for
-    each slot, a slice for each attempt with its transfer, flows along the edges, and how many tasks wait.
+    --trace writes Chrome trace events: a row for each slot, a slice for each attempt with its transfer, flows along the
+    edges, and how many tasks wait.
     """
     import pandas as pd
 
@@ -193,7 +191,7 @@ def simulate(
 
     pictures_and_tables = {"--schedule": schedule, "--gantt": gantt, "--video": video, "--prices": prices}
     check_endings(pictures_and_tables)
-    others = {"--wfformat": wfformat, "--trace": trace, "--save-workload": save_workload}
+    others = {"--trace": trace, "--save-workload": save_workload}
     check_writable(pictures_and_tables | others)
     own = own_problem(config, overrides)
     if servers is None and "cluster" not in own:
@@ -222,8 +220,6 @@ def simulate(
     rows = engine.schedule()
     arrived = given or generate(env, seed, episode)
     played = exports.Played(env, arrived, rows, float(engine.clock[0]), title)
-    wanted = ((wfformat, exports.to_wfformat), (trace, exports.to_trace))
-    contents = [(path, export(played)) for path, export in wanted if path is not None]
     if schedule is not None:
         write_atomic(schedule, lambda path: pd.DataFrame(rows).to_csv(path, index=False))
         say(f"wrote {schedule}: {len(rows)} started tasks")
@@ -240,9 +236,9 @@ def simulate(
         drawn = draw_prices(*chosen.over_time(), title)
         write_atomic(prices, lambda path: drawn.savefig(path, format="png", dpi=150))
         say(f"wrote {prices}")
-    for path, content in contents:
-        exports.write(path, content)
-        say(f"wrote {path}")
+    if trace is not None:
+        exports.write(trace, exports.to_trace(played))
+        say(f"wrote {trace}")
     if save_workload is not None:
         arrived.save(save_workload)
         say(f"wrote {save_workload}")

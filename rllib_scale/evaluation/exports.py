@@ -1,28 +1,18 @@
-"""Played episodes in the formats of others: a workflow execution in WfFormat, a trace for Perfetto."""
+"""Played episodes as traces for Perfetto."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rllib_scale import __version__
 from rllib_scale.config import EnvConfig
-from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
 from rllib_scale.simulator.cluster import first_rows
 from rllib_scale.workloads.model import Workload
-
-WFFORMAT_VERSION = "1.6"
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""Clock 0 of an episode in timestamps."""
-BYTES_PER_GB = 1e9
-MHZ_PER_GFLOPS = 1000
-"""A speed in WfFormat is a clock: one floating-point operation a cycle."""
 
 WORKLOAD_PID = 1
 """Process of arrivals and counters; tiers follow. Perfetto keeps process and thread 0 for itself."""
@@ -72,124 +62,6 @@ def write(path: Path, content: dict[str, Any]) -> None:
         UserError: it cannot be written.
     """
     write_atomic(path, lambda temporary: temporary.write_text(json.dumps(content, allow_nan=False), encoding="utf-8"))
-
-
-# ---------------------------------------------------------------------- WfFormat
-
-
-def to_wfformat(played: Played) -> dict[str, Any]:
-    """The workload and its execution as one instance of WfFormat 1.6 (wfcommons.org/format).
-
-    All workflows stand side by side in the one graph; task t of workflow w is `w{w}.t{t}`. A task writes one file, its
-    output, which all its successors read. The execution holds the tasks that finished: `runtimeInSeconds` is the time
-    of the work that lasted, without transfers (so runtime x speed is the compute demand), `executedAt` the start of the
-    last attempt, from 1970-01-01 on.
-
-    Raises:
-        UserError: the workload holds no task, or a time lies beyond the calendar.
-    """
-    workload, names = played.workload, played.names("w{w}.t{t}")
-    if not names:
-        raise UserError("there are no tasks: WfFormat needs at least one")
-    parents: list[list[str]] = [[] for _ in names]
-    children: list[list[str]] = [[] for _ in names]
-    for predecessor, successor in played.edges().tolist():
-        parents[successor].append(names[predecessor])
-        children[predecessor].append(names[successor])
-    specification = {
-        "tasks": [
-            {
-                "name": name,
-                "id": name,
-                "parents": parents[row],
-                "children": children[row],
-                "inputFiles": [f"{parent}.output" for parent in parents[row]],
-                "outputFiles": [f"{name}.output"],
-            }
-            for row, name in enumerate(names)
-        ],
-        "files": [
-            {"id": f"{name}.output", "sizeInBytes": size}
-            for name, size in zip(names, _bytes(workload.output_gb), strict=True)
-        ],
-    }
-    workflow: dict[str, Any] = {"specification": specification}
-    tasks = _executed(played, names)
-    if tasks:  # the format knows no execution without a task
-        first_s, last_s = float(workload.arrival_s[0]), float(np.nanmax(played.schedule["finish_s"]))
-        workflow["execution"] = {
-            "makespanInSeconds": last_s - first_s,
-            "executedAt": _timestamp(first_s),
-            "tasks": tasks,
-            "machines": _machines(played.env),
-        }
-    return {
-        "name": played.name,
-        "description": "Simulated. Task w0.t1 is task 1 of workflow 0; runtimes are without transfers.",
-        "schemaVersion": WFFORMAT_VERSION,
-        "runtimeSystem": {"name": "rllib-scale", "version": __version__},
-        "workflow": workflow,
-    }
-
-
-def _executed(played: Played, names: list[str]) -> list[dict[str, Any]]:
-    """The finished tasks of the execution, in order of their first start."""
-    hosts, machines = played.hosts(), _node_names(played.env)
-    memory, resumes = _bytes(played.workload.memory_gb), played.env.decision.preemption == "resume"
-    runtime_s: dict[int, float] = {}
-    ran_on: dict[int, list[str]] = {}
-    found: dict[int, dict[str, Any]] = {}
-    for row, attempt in zip(played.tasks().tolist(), played.schedule, strict=True):
-        lasts = attempt["outcome"] == "finished" or (resumes and attempt["outcome"] == "preempted")
-        if not lasts:  # what was done of the task is lost, with all before it
-            runtime_s[row], ran_on[row] = 0.0, []
-            continue
-        took = float(attempt["finish_s"] - attempt["start_s"] - attempt["transfer_s"])
-        runtime_s[row] = runtime_s.get(row, 0.0) + max(0.0, took)
-        ran_on.setdefault(row, []).append(machines[hosts[attempt["server"]]])
-        if attempt["outcome"] == "finished":
-            found[row] = {
-                "id": names[row],
-                "runtimeInSeconds": runtime_s[row],
-                "executedAt": _timestamp(float(attempt["start_s"])),
-                "coreCount": 1,
-                "memoryInBytes": memory[row],
-                "machines": list(dict.fromkeys(ran_on[row])),
-            }
-    return list(found.values())
-
-
-def _machines(env: EnvConfig) -> list[dict[str, Any]]:
-    """Every server, with its slots as cores."""
-    names = iter(_node_names(env))
-    return [
-        {
-            "nodeName": next(names),
-            "memoryInBytes": max(1, round(tier.memory_gb * BYTES_PER_GB)),
-            "cpu": {"coreCount": tier.slots, "speedInMHz": max(1, round(tier.compute_gflops * MHZ_PER_GFLOPS))},
-        }
-        for tier in env.cluster.tiers
-        for _ in range(tier.count)
-    ]
-
-
-def _node_names(env: EnvConfig) -> list[str]:
-    """A name for each server in the form of a hostname."""
-    tiers = [tier.name.replace("_", "-") for tier in env.cluster.tiers for _ in range(tier.count)]
-    return [f"{tier}-{host}" for host, tier in enumerate(tiers)]
-
-
-def _timestamp(clock_s: float) -> str:
-    try:
-        return (EPOCH + timedelta(seconds=clock_s)).isoformat()
-    except OverflowError:
-        raise UserError(
-            f"a clock of {clock_s:.0f} s has no timestamp in WfFormat: it ends with the year 9999"
-        ) from None
-
-
-def _bytes(gb: np.ndarray) -> list[int]:
-    return [round(value * BYTES_PER_GB) for value in gb.tolist()]
 
 
 # ---------------------------------------------------------------------- Chrome trace events

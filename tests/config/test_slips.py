@@ -133,7 +133,7 @@ def test_slips_on_the_command_line(tmp_path: Path) -> None:
         (["fetch", tmp_path / "empty", tmp_path / "sub"], ["empty", "no results folder"]),
         (["simulate", "--gantt", "x.jpg"], ["--gantt x.jpg", ".png"]),
         (["simulate", "--schedule", "x.parquet"], ["--schedule x.parquet", ".csv"]),
-        (["simulate", "--trace", both, "--wfformat", both], ["--trace", "same file"]),
+        (["simulate", "--trace", both, "--save-workload", both], ["--trace", "same file"]),
         (["simulate", "--trace", tmp_path / "empty"], ["cannot be written", "no file"]),
         (["execute", "w.json", "--schedule", "x.txt"], ["--schedule x.txt", ".csv"]),
         (["import", "csv", both, "--output", tmp_path / "file" / "w.json"], ["--output", "cannot be written"]),

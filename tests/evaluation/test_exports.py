@@ -1,4 +1,4 @@
-"""Exports of played episodes: WfFormat against its rules and the wfcommons package, traces event by event."""
+"""Traces of played episodes, event by event."""
 
 from __future__ import annotations
 
@@ -7,110 +7,19 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
-from wfcommons.wfinstances import Instance
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
-from rllib_scale.evaluation.exports import Played, to_trace, to_wfformat, write
+from rllib_scale.evaluation.exports import Played, to_trace, write
 from rllib_scale.evaluation.play import play
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.simulator.record import SCHEDULE
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
-
-NAME = {"type": "string", "minLength": 1}
-TASK_ID = {"type": "string", "pattern": "^[0-9a-zA-Z_.#:/-]+$"}
-FILE_ID = TASK_ID
-MOMENT = {"type": "string", "format": "date-time", "minLength": 1}
-POSITIVE, COUNTED = {"type": "integer", "minimum": 1}, {"type": "integer", "minimum": 0}
-
-
-def listed(items: dict[str, Any], at_least: int = 0) -> dict[str, Any]:
-    return {"type": "array", "items": items, "minItems": at_least}
-
-
-def mapping(required: str, **properties: Any) -> dict[str, Any]:
-    return {"type": "object", "required": required.split(), "properties": properties}
-
-
-# What the documentation of WfFormat 1.6 asks of each key that we write. The package brings the checks between keys, but
-# fetches its schema over the network. Stricter than the original in one point: other keys are refused, to find typos.
-WFFORMAT = mapping(
-    "name schemaVersion workflow",
-    name=NAME,
-    description=NAME,
-    schemaVersion={"enum": ["1.6"]},
-    runtimeSystem=mapping("name version", name=NAME, version=NAME),
-    workflow=mapping(
-        "specification",
-        specification=mapping(
-            "tasks",
-            tasks=listed(
-                mapping(
-                    "name id parents children",
-                    name=NAME,
-                    id=TASK_ID,
-                    parents=listed(TASK_ID),
-                    children=listed(TASK_ID),
-                    inputFiles=listed(FILE_ID),
-                    outputFiles=listed(FILE_ID),
-                ),
-                at_least=1,
-            ),
-            files=listed(mapping("id sizeInBytes", id=FILE_ID, sizeInBytes=COUNTED)),
-        ),
-        execution=mapping(
-            "makespanInSeconds executedAt tasks",
-            makespanInSeconds={"type": "number"},
-            executedAt=MOMENT,
-            tasks=listed(
-                mapping(
-                    "id runtimeInSeconds",
-                    id=TASK_ID,
-                    runtimeInSeconds={"type": "number"},
-                    executedAt=MOMENT,
-                    coreCount={"type": "number", "minimum": 1},
-                    memoryInBytes={"type": "number"},
-                    machines=listed(NAME),
-                ),
-                at_least=1,
-            ),
-            machines=listed(
-                mapping(
-                    "nodeName",
-                    nodeName={"type": "string", "pattern": "^[a-z0-9-]+$"},
-                    memoryInBytes=POSITIVE,
-                    cpu=mapping("", coreCount=POSITIVE, speedInMHz=POSITIVE),
-                ),
-                at_least=1,
-            ),
-        ),
-    ),
-)
-
-
-def without_typos(schema: Any) -> Any:
-    """The schema with no keys allowed but those it names."""
-    if isinstance(schema, list):
-        return [without_typos(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    inner = {key: without_typos(part) for key, part in schema.items()}
-    return inner | ({"additionalProperties": False} if schema.get("type") == "object" else {})
-
-
-def opened(content: dict[str, Any], folder: Path) -> Instance:
-    """The file as the wfcommons package reads it, which checks ids, references, cycles and machines."""
-    jsonschema.validate(content, without_typos(WFFORMAT), cls=jsonschema.Draft202012Validator)
-    (folder / "schema.json").write_text(json.dumps(WFFORMAT))
-    write(folder / "out.json", content)
-    return Instance(folder / "out.json", schema_file=str(folder / "schema.json"))
-
 
 # ---------------------------------------------------------------------- an instance worked out by hand
 # Two servers of 2 GFLOPS with two slots (rows 0 to 3), and one of 1 GFLOPS (row 4).
@@ -152,75 +61,6 @@ def played(attempts: list[Any] = ATTEMPTS, end_s: float = 7.0, **decision: Any) 
 
 SMALL = {"mean": 1, "std": 0, "low": 1, "high": 1}
 RESUME = {"decision": {"preemption": "resume"}}
-
-
-def test_wfformat_of_the_instance(tmp_path: Path) -> None:
-    content = to_wfformat(played(**RESUME))
-    specification, execution = content["workflow"]["specification"], content["workflow"]["execution"]
-    assert specification["tasks"][2] == {
-        "name": "w0.t2",
-        "id": "w0.t2",
-        "parents": ["w0.t0", "w0.t1"],
-        "children": [],
-        "inputFiles": ["w0.t0.output", "w0.t1.output"],
-        "outputFiles": ["w0.t2.output"],
-    }
-    assert specification["tasks"][0]["children"] == ["w0.t1", "w0.t2"]
-    assert [task["id"] for task in specification["tasks"]] == ["w0.t0", "w0.t1", "w0.t2", "w1.t0"]
-    assert [file["sizeInBytes"] for file in specification["files"]] == [1_500_000_000, 0, 500_000_000, 0]
-    assert (execution["makespanInSeconds"], execution["executedAt"]) == (4.5, "1970-01-01T00:00:00.500000+00:00")
-    # Task 2 still runs and that of workflow 1 failed: only what finished has a runtime. Task 1 went on from where it
-    # was: half a second on the slow server, after its transfer, and all of its time on the fast one.
-    assert execution["tasks"] == [
-        {
-            "id": "w0.t0",
-            "runtimeInSeconds": 2.0,
-            "executedAt": "1970-01-01T00:00:00.500000+00:00",
-            "coreCount": 1,
-            "memoryInBytes": 4_000_000_000,
-            "machines": ["fast-0"],
-        },
-        {
-            "id": "w0.t1",
-            "runtimeInSeconds": 1.25,
-            "executedAt": "1970-01-01T00:00:03.500000+00:00",
-            "coreCount": 1,
-            "memoryInBytes": 250_000_000,
-            "machines": ["slow-one-2", "fast-0"],
-        },
-    ]
-    assert execution["machines"] == [
-        {"nodeName": "fast-0", "memoryInBytes": 16_000_000_000, "cpu": {"coreCount": 2, "speedInMHz": 2000}},
-        {"nodeName": "fast-1", "memoryInBytes": 16_000_000_000, "cpu": {"coreCount": 2, "speedInMHz": 2000}},
-        {"nodeName": "slow-one-2", "memoryInBytes": 8_000_000_000, "cpu": {"coreCount": 1, "speedInMHz": 1000}},
-    ]
-    instance = opened(content, tmp_path)
-    assert sorted(instance.workflow.edges) == [("w0.t0", "w0.t1"), ("w0.t0", "w0.t2"), ("w0.t1", "w0.t2")]
-    assert instance.workflow.tasks["w0.t1"].runtime == 1.25
-
-
-def test_wfformat_of_a_restarted_task_forgets_what_was_lost() -> None:
-    restart = to_wfformat(played(decision={"preemption": "restart"}))["workflow"]["execution"]["tasks"][1]
-    assert (restart["runtimeInSeconds"], restart["machines"]) == (0.75, ["fast-0"])
-    failed = [*ATTEMPTS[:2], (0, 1, 1, "fast", 0.5, 3.25, 3.25, 3.5, "failed", 0.0, 0.25), ATTEMPTS[2]]
-    resumed = to_wfformat(played(failed, **RESUME))["workflow"]["execution"]["tasks"][1]
-    assert (resumed["runtimeInSeconds"], resumed["machines"]) == (0.75, ["fast-0"])
-
-
-def test_wfformat_where_nothing_ran_has_no_execution(tmp_path: Path) -> None:
-    content = to_wfformat(played([]))
-    assert "execution" not in content["workflow"]
-    assert len(opened(content, tmp_path).workflow.nodes) == 4
-
-
-def test_wfformat_needs_a_task_and_a_date() -> None:
-    nothing = Workload(np.zeros(0), [0], np.zeros(0), np.zeros(0), np.zeros(0), [0], np.zeros((0, 2)))  # type: ignore
-    one = played([])
-    with pytest.raises(UserError, match="at least one"):
-        to_wfformat(Played(one.env, nothing, one.schedule, 1.0, "empty"))
-    late = [(0, 0, 0, "fast", 0.5, 0.5, 1e12, 1e12 + 2, "finished", 0.0, 4.0)]
-    with pytest.raises(UserError, match="1000000000000"):
-        to_wfformat(played(late, end_s=2e12))
 
 
 def test_trace_of_the_instance() -> None:
@@ -320,26 +160,6 @@ def episode(request: pytest.FixtureRequest) -> tuple[Played, Engine, list[tuple[
     outcomes = set(whole.schedule["outcome"].tolist())
     assert outcomes >= ({"finished", "failed", "running"} if request.param == "everything" else {"finished", "running"})
     return whole, engine, seen
-
-
-def test_wfformat_of_episodes_is_valid_and_holds_what_ran(tmp_path: Path, episode: Any) -> None:
-    whole, _, _ = episode
-    instance = opened(to_wfformat(whole), tmp_path)
-    workload, env = whole.workload, whole.env
-    assert len(instance.workflow.nodes) == workload.num_tasks
-    assert instance.workflow.number_of_edges() == len(workload.edges)
-    finished = whole.schedule[whole.schedule["outcome"] == "finished"]
-    speed = {tier.name: tier.compute_gflops for tier in env.cluster.tiers}
-    slowed = any(tier.slot_slowdown for tier in env.cluster.tiers)
-    executed = {
-        task["id"]: task for task in json.loads((tmp_path / "out.json").read_text())["workflow"]["execution"]["tasks"]
-    }
-    assert len(executed) == len(finished)
-    for row in finished:
-        task = executed[f"w{row['workflow']}.t{row['task']}"]
-        work = task["runtimeInSeconds"] * speed[row["tier"]]
-        demand = workload.compute_gflop[workload.task_offsets[row["workflow"]] + row["task"]]
-        assert demand * (1 - 1e-9) <= work <= demand * (1.2 if slowed and row["tier"] == "wide" else 1) * (1 + 1e-9)
 
 
 def test_traces_of_episodes_keep_the_rules_of_the_format(episode: Any) -> None:
