@@ -2,6 +2,7 @@
 
 import copy
 import gzip
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -56,7 +57,7 @@ def test_import_skips_what_is_bad_where_it_is_told_to(tmp_path: Path, output: Pa
     source = write_lines(tmp_path / "s.jsonl", kv_sample(), {"id": 1}, kv_sample())
     result = invoke("kv-cache-tester", source, "--output", output, "--skip-bad")
     assert result.exit_code == 0
-    assert f"skipped: {source} line 2: key 'requests' is missing\n" in result.stdout
+    assert f"skipped: {source} line 2: requests: field required\n" in result.stdout
     assert "bad records skipped" in result.stdout
     assert Workload.load(output).num_tasks == 14
 
@@ -68,35 +69,6 @@ def test_help_lists_formats_and_settings() -> None:
         result = invoke(name, "--settings")
         assert result.exit_code == 0
         assert ("kv_mb_per_token" in result.stdout) == (name != "csv")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (["copilt", "s.jsonl"], ["unknown format 'copilt'", "'copilot'"]),
-        (["copilot"], ["SOURCE"]),
-        (["copilot", "missing"], ["missing", "no such file"]),
-        (["copilot", "."], ["the folder holds no file", ".jsonl.gz"]),
-        (["copilot", "s", "--set", "kv_mb_per_token=1"], ["mapping.KEY", "kv_mb_per_token"]),
-        (["copilot", "s", "--set", "mapping.kv_mb=1"], ["unknown key 'kv_mb'", "kv_mb_per_token"]),
-        (["copilot", "s", "--set", "mapping.kv_mb_per_token=-1"], ["kv_mb_per_token", "-1"]),
-        (["copilot", "s", "--set", "mapping.kv_mb_per_token=.nan"], ["kv_mb_per_token", "nan"]),
-        (["copilot", "s", "--set", "mapping.duration=guessed"], ["duration", "fitted", "recorded"]),
-        (["csv", "s", "--unit", "turn"], ["no settings"]),
-        (["csv", "a", "b", "c"], ["c: one file too many"]),
-    ],
-    ids=str,
-)
-def test_bad_arguments(
-    tmp_path: Path, output: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], parts: list[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    line = refuse(output, *arguments)
-    assert all(part in line for part in parts), line
-
-
-def test_output_is_needed() -> None:
-    assert "--output" in invoke("copilot", "s").stderr
 
 
 # ---------------------------------------------------------------------- malformed sources
@@ -145,10 +117,6 @@ def kv_cases() -> Iterator[tuple[Any, str]]:
     places |= {(*at, "requests", 0, "t"): [*NUMBERS, 9.0], (*at, "t"): [*NUMBERS, 5.0, 50.0]}
     places |= {("requests", 5, "t"): [41.0], ("requests", 0, "t"): [12.0]}
     yield from cases(kv_sample(), places)
-    deep = kv_sample()["requests"][2]
-    for _ in range(20):
-        deep = deep | {"duration_ms": None, "requests": [deep]}
-    yield kv_sample() | {"requests": [kv_sample()["requests"][0], deep]}, "subagents"
 
 
 def copilot_cases() -> Iterator[tuple[Any, str]]:
@@ -207,7 +175,7 @@ def csv_cases() -> Iterator[tuple[tuple[list[dict], list[dict]], str]]:
     yield (tasks, [*edges, {"workflow": "c", "predecessor": "a", "successor": "b"}]), "'c'"
     yield ([*tasks, tasks[0]], edges), "stood further up"
     yield ([*tasks, tasks[4]], edges), "twice"
-    for value in ("-1", "x", "1.0", "", "9" * 30, "²"):
+    for value in ("-1", "x", "1.5", "", "9" * 30, "²"):
         yield ([row | {"session": value} for row in tasks], edges), "session"
     yield ([row | {"session": str(i)} for i, row in enumerate(tasks)], edges), "session"
     for column in tasks[0]:
@@ -242,24 +210,26 @@ FORMATS: dict[str, tuple[Callable[[], Iterator[tuple[Any, str]]], Callable[[Path
 }
 
 
+@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_malformed_source_is_one_line(name: str, tmp_path: Path, output: Path) -> None:
+def test_every_malformed_source_is_one_line(name: str, every: int, tmp_path: Path, output: Path) -> None:
     make, write, sample = FORMATS[name]
     folder = tmp_path / "source"
     folder.mkdir()
     assert invoke(name, write(folder, sample), "--output", tmp_path / "fine.json").exit_code == 0
     count = 0
-    for content, key in make():
+    for content, key in itertools.islice(make(), 0, None, every):
         line = refuse(output, name, write(folder, content))
         assert line.startswith(str(folder)), line
         assert key in line, (key, line)
         assert len(line) < 400
         count += 1
-    assert count >= 200
+    assert count >= 200 // every
 
 
+@pytest.mark.parametrize("count", [40, pytest.param(250, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_is_torn_or_scrambled_is_read_or_refused(name: str, tmp_path: Path) -> None:
+def test_what_is_torn_or_scrambled_is_read_or_refused(name: str, count: int, tmp_path: Path) -> None:
     """Bytes cut, changed, doubled and dropped at random: never another end than a workload or one line."""
     _, write, sample = FORMATS[name]
     folder = tmp_path / "source"
@@ -269,7 +239,7 @@ def test_what_is_torn_or_scrambled_is_read_or_refused(name: str, tmp_path: Path)
     whole = {path: path.read_bytes() for path in files}
     draw = random.Random(7)
     refused = 0
-    for i in range(250):
+    for i in range(count):
         for path, content in whole.items():
             path.write_bytes(content)
         path = draw.choice(files)
@@ -297,7 +267,7 @@ def test_what_is_torn_or_scrambled_is_read_or_refused(name: str, tmp_path: Path)
         (line,) = result.stderr.splitlines()
         assert line.startswith(f"Error: {folder}"), line
         assert not output.parent.exists()
-    assert refused > 100
+    assert refused > count / 3
 
 
 @pytest.mark.parametrize("name", ["kv-cache-tester", "copilot", "tracelab"])
@@ -344,6 +314,7 @@ def test_csv_files_that_are_wrong_as_a_whole(tmp_path: Path, output: Path) -> No
         assert part in line, line
 
 
+@pytest.mark.slow
 def test_a_long_cycle_is_named_in_short(tmp_path: Path, output: Path) -> None:
     count = 100_000
     task = {"workflow": "w", "arrival_s": 0, "compute_gflop": 1, "memory_gb": 1, "output_gb": 1}

@@ -49,6 +49,7 @@ def make_shard(path: Path, megabytes: int) -> int:
     return count * 32
 
 
+@pytest.mark.slow
 def test_a_source_is_never_held_as_a_whole(tmp_path: Path) -> None:
     output = tmp_path / "w.json"
     before = import_peak_mb(3, "copilot", write_lines(tmp_path / "one.jsonl", copilot_sample()), "--output", output)

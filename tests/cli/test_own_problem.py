@@ -88,21 +88,6 @@ def test_what_is_changed_is_what_is_played() -> None:
     assert shown("simulate", "--set", "episode.horizon_s=3")["duration_s"] == 3
 
 
-@pytest.mark.parametrize(
-    ("change", "parts"),
-    [
-        ("workload.offered_lod=1", ["offered_lod", "did you mean 'offered_load'"]),
-        ("workload.offered_load=much", ["offered_load", "much"]),
-        ("cluster=paper-17", ["paper-17", "paper-16"]),
-        ("cluster", ["key.path=value"]),
-        ("episode=3", ["episode", "3"]),
-    ],
-)
-def test_a_change_that_is_none_is_refused(change: str, parts: list[str]) -> None:
-    line = refused("evaluate", "fastest-idle", "--set", change)
-    assert all(part in line for part in parts), line
-
-
 def test_a_given_workload_is_played_to_its_end(workload: Path, tmp_path: Path) -> None:
     """In the scenario `paper`, whose horizon is 12 s, and by a rule that keeps busy servers waiting."""
     (row,) = shown("evaluate", "large-only", "--workload", workload, "--scales", 8, "--output", tmp_path / "rows.csv")
@@ -156,7 +141,6 @@ def test_status_says_what_is_finished_and_what_is_not(tmp_path: Path) -> None:
         "planned": before["evaluations"]["planned"],
     }
     assert training["training"] in invoke("status", folder).output
-    assert "no manifest.json" in refused("status", tmp_path)
 
 
 def test_the_shell_is_given_its_completion() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import shlex
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +30,10 @@ def invoke(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
-def refuse(*arguments: object) -> str:
-    result = invoke(*arguments)
-    assert result.exit_code == 2, (result.output, result.exception)
-    (line,) = result.stderr.splitlines()
-    return line
-
-
 # ---------------------------------------------------------------------- cards
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CARDS)
 def test_the_results_on_a_card_are_those_of_the_rows_it_names(name: str) -> None:
     assert CARDS[name]["results"] == results(CARDS[name])
@@ -71,14 +63,11 @@ def test_the_command_on_a_card_trains_that_policy(name: str, monkeypatch: pytest
     assert same.cell == policy.cell
 
 
-def test_the_zoo_is_small_and_is_packaged() -> None:
+def test_the_zoo_is_small_and_holds_nothing_else() -> None:
     files = [path for path in (PACKAGE / "zoo").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     assert sum(path.stat().st_size for path in files) < 2_000_000
-    setup = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     data = [str(path.relative_to(PACKAGE / "zoo")) for path in files if path.suffix != ".py"]
     assert sorted(data) == sorted(f"{name}/{file}" for name in CARDS for file in (zoo.CARD, DESCRIPTION, TENSORS))
-    patterns = setup["package-data"]["rllib_scale.zoo"]
-    assert all(any(fnmatch.fnmatch(name, pattern) for pattern in patterns) for name in data)
 
 
 # ---------------------------------------------------------------------- command line
@@ -93,13 +82,6 @@ def test_zoo_lists_its_policies_and_prints_a_card() -> None:
     card = CARDS["context-price"]
     assert card["command"] in shown
     assert all(f"{row['percent'][0]:+.1f} [" in shown for row in card["results"])
-
-
-@pytest.mark.parametrize(
-    "command", [("zoo", "scal"), ("evaluate", "zoo:scal"), ("simulate", "--scheduler", "zoo:scal")]
-)
-def test_a_name_that_is_not_in_the_zoo_is_refused(command: tuple[str, ...]) -> None:
-    assert "unknown policy 'zoo:scal'; did you mean 'zoo:scale'? valid: zoo:context-price" in refuse(*command)
 
 
 def test_evaluate_plays_a_name_as_it_plays_the_folder(tmp_path: Path) -> None:
