@@ -1,1 +1,1 @@
-"""Benchmarks, run by `rllib-scale bench` from a clone. They hold time; the tests hold equality and complexity."""
+"""Benchmarks: `python -m benchmarks` in a clone. They measure time; the tests check equality and complexity."""

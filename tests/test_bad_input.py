@@ -156,7 +156,6 @@ NAMED = {
     "scenario": WORDS,
     "scheduler": WORDS,
     "method": WORDS,
-    "expert": WORDS,
     "scales": st.sampled_from(["", "x", "3", "16,", "16;32", "-4"]),
     "servers": st.sampled_from(["x", "0", "-1", "1.5"]),
     "overrides": WORDS | WORDS.map(lambda word: f"{word}=1") | st.sampled_from(["=1", "cluster=[", "episode=3"]),
@@ -168,7 +167,6 @@ COMMANDS = {
     "simulate": [],
     "bounds": ["paper"],
     "train": [],
-    "imitate": ["--expert", "reserve"],
 }
 
 

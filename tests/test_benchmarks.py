@@ -12,9 +12,9 @@ import torch
 from click.testing import CliRunner
 
 from benchmarks import decide, measure, net, sim
+from benchmarks.__main__ import main
 from benchmarks.measure import Measure
 from benchmarks.plain_ppo import PlainPPO
-from rllib_scale.cli import main
 from rllib_scale.config import SRRConfig, TrainingConfig, TrialConfig, TrialResources
 from rllib_scale.rl.ppo.loss import Rows
 
@@ -44,6 +44,20 @@ def check(measures: list[Measure], rounds: int) -> dict[str, dict[str, Any]]:
     return rows
 
 
+def test_the_command_writes_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sim, "run", partial(sim.run, servers=(16,), batches=(2,), steps=64))
+    done = CliRunner().invoke(main, ["sim", "--rounds", "2", "--output", str(tmp_path / "sim.json")])
+    assert done.exit_code == 0, done.output
+    content = json.loads((tmp_path / "sim.json").read_text(encoding="utf-8"))
+    assert content.keys() == {"machine", "versions", "rounds", "benchmarks"}
+    assert content["machine"].keys() == {"model", "cores", "load_average"}
+    assert content["versions"]["torch"] == torch.__version__
+    rows = {row["name"]: row for row in content["benchmarks"]["sim"]}
+    (first, _) = rows["ours / slow reference, N=16, batch 2"]["rounds"]
+    assert min(first["ours"].values()) > 0
+
+
+@pytest.mark.slow
 def test_simulator() -> None:
     rows = check(sim.run(2, servers=(16,), batches=(64, 2), steps=256), 2)
     ratios = rows["ours / slow reference, N=16, batch 64"]
@@ -62,6 +76,7 @@ def test_network() -> None:
         assert rows[f"ours / {other}, forward + backward, B=2, N=4"]["value"] > 0
 
 
+@pytest.mark.slow
 def test_decision() -> None:
     rows = check(decide.run(2, servers=(16, 256, 512), calls=3), 2)
     assert rows["decision, B=1, N=16: p50"]["bar"] == 150
@@ -70,6 +85,7 @@ def test_decision() -> None:
     assert decide.exponent([256, 1024, 4096], [2.0, 4.0, 8.0]) == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")
 def test_training(training_env: None) -> None:
@@ -81,8 +97,8 @@ def test_training(training_env: None) -> None:
     assert {sample["units"] for sample in only.values()} == {64}
 
 
-@pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.ray
 @pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")
 def test_scaling(training_env: None) -> None:
     from benchmarks import scaling
@@ -95,8 +111,8 @@ def test_scaling(training_env: None) -> None:
     assert rows["peak memory of one training process"]["value"] > 100
 
 
-@pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.ray
 def test_live() -> None:
     """With a Ray of its own: it is long, and stands alone."""
     pytest.importorskip("ray.serve", exc_type=ImportError)
@@ -108,6 +124,7 @@ def test_live() -> None:
     assert rows[f"{ours} / prefix cache affinity: p95"]["aim"] == 0.9
 
 
+@pytest.mark.slow
 def test_turns_come_at_the_load_of_the_replicas() -> None:
     pytest.importorskip("ray.serve", exc_type=ImportError)
     from benchmarks import llm_replicas
@@ -119,6 +136,7 @@ def test_turns_come_at_the_load_of_the_replicas() -> None:
     assert max(flow.delay_s.max() for flow in flows) <= llm_replicas.MAX_DELAY_S
 
 
+@pytest.mark.slow
 def test_a_ratio_is_the_median_over_rounds_of_ratios_within_a_round() -> None:
     def round_of(ours: float, other: float) -> measure.Round:
         return {name: {"units": 6.0, "wall_s": 1.0, "cpu_s": s} for name, s in (("ours", ours), ("other", other))}
@@ -129,15 +147,14 @@ def test_a_ratio_is_the_median_over_rounds_of_ratios_within_a_round() -> None:
     assert measure.rate(rounds, "ours") == 6
 
 
-@pytest.mark.parametrize(
-    ("value", "at_most", "verdict"),
-    [(1.0, False, "missed"), (2.0, False, "bar"), (4.0, False, "aim"), (4.0, True, "missed"), (2.0, True, "aim")],
-)
-def test_verdict(value: float, at_most: bool, verdict: str) -> None:
-    bar, aim = (3.0, 2.0) if at_most else (2.0, 4.0)
-    assert Measure("m", "", value, bar=bar, aim=aim, at_most=at_most).verdict == verdict
+@pytest.mark.slow
+def test_verdict() -> None:
+    for value, at_most, verdict in ((1, False, "missed"), (2, False, "bar"), (4, False, "aim"), (4, True, "missed")):
+        bar, aim = (3.0, 2.0) if at_most else (2.0, 4.0)
+        assert Measure("m", "", value, bar=bar, aim=aim, at_most=at_most).verdict == verdict
 
 
+@pytest.mark.slow
 def test_contestants_take_turns() -> None:
     calls = []
     works = {name: lambda name=name: calls.append(name) or 1.0 for name in ("a", "b")}
@@ -148,6 +165,7 @@ def test_contestants_take_turns() -> None:
 # ---------------------------------------------------------------------- the plain loop
 
 
+@pytest.mark.slow
 def test_the_plain_loop_trains() -> None:
     loop = PlainPPO(TINY)
     before = [parameter.clone() for parameter in loop.agent.parameters()]
@@ -156,6 +174,7 @@ def test_the_plain_loop_trains() -> None:
     assert not any(torch.equal(*pair) for pair in zip(before, loop.agent.parameters(), strict=True))
 
 
+@pytest.mark.slow
 def test_the_plain_loop_computes_generalised_advantages() -> None:
     loop = PlainPPO(TINY)
     rollout = loop.collect()
@@ -180,6 +199,7 @@ def test_the_plain_loop_computes_generalised_advantages() -> None:
     torch.testing.assert_close(rows.advantages, torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.filterwarnings("ignore:.*rllib-single-agent-env-v0 already in registry")
 def test_the_plain_update_is_ours(training_env: None) -> None:
@@ -210,33 +230,3 @@ def test_the_plain_update_is_ours(training_env: None) -> None:
     for name, ours in module.state_dict().items():
         torch.testing.assert_close(loop.agent.state_dict()[name], ours, rtol=0, atol=1e-6)
     algorithm.stop()
-
-
-# ---------------------------------------------------------------------- the command
-
-
-def test_the_command_writes_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(net, "run", partial(net.run, repeats=1))
-    monkeypatch.setattr(net, "has_cxx_compiler", lambda: False)  # torch.compile is timed, once, above
-    result = CliRunner().invoke(main, ["bench", "net", "--rounds", "1", "--output", str(tmp_path / "net.json")])
-    assert result.exit_code == 0, result.output
-    content = json.loads((tmp_path / "net.json").read_text(encoding="utf-8"))
-    assert content.keys() == {"machine", "versions", "rounds", "benchmarks"}
-    assert content["machine"].keys() == {"model", "cores", "load_average"}
-    assert content["rounds"] == 1
-    assert content["versions"]["torch"] == torch.__version__
-    rows = content["benchmarks"]["net"]
-    assert len(rows) == 3 * 4
-    held = [(row["name"], row["bar"]) for row in rows if row["bar"] is not None]
-    at = "ours / nn.MultiheadAttention, forward + backward, B=256, N="
-    assert held == [(f"{at}16", 1.8), (f"{at}128", 3.5), (f"{at}512", 5.0)]
-
-
-def test_the_command_needs_a_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "rllib_scale.cli.about.__file__", str(tmp_path / "site-packages" / "rllib_scale" / "cli" / "about.py")
-    )
-    result = CliRunner().invoke(main, ["bench"])
-    assert result.exit_code == 2
-    assert "bench needs a clone of the repository" in result.stderr
-    assert len(result.stderr.splitlines()) == 1

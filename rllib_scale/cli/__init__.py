@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rllib_scale import __version__
-from rllib_scale.cli import about, adversary, cluster, fitting, live, new, play, policies, results, sweeps, workloads
+from rllib_scale.cli import about, cluster, fitting, live, play, policies, results, sweeps, workloads
 from rllib_scale.cli.terminal import errors
 from rllib_scale.errors import UserError, shortened
 
@@ -72,25 +72,21 @@ for _command in (
     sweeps.reproduce,
     sweeps.validate,
     sweeps.train,
-    sweeps.imitate,
     cluster.fetch,
     play.evaluate,
     play.simulate,
     play.bounds,
     policies.zoo,
     policies.export,
-    adversary.adversary,
     live.execute,
     workloads.import_workload,
     fitting.fit_workload,
     results.report,
     results.status,
     results.dashboard,
-    new.new,
     about.methods,
     about.schedulers,
     about.scenarios,
     about.doctor,
-    about.bench,
 ):
     main.add_command(_command)

@@ -1,16 +1,14 @@
-"""Commands about what there is: methods, schedulers, scenarios, doctor, bench."""
+"""Commands about what there is: methods, schedulers, scenarios, doctor."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 from rich.table import Table
 
 from rllib_scale.cli.options import address_option
-from rllib_scale.cli.terminal import console, json_option, say, show
-from rllib_scale.errors import UserError
+from rllib_scale.cli.terminal import json_option, show
 
 
 @click.command()
@@ -75,30 +73,6 @@ def doctor(address: str | None) -> None:
         table.add_row(name, result, "ok" if good else "[red]FAILED[/red]")
     show(table, content)
     sys.exit(0 if healthy else 1)
-
-
-@click.command()
-@click.argument("what", type=click.Choice(["sim", "net", "train", "scaling", "decide", "live", "all"]), default="all")
-@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Medians are over these.")
-@click.option(
-    "--workflows", default=500, show_default=True, help="live: played on actors and simulated; about so many."
-)
-@click.option("--turns", default=40, show_default=True, help="live: of coding agents, in each round for each router.")
-@click.option("--output", type=click.Path(path_type=Path), help="Write every raw number (JSON).")
-def bench(what: str, rounds: int, workflows: int, turns: int, output: Path | None) -> None:
-    """Measure speed side by side with stock RLlib, a plain PPO loop, textbook forms and Ray's own. Needs a clone."""
-    clone = Path(__file__).resolve().parents[2]
-    if not (clone / "benchmarks" / "run.py").is_file():
-        raise UserError("bench needs a clone of the repository: benchmarks/ is not installed with the package")
-    sys.path[:0] = [str(clone), str(clone / "tests")]  # the slow reference is a package of the tests
-    from benchmarks import run as benchmarks
-    from rllib_scale.files import write_json
-
-    names = benchmarks.NAMES if what == "all" else (what,)
-    result = benchmarks.run(names, rounds, console, {"live": {"workflows": workflows, "turns": turns}})
-    if output is not None:
-        write_json(output, result)
-        say(f"wrote {output}")
 
 
 def _print_names(names: dict[str, str]) -> None:

@@ -1,9 +1,8 @@
-"""Commands that train: sweep, reproduce, validate, train, imitate."""
+"""Commands that train: sweep, reproduce, validate, train."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,81 +154,6 @@ def train(
     _run(config, results, "train", address, trust)
 
 
-@click.command()
-@click.option(
-    "--expert", required=True, help="NAME:key=value of `rllib-scale schedulers`, a policy's folder, or zoo:NAME."
-)
-@click.option("--method", default="crossattn", show_default=True, help="Whose network learns.")
-@click.option("--seed", default=42, show_default=True)
-@click.option("--episodes", default=256, show_default=True, help="That the expert plays to be learned from.")
-@click.option("--epochs", default=60, show_default=True, help="Of 16384 decisions each.")
-@click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`.")
-@click.option("--scales", default="16,32,48", show_default=True, help="Servers to evaluate at, by commas.")
-@click.option(
-    "--env-runners", default=0, show_default=True, help="Ray tasks at once that let the expert play; 0: none."
-)
-@address_option
-@results_option
-@trust_option
-@set_option
-def imitate(
-    expert: str,
-    method: str,
-    seed: int,
-    episodes: int,
-    epochs: int,
-    scenario: str,
-    scales: str,
-    env_runners: int,
-    address: str | None,
-    results: str | None,
-    trust: bool,
-    overrides: tuple[str, ...],
-) -> None:
-    """Teach a network what a scheduler would choose, and evaluate both: a sweep of a single cell.
-
-    Run again, it goes on where it was. `training.initial_policy` lets a training go on from what it wrote.
-    """
-    from rllib_scale import zoo
-    from rllib_scale.config.heuristics import heuristic_name, split_heuristic
-    from rllib_scale.config.plan import SweepConfig
-    from rllib_scale.config.yaml_files import build_model, parse_override, set_path
-
-    policy = zoo.is_named(expert) or "/" in expert.partition(":")[0]
-    rules = [] if policy else [heuristic_name(expert)]  # a policy was evaluated before
-    named = split_heuristic(rules[0])[0].rpartition(":")[2] if rules else Path(expert).name.removeprefix(zoo.PREFIX)
-    data: dict[str, Any] = {
-        "name": f"imitate-{named}-{method}-s{seed}-e{epochs}",
-        "scenario": scenario,
-        "methods": [method],
-        "seeds": [seed],
-        "imitation": {"expert": expert, "episodes": episodes},
-        # Ten times PPO's rate: an expert's answer is no noisy estimate.
-        "training": {"epochs": epochs, "steps_per_epoch": 16384, "learning_rate": 3e-3, "final_learning_rate": 1e-4},
-        "resources": {"env_runners": env_runners},
-        "evaluation": {"scales": numbers("--scales", scales), "heuristics": rules},
-    }
-    for override in overrides:
-        set_path(data, *parse_override(override))
-    config = build_model(SweepConfig, data, "imitate")
-    _run(config, results, "imitate", address, trust, then=_say_how_alike)
-
-
-def _say_how_alike(folder: Path) -> None:
-    """Agreement on what was held out, and the response of each scheduler at each scale."""
-    from rllib_scale.results.tables import EPISODE_COLUMNS, TRAINING_COLUMNS, read_table
-
-    training = read_table(folder / "training.parquet", TRAINING_COLUMNS)
-    episodes = read_table(folder / "episodes.parquet", EPISODE_COLUMNS)
-    for name, agreement in training.groupby("method")["agreement"].last().items():
-        say(f"{name}: {agreement:.1%} of the decisions of held-out episodes are the expert's")
-    for (where, servers, _, name), rows in episodes.groupby(["scenario", "test_servers", "kind", "method"]):
-        say(
-            f"{where}, {servers} servers, {name}: mean response {rows['response_mean_s'].mean():.2f} s, "
-            f"{rows['completed'].mean():.1f} tasks completed"
-        )
-
-
 def _read_sweep(file: Path, overrides: tuple[str, ...]) -> SweepConfig:
     from rllib_scale.config.plan import SweepConfig
     from rllib_scale.config.yaml_files import load_model
@@ -269,7 +193,6 @@ def _run(
     address: str | None,
     trust: bool,
     reuse: tuple[Path, ...] = (),
-    then: Callable[[Path], None] | None = None,
 ) -> None:
     from rllib_scale.results.storage import results_folder
     from rllib_scale.sweeps.run import run_sweep
@@ -277,8 +200,6 @@ def _run(
     _print_plan(config, source, trust)
     with results_folder(place or f"results/{config.name}", say) as (folder, mirror):
         failures = run_sweep(config, folder, source, address, say, reuse, mirror, trust)
-        if then is not None and not failures:
-            then(folder)
         _finish(folder, failures)
 
 

@@ -1,24 +1,41 @@
-"""What `rllib-scale bench` calls: runs benchmarks, prints the table, writes the JSON."""
+"""`python -m benchmarks [PART ...]`: speed, side by side with RLlib's own parts, a plain PPO loop and Ray's own."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import platform
+import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import Measure
+from rllib_scale.files import write_json
 
 PACKAGES = ("ray", "torch", "gymnasium", "numpy", "numba")
 """On whose versions the numbers depend."""
 NAMES = ("sim", "net", "train", "scaling", "decide", "live")
+
+
+@click.command()
+@click.argument("parts", nargs=-1, type=click.Choice(NAMES))
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Medians are over these.")
+@click.option("--workflows", default=500, show_default=True, help="live: about so many, on actors and simulated.")
+@click.option("--turns", default=40, show_default=True, help="live: of coding agents, a round and router.")
+@click.option("--output", type=click.Path(path_type=Path), help="Write every raw number (JSON).")
+def main(parts: tuple[str, ...], rounds: int, workflows: int, turns: int, output: Path | None) -> None:
+    """Run PARTS of the benchmarks; all of them by default."""
+    sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the slow reference simulator is there
+    result = run(parts or NAMES, rounds, Console(), {"live": {"workflows": workflows, "turns": turns}})
+    if output is not None:
+        write_json(output, result)
 
 
 def run(
@@ -88,3 +105,7 @@ def _number(x: float | None) -> str:
     if x is None:
         return ""
     return f"{x:,.0f}" if abs(x) >= 100 else f"{x:.3g}"
+
+
+if __name__ == "__main__":
+    main()
