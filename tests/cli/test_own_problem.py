@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from rllib_scale.cli import main
 from rllib_scale.config import scenario
+from rllib_scale.policies.policy import load_policy
 from rllib_scale.workloads.generators import generate
 
 TIERS = (
@@ -155,9 +156,8 @@ def test_names_are_whole_and_what_says_nothing_is_no_column() -> None:
     done = invoke("evaluate", "fastest-idle", "zoo:context-price", "--scenario", "steady-0.5", "--episodes", 2)
     head = next(line for line in done.output.splitlines() if "servers" in line)
     assert head.split() == ["scheduler", "servers", "completed", "response", "(s)", "return"]
-    assert " context-price-s1-2952f14e3a11 " in done.output
-    assert "told: waiting tasks (fastest-idle); clairvoyant (context-price-s1-2952f14e3a11)" in " ".join(
-        done.output.split()
-    )
+    name = load_policy("zoo:context-price").name
+    assert f" {name} " in done.output
+    assert f"told: waiting tasks (fastest-idle); clairvoyant ({name})" in " ".join(done.output.split())
     paper = invoke("evaluate", "round-robin", "--episodes", 2).output
     assert all(column in paper for column in ("unfinished", "censored", "invalid", "told: waiting tasks"))
