@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 def test_simulate_plays_the_worst_instance_to_the_same_response(tmp_path: Path) -> None:
     names = ("large-only", "reserve")
     done = subprocess.run(
-        [sys.executable, EXAMPLES / "adversary.py", *names, "--evaluations", "60"],
+        [sys.executable, EXAMPLES / "adversary.py", *names, "--evaluations", "64"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -1,11 +1,11 @@
-"""`rllib-scale import`: what it writes and says, and more than 200 malformed sources of each format, each one line."""
+"""`rllib-scale import`: what it writes and says, and what is malformed is refused in one line."""
 
 import copy
 import gzip
 import itertools
 import json
 import random
-from collections.abc import Callable, Iterator
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rllib_scale.cli import main
+from rllib_scale.workloads.formats.registry import FORMATS
 from rllib_scale.workloads.model import Workload
+from workloads.mutations import mutations
+from workloads.test_langgraph import DIAMOND, LOOP
+from workloads.test_wfformat import instance, instance_1_4
 from workloads.trace_samples import copilot_sample, csv_sample, kv_sample, tracelab_sample, write_csv, write_lines
 
 
@@ -68,212 +72,182 @@ def test_help_lists_formats_and_settings() -> None:
     for name in FORMATS:
         result = invoke(name, "--settings")
         assert result.exit_code == 0
-        assert ("kv_mb_per_token" in result.stdout) == (name != "csv")
+        assert ("kv_mb_per_token" in result.stdout) == (name in SAMPLES)
 
 
 # ---------------------------------------------------------------------- malformed sources
 
 MISSING = object()
-NUMBERS = ["x", None, [], {}, True, -1, -0.5, float("nan"), float("inf"), 1e300, MISSING]
-IF_ANY = ["x", [], {}, True, -1, -0.5, float("nan"), float("inf"), 1e300]
-WHOLE = [*NUMBERS, 1.5]
-TEXTS = [3, None, [], {}, True, MISSING]
-TIMES = [*TEXTS, "", "yesterday", "2026-13-01T00:00:00", "2026-06-01T25:00:00Z"]
-LISTS = ["x", 3, None, {}, True, MISSING]
-RECORDS = ["x", 3, None, [], True]
-Place = tuple[str | int, ...]
-
-
-def changed(record: Any, place: Place, value: Any) -> Any:
-    """A copy with one place changed, or removed."""
-    if not place:
-        return value
-    new = copy.deepcopy(record)
-    at = new
-    for key in place[:-1]:
-        at = at[key]
-    if value is MISSING:
-        del at[place[-1]]
-    else:
-        at[place[-1]] = value
-    return new
-
-
-def cases(record: Any, places: dict[Place, list[Any]]) -> Iterator[tuple[Any, str]]:
-    """Records with one place that is wrong, and the key that an error must name."""
-    for place, values in places.items():
-        for value in values:
-            yield changed(record, place, value), place[-1] if place and isinstance(place[-1], str) else ""
-
-
-def kv_cases() -> Iterator[tuple[Any, str]]:
-    places: dict[Place, list[Any]] = {(): RECORDS, ("requests",): LISTS}
-    for i in (0, 1, 4, 5):
-        at = ("requests", i)
-        places |= {at: RECORDS, (*at, "t"): NUMBERS, (*at, "in"): WHOLE, (*at, "out"): WHOLE, (*at, "stop"): TEXTS}
-        places |= {(*at, "type"): [*TEXTS, "x", ""], (*at, "api_time"): IF_ANY}
-    at = ("requests", 2)
-    places |= {(*at, "duration_ms"): [*IF_ANY, 41000], (*at, "requests"): LISTS, (*at, "requests", 1, "in"): WHOLE}
-    places |= {(*at, "requests", 0, "t"): [*NUMBERS, 9.0], (*at, "t"): [*NUMBERS, 5.0, 50.0]}
-    places |= {("requests", 5, "t"): [41.0], ("requests", 0, "t"): [12.0]}
-    yield from cases(kv_sample(), places)
-
-
-def copilot_cases() -> Iterator[tuple[Any, str]]:
-    places: dict[Place, list[Any]] = {(): RECORDS, ("turns",): LISTS}
-    for t, c in ((0, 0), (0, 1), (1, 0)):
-        turn = ("turns", t)
-        at = (*turn, "llm_calls", c)
-        places |= {turn: RECORDS, (*turn, "llm_calls"): LISTS, at: RECORDS, (*at, "timestamp"): TIMES}
-        places |= {(*at, "duration_ms"): IF_ANY, (*at, "tokens"): ["x", 3, [], True]}
-        places |= {(*at, "tokens", key): [*IF_ANY, 1.5] for key in ("prompt", "completion", "cached")}
-    places |= {("turns", 0, "tool_batches"): ["x", 3, {}, True]}
-    places["turns", 0, "llm_calls", 0, "tokens", "cached"] = [
-        *places["turns", 0, "llm_calls", 0, "tokens", "cached"],
-        1501,
-    ]
-    places["turns", 1, "llm_calls", 0, "timestamp"] = [
-        *places["turns", 1, "llm_calls", 0, "timestamp"],
-        "2026-06-02T09:59:59Z",
-        "2025-06-02T10:01:00+00:00",
-        "10:01",
-    ]
-    return cases(copilot_sample(), places)
-
-
-def tracelab_cases() -> Iterator[tuple[Any, str]]:
-    places: dict[Place, list[Any]] = {}
-    for i in range(4):
-        places |= {(i,): RECORDS, (i, "session_id"): TEXTS, (i, "timing_events"): [*LISTS, []]}
-        places |= {(i, key): WHOLE for key in ("input_tokens_total", "newly_append_tokens", "output_tokens")}
-        places |= {(i, "timing_events", 0): RECORDS, (i, "timing_events", 0, "event_type"): TEXTS}
-        places |= {(i, "timing_events", 1, "timestamp"): TIMES}
-    places[1, "newly_append_tokens"] = [*places[1, "newly_append_tokens"], 1201]
-    places[1, "session_id"] = [*places[1, "session_id"], "two"]
-    places |= {(2, "timing_events", 0, "timestamp"): [*TIMES, "2026-06-01T04:00:00Z"]}
-    return cases(tracelab_sample(), places)
-
-
-def csv_cases() -> Iterator[tuple[tuple[list[dict], list[dict]], str]]:
-    tasks, edges = csv_sample()
-    numbers = ["", "x", "-1", "nan", "inf", "1e999", "1,5", "0x1", "None", "--1", "1 2"]
-    for row in range(5):
-        for column in ("arrival_s", "compute_gflop", "memory_gb", "output_gb"):
-            for value in [*numbers, *(["0"] if column == "compute_gflop" else [])]:
-                yield (changed(tasks, (row, column), value), edges), column
-    for row in range(4):
-        for column in ("predecessor", "successor"):
-            for value in ("", "x", "nobody", "0"):
-                yield (tasks, changed(edges, (row, column), value)), column
-        for value in ("a", "c", ""):
-            yield (tasks, changed(edges, (row, "workflow"), value)), ""
-        yield (tasks, [*edges, edges[row]]), "twice"
-        yield (tasks, [*edges, edges[row] | {"successor": edges[row]["predecessor"]}]), "itself"
-    for predecessor, successor in (("end", "start"), ("left", "start"), ("end", "right"), ("end", "left")):
-        cycle = {"workflow": "b", "predecessor": predecessor, "successor": successor}
-        yield (tasks, [*edges, cycle]), "cycle"
-    yield (tasks, [*edges, {"workflow": "c", "predecessor": "a", "successor": "b"}]), "'c'"
-    yield ([*tasks, tasks[0]], edges), "stood further up"
-    yield ([*tasks, tasks[4]], edges), "twice"
-    for value in ("-1", "x", "1.5", "", "9" * 30, "²"):
-        yield ([row | {"session": value} for row in tasks], edges), "session"
-    yield ([row | {"session": str(i)} for i, row in enumerate(tasks)], edges), "session"
-    for column in tasks[0]:
-        yield ([{key: value for key, value in row.items() if key != column} for row in tasks], edges), column
-        yield (
-            ([{f"{key}_" if key == column else key: value for key, value in row.items()} for row in tasks], edges),
-            column,
-        )
-    for column in edges[0]:
-        yield (tasks, [{key: value for key, value in row.items() if key != column} for row in edges]), column
-
-
-def write_json(folder: Path, content: Any) -> Path:
-    return write_lines(folder / "source.jsonl", *(content if isinstance(content, list) and content else [content]))
-
-
-def write_record(folder: Path, content: Any) -> Path:
-    return write_lines(folder / "source.jsonl", content)
-
-
-def write_both(folder: Path, content: tuple[list[dict], list[dict]]) -> Path:
-    write_csv(folder / "tasks.csv", content[0])
-    write_csv(folder / "edges.csv", content[1])
-    return folder
-
-
-FORMATS: dict[str, tuple[Callable[[], Iterator[tuple[Any, str]]], Callable[[Path, Any], Path], Any]] = {
-    "kv-cache-tester": (kv_cases, write_record, kv_sample()),
-    "copilot": (copilot_cases, write_record, copilot_sample()),
-    "tracelab": (tracelab_cases, write_json, tracelab_sample()),
-    "csv": (csv_cases, write_both, csv_sample()),
+CALL = ("turns", 0, "llm_calls", 0)
+BAD: dict[str, list[tuple[tuple[str | int, ...], Any, str]]] = {  # of a sample: place, value, what the line names
+    "kv-cache-tester": [
+        (("requests",), MISSING, "requests"),
+        (("requests", 0), "x", "requests.0"),
+        (("requests", 1, "t"), -1, "requests.1.n.t"),
+        (("requests", 1, "in"), 1.5, "requests.1.n.in"),
+        (("requests", 1, "out"), True, "requests.1.n.out"),
+        (("requests", 1, "stop"), None, "requests.1.n.stop"),
+        (("requests", 1, "type"), "x", "'type'"),
+        (("requests", 1, "api_time"), 1e300, "requests.1.n.api_time"),
+        (("requests", 2, "duration_ms"), "x", "requests.2.subagent.duration_ms"),
+        (("requests", 2, "duration_ms"), 41000, "request 2: duration_ms is 41000"),
+        (("requests", 2, "requests", 1, "in"), MISSING, "requests.2.subagent.requests.1.n.in"),
+        (("requests", 2, "requests", 0, "t"), 9.0, "request 2, request 1: t is 8"),
+        (("requests", 5, "t"), 41.0, "request 5: t is 41"),
+    ],
+    "copilot": [
+        (("turns",), {}, "turns"),
+        (("turns", 0), 3, "turns.0"),
+        (("turns", 0, "tool_batches"), "x", "turns.0.tool_batches"),
+        (("turns", 0, "llm_calls"), MISSING, "turns.0.llm_calls"),
+        ((*CALL, "timestamp"), "2026-13-01T00:00:00", "turns.0.llm_calls.0.timestamp: must be a time"),
+        ((*CALL, "duration_ms"), float("inf"), "turns.0.llm_calls.0.duration_ms"),
+        ((*CALL, "tokens"), [], "turns.0.llm_calls.0.tokens"),
+        ((*CALL, "tokens", "prompt"), -1, "turns.0.llm_calls.0.tokens.prompt"),
+        ((*CALL, "tokens", "cached"), 1501, "cached must be at most the prompt's 1500 (got 1501)"),
+        (("turns", 1, "llm_calls", 0, "timestamp"), "2026-06-02T09:59:59Z", "turns.1: timestamp"),
+    ],
+    "tracelab": [
+        ((0,), None, "line 1: must be a mapping"),
+        ((0, "session_id"), 3, "line 1: session_id"),
+        ((1, "session_id"), "two", "line 3: session_id 'one'"),
+        ((1, "newly_append_tokens"), 1201, "newly_append_tokens must be at most the 1200"),
+        ((1, "output_tokens"), MISSING, "line 2: output_tokens"),
+        ((2, "timing_events"), [], "line 3: timing_events"),
+        ((2, "timing_events", 1, "event_type"), None, "line 3: timing_events.1.event_type"),
+        ((2, "timing_events", 0, "timestamp"), "yesterday", "line 3: timing_events.0.timestamp"),
+        ((2, "timing_events", 0, "timestamp"), "2026-06-01T04:00:00Z", "clock runs backwards"),
+    ],
+}
+SAMPLES: dict[str, list[Any]] = {
+    "kv-cache-tester": [kv_sample()],
+    "copilot": [copilot_sample()],
+    "tracelab": tracelab_sample(),
 }
 
 
-@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_malformed_source_is_one_line(name: str, every: int, tmp_path: Path, output: Path) -> None:
-    make, write, sample = FORMATS[name]
-    folder = tmp_path / "source"
-    folder.mkdir()
-    assert invoke(name, write(folder, sample), "--output", tmp_path / "fine.json").exit_code == 0
-    count = 0
-    for content, key in itertools.islice(make(), 0, None, every):
-        line = refuse(output, name, write(folder, content))
-        assert line.startswith(str(folder)), line
-        assert key in line, (key, line)
-        assert len(line) < 400
-        count += 1
-    assert count >= 200 // every
+@pytest.mark.parametrize("name", BAD)
+def test_a_mistake_is_one_line_that_names_its_place(name: str, tmp_path: Path, output: Path) -> None:
+    for place, value, part in BAD[name]:
+        records = copy.deepcopy(SAMPLES[name])
+        *parents, last = place if name == "tracelab" else (0, *place)
+        at: Any = records
+        for key in parents:
+            at = at[key]
+        if value is MISSING:
+            del at[last]
+        else:
+            at[last] = value
+        source = write_lines(tmp_path / "source.jsonl", *records)
+        line = refuse(output, name, source)
+        assert line.startswith(f"{source} line "), line
+        assert part in line, line
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(250, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", FORMATS)
-def test_what_is_torn_or_scrambled_is_read_or_refused(name: str, count: int, tmp_path: Path) -> None:
-    """Bytes cut, changed, doubled and dropped at random: never another end than a workload or one line."""
-    _, write, sample = FORMATS[name]
-    folder = tmp_path / "source"
-    folder.mkdir()
-    source = write(folder, sample)
-    files = sorted(folder.iterdir())
+def test_a_mistake_in_csv_names_line_and_column(tmp_path: Path, output: Path) -> None:
+    tasks, edges = csv_sample()
+    loop = {"workflow": "b", "predecessor": "end", "successor": "start"}
+
+    def task(row: int, **values: str) -> tuple[list[dict], list[dict]]:
+        return [task | values if i == row else task for i, task in enumerate(tasks)], edges
+
+    def edge(row: int, **values: str) -> tuple[list[dict], list[dict]]:
+        return tasks, [edge | values if i == row else edge for i, edge in enumerate(edges)]
+
+    for content, part in (
+        (task(1, arrival_s=""), "tasks.csv line 3: arrival_s"),
+        (task(1, arrival_s="3"), "arrival_s is 3.0, but 2.5"),
+        (task(1, compute_gflop="0"), "tasks.csv line 3: compute_gflop"),
+        (task(1, memory_gb="nan"), "tasks.csv line 3: memory_gb"),
+        (task(1, output_gb="1e999"), "tasks.csv line 3: output_gb"),
+        (task(1, task="start"), "task 'start' stands twice"),
+        (([row | {"session": "-1"} for row in tasks], edges), "tasks.csv line 2: session"),
+        (([row | {"session": str(i)} for i, row in enumerate(tasks)], edges), "session is 1, but 0"),
+        (([*tasks, tasks[0]], edges), "workflow 'b' stood further up"),
+        (([{"task": "x"}], edges), "column 'workflow' is missing"),
+        (edge(0, predecessor="nobody"), "edges.csv line 2: predecessor 'nobody'"),
+        (edge(0, successor=edges[0]["predecessor"]), "a task cannot need itself"),
+        (edge(0, workflow="c"), "edges.csv line 2: workflow 'c'"),
+        ((tasks, [*edges, edges[0]]), "the edge stands twice"),
+        ((tasks, [*edges, loop]), "form a cycle"),
+    ):
+        write_csv(tmp_path / "tasks.csv", content[0])
+        write_csv(tmp_path / "edges.csv", content[1])
+        line = refuse(output, "csv", tmp_path)
+        assert line.startswith(str(tmp_path)), line
+        assert part in line, line
+
+
+RUN = ["agent", ["tools", "tools"], "agent"]
+STREAM = [{"step": i, "type": "task", "payload": {"name": name}} for i, name in enumerate(["agent", "tools"])]
+FILES: dict[str, list[Any]] = {
+    "kv-cache-tester": [kv_sample()],
+    "copilot": [copilot_sample()],
+    "tracelab": [tracelab_sample()[0]],
+    "wfformat": [instance()],
+    "wfformat of version 1.4": [instance_1_4()],
+    "langgraph": [DIAMOND],
+    "langgraph and a run": [LOOP, RUN],
+    "langgraph and a debug stream": [LOOP, STREAM],
+}
+"""What sources hold, of which the last is damaged."""
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_json_is_read_or_refused(name: str, count: int, tmp_path: Path, output: Path) -> None:
+    sources = [write_lines(tmp_path / f"{i}.json", content) for i, content in enumerate(FILES[name])]
+    refused = 0
+    for damaged in itertools.islice(mutations(1, FILES[name][-1]), count):
+        sources[-1].write_bytes(damaged)
+        result = invoke(name.partition(" ")[0], *sources, "--output", output)
+        if result.exit_code == 0:
+            Workload.load(output)
+            shutil.rmtree(output.parent)
+            continue
+        refused += 1
+        assert result.exit_code == 2, (damaged, result.exception)
+        (line,) = result.stderr.splitlines()
+        assert line.startswith(f"Error: {sources[-1]}"), line
+        assert not output.parent.exists()
+    assert refused >= count / 3
+
+
+@pytest.mark.slow
+def test_damaged_csv_is_read_or_refused(tmp_path: Path) -> None:
+    """Bytes cut, changed, doubled and dropped at random."""
+    files = [
+        write_csv(tmp_path / f"{name}.csv", rows) for name, rows in zip(("tasks", "edges"), csv_sample(), strict=True)
+    ]
     whole = {path: path.read_bytes() for path in files}
     draw = random.Random(7)
-    refused = 0
-    for i in range(count):
+    for i in range(250):
         for path, content in whole.items():
             path.write_bytes(content)
         path = draw.choice(files)
         content = bytearray(whole[path])
         at = draw.randrange(len(content))
-        if i % 5 == 0:
+        if i % 4 == 0:
             del content[at:]
-        elif i % 5 == 1:
+        elif i % 4 == 1:
             content[at] = draw.randrange(256)
-        elif i % 5 == 2:
+        elif i % 4 == 2:
             del content[at : at + draw.randrange(1, 20)]
-        elif i % 5 == 3:
-            content[at:at] = content[at : at + draw.randrange(1, 40)]
         else:
-            other = draw.randrange(len(content))
-            content[at], content[other] = content[other], content[at]
+            content[at:at] = content[at : at + draw.randrange(1, 40)]
         path.write_bytes(content)
-        output = tmp_path / f"out{i}" / "w.json"
-        result = invoke(name, source, "--output", output)
+        result = invoke("csv", tmp_path, "--output", tmp_path / "w.json")
         if result.exit_code == 0:
-            Workload.load(output)
+            Workload.load(tmp_path / "w.json")
             continue
-        refused += 1
         assert result.exit_code == 2, (bytes(content), result.exception)
         (line,) = result.stderr.splitlines()
-        assert line.startswith(f"Error: {folder}"), line
-        assert not output.parent.exists()
-    assert refused > count / 3
+        assert line.startswith(f"Error: {tmp_path}"), line
 
 
 @pytest.mark.parametrize("name", ["kv-cache-tester", "copilot", "tracelab"])
 def test_files_that_are_wrong_as_a_whole(name: str, tmp_path: Path, output: Path) -> None:
-    sample = FORMATS[name][2]
-    first = (json.dumps(sample[0] if name == "tracelab" else sample) + "\n").encode()
+    first = (json.dumps(SAMPLES[name][0]) + "\n").encode()
     zipped = gzip.compress(first * 50)
     for file, content, part in (
         ("empty.jsonl", b"", "no workflow"),

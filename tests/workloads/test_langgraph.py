@@ -12,14 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from rllib_scale.cli import main
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats.base import Progress
 from rllib_scale.workloads.formats.langgraph import FORMAT
 from rllib_scale.workloads.model import Workload
-from workloads.mutations import mutations
 
 
 def graph(nodes: str, *edges: str) -> dict[str, Any]:
@@ -195,34 +192,6 @@ def test_graphs_of_100_000_nodes(tmp_path: Path) -> None:
         read(tmp_path, graph(" ".join(names), "__start__ n0", *chain, "n99999 n0"))
     assert "edges form a loop: " in str(caught.value)
     assert len(str(caught.value)) < 500
-
-
-@pytest.mark.parametrize("count", [40, pytest.param(450, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("which", ["graph", "run", "stream"])
-def test_malformed_files_give_one_line_and_no_output(tmp_path: Path, which: str, count: int) -> None:
-    run: Any = ["agent", ["tools", "tools"], "agent"]
-    if which == "stream":
-        run = [{"step": i, "type": "task", "payload": {"name": name}} for i, name in enumerate(["agent", "tools"])]
-    good: dict[str, Any] = {"graph": DIAMOND if which == "graph" else LOOP, "run": run}
-    places = {name: tmp_path / f"{name}.json" for name in good}
-    bad = places["graph" if which == "graph" else "run"]
-    sources = [places["graph"]] if which == "graph" else list(places.values())
-    output, runner, refused = tmp_path / "out.json", CliRunner(), 0
-    for content in itertools.islice(mutations(2, good[bad.stem]), count):
-        for name, path in places.items():
-            path.write_text(json.dumps(good[name]))
-        bad.write_bytes(content)
-        result = runner.invoke(main, ["import", "langgraph", *map(str, sources), "--output", str(output)])
-        if result.exit_code == 0:
-            Workload.load(output)
-            output.unlink()
-            continue
-        refused += 1
-        assert result.exit_code == 2, (content, result.exception)
-        (line,) = result.stderr.splitlines()
-        assert line.startswith(f"Error: {bad}"), line
-        assert sorted(tmp_path.iterdir()) == sorted(places.values())
-    assert refused >= count / 3
 
 
 # ---------------------------------------------------------------------- module:attribute

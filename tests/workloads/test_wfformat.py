@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from wfcommons import WorkflowGenerator
 from wfcommons.wfchef.recipes import MontageRecipe
 
-from rllib_scale.cli import main
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats.base import Progress
 from rllib_scale.workloads.formats.wfformat import FORMAT
 from rllib_scale.workloads.model import Workload
-from workloads.mutations import mutations
 
 
 def task(name: str, parents: str = "", children: str = "", reads: str = "", writes: str = "") -> dict[str, Any]:
@@ -263,25 +259,6 @@ def test_files_of_100_000_tasks(tmp_path: Path) -> None:
         read(tmp_path, chain(100_000, closed=True), default_runtime_s=1)
     assert "parents form a cycle: " in str(caught.value)
     assert len(str(caught.value)) < 500
-
-
-@pytest.mark.parametrize("count", [40, pytest.param(450, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("good", [instance(), instance_1_4()], ids=["1.6", "1.4"])
-def test_malformed_files_give_one_line_and_no_output(tmp_path: Path, good: dict[str, Any], count: int) -> None:
-    runner, path, output = CliRunner(), tmp_path / "bad.json", tmp_path / "out.json"
-    refused = 0
-    for content in itertools.islice(mutations(1, good), count):
-        path.write_bytes(content)
-        result = runner.invoke(main, ["import", "wfformat", str(path), "--output", str(output)])
-        if result.exit_code == 0:  # still a workflow: Workload has checked it
-            output.unlink()
-            continue
-        refused += 1
-        assert result.exit_code == 2, (content, result.exception)
-        (line,) = result.stderr.splitlines()
-        assert line.startswith(f"Error: {path}"), line
-        assert list(tmp_path.iterdir()) == [path]
-    assert refused >= count / 3
 
 
 # ---------------------------------------------------------------------- there and back
