@@ -97,6 +97,7 @@ def test_evaluate_plays_a_name_as_it_plays_the_folder(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["context-price", "context-price-response"])
 def test_a_policy_plays_the_published_rows_again(name: str) -> None:
     """Those of the reproduction are played again by tests/evaluation/test_reproduction_rows.py."""
