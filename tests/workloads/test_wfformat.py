@@ -179,7 +179,7 @@ BAD: list[tuple[tuple[Any, ...], Any, list[str]]] = [
     (("schemaVersion",), "1.3", ["schemaVersion", "'1.3'", "'1.4', '1.5' or '1.6'"]),
     (("workflow",), 3, ["workflow: ", "mapping", "3"]),
     (("workflow",), {"specification": {"tasks": []}}, ["tasks is empty"]),
-    ((*SPECIFICATION, "tasks", 0, "parents"), MISSING, ["task 'b': children names 'd'"]),
+    ((*SPECIFICATION, "tasks", 0, "parents"), MISSING, ["specification.tasks.0.parents"]),
     ((*SPECIFICATION, "tasks", 0, "parents"), ["b"], ["task 'c': children names 'd'"]),
     ((*SPECIFICATION, "tasks", 1, "children"), ["b"], ["task 'c': parents names 'a'"]),
     ((*SPECIFICATION, "tasks", 0, "parents"), ["b", "x"], ["task 'd': parents names 'x'"]),

@@ -110,10 +110,16 @@ class _Machine(_Record):
 
 
 class _File(_Record):
+    id: str
     size_in_bytes: read.Whole
-    id: str = ""
-    name: str = ""  # of version 1.4, as is `link`
-    link: Literal["input", "output"] | None = None
+
+
+class _LinkedFile(_Record):
+    """A file of version 1.4."""
+
+    name: str
+    size_in_bytes: read.Whole
+    link: Literal["input", "output"]
 
 
 class _TaskRecord(_Record):
@@ -125,7 +131,7 @@ class _TaskRecord(_Record):
     children: Names = Field(default=[])
     input_files: Names = Field(default=[])
     output_files: Names | None = None
-    files: list[_File] | None = None
+    files: list[_LinkedFile] | None = None
     runtime_in_seconds: read.Seconds | None = None
     memory_in_bytes: read.Seconds | None = None
     core_count: Cores | None = None
@@ -134,16 +140,26 @@ class _TaskRecord(_Record):
     machine: str | None = None
 
 
+class _Specified(_TaskRecord):
+    id: str
+    parents: Names
+    children: Names
+
+
+class _Specification(_Record):
+    tasks: list[_Specified]
+    files: list[_File] | None = None
+
+
 class _Part(_Record):
-    """The specification or the execution; in version 1.4 both are the workflow itself."""
+    """An execution; in version 1.4 the whole workflow."""
 
     tasks: list[_TaskRecord]
-    files: list[_File] | None = None
     machines: list[_Machine] = Field(default=[])
 
 
 class _Workflow(_Record):
-    specification: _Part
+    specification: _Specification
     execution: _Part | None = None
 
 
@@ -222,7 +238,7 @@ def _version_1_4(workflow: _Part, where: str) -> _Instance:
     return _Instance(tasks, by_name | index, False, sizes, _clocks(workflow))
 
 
-def _numbers(tasks: list[_TaskRecord], where: str) -> dict[str, int]:
+def _numbers(tasks: Sequence[_TaskRecord], where: str) -> dict[str, int]:
     """Number of each task by its id, or its name where it has none."""
     index: dict[str, int] = {}
     for i, task in enumerate(tasks):
