@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import settings
 
 from rllib_scale.clusters.session import ONE_THREAD
 
 os.environ.update(ONE_THREAD)
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+settings.register_profile("suite", deadline=None, derandomize=True)
+settings.load_profile("suite")
 
 RAY_CPUS = 4
 SHARED_RAY = ExitStack()
