@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -24,7 +23,7 @@ from rllib_scale.policies.policy import save_policy
 pytestmark = pytest.mark.slow
 
 EACH = 125
-"""Of each kind: 500 in all."""
+"""Of each kind."""
 WORDS = st.text(alphabet="abcdefghijklmnopqrstuvwxyz-_.:", min_size=1, max_size=400).map(lambda text: f"zz{text}zz")
 VALUES = st.one_of(
     WORDS,
@@ -149,47 +148,3 @@ def test_files_of_policies(folder: Path) -> None:
 
     assert refuse(("", whole)) is None, "what is not damaged is done"
     check(damaged(whole), refuse)
-
-
-NUMBERS = ["x", "-1", "1.5.2", "", "nan", "9" * 40]
-NAMED = {
-    "scenario": WORDS,
-    "scheduler": WORDS,
-    "method": WORDS,
-    "scales": st.sampled_from(["", "x", "3", "16,", "16;32", "-4"]),
-    "servers": st.sampled_from(["x", "0", "-1", "1.5"]),
-    "overrides": WORDS | WORDS.map(lambda word: f"{word}=1") | st.sampled_from(["=1", "cluster=[", "episode=3"]),
-    "config": WORDS,
-    "workload": WORDS,
-}
-COMMANDS = {
-    "evaluate": ["fastest-idle"],
-    "simulate": [],
-    "bounds": ["paper"],
-    "train": [],
-}
-
-
-@st.composite
-def options(draw: Callable[..., Any]) -> list[str]:
-    """A command with one option too much, or one whose value is none."""
-    name = draw(st.sampled_from(list(COMMANDS)))
-    command = main.commands[name]
-    valued = [option for option in command.params if isinstance(option, click.Option) and not option.is_flag]
-    option = draw(st.sampled_from([None, *valued]))
-    if option is None:
-        return [name, *COMMANDS[name], f"--{draw(WORDS)}"]
-    if option.name in NAMED:
-        bad = draw(NAMED[option.name])
-    elif isinstance(option.type, click.Choice):
-        bad = draw(WORDS)
-    elif isinstance(option.type, click.types.IntParamType | click.types.FloatParamType):
-        bad = draw(st.sampled_from(NUMBERS[:3]))
-    else:
-        bad = f"no-such-folder/{draw(WORDS)}"
-    return [name, *COMMANDS[name], option.opts[0], bad]
-
-
-def test_options_of_commands(folder: Path) -> None:
-    skipped = ("--address", "--results", "--horizon", "--seed", "--env-runners")
-    check(options().filter(lambda words: not set(words) & set(skipped)), refused)
