@@ -89,12 +89,6 @@ NOUNS = {
     "response_censored_s": "censored response time",
 }
 """In a sentence."""
-BETTER = {
-    "completed": "completes more tasks",
-    "response_mean_s": "has a lower response time",
-    "response_censored_s": "has a lower censored response time",
-}
-"""What is said of the better one of a pair."""
 OUTCOMES = ("completed", "unfinished", "response_mean_s", "response_censored_s")
 LOWER_IS_BETTER = frozenset({"unfinished", "response_mean_s", "response_censored_s", "above_bound_percent"})
 TIER_PREFIX = "tier_"

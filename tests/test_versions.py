@@ -42,7 +42,7 @@ def sweep(results: Path, *options: str) -> subprocess.CompletedProcess[str]:
 def test_report_and_dashboard_read_it(old: Path) -> None:
     done = CliRunner().invoke(main, ["report", str(old)])
     assert done.exit_code == 0, done.output
-    page = (old / "report" / "report.md").read_text()
+    page = (old / "report" / "report.html").read_text()
     assert "scale" in page
     assert "older version" not in done.output + page
     snapshot = Store(old).snapshot()

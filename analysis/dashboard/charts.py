@@ -12,8 +12,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ..figures.chart import Chart, Marks, Panel
-from ..figures.style import CELLS
-from ..figures.svg import dark_colour
+from ..figures.style import CELLS, dark_colour
 
 SYMBOLS = {
     **{"o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "P": "cross"},

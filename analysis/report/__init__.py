@@ -1,1 +1,1 @@
-"""The report: one page, Markdown, and its words on a terminal."""
+"""The report: one page, and its summary on a terminal."""

@@ -21,7 +21,7 @@ from ..stats.resampling import COVERAGE
 from ..tables import comparisons, features, lambdas, league, methods, relative, transfer
 from ..tables.decisions import HOW_TO_READ as DECISIONS_HOW
 from ..tables.decisions import behaviour_table
-from . import summary, verdicts
+from . import summary
 from .replays import DrawGantt, chosen_episodes
 
 HOW_TO_READ = (
@@ -54,13 +54,12 @@ SCENARIOS_TITLE = "Every setting side by side"
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A table with its title and file name, and how to read it. report.md shows it but where others hold its rows."""
+    """A table with its title and file name, and how to read it."""
 
     name: str
     title: str
     table: pd.DataFrame
     how: str
-    in_markdown: bool = True
 
 
 @dataclass(frozen=True)
@@ -86,9 +85,6 @@ class Section:
         scales: that methods were trained at.
         table4, paired, base: of its setting.
         best: who stands first on average, and at what price.
-        leaders: who is first in what.
-        beside: our means beside the paper's.
-        verdicts: of every comparison: who won, and what is undecided.
         refusals: what could not be compared, and why.
         items: tables and figures in the order in which they are to be seen.
     """
@@ -101,9 +97,6 @@ class Section:
     paired: pd.DataFrame = field(default_factory=pd.DataFrame)
     base: pd.DataFrame = field(default_factory=pd.DataFrame)
     best: list[str] = field(default_factory=list)
-    leaders: str = ""
-    beside: list[str] = field(default_factory=list)
-    verdicts: verdicts.Verdicts = field(default_factory=verdicts.Verdicts)
     refusals: list[str] = field(default_factory=list)
     items: list[NamedTable | NamedFigure] = field(default_factory=list)
 
@@ -147,7 +140,7 @@ def sections(results: Results, gantt: DrawGantt | None = None) -> Iterator[Secti
     if len(found) > 1:
         together = Section("settings", SCENARIOS_TITLE)
         table = methods.side_by_side({one.setting: one.table4 for one in found})
-        together.items.append(NamedTable("scenarios", SCENARIOS_TITLE, table, HOW_TO_READ, in_markdown=False))
+        together.items.append(NamedTable("scenarios", SCENARIOS_TITLE, table, HOW_TO_READ))
         standings = league.league(results.episodes)
         if len(standings):
             together.items.append(NamedTable("league", league.TITLE, standings, league.HOW_TO_READ))
@@ -221,11 +214,10 @@ def _how(table: pd.DataFrame) -> str:
 
 
 def _add_comparisons(section: Section, rows: pd.DataFrame) -> None:
-    """The paired table, its figure at the scale of training, and what it says in words."""
+    """The paired table, and its figure at the scale of training."""
     pairs, refused = comparisons.complete_pairs(rows, comparisons.default_pairs(rows), shared_seeds=True)
     section.refusals = [f"Not compared: {error}." for error in refused]
     section.paired = paired = comparisons.paired_table(rows, pairs, shared_seeds=True)
-    section.verdicts = verdicts.verdicts(paired)
     if len(paired):
         primary = label(section.endpoint)
         how = f"{PAIRED_HOW} The primary endpoint here: {primary}."
@@ -239,14 +231,11 @@ def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, of: 
     slug = f"{section.name}-n{servers}"
     table3 = methods.table3(rows, servers)
     section.best += summary.best_lines(table3, servers)
-    section.leaders = section.leaders or summary.leaders(table3)
     title = f"Table 3: methods at the training scale, N = {servers}"
     section.items.append(NamedTable(f"table3-{slug}", title, table3, _how(table3)))
-    if servers == PAPER_SERVERS:
-        section.beside = summary.paper_lines(table3, section.table4)
-        if is_papers_setting(rows):
-            chart = evaluation.figure5(section.table4, evaluation.papers_variants(rows))
-            section.add(f"figure5-{section.name}", "Response against servers, beside the paper's", chart)
+    if servers == PAPER_SERVERS and is_papers_setting(rows):
+        chart = evaluation.figure5(section.table4, evaluation.papers_variants(rows))
+        section.add(f"figure5-{section.name}", "Response against servers, beside the paper's", chart)
     chart = evaluation.methods(table3, of, f"{section.where}N = {servers}. ")
     section.add(f"methods-{slug}", title, chart, wide=True)
     for number, grid in enumerate(lambdas.lambda_grids(rows), start=1):

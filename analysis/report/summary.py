@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
@@ -14,7 +14,6 @@ from ..paper import PAPER_EPOCHS
 from ..stats.resampling import MIN_SEEDS
 from ..tables.render import format_value
 from ..trainings import renamed, renamed_note, trainings_of
-from .verdicts import listed
 
 MOST_NAMES = 9
 """That stand in one sentence."""
@@ -29,12 +28,12 @@ def training_lines(results: Results) -> list[str]:
         seeds = cells["train_seed"].nunique()
         how = f"{_range(cells['epochs'])} epochs ({_range(cells['env_steps'])} env steps), {_count(seeds, 'seed')}"
         trained.setdefault(how, []).append(name)
-    lines = [f"Trained for {how}: {listed(names, MOST_NAMES)}." for how, names in trained.items()]
+    lines = [f"Trained for {how}: {listed(names)}." for how, names in trained.items()]
     if trained:
         lines.append(f"The paper trains {PAPER_EPOCHS} epochs with one seed.")
     shorter = variants(learned[(learned["epochs"] < PAPER_EPOCHS).fillna(False)])
     if shorter:
-        who = "" if len(shorter) == sum(map(len, trained.values())) else f" ({listed(shorter, MOST_NAMES)})"
+        who = "" if len(shorter) == sum(map(len, trained.values())) else f" ({listed(shorter)})"
         lines.append(
             f"Fewer epochs than the paper's {PAPER_EPOCHS}{who}: the numbers show what the shorter training reaches, "
             "they are no reproduction of the paper's."
@@ -61,18 +60,6 @@ def best_lines(table: pd.DataFrame, servers: int) -> list[str]:
     if 0 < len(learned) < len(table):
         lines.append(_best(learned, f"Of the learned methods at N = {servers}"))
     return [line for line in lines if line is not None]
-
-
-def leaders(table: pd.DataFrame) -> str:
-    """Who is first in what on average, e.g. "fastest-idle in completed tasks, scale in response time".
-
-    Of more than three that are first three are named, and the others counted.
-    """
-    found: dict[str, list[str]] = {}
-    for metric, best in _firsts(table):
-        names = [_named(row, table) for _, row in best.iterrows()]
-        found.setdefault(listed(names, 3), []).append(NOUNS[metric])
-    return ", ".join(f"{names} in {listed(nouns)}" for names, nouns in found.items())
 
 
 def _best(table: pd.DataFrame, where: str) -> str | None:
@@ -106,40 +93,6 @@ def _firsts(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
             yield metric, table[table[metric] == (values.max() if largest else values.min())]
 
 
-def paper_lines(table3: pd.DataFrame, table4: pd.DataFrame) -> list[str]:
-    """Our means beside the paper's, and which way the response goes with N in both; a line for each of its methods.
-
-    Args:
-        table3: of `tables.table3`, at the paper's scale.
-        table4: of `tables.table4`, of the same rows.
-    """
-    if "paper_completed" not in table3:
-        return []
-    lines = []
-    for _, row in table3.dropna(subset=["paper_completed"]).iterrows():
-        completed, papers, response, stated = (
-            format_value(float(row[name]))
-            for name in ("completed", "paper_completed", "response_mean_s", "paper_response_mean_s")
-        )
-        line = (
-            f"{row['variant']}: {completed} completed tasks (paper {papers}), response {response} s (paper {stated} s)"
-        )
-        known = table4[table4["variant"] == row["variant"]].dropna(subset=["paper_response_mean_s", "response_mean_s"])
-        if len(known) > 1:
-            ways = [_way(known[name]) for name in ("response_mean_s", "paper_response_mean_s")]
-            per = [format_value(float(v)) for v in (known["completed"] / known["test_servers"]).iloc[[0, -1]]]
-            ours = f"our response {ways[0]} (completed tasks per server from {per[0]} to {per[1]})"
-            line += f"; up to N = {known['test_servers'].iloc[-1]} {ours}, the paper's {ways[1]}"
-        lines.append(f"{line}.")
-    return lines
-
-
-def _way(values: pd.Series) -> str:
-    """E.g. "rises to 6.22 s"."""
-    first, last = float(values.iloc[0]), float(values.iloc[-1])
-    return f"{'rises' if last > first else 'falls' if last < first else 'stays'} to {format_value(last)} s"
-
-
 def manifest_lines(results: Results) -> list[str]:
     """What made the numbers: sweep, config hash, dates, host, versions."""
     manifest = results.manifest
@@ -164,8 +117,19 @@ def training_state_lines(results: Results, now_s: float) -> list[str]:
     for state, said in (("running", "still running"), ("stopped", "stopped before its end"), ("waiting", "not begun")):
         names = [one.name for one in absent if one.state == state]
         if names:
-            lines.append(f"Not in these numbers, as {said}: {listed(names, MOST_NAMES)}.")
+            lines.append(f"Not in these numbers, as {said}: {listed(names)}.")
     return [*lines, renamed_note(other)] if other else lines
+
+
+def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
+    """Names in a sentence, the first `most` of them.
+
+    >>> listed(["a"]), listed(["a", "b", "c"]), listed(["a", "b", "c"], 1)
+    ('a', 'a, b and c', 'a and 2 more')
+    """
+    names = [*names[:most], f"{len(names) - most} more"] if len(names) > most else names
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _count(number: int, noun: str) -> str:

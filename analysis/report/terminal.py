@@ -1,4 +1,4 @@
-"""The report on a terminal: its words, and of the first setting the main tables, on about two screens."""
+"""The report on a terminal: its summary, and of the first setting the main tables, on about two screens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.text import Text
 from ..load import Results, information_note
 from ..tables import render
 from ..tables.methods import BOUND
-from .overview import five_lines, overview
+from .overview import five_lines, missing
 from .sections import NamedFigure, NamedTable, Section, sections
 
 TABLE3_SHOWN = (
@@ -37,9 +37,8 @@ def print_report(results: Results, console: Console, content: list[Section] | No
     content = list(sections(results)) if content is None else content
     for line in five_lines(results, content):
         console.print(Text(f"- {line}"))
-    console.print()
-    for heading, lines in overview(results, content).items():
-        console.print(Text(heading, style="bold"))
+    if lines := missing(results, content):
+        console.print(Text("\nFailed or missing", style="bold"))
         for line in lines:
             console.print(Text(f"- {line}"))
     section = next((section for section in content if section.tables), Section("", ""))

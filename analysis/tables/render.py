@@ -1,16 +1,14 @@
-"""Tables as text: every number goes through `format_value`, so that terminal, CSV and Markdown agree to the digit.
+"""Tables as text: page, terminal and LaTeX agree to the digit, as each number goes through `format_value`.
 
 A table is a pandas DataFrame whose statistics share a stem: `completed` is a mean, `completed_sd` its standard
 deviation, `completed_low` and `completed_high` its interval, `completed_verdict` what the interval says of it,
-`completed_p_adjusted` the p-value behind that, `completed_better` a probability, and `seeds_note` a remark. Markdown
-and the terminal print one cell, "8.37 ± 2.15 [7.90, 8.84]"; CSV keeps these columns and holds more, `completed_iqm`.
+`completed_p_adjusted` the p-value behind that, `completed_better` a probability, and `seeds_note` a remark. They are
+printed as one cell, "8.37 ± 2.15 [7.90, 8.84]"; CSV keeps these columns in full precision.
 """
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -117,22 +115,8 @@ def cell_lines(row: Mapping[Any, Any] | pd.Series, stem: str) -> list[str]:
 
 
 def to_csv(table: pd.DataFrame) -> str:
-    """CSV text, one value a field; a missing one is empty."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(table.columns)
-    for row in table.itertuples(index=False):
-        texts = [format_field(value, name) for name, value in zip(table.columns, row, strict=True)]
-        writer.writerow(["" if text == MISSING else text for text in texts])
-    return out.getvalue()
-
-
-def to_markdown(table: pd.DataFrame) -> str:
-    """A Markdown pipe table."""
-    columns = stems(table)
-    rule = [":--" if column in TEXT_COLUMNS else "--:" for column in columns]
-    rows = [[" ".join(cell_lines(row, c)).replace("|", r"\|") for c in columns] for row in table.to_dict("records")]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in ([label(column) for column in columns], rule, *rows))
+    """CSV text in full precision, one value a field; a missing one is empty."""
+    return table.to_csv(index=False)
 
 
 def to_latex(table: pd.DataFrame) -> str:

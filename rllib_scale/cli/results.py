@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,9 +15,13 @@ from rllib_scale.errors import UserError
 @click.command()
 @click.argument("results_dir", type=click.Path(path_type=Path))
 @click.option("--trust", is_flag=True, help="Import rules of one's own that RESULTS_DIR, made elsewhere, names.")
-def report(results_dir: Path, trust: bool) -> None:
-    """Print the tables of a results folder and write a page, the tables and the figures to RESULTS_DIR/report."""
-    write_report(results_dir, trust)
+@click.option("--latex", is_flag=True, help="Write every table as LaTeX, too.")
+def report(results_dir: Path, trust: bool, latex: bool) -> None:
+    """Print the main tables of RESULTS_DIR and write report.html, tables (CSV) and figures (SVG) to RESULTS_DIR/report.
+
+    An earlier report is replaced; other files in that folder stay.
+    """
+    write_report(results_dir, trust, latex)
 
 
 @click.command()
@@ -68,11 +71,10 @@ def dashboard(results_dir: Path, port: int | None) -> None:
     serve(results_dir, port)
 
 
-def write_report(folder: Path, trust: bool = False) -> None:
-    """Print the tables of a results folder and write its report."""
+def write_report(folder: Path, trust: bool = False, latex: bool = False) -> None:
+    """Print the main tables of a results folder and write its report."""
     from rllib_scale_analysis.report.write import write_report as write
 
     from rllib_scale.evaluation.replay import Replay
 
-    page = write(folder, gantt=Replay(folder, trust), console=console, processes=os.cpu_count() or 1)
-    say(f"wrote {page} and {page.with_suffix('.html').name}")
+    say(f"wrote {write(folder, gantt=Replay(folder, trust), console=console, latex=latex)}")

@@ -96,7 +96,7 @@ def test_the_report_command_draws_schedules(tmp_path: Path) -> None:
     play_folder(folder, methods=["scale"], seeds=[1], evaluation=evaluation)
     found = CliRunner().invoke(main, ["report", str(folder)])
     assert found.exit_code == 0, found.output
-    assert "report.md and report.html" in " ".join(found.output.split())
+    assert "report.html" in " ".join(found.output.split())
     page = (folder / "report" / "report.html").read_text()
     assert "Schedules of one episode: scale and fastest-idle" in page
     assert "Not drawn" not in page

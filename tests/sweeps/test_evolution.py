@@ -253,7 +253,7 @@ def test_a_sweep_trains_exports_evaluates_and_reports_prices(tmp_path: Path) -> 
     assert set(own["information"]) == {"clairvoyant"}
     expected = [row["response_mean_s"] for row in evaluate(policy, scenario("steady-0.7").at_scale(8), 1000, 2)]
     assert own["response_mean_s"].tolist() == expected
-    assert "context-price" in (results / "report" / "report.md").read_text()
+    assert "context-price" in (results / "report" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

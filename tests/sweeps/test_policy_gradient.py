@@ -156,7 +156,7 @@ def test_a_sweep_trains_exports_evaluates_and_reports_both(tmp_path: Path) -> No
             found = own[(own["decision"] == decision) & (own["test_servers"] == 4)]
             expected = [r["response_mean_s"] for r in evaluate(load_policy(folder, decision=decision), env, 1000, 2)]
             np.testing.assert_array_equal(found["response_mean_s"], expected)
-        assert method in (results / "report" / "report.md").read_text()
+        assert method in (results / "report" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_all_parts_run_once_and_are_joined(whole: Path) -> None:
     assert sum(map(len, parts.values())) > len(joined), "parts share rows, which must not stand twice"
     training = read_table(whole / "training.parquet", TRAINING_COLUMNS)
     assert sorted(training["method"]) == ["crossattn", "dqn", "ppo", "ppo-srr", "sac", "scale"]
-    assert (whole / "report" / "report.md").is_file()
+    assert (whole / "report" / "report.html").is_file()
 
 
 @pytest.mark.slow

@@ -110,7 +110,7 @@ def test_a_sweep_writes_manifest_policies_tables_and_report(base: Path) -> None:
     training = read_table(results / "training.parquet", TRAINING_COLUMNS)
     assert training.groupby("method")["epoch"].agg(list).to_dict() == {"scale": [1, 2, 3], "ppo": [1, 2, 3]}
     assert sorted(load_policy(path).trial.method for path in (results / "policies").iterdir()) == ["ppo", "scale"]
-    assert (results / "report" / "report.md").is_file()
+    assert (results / "report" / "report.html").is_file()
 
 
 def test_lambdas_of_the_yaml_are_logged_as_they_reached_the_loss(base: Path) -> None:
