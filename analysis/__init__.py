@@ -9,7 +9,7 @@
 `load` returns typed frames, whose columns `columns` documents::
 
     labels      what every column is called, in tables, on axes and in sentences
-    stats/      scores paired on identical episodes, intervals and tests, families of verdicts, their measured coverage
+    stats/      scores paired on identical episodes, intervals and tests, families of verdicts
     tables/     data frames: table3, table4, paired_table, table5, behaviour_table, lambda_table, against_base; as text
     figures/    charts as functions of these tables, drawn by matplotlib in files and on the page, by plotly when live
     report/     write_report: one page, CSV, SVG; print_report: the summary and the main tables on a terminal

@@ -13,7 +13,7 @@ import pandas as pd
 from rllib_scale.results import tables as results
 
 from ..load import SETTING, derive, information_of, settings, variants
-from ..stats import resampling
+from ..stats import intervals
 from ..stats.summaries import NOTHING, Summary, summarise
 from ..tables.methods import interval_note
 from .rows import METRICS, select_rows
@@ -171,7 +171,7 @@ def _summary(rows: pd.DataFrame, metric: str) -> Summary:
     means, variances = means[~np.isnan(means)], variances[~np.isnan(variances)]
     if not len(means):
         return NOTHING
-    ends = resampling.mean_interval(means[:, None])
+    ends = intervals.mean_interval(means[:, None])
     sd = math.sqrt(variances.mean()) if len(variances) else math.nan
     return replace(NOTHING, mean=float(means.mean()), sd=sd, low=ends.low, high=ends.high)
 

@@ -120,7 +120,7 @@ def compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     rows = every[every["variant"].isin([first, second]) & every["test_servers"].isin(shown)]
     st.caption(
         f"{escaped(first)} minus {escaped(second)} on identical episodes, averaged within a training seed, then over "
-        "seeds. [low, high]: 95 % interval of a hierarchical bootstrap over seeds and episodes, claimed from 5 seeds "
+        "seeds. [low, high]: Student's 95 % interval over seeds and episodes, claimed from 5 seeds "
         "on; p: Holm's over the question's family in this setting, whatever is shown of it (docs/statistics.md); P: "
         "probability that the first does better in the same episode."
     )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..stats.resampling import COVERAGE
+from ..stats.intervals import COVERAGE
 from .style import Look
 
 INTERVAL = f"Bars: 95 % interval over seeds of a learned method, from 5 seeds on ({COVERAGE})."

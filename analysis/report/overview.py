@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..labels import LOWER_IS_BETTER
 from ..load import Results
-from ..stats.resampling import MIN_SEEDS
+from ..stats.intervals import MIN_SEEDS
 from . import summary
 from .sections import Section
 

@@ -17,7 +17,7 @@ from ..labels import label
 from ..load import Results, information_note, select, setting_label, settings, variants
 from ..paper import PAPER_SERVERS, is_papers_setting
 from ..stats.families import endpoint
-from ..stats.resampling import COVERAGE
+from ..stats.intervals import COVERAGE
 from ..tables import comparisons, features, lambdas, league, methods, relative, transfer
 from ..tables.decisions import HOW_TO_READ as DECISIONS_HOW
 from ..tables.decisions import behaviour_table
@@ -29,13 +29,14 @@ HOW_TO_READ = (
     f"training seeds: {COVERAGE}. A response time covers "
     "completed tasks alone: a policy that completes less shows a lower one, so read it with the completed and "
     "unfinished tasks; the censored response counts every arrived task up to the end, and the bound is what no "
-    "scheduler can beat in it. The CSV also holds interquartile means."
+    "scheduler can beat in it."
 )
 PAIRED_HOW = (
     "first minus second on identical episodes (and training seeds; shared: those that both have), averaged within a "
-    "seed, then over seeds. [low, high] is the 95 % interval of a hierarchical bootstrap over seeds and episodes, p is "
-    "Holm's in the family of the question, in the primary endpoint or in the other outcomes (docs/statistics.md). "
-    "Lower or higher is said only where the interval excludes 0 and p is below 0.05; equal, where no episode differs. "
+    "seed, then over seeds. [low, high] is Student's 95 % interval over seeds and episodes, p is Holm's in the family "
+    "of the question, in the primary endpoint or in the other outcomes (docs/statistics.md). Lower or higher is said "
+    "only where p is below 0.05; equal, where no episode differs. A verdict speaks of trainings like those seen: where "
+    "one training of five fails, 5 seeds show no failure in one case of three. "
     "P: probability that a seed of the first does better than one of the second in the same episode."
 )
 TABLE4_TITLE = "Table 4: response against the number of servers, zero-shot"

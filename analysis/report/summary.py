@@ -11,7 +11,7 @@ from rllib_scale.results.tables import INFORMATION
 from ..labels import NOUNS
 from ..load import Results, information_note, variants
 from ..paper import PAPER_EPOCHS
-from ..stats.resampling import MIN_SEEDS
+from ..stats.intervals import MIN_SEEDS
 from ..tables.render import format_value
 from ..trainings import renamed, renamed_note, trainings_of
 

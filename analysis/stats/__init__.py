@@ -1,1 +1,1 @@
-"""Statistics of evaluation episodes: resampling, scores paired on identical episodes, summaries and differences."""
+"""Evaluation episodes: intervals and tests, scores paired on identical episodes, summaries and differences."""

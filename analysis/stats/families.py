@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..labels import NOUNS
-from .resampling import holm
+from .intervals import holm
 from .summaries import Difference
 
 QUESTIONS = {

@@ -1,9 +1,9 @@
 """Statistics of evaluation episodes. A training seed is the unit: episodes of one policy are not independent of it.
 
-Means carry Student's interval over seeds, differences on identical episodes the interval of a hierarchical
-bootstrap over seeds and episodes; either is claimed from 5 seeds on. A method without training seeds (a heuristic) is
-compared with a learned one over the seeds of the latter, and with another such method over episodes. No result depends
-on the order of the rows. `analysis.resampling` says how each is computed.
+Means carry Student's interval over seeds, differences on identical episodes that over seeds and episodes; either is
+claimed from 5 seeds on. A method without training seeds (a heuristic) is compared with a learned one over the seeds of
+the latter; of two such methods there is the difference alone. No result depends on the order of the rows.
+`analysis.stats.intervals` says how each is computed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from ..labels import LOWER_IS_BETTER
-from . import resampling
-from .resampling import CONFIDENCE, Array, Unit
+from . import intervals
+from .intervals import CONFIDENCE, Array
 from .scores import Scores, require_partners
 
 
@@ -29,7 +29,6 @@ class Summary:
         mean: mean over seeds of the mean over a seed's episodes; NaN if no episode has a value.
         sd: standard deviation over the episodes of one seed (n - 1), pooled over seeds; NaN with single episodes.
         low, high: ends of the interval of `mean` over seeds; NaN where none is claimed.
-        iqm, iqm_low, iqm_high: interquartile mean over seeds and episodes, and its interval over seeds.
         seeds: training seeds with a value; 0 for a heuristic.
         episodes: episodes with a value, over all seeds.
         missing: episodes without one.
@@ -39,15 +38,12 @@ class Summary:
     sd: float
     low: float
     high: float
-    iqm: float
-    iqm_low: float
-    iqm_high: float
     seeds: int
     episodes: int
     missing: int
 
 
-NOTHING = Summary(*(math.nan,) * 7, seeds=0, episodes=0, missing=0)
+NOTHING = Summary(*(math.nan,) * 4, seeds=0, episodes=0, missing=0)
 """Of no episode with a value."""
 
 
@@ -62,9 +58,7 @@ class Difference:
         p_adjusted: p corrected for the comparisons that it stands among; of a single comparison p itself.
         better: probability that a seed of the first does better than one of the second on the same episode, ties
             half; more is better, of LOWER_IS_BETTER less.
-        better_low, better_high: ends of its interval; NaN where none is claimed.
-        unit: what the interval is over: seeds, or episodes where neither method has training seeds.
-        seeds: training seeds with a pair; 0 between two heuristics.
+        seeds: training seeds with a pair; 0 between two heuristics, of which no interval is claimed.
         pairs: pairs of episodes in which both have a value, over all seeds.
         missing: pairs in which one has none.
     """
@@ -75,26 +69,23 @@ class Difference:
     p: float
     p_adjusted: float
     better: float
-    better_low: float
-    better_high: float
-    unit: Unit
     seeds: int
     pairs: int
     missing: int
 
     @property
     def verdict(self) -> str:
-        """`lower` or `higher` (first than second) only where the interval excludes 0 and the adjusted p is < 0.05.
+        """`lower` or `higher` (first than second) only where the adjusted p is < 0.05.
 
-        `equal` where no episode differs.
+        The interval then excludes 0, as it does where p itself is < 0.05. `equal` where no episode differs.
         """
         if math.isnan(self.low):
-            return no_interval(self.seeds if self.unit == "seeds" else self.pairs, self.unit)
+            return no_interval(self.seeds)
         if self.low == self.high == 0:
             return "equal"
-        if self.low <= 0 <= self.high or not self.p_adjusted < 1 - CONFIDENCE:
+        if not self.p_adjusted < 1 - CONFIDENCE:
             return "undecided"
-        return "lower" if self.high < 0 else "higher"
+        return "lower" if self.mean < 0 else "higher"
 
     def same(self, other: Difference) -> bool:
         """Whether two outcomes have the very same differences but for rounding, as far as mean and p tell."""
@@ -102,13 +93,13 @@ class Difference:
         return all(math.isclose(one, two, rel_tol=1e-9) for one, two in pairs)
 
 
-def no_interval(units: int, unit: Unit = "seeds") -> str:
+def no_interval(seeds: int) -> str:
     """What stands where no interval is claimed.
 
-    >>> no_interval(1)
-    'no interval (1 seed)'
+    >>> no_interval(1), no_interval(0)
+    ('no interval (1 seed)', 'no interval (rules)')
     """
-    return f"no interval ({units} {unit.removesuffix('s') if units == 1 else unit})"
+    return f"no interval ({f'{seeds} seed' + 's' * (seeds > 1) if seeds else 'rules'})"
 
 
 def summarise(rows: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Summary]:
@@ -130,15 +121,12 @@ def _summary(values: Array, scores: Scores) -> Summary:
         return replace(NOTHING, missing=missing)
     several = values[known.sum(axis=1) > 1]
     sd = math.sqrt(np.nanvar(several, axis=1, ddof=1).mean()) if len(several) else math.nan
-    ends, iqm_ends = resampling.mean_interval(values), resampling.iqm_interval(values)
+    ends = intervals.mean_interval(values)
     return Summary(
-        mean=float(resampling.seed_means(values).mean()),
+        mean=float(intervals.seed_means(values).mean()),
         sd=sd,
         low=ends.low,
         high=ends.high,
-        iqm=resampling.iqm(values),
-        iqm_low=iqm_ends.low,
-        iqm_high=iqm_ends.high,
         seeds=int(known.any(axis=1).sum()) if scores.learned else 0,
         episodes=used,
         missing=missing,
@@ -157,20 +145,17 @@ def paired_differences(first: pd.DataFrame, second: pd.DataFrame, metrics: Seque
     return differences(Scores.of(first, metrics), Scores.of(second, metrics), metrics)
 
 
-def differences(first: Scores, second: Scores, metrics: Sequence[str], p_alone: bool = False) -> dict[str, Difference]:
-    """`paired_differences` of scores; `p_alone` leaves out what takes a bootstrap."""
+def differences(first: Scores, second: Scores, metrics: Sequence[str]) -> dict[str, Difference]:
+    """`paired_differences` of scores."""
     require_partners(first, second)
     learned = first.learned or second.learned
-    unit: Unit = "seeds" if learned else "episodes"
     present = int((first.present & second.present).sum())
     found = {}
     for metric in metrics:
         sides = first.values[metric], second.values[metric]
         paired = sides[0] - sides[1]
-        test = resampling.mean_test(paired, unit, p_alone)
+        test = intervals.mean_test(paired)
         sign = -1 if metric in LOWER_IS_BETTER else 1
-        claim = not math.isnan(test.interval.low)
-        better, ends = resampling.probability_greater(sign * sides[0], sign * sides[1], claim)
         known = ~np.isnan(paired)
         found[metric] = Difference(
             mean=test.mean,
@@ -178,10 +163,7 @@ def differences(first: Scores, second: Scores, metrics: Sequence[str], p_alone: 
             high=test.interval.high,
             p=test.p,
             p_adjusted=test.p,
-            better=better,
-            better_low=ends.low,
-            better_high=ends.high,
-            unit=unit,
+            better=intervals.probability_greater(sign * sides[0], sign * sides[1]),
             seeds=int(known.any(axis=1).sum()) if learned else 0,
             pairs=int(known.sum()),
             missing=present - int(known.sum()),

@@ -21,7 +21,7 @@ BASELINES = ("crossattn", "ppo", "fastest-idle")
 """What learned methods are compared with: the same networks without SRR, and the strongest simple rule."""
 
 VALUES = ("mean", "low", "high")
-TESTS = ("p", "p_adjusted", "verdict", "better", "better_low", "better_high")
+TESTS = ("p_adjusted", "verdict", "better")
 
 Pair = tuple[str, str]
 
@@ -62,9 +62,9 @@ def paired_table(
 
     Returns:
         One row per (first, second, test_servers): question, a key of QUESTIONS; seeds and seeds_note; of each of the
-        OUTCOMES the difference, its _low and _high; of the TESTED also the p-value _p, Holm's _p_adjusted in its
-        family, _verdict: lower, higher, undecided, equal or no interval (k seeds), and _better, the probability that
-        the first does better, with its ends; episodes a seed.
+        OUTCOMES the difference, its _low and _high; of the TESTED also Holm's _p_adjusted in its family, _verdict:
+        lower, higher, undecided, equal, no interval (k seeds) or no interval (rules), and _better, the probability that
+        the first does better; episodes a seed.
 
     Raises:
         UserError: the frame mixes settings, a variant is unknown, or a row has no partner (it is named).
@@ -76,27 +76,27 @@ def paired_table(
     every = default_pairs(episodes)
     shown = every if pairs is None else list(pairs)
     known = {frozenset(pair) for pair in shown}
-    hidden = [pair for pair in every if frozenset(pair) not in known]
+    others = [pair for pair in every if frozenset(pair) not in known]
     leads: list[dict[str, Any]] = []
     compared: list[dict[str, Difference]] = []
     questions: list[str] = []
-    for pair in [*shown, *_complete(scores, hidden, shared_seeds)[0]]:
+    for pair in [*shown, *_complete(scores, others, shared_seeds)[0]]:
         for first, second, note in _sides(scores, pair, shared_seeds):
-            is_hidden = pair in hidden
-            found = differences(first, second, TESTED if is_hidden else OUTCOMES, p_alone=is_hidden)
+            found = differences(first, second, OUTCOMES)
             compared.append(found)
             questions.append(_question(pair, methods, learned))
-            if not is_hidden:
-                seeds, unit = found["completed"].seeds, found["completed"].unit
-                note = "rules" if unit == "episodes" else interval_note(seeds) or note
-                lead = {"question": questions[-1], "first": pair[0], "second": pair[1], "test_servers": first.place[-1]}
-                leads.append(lead | {"seeds": seeds, "seeds_note": note, "episodes": len(first.episodes)})
+            seeds = found["completed"].seeds
+            note = interval_note(seeds) or note if first.learned or second.learned else "rules"
+            lead = {"question": questions[-1], "first": pair[0], "second": pair[1], "test_servers": first.place[-1]}
+            leads.append(lead | {"seeds": seeds, "seeds_note": note, "episodes": len(first.episodes)})
     primary = families.endpoint(str(episodes["scenario"].iloc[0])) if len(episodes) else TESTED[0]
     adjusted = families.adjust(compared, questions, primary)
-    records = [lead | _record(found) for lead, found in zip(leads, adjusted, strict=False)]
+    records = [lead | _record(found) for lead, found in zip(leads, adjusted, strict=True)]
     columns = [_column(metric, name) for metric in OUTCOMES for name in _names(metric)]
     lead_columns = ["question", "first", "second", "test_servers", "seeds", "seeds_note"]
-    return pd.DataFrame(records, columns=[*lead_columns, *columns, "episodes"])
+    table = pd.DataFrame(records, columns=[*lead_columns, *columns, "episodes"])
+    is_shown = [pair in shown for pair in zip(table["first"], table["second"], strict=True)]
+    return table[is_shown].reset_index(drop=True)
 
 
 def complete_pairs(

@@ -9,11 +9,12 @@ import pandas as pd
 from scipy import stats
 
 from ..load import SETTING, setting_label, settings, variants
-from ..stats.resampling import BOOTSTRAP_SEED, MIN_SEEDS, RESAMPLES
+from ..stats.intervals import MIN_SEEDS
 from ..stats.scores import EPISODE
 from .relative import BASE, GAP, LOWER_BOUND
 
 METRIC = "response_censored_s"
+BOOTSTRAP_SEED, RESAMPLES = 20260606, 4_999
 FEWEST = 3
 """Problems that make a league."""
 TITLE = "League: mean rank over all problems, and the worst case"

@@ -17,7 +17,7 @@ from rllib_scale.results.tables import INFORMATION
 from ..labels import OUTCOMES
 from ..load import SETTING, information_of, require_one_setting, variants
 from ..paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, is_papers_variant
-from ..stats.resampling import MIN_SEEDS
+from ..stats.intervals import MIN_SEEDS
 from ..stats.summaries import summarise
 
 BOUND = "above_bound_percent"
@@ -27,7 +27,7 @@ WORKFLOW_METRICS = (
     *("completed", "makespan_mean_s", "makespan_median_s", "makespan_p95_s", "makespan_p99_s"),
     *("sojourn_mean_s", "sojourn_p95_s", "slo_share", "moved_share", "utilisation"),
 )
-SUMMARY_SUFFIXES = ("", "_sd", "_low", "_high", "_iqm", "_iqm_low", "_iqm_high")
+SUMMARY_SUFFIXES = ("", "_sd", "_low", "_high")
 
 
 def interval_note(seeds: int, is_rule: bool = False) -> str | None:
@@ -51,9 +51,9 @@ def table3(episodes: pd.DataFrame, servers: int | None = None) -> pd.DataFrame:
 
     Returns:
         One row per variant: variant; information, what it is told; seeds, and "no CI" in seeds_note where there are too
-        few; TABLE3_METRICS with their _sd (over the episodes of a seed), _low and _high (over seeds), and the
-        interquartile mean _iqm with its ends; in the paper's setting paper_completed and paper_response_mean_s;
-        episodes a seed; without_response: episodes, over all seeds, in which no task completed, if any.
+        few; TABLE3_METRICS with their _sd (over the episodes of a seed), _low and _high (over seeds); in the paper's
+        setting paper_completed and paper_response_mean_s; episodes a seed; without_response: episodes, over all seeds,
+        in which no task completed, if any.
 
     Raises:
         UserError: the frame mixes settings, or methods were trained at several scales and none is chosen.

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from ..load import information_of, require_one_setting, variants
-from ..stats import resampling
-from ..stats.resampling import MeanTest, Unit
+from ..stats import intervals
+from ..stats.intervals import MeanTest, Unit
 from ..stats.scores import Scores
 from .methods import interval_note
 
@@ -75,7 +75,7 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
             for metric in measured:
                 with np.errstate(divide="ignore", invalid="ignore"):
                     ratio = np.log(first.values[metric] / second.values[metric])
-                test = resampling.mean_test(np.where(np.isfinite(ratio), ratio, np.nan), unit)
+                test = intervals.mean_test(np.where(np.isfinite(ratio), ratio, np.nan), unit)
                 ends = [100 * math.expm1(end) for end in (test.interval.low, test.interval.high)]
                 record |= _with_ends(f"{PREFIX}{metric}", 100 * math.expm1(test.mean), *ends)
             if bounded:
@@ -105,9 +105,9 @@ def _gap_closed(gained: np.ndarray, gap: np.ndarray, unit: Unit) -> MeanTest:
     gained, gap = np.where(known, gained, np.nan), np.where(known, gap, np.nan)
     width = float(np.nanmean(gap)) if known.any() else math.nan
     if not width > 0:
-        return resampling.mean_test(np.full((1, 1), np.nan), unit)
+        return intervals.mean_test(np.full((1, 1), np.nan), unit)
     share = float(np.nanmean(gained)) / width
-    return resampling.mean_test(100 * (share + (gained - share * gap) / width), unit)
+    return intervals.mean_test(100 * (share + (gained - share * gap) / width), unit)
 
 
 def _base_of(rows: pd.DataFrame, bases: dict[str, str]) -> str | None:

@@ -23,7 +23,6 @@ from rich.text import Text
 from ..labels import label
 
 SUFFIXES = ("_sd", "_low", "_high", "_verdict", "_note", "_p_adjusted", "_better")
-CSV_SUFFIXES = ("_p", "_iqm")
 NAME_WIDTH = 28
 """Longer names wrap on a terminal."""
 
@@ -82,7 +81,7 @@ def format_p(value: float) -> str:
 
 def format_field(value: object, column: str) -> str:
     """One value of a column: p-values by `format_p`, lambdas as they were set, else by `format_value`."""
-    if column.endswith(("_p", "_p_adjusted")) and isinstance(value, float):
+    if column.endswith("_p_adjusted") and isinstance(value, float):
         return format_p(value)
     if column.startswith("lambda_") and isinstance(value, float) and not math.isnan(value):
         return f"{value:g}"
@@ -93,8 +92,7 @@ def format_field(value: object, column: str) -> str:
 def stems(table: pd.DataFrame) -> list[str]:
     """The columns that are printed: those that no other column's cell takes in, an optional one if it has values."""
     columns = [str(column) for column in table.columns]
-    suffixes = (*SUFFIXES, *CSV_SUFFIXES)
-    taken = {c for c in columns for suffix in suffixes if c.endswith(suffix) and c.removesuffix(suffix) in columns}
+    taken = {c for c in columns for suffix in SUFFIXES if c.endswith(suffix) and c.removesuffix(suffix) in columns}
     unused = {c for c in OPTIONAL_COLUMNS if c in columns and table[c].isna().all()}
     return [c for c in columns if c not in taken and c not in unused]
 

@@ -10,8 +10,9 @@ from scipy import stats
 
 from ..labels import label
 from ..load import variants
-from ..stats.resampling import BOOTSTRAP_SEED, MIN_SEEDS, mean_interval
+from ..stats.intervals import MIN_SEEDS, mean_interval
 from ..stats.scores import EPISODE, PLACE
+from .league import BOOTSTRAP_SEED
 from .methods import interval_note
 from .relative import BASE, PREFIX
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from rllib_scale_analysis import load, select
-from rllib_scale_analysis.stats import resampling
+from rllib_scale_analysis.stats import intervals
 from rllib_scale_analysis.stats.scores import Scores
 from rllib_scale_analysis.tables.relative import against_base
 
@@ -39,7 +39,7 @@ def results(card: dict[str, Any]) -> list[dict[str, Any]]:
         ours, base = (Scores.of(at[at["cell"] == name], [METRIC]) for name in (cell, "fastest-idle"))
         assert ours.episodes == base.episodes
         ratio = np.log(ours.values[METRIC] / base.values[METRIC])
-        test = resampling.mean_test(ratio, "episodes")
+        test = intervals.mean_test(ratio, "episodes")
         every = [of_all[f"against_base_{METRIC}{end}"] for end in ("", "_low", "_high")]
         seeds = {"seeds": of_all["seeds"], "percent_of_all_seeds": _rounded(every)} if cell == trial.cell else {}
         found.append(
