@@ -100,13 +100,10 @@ def load(folder: str | Path) -> Results:
     if manifest is None:
         raise UserError(f"{folder}: not a results folder (no manifest.json)")
     notes: list[str] = []
-    episodes = _read(folder / "episodes.parquet", results.EPISODE_COLUMNS, results.EPISODE_KEY, notes)
+    episodes, told = read_rows(folder / "episodes.parquet", results.EPISODE_COLUMNS, results.EPISODE_KEY)
+    notes += told
     training = _optional(folder / "training.parquet", results.TRAINING_COLUMNS, TRAINING_KEY, notes)
-    episodes, training = derive(episodes, training)
-    place = ["variant", "train_seed", *(name for name in results.EPISODE_KEY if name != "cell")]
-    if mixed := sorted(episodes.loc[episodes.duplicated(place), "variant"].unique()):
-        notes.append(f"Left out, as several cells of it hold the same training seed: {', '.join(mixed)}.")
-        episodes = episodes[~episodes["variant"].isin(mixed)].reset_index(drop=True)
+    episodes, training = labelled(episodes, training, notes)
     features = results.typed(pd.DataFrame(), results.FEATURE_COLUMNS)
     if (folder / "features.parquet").is_file():
         features = _optional(folder / "features.parquet", results.FEATURE_COLUMNS, results.FEATURE_KEY, notes)
@@ -119,7 +116,17 @@ def load(folder: str | Path) -> Results:
     return Results(folder, episodes, training, features.reset_index(drop=True), manifest, tuple(notes))
 
 
-def lacking_note(path: Path, columns: Iterable[str]) -> list[str]:
+def labelled(episodes: pd.DataFrame, training: pd.DataFrame, notes: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Both as by `derive`, without variants of which several cells hold the same training seed; a note names these."""
+    episodes, training = derive(episodes, training)
+    place = ["variant", "train_seed", *(name for name in results.EPISODE_KEY if name != "cell")]
+    if mixed := sorted(episodes.loc[episodes.duplicated(place), "variant"].unique()):
+        notes.append(f"Left out, as several cells of it hold the same training seed: {', '.join(mixed)}.")
+        episodes = episodes[~episodes["variant"].isin(mixed)].reset_index(drop=True)
+    return episodes, training
+
+
+def _lacking_note(path: Path, columns: Iterable[str]) -> list[str]:
     """A sentence where a table, which can be read, lacks some of the columns, and what would stand there is lost.
 
     Of whole workflows a report has a table of their own, or none.
@@ -132,23 +139,29 @@ def lacking_note(path: Path, columns: Iterable[str]) -> list[str]:
     return [f"{path.name}: by an older version, without {', '.join(lacking)}; these are shown as missing."]
 
 
-def _read(path: Path, columns: Mapping[str, tuple[str, str]], key: Sequence[str], notes: list[str]) -> pd.DataFrame:
-    """The rows of a table, each key once; adds to the notes what a reader should know."""
+def read_rows(path: Path, columns: Mapping[str, tuple[str, str]], key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+    """The rows of a table, each key once, and what a reader should know of them, one sentence each.
+
+    Raises:
+        UserError: the table is missing, torn, or not of this program.
+    """
     frame = results.read_table(path, columns)
     for name in (*key, "method", *(("kind",) if "kind" in columns else ())):
         if frame[name].isna().any():
             raise UserError(f"{path}: column {name!r} has missing values; not a table of this program")
-    notes += lacking_note(path, columns)
+    notes = _lacking_note(path, columns)
     kept = frame.drop_duplicates(list(key), keep="last", ignore_index=True)
     if len(kept) < len(frame):
         notes.append(f"{path.name}: {len(frame) - len(kept)} rows stood there twice; the last of each counts.")
-    return kept
+    return kept, notes
 
 
 def _optional(path: Path, columns: Mapping[str, tuple[str, str]], key: Sequence[str], notes: list[str]) -> pd.DataFrame:
-    """As `_read`, but without rows where the table cannot be read."""
+    """As `read_rows`, but without rows where the table cannot be read."""
     try:
-        return _read(path, columns, key, notes)
+        rows, told = read_rows(path, columns, key)
+        notes += told
+        return rows
     except UserError as error:
         notes.append(f"{error}. What it would show is left out.")
         return results.typed(pd.DataFrame(), columns)

@@ -47,7 +47,7 @@ def test_report_and_dashboard_read_it(old: Path) -> None:
     assert "older version" not in done.output + page
     snapshot = Store(old).snapshot()
     assert [(training.name, training.state) for training in snapshot.trainings] == [(TRAINING, "finished")]
-    assert len(snapshot.units) == 2
+    assert len(snapshot.episodes) == len(pd.read_parquet(old / "episodes.parquet"))
     assert snapshot.notes == ()
 
 

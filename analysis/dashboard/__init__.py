@@ -1,9 +1,8 @@
 """A live page over a results folder: `rllib-scale dashboard DIR`.
 
-    rows.py        evaluation rows, read by column and summed up to one row for each cell, setting and scale
     runs.py        the table of runs: trainings, and what was evaluated
     store.py       what the page shows of a folder, read again only where a file has changed
-    selection.py   filters, and the table of what they leave
+    selection.py   filters
     charts.py      figures of evaluation and training
     episodes.py    figures of one episode that is played again
     page.py        the page: Streamlit, and nothing that could be tested without a browser; so are its

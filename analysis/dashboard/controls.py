@@ -97,19 +97,15 @@ def show_chart(chart: Chart, key: str, dark: bool) -> None:
         st.download_button("Save as PNG", to_png, f"{name}.png", "image/png", key=f"png {name}", on_click="ignore")
 
 
-def selected_units(snapshot: Snapshot, filters: Filters) -> pd.DataFrame:
-    """The units that the filters leave, without those of which no mean can be told; says where there are none."""
-    if snapshot.units.empty:
+def selected_rows(snapshot: Snapshot, filters: Filters) -> pd.DataFrame:
+    """The evaluation rows that the filters leave; says where there are none."""
+    if snapshot.episodes.empty:
         st.info("No evaluation rows yet: they appear here as they are written.")
-        return snapshot.units
-    units = selection.apply(snapshot.units, filters)
-    ambiguous = selection.repeated_seeds(units)
-    if ambiguous:
-        st.info(f"Left out, as several cells hold the same training seed: {', '.join(ambiguous)}.")
-        units = units[~units["variant"].isin(ambiguous)]
-    if units.empty:
+        return snapshot.episodes
+    rows = selection.apply(snapshot.episodes, filters)
+    if rows.empty:
         st.info("No row passes these filters.")
-    return units
+    return rows
 
 
 def show_table(table: pd.DataFrame, columns: Iterable[str], key: str) -> None:
@@ -118,9 +114,3 @@ def show_table(table: pd.DataFrame, columns: Iterable[str], key: str) -> None:
     cells = render.to_html(table[[column for column in beside if column in table]])
     reached = f'tabindex="0" role="region" aria-label="{key.replace("-", " ")}"'
     st.html(f'<div class="rllib-table" id="{key}" {reached}>{cells}</div>')
-
-
-@st.cache_data(max_entries=8, show_spinner="Reading rows …")
-def cached_rows(_units: pd.DataFrame, key: tuple[Any, ...]) -> pd.DataFrame:
-    """The evaluation rows behind some units, read once for a `key` that names both units and snapshot."""
-    return selection.evaluation_rows(_units)

@@ -13,8 +13,7 @@ import streamlit as st
 from ..load import variants
 from ..tables import render
 from . import episodes
-from .controls import PLOT, cached_rows, one, selected_units
-from .rows import KEY
+from .controls import PLOT, one, selected_rows
 from .selection import Filters
 from .store import Snapshot
 
@@ -24,10 +23,10 @@ FRAME_S = 1.0
 
 def episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     """One evaluation episode: its figures, its Gantt chart, and a decision of it with workflow and attention."""
-    units = _playable(selected_units(snapshot, filters), snapshot)
-    if units.empty:
+    rows = _playable(selected_rows(snapshot, filters), snapshot)
+    if rows.empty:
         return
-    row = _chosen_row(units, snapshot)
+    row = _chosen_row(rows)
     inspected = _inspected(snapshot.folder, tuple(row.items()))
     episode, decisions = inspected.episode, inspected.decisions
     invalid = sum(
@@ -71,29 +70,28 @@ def episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     _decision(inspected, chosen, dark)
 
 
-def _playable(units: pd.DataFrame, snapshot: Snapshot) -> pd.DataFrame:
-    """The units that can be played again: those of rules, and those whose policy is here; says what is left out."""
+def _playable(rows: pd.DataFrame, snapshot: Snapshot) -> pd.DataFrame:
+    """The rows that can be played again: those of rules, and those whose policy is here; says what is left out."""
     here = {training.identity["cell"] for training in snapshot.trainings if training.state == "finished"}
-    kept = units[(units["kind"] != "learned") | units["cell"].isin(here)]
-    missing = units.loc[~units.index.isin(kept.index), "cell"].nunique()
+    kept = rows[(rows["kind"] != "learned") | rows["cell"].isin(here)]
+    missing = rows.loc[~rows.index.isin(kept.index), "cell"].nunique()
     if missing:
         st.caption(f"Episodes of {missing} trained policies cannot be played again: policies/ does not hold these.")
     return kept
 
 
-def _chosen_row(units: pd.DataFrame, snapshot: Snapshot) -> dict[str, Any]:
+def _chosen_row(rows: pd.DataFrame) -> dict[str, Any]:
     """The evaluation row that the selectors name."""
     columns = st.columns(4)
-    name = one(columns[0], "Method", variants(units), "episode method")
-    units = units[units["variant"] == name]
-    seeds = sorted({int(seed) for seed in units["train_seed"].dropna()})
+    name = one(columns[0], "Method", variants(rows), "episode method")
+    rows = rows[rows["variant"] == name]
+    seeds = sorted({int(seed) for seed in rows["train_seed"].dropna()})
     if seeds:
         seed = one(columns[1], "Training seed", seeds, "episode seed")
-        units = units[units["train_seed"] == seed]
-    scales = sorted({int(n) for n in units["test_servers"]})
+        rows = rows[rows["train_seed"] == seed]
+    scales = sorted({int(n) for n in rows["test_servers"]})
     servers = one(columns[2], "Servers", scales, "episode servers")
-    unit = units[units["test_servers"] == servers].iloc[:1]
-    rows = cached_rows(unit, (snapshot.stamp, *unit[list(KEY)].iloc[0]))
+    rows = rows[rows["test_servers"] == servers]
     keys = sorted(zip(rows["eval_seed"].astype(int), rows["episode"].astype(int), strict=True))
     several = len({seed for seed, _ in keys}) > 1
     text = "seed {0[0]}, {0[1]}" if several else "{0[1]}"

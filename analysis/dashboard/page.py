@@ -32,7 +32,7 @@ def main(folder: Path) -> None:
     st.html(STYLE)
     store = store_of(folder.absolute())
     snapshot = store.snapshot()
-    options = selection.options(snapshot.units, snapshot.curves)
+    options = selection.options(snapshot.episodes, snapshot.curves)
     with st.sidebar:
         filters = _header_and_filters(snapshot, options)
     _notes(snapshot.notes)
@@ -68,7 +68,7 @@ def _notes(notes: Iterable[str]) -> None:
 def _header_and_filters(snapshot: Snapshot, options: Options) -> Filters:
     st.title(escaped(snapshot.sweep), anchor=False)
     states = ", ".join(f"{count} {views.STATES[state].partition(':')[0]}" for state, count in snapshot.states.items())
-    parts = [f"{snapshot.rows:,} evaluation rows", f"trainings: {states}" * bool(states)]
+    parts = [f"{len(snapshot.episodes):,} evaluation rows", f"trainings: {states}" * bool(states)]
     st.caption(" · ".join(filter(None, [*parts, f"rules: {snapshot.rules}" * bool(snapshot.rules)])))
     st.caption(escaped(str(snapshot.folder)))
     st.subheader("Setting", anchor=False, help="Rows that differ here answer different questions and never mix.")

@@ -9,17 +9,25 @@ import pandas as pd
 
 from rllib_scale.results.status import Training
 
-from .rows import IDENTITY
-
 RULE = "rule"
 """The state of what has nothing to train."""
+_IDENTITY = [
+    "method",
+    "kind",
+    "train_seed",
+    "lambda_decorrelation",
+    "lambda_kl",
+    "overrides",
+    "train_servers",
+    "epochs",
+]
 _COLUMNS = (
     *("run", "method", "kind", "train_seed", "lambda_decorrelation", "lambda_kl", "train_servers", "overrides"),
     *("state", "epoch", "planned", "rows", "updated_s", "error"),
 )
 
 
-def runs(trainings: Iterable[Training], units: pd.DataFrame, epochs: Mapping[str, int]) -> pd.DataFrame:
+def runs(trainings: Iterable[Training], episodes: pd.DataFrame, epochs: Mapping[str, int]) -> pd.DataFrame:
     """One row per training and per evaluated cell; a cell that is a training's stands there once.
 
     A policy that was evaluated but whose training left nothing here, as in a published folder, was trained to its end
@@ -27,7 +35,7 @@ def runs(trainings: Iterable[Training], units: pd.DataFrame, epochs: Mapping[str
 
     Args:
         trainings: planned or found.
-        units: evaluation units, as by `sum_up`.
+        episodes: evaluation rows.
         epochs: training name -> epochs in its curve.
 
     Returns:
@@ -35,7 +43,8 @@ def runs(trainings: Iterable[Training], units: pd.DataFrame, epochs: Mapping[str
         state: a training's, or RULE; epoch: the last one; planned: epochs; rows: evaluation episodes; updated_s: Unix
         time; error. The trainings in their order, then the others by cell.
     """
-    evaluated = units.groupby("cell").agg({**dict.fromkeys(IDENTITY[1:], "first"), "rows": "sum"})
+    by_cell = episodes.groupby("cell")
+    evaluated = by_cell[_IDENTITY].first().assign(rows=by_cell.size())
     found: list[dict[str, Any]] = []
     known = set()
     for training in trainings:

@@ -18,9 +18,9 @@ from ..figures.style import looks
 from ..labels import CURVES, LOWER_IS_BETTER, OUTCOMES, label
 from ..load import information_note, variants
 from ..stats.families import TESTED, endpoint
-from ..tables import comparisons, render
+from ..tables import comparisons, methods, render
 from . import selection
-from .controls import cached_rows, escaped, one, save_csv, selected_units, several, show_chart, show_table
+from .controls import escaped, one, save_csv, selected_rows, several, show_chart, show_table
 from .runs import RULE, with_settings
 from .selection import Filters
 from .store import Snapshot
@@ -43,10 +43,10 @@ RUN_COLUMNS |= {"planned": "of epochs", "rows": "evaluated episodes"}
 
 def results(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     """Every method at every scale: the figures against N, completed tasks against response, and the table."""
-    units = selected_units(snapshot, filters)
-    if units.empty:
+    rows = selected_rows(snapshot, filters)
+    if rows.empty:
         return
-    table = selection.table(units, SHOWN)
+    table = _table4(rows, (snapshot.stamp, filters))
     primary = endpoint(filters.setting[0])
     orders = list(dict.fromkeys([primary, BY_METHOD, *SHOWN]))
     by = one(st.columns(3)[0], "Order at each N", orders, "order", label)
@@ -63,9 +63,14 @@ def results(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     if table[list(SHOWN)].isna().all(axis=None):
         st.info("None of these rows has a value: there is nothing to draw.")
         return
-    of = looks(units, variants(units))
+    of = looks(rows, variants(rows))
     show_chart(evaluation.against_servers(table, of), "against N", dark)
-    show_chart(evaluation.throughput(units, of, f"{counts(table)} "), "throughput", dark)
+    show_chart(evaluation.throughput(evaluation.seed_means(rows), of, f"{counts(table)} "), "throughput", dark)
+
+
+@st.cache_data(max_entries=32, show_spinner="Summing up …")
+def _table4(_rows: pd.DataFrame, key: tuple[Any, ...]) -> pd.DataFrame:
+    return methods.table4(_rows)
 
 
 def _ranked(table: pd.DataFrame, by: str) -> pd.DataFrame:
@@ -95,29 +100,25 @@ def training(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
 
 def compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     """Two variants on identical episodes: the paired table, the differences against N, and episode by episode."""
-    units = selected_units(snapshot, filters)
-    if units.empty:
+    rows = selected_rows(snapshot, filters)
+    if rows.empty:
         return
-    # The family of a verdict is that of the whole setting, whichever methods and scales are shown.
-    setting = selected_units(snapshot, replace(filters, methods=(), scales=()))
-    partners, everywhere = selection.partners(units), selection.partners(setting)
-    partners = {name: [other for other in found if other in everywhere[name]] for name, found in partners.items()}
-    names = [name for name in variants(units) if partners[name]]
-    if not names:
-        st.info("No two of these methods were evaluated on the same episodes.")
+    names = variants(rows)
+    if len(names) < 2:
+        st.info("There are no two methods to compare.")
         return
     left, right, third = st.columns(3)
     first = one(left, "First", names, "first")
-    second = one(right, "Second", partners[first], "second")
+    second = one(right, "Second", [name for name in names if name != first], "second")
     metric = one(third, "Episode by episode", TESTED, "metric", label)
-    named = {name for pair in comparisons.default_pairs(setting) for name in pair} | {first, second}
-    kept = (snapshot.stamp, filters.setting, filters.seeds, filters.lambdas, *sorted(named))
-    every = cached_rows(setting[setting["variant"].isin(named)], kept)
-    key = (snapshot.stamp, filters, first, second)
-    paired = _paired(every, first, second, key)
-    shown = filters.scales or tuple(every["test_servers"].unique())
-    paired = paired[paired["test_servers"].isin(shown)]
-    rows = every[every["variant"].isin([first, second]) & every["test_servers"].isin(shown)]
+    # The family of a verdict is that of the whole setting, whichever methods and scales are shown.
+    whole = replace(filters, methods=(), scales=())
+    paired = _paired(selection.apply(snapshot.episodes, whole), first, second, (snapshot.stamp, whole))
+    paired = paired[paired["test_servers"].isin(rows["test_servers"])]
+    if paired.empty:
+        st.info("These two were not evaluated at the same number of servers.")
+        return
+    rows = rows[rows["variant"].isin([first, second])]
     st.caption(
         f"{escaped(first)} minus {escaped(second)} on identical episodes, averaged within a training seed, then over "
         "seeds. [low, high]: Student's 95 % interval over seeds and episodes, claimed from 5 seeds "

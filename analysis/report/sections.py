@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -159,7 +159,7 @@ def sections(results: Results, gantt: DrawGantt | None = None) -> Iterator[Secti
         yield curves
 
 
-def glance(content: list[Section]) -> list[NamedFigure]:
+def glance(content: Sequence[Section]) -> list[NamedFigure]:
     """The figures that a report opens with: every question, and who stands where, at the scale of training."""
     of_setting = [section for section in content if any(section.setting) and section.scales]
     every = [section.setting for section in of_setting]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,7 +64,7 @@ def write_report(
     config = results.manifest.get("config", {})
     opening = (five_lines(results, content), missing(results, content))
     text = page(title, *opening, content, made, config, files.figure)
-    path = files.write(PAGE, lambda p: p.write_text(text, encoding="utf-8"))
+    path = files.write(PAGE, text)
     files.remove_others()
     return path
 
@@ -98,16 +97,15 @@ class _Files:
         self.written[name] = path
         return path
 
-    def write(self, name: str, save: Callable[[Path], object]) -> Path:
+    def write(self, name: str, text: str) -> Path:
         path = self.claim(name)
-        write_atomic(path, save)
+        _write_text(path, text)
         return path
 
     def table(self, named: NamedTable, latex: bool) -> None:
         for suffix, to_text in {"csv": render.to_csv, "tex": render.to_latex}.items():
             if suffix == "csv" or latex:
-                text = to_text(named.table)
-                self.write(f"tables/{named.name}.{suffix}", lambda p, text=text: p.write_text(text, encoding="utf-8"))
+                self.write(f"tables/{named.name}.{suffix}", to_text(named.table))
 
     def figure(self, named: NamedFigure) -> Path | str:
         """The path of its SVG, or why it cannot be drawn."""
@@ -123,5 +121,8 @@ class _Files:
         """Remove what earlier reports wrote and this one does not show."""
         for name in self.earlier - set(self.written):
             (self.target / name).unlink(missing_ok=True)
-        listing = "".join(f"{name}\n" for name in self.written)
-        write_atomic(self.target / LISTING, lambda p: p.write_text(listing, encoding="utf-8"))
+        _write_text(self.target / LISTING, "".join(f"{name}\n" for name in self.written))
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_atomic(path, lambda p: p.write_text(text, encoding="utf-8"))

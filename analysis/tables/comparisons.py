@@ -96,7 +96,7 @@ def paired_table(
     lead_columns = ["question", "first", "second", "test_servers", "seeds", "seeds_note"]
     table = pd.DataFrame(records, columns=[*lead_columns, *columns, "episodes"])
     is_shown = [pair in shown for pair in zip(table["first"], table["second"], strict=True)]
-    return table[is_shown].reset_index(drop=True)
+    return table[pd.Series(is_shown, dtype=bool)].reset_index(drop=True)
 
 
 def complete_pairs(

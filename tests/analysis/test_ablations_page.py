@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 from rllib_scale_analysis import load
 
+pytestmark = pytest.mark.slow  # a release checks what is committed
+
 FOLDER = Path(__file__).parents[2] / "analysis" / "ablations"
 SCALES = [16, 32, 48, 128]
 

@@ -11,6 +11,8 @@ from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
 from rllib_scale.config.yaml_files import load_model
 from workloads.made_trace import made_trace
 
+pytestmark = pytest.mark.slow  # a release checks what is committed
+
 FOLDER = Path(__file__).parents[2] / "analysis" / "agents"
 PAGE = (FOLDER / "README.md").read_text(encoding="utf-8")
 TIME = "against_base_sojourn_mean_s"

@@ -1,4 +1,4 @@
-"""One number, one text: page, LaTeX, terminal and dashboard, for results that were really played."""
+"""One number, one text: page, LaTeX and terminal, for results that were really played."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from pathlib import Path
 from rich.console import Console
 from rllib_scale_analysis import load
 from rllib_scale_analysis import settings as settings_of
-from rllib_scale_analysis.dashboard import selection
-from rllib_scale_analysis.dashboard.selection import Filters
-from rllib_scale_analysis.dashboard.store import Store
 from rllib_scale_analysis.load import Results, select
 from rllib_scale_analysis.report.sections import NamedTable, sections
 from rllib_scale_analysis.report.terminal import TABLE3_SHOWN, print_report
@@ -22,7 +19,6 @@ from rllib_scale_analysis.tables import render
 from parsed_html import Parsed
 from played_results import play_folder
 
-SHOWN = ("completed", "unfinished", "response_mean_s", "response_censored_s", "above_bound_percent")
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e-\d+)?(?![\w.])")
 
 
@@ -63,21 +59,9 @@ def check_terminal(found: Results, report: Path) -> None:
     assert set(numbers(page_cells(NamedTable("", "", table3[shown], "")))) <= said
 
 
-def check_dashboard(found: Results) -> None:
-    """Its cells are those of Table 4."""
-    units = Store(found.folder).snapshot().units
-    for setting in settings_of(found.episodes):
-        theirs = tables.table4(select(found.episodes, *setting))
-        ours = selection.table(selection.apply(units, Filters(setting)), SHOWN)
-        columns = [name for name in ours if name in theirs]
-        assert {f"{name}{end}" for name in SHOWN for end in ("", "_sd", "_low", "_high")} <= set(columns)
-        assert render.to_html(ours[columns]) == render.to_html(theirs[columns])
-
-
 def test_on_results_that_were_really_played(tmp_path: Path) -> None:
     evaluation = {"scales": [16, 32], "episodes": 2, "heuristics": ["fastest-idle"]}
     play_folder(tmp_path / "r", methods=["scale", "crossattn"], seeds=[1, 2, 3, 4, 5], evaluation=evaluation)
     found = load(tmp_path / "r")
     check_tables(found)
     check_terminal(found, write_report(tmp_path / "r"))
-    check_dashboard(found)

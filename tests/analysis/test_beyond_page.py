@@ -13,6 +13,8 @@ from rllib_scale.config import scenario
 from rllib_scale.evaluation.play import evaluate
 from rllib_scale.policies.policy import load_policy
 
+pytestmark = pytest.mark.slow  # a release checks what is committed
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "analysis" / "beyond"
 NUMBER = re.compile(r"(-?\d+\.\d)(?= \[|$)")

@@ -1,4 +1,4 @@
-"""The dashboard without its page: the report's numbers from any files, filters, figures, a note for what is torn."""
+"""The dashboard without its page: a folder that changes, filters, figures, a note for what is torn."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from rllib_scale_analysis.dashboard import charts, episodes, selection
-from rllib_scale_analysis.dashboard.rows import read_many, read_rows, select_rows, sum_up
 from rllib_scale_analysis.dashboard.runs import with_settings
 from rllib_scale_analysis.dashboard.selection import Filters
 from rllib_scale_analysis.dashboard.store import Snapshot, Store
@@ -21,15 +18,12 @@ from rllib_scale_analysis.figures import evaluation
 from rllib_scale_analysis.figures.chart import counts
 from rllib_scale_analysis.figures.style import looks
 from rllib_scale_analysis.figures.training import training_curves
-from rllib_scale_analysis.load import PAPER_SETTING, load, select, variants
+from rllib_scale_analysis.load import PAPER_SETTING, load, variants
 from rllib_scale_analysis.report.summary import training_state_lines
-from rllib_scale_analysis.tables.comparisons import complete_pairs, paired_table
 from rllib_scale_analysis.tables.methods import table4
-from rllib_scale_analysis.tables.render import to_csv
 
 from artificial_results import artificial_episodes, artificial_training, episode_row, write_folder
-from benchmarks.dashboard import write_folder as write_folder_of_size
-from rllib_scale.config import METHODS, DecisionConfig, EnvConfig, EpisodeConfig, WorkloadConfig
+from rllib_scale.config import DecisionConfig, EnvConfig, EpisodeConfig, WorkloadConfig
 from rllib_scale.config.plan import EvaluationUnit, SweepConfig, expand
 from rllib_scale.evaluation.inspection import DECISION, STARTED, WAITS, inspect_episode
 from rllib_scale.evaluation.play import play
@@ -38,19 +32,6 @@ from rllib_scale.observation.feature_sets import view
 from rllib_scale.results import tables as results
 from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.simulator.record import SCHEDULE
-
-SHOWN = ("completed", "unfinished", "response_mean_s", "response_censored_s", "above_bound_percent")
-
-
-def check_table(folder: Path) -> pd.DataFrame:
-    """The table of every row of the paper's setting is Table 4 of the report, to the last digit."""
-    ours = selection.table(selection.apply(Store(folder).snapshot().units, Filters(PAPER_SETTING)), SHOWN)
-    reports = table4(select(load(folder).episodes, *PAPER_SETTING))
-    columns = [name for name in ours if name in reports]
-    assert {f"{name}{end}" for name in SHOWN for end in ("", "_sd", "_low", "_high")} <= set(columns)
-    pd.testing.assert_frame_equal(ours[columns], reports[columns], check_exact=True, check_dtype=False)
-    assert to_csv(ours[columns]) == to_csv(reports[columns])
-    return ours
 
 
 def write_units(folder: Path, rows: list[dict[str, Any]]) -> list[Path]:
@@ -64,130 +45,37 @@ def write_units(folder: Path, rows: list[dict[str, Any]]) -> list[Path]:
     return paths
 
 
-# ---------------------------------------------------------------------- the numbers
-
-
-def test_table_is_the_reports(results_folder: Path) -> None:
-    table = check_table(results_folder)
-    assert table["completed_low"].notna().any()
-
-
-def test_rows_of_a_running_sweep_give_the_same_table(results_folder: Path, tmp_path: Path) -> None:
-    write_units(tmp_path, artificial_episodes())
-    running, finished = (Store(folder).snapshot().units for folder in (tmp_path, results_folder))
-    tables = [selection.table(selection.apply(units, Filters(PAPER_SETTING)), SHOWN) for units in (running, finished)]
-    pd.testing.assert_frame_equal(*tables, check_exact=True)
-
-
-VALUES = st.floats(-100, 100).map(lambda x: round(x, 2)) | st.sampled_from([float("nan"), 0.125, 0.005, 2.675])
-PLACE = st.tuples(st.sampled_from(["scale", "ppo", "fastest-idle"]), st.sampled_from([16, 32]))
-SEEDS = st.sets(st.sampled_from([42, 43, 44, 45, 46, 47]), min_size=1)
-
-
-@settings(max_examples=25, deadline=None)
-@given(places=st.dictionaries(PLACE, st.tuples(SEEDS, st.integers(1, 9)), min_size=1), data=st.data())
-def test_table_is_the_reports_for_random_results(
-    places: dict[tuple[str, int], tuple[set[int], int]],
-    data: st.DataObject,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    rows = []
-    for (method, servers), (seeds, count) in places.items():
-        for seed in [None] if method == "fastest-idle" else seeds:
-            for episode in range(count):
-                values = {name: data.draw(st.integers(0, 20)) for name in ("completed", "unfinished")}
-                values |= {name: data.draw(VALUES) for name in ("response_mean_s", "response_censored_s")}
-                values["bound_capacity_s"] = data.draw(st.sampled_from([np.nan, 0.0, 1.0, 3.7]))
-                rows.append(episode_row(method, seed, servers, episode, **values))
-    shuffled = pd.DataFrame(rows).sample(frac=1, random_state=1)
-    check_table(write_folder(tmp_path_factory.mktemp("random"), shuffled.to_dict("records"), []))
-
-
-def test_table_is_the_reports_where_seeds_have_different_episodes(tmp_path: Path) -> None:
-    rows = artificial_episodes(seeds=range(42, 48), scales=(16,), methods=("scale", "crossattn"), episodes=20)
-    rng = np.random.default_rng(0)
-    check_table(write_folder(tmp_path / "fewer", [row for row in rows if rng.random() < 0.7], []))
-    other = [row | {"episode": row["episode"] + (row["train_seed"] == 44)} for row in rows]
-    check_table(write_folder(tmp_path / "others", other, []))
-
-
-def test_rows_that_stand_twice_count_once_and_are_told(tmp_path: Path) -> None:
-    rows = artificial_episodes(seeds=(42, 43), scales=(16,), methods=("scale", "fastest-idle"))
-    stale = rows[0] | {"completed": 999}
-    folder = write_folder(tmp_path, [stale, *rows], [])
-    check_table(folder)
-    (note,) = Store(folder).snapshot().notes
-    assert note == "episodes.parquet: 1 rows stood there twice; the last of each counts."
-
-
-def test_columns_that_an_older_version_did_not_write_are_missing_values(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path, artificial_episodes(seeds=(42,), scales=(16,), methods=("scale",)), [])
-    old = pd.read_parquet(folder / "episodes.parquet").drop(columns=["bound_capacity_s", "overrides"])
-    results.write_table(folder / "episodes.parquet", old)
-    snapshot = Store(folder).snapshot()
-    assert snapshot.notes == (
-        "episodes.parquet: by an older version, without overrides, bound_capacity_s; these are shown as missing.",
-    )
-    assert snapshot.units["above_bound_percent"].isna().all()
-    assert snapshot.units["completed"].notna().all()
-
-
-def test_rows_behind_units_are_those_of_the_file(results_folder: Path) -> None:
-    units = Store(results_folder).snapshot().units
-    wanted = units[(units["method"] == "scale") & (units["test_servers"] == 32)]
-    every = load(results_folder).episodes
-    expected = every[(every["method"] == "scale") & (every["test_servers"] == 32)]
-    found = select_rows(wanted)
-    key = list(results.EPISODE_KEY)
-    columns = [*key, "completed", "response_mean_s"]
-    pd.testing.assert_frame_equal(
-        found[columns].sort_values(key, ignore_index=True), expected[columns].sort_values(key, ignore_index=True)
-    )
-
-
-def test_many_files_are_read_though_one_is_torn(tmp_path: Path) -> None:
-    paths = write_units(tmp_path, artificial_episodes(seeds=(42,), scales=(16, 32), methods=("scale", "fastest-idle")))
-    whole, _ = read_many(paths)
-    paths[1].write_bytes(paths[1].read_bytes()[:500])
-    rest, refusals = read_many(paths)
-    assert [str(error).startswith(f"{paths[1]}: not a readable results table") for error in refusals] == [True]
-    assert rest.num_rows == whole.num_rows - 6
-    assert len(sum_up(rest)[0]) == len(paths) - 1
-
-
 # ---------------------------------------------------------------------- a folder that changes
 
 
-class Watched:
-    """A store, and how often it read a file."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.read: list[str] = []
-        self.store = Store(folder)
-        for name, spy in (("read_rows", self.spy), ("read_many", self.spy_many)):
-            monkeypatch.setattr(f"rllib_scale_analysis.dashboard.store.{name}", spy)
-
-    def spy(self, path: Path) -> Any:
-        self.read.append(path.name)
-        return read_rows(path)
-
-    def spy_many(self, paths: list[Path]) -> Any:
-        self.read += [path.name for path in paths]
-        return read_many(paths)
+def test_rows_of_a_finished_and_of_a_running_sweep_are_those_that_are_loaded(
+    results_folder: Path, tmp_path: Path
+) -> None:
+    expected = load(results_folder).episodes
+    snapshot = Store(results_folder).snapshot()
+    pd.testing.assert_frame_equal(snapshot.episodes, expected)
+    write_units(tmp_path, artificial_episodes())
+    running = Store(tmp_path).snapshot().episodes
+    key = list(results.EPISODE_KEY)
+    pd.testing.assert_frame_equal(
+        running.sort_values(key, ignore_index=True), expected.sort_values(key, ignore_index=True)
+    )
 
 
 def test_only_files_that_changed_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = artificial_episodes(seeds=(42,), scales=(16,), methods=("scale", "ppo"))
     folder = write_folder(tmp_path, rows, [])
-    watched = Watched(folder, monkeypatch)
-    first = watched.store.snapshot()
-    assert watched.store.snapshot() is first
-    assert watched.read == ["episodes.parquet"]
+    store, read = Store(folder), []
+    original = pd.read_parquet
+    monkeypatch.setattr(pd, "read_parquet", lambda path: read.append(Path(path).name) or original(path))
+    first = store.snapshot()
+    assert store.snapshot() is first
+    assert read == ["episodes.parquet", "training.parquet"]
     later = pd.DataFrame(artificial_episodes(seeds=(42,), scales=(32,), methods=("scale",)))
     results.write_table(folder / "evaluations" / "new.parquet", later)
-    second = watched.store.snapshot()
-    assert watched.read == ["episodes.parquet", "new.parquet"]
-    assert (first.rows, second.rows) == (12, 18)
+    second = store.snapshot()
+    assert read[2:] == ["new.parquet"]
+    assert (len(first.episodes), len(second.episodes)) == (12, 18)
     assert first.stamp != second.stamp
 
 
@@ -198,8 +86,8 @@ def test_a_unit_evaluated_after_the_table_was_written_replaces_its_rows(tmp_path
     older = folder / "evaluations" / "older.parquet"
     results.write_table(older, pd.DataFrame(artificial_episodes((42,), (32,), ("scale",))))
     os.utime(older, (1, 1))  # from before: the sweep has left it out of its table
-    units = Store(folder).snapshot().units
-    assert units[["test_servers", "rows", "completed"]].to_numpy().tolist() == [[16, 5, 100.0]]
+    rows = Store(folder).snapshot().episodes
+    assert rows[["test_servers", "completed"]].to_numpy().tolist() == [[16, 100]] * 5
 
 
 def test_parts_of_a_reproduction_count_until_they_are_joined(tmp_path: Path) -> None:
@@ -209,11 +97,11 @@ def test_parts_of_a_reproduction_count_until_they_are_joined(tmp_path: Path) -> 
     write_folder(tmp_path / "parts" / "one", one, [], sweep="one")
     write_units(tmp_path / "parts" / "two", two)
     store = Store(tmp_path)
-    assert sorted(store.snapshot().units["test_servers"]) == [16, 32]
+    assert sorted(set(store.snapshot().episodes["test_servers"])) == [16, 32]
     joined = pd.DataFrame([*one, *two, *artificial_episodes((42,), (48,), ("scale",))])
     results.write_table(tmp_path / "episodes.parquet", results.typed(joined, results.EPISODE_COLUMNS))
     snapshot = store.snapshot()
-    assert sorted(snapshot.units["test_servers"]) == [16, 32, 48]
+    assert sorted(set(snapshot.episodes["test_servers"])) == [16, 32, 48]
     assert snapshot.notes == ()
 
 
@@ -238,7 +126,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str, int]] = {
     "torn table": (lambda f: _torn(f / "episodes.parquet"), "episodes.parquet: not a readable results table", 0),
     "foreign table": (
         lambda f: pd.DataFrame({"a": [1]}).to_parquet(f / "episodes.parquet"),
-        "column 'method' has missing values; not a table of this program",
+        "has missing values; not a table of this program",
         0,
     ),
     "no table": (lambda f: (f / "episodes.parquet").unlink(), "", 0),
@@ -274,7 +162,7 @@ def test_what_cannot_be_read_is_a_note(tmp_path: Path, damage: str) -> None:
     harm, note, left = DAMAGE[damage]
     harm(folder)
     snapshot = Store(folder).snapshot()
-    assert snapshot.rows == left
+    assert len(snapshot.episodes) == left
     assert len(snapshot.notes) == bool(note)
     assert all(note in told for told in snapshot.notes)
 
@@ -284,16 +172,15 @@ def test_a_torn_table_is_replaced_by_its_units(tmp_path: Path) -> None:
     write_units(tmp_path, rows)
     (tmp_path / "episodes.parquet").write_bytes(b"PAR1 half a table")
     snapshot = Store(tmp_path).snapshot()
-    assert snapshot.rows == 12
-    assert [note.endswith(f"rows come from {tmp_path}/evaluations instead.") for note in snapshot.notes] == [True]
+    assert len(snapshot.episodes) == 12
+    assert len(snapshot.notes) == 1
 
 
 def test_an_empty_folder_has_nothing_to_show(tmp_path: Path) -> None:
     snapshot = Store(tmp_path).snapshot()
-    options = selection.options(snapshot.units, snapshot.curves)
+    options = selection.options(snapshot.episodes, snapshot.curves)
     assert options == selection.Options((), (), (), (), ())
-    assert (snapshot.rows, snapshot.trainings, len(snapshot.curves)) == (0, (), 0)
-    assert selection.table(snapshot.units).empty
+    assert (len(snapshot.episodes), snapshot.trainings, len(snapshot.curves)) == (0, (), 0)
 
 
 # ---------------------------------------------------------------------- filters
@@ -305,7 +192,7 @@ def snapshot(results_folder: Path) -> Snapshot:
 
 
 def test_options_are_what_occurs(snapshot: Snapshot) -> None:
-    options = selection.options(snapshot.units, snapshot.curves)
+    options = selection.options(snapshot.episodes, snapshot.curves)
     assert options.settings == (PAPER_SETTING,)
     assert options.methods[:4] == ("scale", "crossattn", "ppo", "fastest-idle")
     assert options.seeds == (42, 43, 44, 45, 46)
@@ -322,20 +209,19 @@ def test_options_are_what_occurs(snapshot: Snapshot) -> None:
     ],
 )
 def test_filters_leave_what_was_chosen(snapshot: Snapshot, choice: dict[str, Any], expected: set[str]) -> None:
-    kept = selection.apply(snapshot.units, Filters(PAPER_SETTING, **choice))
+    kept = selection.apply(snapshot.episodes, Filters(PAPER_SETTING, **choice))
     names = set(kept["method"])
     if "heuristics" in expected:
-        heuristics = set(snapshot.units.loc[snapshot.units["kind"] == "heuristic", "method"])
+        heuristics = set(snapshot.episodes.loc[snapshot.episodes["kind"] == "heuristic", "method"])
         expected = expected - {"heuristics"} | heuristics
     assert names == expected
 
 
 def test_seeds_filter_policies_and_leave_heuristics(snapshot: Snapshot) -> None:
-    kept = selection.apply(snapshot.units, Filters(PAPER_SETTING, seeds=(42, 43), scales=(16,)))
-    table = selection.table(kept, SHOWN).set_index("variant")
+    kept = selection.apply(snapshot.episodes, Filters(PAPER_SETTING, seeds=(42, 43), scales=(16,)))
+    table = table4(kept).set_index("variant")
     assert table.loc[["scale", "ppo"], "seeds"].tolist() == [2, 2]
     assert table.loc["fastest-idle", "seeds"] == 0
-    assert table["completed_low"].isna().all()  # two seeds claim no interval
     curves = selection.apply_to_trainings(snapshot.curves, Filters(PAPER_SETTING, seeds=(42,)))
     assert set(curves["train_seed"]) == {42}
 
@@ -343,45 +229,23 @@ def test_seeds_filter_policies_and_leave_heuristics(snapshot: Snapshot) -> None:
 def test_another_setting_is_another_table(tmp_path: Path) -> None:
     rows = artificial_episodes(seeds=(42,), scales=(16,), methods=("scale",))
     masked = [row | {"mask": "feasible", "completed": 50} for row in rows]
-    units = Store(write_folder(tmp_path, [*rows, *masked], [])).snapshot().units
-    options = selection.options(units, results.typed(pd.DataFrame(), results.TRAINING_COLUMNS).assign(variant=""))
+    snapshot = Store(write_folder(tmp_path, [*rows, *masked], [])).snapshot()
+    options = selection.options(snapshot.episodes, snapshot.curves)
     assert options.settings == (PAPER_SETTING, ("paper", "feasible", "argmax"))
-    tables = [selection.table(selection.apply(units, Filters(setting))) for setting in options.settings]
-    assert [table["completed"].item() == 50 for table in tables] == [False, True]
-
-
-def test_cells_with_the_same_seed_are_named(snapshot: Snapshot) -> None:
-    assert selection.repeated_seeds(snapshot.units) == []
-    twice = pd.concat([snapshot.units, snapshot.units[snapshot.units["cell"] == "scale-42"].assign(cell="other")])
-    assert selection.repeated_seeds(twice) == ["scale"]
+    kept = [selection.apply(snapshot.episodes, Filters(setting)) for setting in options.settings]
+    assert [(rows["completed"] == 50).all() for rows in kept] == [False, True]
 
 
 # ---------------------------------------------------------------------- figures
 
 
-def test_points_of_the_figure_are_the_means_of_the_table(snapshot: Snapshot) -> None:
-    """The definition is the report's: `tests/analysis/test_figures.py` holds what it shows."""
-    units = selection.apply(snapshot.units, Filters(PAPER_SETTING))
-    table = selection.table(units, SHOWN)
-    rows = select(load(snapshot.folder).episodes, *PAPER_SETTING)
-    of = looks(units, variants(units))
-    assert of == looks(rows, variants(rows))
-    ours, theirs = evaluation.against_servers(table, of), evaluation.against_servers(table4(rows), of)
-    assert ours.caption == theirs.caption
-    for mine, other in zip(charts.plot(ours).data, charts.plot(theirs).data, strict=True):
-        assert mine.name == other.name
-        np.testing.assert_allclose(np.array(mine.y, float), np.array(other.y, float))
-        bars = mine.error_y.array is not None
-        assert bars == (mine.name in ("scale", "crossattn", "ppo"))  # rules: means alone
-
-
 def test_rows_without_a_value_make_an_empty_figure(tmp_path: Path) -> None:
     nothing = dict.fromkeys(results.METRIC_COLUMNS)
     rows = [row | nothing for row in artificial_episodes(seeds=(42, 43), scales=(16, 32), methods=("scale", "ppo"))]
-    units = Store(write_folder(tmp_path, rows, [])).snapshot().units
-    table = selection.table(units, SHOWN)
+    episodes = Store(write_folder(tmp_path, rows, [])).snapshot().episodes
+    table = table4(episodes)
     assert set(table["seeds_note"]) == {"no CI"}
-    assert not charts.plot(evaluation.against_servers(table, looks(units, variants(units)))).data
+    assert not charts.plot(evaluation.against_servers(table, looks(episodes, variants(episodes)))).data
     assert counts(table) == "Learned methods: 0 seeds of 6 episodes."
 
 
@@ -421,29 +285,11 @@ def test_runs_are_all_that_was_trained_or_evaluated_each_once(tmp_path: Path) ->
     assert not [line for line in training_state_lines(load(folder), 0.0) if cells[1].trial.name in line]
 
 
-def test_partners_are_those_that_a_paired_table_takes(tmp_path: Path) -> None:
-    methods = ("scale", "crossattn", "ppo", "fastest-idle", "large-only")
-    rows = artificial_episodes(seeds=(42, 43), scales=(16, 32), methods=methods)  # ppo at 16 alone
-    rows = [row for row in rows if row["method"] != "crossattn" or row["test_servers"] == 32]
-    rows = [row for row in rows if row["cell"] != "ppo-43"]
-    rows = [row | {"episode": row["episode"] + (row["cell"] == "fastest-idle")} for row in rows]
-    folder = write_folder(tmp_path, rows, [])
-    units, episodes = Store(folder).snapshot().units, load(folder).episodes
-    found = selection.partners(units)
-    names = variants(units)
-    pairs = [(first, second) for first in names for second in names if first != second]
-    taken = complete_pairs(episodes, pairs, shared_seeds=True)[0]
-    together = [pair for pair in taken if len(paired_table(episodes, [pair], shared_seeds=True))]
-    assert {(first, second) for first in names for second in found[first]} == set(together)
-    assert 0 < len(together) < len(pairs)
-
-
 def test_a_method_has_one_colour_in_all_figures_and_can_be_seen_on_dark(snapshot: Snapshot) -> None:
-    units = selection.apply(snapshot.units, Filters(PAPER_SETTING))
-    of = looks(units, variants(units))
+    of = looks(snapshot.episodes, variants(snapshot.episodes))
     made = [
-        evaluation.against_servers(selection.table(units, SHOWN), of),
-        evaluation.throughput(units, of),
+        evaluation.against_servers(table4(snapshot.episodes), of),
+        evaluation.throughput(evaluation.seed_means(snapshot.episodes), of),
         training_curves(snapshot.curves, ["completed"]),
     ]
     colours: dict[bool, dict[str, set[str]]] = {False: {}, True: {}}
@@ -598,15 +444,3 @@ def test_attention_and_probabilities_are_shown_as_they_are() -> None:
     shown = {server: p for bar in figure.data for server, p in zip(bar.x, bar.y, strict=True)}
     assert [shown[j] for j in range(5)] == pytest.approx(weights[0, 0].tolist())
     assert [bar.name for bar in figure.data for j in bar.x if j == 0] == ["idle and fits"]
-
-
-# ---------------------------------------------------------------------- the folder that is timed
-
-
-def test_generated_folder_holds_the_rows_asked_for(tmp_path: Path) -> None:
-    write_folder_of_size(tmp_path / "large", 5000)
-    snapshot = Store(tmp_path / "large").snapshot()
-    assert (snapshot.rows, snapshot.notes) == (5000, ())
-    assert len(snapshot.curves) == len(METHODS) * 8 * 1000
-    table = selection.table(selection.apply(snapshot.units, Filters(PAPER_SETTING)), SHOWN)
-    assert table[list(SHOWN)].notna().all(axis=None)

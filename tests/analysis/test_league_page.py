@@ -7,6 +7,8 @@ import pytest
 from rllib_scale_analysis import load
 from rllib_scale_analysis.tables.league import league
 
+pytestmark = pytest.mark.slow  # a release checks what is committed
+
 FOLDER = Path(__file__).parents[2] / "analysis" / "league"
 
 

@@ -43,15 +43,14 @@ def test_an_interval_is_over_paired_episodes() -> None:
     assert row["seeds_note"] == "rule"
 
 
-def test_an_interval_that_says_nothing_is_left_out() -> None:
-    """Five seeds, of which one failed: resamples without it hardly differ, and their studentised means are anything."""
+def test_one_failed_seed_of_five_leaves_an_interval_that_decides_nothing() -> None:
     rows = rule("fastest-idle", *[10.0] * 30)
     for seed, response in enumerate((10.01, 10.02, 10.03, 10.04, 14.0)):
         rows += [episode_row("scale", seed, 16, e, response_censored_s=response) for e in range(30)]
     row = against_base(typed_episodes(rows)).iloc[0]
     assert 7 < row[RESPONSE] < 8
-    assert math.isnan(row[f"{RESPONSE}_low"])
-    assert math.isnan(row[f"{RESPONSE}_high"])
+    assert -20 < row[f"{RESPONSE}_low"] < 0
+    assert 0 < row[f"{RESPONSE}_high"] < 40
 
 
 def test_settings_of_a_grid_are_compared_with_their_own_base() -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from rllib_scale_analysis import load
 
+pytestmark = pytest.mark.slow  # a release checks what is committed
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "analysis" / "reproduction"
 COLUMNS = [

@@ -7,6 +7,8 @@ import pytest
 from rllib_scale_analysis import load
 from rllib_scale_analysis.tables.transfer import AGAINST, DRIFTS, LOST, agreement, transfer, transfer_table
 
+pytestmark = pytest.mark.slow  # a release checks what is committed
+
 FOLDER = Path(__file__).parents[2] / "analysis" / "transfer"
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, Playwright, sync_playwright
@@ -39,15 +38,3 @@ def page(browser: Browser) -> Iterator[Page]:
     """See `guarded_page`: a test with it fails on a console error, an exception or a request beyond loopback."""
     with guarded_page(browser) as opened:
         yield opened
-
-
-@pytest.fixture
-def shoot(tmp_path: Path) -> Callable[..., Path]:
-    """`shoot(page, name)` keeps a screenshot, an artefact of the test run: under pytest's --basetemp."""
-
-    def take(page: Page, name: str, full_page: bool = True) -> Path:
-        path = tmp_path / f"{name}.png"
-        page.screenshot(path=path, full_page=full_page)
-        return path
-
-    return take

@@ -248,6 +248,7 @@ def test_drift_from_training_compares_with_the_problem_trained_on_under_the_mask
     assert found["drift_training_mmd2"] != found["drift_mmd2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", NETWORKS)
 def test_every_method_has_the_features_that_its_network_allows(method: str) -> None:
     _, found = evaluate_with_features(policy(method), problem(16), seed=3, episodes=2)

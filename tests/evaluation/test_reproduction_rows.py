@@ -41,8 +41,7 @@ def check_played_again(rows: pd.DataFrame) -> None:
         pd.testing.assert_frame_equal(again, expected, check_exact=True, check_dtype=False, obj=str(where))
 
 
-@pytest.mark.parametrize("method", ["fastest-idle", "random-feasible", "heft", "cpop", "scale", "crossattn"])
-@pytest.mark.parametrize("scenario", ["paper", "steady-0.7", "overload-1.1"])
+@pytest.mark.parametrize(("method", "scenario"), [("scale", "paper"), ("heft", "overload-1.1")])
 def test_some_episodes_give_the_published_rows(method: str, scenario: str) -> None:
     rows = published()
     rows = rows[(rows["method"] == method) & (rows["scenario"] == scenario)]
