@@ -22,7 +22,7 @@ from rllib_scale.results import tables as results
 from rllib_scale.results.status import Training
 
 from ..load import TRAINING_KEY, labelled, read_rows
-from ..trainings import renamed, renamed_note, trainings_of
+from ..trainings import trainings_of
 from .runs import RULE, runs
 
 Stamp = tuple[int, int]
@@ -112,9 +112,7 @@ class Store:
         episodes = self._episodes(notes)
         curves, epochs = self._curves(trainings, notes)
         episodes, curves = labelled(episodes, curves, notes)
-        if other := renamed(trainings, episodes):
-            notes.append(renamed_note(other))
-        table = runs([one for one in trainings if one not in other], episodes, epochs)
+        table = runs(trainings, episodes, epochs)
         return Snapshot(self.folder, sweep, episodes, curves, tuple(trainings), table, tuple(notes), stamp)
 
     def _episodes(self, notes: list[str]) -> pd.DataFrame:

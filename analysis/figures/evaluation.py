@@ -1,6 +1,6 @@
 """Figures of an evaluation: every method at one scale, against the number of servers, and throughput against response.
 
-Each takes a table, of `analysis.tables.methods` or the dashboard's of the same columns, and the looks of its variants.
+Each takes a table of `analysis.tables.methods` and the looks of its variants.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from ..load import Results, information_note, variants
 from ..paper import PAPER_EPOCHS
 from ..stats.intervals import MIN_SEEDS
 from ..tables.render import format_value
-from ..trainings import renamed, renamed_note, trainings_of
+from ..trainings import trainings_of
 
 MOST_NAMES = 9
 """That stand in one sentence."""
@@ -111,14 +111,13 @@ def training_state_lines(results: Results, now_s: float) -> list[str]:
     """What failed, and what is not finished, among the trainings of a results folder. `now_s`: Unix time."""
     found, _ = trainings_of(results.folder, now_s)
     lines = [f"Training failed: {one.name}: {one.error}" for one in found if one.state == "failed"]
-    other = renamed(found, results.episodes)
     evaluated = set(results.episodes["cell"])  # a published folder may hold nothing else of a training
-    absent = [one for one in found if one not in other and one.identity["cell"] not in evaluated]
+    absent = [one for one in found if one.identity["cell"] not in evaluated]
     for state, said in (("running", "still running"), ("stopped", "stopped before its end"), ("waiting", "not begun")):
         names = [one.name for one in absent if one.state == state]
         if names:
             lines.append(f"Not in these numbers, as {said}: {listed(names)}.")
-    return [*lines, renamed_note(other)] if other else lines
+    return lines
 
 
 def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:

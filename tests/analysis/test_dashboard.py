@@ -249,20 +249,6 @@ def test_rows_without_a_value_make_an_empty_figure(tmp_path: Path) -> None:
     assert counts(table) == "Learned methods: 0 seeds of 6 episodes."
 
 
-def test_trainings_of_another_version_are_told(tmp_path: Path) -> None:
-    rows = artificial_episodes(seeds=(42,), scales=(16,), methods=("scale", "crossattn"))
-    folder = write_folder(tmp_path, rows, [])
-    sweep = SweepConfig(name="artificial", methods=["scale", "crossattn", "ppo"], seeds=[42])
-    results.open_folder(folder, "artificial", sweep.model_dump(mode="json"), "0")
-    snapshot = Store(folder).snapshot()
-    assert [training.state for training in snapshot.trainings] == ["waiting"] * 3
-    (note,) = snapshot.notes
-    assert note.startswith("2 trainings have other names in these results, which another version")
-    lines = training_state_lines(load(folder), 0.0)
-    assert lines[0].startswith("Not in these numbers, as not begun: ppo-s42-")
-    assert lines[1:] == [note]
-
-
 def test_runs_are_all_that_was_trained_or_evaluated_each_once(tmp_path: Path) -> None:
     sweep = SweepConfig.model_validate(
         {"name": "artificial", "methods": ["scale"], "seeds": [1, 2, 3], "grid": {"env.episode.horizon_s": [6.0, 9.0]}}

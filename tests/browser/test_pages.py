@@ -21,7 +21,6 @@ from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 from rllib_scale_analysis.load import PAPER_SETTING, load, select
 from rllib_scale_analysis.report.write import write_report
-from rllib_scale_analysis.tables.comparisons import paired_table
 from rllib_scale_analysis.tables.methods import table4
 from rllib_scale_analysis.tables.render import cell_lines, to_csv
 
@@ -345,38 +344,6 @@ def test_a_link_shows_what_was_chosen(artificial: tuple[Path, str, int], page: P
     settle(page)
     expect_rows(page, "paired-table", rows)
     expect(page.locator(".st-key-second input")).to_have_value("fastest-idle")
-
-
-@pytest.mark.slow
-def test_filters_change_table_and_figures(artificial: tuple[Path, str, int], page: Page) -> None:
-    folder, url, _ = artificial
-    open_view(page, url)
-    choose(page, "Methods", "scale", "fastest-idle")
-    choose(page, "Servers-N", "32")
-    choose(page, "Training-seeds", "42", "45")
-    episodes = select(load(folder).episodes, *PAPER_SETTING)
-    seeds = episodes["train_seed"].isna() | episodes["train_seed"].isin([42, 45])
-    chosen = episodes["method"].isin(["scale", "fastest-idle"]) & (episodes["test_servers"] == 32) & seeds
-    ranked = table4(episodes[chosen]).sort_values("completed", ascending=False, kind="stable")
-    expected = printed(ranked, COLUMNS)
-    assert len(expected) == 2
-    expect_rows(page, "results-table", expected)
-    legend = page.locator(".st-key-against-N .legendtext")
-    expect(legend).to_have_text(["scale", "fastest-idle"])
-    choose(page, "Lambdas", "λ₁ = 0, λ₂ = 0")
-    expect_rows(page, "results-table", [row for row in expected if row[1] == "fastest-idle"])
-
-
-@pytest.mark.slow
-def test_comparison_is_the_paired_table(artificial: tuple[Path, str, int], page: Page) -> None:
-    folder, url, _ = artificial
-    open_view(page, url, "Compare")
-    choose(page, "second", "fastest-idle")
-    episodes = select(load(folder).episodes, *PAPER_SETTING)
-    paired = paired_table(episodes, [("scale", "fastest-idle")])
-    expect_rows(page, "paired-table", printed(paired, PAIRED))
-    points = page.locator(".st-key-episode-pairs .scatterlayer .point")
-    expect(points).to_have_count(4 * 6)
 
 
 @pytest.mark.slow
