@@ -18,7 +18,7 @@ from scipy import stats
 Array = NDArray[np.float64]
 
 CONFIDENCE = 0.95
-COVERAGE = "Student's t, which covered 89 to 96 % in simulations: docs/statistics.md"
+COVERAGE = "Student's t, which covered 89 to 95 % in simulations: docs/statistics.md"
 """Of a single method's mean, to be said where its interval is shown."""
 MIN_SEEDS = 5
 """With fewer seeds no interval is claimed."""
