@@ -127,16 +127,12 @@ def labelled(episodes: pd.DataFrame, training: pd.DataFrame, notes: list[str]) -
 
 
 def _lacking_note(path: Path, columns: Iterable[str]) -> list[str]:
-    """A sentence where a table, which can be read, lacks some of the columns, and what would stand there is lost.
-
-    Of whole workflows a report has a table of their own, or none.
-    """
-    present = {*pq.read_schema(path).names, *results.ABSENT_BEFORE, results.INFORMATION, *results.WORKFLOW_COLUMNS}
-    present |= {*results.LATER_TRAININGS, *results.LATER_FEATURES}
+    """A sentence where a table, which can be read, lacks some of the columns."""
+    present = set(pq.read_schema(path).names)
     lacking = [column for column in columns if column not in present]
     if not lacking:
         return []
-    return [f"{path.name}: by an older version, without {', '.join(lacking)}; these are shown as missing."]
+    return [f"{path.name}: without {', '.join(lacking)}; these are shown as missing."]
 
 
 def read_rows(path: Path, columns: Mapping[str, tuple[str, str]], key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:

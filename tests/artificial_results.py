@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 from rllib_scale_analysis.load import derive
 
+from rllib_scale.config import InformationConfig
+from rllib_scale.config.heuristics import information
 from rllib_scale.results import tables as results
 
 SEEDS = (42, 43, 44, 45, 46)
@@ -49,6 +51,7 @@ def episode_row(method: str, seed: int | None, servers: int, episode: int, **val
         "decision": "argmax",
         "eval_seed": 1,
         "episode": episode,
+        "information": information(method, InformationConfig()),
     }
     return row | dict.fromkeys(results.METRIC_COLUMNS, 0) | values
 

@@ -48,30 +48,12 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-ADDED: dict[str, Any] = {"added": True}
-"""Marks, as `json_schema_extra`, a field that came after results had been published: see `identity`."""
-
-
 def identity(model: BaseModel) -> dict[str, Any]:
-    """JSON content without the fields that were ADDED later and stand at their default.
+    """JSON content of what differs from the defaults; a pinned file is its content, wherever it is.
 
-    A hash of it is the same before and after a field was added, so that finished results are found again. Numbers are
-    those of `model_dump`: a default of 10 where a float is asked for is 10.0, as it always was in hashes. A pinned
-    file is its content, wherever it is.
+    A hash of it stays what it is when a setting is added.
     """
-    content = model.model_dump(mode="json")
-    for name, field in type(model).model_fields.items():
-        value = getattr(model, name)
-        if field.json_schema_extra == ADDED and value == field.default:
-            del content[name]
-        elif isinstance(value, BaseModel):
-            content[name] = identity(value)
-        elif isinstance(value, tuple):
-            content[name] = [
-                identity(item) if isinstance(item, BaseModel) else plain
-                for item, plain in zip(value, content[name], strict=True)
-            ]
-    return dict(without_places(content))
+    return dict(without_places(model.model_dump(mode="json", exclude_defaults=True)))
 
 
 def settings_of(path: str, value: Any) -> Iterator[tuple[str, Any]]:

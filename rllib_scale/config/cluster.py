@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, model_validator
 
 from rllib_scale import plugins
-from rllib_scale.config.base import ADDED, MAX_SERVERS, MIN_SERVERS, Model, NonNegative, Number, Positive
+from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Model, NonNegative, Number, Positive
 from rllib_scale.errors import UserError, choice_error
 
 
@@ -24,12 +24,10 @@ class TierConfig(Model):
     slots: Annotated[int, Field(ge=1, le=1024)] = Field(
         default=1,
         description="tasks a server runs at once, each at compute_gflops; they share its memory, power and locality",
-        json_schema_extra=ADDED,
     )
     slot_slowdown: NonNegative = Field(
         default=0.0,
         description="an execution takes 1 + slot_slowdown x (other busy slots at its start) times as long",
-        json_schema_extra=ADDED,
     )
 
     @model_validator(mode="after")
@@ -206,9 +204,7 @@ class ClusterConfig(Model):
     )
     bandwidth_gb_s: Positive = 10.0
     latency_s: NonNegative = 0.01
-    changes: ChangesConfig = Field(
-        default=ChangesConfig(), description="servers that join, drain and fail", json_schema_extra=ADDED
-    )
+    changes: ChangesConfig = Field(default=ChangesConfig(), description="servers that join, drain and fail")
 
     @model_validator(mode="before")
     @classmethod

@@ -16,6 +16,7 @@ from rllib_scale.config.policies import names_policy, policy_folder, policy_labe
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.search import points
 from rllib_scale.config.sweep import CELL_SECTIONS, TRAIN_SCENARIO, SweepConfig
+from rllib_scale.config.trial import CELL_FORMAT
 from rllib_scale.config.used_settings import UNUSED, used_settings
 from rllib_scale.config.yaml_files import build_model, set_path
 from rllib_scale.errors import UserError
@@ -25,8 +26,6 @@ Overrides = tuple[tuple[str, Any], ...]
 """Config path and value of each setting that a grid or a search gives a training."""
 STOPPED = "stopped=asha"
 """In the label of a cell that a scheduler stopped: its rows are no rows of the whole training's."""
-NO_POPULATION = ("cma", "reinforce", "decima", "deeprm")
-"""Sections of methods that PBT does not train."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,8 @@ class EvaluationUnit:
         own = {"source": self.scheduler} if MARK in self.scheduler else {}  # with the digest of its source
         if not self.learned and names_policy(self.scheduler):
             own = {"policy": split(self.scheduler)[1]}  # of its description, which holds that of its weights
-        return digest(self.columns | {"env": identity(self.env), "episodes": self.episodes} | own)
+        problem = {"env": identity(self.env), "episodes": self.episodes, "format": CELL_FORMAT}
+        return digest(self.columns | problem | own)
 
 
 def expand(sweep: SweepConfig, source: str) -> list[Cell]:
@@ -143,9 +143,7 @@ def expand(sweep: SweepConfig, source: str) -> list[Cell]:
     base["resources"] = sweep.resources.model_dump(include=set(TrialResources.model_fields))
     if sweep.search is not None and sweep.search.scheduler == "pbt":
         # Who trains beside it decides what becomes of a member: another population, another cell.
-        sections = {name: identity(getattr(sweep, name)) for name in CELL_SECTIONS if name not in NO_POPULATION}
-        if sweep.imitation.expert is None:
-            del sections["imitation"]  # as it was before there was any
+        sections = {name: identity(getattr(sweep, name)) for name in CELL_SECTIONS}
         base["population"] = digest(sections | sweep.model_dump(mode="json", include={"methods", "seeds", "search"}))
     cells: dict[str, Cell] = {}
     for method, values, point, seed in itertools.product(

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.base import ADDED, Count, Finite, Fraction, MaskMode, Model, NonNegative, Number, Positive
+from rllib_scale.config.base import Count, Finite, Fraction, MaskMode, Model, NonNegative, Number, Positive
 from rllib_scale.config.cluster import ClusterConfig
 from rllib_scale.config.workload import Part, WorkloadConfig
 from rllib_scale.errors import UserError
@@ -66,7 +66,6 @@ class DecisionConfig(Model):
     )
     offer: Literal["all", "startable"] = Field(
         default="all",
-        json_schema_extra=ADDED,
         description="on_busy reserve: whether every waiting task is offered, or those that some row is open for, which "
         "may wait for another all the same",
     )
@@ -140,10 +139,9 @@ class InformationConfig(Model):
         default=0.0,
         description="of the tasks, drawn by a generator of its own: so many take straggler_factor times what the "
         "workload says, and nobody is told",
-        json_schema_extra=ADDED,
     )
     straggler_factor: Annotated[float, Number, Field(ge=1, allow_inf_nan=False)] = Field(
-        default=5.0, description="true compute demand of a straggler over that of the workload", json_schema_extra=ADDED
+        default=5.0, description="true compute demand of a straggler over that of the workload"
     )
 
     @property
@@ -189,13 +187,9 @@ class ObservationConfig(Model):
     task_compute_max_gflop: Positive = 20.0
     server_compute_max_gflops: Positive = 4.0
     memory_max_gb: Positive = Field(default=80.0, description="M_max, of tasks and servers alike")
-    output_unit_gb: Positive = Field(default=1.0, description="in which outputs are seen", json_schema_extra=ADDED)
-    delay_unit_s: Positive = Field(
-        default=1.0, description="in which communication delays are seen", json_schema_extra=ADDED
-    )
-    time_unit_s: Positive = Field(
-        default=1.0, description="in which remaining times and waits are seen", json_schema_extra=ADDED
-    )
+    output_unit_gb: Positive = Field(default=1.0, description="in which outputs are seen")
+    delay_unit_s: Positive = Field(default=1.0, description="in which communication delays are seen")
+    time_unit_s: Positive = Field(default=1.0, description="in which remaining times and waits are seen")
 
 
 class EnvConfig(Model):
@@ -204,9 +198,9 @@ class EnvConfig(Model):
     cluster: ClusterConfig = ClusterConfig()
     workload: WorkloadConfig = WorkloadConfig()
     episode: EpisodeConfig = EpisodeConfig()
-    decision: DecisionConfig = Field(default=DecisionConfig(), json_schema_extra=ADDED)
-    communication: CommunicationConfig = Field(default=CommunicationConfig(), json_schema_extra=ADDED)
-    information: InformationConfig = Field(default=InformationConfig(), json_schema_extra=ADDED)
+    decision: DecisionConfig = DecisionConfig()
+    communication: CommunicationConfig = CommunicationConfig()
+    information: InformationConfig = InformationConfig()
     reward: RewardConfig = RewardConfig()
     observation: ObservationConfig = ObservationConfig()
 

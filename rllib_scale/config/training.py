@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rllib_scale.config.base import (
-    ADDED,
     MAX_SERVERS,
     MIN_SERVERS,
     Count,
@@ -37,7 +36,6 @@ class NetworkConfig(Model):
     induced_points: Width = Field(default=8, description="set-transformer: points through which servers attend")
     encoder: str | None = Field(
         default=None,
-        json_schema_extra=ADDED,
         description="replaces the encoder of the method by a class of one's own, `package.module:Name` or an entry "
         "point: see docs/extending.md",
     )
@@ -47,13 +45,11 @@ class NetworkConfig(Model):
     )
     skip: Literal["none", "linear", "price"] | None = Field(
         default=None,
-        json_schema_extra=ADDED,
         description="cross-attention: logits also linear in a server's features, by weights linear in the task's, "
         "which begin at 0 or as the price rule; unset: as the method says",
     )
     skip_sharpness: Positive = Field(
         default=4.0,
-        json_schema_extra=ADDED,
         description="price: what a second more of the rule's cost takes off a logit at the beginning",
     )
 
@@ -122,7 +118,6 @@ class TrainingConfig(Model):
     gamma: Fraction = 0.99
     time_unit_s: Positive | None = Field(
         default=None,
-        json_schema_extra=ADDED,
         description="PPO: gamma discounts so much time, so that answers that take none are not discounted; unset: it "
         "discounts every decision [SCALE, sec. 4.1]",
     )
@@ -140,47 +135,34 @@ class TrainingConfig(Model):
     adam_epsilon: Positive = 1e-5
     standardise_advantages: Literal["minibatch", "epoch", "none"] = Field(
         default="minibatch",
-        json_schema_extra=ADDED,
         description="to mean 0 and deviation 1 over those rows; open in the paper",
     )
     initial_policy: str | None = Field(
         default=None,
-        json_schema_extra=ADDED,
         description="PPO and imitation: folder of an exported policy, or `zoo:NAME`, whose weights the network begins "
         "with; its critic is new",
     )
     reference_kl_coefficient: NonNegative = Field(
         default=0.0,
-        json_schema_extra=ADDED,
         description="PPO: weight of KL(policy || initial policy) in the loss, which keeps it near that one",
     )
     reward_unit: Positive | None = Field(
         default=None,
-        json_schema_extra=ADDED,
         description="rewards are learned from in this unit times the servers of the episode, so that returns are about "
         "1 at any scale; unset: as they are, as in every table",
     )
     reward: str | None = Field(
         default=None,
-        json_schema_extra=ADDED,
         description="what a training learns from in place of the problem's reward, a function of one's own, "
         "`package.module:Name` or an entry point: see docs/extending.md",
     )
-    siblings: Count = Field(
-        default=1,
-        json_schema_extra=ADDED,
-        description="PPO: so many environments of a runner play each workload side by side, from its beginning in "
-        "every epoch, and what happens to all of them alike does not count as an advantage",
-    )
     lambda_by: Literal["decision", "time"] | None = Field(
         default=None,
-        json_schema_extra=ADDED,
         description="PPO: gae_lambda counts once a decision, or once a time_unit_s; unset: a decision, or as the "
         "method says",
     )
     problems: ProblemsConfig | None = Field(
         default=None,
-        json_schema_extra=ADDED,
         description="a number of servers and a load drawn for each episode; null: those of `env`",
     )
 
@@ -206,8 +188,6 @@ class TrainingConfig(Model):
             raise ValueError(
                 f"steps_per_epoch {self.steps_per_epoch} is not a multiple of minibatch_size {self.minibatch_size}"
             )
-        if self.num_envs % self.siblings:
-            raise ValueError(f"num_envs {self.num_envs} is not a multiple of siblings {self.siblings}")
         return self
 
 

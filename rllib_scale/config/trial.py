@@ -7,7 +7,6 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from rllib_scale.config.base import (
-    ADDED,
     MIN_SERVERS,
     Model,
     Seed,
@@ -44,7 +43,7 @@ OWN_SECTIONS = {
 }
 """Sections of a training that only trainings by one algorithm read; of the networks each only its method."""
 CELL_FORMAT = 2
-"""Changes when a default does: a cell's hash leaves out what stands at its default."""
+"""Changes when a default does: hashes of trainings and evaluations leave out what stands at its default."""
 
 
 class Sections(Model):
@@ -54,14 +53,14 @@ class Sections(Model):
     training: TrainingConfig = TrainingConfig()
     dqn: DQNConfig = DQNConfig()
     sac: SACConfig = SACConfig()
-    cma: CMAConfig = Field(default=CMAConfig(), json_schema_extra=ADDED)
-    reinforce: ReinforceConfig = Field(default=ReinforceConfig(), json_schema_extra=ADDED)
-    decima: DecimaConfig = Field(default=DecimaConfig(), json_schema_extra=ADDED)
-    deeprm: DeepRMConfig = Field(default=DeepRMConfig(), json_schema_extra=ADDED)
+    cma: CMAConfig = CMAConfig()
+    reinforce: ReinforceConfig = ReinforceConfig()
+    decima: DecimaConfig = DecimaConfig()
+    deeprm: DeepRMConfig = DeepRMConfig()
     stop: StopConfig = StopConfig()
     srr: SRRConfig = SRRConfig()
     network: NetworkConfig = NetworkConfig()
-    imitation: ImitationConfig = Field(default=ImitationConfig(), json_schema_extra=ADDED)
+    imitation: ImitationConfig = ImitationConfig()
 
 
 class _Named(Model):
@@ -138,11 +137,6 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
             raise ValueError(
                 f"training.time_unit_s: method {self.method}, resources.sampler {parts[1]} and resources.learner "
                 f"{parts[2]} discount by decision; valid: a method that PPO trains, array and lean"
-            )
-        if self.training.siblings > 1 and parts != ("ppo", "array", "lean"):
-            raise ValueError(
-                f"training.siblings {self.training.siblings}: method {self.method}, resources.sampler {parts[1]} and "
-                f"resources.learner {parts[2]} know none; valid: 1, or a method that PPO trains, array and lean"
             )
         if self.training.lambda_by == "time" and self.training.time_unit_s is None:
             raise ValueError("training.lambda_by time: needs training.time_unit_s")

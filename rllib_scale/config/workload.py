@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from rllib_scale.config.base import ADDED, Count, Finite, Fraction, Model, NonNegative, Number, Positive, Seed
+from rllib_scale.config.base import Count, Finite, Fraction, Model, NonNegative, Number, Positive, Seed
 from rllib_scale.config.pinned import MARK, check_unchanged, digest_of, folders_of, pin, pin_code, split
 
 _TABLES = Path(__file__).parents[1] / "workloads" / "tables"
@@ -50,7 +50,7 @@ class RateWaveConfig(Model):
 
     period_s: Positive
     amplitude: Fraction = 0.0
-    levels: tuple[NonNegative, ...] = Field(default=(), max_length=MOST_LEVELS, json_schema_extra=ADDED)
+    levels: tuple[NonNegative, ...] = Field(default=(), max_length=MOST_LEVELS)
 
     @model_validator(mode="after")
     def _one_shape(self) -> RateWaveConfig:
@@ -159,17 +159,13 @@ class WorkloadConfig(Model):
     rate_wave: RateWaveConfig | None = Field(
         default=None,
         description="the rate of arrivals goes up and down; unset: it is constant",
-        json_schema_extra=ADDED,
     )
-    trace: TraceConfig | None = Field(default=None, description="replays a trace", json_schema_extra=ADDED)
-    fitted: FittedConfig | None = Field(
-        default=None, description="draws what resembles a trace, by a fitted table", json_schema_extra=ADDED
-    )
+    trace: TraceConfig | None = Field(default=None, description="replays a trace")
+    fitted: FittedConfig | None = Field(default=None, description="draws what resembles a trace, by a fitted table")
     generator: str | None = Field(
         default=None,
         description="draws them by a function of one's own, `package.module:Name` or an entry point: see "
         "docs/extending.md",
-        json_schema_extra=ADDED,
     )
     min_tasks: Count = 3
     max_tasks: Annotated[int, Field(ge=1, le=4096)] = 8
@@ -179,7 +175,6 @@ class WorkloadConfig(Model):
     delay_s: NormalConfig | None = Field(
         default=None,
         description="release delay: a task is ready so long after its predecessors end, or its workflow arrives",
-        json_schema_extra=ADDED,
     )
     topology: Topology = "random-predecessors"
     max_predecessors: Count = Field(default=2, description="random-predecessors: 1 to this many distinct earlier nodes")

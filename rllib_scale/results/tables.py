@@ -29,8 +29,6 @@ from typing import Any
 import pandas as pd
 
 from rllib_scale import __version__
-from rllib_scale.config import InformationConfig
-from rllib_scale.config.heuristics import information
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic, write_json
 
@@ -66,7 +64,7 @@ INFORMATION_COLUMN: dict[str, tuple[str, str]] = {
         "or so of the waiting tasks only",
     ),
 }
-"""Follows from the method and the problem, and is no part of a row's identity; filled in for older results."""
+"""Follows from the method and the problem, and is no part of a row's identity."""
 METRIC_COLUMNS: dict[str, tuple[str, str]] = {
     "arrived": ("Int64", "tasks that arrived until the end"),
     "completed": ("Int64", "tasks completed until the end"),
@@ -92,8 +90,6 @@ METRIC_COLUMNS: dict[str, tuple[str, str]] = {
     "preempted_attempts": ("Int64", "attempts to run a task that were stopped"),
     "lost_s": ("float64", "busy time that did no lasting work: attempts that failed or were stopped [s]"),
 }
-ABSENT_BEFORE = ("waits", "passed", "failed_attempts", "preempted_attempts", "lost_s")
-"""What results of version 0.1 have no column for, as it had nothing of the kind: they are read as 0, which is exact."""
 UTILISATION_PREFIX = "utilisation_"
 """One more float64 column per tier, e.g. utilisation_large."""
 WORKFLOW_COLUMNS: dict[str, tuple[str, str]] = {
@@ -109,12 +105,12 @@ WORKFLOW_COLUMNS: dict[str, tuple[str, str]] = {
     "slo_share": ("float64", "workflows done within twice their critical path, of those with so much time to the end"),
     "moved_share": ("float64", "attempts on another server than that of their first predecessor, of those with one"),
 }
-"""Of whole workflows, `rllib_scale.evaluation.workflows`; missing in results of older versions."""
+"""Of whole workflows, `rllib_scale.evaluation.workflows`; missing in the reproduction's rows."""
 BOUND_COLUMNS: dict[str, tuple[str, str]] = {
     "bound_critical_path_s": ("float64", "lower bound on response_censored_s of any scheduler: no queues [s]"),
     "bound_capacity_s": ("float64", "the best lower bound on it, with the servers' capacity [s]; NaN if none is known"),
 }
-"""What no scheduler can beat, `rllib_scale.bounds.lower_bounds`; missing in results of older versions."""
+"""What no scheduler can beat, `rllib_scale.bounds.lower_bounds`."""
 EPISODE_COLUMNS = (
     IDENTITY_COLUMNS | EVALUATION_COLUMNS | INFORMATION_COLUMN | METRIC_COLUMNS | WORKFLOW_COLUMNS | BOUND_COLUMNS
 )
@@ -180,11 +176,6 @@ TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
     "step_size": ("float64", "CMA-ES: sigma after the generation"),
 }
 
-LATER_TRAININGS = ("reference_kl", "imitation_loss", "agreement", "objective", "objective_validation", "step_size")
-"""Columns of trainings of which version 0.1 had none: by their absence nothing is lost."""
-LATER_FEATURES = ("drift_training_wasserstein", "drift_training_mmd2")
-"""Columns of features of which older versions had none; what needs them is left out."""
-
 
 def write_table(path: Path, frame: pd.DataFrame) -> None:
     """Write a table atomically as parquet."""
@@ -194,20 +185,10 @@ def write_table(path: Path, frame: pd.DataFrame) -> None:
 def typed(frame: pd.DataFrame, columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
     """The frame with `columns` first, in order and in their types.
 
-    A missing one is filled with missing values, those of ABSENT_BEFORE with 0, INFORMATION with what a method is told
-    where nothing is held back.
+    A missing one is filled with missing values.
     """
     frame = frame.reindex(columns=[*columns, *(name for name in frame.columns if name not in columns)])
-    frame = frame.fillna({name: 0 for name in ABSENT_BEFORE if name in columns})
-    if INFORMATION in columns:
-        frame[INFORMATION] = filled_information(frame)
     return frame.astype({name: dtype for name, (dtype, _) in columns.items()})
-
-
-def filled_information(frame: pd.DataFrame) -> pd.Series:
-    """INFORMATION of each row; where it is missing, from before there was the column, nothing was held back."""
-    told = {name: information(str(name), InformationConfig()) for name in frame["method"].dropna().unique()}
-    return frame[INFORMATION].astype("string").fillna(frame["method"].astype("string").map(told).astype("string"))
 
 
 def read_table(path: Path, columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:

@@ -28,10 +28,6 @@ from rllib_scale.rl.environment import TrainingVectorEnv
 COMPONENT_SAMPLER = "sampler"
 ELAPSED = "elapsed_s"
 """Extra output of each step: time from its decision to the next one [s]."""
-CLOCK = "clock_s"
-"""Of each step: the time of the next decision, from the beginning of the episode [s]."""
-WORKLOAD = "workload"
-"""Of each step: a number for what its environment plays; siblings have the same."""
 
 
 class EpsilonGreedy(ABC):
@@ -67,8 +63,6 @@ class _Chunk:
             "logp": np.empty((capacity, size), dtype=np.float32),
             "reward": np.empty((capacity, size), dtype=np.float32),
             "elapsed": np.empty((capacity, size), dtype=np.float32),
-            "clock": np.empty((capacity, size), dtype=np.float64),
-            "workload": np.empty((capacity, size), dtype=np.int64),
             "terminated": np.empty((capacity, size), dtype=bool),
             "truncated": np.empty((capacity, size), dtype=bool),
             "valid": np.empty((capacity, size), dtype=bool),
@@ -146,8 +140,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         force_reset: bool = False,
     ) -> list[SingleAgentEpisode]:
         env, size = self._vector_env, self.num_envs
-        # Siblings are compared at the same time of the same workload: they begin together.
-        if force_reset or num_episodes is not None or self._needs_initial_reset or env.siblings > 1:
+        if force_reset or num_episodes is not None or self._needs_initial_reset:
             seed = self._seed if self._needs_initial_reset else None
             self._observation, _ = env.reset(seed=seed)
             self._awaits_reset = np.zeros(size, dtype=bool)
@@ -171,8 +164,6 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
                 logp=logp[np.arange(size), actions],
                 reward=reward,
                 elapsed=infos["elapsed_s"],
-                clock=infos["clock_s"],
-                workload=env.workload,
                 terminated=terminated,
                 truncated=truncated,
             )
@@ -231,8 +222,6 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             Columns.ACTION_DIST_INPUTS: chunk.column("logits", b)[start:stop],
             Columns.ACTION_LOGP: chunk.column("logp", b)[start:stop],
             ELAPSED: chunk.column("elapsed", b)[start:stop],
-            CLOCK: chunk.column("clock", b)[start:stop],
-            WORKLOAD: chunk.column("workload", b)[start:stop],
             WEIGHTS_SEQ_NO: np.full(stop - start, self._weights_seq_no),
         }
         episode = SingleAgentEpisode(

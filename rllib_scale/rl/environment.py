@@ -120,7 +120,6 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         problems: episodes are of problems that are drawn; `config` is then the one to draw from, and the environment's
             own the largest of them.
         reward_unit: rewards are in this unit times the servers of the episode; None: as they are.
-        siblings: so many environments, side by side, play the same workloads; a reset brings them to the same episode.
         reward: pinned name of a function of one's own, see `TrainingStep`; None: the problem's own reward.
     """
 
@@ -131,13 +130,11 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         trial_seed: int,
         problems: ProblemsConfig | None = None,
         reward_unit: float | None = None,
-        siblings: int = 1,
         reward: str | None = None,
     ) -> None:
         super().__init__(num_envs, config if problems is None else largest(problems, config))
         self.trial_seed = trial_seed
         self.reward_unit = reward_unit
-        self.siblings = siblings
         self._own_reward = None if reward is None else own_reward(reward)
         self._width = observation_space(self.config).shape[0]  # of what is shown without the mask
         if problems is not None:
@@ -150,17 +147,8 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         """See `SchedulingVectorEnv.reset`."""
         if isinstance(seed, int):
             worker = (seed - rllib_seed(self.trial_seed)) % 2**32  # in a config of the user's any number
-            seed = [workload_seed(self.trial_seed, worker, index // self.siblings) for index in range(self.num_envs)]
-        elif seed is None:
-            self._episodes = np.repeat(self._episodes.reshape(-1, self.siblings).max(axis=1), self.siblings)
+            seed = [workload_seed(self.trial_seed, worker, index) for index in range(self.num_envs)]
         return super().reset(seed=seed, options=options)
-
-    @property
-    def workload(self) -> NDArray[np.int64]:
-        """(B,) a number for the workload that each plays, by (seed, episode)."""
-        assert self._seeds is not None
-        words = self._seeds.astype(np.uint64) + self._episodes.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        return words.view(np.int64)
 
     def step(self, actions: NDArray[np.int64]) -> StepResult:
         """See `SchedulingVectorEnv.step`."""
@@ -192,8 +180,7 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         return rows.copy()
 
     def _infos(self) -> dict[str, Any]:
-        infos = {"elapsed_s": self._engine.elapsed.copy(), "clock_s": self._engine.clock.copy()}
-        return infos | {f"_{name}": np.ones(self.num_envs, dtype=bool) for name in infos}
+        return {"elapsed_s": self._engine.elapsed.copy(), "_elapsed_s": np.ones(self.num_envs, dtype=bool)}
 
     def get_state(self) -> dict[str, Any]:
         """See `SchedulingVectorEnv.get_state`."""
@@ -221,7 +208,7 @@ def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | Scheduling
     trial = TrialConfig.model_validate(context["trial"])
     problems = trial.training.problems
     if "num_envs" in context:
-        more = (problems, trial.training.reward_unit, trial.training.siblings, trial.training.reward)
+        more = (problems, trial.training.reward_unit, trial.training.reward)
         return TrainingVectorEnv(context["num_envs"], trial.env, trial.seed, *more)
     return TrainingEnv(trial.env if problems is None else largest(problems, trial.env))
 

@@ -25,7 +25,7 @@ from rllib_scale.results.storage import Location
 
 CONTENTS = "contents.json"
 FORMAT = 2
-"""Changes when what the pickles of a checkpoint name moves or means something else. Version 0.1 wrote none."""
+"""Changes when what the pickles of a checkpoint name moves or means something else."""
 RECORDS = ("curve.json", "nodes.json")
 """What is published of a training beside its policy: a row per epoch, and where it ran."""
 
@@ -57,7 +57,7 @@ def check_format(checkpoint: Location) -> None:
     contents = json.loads((checkpoint / CONTENTS).read_text())
     if contents.get("format") != FORMAT:
         raise UserError(
-            f"{checkpoint}: version {contents.get('version', '0.1')} of rllib-scale left this training unfinished, and "
+            f"{checkpoint}: version {contents['version']} of rllib-scale left this training unfinished, and "
             f"version {__version__} cannot go on from its checkpoint; finish it with that version, or give another "
             "--results, to which --reuse takes over what is finished here"
         )

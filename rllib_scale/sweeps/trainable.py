@@ -118,8 +118,7 @@ class SchedulingTrial(tune.Trainable):
         folder = Path(checkpoint).absolute()
         self.learner.load(folder / "algorithm")
         self.curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
-        if (folder / "nodes.json").is_file():  # checkpoints of older versions have none
-            self.nodes = json.loads((folder / "nodes.json").read_text(encoding="utf-8"))
+        self.nodes = json.loads((folder / "nodes.json").read_text(encoding="utf-8"))
         self.saved_epochs = len(self.curve)
         self._note_nodes()
 

@@ -227,7 +227,7 @@ def test_what_failed_or_is_missing_is_named(tmp_path: Path) -> None:
         "Training failed: ppo-s47-abc: RuntimeError: out of <memory>",
         "Not in these numbers, as still running: scale-s48-def.",
         "episodes.parquet: 1 rows stood there twice; the last of each counts.",
-        "episodes.parquet: by an older version, without energy_j, bound_capacity_s; these are shown as missing.",
+        "episodes.parquet: without energy_j, bound_capacity_s; these are shown as missing.",
         "1 pairs could not be compared; each section says which.",
     } <= set(page.within("li"))
     assert [line for line in page.within("li") if "scale has no partner in crossattn for seed 2, N=16" in line]

@@ -14,7 +14,7 @@ from rllib_scale_analysis.load import load, variants
 from rllib_scale_analysis.report.sections import sections
 from rllib_scale_analysis.tables.transfer import AGAINST, DRIFTS, LOST, agreement, transfer, transfer_table
 
-from artificial_results import artificial_features, artificial_training, episode_row, write_folder
+from artificial_results import artificial_training, episode_row, write_folder
 from rllib_scale.results import tables as results
 
 ELSEWHERE = ("deep", "wide", "burst")
@@ -81,7 +81,7 @@ def test_a_policy_without_its_home_or_without_the_base_says_nothing(tmp_path: Pa
         assert transfer(found.episodes, found.features).empty, number
 
 
-def test_the_report_has_table_and_figure_and_older_results_have_neither(tmp_path: Path) -> None:
+def test_the_report_has_table_and_figure(tmp_path: Path) -> None:
     episodes, features = content()
     found = load(write_folder(tmp_path / "new", episodes, artificial_training(seeds=SEEDS), features))
     together = next(section for section in sections(found) if section.name == "settings")
@@ -90,7 +90,3 @@ def test_the_report_has_table_and_figure_and_older_results_have_neither(tmp_path
     chart = lost_by_drift(rows, agreement(rows), looks(found.episodes, variants(rows)))
     assert [len(panel.marks[0].x) for panel in chart.panels] == [3, 3]
     assert "1.00 [1.00, 1.00]" in chart.caption
-    old = [{k: v for k, v in row.items() if not k.startswith("drift_training")} for row in artificial_features()]
-    older = load(write_folder(tmp_path / "old", episodes, artificial_training(seeds=SEEDS), old))
-    assert not any("drift_training" in note for note in older.notes)
-    assert transfer(older.episodes, older.features).empty

@@ -12,7 +12,6 @@ from rllib_scale.bounds.lower_bounds import lower_bounds
 from rllib_scale.config import SCENARIOS, ClusterConfig, EnvConfig, EpisodeConfig, TierConfig, WorkloadConfig
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate, play
-from rllib_scale.results.tables import EPISODE_COLUMNS, read_table
 from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
@@ -176,13 +175,6 @@ def test_evaluation_rows_hold_the_bounds_of_their_own_episode(first_arrival, arr
             assert (row["bound_critical_path_s"], row["bound_capacity_s"]) == bounds(env, work)
             assert row["bound_critical_path_s"] <= row["bound_capacity_s"] + ROUNDING
             assert row["bound_capacity_s"] <= row["response_censored_s"] + ROUNDING
-
-
-def test_results_written_before_there_were_bounds_still_read(tmp_path):
-    pd.DataFrame({"cell": ["fastest-idle"], "completed": [3]}).to_parquet(tmp_path / "old.parquet")
-    table = read_table(tmp_path / "old.parquet", EPISODE_COLUMNS)
-    assert table["completed"].tolist() == [3]
-    assert table["bound_capacity_s"].isna().all()
 
 
 # ------------------------------------------------------------------- against schedulers

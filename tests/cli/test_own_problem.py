@@ -16,7 +16,10 @@ from click.testing import CliRunner, Result
 
 from rllib_scale.cli import main
 from rllib_scale.config import scenario
+from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
+from rllib_scale.files import write_json
 from rllib_scale.policies.policy import load_policy
+from rllib_scale.results.tables import open_folder
 from rllib_scale.workloads.generators import generate
 
 TIERS = (
@@ -129,7 +132,16 @@ def test_commands_that_print_a_table_print_it_as_json_too() -> None:
 
 def test_status_says_what_is_finished_and_what_is_not(tmp_path: Path) -> None:
     folder = tmp_path / "results"
-    shutil.copytree(Path(__file__).parents[1] / "version_0_1" / "results", folder)
+    evaluation = {"scales": [16, 32], "episodes": 1, "heuristics": ["fastest-idle"]}
+    sweep = SweepConfig.model_validate(
+        {"name": "tiny", "methods": ["scale"], "stop": {"epochs": 2}, "evaluation": evaluation}
+    )
+    open_folder(folder, "tiny", sweep.model_dump(mode="json"), "hash")
+    cells = expand(sweep, "test")
+    (folder / "evaluations").mkdir()
+    for unit in evaluation_units(sweep, cells):
+        (folder / "evaluations" / f"{unit.key}.parquet").touch()
+    write_json(folder / "policies" / cells[0].trial.name / "curve.json", [{"epoch": 1}, {"epoch": 2}])
     before = shown("status", folder)
     (training,) = before["trainings"]
     assert (training["state"], training["epoch"], training["epochs"]) == ("finished", 2, 2)

@@ -103,7 +103,7 @@ def test_cell_hash_sees_what_decides_the_weights_and_nothing_else() -> None:
         ),
     ],
 )
-def test_cell_hash_is_what_it_was_in_version_0_1(settings: dict[str, object], cell: str) -> None:
+def test_cell_hash_stays_what_it_is(settings: dict[str, object], cell: str) -> None:
     """By it finished trainings are found again: one that changes trains everything anew."""
     assert TrialConfig.model_validate(settings).cell == cell
 

@@ -45,7 +45,6 @@ def trial(method: str = "crossattn-r", **training: Any) -> TrialConfig:
         "minibatch_size": 32,
         "passes": 2,
         "problems": PROBLEMS,
-        "siblings": 2,
     }
     data = {"method": method, "env": steady(), "training": settings | training, "srr": {"ramp_start_epoch": 0}}
     return build_model(TrialConfig, data, "trial")

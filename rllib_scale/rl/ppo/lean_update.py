@@ -23,9 +23,8 @@ from torch import Tensor
 from rllib_scale.compiled import compiled
 from rllib_scale.errors import UserError
 from rllib_scale.networks.compiled.fused import fuse
-from rllib_scale.rl.env_runner import CLOCK, ELAPSED, WORKLOAD
+from rllib_scale.rl.env_runner import ELAPSED
 from rllib_scale.rl.ppo.loss import Outputs, Rows, Weights, ppo_loss
-from rllib_scale.rl.ppo.siblings import common_part
 
 Batch = dict[str, Tensor]
 
@@ -91,7 +90,6 @@ def train_batch(
     lambda_: float,
     time_unit_s: float | None = None,
     lambda_by_time: bool = False,
-    siblings: bool = False,
 ) -> Batch:
     """All T steps of some episodes, or pieces of them, one after the other, as rows with the columns of the loss.
 
@@ -102,7 +100,6 @@ def train_batch(
         lambda_: of generalised advantage estimation.
         time_unit_s: gamma discounts so much elapsed time; None: every step.
         lambda_by_time: lambda_ counts for so much elapsed time, too.
-        siblings: what happens alike in pieces of the same workload is no advantage.
     """
     # Every piece has one observation more than steps: its value stands for what comes after the piece.
     observations = torch.from_numpy(_concatenate([episode.get_observations() for episode in episodes], np.float32))
@@ -116,9 +113,6 @@ def train_batch(
     )
     lambdas = _discounts(episodes, lambda_, time_unit_s if lambda_by_time else None)
     advantages, targets = advantage_estimates(rewards, *seen, lambdas)
-    if siblings:
-        residuals, _ = advantage_estimates(rewards, *seen, np.zeros_like(lambdas))
-        advantages, _ = advantage_estimates(rewards - _common(episodes, residuals, lengths), *seen, lambdas)
     is_step = np.ones(len(observations), dtype=bool)
     is_step[np.cumsum(lengths + 1) - 1] = False
     outputs = {
@@ -133,16 +127,6 @@ def train_batch(
         Postprocessing.ADVANTAGES: torch.from_numpy(advantages.astype(np.float32)),
         Postprocessing.VALUE_TARGETS: torch.from_numpy(targets.astype(np.float32)),
     }
-
-
-def _common(episodes: Sequence[SingleAgentEpisode], residuals: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """(T,) what happens to all siblings alike at each step."""
-    clocks, elapsed = (
-        _concatenate([episode.get_extra_model_outputs(name) for episode in episodes], np.float64)
-        for name in (CLOCK, ELAPSED)
-    )
-    workloads = [int(np.asarray(episode.get_extra_model_outputs(WORKLOAD))[0]) for episode in episodes]
-    return common_part(residuals, clocks, elapsed, lengths, workloads, [episode.is_done for episode in episodes])
 
 
 def _discounts(episodes: Sequence[SingleAgentEpisode], gamma: float, time_unit_s: float | None) -> np.ndarray:

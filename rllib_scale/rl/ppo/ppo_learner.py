@@ -167,7 +167,6 @@ class SchedulingLearner(PPOTorchLearner):
             training.gae_lambda,
             training.time_unit_s,
             lambda_by_time=training.lambda_by == "time",
-            siblings=training.siblings > 1,
         )
         kept = self._exact_batch.select(batch, torch.arange(len(batch[Columns.OBS])))
         self._exact_batch.kept = {DEFAULT_MODULE_ID: kept}
