@@ -66,7 +66,16 @@ CASES: dict[str, Rows] = {
 
 
 @pytest.mark.parametrize("make", FIGURES)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("sweep", "one row", "twelve", "empty"),
+        *(
+            pytest.param(c, marks=pytest.mark.slow)
+            for c in ("one seed", "one scale", "heuristics", "nothing completed")
+        ),
+    ],
+)
 def test_every_case_is_drawn_whole_and_not_blank(make: Callable[[pd.DataFrame], Chart], case: str) -> None:
     chart = make(typed_episodes(CASES[case]))
     pixels = drawn_whole(draw.draw(chart))
