@@ -75,6 +75,7 @@ class Store:
     folder: Path
     clock: Callable[[], float] = time.time
     _kept: dict[Path, tuple[Stamp, Any]] = field(default_factory=dict)
+    _before: dict[Path, tuple[Stamp, Any]] = field(default_factory=dict)
     _last: Snapshot | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -97,6 +98,7 @@ class Store:
         return trainings_of(self.folder, self.clock())
 
     def _read(self, stamp: int) -> Snapshot:
+        self._before, self._kept = self._kept, {}  # what is not read this time is not kept any longer
         notes: list[str] = []
         sweep = self.folder.name
         try:
@@ -166,12 +168,14 @@ class Store:
     def _read_once(self, path: Path, read: Callable[[Path], Any], notes: list[str], lost: str) -> Any:
         """What `read` makes of a file, None where it cannot be read; read again only when the file has changed."""
         stamp = _stamp(path)
-        if path not in self._kept or self._kept[path][0] != stamp:
+        kept = self._before.get(path)
+        if kept is None or kept[0] != stamp:
             try:
-                self._kept[path] = stamp, read(path)
+                kept = stamp, read(path)
             except UserError as error:
-                self._kept[path] = stamp, error
-        content = self._kept[path][1]
+                kept = stamp, error
+        self._kept[path] = kept
+        content = kept[1]
         if isinstance(content, UserError):
             notes.append(f"{content}. {lost}.")
             return None
