@@ -206,10 +206,10 @@ def random_decisions(rng, env, work):
     return engine.metrics()["response_censored_s"]
 
 
-@pytest.mark.parametrize("part", [*range(3), *(pytest.param(part, marks=pytest.mark.slow) for part in range(3, 10))])
-def test_no_scheduler_beats_a_bound_on_1000_random_instances(part):
+@pytest.mark.parametrize("instances", [range(25), pytest.param(range(25, 1000), marks=pytest.mark.slow)])
+def test_no_scheduler_beats_a_bound_on_1000_random_instances(instances):
     binding = 0
-    for instance in range(100 * part, 100 * part + 100):
+    for instance in instances:
         rng = np.random.default_rng([7, instance])
         env, work = random_instance(rng, most_tasks=24)
         critical_path, capacity = bounds(env, work)
@@ -223,7 +223,7 @@ def test_no_scheduler_beats_a_bound_on_1000_random_instances(part):
             scheduler = make_scheduler(name, env.observation, mask=env.episode.mask)
             reached[name] = play(scheduler, env, instance, [0], work).metrics()["response_censored_s"]
         assert min(reached.values()) >= capacity - ROUNDING, (instance, reached)
-    assert binding > 20  # or the capacity bound would hardly be put to the test
+    assert binding > len(instances) / 5  # or the capacity bound would hardly be put to the test
 
 
 # ------------------------------------------------------------------- the exact optimum
@@ -266,8 +266,9 @@ def test_ticks_longer_than_a_task_are_refused():
         optimal_response(problem((1, 2.0, 8.0)), workload((0, [1], [])), ticks_per_s=1)
 
 
-def test_the_optimum_lies_between_the_bounds_and_every_rule():
-    for instance in range(40):
+@pytest.mark.parametrize("instances", [range(10), pytest.param(range(10, 40), marks=pytest.mark.slow)])
+def test_the_optimum_lies_between_the_bounds_and_every_rule(instances):
+    for instance in instances:
         rng = np.random.default_rng([11, instance])
         env, work = random_instance(rng, most_tasks=7)
         if work.arrival_s[0] > env.episode.horizon_s:

@@ -20,6 +20,7 @@ from rllib_scale.config import SCENARIOS, EnvConfig
 from rllib_scale.evaluation.play import evaluate
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.workloads.model import Workload
+from seeds import each_of
 
 SPEED, MEMORY = np.array([1.0, 2.0, 4.0]), np.array([4.0, 16.0, 64.0])
 
@@ -91,15 +92,16 @@ def random_workflows(case: int) -> Workload:
             return work
 
 
-@pytest.mark.parametrize("case", range(12))
-def test_the_cheapest_assignment_is_the_least_of_all_of_them(case: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@each_of(range(12))
+def test_the_cheapest_assignment_is_the_least_of_all_of_them(case: int) -> None:
     work, price = random_workflows(case), np.random.default_rng(case).uniform(0, 6, size=3)
     cost, seconds = cheapest(work, SPEED, MEMORY, price)
     exact = [least_by_hand(work, w, price) for w in range(work.num_workflows)]
     np.testing.assert_allclose(cost, exact)
     assert (seconds @ SPEED).sum() == pytest.approx(work.compute_gflop.sum())
-    monkeypatch.setattr(stationary, "MOST_NODES", 0)
-    shortened, _ = cheapest(work, SPEED, MEMORY, price)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stationary, "MOST_NODES", 0)
+        shortened, _ = cheapest(work, SPEED, MEMORY, price)
     assert (shortened <= cost * (1 + 1e-12)).all()
     assert (shortened > 0.5 * cost).all()
 

@@ -9,6 +9,7 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.play import play
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.workloads.model import Workload
+from seeds import each_of
 
 
 def problem(*capacities: float) -> EnvConfig:
@@ -63,8 +64,8 @@ def test_who_fits_nowhere_now_and_who_follows_are_left_alone() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", ["min-min", "max-min"])
-@pytest.mark.parametrize("seed", range(25))
-def test_independent_tasks_run_as_by_anrg_saga(name: str, seed: int) -> None:
+@each_of(range(25))
+def test_independent_tasks_run_as_by_anrg_saga(seed: int, name: str) -> None:
     from saga import Network, TaskGraph
     from saga.schedulers.maxmin import MaxMinScheduler
     from saga.schedulers.minmin import MinMinScheduler

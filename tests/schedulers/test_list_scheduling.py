@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_scale.schedulers.list_scheduling import Timelines, cpop, heft
+from seeds import each_of
 
 # Topcuoglu et al. 2002, fig. 2 and table 2: execution times on P1, P2, P3; edges with their communication cost.
 EXECUTION = np.array(
@@ -53,7 +54,7 @@ def random_dag(rng, most_tasks):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("seed", range(250))
+@each_of(range(250))
 def test_heft_equals_anrg_saga(seed):
     from saga import Network, TaskGraph
     from saga.schedulers.heft import HeftScheduler
@@ -86,7 +87,7 @@ def test_heft_equals_anrg_saga(seed):
         assert plan.start_s[k] == pytest.approx(start, rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([heft, cpop]))
 def test_plans_on_top_of_plans_keep_every_rule(seed, planner):
     rng = np.random.default_rng(seed)

@@ -12,6 +12,7 @@ from rllib_scale.config import ClusterConfig, EnvConfig, EpisodeConfig, Workload
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
+from seeds import each_of
 
 GENERATED = range(240)
 GIVEN = range(240, 400)
@@ -42,7 +43,7 @@ def assert_same_state(engine, reference):
     np.testing.assert_allclose(engine.observation[0], reference.observation(), **FLOAT32)
 
 
-@pytest.mark.parametrize("case", GENERATED)
+@each_of(GENERATED)
 def test_a_generated_workload_is_played_as_by_the_reference(case):
     config = problem(case)
     seed, episode = 1000 + case, case % 7
@@ -54,7 +55,7 @@ def test_a_generated_workload_is_played_as_by_the_reference(case):
     play_both(engine, reference, np.random.default_rng([case, 1]))
 
 
-@pytest.mark.parametrize("case", GIVEN)
+@each_of(GIVEN)
 def test_a_given_workload_is_played_as_by_the_reference(case):
     config = problem(case)
     rng = np.random.default_rng([case, 1])

@@ -21,6 +21,7 @@ def play(engine: Engine, tasks: int) -> None:
             engine.step(scheduler(engine.observation, engine.fit))
 
 
+@pytest.mark.slow
 def test_an_episode_of_100_000_tasks_keeps_no_more_than_a_short_one() -> None:
     short, long = Engine(STEADY), Engine(STEADY)
     for engine, tasks in ((short, 2_000), (long, 100_000)):

@@ -6,6 +6,7 @@ import pytest
 
 from rllib_scale.simulator import heaps
 from rllib_scale.simulator.state import SLOT, TASK
+from seeds import each_of
 
 _push, _remove = heaps.push_ready, heaps.remove_ready
 
@@ -21,7 +22,7 @@ def remove_ready(heap, size, slots, tasks, ties_by_arrival, at):
 
 
 @pytest.mark.parametrize("ties_by_arrival", [False, True])
-@pytest.mark.parametrize("seed", range(20))
+@each_of(range(20))
 def test_any_task_may_be_taken_out(seed, ties_by_arrival):
     rng = np.random.default_rng(seed)
     slots, tasks = np.zeros(10, dtype=SLOT), np.zeros(200, dtype=TASK)

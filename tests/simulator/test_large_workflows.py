@@ -84,6 +84,7 @@ def test_a_large_workflow_is_played_to_its_end() -> None:
     assert (start[edges[:, 1]] >= finish[edges[:, 0]]).all()
 
 
+@pytest.mark.slow
 def test_blocks_are_used_again() -> None:
     """Large workflows one after the other, each with small ones around it, take no more room than the first of them."""
     rng = np.random.default_rng(1)

@@ -1,0 +1,36 @@
+"""Many random cases in one test: a few of them by default, the rest where slow tests run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+
+import pytest
+
+Check = Callable[..., None]
+
+
+def each_of(cases: Iterable[int], by_default: int = 40) -> Callable[[Check], Check]:
+    """Make one test of a check whose first parameter is the case, which a traceback shows.
+
+    Args:
+        cases: what to check.
+        by_default: so many of them, the first ones; the others are checked by a slow test.
+    """
+    listed = list(cases)
+    parts = [pytest.param(listed[:by_default], id="first")]
+    if listed[by_default:]:
+        parts.append(pytest.param(listed[by_default:], id="rest", marks=pytest.mark.slow))
+
+    def decorate(check: Check) -> Check:
+        def test(cases: list[int], **fixtures: object) -> None:
+            for case in cases:
+                check(case, **fixtures)
+
+        _, *others = inspect.signature(check).parameters.values()
+        own = inspect.Parameter("cases", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        test.__signature__ = inspect.Signature([own, *others])  # type: ignore[attr-defined]
+        test.__name__, test.__doc__, test.__module__ = check.__name__, check.__doc__, check.__module__
+        return pytest.mark.parametrize("cases", parts)(test)
+
+    return decorate
