@@ -14,6 +14,7 @@ import pytest
 from local_ray import LOCAL_RAY
 from rllib_scale.config.plan import SweepConfig
 from rllib_scale.config.yaml_files import load_model
+from rllib_scale.errors import UserError
 from rllib_scale.results.storage import Location, fetch, results_folder
 from rllib_scale.results.tables import EPISODE_COLUMNS, TRAINING_COLUMNS, read_table
 from rllib_scale.sweeps.run import run_sweep
@@ -56,6 +57,23 @@ def test_manifest_and_rows_of_each_unit_are_in_the_bucket_before_the_sweep_ends(
         assert "episodes.parquet" not in units
         fetch(place, tmp_path / "here", say)
     assert len(read_table(tmp_path / "here" / "episodes.parquet", EPISODE_COLUMNS)) == 2
+
+
+def test_a_bucket_that_cannot_be_written_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rules.yaml").write_text(RULES)
+    config = load_model(SweepConfig, tmp_path / "rules.yaml")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    said: list[str] = []
+    with s3_server(monkeypatch) as bucket:
+        none = (bucket % "rules").replace("s3://bucket/", "s3://no-such-bucket/")
+        with (
+            pytest.raises(UserError, match="cannot be written"),
+            results_folder(none, said.append) as (folder, mirror),
+        ):
+            run_sweep(config, folder, "rules.yaml", None, said.append, mirror=mirror)
+    assert not [line for line in said if "evaluations" in line]
 
 
 @pytest.mark.slow
