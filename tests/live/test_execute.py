@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import ray
+from click.testing import CliRunner
 
 from live.problems import DIAMOND, problem, task, work
 from local_ray import LOCAL_RAY
+from rllib_scale.cli import main
 from rllib_scale.config import EnvConfig, EpisodeConfig, TierConfig
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import run
@@ -142,6 +146,26 @@ def test_a_server_that_dies_comes_back_and_its_tasks_start_anew(tmp_path: Path) 
     assert (schedule["outcome"] == "finished").sum() == 6
     assert (schedule["outcome"] == "failed").sum() >= 2
     assert backend.ledger.away_until(backend.now).sum() > 0
+
+
+def test_the_command_adds_rows_of_the_run_and_of_the_simulator(tmp_path: Path) -> None:
+    tasks = [task(8, output=1.0), task(4), task(4), task(4)]
+    work((0.0, tasks, DIAMOND), (1.0, tasks, DIAMOND)).save(tmp_path / "two.json")
+    work((0.0, tasks, DIAMOND)).save(tmp_path / "one.json")
+    options = ["--servers", "4", "--time-scale", "0.02", "--results", str(tmp_path / "results")]
+    options += ["--schedule", str(tmp_path / "schedule.csv"), "--json"]
+    done = CliRunner().invoke(main, ["execute", str(tmp_path / "two.json"), *options])
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.stdout)
+    rows = pd.read_parquet(tmp_path / "results" / "episodes.parquet")
+    assert rows["method"].tolist() == ["fastest-idle (live)", "fastest-idle"]
+    assert rows["completed"].tolist() == [8, 8]
+    assert rows["response_mean_s"].tolist() == [shown[name]["response_mean_s"] for name in ("live", "simulated")]
+    schedule = pd.read_csv(tmp_path / "schedule.csv")
+    assert schedule["outcome"].tolist() == ["finished"] * 8
+    other = CliRunner().invoke(main, ["execute", str(tmp_path / "one.json"), *options])
+    assert other.exit_code == 2
+    assert "holds runs of another workload" in other.stderr
 
 
 def test_a_horizon_cuts_what_runs() -> None:
