@@ -85,7 +85,7 @@ class Autoscaled:
         options += f" --temp-dir={base / 'ray'} --autoscaling-config={base / 'cluster.json'}"
         with (base / "head.log").open("wb") as log:
             self.head = subprocess.Popen(
-                [str(Path(sys.executable).parent / "ray"), "start", *options.split()],
+                [sys.executable, "-m", "ray.scripts.scripts", "start", *options.split()],
                 env=os.environ | fakes,
                 stdout=log,
                 stderr=log,
