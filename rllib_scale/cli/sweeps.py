@@ -140,7 +140,7 @@ def train(
     section = algorithm if algorithm in by_default else "training"
     epochs = epochs or by_default[section].epochs
     data: dict[str, Any] = {
-        "name": f"train-{method}-s{seed}-e{epochs}",
+        "name": f"train-{method}-{scenario.replace(':', '-')}-s{seed}-e{epochs}",
         "scenario": scenario,
         "methods": [method],
         "seeds": [seed],

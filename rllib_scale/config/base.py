@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from functools import cache
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from rllib_scale.config.pinned import without_places
 
@@ -17,27 +18,14 @@ MAX_SERVERS = 1_000_000
 """Largest one; beyond it an observation alone takes more than 20 MB."""
 MAX_EPISODES = 100_000
 """Of one evaluation; tables have been of 150."""
-
-
-def _no_switch(value: Any) -> Any:
-    """Python takes True for 1, and YAML `on` and `off` for switches."""
-    if isinstance(value, bool):
-        raise ValueError(
-            f"must be a number, not {str(value).lower()} (in YAML also {'on, yes' if value else 'off, no'})"
-        )
-    return value
-
-
-Number = BeforeValidator(_no_switch)
-"""On every kind of number in a config."""
-Positive = Annotated[float, Number, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Number, Field(ge=0, allow_inf_nan=False)]
-Finite = Annotated[float, Number, Field(allow_inf_nan=False)]
-Fraction = Annotated[float, Number, Field(ge=0, le=1)]
-Count = Annotated[int, Number, Field(ge=1)]
-Width = Annotated[int, Number, Field(ge=1, le=4096)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Width = Annotated[int, Field(ge=1, le=4096)]
 """Of a layer: what is beyond fits no machine."""
-Seed = Annotated[int, Number, Field(ge=0, lt=2**63)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 MaskMode = Literal["none", "feasible"]
 DecisionMode = Literal["argmax", "sample"]
 
@@ -46,6 +34,30 @@ class Model(BaseModel):
     """Base of every config model: unknown keys are refused and values never change after validation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_switch(cls, value: Any, info: ValidationInfo) -> Any:
+        """Python takes True for 1, and YAML `on` and `off` for switches: refused where a number is asked for."""
+        entries = enumerate(value) if isinstance(value, list | tuple) else (("", value),)
+        for index, item in entries:
+            if isinstance(item, bool) and _asks_for_number(cls, str(info.field_name)):
+                where, also = "" if index == "" else f"entry {index} ", "on, yes" if item else "off, no"
+                raise ValueError(f"{where}must be a number, not {str(item).lower()} (in YAML also {also})")
+        return value
+
+
+@cache
+def _asks_for_number(model: type[BaseModel], field: str) -> bool:
+    types = list(_types_in(model.model_fields[field].annotation))
+    return any(kind in (int, float) for kind in types) and not any(kind in (bool, Any) for kind in types)
+
+
+def _types_in(annotation: Any) -> Iterator[Any]:
+    """A type, and those in its brackets."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from _types_in(part)
 
 
 def identity(model: BaseModel) -> dict[str, Any]:

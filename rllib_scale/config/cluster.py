@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
 from rllib_scale import plugins
-from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Model, NonNegative, Number, Positive
+from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Model, NonNegative, Positive
+from rllib_scale.config.yaml_files import explain
 from rllib_scale.errors import UserError, choice_error
 
 
@@ -16,7 +17,7 @@ class TierConfig(Model):
     """A hardware class of identical servers [SCALE, sec. 5]."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    count: Annotated[int, Number, Field(ge=1, le=MAX_SERVERS)]
+    count: Annotated[int, Field(ge=1, le=MAX_SERVERS)]
     compute_gflops: Positive
     memory_gb: Positive
     idle_power_w: NonNegative = 0.0
@@ -268,5 +269,12 @@ class ClusterConfig(Model):
         return self.changes.none and all(tier.slots == 1 for tier in self.tiers)
 
     def scaled(self, servers: int) -> ClusterConfig:
-        """The same tier ratio at another number of servers."""
-        return ClusterConfig.model_validate(self.model_dump() | {"servers": servers})
+        """The same tier ratio at another number of servers.
+
+        Raises:
+            ValueError: they are too few for the tiers, or the schedule names one that is not there.
+        """
+        try:
+            return ClusterConfig.model_validate(self.model_dump() | {"servers": servers})
+        except ValidationError as error:
+            raise ValueError(explain(error, ClusterConfig)) from None

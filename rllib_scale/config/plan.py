@@ -12,7 +12,7 @@ from typing import Any
 from rllib_scale.config import DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, identity
 from rllib_scale.config.heuristics import information, spec_of
 from rllib_scale.config.pinned import split
-from rllib_scale.config.policies import names_policy, policy_folder, policy_label
+from rllib_scale.config.policies import names_policy, player_label, policy_folder
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.search import points
 from rllib_scale.config.sweep import CELL_SECTIONS, TRAIN_SCENARIO, SweepConfig
@@ -20,7 +20,7 @@ from rllib_scale.config.trial import CELL_FORMAT
 from rllib_scale.config.used_settings import UNUSED, used_settings
 from rllib_scale.config.yaml_files import build_model, set_path
 from rllib_scale.errors import UserError
-from rllib_scale.plugins import MARK, unpinned
+from rllib_scale.plugins import MARK
 
 Overrides = tuple[tuple[str, Any], ...]
 """Config path and value of each setting that a grid or a search gives a training."""
@@ -198,7 +198,7 @@ def evaluation_units(sweep: SweepConfig, cells: list[Cell]) -> list[EvaluationUn
             else:
                 own = [f"{p}={_plain(v)}" for p, v in cell.overrides if p.startswith("env.")]
                 own = own if label == TRAIN_SCENARIO else []
-                shown = policy_label(name) if names_policy(name) else unpinned(name)
+                shown = player_label(name)
                 identity = {"cell": "@".join([shown, *own]), "method": shown, "kind": "heuristic"}
                 identity["overrides"] = "; ".join(own)
                 scheduler, decisions = name, ("argmax",)
@@ -226,11 +226,8 @@ def _problems(sweep: SweepConfig, cell: Cell) -> Iterable[tuple[str, EnvConfig]]
             # A cell's own problem draws from the sessions that it trains on; an evaluation must not.
             try:
                 at_scale = problem.at_scale(servers)
-            except ValueError:
-                tiers = len(problem.cluster.tiers)
-                raise UserError(
-                    f"evaluation.scales {servers}: too few for the {tiers} tiers of {label}; at least {tiers}"
-                ) from None
+            except ValueError as error:
+                raise UserError(f"evaluation.scales {servers}: scenario {label}: {error}") from None
             yield label, at_scale.with_mask(mask).with_part("test")
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from os.path import isfile  # False where a name is too long to be a file's
 from pathlib import Path
 
 from pydantic import ValidationInfo
 
 from rllib_scale import zoo
+from rllib_scale.config.heuristics import HEURISTICS, pinned_heuristic
 from rllib_scale.config.pinned import MARK, check_unchanged, digest_of, folders_of, pin, split
 from rllib_scale.errors import UserError
+from rllib_scale.plugins import unpinned
 
 
 def names_policy(value: str) -> bool:
@@ -16,8 +19,10 @@ def names_policy(value: str) -> bool:
     return zoo.is_named(value) or "/" in value.partition(":")[0]
 
 
-def policy_label(pinned: str) -> str:
-    """How tables name a policy that `pin_policy` named: `zoo:NAME`, or the name of its folder."""
+def player_label(pinned: str) -> str:
+    """How tables name what `pin_scheduler` gave: a rule as it is written, `zoo:NAME`, or the name of the folder."""
+    if not names_policy(pinned):
+        return unpinned(pinned)
     place = split(pinned)[0]
     return place if zoo.is_named(place) else Path(place).parent.name
 
@@ -33,6 +38,22 @@ def pin_policy(value: str, info: ValidationInfo) -> str:
         except UserError as error:
             raise ValueError(str(error)) from None
     return pin(value if MARK in value or value.endswith(".json") else f"{value}/policy.json", folders_of(info))
+
+
+def pin_scheduler(value: str, info: ValidationInfo) -> str:
+    """A rule or a policy, pinned. As on the command line, a folder that is there is a policy, unless a rule of ours has
+    its name.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    there = value not in HEURISTICS and any(isfile(folder / value / "policy.json") for folder in folders_of(info))
+    if there or names_policy(value):
+        return pin_policy(value, info)
+    try:
+        return pinned_heuristic(value, bool(info.context and info.context.get("foreign")))
+    except UserError as error:
+        raise ValueError(f"{error}; or the folder of a policy; or zoo:NAME") from None
 
 
 def policy_folder(pinned: str, key: str) -> Path:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.base import Count, Finite, Fraction, MaskMode, Model, NonNegative, Number, Positive
+from rllib_scale.config.base import Count, Finite, Fraction, MaskMode, Model, NonNegative, Positive
 from rllib_scale.config.cluster import ClusterConfig
 from rllib_scale.config.workload import Part, WorkloadConfig
 from rllib_scale.errors import UserError
@@ -29,7 +29,7 @@ class EpisodeConfig(Model):
     arrivals_until_s: Positive | None = Field(
         default=None, description="no workflow arrives later; the episode then ends when the system is empty"
     )
-    clock_step_s: Annotated[float, Number, Field(ge=1e-6, allow_inf_nan=False)] = Field(
+    clock_step_s: Annotated[float, Field(ge=1e-6, allow_inf_nan=False)] = Field(
         default=0.1, description="dt, what an invalid decision advances the clock by"
     )
     idle_advance: Literal["event", "clock-step"] = Field(
@@ -140,7 +140,7 @@ class InformationConfig(Model):
         description="of the tasks, drawn by a generator of its own: so many take straggler_factor times what the "
         "workload says, and nobody is told",
     )
-    straggler_factor: Annotated[float, Number, Field(ge=1, allow_inf_nan=False)] = Field(
+    straggler_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
         default=5.0, description="true compute demand of a straggler over that of the workload"
     )
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rllib_scale.config.base import Count, Model, NonNegative, Number, Positive, Width
+from rllib_scale.config.base import Count, Model, NonNegative, Positive, Width
 
 
 class ReinforceConfig(Model):
@@ -21,7 +21,7 @@ class ReinforceConfig(Model):
     instances: Count = Field(
         default=2, description="workloads an epoch, new ones each time; loads are spread evenly over them"
     )
-    episodes: Annotated[int, Number, Field(ge=2, le=1024)] = Field(
+    episodes: Annotated[int, Field(ge=2, le=1024)] = Field(
         default=8, description="of each workload, whose mean is the baseline"
     )
     objective: Literal["tasks", "workflows"] = Field(
@@ -55,13 +55,13 @@ class DecimaConfig(Model):
 class DeepRMConfig(Model):
     """The image of `deeprm` and its layer; the defaults are those of its authors, but for the length of a step."""
 
-    time_steps: Annotated[int, Number, Field(ge=1, le=1024)] = Field(default=20, description="columns of the image")
+    time_steps: Annotated[int, Field(ge=1, le=1024)] = Field(default=20, description="columns of the image")
     step_s: Positive | None = Field(
         default=None,
         description="time that a column stands for; unset: the largest task on the slowest server is as wide as the "
         "image (observation.task_compute_max_gflop)",
     )
-    queue: Annotated[int, Number, Field(ge=1, le=1024)] = Field(
+    queue: Annotated[int, Field(ge=1, le=1024)] = Field(
         default=10, description="waiting tasks that are shown, the first that became ready; others are only counted"
     )
     backlog: Count = Field(default=60, description="tasks beyond them that the image can count")

@@ -23,9 +23,9 @@ from rllib_scale.config import (
     TrialResources,
     scenario,
 )
-from rllib_scale.config.base import MAX_EPISODES, Number
+from rllib_scale.config.base import MAX_EPISODES
 from rllib_scale.config.heuristics import pinned_heuristic
-from rllib_scale.config.policies import names_policy, pin_policy, policy_label
+from rllib_scale.config.policies import names_policy, pin_scheduler, player_label
 from rllib_scale.config.rounds import refuse_replaced
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.config.trial import Sections
@@ -40,7 +40,7 @@ TRAIN_SCENARIO = "train"
 MAX_CELLS = 10_000
 """Trainings of one sweep: more are a slip, and would take minutes to expand alone."""
 
-_Scale = Annotated[int, Number, Field(ge=MIN_SERVERS, le=MAX_SERVERS)]
+_Scale = Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)]
 
 
 def _check_names(what: str, names: Iterable[str], valid: Iterable[str]) -> None:
@@ -59,7 +59,7 @@ class EvaluationConfig(Model):
         description="named problems, `package.module:Name` of one's own, or 'train' for each cell's own; empty: the "
         "sweep's scenario",
     )
-    episodes: Annotated[int, Number, Field(ge=1, le=MAX_EPISODES)] = 30
+    episodes: Annotated[int, Field(ge=1, le=MAX_EPISODES)] = 30
     seed: Seed = Field(default=1000, description="(seed, episode) fixes a workload, the same for every method")
     masks: tuple[MaskMode, ...] = Field(default=(), description="empty: the scenario's own")
     decisions: tuple[DecisionMode, ...] = Field(default=("argmax",), min_length=1)
@@ -73,16 +73,11 @@ class EvaluationConfig(Model):
     @field_validator("heuristics")
     @classmethod
     def _heuristics_are_known(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        foreign = bool(info.context and info.context.get("foreign"))
-        try:
-            pinned = (pin_policy(n, info) if names_policy(n) else pinned_heuristic(n, foreign) for n in names)
-            players = tuple(dict.fromkeys(pinned))
-        except UserError as error:
-            raise ValueError(f"{error}; or a path with a slash, the folder of a policy; or zoo:NAME") from None
-        labels = [policy_label(player) for player in players if names_policy(player)]
+        players = tuple(dict.fromkeys(pin_scheduler(name, info) for name in names))
+        labels = [player_label(player) for player in players]
         for label in labels:
             if labels.count(label) > 1:
-                raise ValueError(f"two policies are named {label}; give their folders different names")
+                raise ValueError(f"two schedulers are named {label}; give folders of policies other names")
         return players
 
 

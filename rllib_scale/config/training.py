@@ -14,15 +14,12 @@ from rllib_scale.config.base import (
     Fraction,
     Model,
     NonNegative,
-    Number,
     Positive,
     Width,
 )
-from rllib_scale.config.heuristics import pinned_heuristic
 from rllib_scale.config.pinned import MARK, pin_code
-from rllib_scale.config.policies import names_policy, pin_policy, policy_folder
+from rllib_scale.config.policies import pin_policy, pin_scheduler, policy_folder
 from rllib_scale.config.problem import EnvConfig
-from rllib_scale.errors import UserError
 
 
 class NetworkConfig(Model):
@@ -30,7 +27,7 @@ class NetworkConfig(Model):
 
     embedding_dim: Width = 16
     num_heads: Width = 4
-    num_blocks: Annotated[int, Number, Field(ge=1, le=64)] = 2
+    num_blocks: Annotated[int, Field(ge=1, le=64)] = 2
     critic_hidden: Width = 64
     mlp_hidden: tuple[Width, ...] = Field(default=(256, 256), min_length=1)
     induced_points: Width = Field(default=8, description="set-transformer: points through which servers attend")
@@ -127,7 +124,7 @@ class TrainingConfig(Model):
     value_coefficient: NonNegative = Field(default=0.5, description="c_1, open in the paper")
     gradient_clip: Positive = Field(default=0.5, description="global norm")
     steps_per_epoch: Count = 1024
-    num_envs: Annotated[int, Number, Field(ge=1, le=65_536)] = Field(
+    num_envs: Annotated[int, Field(ge=1, le=65_536)] = Field(
         default=4, description="parallel environments an environment runner"
     )
     minibatch_size: Annotated[int, Field(ge=2)] = 256
@@ -209,14 +206,7 @@ class ImitationConfig(Model):
     @field_validator("expert")
     @classmethod
     def _known(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is None:
-            return None
-        if names_policy(value):
-            return pin_policy(value, info)
-        try:
-            return pinned_heuristic(value, bool(info.context and info.context.get("foreign")))
-        except UserError as error:
-            raise ValueError(f"{error}; or a path with a slash, the folder of a policy; or zoo:NAME") from None
+        return None if value is None else pin_scheduler(value, info)
 
     @property
     def policy(self) -> Path | None:

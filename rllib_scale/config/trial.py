@@ -7,7 +7,6 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from rllib_scale.config.base import (
-    MIN_SERVERS,
     Model,
     Seed,
     digest,
@@ -157,9 +156,8 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         for servers in problems.servers:
             try:
                 self.env.at_scale(servers)
-            except ValueError:
-                least = max(MIN_SERVERS, len(self.env.cluster.tiers))
-                raise ValueError(f"training.problems.servers: {servers} is too few; at least {least}") from None
+            except ValueError as error:
+                raise ValueError(f"training.problems.servers {servers}: {error}") from None
         return self
 
     @model_validator(mode="after")

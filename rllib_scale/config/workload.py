@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from rllib_scale.config.base import Count, Finite, Fraction, Model, NonNegative, Number, Positive, Seed
+from rllib_scale.config.base import Count, Finite, Fraction, Model, NonNegative, Positive, Seed
 from rllib_scale.config.pinned import MARK, check_unchanged, digest_of, folders_of, pin, pin_code, split
 
 _TABLES = Path(__file__).parents[1] / "workloads" / "tables"
@@ -152,7 +152,7 @@ class WorkloadConfig(Model):
     """
 
     arrival_rate_per_server: Positive = Field(default=1 / 16, description="workflows per second and server")
-    offered_load: Annotated[float, Number, Field(gt=0, le=1000, allow_inf_nan=False)] | None = Field(
+    offered_load: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = Field(
         default=None,
         description="work offered over capacity; replaces arrival_rate_per_server where it is set",
     )

@@ -135,9 +135,11 @@ def parse_override(text: str) -> tuple[str, Any]:
 def set_path(data: dict[str, Any], path: str, value: Any) -> None:
     """Set `a.b.c` in nested mappings, making those that are missing; where a preset name stands, it is replaced.
 
-    The keys below `grid` are config paths themselves: `grid.srr.lambda_kl` sets the key `srr.lambda_kl` of `grid`.
+    The keys of a grid and of a search's space are config paths themselves: `grid.srr.lambda_kl` sets the key
+    `srr.lambda_kl` of `grid`, `search.space.srr.lambda_kl` that of `search.space`.
     """
-    *parents, last = path.split(".", 1) if path.startswith("grid.") else path.split(".")
+    above = next((keys for keys in ("grid.", "search.space.") if path.startswith(keys)), "")
+    *parents, last = [*above.split(".")[:-1], path.removeprefix(above)] if above else path.split(".")
     for key in parents:
         if not isinstance(data.get(key), dict):
             data[key] = {}

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
+from rllib_scale.config.plan import Cell, SweepConfig, evaluation_units, expand
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.results.tables import read_manifest
@@ -37,7 +37,7 @@ class Training:
         name: of its folders in policies/ and trials/.
         identity: identity columns of its rows, those of them that are known.
         state: finished; running; stopped: begun, no sign of life for QUIET_S; failed; waiting: not begun.
-        epochs: that it is to run; None where its config cannot be read.
+        epochs: that it is to run, or ran where a scheduler stopped it for good; None where its config cannot be read.
         curve: the newest file with its training curve, as `read_curve` takes it; None before the first.
         updated_s: when its files last changed, Unix time; None before the first.
         error: last line of its last error.
@@ -98,8 +98,31 @@ def evaluations(folder: Path) -> tuple[int, int]:
         return 0, 0
     source = str(folder / "manifest.json")
     sweep = build_model(SweepConfig, manifest["config"], source, foreign=True)
-    units = evaluation_units(sweep, expand(sweep, source))
+    units = evaluation_units(sweep, as_trained(folder, expand(sweep, source)))
     return sum((folder / "evaluations" / f"{unit.key}.parquet").is_file() for unit in units), len(units)
+
+
+def as_trained(folder: Path, cells: Sequence[Cell]) -> list[Cell]:
+    """Cells of a results folder with the epochs that they ran, where a scheduler stopped them early."""
+    ran = [published_epochs(folder / "policies" / cell.trial.name) for cell in cells]
+    return [
+        replace(cell, stopped_epochs=epochs if 0 < epochs < cell.trial.stop_epochs else None)
+        for cell, epochs in zip(cells, ran, strict=True)
+    ]
+
+
+def published_epochs(policy: Path) -> int:
+    """Epochs of a finished training's policy folder; -1 where there is none."""
+    try:
+        return int(json.loads((policy / "policy.json").read_text(encoding="utf-8"))["epochs"])
+    except FileNotFoundError:
+        return -1
+
+
+def stopped_at(folder: Path, name: str) -> int | None:
+    """The epoch after which a scheduler stopped a training for good; None where it did not."""
+    mark = folder / "stopped" / f"{name}.json"
+    return int(json.loads(mark.read_text(encoding="utf-8"))["epoch"]) if mark.is_file() else None
 
 
 @lru_cache(maxsize=16)
@@ -135,10 +158,12 @@ def _found(folder: Path) -> list[str]:
 
 def _training(folder: Path, name: str, planned: tuple[dict[str, Any], int] | None, now_s: float) -> Training:
     identity, epochs = planned or _described(folder, name)
+    stopped = stopped_at(folder, name)
+    epochs = epochs if stopped is None else stopped
     policy = folder / "policies" / name
     if policy.is_dir():
-        curve = policy / "curve.json"
-        return Training(name, identity, "finished", epochs, _existing(curve), _changed(policy), None)
+        published = policy / "curve.json"
+        return Training(name, identity, "finished", epochs, _existing(published), _changed(policy), None)
     runs = sorted(folder.glob(f"trials/run-*/{name}"))
     if not runs:
         return Training(name, identity, "waiting", epochs, None, None, None)
@@ -148,12 +173,15 @@ def _training(folder: Path, name: str, planned: tuple[dict[str, Any], int] | Non
     error = _read(trial / "error.txt")
     signs = [_changed(path) for path in (trial, trial.parent, *trial.parent.glob("experiment_state-*"))]
     updated = max((sign for sign in (*signs, *(age for age, _ in by_age)) if sign is not None), default=None)
+    curve = _newest_whole(by_age)
+    if curve is not None and epochs is not None and (stopped is not None or len(read_curve(curve)) >= epochs):
+        return Training(name, identity, "finished", epochs, curve, updated, None)
     quiet = updated is None or now_s - updated > QUIET_S
     state: State = "stopped" if quiet else "running"
     if error is not None and (quiet or len(_FAILURE.findall(error)) > MAX_RESTARTS):
         state = "failed"
     said = error.strip().splitlines() if error else []
-    return Training(name, identity, state, epochs, _newest_whole(by_age), updated, said[-1] if said else None)
+    return Training(name, identity, state, epochs, curve, updated, said[-1] if said else None)
 
 
 def _newest_whole(by_age: list[tuple[float, Path]]) -> Path | None:

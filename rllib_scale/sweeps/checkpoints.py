@@ -101,14 +101,6 @@ def publish(checkpoint: Location, target: Path) -> None:
         copy_policy(folder / "policy", target, *(folder / name for name in RECORDS if (folder / name).is_file()))
 
 
-def published_epochs(policy: Path) -> int:
-    """Epochs of a finished training's policy folder; -1 where there is none."""
-    try:
-        return int(json.loads((policy / "policy.json").read_text(encoding="utf-8"))["epochs"])
-    except FileNotFoundError:
-        return -1
-
-
 def copy_policy(source: Path, target: Path, *more: Path) -> None:
     """Copy a policy folder, and more files into it, whole or not at all.
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from rllib_scale.config import plan
+from rllib_scale.config.pinned import without_places
 from rllib_scale.config.search import SearchConfig, recent
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
+from rllib_scale.results.status import as_trained, published_epochs, stopped_at
 from rllib_scale.results.storage import Location, Mirror
 from rllib_scale.results.tables import (
     EPISODE_COLUMNS,
@@ -30,7 +31,7 @@ from rllib_scale.results.tables import (
     write_table,
 )
 from rllib_scale.results.trust import is_own, remember
-from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint, publish, published_epochs
+from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint, publish
 
 
 class Sweep:
@@ -76,9 +77,11 @@ class Sweep:
         """Make the results folder, or open it again; says whether this account made it.
 
         Raises:
-            UserError: it belongs to another sweep, holds something else, or cannot be written.
+            UserError: it belongs to another sweep, or to other settings that its rows do not name, holds something
+                else, or cannot be written.
         """
         content = self.config.model_dump(mode="json")
+        self._refuse_other_settings(content)
         new = not self.folder.exists() or read_manifest(self.folder) is None
         open_folder(self.folder, self.config.name, content, plan.digest(content))
         if self.mirror:
@@ -96,6 +99,17 @@ class Sweep:
         except UserError as error:
             self.say(f"Not copied for now: {error}")
 
+    def _refuse_other_settings(self, content: dict[str, Any]) -> None:
+        """One folder must not hold rows of two values of a setting that rows do not name."""
+        manifest = read_manifest(self.folder)
+        if manifest is None or manifest["sweep"] != self.config.name:
+            return
+        for path, old, new in _differing("", _unnamed(manifest["config"]), _unnamed(content)):
+            raise UserError(
+                f"{self.folder}: its rows are of {path} {json.dumps(old)}, not {json.dumps(new)}; give the sweep "
+                "another name or another --results"
+            )
+
     # ------------------------------------------------------------------ trainings
 
     def policy(self, name: str) -> Path:
@@ -109,15 +123,13 @@ class Sweep:
 
     def note_stop(self, name: str, epoch: int) -> None:
         """Note that ASHA stopped a training for good after an epoch."""
-        write_json(self._mark(name), {"epoch": epoch})
+        write_json(self.folder / "stopped" / f"{name}.json", {"epoch": epoch})
         self.save()
 
     def target_epochs(self, cell: plan.Cell) -> int:
         """Epochs after which a cell is finished: those of its config, or fewer where ASHA stopped it for good."""
-        mark = self._mark(cell.trial.name)
-        if self.search.scheduler != "asha" or not mark.is_file():
-            return cell.trial.stop_epochs
-        return int(json.loads(mark.read_text(encoding="utf-8"))["epoch"])
+        stopped = stopped_at(self.folder, cell.trial.name) if self.search.scheduler == "asha" else None
+        return cell.trial.stop_epochs if stopped is None else stopped
 
     def is_finished(self, cell: plan.Cell) -> bool:
         """Whether the policy of a cell is published."""
@@ -138,23 +150,20 @@ class Sweep:
 
     def trained(self) -> list[plan.Cell]:
         """The cells with the epochs that they ran, where a scheduler stopped them early."""
-        cells = []
-        for cell in self.cells:
-            epochs = published_epochs(self.policy(cell.trial.name))
-            cells.append(replace(cell, stopped_epochs=epochs if 0 < epochs < cell.trial.stop_epochs else None))
-        return cells
-
-    def _mark(self, name: str) -> Path:
-        return self.folder / "stopped" / f"{name}.json"
+        return as_trained(self.folder, self.cells)
 
     # ------------------------------------------------------------------ search
 
     def best(self) -> str | None:
-        """One line about the settings with the best score in training; None where there is nothing to choose.
+        """One line about the settings that a search found best in training; None without one, or where scores of its
+        trainings do not compare, as those of different problems.
 
         A training's score is the mean over its last epochs, that of its settings the mean over their seeds. Evaluation
         episodes are left out: choosing by them would make their results too good.
         """
+        problems = [(cell.trial.env, cell.trial.training.problems) for cell in self.cells]
+        if self.config.search is None or any(problem != problems[0] for problem in problems):
+            return None
         of_settings: dict[tuple[Any, ...], list[plan.Cell]] = {}
         for cell in self.trained():
             if cell.stopped_epochs is None:
@@ -207,19 +216,26 @@ class Sweep:
             if rows := self.curve(cell):
                 identity = {k: v for k, v in cell.identity.items() if k in TRAINING_COLUMNS and k != "env_steps"}
                 frames.append(typed(pd.DataFrame(rows).assign(sweep=self.config.name, **identity), TRAINING_COLUMNS))
-        write_table(self.folder / "training.parquet", pd.concat(frames, ignore_index=True))
+        if (self.folder / "training.parquet").is_file():
+            earlier = read_table(self.folder / "training.parquet", TRAINING_COLUMNS)
+            frames.append(earlier[~earlier["cell"].isin({cell.trial.cell for cell in self.cells})])
+        write_table(self.folder / "training.parquet", typed(pd.concat(frames, ignore_index=True), TRAINING_COLUMNS))
 
     def _write_units(self) -> None:
-        """All finished evaluation units in one table, and their features in another."""
+        """All finished evaluation units in one table, and their features in another.
+
+        Those of earlier runs with other seeds, grids or evaluations stay; of rows with one key the present one counts.
+        """
         units = self.units()
-        for name, columns, key, file_of in (
-            ("episodes", EPISODE_COLUMNS, EPISODE_KEY, self.rows_file),
-            ("features", FEATURE_COLUMNS, FEATURE_KEY, self.features_file),
+        for name, folder, columns, key, file_of in (
+            ("episodes", "evaluations", EPISODE_COLUMNS, EPISODE_KEY, self.rows_file),
+            ("features", "features", FEATURE_COLUMNS, FEATURE_KEY, self.features_file),
         ):
-            files = sorted({file_of(unit) for unit in units})
+            own = sorted({file_of(unit) for unit in units})
+            files = dict.fromkeys([*own, *sorted((self.folder / folder).glob("*.parquet"))])
             frames = [typed(pd.DataFrame(), columns)]
             frames += [read_table(path, columns).assign(sweep=self.config.name) for path in files if path.is_file()]
-            table = typed(pd.concat(frames, ignore_index=True), columns)
+            table = typed(pd.concat(frames, ignore_index=True).drop_duplicates(list(key)), columns)
             write_table(self.folder / f"{name}.parquet", table.sort_values(list(key), ignore_index=True))
 
     def _write_nodes(self) -> None:
@@ -228,3 +244,22 @@ class Sweep:
         paths = {cell.trial.name: self.policy(cell.trial.name) / "nodes.json" for cell in self.cells}
         nodes = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.is_file()}
         write_json(self.folder / "manifest.json", manifest | {"nodes": nodes})
+
+
+def _unnamed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a sweep's config decides its rows and is named by none of their columns."""
+    population = (config.get("search") or {}).get("scheduler") == "pbt"  # each member depends on all of it
+    sections = {name: config[name] for name in ("scenario", *plan.CELL_SECTIONS, "own_scenarios") if name in config}
+    resources = config.get("resources", {})
+    chosen = {name: resources[name] for name in ("env_runners", "sampler", "learner", "compile") if name in resources}
+    members = {name: config.get(name) if population else None for name in ("search", "methods", "seeds")}
+    return dict(without_places(sections | {"resources": chosen} | members))
+
+
+def _differing(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Config path and both values of what differs; a setting that one of them does not have is none."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for name in (name for name in one if name in other):
+            yield from _differing(f"{path}.{name}".lstrip("."), one[name], other[name])
+    elif one != other:
+        yield path, one, other

@@ -15,10 +15,10 @@ from rllib_scale.clusters.session import keep_credentials_out_of_logs, keep_trac
 from rllib_scale.config.plan import Cell
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.errors import UserError
-from rllib_scale.results.status import MAX_RESTARTS
+from rllib_scale.results.status import MAX_RESTARTS, published_epochs
 from rllib_scale.results.storage import Location, is_uri
 from rllib_scale.results.tables import check_there
-from rllib_scale.sweeps.checkpoints import check_format, copy_policy, curve_at, published_epochs, settings_at
+from rllib_scale.sweeps.checkpoints import check_format, copy_policy, curve_at, settings_at
 from rllib_scale.sweeps.sweep import Sweep
 
 INTERVAL_S = 10.0

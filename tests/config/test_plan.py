@@ -1,5 +1,6 @@
 """A sweep's YAML and what it expands to."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,45 @@ def test_stop_by_env_steps_is_rounded_up_to_epochs() -> None:
     assert cell.identity["env_steps"] == 2048
 
 
+def test_a_schedule_that_names_a_server_beyond_a_scale_is_refused_by_its_own_name() -> None:
+    change = {"time_s": 1.0, "event": "fail", "servers": [20]}
+    env = {"cluster": {"servers": 32, "changes": {"schedule": [change]}}}
+    config = sweep(env=env, evaluation={"scales": [32, 16]})
+    with pytest.raises(
+        UserError, match=r"evaluation.scales 16: .*changes.schedule.0.servers: no server 20; valid: 0 to 15"
+    ):
+        evaluation_units(config, expand(config, "test"))
+    with pytest.raises(UserError, match=r"training.problems.servers 16: .*no server 20"):
+        expand(sweep(env=env, training={"problems": {"servers": [16]}}), "test")
+
+
+def test_a_folder_of_a_policy_is_named_as_on_the_command_line_and_no_two_schedulers_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pol", "out/fastest-idle", "fastest-idle"):
+        shutil.copytree("rllib_scale/zoo/scale", tmp_path / name)
+    data = {"name": "test", "methods": [], "evaluation": {"heuristics": ["pol", "fastest-idle"]}}
+    config = build_model(SweepConfig, data, "test", tmp_path)  # relative to the YAML file
+    monkeypatch.chdir(tmp_path)
+    assert build_model(SweepConfig, data, "test") == config
+    assert {unit.identity["method"] for unit in evaluation_units(config, expand(config, "test"))} == {
+        "pol",
+        "fastest-idle",
+    }
+    data["evaluation"] = {"heuristics": ["fastest-idle", "out/fastest-idle"]}
+    with pytest.raises(UserError, match="two schedulers are named fastest-idle; give folders of policies other names"):
+        build_model(SweepConfig, data, "test")
+
+
+def test_a_distribution_of_a_search_can_be_set_by_its_path(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("name: s\nmethods: [scale]\nsearch: {samples: 3}\n")
+    overrides = ["search.space.srr.lambda_kl={uniform: [0.1, 0.2]}", "search.seed=3"]
+    config = load_model(SweepConfig, tmp_path / "s.yaml", overrides)
+    assert config.search is not None
+    assert list(config.search.space) == ["srr.lambda_kl"]
+    assert (config.search.samples, config.search.seed) == (3, 3)
+
+
 @pytest.mark.parametrize(
     ("data", "parts"),
     [
@@ -140,6 +180,7 @@ def test_stop_by_env_steps_is_rounded_up_to_epochs() -> None:
         ({"scenario": "papr"}, ["unknown scenario 'papr'", "steady-0.5"]),
         ({"evaluation": {"scales": [3]}}, ["evaluation.scales", "4", "3"]),
         ({"evaluation": {"scenarios": ["papr"]}}, ["unknown scenario 'papr'"]),
+        ({"evaluation": {"heuristics": ["x" * 300]}}, ["unknown scheduler 'xxx"]),
         ({"evaluation": {"heuristics": ["fast"]}}, ["unknown scheduler 'fast'", "fastest-idle"]),
         ({"evaluation": {"mask": ["none"]}}, ["evaluation.mask", "did you mean 'masks'?"]),
     ],

@@ -37,10 +37,10 @@ def refused(*arguments: object) -> str:
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("seeds: [true]", ["seeds.0", "number", "true"]),
+        ("seeds: [true]", ["seeds: entry 0", "number", "true"]),
         ("srr: {lambda_kl: off}", ["srr.lambda_kl", "number", "off"]),
         ("training: {learning_rate: on}", ["learning_rate", "number"]),
-        ("evaluation: {scales: [yes]}", ["evaluation.scales.0", "number"]),
+        ("evaluation: {scales: [yes]}", ["evaluation.scales: entry 0", "number"]),
         ("seeds: [-1]", ["seeds.0", "greater than or equal to 0"]),
         ("? [a, b]\n: 1", ["line 3", "cannot be a key"]),
         ("? {a: 1}\n: 1", ["line 3", "cannot be a key"]),
@@ -90,7 +90,7 @@ def test_more_tiers_than_servers_at_a_scale() -> None:
     ]
     data = {"name": "t", "methods": ["scale"], "env": {"cluster": {"tiers": tiers}}, "evaluation": {"scales": [6]}}
     sweep = build_model(SweepConfig, data, "t")
-    with pytest.raises(UserError, match=r"evaluation.scales 6: too few for the 8 tiers of train; at least 8"):
+    with pytest.raises(UserError, match=r"evaluation.scales 6: scenario train: 6 servers are too few: at least 8"):
         evaluation_units(sweep, expand(sweep, "t"))
 
 

@@ -174,7 +174,7 @@ def test_a_results_folder_is_read_whatever_it_says(tmp_path: Path) -> None:
     manifest = {"format": "rllib-scale-results", "version": 1, "sweep": "test", "config": config}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     assert len(planned_trainings(tmp_path)) == 1
-    for committed in ("clones", "networks", "tuned", "steady"):
+    for committed in ("clones", "steady"):
         assert planned_trainings(Path("analysis/beyond") / committed)
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.plan import SweepConfig, expand
+from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
 from rllib_scale.errors import UserError
 from rllib_scale.results import tables as results
 from rllib_scale.results.status import (
     MAX_RESTARTS,
     QUIET_S,
     Training,
+    evaluations,
     found_trainings,
     homes,
     read_curve,
@@ -120,6 +122,33 @@ def test_a_broken_curve_is_refused(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(UserError, match="not a readable training curve"):
         read_curve(path)
+
+
+def test_a_training_that_asha_stopped_is_done(sweep: tuple[Path, list[str]]) -> None:
+    """As soon as it stops, and its evaluations when they are there: they bear the epochs that it ran."""
+    folder, (name, other) = sweep
+    for trial in (name, other):
+        results.write_json(folder / "trials" / "run-001" / trial / "checkpoint_000001" / "curve.json", ROWS)
+    results.write_json(folder / "stopped" / f"{name}.json", {"epoch": 3})
+    age(folder / "trials", QUIET_S + 1)
+    assert (only(folder, name).state, only(folder, name).epochs) == ("finished", 3)
+    assert (only(folder, other).state, only(folder, other).epochs) == ("stopped", 60)
+    results.write_json(folder / "policies" / name / "policy.json", {"epochs": 3})
+    assert (only(folder, name).state, only(folder, name).epochs) == ("finished", 3)
+    config = SweepConfig(name="two", methods=("scale", "ppo"), training={"epochs": 60})  # type: ignore[arg-type]
+    one, two = expand(config, "two")
+    units = evaluation_units(config, [replace(one, stopped_epochs=3), two])
+    for unit in units:
+        if unit.scheduler == name:
+            results.write_json(folder / "evaluations" / f"{unit.key}.parquet", {})
+    assert evaluations(folder) == (3, len(units))
+
+
+def test_a_training_at_its_last_epoch_is_done_before_its_policy_is_copied(sweep: tuple[Path, list[str]]) -> None:
+    folder, (name, _) = sweep
+    rows = [{"epoch": epoch} for epoch in range(1, 61)]
+    results.write_json(folder / "trials" / "run-001" / name / "checkpoint_000001" / "curve.json", rows)
+    assert only(folder, name).state == "finished"
 
 
 def test_trainings_that_the_plan_does_not_name_are_found_and_described(sweep: tuple[Path, list[str]]) -> None:

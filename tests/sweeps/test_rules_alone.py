@@ -119,7 +119,7 @@ def test_a_policy_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> No
         assert part in str(error.value)
     check_rules(evaluation_units(with_policies(f"{tmp_path}/mlp", scale=16), []))
     save_policy(tmp_path / "other" / "mlp", random_network(method="ppo"), trial, epochs=1)
-    with pytest.raises(UserError, match="two policies are named mlp"):
+    with pytest.raises(UserError, match="two schedulers are named mlp"):
         with_policies(f"{tmp_path}/mlp", f"{tmp_path}/other/mlp")
     with pytest.raises(UserError, match="no file"):
         with_policies(f"{tmp_path}/none")

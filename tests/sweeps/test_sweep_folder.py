@@ -1,0 +1,116 @@
+"""A results folder that is used again: which settings may differ, which rows stay, and what is best in training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from rllib_scale.cli import main
+from rllib_scale.config.plan import SweepConfig
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError
+from rllib_scale.results.tables import EPISODE_COLUMNS, EPISODE_KEY, TRAINING_COLUMNS, read_table, write_table
+from rllib_scale.sweeps.sweep import Sweep
+
+HEURISTICS = {"evaluation": {"scales": [8], "episodes": 2, "heuristics": ["fastest-idle"]}}
+
+
+def opened(folder: Path, **data: Any) -> Sweep:
+    """A sweep in the folder whose trainings and evaluations are all done."""
+    config = build_model(SweepConfig, {"name": "x", "methods": [], **data}, "x.yaml")
+    sweep = Sweep(config, folder, "x.yaml", print)
+    sweep.open()
+    for cell in sweep.cells:
+        policy = sweep.policy(cell.trial.name)
+        policy.mkdir(parents=True, exist_ok=True)
+        rate = cell.trial.training.learning_rate
+        rows = [{"epoch": epoch, "episode_return": rate * epoch} for epoch in (1, 2)]
+        (policy / "curve.json").write_text(json.dumps(rows))
+        (policy / "policy.json").write_text(json.dumps({"epochs": cell.trial.stop_epochs}))
+    for unit in sweep.units():
+        rows = [unit.columns | {"episode": episode} for episode in range(unit.episodes)]
+        write_table(sweep.rows_file(unit), pd.DataFrame(rows))
+    sweep.write_tables()
+    return sweep
+
+
+def episodes(folder: Path) -> pd.DataFrame:
+    table = read_table(folder / "episodes.parquet", EPISODE_COLUMNS)
+    assert not table.duplicated(list(EPISODE_KEY)).any()
+    return table
+
+
+def test_rows_of_an_earlier_config_stay(tmp_path: Path) -> None:
+    one = {"methods": ["scale"], "seeds": [1], "training": {"epochs": 2}}
+    opened(tmp_path, **one, **HEURISTICS)
+    before = episodes(tmp_path)
+    other = one | {"seeds": [2], "grid": {"srr.lambda_kl": [0.5]}}
+    opened(tmp_path, **other, evaluation={"scales": [16], "episodes": 2, "heuristics": ["random-feasible"]})
+    both = episodes(tmp_path)
+    assert len(both) == 2 * len(before)
+    assert set(both["method"]) == {"scale", "fastest-idle", "random-feasible"}
+    training = read_table(tmp_path / "training.parquet", TRAINING_COLUMNS)
+    assert sorted(training["train_seed"]) == [1, 1, 2, 2]
+    opened(tmp_path, **one, **HEURISTICS)
+    assert episodes(tmp_path).equals(both)
+    assert len(read_table(tmp_path / "training.parquet", TRAINING_COLUMNS)) == 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "parts"),
+    [
+        ({"training": {"epochs": 3}}, ["training.epochs 2, not 3"]),
+        ({"scenario": "steady-0.7"}, ['scenario "paper", not "steady-0.7"']),
+        ({"env": {"cluster": {"bandwidth_gb_s": 5.0}}}, ["env.cluster.bandwidth_gb_s 10.0, not 5.0"]),
+        ({"resources": {"env_runners": 1}}, ["resources.env_runners 0, not 1"]),
+        ({"srr": {"reduction": "mean"}}, ['srr.reduction "sum", not "mean"']),
+    ],
+)
+def test_a_folder_holds_no_rows_that_differ_in_what_they_do_not_name(
+    tmp_path: Path, changed: dict[str, Any], parts: list[str]
+) -> None:
+    one = {"methods": ["scale"], "training": {"epochs": 2}, **HEURISTICS}
+    opened(tmp_path, **one)
+    before = episodes(tmp_path)
+    with pytest.raises(UserError) as caught:
+        opened(tmp_path, **one | changed)
+    assert all(part in str(caught.value) for part in [str(tmp_path), "another name", *parts]), caught.value
+    assert episodes(tmp_path).equals(before)
+
+
+def test_the_population_of_pbt_is_part_of_its_rows(tmp_path: Path) -> None:
+    space = {"training.gamma": {"uniform": [0.9, 0.99]}}
+    search = {"scheduler": "pbt", "samples": 2, "space": space}
+    opened(tmp_path, methods=["crossattn"], search=search)
+    for changed in (
+        {"search": search | {"samples": 4}},
+        {"search": search, "seeds": [1]},
+        {"search": {"space": space}},
+    ):
+        with pytest.raises(UserError, match=r"its rows are of (search|seeds)"):
+            opened(tmp_path, methods=["crossattn"], **changed)
+
+
+def test_train_names_its_folder_by_the_scenario(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for scenario in ("paper", "steady-0.7"):
+        options = ["--epochs", "2", "--scenario", scenario, "--results", str(tmp_path / "file" / "below")]
+        done = CliRunner().invoke(main, ["train", *options])
+        assert f"train-scale-{scenario}-s42-e2: 1 training" in done.output.replace("\n", " ")
+
+
+def test_the_best_is_named_after_a_search_in_one_problem(tmp_path: Path) -> None:
+    rates = {"training.learning_rate": [1e-4, 1e-3]}
+    chosen = {"space": {"training.learning_rate": {"choice": [1e-4, 1e-3]}}, "samples": 8}
+    best = opened(tmp_path / "search", methods=["crossattn"], search=chosen).best()
+    assert best is not None
+    assert best.startswith("best in training: crossattn, training.learning_rate=0.001: episode_return 0.0015")
+    assert opened(tmp_path / "asha", methods=["crossattn"], grid=rates, search={"scheduler": "asha"}).best()
+    assert opened(tmp_path / "grid", methods=["crossattn"], grid=rates).best() is None
+    problems = {"space": {**chosen["space"], "env.episode.horizon_s": {"choice": [5.0, 12.0]}}, "samples": 8}
+    assert opened(tmp_path / "problems", methods=["crossattn"], search=problems).best() is None
