@@ -81,6 +81,7 @@ def test_what_is_tried_is_the_average_of_the_means_of_which_later_ones_count_mor
     np.testing.assert_allclose(tried[-1], np.average(means, axis=0, weights=counts), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_search_that_begins_with_the_duals_steps_further_where_prices_are_large() -> None:
     cma = TRIAL.cma.model_copy(update={"initial": "dual-price"})
     here, agents = (
@@ -96,6 +97,7 @@ def test_a_search_that_begins_with_the_duals_steps_further_where_prices_are_larg
     assert largest.max() > 10
 
 
+@pytest.mark.slow
 def test_how_many_play_makes_no_difference(whole: tuple[PriceSearch, list[dict[str, float]]]) -> None:
     spread = PriceSearch(TRIAL.model_copy(update={"resources": TrialResources(env_runners=2)}))
     rows = [spread.epoch(number) for number in (1, 2, 3, 4)]
@@ -234,6 +236,7 @@ checkpoints: {every_epochs: 1}
 """
 
 
+@pytest.mark.slow
 def test_a_sweep_trains_exports_evaluates_and_reports_prices(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(SWEEP)
     results = tmp_path / "results"

@@ -131,6 +131,7 @@ checkpoints: {every_epochs: 1}
 """
 
 
+@pytest.mark.slow
 def test_a_sweep_trains_exports_evaluates_and_reports_both(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(SWEEP)
     results = tmp_path / "results"

@@ -44,6 +44,7 @@ def trainings(whole: Path) -> dict[str, list[Path]]:
     return {name: sorted((whole / "parts" / name / "trials").glob("*/*-s42-*")) for name in PARTS}
 
 
+@pytest.mark.slow
 def test_all_parts_run_once_and_are_joined(whole: Path) -> None:
     parts = {name: read_table(whole / "parts" / name / "episodes.parquet", EPISODE_COLUMNS) for name in PARTS}
     trained = trainings(whole)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pytest
 import ray
 from click.testing import CliRunner
 
@@ -70,6 +71,7 @@ def test_asha_stops_the_worse_for_good_and_the_best_is_named(tmp_path: Path) -> 
     assert not whole["overrides"].str.contains("stopped").any()
 
 
+@pytest.mark.slow
 def test_a_population_changes_settings_on_the_way(tmp_path: Path) -> None:
     """At each comparison the worse of two members goes on as a copy of the better, with another learning rate.
 

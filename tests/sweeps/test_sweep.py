@@ -180,27 +180,30 @@ def test_run_again_a_sweep_does_only_what_is_new(base: Path) -> None:
     assert after["features"].items() > before["features"].items()
 
 
+@pytest.mark.slow
 def test_features_that_a_finished_sweep_lacks_are_added_without_training_anew(base: Path, tmp_path: Path) -> None:
     """Rows of a sweep that ran without features, or was stopped between an evaluation's two files."""
     results = tmp_path / "results"
     shutil.copytree(base / "results", results)
     trained = file_times(results / "policies")
-    first = run(base / "home", "sweep", base / "tiny.yaml", "--results", results)
+    words = ["sweep", base / "tiny.yaml", "--results", results, "--set", "evaluation.scales=[8,16,24]"]
+    first = run(base / "home", *words)
     assert first.returncode == 0, first.stderr
     features = read_table(results / "features.parquet", FEATURE_COLUMNS)
     episodes = read_table(results / "episodes.parquet", EPISODE_COLUMNS)
-    assert len(features) == 3
+    assert len(features) == 4
     shutil.rmtree(results / "features")
     without = ["--set", "evaluation.features=false"]
-    assert run(base / "home", "sweep", base / "tiny.yaml", "--results", results, *without).returncode == 0
+    assert run(base / "home", *words, *without).returncode == 0
     assert read_table(results / "features.parquet", FEATURE_COLUMNS).empty
-    again = run(base / "home", "sweep", base / "tiny.yaml", "--results", results)
-    assert "evaluations 3/3 done" in again.stdout  # none of a heuristic
+    again = run(base / "home", *words)
+    assert "evaluations 4/4 done" in again.stdout  # none of a heuristic
     pd.testing.assert_frame_equal(read_table(results / "features.parquet", FEATURE_COLUMNS), features)
     pd.testing.assert_frame_equal(read_table(results / "episodes.parquet", EPISODE_COLUMNS), episodes)
     assert file_times(results / "policies") == trained
 
 
+@pytest.mark.slow
 def test_train_is_a_sweep_of_one_cell(base: Path, tmp_path: Path) -> None:
     settings = [
         "--set",

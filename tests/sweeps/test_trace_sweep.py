@@ -44,6 +44,7 @@ def cells(folder: Path) -> tuple[SweepConfig, list[Cell]]:
     return config, expand(config, "test")
 
 
+@pytest.mark.slow
 def test_a_sweep_trains_on_some_sessions_and_is_evaluated_on_the_others(tmp_path: Path) -> None:
     folder, elsewhere = tmp_path / "sweep", tmp_path / "elsewhere"
     folder.mkdir()
