@@ -7,6 +7,7 @@ episodes are cut from whole arrays at the end. What the Learner receives is the 
 
 from __future__ import annotations
 
+import logging
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Collection
@@ -24,7 +25,18 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 from rllib_scale.networks.compiled.inference import Forward, compile_network
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.rl.environment import TrainingVectorEnv
+from rllib_scale.rl.settings import (
+    NOT_ON_THE_NEW_API_STACK,
+    listens,
+    obstacle_to_array_sampling,
+    overridden,
+    refuse_unfollowed,
+)
 
+logger = logging.getLogger(__name__)
+
+FORWARDS = ("forward_exploration", "forward_inference", "_forward", "_forward_exploration", "_forward_inference")
+"""Methods of a module that the compiled forward replaces."""
 COMPONENT_SAMPLER = "sampler"
 ELAPSED = "elapsed_s"
 """Extra output of each step: time from its decision to the next one [s]."""
@@ -45,6 +57,8 @@ class _Ongoing:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     steps: int = 0
     total_reward: float = 0.0
+    chunks: list[SingleAgentEpisode] = field(default_factory=list)
+    """Its pieces so far, where a callback of the user may want them; those before a restore are lost."""
 
 
 class _Chunk:
@@ -101,10 +115,11 @@ class _Chunk:
 class ArrayEnvRunner(SingleAgentEnvRunner):
     """Samples the batched environment with preallocated arrays and one compiled forward a step.
 
-    Keeps the contract of SingleAgentEnvRunner but for what it exists to leave out: per-step connectors and the
-    callbacks on_episode_created, on_episode_start and on_episode_step. Exploration draws from the policy by one
-    generator of its own, seeded by (seed, worker index). `get_state` holds environments and generator too, so that a
-    restored runner goes on with the very same step.
+    Keeps the contract of SingleAgentEnvRunner but for the infos of steps: the last one of an episode holds its metrics,
+    the others are empty. Where a setting asks for work at each step (connectors, callbacks, a GPU), and for other
+    environments and modules than this package's, SingleAgentEnvRunner does the work. Exploration draws from the policy
+    by one generator of its own, seeded by (seed, worker index). `get_state` holds environments and generator too, so
+    that a restored runner goes on with the very same step.
     """
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
@@ -116,6 +131,21 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         self._awaits_reset = np.zeros(0, dtype=bool)
         self._ongoing: list[_Ongoing] = []
         self._needs_initial_reset: bool = True
+        self._keeps_chunks = listens(self.config, self._callbacks, "on_episode_end")
+        refuse_unfollowed(self.config, NOT_ON_THE_NEW_API_STACK)
+        obstacle = self._obstacle()
+        if obstacle and self.env is not None and self.worker_index in (0, 1):
+            logger.warning("ArrayEnvRunner does not apply (%s); RLlib's environment runner does the work", obstacle)
+
+    def _obstacle(self) -> str | None:
+        """Why SingleAgentEnvRunner does the work; None: it does not."""
+        if self.env is None or self.module is None:
+            return "no environment or module here"
+        if not isinstance(self.env.unwrapped, TrainingVectorEnv):
+            return f"environment {type(self.env.unwrapped).__name__}"
+        if not hasattr(self.module, "network") or not hasattr(self.module, "masked"):
+            return f"module {type(self.module).__name__}"
+        return overridden(type(self.module), FORWARDS) or obstacle_to_array_sampling(self.config, self._callbacks)
 
     @property
     def _vector_env(self) -> TrainingVectorEnv:
@@ -139,6 +169,9 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         random_actions: bool = False,
         force_reset: bool = False,
     ) -> list[SingleAgentEpisode]:
+        if self._obstacle():
+            how = {"explore": explore, "random_actions": random_actions, "force_reset": force_reset}
+            return list(super()._sample(num_timesteps=num_timesteps, num_episodes=num_episodes, **how))
         env, size = self._vector_env, self.num_envs
         if force_reset or num_episodes is not None or self._needs_initial_reset:
             seed = self._seed if self._needs_initial_reset else None
@@ -169,7 +202,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             )
         self._observation, self._awaits_reset = chunk.observation, chunk.awaits_reset
 
-        episodes = self._cut(chunk, only_complete=num_episodes is not None)
+        episodes = self._cut(chunk, num_episodes)
         num_complete = sum(episode.is_done for episode in episodes)
         self._log_env_steps(metric=self._metrics_num_env_steps_sampled, num_steps=chunk.num_valid)
         self._increase_sampled_metrics(chunk.num_valid, num_complete)
@@ -190,9 +223,16 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             logp = logp + self._generator.gumbel(size=logp.shape)
         return np.argmax(logp, axis=1)
 
-    def _cut(self, chunk: _Chunk, only_complete: bool) -> list[SingleAgentEpisode]:
-        """The chunk's arrays as episodes, or pieces of them: a piece ends where its episode does, or with the chunk."""
-        complete, pieces = [], []
+    def _cut(self, chunk: _Chunk, num_episodes: int | None) -> list[SingleAgentEpisode]:
+        """The chunk's arrays as episodes, or pieces of them: a piece ends where its episode does, or with the chunk.
+
+        Args:
+            chunk: what was sampled.
+            num_episodes: so many whole episodes, those that ended first, and nothing else; None: everything.
+        """
+        wanted = list(chunk.metrics)[:num_episodes]  # (step, environment) of each end, in the order of time
+        complete: dict[tuple[int, int], SingleAgentEpisode] = {}
+        pieces = []
         for b in range(self.num_envs):
             valid = chunk.column("valid", b)
             done = chunk.column("terminated", b) | chunk.column("truncated", b)
@@ -204,13 +244,12 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
                     continue
                 ends = np.flatnonzero(done[start:])
                 stop = start + int(ends[0]) + 1 if len(ends) else len(valid)
-                episode = self._episode(chunk, b, start, stop)
-                if episode.is_done:
-                    complete.append(episode)
-                elif not only_complete:
-                    pieces.append(episode)
+                if not done[stop - 1] and num_episodes is None:
+                    pieces.append(self._episode(chunk, b, start, stop))
+                elif (stop - 1, b) in wanted:
+                    complete[stop - 1, b] = self._episode(chunk, b, start, stop)
                 start = stop
-        return complete + pieces
+        return [complete[end] for end in (complete if num_episodes is None else wanted)] + pieces
 
     def _episode(self, chunk: _Chunk, b: int, start: int, stop: int) -> SingleAgentEpisode:
         ongoing, env = self._ongoing[b], self._vector_env
@@ -250,7 +289,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
                 callbacks_functions=self.config.callbacks_on_episode_end,
                 kwargs={
                     "episode": episode,
-                    "prev_episode_chunks": [],
+                    "prev_episode_chunks": ongoing.chunks,
                     "env_runner": self,
                     "metrics_logger": self.metrics,
                     "env": env,
@@ -258,11 +297,9 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
                     "env_index": b,
                 },
             )
+        elif self._keeps_chunks:
+            ongoing.chunks.append(episode)
         return episode
-
-    def get_metrics(self) -> Any:
-        """Metrics since the last call; those of ended episodes were logged as they were cut."""
-        return self.metrics.reduce()
 
     def get_state(
         self,
@@ -273,7 +310,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
     ) -> dict[str, Any]:
         """As SingleAgentEnvRunner, and the `sampler`: environments, generator and the episodes under way."""
         state = super().get_state(components, not_components=not_components, **kwargs)
-        if self.env is not None and self._check_component(COMPONENT_SAMPLER, components, not_components):
+        if self._obstacle() is None and self._check_component(COMPONENT_SAMPLER, components, not_components):
             state[COMPONENT_SAMPLER] = {
                 "environments": self._vector_env.get_state(),
                 "generator": self._generator.bit_generator.state,
@@ -290,7 +327,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         super().set_state(state)
         sampler = state.get(COMPONENT_SAMPLER)
         # RLlib also hands one runner's state to others: their environments stay their own.
-        if self.env is not None and sampler is not None and sampler["worker_index"] == self.worker_index:
+        if self._obstacle() is None and sampler is not None and sampler["worker_index"] == self.worker_index:
             self._vector_env.set_state(sampler["environments"])
             self._generator.bit_generator.state = sampler["generator"]
             self._observation = sampler["observation"].copy()

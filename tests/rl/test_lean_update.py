@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from local_ray import LOCAL_RAY
+from marks import slow
+from rl.learned import learner_of, weights_of
 from rllib_scale.config import EnvConfig, EpisodeConfig, SRRConfig, TrainingConfig, TrialConfig, TrialResources
 
 ray = pytest.importorskip("ray")
@@ -24,6 +26,11 @@ from rllib_scale.errors import UserError  # noqa: E402
 from rllib_scale.rl.ppo.lean_update import advantage_estimates, minibatches  # noqa: E402
 from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner  # noqa: E402
 
+OF_RLLIBS_BATCHES = {
+    "num_trainable_parameters",
+    "num_non_trainable_parameters",
+    "diff_num_grad_updates_vs_sampler_policy",
+}
 SHORT = TrainingConfig(epochs=5, steps_per_epoch=256, minibatch_size=64, passes=3, num_envs=3)
 
 
@@ -44,10 +51,6 @@ def build(algorithm_of: Callable[[TrialConfig], Algorithm]) -> Callable[..., Alg
     return build_one
 
 
-def learner_of(algorithm: Algorithm) -> SchedulingLearner:
-    return algorithm.learner_group._learner
-
-
 def update(learner: SchedulingLearner, episodes: list[Any], seed: int) -> dict[str, Any]:
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002
@@ -62,7 +65,12 @@ def update(learner: SchedulingLearner, episodes: list[Any], seed: int) -> dict[s
 
 @pytest.mark.parametrize(
     ("method", "sampler", "compiled"),
-    [("scale", "array", False), ("scale", "array", True), ("scale", "rllib", False), ("ppo", "array", False)],
+    [
+        ("scale", "array", False),
+        slow("scale", "array", True),
+        slow("scale", "rllib", False),
+        *(slow(m, "array", False) for m in ("ppo", "attention-model-srr", "deepsets-srr", "set-transformer")),
+    ],
 )
 def test_five_epochs_give_the_weights_and_logs_of_rllibs_path(
     build: Any, method: str, sampler: str, compiled: bool
@@ -72,7 +80,7 @@ def test_five_epochs_give_the_weights_and_logs_of_rllibs_path(
     compute = learner_of(lean).compute_loss_for_module
     learner_of(lean).compute_loss_for_module = lambda **kwargs: calls.append("rllib") or compute(**kwargs)
     runner = lean.env_runner
-    start = learner_of(lean).get_state()["rl_module"]["default_policy"]
+    start = weights_of(lean)
     kinds = set()
     for epoch in range(5):
         episodes = runner.sample(num_timesteps=SHORT.steps_per_epoch)
@@ -81,11 +89,11 @@ def test_five_epochs_give_the_weights_and_logs_of_rllibs_path(
             {name: value.peek() for name, value in update(learner_of(a), episodes, epoch)["default_policy"].items()}
             for a in (lean, stock)
         )
-        states = [learner_of(a).get_state()["rl_module"]["default_policy"] for a in (lean, stock)]
+        states = [weights_of(a) for a in (lean, stock)]
         # Only roundings differ. (With the regulariser on 256 ReLU features they grow faster: its gradient jumps at 0.)
         for name, weights in states[0].items():
             np.testing.assert_allclose(weights, states[1][name], atol=1e-5, rtol=0, err_msg=f"{epoch} {name}")
-        assert ours.keys() >= theirs.keys() - {"num_trainable_parameters", "num_non_trainable_parameters"}
+        assert ours.keys() >= theirs.keys() - OF_RLLIBS_BATCHES
         for name in ours.keys() & theirs.keys():
             if "throughput" not in name and np.isscalar(theirs[name]):
                 assert ours[name] == pytest.approx(theirs[name], rel=1e-3, abs=1e-4, nan_ok=True), name
@@ -104,7 +112,7 @@ def test_falls_back_to_rllibs_path_and_says_so_once(build: Any, caplog: pytest.L
                 update(learner_of(algorithm), episodes, epoch)
     (record,) = caplog.records
     assert "fewer than 256 steps" in record.getMessage()
-    states = [learner_of(a).get_state()["rl_module"]["default_policy"] for a in (lean, stock)]
+    states = [weights_of(a) for a in (lean, stock)]
     assert all(np.array_equal(states[0][name], states[1][name]) for name in states[0])
 
 

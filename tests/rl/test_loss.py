@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
-from rllib_scale.config import TrainingConfig
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.networks.srr import srr
 from rllib_scale.rl.ppo.loss import Outputs, Rows, Weights, ppo_loss
-from rllib_scale.rl.ppo.ppo_learner import ExactBatch, cosine
+from rllib_scale.rl.ppo.ppo_learner import ExactBatch
 
 torch.set_num_threads(1)
 
@@ -80,23 +77,11 @@ def test_masked_actions_leave_loss_and_gradient_finite() -> None:
     assert terms.entropy.item() == pytest.approx(torch.distributions.Categorical(logits=logits).entropy().mean().item())
 
 
-def test_learning_rate_follows_the_cosine_and_then_stays() -> None:
-    training = TrainingConfig()
-    for epoch, expected in (
-        (0, 3e-4),
-        (250, 5e-5 + 2.5e-4 * (1 + math.sqrt(0.5)) / 2),
-        (500, 1.75e-4),
-        (1000, 5e-5),
-        (1500, 5e-5),
-    ):
-        assert cosine(epoch, training) == pytest.approx(expected, abs=1e-12)
-
-
 def test_exact_batch_keeps_every_valid_row_once_and_shuffles() -> None:
-    columns = ("obs", "actions", "action_logp", "action_dist_inputs", "advantages", "value_targets")
+    columns = ("obs", "actions", "action_logp", "action_dist_inputs", "advantages", "value_targets", "rewards")
     index = torch.arange(1042)
     mask = index % 60 != 59
-    batch = {column: index.clone() for column in columns} | {"loss_mask": mask, "rewards": index, "obs": index[:, None]}
+    batch = {column: index.clone() for column in columns} | {"loss_mask": mask, "obs": index[:, None]}
     torch.manual_seed(0)
     connector = ExactBatch(1024)
     (selected,) = connector(batch={"default_policy": batch}).values()

@@ -24,9 +24,16 @@ from rllib_scale.rl.algorithm import RemoteSamplers
 from rllib_scale.rl.gradients import mean_norm
 from rllib_scale.rl.imitation.demonstrations import Demonstrations, collect
 from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner, feature_values
+from rllib_scale.rl.settings import refuse_unfollowed
 
 SHUFFLE_STREAM = 4
 """Spawn key that keeps the order of the demonstrations apart from other uses of the trial's seed."""
+NOT_BY_IMITATION = {
+    "_learner_connector": "",
+    "num_gpus_per_learner": "",
+    "num_learners": "",
+}
+"""See `refuse_unfollowed`."""
 AT_ONCE = 4096
 """Rows of a pass without gradients."""
 
@@ -47,19 +54,20 @@ class Lessons:
     Args:
         trial: whose expert made them.
         demonstrations: at least one.
+        size: rows of an epoch.
     """
 
-    def __init__(self, trial: TrialConfig, demonstrations: Demonstrations) -> None:
+    def __init__(self, trial: TrialConfig, demonstrations: Demonstrations, size: int) -> None:
         self.rows = torch.from_numpy(demonstrations.rows)
         self.alike = torch.from_numpy(demonstrations.alike)
         self.choosable = torch.from_numpy(demonstrations.choosable)
-        self._seed, self._size = trial.seed, trial.training.steps_per_epoch
+        self._seed, self._size = trial.seed, size
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def of_epoch(self, epoch: int) -> Tensor:
-        """(steps_per_epoch,) row numbers of an epoch, 0 being the first: pass after pass, each in a new order."""
+        """(size,) row numbers of an epoch, 0 being the first: pass after pass, each in a new order."""
         first, last = epoch * self._size, (epoch + 1) * self._size
         passes = range(first // len(self), -(-last // len(self)))
         order = np.concatenate([self._order(number) for number in passes])
@@ -77,33 +85,37 @@ class CloningLearner(SchedulingLearner):
 
     Logged once an epoch: the terms and the gradient norm as means over its minibatches; agreement with the expert and
     the statistics of the feature of the updated network on what was held out. The critic is not trained.
+
+    Raises:
+        UserError: by `build`, for a setting that it does not follow.
     """
+
+    def build(self) -> None:
+        """Build as PPO does."""
+        refuse_unfollowed(self.config, NOT_BY_IMITATION)
+        super().build()
 
     def clone(self, lessons: Lessons, held_out: Lessons) -> Any:
         """Learn from the rows of one epoch."""
         self.before_gradient_based_update(timesteps={})
         self._weights_seq_no += 1
-        training, weights = self.trial.training, self.loss_weights()
+        weights = self.loss_weights()
         module = self._lean or self.module[DEFAULT_MODULE_ID].unwrapped()
-        ((_, optimizer),) = self.get_optimizers_for_module(DEFAULT_MODULE_ID)
-        parameters = list(self.module[DEFAULT_MODULE_ID].parameters())
-        terms, norms = [], []
-        for chosen in lessons.of_epoch(self.epoch).split(training.minibatch_size):
-            optimizer.zero_grad(set_to_none=True)
+        terms = []
+        for chosen in lessons.of_epoch(self.epoch).split(self.config.minibatch_size):
             features, logits = module.outputs(lessons.rows[chosen])
             loss = imitation = cross_entropy(logits, lessons.alike[chosen])
             decorrelation, kl = srr(features, reduction=weights.reduction)
             if weights.regularise:
                 loss = loss + weights.decorrelation * decorrelation + weights.kl * kl
-            loss.backward()
-            norms.append(torch.nn.utils.clip_grad_norm_(parameters, training.gradient_clip))
-            optimizer.step()
+            self._descend(loss)
             terms.append(torch.stack([imitation, entropy(logits), decorrelation, kl]).detach())
         names = ("imitation_loss", "entropy", "srr_decorrelation", "srr_kl")
         values = dict(zip(names, torch.stack(terms).mean(0).tolist(), strict=True))
         features, agreement = self._judge(held_out)
         values |= feature_values(features) | self.schedule_values(weights)
-        values |= {"agreement": agreement, "gradient_norm": mean_norm(norms)}
+        values |= {"agreement": agreement, "gradient_norm": mean_norm(self._gradient_norms)}
+        self._gradient_norms.clear()
         self.metrics.log_dict(values, key=DEFAULT_MODULE_ID, window=1)
         self.epoch += 1
         return self.metrics.reduce()
@@ -140,7 +152,8 @@ class SchedulingBC(RemoteSamplers, PPO):
         """One epoch; before the first one the expert plays."""
         if self._lessons is None:
             learned, held_out = collect(self.trial)
-            self._lessons = Lessons(self.trial, learned), Lessons(self.trial, held_out)
+            size = self.config.train_batch_size_per_learner
+            self._lessons = Lessons(self.trial, learned, size), Lessons(self.trial, held_out, size)
         results = self.learner_group.foreach_learner(lambda learner: learner.clone(*self._lessons))
         self.metrics.aggregate([result.get() for result in results], key=LEARNER_RESULTS)
         self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group, inference_only=True)

@@ -19,11 +19,15 @@ from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TD_ERROR_KEY
 
 from rllib_scale.config import TrialConfig
+from rllib_scale.errors import UserError
 from rllib_scale.rl.algorithm import RemoteSamplers
 from rllib_scale.rl.environment import training_space
 from rllib_scale.rl.off_policy.replay_buffer import ReplayBuffer
+from rllib_scale.rl.settings import NOT_OFF_POLICY, refuse_unfollowed
 
 COMPONENT_REPLAY = "replay"
+NEVER = 2**62
+"""In env steps."""
 REPLAY_STREAM = 2
 """Spawn key that keeps the draws of the replay buffer apart from other uses of the trial's seed."""
 
@@ -37,6 +41,12 @@ class OffPolicy(RemoteSamplers, DQN):
     def setup(self, config: Any) -> None:
         """Build as RLlib does."""
         self.trial = TrialConfig.model_validate(config.env_config["trial"])
+        refuse_unfollowed(config, NOT_OFF_POLICY)
+        if config.rollout_fragment_length not in ("auto", type(config)().rollout_fragment_length):
+            raise UserError(
+                f"rollout_fragment_length {config.rollout_fragment_length}: has no effect here; valid: auto; "
+                "instead, use steps_per_round of the trial"
+            )
         self.env_steps = 0
         self.updates = 0
         super().setup(config)
@@ -83,12 +93,13 @@ class OffPolicy(RemoteSamplers, DQN):
         due = max(0, self.env_steps - settings.warmup_steps) // settings.steps_per_update - self.updates
         if due <= 0:
             return
-        rows = SampleBatch(self.local_replay_buffer.sample(due * settings.batch_size))
+        size = self.config.train_batch_size_per_learner
+        rows = SampleBatch(self.local_replay_buffer.sample(due * size * max(1, self.config.num_learners)))
         results = self.learner_group.update(
             batch=MultiAgentBatch({DEFAULT_MODULE_ID: rows}, env_steps=len(rows)),
             timesteps={NUM_ENV_STEPS_SAMPLED_LIFETIME: self.env_steps},
             num_epochs=1,
-            minibatch_size=settings.batch_size,
+            minibatch_size=size,
         )
         for modules in results:
             for logged in modules.values():
@@ -126,6 +137,23 @@ class OffPolicy(RemoteSamplers, DQN):
 class SchedulingDQN(OffPolicy):
     """RLlib's DQN in epochs."""
 
+    def setup(self, config: Any) -> None:
+        """Build as RLlib does."""
+        super().setup(config)
+        module = self.get_module()
+        for name, built in (("double_q", module.uses_double_q), ("dueling", module.uses_dueling)):
+            if getattr(config, name) != built:
+                raise UserError(f"{name} {getattr(config, name)}: the network is the trial's; valid: {built}")
+
 
 class SchedulingSAC(OffPolicy, SAC):
     """RLlib's SAC in epochs."""
+
+    def setup(self, config: Any) -> None:
+        """Build as RLlib does."""
+        if config.target_network_update_freq != NEVER:
+            raise UserError(
+                f"target_network_update_freq {config.target_network_update_freq}: target networks move at every "
+                f"gradient step, by tau; valid: {NEVER}"
+            )
+        super().setup(config)

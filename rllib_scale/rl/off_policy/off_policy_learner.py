@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.networks.inputs import MASKED
+from rllib_scale.rl.gradients import clip
+from rllib_scale.rl.settings import LEAN_REPLACES, fixed_rate, obstacle_to_lean_learner, overridden
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +32,9 @@ TOTALS = "totals"
 class DQNLearner(DQNTorchLearner):
     """RLlib's DQN. The trial stands in `learner_config_dict["trial"]` as plain data.
 
-    With `resources.learner: lean` one gradient step leaves out what RLlib does around it for several modules,
-    several optimizers over one graph, and mixed precision; the arithmetic is the same. Logged under `TOTALS`: the
-    sums of what `rllib_scale.results.tables.TRAINING_COLUMNS` holds the means of.
+    With `resources.learner: lean`, where the settings of RLlib allow it, one gradient step leaves out what RLlib does
+    around it for several modules, several optimizers over one graph, and mixed precision; the arithmetic is the same.
+    Logged under `TOTALS`: the sums of what `rllib_scale.results.tables.TRAINING_COLUMNS` holds the means of.
     """
 
     def build(self) -> None:
@@ -40,17 +42,27 @@ class DQNLearner(DQNTorchLearner):
         self.trial = TrialConfig.model_validate(self.config.learner_config_dict["trial"])
         self._totals: dict[str, list[Tensor]] = {}
         super().build()
+        self._lean = self.trial.resources.learner == "lean"
+        module = type(self.module[DEFAULT_MODULE_ID].unwrapped())
+        obstacle = (
+            obstacle_to_lean_learner(self.config)
+            or overridden(type(self), LEAN_REPLACES)
+            or overridden(module, ("forward_train", "_forward", "_forward_train"))
+        )
+        if self._lean and obstacle:
+            logger.warning("learner: lean does not apply (%s); RLlib's update does the work", obstacle)
+            self._lean = False
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Adam for everything."""
-        self._register("q", self.get_parameters(self.module[module_id]))
+        self._register("q", self.get_parameters(self.module[module_id]), "lr")
 
-    def _register(self, name: str, parameters: list[Tensor]) -> None:
-        settings = self.trial.off_policy
+    def _register(self, name: str, parameters: list[Tensor], rate: str) -> None:
+        lr, eps = fixed_rate(self.config, rate), self.trial.off_policy.adam_epsilon
         self.register_optimizer(
             module_id=DEFAULT_MODULE_ID,
             optimizer_name=name,
-            optimizer=torch.optim.Adam(parameters, lr=settings.learning_rate, eps=settings.adam_epsilon, fused=True),
+            optimizer=torch.optim.Adam(parameters, lr=lr, eps=eps, fused=True),
             params=parameters,
         )
 
@@ -69,7 +81,7 @@ class DQNLearner(DQNTorchLearner):
 
     def _update(self, batch: dict[str, Any], **kwargs: Any) -> tuple[Any, Any, Any]:
         """One gradient step."""
-        if self.trial.resources.learner == "lean":
+        if self._lean:
             return self._lean_update(batch[DEFAULT_MODULE_ID])
         return super()._update(batch, **kwargs)
 
@@ -94,12 +106,8 @@ class DQNLearner(DQNTorchLearner):
     def postprocess_gradients_for_module(
         self, *, module_id: str, config: Any = None, module_gradients_dict: dict[Any, Tensor]
     ) -> dict[Any, Tensor]:
-        """Clip by the global norm of each optimizer's parameters, in place."""
-        norms = [
-            nn.utils.clip_grad_norm_(self._optimizer_parameters[optimizer], self.trial.off_policy.gradient_clip)
-            for _, optimizer in self.get_optimizers_for_module(module_id)
-        ]
-        self._totals.setdefault("gradient_norm", []).append(torch.stack(norms).norm())
+        """Clip the gradients of each optimizer in place, and note their norm before that."""
+        self._totals.setdefault("gradient_norm", []).append(clip(self, module_id))
         return module_gradients_dict
 
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
@@ -114,7 +122,7 @@ class DQNLearner(DQNTorchLearner):
 
     def _schedules(self, timesteps: dict[str, Any]) -> dict[str, float]:
         epsilon = self.module[DEFAULT_MODULE_ID].unwrapped().epsilon(timesteps[NUM_ENV_STEPS_SAMPLED_LIFETIME])
-        return {"learning_rate": self.trial.dqn.learning_rate, "epsilon": epsilon}
+        return {"learning_rate": self.config.lr, "epsilon": epsilon}
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """RLlib's state, and when the target networks were last updated."""
@@ -134,10 +142,10 @@ class SACLearner(DQNLearner, SACTorchLearner):
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """One Adam each for policy, either Q-network and temperature, as in RLlib."""
         module = self.module[module_id]
-        self._register("qf", list(module.qf_encoder.parameters()))
-        self._register("qf_twin", list(module.qf_twin_encoder.parameters()))
-        self._register("policy", list(module.pi_encoder.parameters()))
-        self._register("alpha", [self.curr_log_alpha[module_id]])
+        self._register("qf", list(module.qf_encoder.parameters()), "critic_lr")
+        self._register("qf_twin", list(module.qf_twin_encoder.parameters()), "critic_lr")
+        self._register("policy", list(module.pi_encoder.parameters()), "actor_lr")
+        self._register("alpha", [self.curr_log_alpha[module_id]], "alpha_lr")
 
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Tensor]
@@ -163,17 +171,17 @@ class SACLearner(DQNLearner, SACTorchLearner):
         }
 
     def _schedules(self, timesteps: dict[str, Any]) -> dict[str, float]:
-        return {"learning_rate": self.trial.sac.learning_rate}
+        return {"learning_rate": self.config.actor_lr}
 
     def _update(self, batch: dict[str, Any], **kwargs: Any) -> tuple[Any, Any, Any]:
         """One gradient step, and the target networks after it."""
         result = super()._update(batch, **kwargs)
-        pairs = self.module[DEFAULT_MODULE_ID].get_target_network_pairs()
+        pairs = self.module[DEFAULT_MODULE_ID].unwrapped().get_target_network_pairs()
         with torch.no_grad():
             torch._foreach_lerp_(
                 _parameters(target for _, target in pairs),
                 _parameters(network for network, _ in pairs),
-                self.trial.sac.target_rate,
+                self.config.tau,
             )
         return result
 

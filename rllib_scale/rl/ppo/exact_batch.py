@@ -14,20 +14,12 @@ from torch import Tensor
 from rllib_scale.rl.ppo.lean_update import Batch
 from rllib_scale.rl.ppo.loss import standardised
 
-LOSS_COLUMNS = (
-    Columns.OBS,
-    Columns.ACTIONS,
-    Columns.ACTION_LOGP,
-    Columns.ACTION_DIST_INPUTS,
-    Postprocessing.ADVANTAGES,
-    Postprocessing.VALUE_TARGETS,
-)
 REFERENCE_LOGITS = "reference_logits"
 """Column of a training that is held to a reference policy: its logits (B, N)."""
 
 
 class ExactBatch(ConnectorV2):
-    """Last learner connector: exactly the collected rows, shuffled, with the columns of the loss.
+    """Last learner connector: exactly the collected rows, shuffled, with all their columns.
 
     RLlib's batch holds one masked bootstrap row more for every piece of an episode, and up to one row less than
     `num_envs` too many, so that 1024 rows would not make 4 minibatches; and it shuffles from the second pass on only,
@@ -52,17 +44,26 @@ class ExactBatch(ConnectorV2):
     def __call__(self, *, batch: dict[str, Batch], **kwargs: Any) -> dict[str, Batch]:
         """Select and shuffle the rows of each module's batch."""
         self.kept = {
-            module_id: self.select(module_batch, module_batch[Columns.LOSS_MASK].nonzero()[:, 0])
-            for module_id, module_batch in batch.items()
+            module_id: self.select(module_batch, _unmasked(module_batch)) for module_id, module_batch in batch.items()
         }
         return {module_id: dict(module_batch) for module_id, module_batch in self.kept.items()}
 
     def select(self, batch: Batch, valid: Tensor) -> Batch:
         """Rows in random order, out of those whose numbers are `valid`."""
         chosen = valid[torch.randperm(len(valid))[: self.rows]]
-        kept = {column: batch[column][chosen] for column in LOSS_COLUMNS}
+        kept = {
+            column: values[chosen]
+            for column, values in batch.items()
+            if isinstance(values, Tensor) and column != Columns.LOSS_MASK
+        }
         if self.standardise:
             kept[Postprocessing.ADVANTAGES] = standardised(kept[Postprocessing.ADVANTAGES])
         if self.reference is not None:
             kept[REFERENCE_LOGITS] = self.reference(kept[Columns.OBS])
         return kept
+
+
+def _unmasked(batch: Batch) -> Tensor:
+    """Numbers of the rows to learn from; all where a pipeline of the user masks none."""
+    mask = batch.get(Columns.LOSS_MASK)
+    return torch.arange(len(batch[Columns.OBS])) if mask is None else mask.nonzero()[:, 0]

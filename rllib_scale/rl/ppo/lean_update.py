@@ -64,9 +64,10 @@ class LeanPass:
         return self.critic(self.outputs(observations)[0])
 
     def loss(self, observations: Tensor, rows: Rows, weights: Weights) -> tuple[Tensor, Tensor]:
-        """Loss of a minibatch, and its unweighted terms (5,) in the order of `Terms`."""
+        """Loss of a minibatch, and its unweighted terms (6,) in the order of `Terms`."""
         if self._compiled:  # a number would be compiled in, and these change from epoch to epoch
-            weights = weights._replace(decorrelation=torch.tensor(weights.decorrelation), kl=torch.tensor(weights.kl))
+            varying = ("entropy", "decorrelation", "kl", "sampling_kl")
+            weights = weights._replace(**{name: torch.tensor(getattr(weights, name)) for name in varying})
         features, logits = self._forward(*self._split_mask(observations))
         return self._objective(self.critic, features, logits, rows, weights)
 
@@ -168,16 +169,18 @@ def advantage_estimates(rewards, values, lengths, terminated, discounts, lambdas
     return advantages, targets
 
 
-def minibatches(batch: Batch, size: int, passes: int) -> Iterator[Batch]:
-    """The batch in pieces of `size` rows, `passes` times over, in a new order each time after the first.
+def minibatches(batch: Batch, size: int, passes: int, shuffle: bool = True) -> Iterator[Batch]:
+    """The batch in pieces of `size` rows, `passes` times over.
 
-    Draws as RLlib's iterator does: from numpy's global generator, after every pass, the last one too.
+    Where it is to `shuffle`, each pass after the first has a new order, drawn as RLlib's iterator does: from numpy's
+    global generator, after every pass, the last one too.
     """
     for _ in range(passes):
         for pieces in zip(*(column.split(size) for column in batch.values()), strict=True):
             yield dict(zip(batch, pieces, strict=True))
-        order = torch.from_numpy(np.random.permutation(len(batch[Columns.OBS])))  # noqa: NPY002
-        batch = {name: column[order] for name, column in batch.items()}
+        if shuffle:
+            order = torch.from_numpy(np.random.permutation(len(batch[Columns.OBS])))  # noqa: NPY002
+            batch = {name: column[order] for name, column in batch.items()}
 
 
 def _concatenate(parts: Sequence[np.ndarray], dtype: type) -> np.ndarray:

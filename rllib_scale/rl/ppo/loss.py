@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ class Rows(NamedTuple):
     advantages: Tensor  # (B,)
     value_targets: Tensor  # (B,)
     reference_logits: Tensor | None = None  # (B, N) of the policy to stay near
+    sampling_logits: Tensor | None = None  # (B, N) of the policy that sampled, where the loss holds the KL to it
 
 
 class Outputs(NamedTuple):
@@ -33,23 +35,26 @@ class Weights(NamedTuple):
 
     clip: float
     value: float
-    entropy: float
+    entropy: float | Tensor
     decorrelation: float | Tensor  # ramp x lambda_1
     kl: float | Tensor  # ramp x lambda_2
     reduction: Literal["sum", "mean"]
     standardise: bool  # advantages, over the rows
     regularise: bool  # whether the last two are ever above 0
     reference: float = 0.0  # of the KL divergence to the reference policy
+    sampling_kl: float | Tensor = 0.0  # of the KL divergence from the policy that sampled
+    value_clip: float = math.inf  # of a row's squared error of the value
 
 
 class Terms(NamedTuple):
-    """Unweighted terms, scalars. The names are those of the training table."""
+    """Unweighted terms, scalars. The names are those of the training table; the last is RLlib's."""
 
     policy_loss: Tensor
     value_loss: Tensor
     entropy: Tensor
     srr_decorrelation: Tensor
     srr_kl: Tensor
+    mean_kl_loss: Tensor
 
 
 def standardised(advantages: Tensor) -> Tensor:
@@ -67,7 +72,7 @@ def kl_divergence(logits: Tensor, reference_logits: Tensor) -> Tensor:
 def ppo_loss(rows: Rows, outputs: Outputs, weights: Weights) -> tuple[Tensor, Terms]:
     """Clipped surrogate + c_1 MSE - entropy bonus + SRR, + KL to a reference policy where there is one; and its terms.
 
-    No KL term to the policy that sampled and no value clipping [SCALE, sec. 4.3].
+    The paper has no KL term to the policy that sampled and no value clipping [SCALE, sec. 4.3]; RLlib's PPO has both.
     """
     log_probabilities = torch.log_softmax(outputs.logits, -1)
     logp = log_probabilities.gather(1, rows.actions[:, None])[:, 0]
@@ -76,11 +81,18 @@ def ppo_loss(rows: Rows, outputs: Outputs, weights: Weights) -> tuple[Tensor, Te
     advantages = standardised(rows.advantages) if weights.standardise else rows.advantages
     surrogate = torch.min(advantages * ratio, advantages * ratio.clamp(1 - weights.clip, 1 + weights.clip))
     policy_loss = -surrogate.mean()
-    value_loss = (outputs.values - rows.value_targets).square().mean()
+    value_errors = (outputs.values - rows.value_targets).square()
+    if weights.value_clip < math.inf:
+        value_errors = value_errors.clamp(max=weights.value_clip)
+    value_loss = value_errors.mean()
     decorrelation, kl = srr(outputs.features, reduction=weights.reduction)
     loss = policy_loss + weights.value * value_loss - weights.entropy * entropy
     if weights.regularise:
         loss = loss + weights.decorrelation * decorrelation + weights.kl * kl
     if rows.reference_logits is not None:
         loss = loss + weights.reference * kl_divergence(outputs.logits, rows.reference_logits)
-    return loss, Terms(policy_loss, value_loss, entropy, decorrelation, kl)
+    sampling_kl = loss.new_zeros(())
+    if rows.sampling_logits is not None:
+        sampling_kl = kl_divergence(rows.sampling_logits, outputs.logits)
+        loss = loss + weights.sampling_kl * sampling_kl
+    return loss, Terms(policy_loss, value_loss, entropy, decorrelation, kl, sampling_kl)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from ray.rllib.algorithms.ppo.ppo import LEARNER_RESULTS_KL_KEY
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.core import ALL_MODULES, DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
@@ -25,31 +26,50 @@ from ray.rllib.utils.metrics import (
 )
 from torch import Tensor
 
-from rllib_scale.config import TrainingConfig, TrialConfig
+from rllib_scale.config import TrialConfig
 from rllib_scale.networks.build import Network
 from rllib_scale.networks.srr import feature_statistics, ramp
 from rllib_scale.policies.policy import initial_network
-from rllib_scale.rl.gradients import mean_norm
+from rllib_scale.rl.env_runner import ELAPSED
+from rllib_scale.rl.gradients import clip, mean_norm
 from rllib_scale.rl.ppo.exact_batch import REFERENCE_LOGITS, ExactBatch
 from rllib_scale.rl.ppo.lean_update import Batch, LeanPass, minibatches, train_batch
 from rllib_scale.rl.ppo.loss import Outputs, Rows, Terms, Weights, kl_divergence, ppo_loss
+from rllib_scale.rl.settings import (
+    LEAN_REPLACES,
+    NOT_BY_PPO,
+    fixed_rate,
+    obstacle_to_lean_learner,
+    overridden,
+    refuse_time_discount,
+    refuse_unfollowed,
+)
 
 logger = logging.getLogger(__name__)
 
 
-def cosine(epoch: int, training: TrainingConfig) -> float:
-    """Learning rate of an epoch, 0 being the first: from `learning_rate` to `final_learning_rate` after `epochs`."""
-    first, last = training.learning_rate, training.final_learning_rate
-    return last + (first - last) * (1 + math.cos(math.pi * min(epoch / training.epochs, 1.0))) / 2
+ASKED_FOR = "resources.learner rllib"
+
+
+def cosine(epoch: int, first: float, last: float, epochs: int) -> float:
+    """Learning rate of an epoch, 0 being the first: from `first` to `last` after `epochs`."""
+    return last + (first - last) * (1 + math.cos(math.pi * min(epoch / epochs, 1.0))) / 2
 
 
 class SchedulingLearner(PPOTorchLearner):
     """PPO with SRR. The trial stands in `learner_config_dict["trial"]` as plain data.
 
+    What RLlib has a setting for is read from the `AlgorithmConfig`; the trial decides what RLlib has none for: the
+    regulariser, the cosine of the learning rate, epsilon of Adam, how advantages are standardised and discounted, the
+    initial policy. The lean update works where its settings allow it, otherwise RLlib's own does.
+
     One counter of finished epochs drives the cosine learning rate and the ramp of the regulariser; it is saved and
     restored with the weights. Logged once an epoch, named as in `rllib_scale.results.tables.TRAINING_COLUMNS`:
     the loss terms and the gradient norm as means over the minibatches; KL, explained variance and the statistics of
     the feature of the updated network on all rows of the epoch.
+
+    Raises:
+        UserError: by `build`, for a setting that neither update follows.
     """
 
     epoch: int
@@ -57,6 +77,7 @@ class SchedulingLearner(PPOTorchLearner):
 
     def build(self) -> None:
         """Build as RLlib does, then append the selection of rows to its pipeline."""
+        refuse_unfollowed(self.config, NOT_BY_PPO)
         self.trial = TrialConfig.model_validate(self.config.learner_config_dict["trial"])
         self.epoch = 0
         self._terms: list[Tensor] = []
@@ -67,38 +88,70 @@ class SchedulingLearner(PPOTorchLearner):
         reference = initial_network(self.trial)
         if reference is not None:
             module.network.load_state_dict(reference.state_dict())
+        training, obstacle = self.trial.training, self._obstacle()
         self._lean = None
-        if self.trial.resources.learner == "lean":
+        if obstacle is None:
             self._lean = LeanPass(module, self.trial.resources.compile)
-        training = self.trial.training
+        else:
+            refuse_time_discount(self.trial, obstacle)
+            self._say_once(obstacle)
         held_to = None
         if reference is not None and training.reference_kl_coefficient > 0:
-            held_to = partial(reference_logits, reference.eval(), self.trial.env.masked)
-        self._exact_batch = ExactBatch(training.steps_per_epoch, training.standardise_advantages == "epoch", held_to)
+            held_to = partial(reference_logits, reference.eval().to(self._device), self.trial.env.masked)
+        rows = self.config.train_batch_size_per_learner
+        self._exact_batch = ExactBatch(rows, training.standardise_advantages == "epoch", held_to)
         self._learner_connector.append(self._exact_batch)
+
+    def _obstacle(self) -> str | None:
+        """Why the lean update can never do the work; None: it can."""
+        if self.trial.resources.learner != "lean":
+            return ASKED_FOR
+        module = type(self.module[DEFAULT_MODULE_ID].unwrapped())
+        return (
+            obstacle_to_lean_learner(self.config)
+            or overridden(type(self), LEAN_REPLACES)
+            or overridden(module, ("forward_train", "_forward", "_forward_train", "compute_values"))
+        )
+
+    def _say_once(self, obstacle: str) -> None:
+        if obstacle != ASKED_FOR and not self._fell_back:
+            logger.warning("learner: lean does not apply (%s); RLlib's update loop does the work", obstacle)
+            self._fell_back = True
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Adam. RLlib is given no learning rate: it would set it anew after every update."""
         parameters = self.get_parameters(self.module[module_id])
-        training = self.trial.training
-        optimizer = torch.optim.Adam(parameters, lr=training.learning_rate, eps=training.adam_epsilon, fused=True)
+        rate, epsilon = fixed_rate(self._settings, "lr"), self.trial.training.adam_epsilon
+        optimizer = torch.optim.Adam(parameters, lr=rate, eps=epsilon, fused=True)
         self.register_optimizer(module_id=module_id, optimizer=optimizer, params=parameters)
+
+    @property
+    def _settings(self) -> Any:
+        """The configuration, with what it sets for our module alone."""
+        return self.config.get_config_for_module(DEFAULT_MODULE_ID)
 
     def loss_weights(self) -> Weights:
         """Weights of the loss terms in the current epoch."""
-        training, regulariser = self.trial.training, self.trial.srr
+        training, regulariser, settings = self.trial.training, self.trial.srr, self._settings
         share = self.srr_ramp()
         return Weights(
-            clip=training.clip,
-            value=training.value_coefficient,
-            entropy=training.entropy_coefficient,
+            clip=settings.clip_param,
+            value=settings.vf_loss_coeff,
+            entropy=float(self.entropy_coeff_schedulers_per_module[DEFAULT_MODULE_ID].get_current_value()),
             decorrelation=share * regulariser.lambda_decorrelation,
             kl=share * regulariser.lambda_kl,
             reduction=regulariser.reduction,
             standardise=training.standardise_advantages == "minibatch",
             regularise=regulariser.lambda_decorrelation > 0 or regulariser.lambda_kl > 0,
             reference=training.reference_kl_coefficient,
+            sampling_kl=float(self.curr_kl_coeffs_per_module[DEFAULT_MODULE_ID]) if settings.use_kl_loss else 0.0,
+            value_clip=settings.vf_clip_param,
         )
+
+    def learning_rate(self) -> float:
+        """In force in the current epoch."""
+        training = self.trial.training
+        return cosine(self.epoch, fixed_rate(self._settings, "lr"), training.final_learning_rate, training.epochs)
 
     def srr_ramp(self) -> float:
         """Share of the regularisation in force in the current epoch."""
@@ -108,7 +161,7 @@ class SchedulingLearner(PPOTorchLearner):
         """Set the learning rate of the epoch."""
         super().before_gradient_based_update(timesteps=timesteps)
         for optimizer in self._named_optimizers.values():
-            self._set_optimizer_lr(optimizer, cosine(self.epoch, self.trial.training))
+            self._set_optimizer_lr(optimizer, self.learning_rate())
 
     def update(
         self,
@@ -117,73 +170,79 @@ class SchedulingLearner(PPOTorchLearner):
         timesteps: dict[str, Any] | None = None,
         num_epochs: int = 1,
         minibatch_size: int | None = None,
+        shuffle_batch_per_epoch: bool = False,
         _no_metrics_reduce: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """One epoch: `Learner.update`, by the lean path where the trial asks for it and it applies."""
-        obstacle = self._obstacle_to_lean_update(training_data)
+        """One epoch: `Learner.update`, by the lean path where it applies."""
+        obstacle = None if self._lean is None else self._obstacle_to_lean_update(training_data, minibatch_size)
         if training_data is None or self._lean is None or obstacle:
-            if obstacle and self.trial.resources.learner == "lean" and not self._fell_back:
-                logger.warning("learner: lean does not apply (%s); RLlib's update loop does the work", obstacle)
-                self._fell_back = True
+            if obstacle:
+                self._say_once(obstacle)
             return super().update(
                 training_data=training_data,
                 timesteps=timesteps,
                 num_epochs=num_epochs,
                 minibatch_size=minibatch_size,
+                shuffle_batch_per_epoch=shuffle_batch_per_epoch,
                 _no_metrics_reduce=_no_metrics_reduce,
                 **kwargs,
             )
         self.before_gradient_based_update(timesteps=timesteps or {})
         self._weights_seq_no += 1
-        self._lean_update(self._lean, training_data.episodes, num_epochs, minibatch_size)
+        rows = self._exact_batch.rows
+        batch = self._lean_batch(self._lean, training_data.episodes)
+        passes = minibatches(batch, minibatch_size or rows, num_epochs, shuffle_batch_per_epoch and num_epochs > 1)
+        weights = self.loss_weights()
+        for minibatch in passes:
+            loss, terms = self._lean.loss(minibatch[Columns.OBS], _rows(minibatch, weights), weights)
+            self._terms.append(terms)
+            self._descend(loss)
+        self._log_trained(num_epochs * rows, minibatch_size or rows, loss.detach())
         self.after_gradient_based_update(timesteps=timesteps or {})
         return None if _no_metrics_reduce else self.metrics.reduce()
 
-    def _obstacle_to_lean_update(self, training_data: TrainingData | None) -> str | None:
+    def _obstacle_to_lean_update(self, training_data: TrainingData | None, minibatch_size: int | None) -> str | None:
         """Why RLlib's path has to do this update; None where the lean one can."""
-        if self.trial.resources.learner != "lean":
-            return "the trial asks for RLlib's"
         if training_data is None:
             return "the input is not episodes"
         training_data.solve_refs()
-        episodes = training_data.episodes
+        episodes, rows = training_data.episodes, self._exact_batch.rows
         if not episodes or not all(isinstance(episode, SingleAgentEpisode) for episode in episodes):
             return "the input is not single-agent episodes"
-        if sum(map(len, episodes)) < self._exact_batch.rows:
-            return f"fewer than {self._exact_batch.rows} steps were sampled"
+        if rows % (minibatch_size or rows):
+            return f"minibatch_size {minibatch_size} does not divide {rows} rows"
+        if self.trial.training.time_unit_s is not None and ELAPSED not in episodes[0].extra_model_outputs:
+            refuse_time_discount(self.trial, "RLlib's environment runner")
+        if sum(map(len, episodes)) < rows:
+            return f"fewer than {rows} steps were sampled"
         return None
 
-    def _lean_update(
-        self, lean: LeanPass, episodes: list[SingleAgentEpisode], passes: int, minibatch_size: int | None
-    ) -> None:
-        ((_, optimizer),) = self.get_optimizers_for_module(DEFAULT_MODULE_ID)
-        parameters = list(self.module[DEFAULT_MODULE_ID].parameters())
-        training, weights = self.trial.training, self.loss_weights()
+    def _lean_batch(self, lean: LeanPass, episodes: list[SingleAgentEpisode]) -> Batch:
+        """The rows of the epoch, in random order."""
+        training = self.trial.training
         batch = train_batch(
             episodes,
             lean.values,
-            training.gamma,
-            training.gae_lambda,
+            self.config.gamma,
+            self.config.lambda_,
             training.time_unit_s,
             lambda_by_time=training.lambda_by == "time",
         )
         kept = self._exact_batch.select(batch, torch.arange(len(batch[Columns.OBS])))
         self._exact_batch.kept = {DEFAULT_MODULE_ID: kept}
-        rows = len(kept[Columns.OBS])
-        for minibatch in minibatches(kept, minibatch_size or rows, passes):
-            for parameter in parameters:
-                parameter.grad = None
-            loss, terms = lean.loss(minibatch[Columns.OBS], _rows(minibatch), weights)
-            loss.backward()
-            norm = torch.nn.utils.clip_grad_norm_(parameters, training.gradient_clip)
-            self._terms.append(terms)
-            self._gradient_norms.append(norm)
-            if not math.isfinite(norm):
-                logger.warning("a gradient is not finite: it counts as 0")
-                optimizer.zero_grad(set_to_none=False)
-            optimizer.step()
-        self._log_trained(passes * rows, minibatch_size or rows, loss.detach())
+        return kept
+
+    def _descend(self, loss: Tensor) -> None:
+        """One gradient step."""
+        ((_, optimizer),) = self.get_optimizers_for_module(DEFAULT_MODULE_ID)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self._gradient_norms.append(clip(self, DEFAULT_MODULE_ID))
+        if not math.isfinite(self._gradient_norms[-1]):
+            logger.warning("a gradient is not finite: it counts as 0")
+            optimizer.zero_grad(set_to_none=False)
+        optimizer.step()
 
     def _log_trained(self, steps: int, minibatch_size: int, loss: Tensor) -> None:
         """What RLlib counts, by the keys and reductions that it uses."""
@@ -205,32 +264,35 @@ class SchedulingLearner(PPOTorchLearner):
         self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any]
     ) -> Tensor:
         """Loss of a minibatch over its unmasked rows."""
-        values = self.module[module_id].unwrapped().compute_values(batch, fwd_out[Columns.EMBEDDINGS])
-        rows, outputs = _rows(batch), Outputs(fwd_out[Columns.EMBEDDINGS], fwd_out[Columns.ACTION_DIST_INPUTS], values)
+        features, weights = fwd_out[Columns.EMBEDDINGS], self.loss_weights()
+        values = self.module[module_id].unwrapped().compute_values(batch, features)
+        rows, outputs = _rows(batch, weights), Outputs(features, fwd_out[Columns.ACTION_DIST_INPUTS], values)
         if Columns.LOSS_MASK in batch:
             mask = batch[Columns.LOSS_MASK]
             rows = Rows(*(t if t is None else t[mask] for t in rows))  # type: ignore[arg-type]
             outputs = Outputs(*(t[mask] for t in outputs))
-        loss, terms = ppo_loss(rows, outputs, self.loss_weights())
+        loss, terms = ppo_loss(rows, outputs, weights)
         self._terms.append(torch.stack(terms).detach())
         return loss
 
     def postprocess_gradients_for_module(
         self, *, module_id: str, config: Any = None, module_gradients_dict: dict[Any, Tensor]
     ) -> dict[Any, Tensor]:
-        """Clip by the global norm, in place."""
-        parameters = list(module_gradients_dict)  # RLlib's reference to a parameter is the parameter
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.trial.training.gradient_clip)
-        self._gradient_norms.append(norm)
+        """Clip in place, and note the norm before that."""
+        self._gradient_norms.append(clip(self, module_id))
         return module_gradients_dict
 
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        """Log the epoch and count it."""
-        super().after_gradient_based_update(timesteps=timesteps)
+        """Log the epoch and count it; move the coefficients of entropy and KL as RLlib does."""
         weights = self.loss_weights()
+        if self._settings.use_kl_loss:
+            last_kl = self._terms[-1][Terms._fields.index(LEARNER_RESULTS_KL_KEY)].item()
+            self.metrics.log_value((DEFAULT_MODULE_ID, LEARNER_RESULTS_KL_KEY), last_kl, window=1)
+        super().after_gradient_based_update(timesteps=timesteps)
         means = torch.stack(self._terms).mean(0).tolist()
         for module_id, batch in self._exact_batch.kept.items():
             values = dict(zip(Terms._fields, means, strict=True)) | self._diagnose(module_id, batch)
+            del values[LEARNER_RESULTS_KL_KEY]
             values |= {"gradient_norm": mean_norm(self._gradient_norms)} | self.schedule_values(weights)
             self.metrics.log_dict(values, key=module_id, window=1)
         self._terms.clear()
@@ -240,7 +302,7 @@ class SchedulingLearner(PPOTorchLearner):
     def schedule_values(self, weights: Weights) -> dict[str, Any]:
         """What was in force in the epoch."""
         return {
-            "learning_rate": cosine(self.epoch, self.trial.training),
+            "learning_rate": self.learning_rate(),
             "srr_ramp": self.srr_ramp(),
             "srr_lambda_decorrelation": weights.decorrelation,
             "srr_lambda_kl": weights.kl,
@@ -300,11 +362,12 @@ def feature_values(features: Tensor) -> dict[str, float]:
     }
 
 
-def _rows(batch: Batch) -> Rows:
+def _rows(batch: Batch, weights: Weights) -> Rows:
     return Rows(
         batch[Columns.ACTIONS],
         batch[Columns.ACTION_LOGP],
         batch[Postprocessing.ADVANTAGES],
         batch[Postprocessing.VALUE_TARGETS],
         batch.get(REFERENCE_LOGITS),
+        batch[Columns.ACTION_DIST_INPUTS] if weights.sampling_kl else None,
     )
