@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from marks import slow
 from networks.observations import random_mask, random_network, random_observations, random_rows
 from rllib_scale.networks.compiled.fused import FusedPointer, fuse, tiles
 from rllib_scale.networks.inputs import MASKED
@@ -37,7 +38,9 @@ def assert_same_gradients(actual: dict[str, torch.Tensor], expected: dict[str, t
         torch.testing.assert_close(actual[name], gradient, atol=1e-5 * scale, rtol=0, msg=name)
 
 
-@pytest.mark.parametrize("sizes", [{}, {"embedding_dim": 6, "num_heads": 2, "num_blocks": 1}, {"num_blocks": 3}])
+@pytest.mark.parametrize(  # half a minute of compilation for each number of blocks
+    "sizes", [{}, slow({"embedding_dim": 6, "num_heads": 2, "num_blocks": 1}), slow({"num_blocks": 3})]
+)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("servers", "batch"), [(4, 1), (16, 64), (33, 7)])
 def test_equal_to_the_modules(servers: int, batch: int, masked: bool, sizes: dict[str, int]) -> None:
@@ -223,6 +226,7 @@ print(hash(b"".join(t.detach().numpy().tobytes() for t in [*values, *(p.grad for
 """
 
 
+@pytest.mark.slow
 def test_the_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -> None:
     """Else the first training on a machine would differ from its repetition."""
     paths = os.pathsep.join((str(Path(__file__).parents[1]), str(Path(__file__).parent)))

@@ -52,41 +52,6 @@ def test_folded_form_is_the_textbook_form_in_double_precision(
     check_textbook(network, obs, 1e-12)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_feature_ignores_and_logits_follow_the_order_of_the_servers(seed: int) -> None:
-    network = random_network(seed)
-    obs = random_observations(16, 12, seed, empty=0.2)
-    order = torch.randperm(12, generator=torch.Generator().manual_seed(seed))
-    shuffled = torch.cat((obs[:, :5], obs[:, 5:].unflatten(1, (12, 5))[:, order].flatten(1)), 1)
-    (f, logits), (f_shuffled, logits_shuffled) = network(obs), network(shuffled)
-    torch.testing.assert_close(f_shuffled, f, atol=1e-5, rtol=0)
-    torch.testing.assert_close(logits_shuffled, logits[:, order], atol=1e-5, rtol=0)
-
-
-def test_empty_slots_change_nothing_and_are_never_chosen() -> None:
-    network = random_network()
-    obs = random_observations(16, 6)
-    servers = torch.zeros(16, 9, 5)
-    real = torch.tensor([0, 2, 3, 5, 6, 8])
-    servers[:, real] = obs[:, 5:].unflatten(1, (6, 5))
-    (f, logits), (f_wide, logits_wide) = network(obs), network(torch.cat((obs[:, :5], servers.flatten(1)), 1))
-    torch.testing.assert_close(f_wide, f, atol=1e-5, rtol=0)
-    torch.testing.assert_close(logits_wide[:, real], logits, atol=1e-5, rtol=0)
-    assert (torch.softmax(logits_wide, -1)[:, [1, 4, 7]] == 0).all()
-
-
-@pytest.mark.parametrize("method", ["scale", "ppo"])
-def test_masked_and_all_empty_slots_leave_values_and_gradients_finite(method: str) -> None:
-    network = random_network(method=method)
-    obs = random_observations(8, 16, empty=0.7)
-    obs[0, 5:] = 0
-    f, logits = network(obs)
-    loss(f, logits).backward()
-    assert torch.isfinite(f).all()
-    assert torch.isfinite(logits).all()
-    assert all(torch.isfinite(parameter.grad).all() for parameter in network.parameters())
-
-
 @pytest.mark.parametrize("method", ["scale", "ppo"])
 def test_closed_are_the_servers_that_a_mask_names_and_the_empty_slots_whatever_the_features_say(method: str) -> None:
     obs = random_observations(3, 16)
@@ -120,17 +85,6 @@ def test_a_row_of_a_masked_trial_is_an_observation_and_its_mask(kind: type) -> N
     whole, none = SPEC.split_mask(rows, masked=False)
     assert whole is rows
     assert none is None
-
-
-@pytest.mark.parametrize("method", ["scale", "ppo"])
-def test_every_parameter_gets_a_gradient(method: str) -> None:
-    network = random_network(method=method)
-    critic = Critic(network.feature_dim, 64)
-    f, logits = network(random_observations(16, 16))
-    (loss(f, logits) + critic(f).square().mean()).backward()
-    for name, parameter in [*network.named_parameters(), *critic.named_parameters()]:
-        assert parameter.grad is not None, name
-        assert parameter.grad.abs().max() > 0, name
 
 
 def test_one_tensor_of_the_size_of_the_server_embeddings_is_kept_for_the_backward_pass() -> None:
@@ -173,13 +127,6 @@ def test_mlp_refuses_another_number_of_servers() -> None:
     network = random_network(method="ppo")
     with pytest.raises(UserError, match="fixed to N=16 servers and cannot run at N=32"):
         network(random_observations(2, 32))
-
-
-def test_pointer_runs_at_any_number_of_servers() -> None:
-    network = random_network()
-    for servers in (1, 4, 33):
-        f, logits = network(random_observations(2, servers))
-        assert (f.shape, logits.shape) == ((2, 16), (2, servers))
 
 
 def test_critic_gives_one_value_a_row() -> None:

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from safetensors.torch import load, save
 
 from live.virtual import VirtualBackend
+from marks import slow
 from rllib_scale.cli import main
 from rllib_scale.config import EnvConfig, TrialConfig, scenario
 from rllib_scale.config.yaml_files import build_model
@@ -118,7 +119,7 @@ def test_decima_leaves_no_row_idle_that_a_task_could_start_on() -> None:
     assert len(now.started) >= 2
 
 
-@pytest.mark.parametrize("name", ["coding-agents-0.7", "spot", "preemption", "overload-1.1", "deep"])
+@pytest.mark.parametrize("name", ["spot", *map(slow, ("coding-agents-0.7", "preemption", "overload-1.1", "deep"))])
 @pytest.mark.parametrize("method", METHODS)
 def test_other_problems_are_played_to_their_end(method: str, name: str) -> None:
     """Slots, transfers, delays, servers that leave, estimates: what fits and who is there is the snapshot's to say."""

@@ -15,6 +15,7 @@ import torch
 from click.testing import CliRunner
 from torch import Tensor
 
+from marks import slow
 from networks.observations import random_mask, random_network, random_observations, random_rows
 from rllib_scale import __version__
 from rllib_scale.cli import main
@@ -26,7 +27,7 @@ from rllib_scale.observation.feature_sets import FEATURE_SETS
 from rllib_scale.policies.onnx_export import export_onnx
 from rllib_scale.policies.policy import TrainedPolicy, load_policy, save_policy
 
-SERVERS = (1, 2, 3, 16, 17, 64, 333, 1024)
+SERVERS = (1, 2, 3, 16, 64, 333, 1024)
 NEAR = 1e-4
 """Logits that differ by less may be rounded into another order; those of equal servers must not be."""
 
@@ -71,7 +72,7 @@ def scale(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("servers", SERVERS)
+@pytest.mark.parametrize("servers", [17, *(slow(n) for n in SERVERS)])
 def test_a_trained_policy_chooses_what_torch_chooses(scale: Path, servers: int) -> None:
     """States of three tiers, in which many servers are equal, some slots empty, half of the servers closed."""
     session, network = opened(scale), load_policy("zoo:scale").network  # type: ignore[union-attr]
@@ -96,6 +97,7 @@ def test_a_hundred_thousand_states_are_decided_as_torch_decides_them(scale: Path
     assert other <= 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", ["none", "feasible"])
 def test_it_chooses_what_the_policy_chooses_as_it_plays(scale: Path, mask: MaskMode) -> None:
     """Every decision of two episodes: those of the compiled network that plays."""
@@ -119,6 +121,7 @@ def test_it_chooses_what_the_policy_chooses_as_it_plays(scale: Path, mask: MaskM
     np.testing.assert_array_equal(theirs, ours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "sizes"),
     [
@@ -141,6 +144,7 @@ def test_every_network_chooses_what_torch_chooses(tmp_path: Path, method: str, s
             assert disagreements(session, network, batch, random_mask(len(batch), servers)) <= 1
 
 
+@pytest.mark.slow
 def test_a_policy_for_a_fixed_number_of_servers_refuses_another(tmp_path: Path) -> None:
     trial = TrialConfig(method="ppo")
     export_onnx(TrainedPolicy(random_network(method="ppo"), trial, epochs=1), tmp_path / "policy.onnx")

@@ -72,14 +72,6 @@ def test_other_tensors_are_refused(folder: Path, tensors: dict[str, np.ndarray])
     assert str(folder) in str(caught.value)
 
 
-def test_a_damaged_file_is_refused(folder: Path) -> None:
-    content = bytearray((folder / TENSORS).read_bytes())
-    content[-1] ^= 1
-    (folder / TENSORS).write_bytes(content)
-    with pytest.raises(UserError, match="damaged"):
-        load_policy(folder)
-
-
 def test_there_is_nothing_to_sample_from(folder: Path) -> None:
     with pytest.raises(UserError, match=r"decision sample: context-price has no probabilities.*valid: argmax"):
         load_policy(folder, decision="sample")

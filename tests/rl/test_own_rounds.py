@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from local_ray import LOCAL_RAY
+from marks import slow
+from rl.learned import same, weights_of
 from rllib_scale.config import SCENARIOS, EnvConfig, ProblemsConfig, TrialConfig
 from rllib_scale.config.rounds import in_rounds
 from rllib_scale.config.yaml_files import build_model
@@ -118,11 +120,7 @@ def test_rewards_are_learned_from_by_server() -> None:
 # ---------------------------------------------------------------------- trainings
 
 
-def weights_of(algorithm: Algorithm) -> dict[str, np.ndarray]:
-    return algorithm.learner_group._learner.get_state()["rl_module"]["default_policy"]
-
-
-@pytest.mark.parametrize("method", ["scale-r", "crossattn-r"])
+@pytest.mark.parametrize("method", ["scale-r", slow("crossattn-r")])
 def test_a_method_for_rounds_learns_and_its_policy_plays_any_scenario(
     algorithm_of: Callable[[TrialConfig], Algorithm], tmp_path: Path, method: str
 ) -> None:
@@ -152,6 +150,7 @@ def test_a_method_for_rounds_learns_and_its_policy_plays_any_scenario(
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_training_on_drawn_problems_is_resumed_bit_for_bit(
     algorithm_of: Callable[[TrialConfig], Algorithm], tmp_path: Path
 ) -> None:
@@ -162,8 +161,7 @@ def test_a_training_on_drawn_problems_is_resumed_bit_for_bit(
     second = algorithm_of(trial())
     second.restore_from_path(str(tmp_path / "checkpoint"))
     second.train()
-    expected = weights_of(first)
-    assert all(np.array_equal(value, expected[name]) for name, value in weights_of(second).items())
+    assert same(weights_of(first), weights_of(second))
 
 
 def test_the_untrained_network_decides_as_the_price_rule(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ import pytest
 import torch
 
 from local_ray import LOCAL_RAY
+from marks import slow
+from rl.learned import learner_of, same, weights_of
 from rllib_scale.config import (
     METHODS,
     EnvConfig,
@@ -29,13 +30,11 @@ ray = pytest.importorskip("ray")
 pytestmark = LOCAL_RAY
 
 from ray.rllib.algorithms.algorithm import Algorithm  # noqa: E402
-from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner  # noqa: E402
 
-from rllib_scale.rl.environment import workload_seed  # noqa: E402
 from rllib_scale.rl.methods import training_row  # noqa: E402
-from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner  # noqa: E402
 
 SHORT = TrainingConfig(epochs=4, steps_per_epoch=64, minibatch_size=32, passes=2, num_envs=2)
+PPO = [name for name, spec in METHODS.items() if spec.algorithm == "ppo"]
 OF_OTHERS = {"q_mean", "epsilon", "temperature", "reference_kl", "imitation_loss", "agreement"}
 OF_OTHERS |= {"objective", "objective_validation", "step_size"}
 """Columns that PPO fills with nothing."""
@@ -48,24 +47,12 @@ def build(algorithm_of: Callable[[TrialConfig], Algorithm]) -> Callable[..., Alg
     return lambda **settings: algorithm_of(TrialConfig(**({"training": SHORT} | settings)))
 
 
-def learner_of(algorithm: Algorithm) -> SchedulingLearner:
-    return algorithm.learner_group._learner
-
-
-def weights_of(algorithm: Algorithm) -> dict[str, np.ndarray]:
-    return learner_of(algorithm).get_state()["rl_module"]["default_policy"]
-
-
 def train(algorithm: Algorithm, epochs: int) -> list[dict[str, Any]]:
     first = learner_of(algorithm).epoch + 1
     return [training_row(algorithm.train(), first + i, SHORT.steps_per_epoch) for i in range(epochs)]
 
 
-def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
-    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
-
-
-@pytest.mark.parametrize("kind", ["lean", "rllib"])
+@pytest.mark.parametrize("kind", ["lean", slow("rllib")])
 def test_a_training_that_can_learn_nothing_fails(build: Any, kind: str) -> None:
     of_no_use = SHORT.model_copy(update={"value_coefficient": 1e300})
     algorithm = build(training=of_no_use, resources=TrialResources(learner=kind))
@@ -140,27 +127,6 @@ def test_an_epoch_in_which_no_episode_ends_has_no_return() -> None:
     assert math.isnan(row["policy_loss"])
 
 
-def test_loss_is_rllibs_own(build: Any) -> None:
-    algorithm = build(method="crossattn", resources=TrialResources(learner="rllib"))
-    learner = learner_of(algorithm)
-    captured: list[tuple[float, float]] = []
-    compute = learner.compute_loss_for_module
-
-    def compare(*, batch: dict[str, Any], **kwargs: Any) -> torch.Tensor:
-        advantages = batch["advantages"]
-        standardised = batch | {"advantages": (advantages - advantages.mean()) / (advantages.std() + 1e-8)}
-        theirs = PPOTorchLearner.compute_loss_for_module(learner, batch=standardised, **kwargs)
-        ours = compute(batch=batch, **kwargs)
-        captured.append((ours.item(), theirs.item()))
-        return ours
-
-    learner.compute_loss_for_module = compare
-    algorithm.train()
-    assert len(captured) == 4
-    for ours, theirs in captured:
-        assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
-
-
 def test_masked_rows_do_not_count(build: Any) -> None:
     learner = learner_of(build(srr=SRRConfig(**SRR_FROM_SECOND_EPOCH)))
     learner.epoch = 1
@@ -206,40 +172,6 @@ def test_gradients_are_clipped_by_their_global_norm(build: Any) -> None:
     assert row["gradient_norm"] > 0.02, "the norm before clipping is logged"
 
 
-def test_value_targets_are_generalised_advantage_estimates(build: Any) -> None:
-    gamma, lambda_ = 0.9, 0.7
-    # Episodes shorter than what is collected: some end, some are cut.
-    env = EnvConfig(episode=EpisodeConfig(horizon_s=3.0))
-    training = SHORT.model_copy(update={"gamma": gamma, "gae_lambda": lambda_})
-    algorithm = build(training=training, env=env)
-    learner = learner_of(algorithm)
-    module = learner.module["default_policy"]
-    targets: dict[float, list[float]] = defaultdict(list)  # one logp may stand for several equal decisions
-    update = learner.update
-
-    def spy(**kwargs: Any) -> Any:
-        episodes = kwargs["training_data"].episodes
-        for episode in episodes:
-            observations = torch.from_numpy(np.array(episode.get_observations()))
-            values = module.compute_values({"obs": observations}).detach().numpy().astype(float)
-            values[-1] *= not episode.is_terminated
-            rewards, advantage = np.array(episode.get_rewards()), 0.0
-            logps = episode.get_extra_model_outputs("action_logp")
-            for t in reversed(range(len(rewards))):
-                advantage = rewards[t] + gamma * values[t + 1] - values[t] + gamma * lambda_ * advantage
-                targets[float(logps[t])].append(advantage + values[t])
-        assert {episode.is_terminated for episode in episodes} == {True, False}
-        return update(**kwargs)
-
-    learner.update = spy
-    algorithm.train()
-    batch = learner._exact_batch.kept["default_policy"]
-    assert len(batch["value_targets"]) == 64
-    assert len(targets) > 48
-    for logp, target in zip(batch["action_logp"].tolist(), batch["value_targets"].tolist(), strict=True):
-        assert min(abs(target - expected) for expected in targets[logp]) < 1e-5
-
-
 def test_lambdas_reach_the_loss(build: Any) -> None:
     regulariser = SRRConfig(lambda_decorrelation=3.0, lambda_kl=0.5, **SRR_FROM_SECOND_EPOCH)
     weights, first, last = [], [], []
@@ -256,6 +188,7 @@ def test_lambdas_reach_the_loss(build: Any) -> None:
     assert last[1]["feature_covariance"] < 0.8 * last[0]["feature_covariance"]
 
 
+@pytest.mark.slow
 def test_same_seed_same_weights(build: Any) -> None:
     weights, rows = [], []
     for seed in (5, 5, 6):
@@ -267,11 +200,7 @@ def test_same_seed_same_weights(build: Any) -> None:
     assert not same(weights[0], weights[2])
 
 
-@pytest.mark.parametrize(
-    "resources",
-    [{}, {"learner": "rllib"}, {"env_runners": 2}],
-    ids=["local", "rllib-learner", "two-remote-runners"],
-)
+@pytest.mark.parametrize("resources", [{}, slow({"learner": "rllib"}), slow({"env_runners": 2})], ids=str)
 def test_restored_training_is_the_uninterrupted_one(build: Any, tmp_path: Path, resources: dict[str, Any]) -> None:
     settings = {
         "resources": TrialResources(**resources),
@@ -290,30 +219,14 @@ def test_restored_training_is_the_uninterrupted_one(build: Any, tmp_path: Path, 
     assert same(weights_of(restored), weights)
 
 
-def test_restore_goes_on_exactly_in_weights_optimizer_and_schedules(build: Any, tmp_path: Path) -> None:
-    algorithm = build(srr=SRRConfig(ramp_start_epoch=1, ramp_epochs=2))
-    train(algorithm, 2)
-    algorithm.save_to_path(str(tmp_path / "checkpoint"))
-    saved = learner_of(algorithm).get_state()
-    restored = build(srr=SRRConfig(ramp_start_epoch=1, ramp_epochs=2))
-    restored.restore_from_path(str(tmp_path / "checkpoint"))
-    state = learner_of(restored).get_state()
-    assert learner_of(restored).epoch == 2
-    assert same(state["rl_module"]["default_policy"], saved["rl_module"]["default_policy"])
-    (ours,), (theirs,) = state["optimizer"].values(), saved["optimizer"].values()
-    assert ours["state"]["state"].keys() == theirs["state"]["state"].keys()
-    for key, moments in ours["state"]["state"].items():
-        for name, value in moments.items():
-            assert np.array_equal(value, theirs["state"]["state"][key][name]), (key, name)
-    assert np.array_equal(state["generators"]["torch"], saved["generators"]["torch"])
-    (row,) = train(restored, 1)
-    assert row["learning_rate"] == pytest.approx(1.75e-4, abs=1e-7)
-    assert row["srr_ramp"] == 0.5
-    runner = {name: value.numpy() for name, value in restored.env_runner.module.state_dict().items()}
-    assert all(np.array_equal(value, weights_of(restored)[name]) for name, value in runner.items())
-
-
-@pytest.mark.parametrize("method", [name for name, spec in METHODS.items() if spec.algorithm == "ppo"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "scale",
+        "ppo",
+        *(slow(n) for n, spec in METHODS.items() if spec.algorithm == "ppo" and n not in ("scale", "ppo")),
+    ],
+)
 def test_every_method_trains(build: Any, method: str) -> None:
     algorithm = build(method=method, srr=SRRConfig(**SRR_FROM_SECOND_EPOCH))
     before = weights_of(algorithm)
@@ -326,14 +239,3 @@ def test_every_method_trains(build: Any, method: str) -> None:
     assert all(not np.array_equal(before[name], after[name]) for name in learned)
     assert all(np.array_equal(before[name], after[name]) for name in before if ".inputs." in name)
     assert (row["srr_lambda_decorrelation"] > 0) == METHODS[method].srr
-
-
-def test_remote_environment_runners_see_workloads_of_their_own(build: Any) -> None:
-    algorithm = build(resources=TrialResources(env_runners=2))
-    (row,) = train(algorithm, 1)
-    assert math.isfinite(row["policy_loss"])
-    states = algorithm.env_runner_group.foreach_env_runner(
-        lambda runner: runner.env.unwrapped.get_state()["seeds"].tolist(), local_env_runner=False
-    )
-    expected = [[workload_seed(42, worker, index) for index in range(2)] for worker in (1, 2)]
-    assert sorted(states) == sorted(expected)
