@@ -538,6 +538,7 @@ def test_a_format_of_ones_own_is_imported_from(own: Path) -> None:
     assert workload.compute_gflop.tolist() == [7.0, 7.0]
 
 
+@pytest.mark.cluster
 @pytest.mark.ray
 def test_a_sweep_plays_it_on_workers_that_do_not_have_it(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
