@@ -47,7 +47,7 @@ lint: $(VENV)/.installed-dev
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo --no-cache
 
-# What `make test` builds, too. -W: a warning, as of a link that leads nowhere, is an error.
+# -W: a warning, as of a link that leads nowhere, is an error.
 docs: $(VENV)/.installed-docs
 	$(VENV)/bin/python -m sphinx -W --keep-going -q -b html -c docs . build/docs
 	@echo "open build/docs/index.html"

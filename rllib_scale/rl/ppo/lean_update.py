@@ -66,8 +66,12 @@ class LeanPass:
     def loss(self, observations: Tensor, rows: Rows, weights: Weights) -> tuple[Tensor, Tensor]:
         """Loss of a minibatch, and its unweighted terms (6,) in the order of `Terms`."""
         if self._compiled:  # a number would be compiled in, and these change from epoch to epoch
-            varying = ("entropy", "decorrelation", "kl", "sampling_kl")
-            weights = weights._replace(**{name: torch.tensor(getattr(weights, name)) for name in varying})
+            weights = weights._replace(
+                entropy=torch.tensor(weights.entropy),
+                decorrelation=torch.tensor(weights.decorrelation),
+                kl=torch.tensor(weights.kl),
+                sampling_kl=torch.tensor(weights.sampling_kl),
+            )
         features, logits = self._forward(*self._split_mask(observations))
         return self._objective(self.critic, features, logits, rows, weights)
 
