@@ -34,8 +34,8 @@ def why_waiting(resources: TrialResources, at_once: int | None) -> Callable[[int
     needed = cpus_per_trial(resources)
 
     def say(running: int) -> str:
-        if at_once is not None and running >= at_once:
-            return f"{at_once} at once"
+        if at_once is not None:  # nobody else has CPUs of this machine's own Ray
+            return f"{at_once} at once" if running >= at_once else STARTING
         import ray
 
         nodes, free = _cpus_of_nodes(), ray.available_resources().get("CPU", 0.0)

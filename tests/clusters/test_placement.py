@@ -39,4 +39,5 @@ def test_what_waits_is_told_why() -> None:
     taken = placement_group([{"CPU": cpus}])
     assert taken.wait(30)
     assert why_waiting(small, None)(0) == f"needs 1 CPUs, 0 of {cpus} are free, the largest node has {cpus}"
+    assert why_waiting(small, 2)(0).startswith("starting"), "on a Ray of its own, the sweep itself took the CPUs"
     remove_placement_group(taken)
