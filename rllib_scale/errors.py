@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import socket
 from collections.abc import Iterable, Sequence
 
@@ -12,30 +11,10 @@ class UserError(Exception):
     """Bad input. The message names the key, the value and what would be valid."""
 
 
-LONGEST = 293
-"""Characters of a message: three lines of a terminal, with what stands before it."""
 ROOM = 100
 """Characters of a list of names in a message."""
 LISTS = {"scheduler": "schedulers", "scenario": "scenarios", "method": "methods", "policy": "zoo"}
 """Commands that print all names of a kind."""
-
-
-def shortened(message: str) -> str:
-    """A message on one line whose longest words, names that nobody would read, are cut in their middle.
-
-    Of one that is too long all the same, the beginning and the end are kept.
-
-    >>> shortened("x" * 5000 + ": no such file")
-    'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx: no such file'
-    """
-    message = _cut(" ".join(message.split("\n")), 200, 40)
-    if len(message) > LONGEST:
-        message = _cut(message, 60, 20)
-    return message if len(message) <= LONGEST else f"{message[: LONGEST - 85]} ... {message[-80:]}"
-
-
-def _cut(message: str, longest: int, kept: int) -> str:
-    return re.sub(rf"[^\s:']{{{longest},}}", lambda word: f"{word[0][:kept]}...{word[0][-kept:]}", message)
 
 
 def nearest(value: str, names: Sequence[str]) -> list[str]:
@@ -73,8 +52,7 @@ def choice_error(what: str, value: str, valid: Iterable[str]) -> UserError:
     names = list(valid)
     near = nearest(value, names)
     hint = f"; did you mean {near[0]!r}?" if near else ";"
-    shown = value if len(value) <= 60 else f"{value[:40]}...{value[-17:]}"
-    return UserError(f"unknown {what} {shown!r}{hint} valid: {offered(names, near, LISTS.get(what))}")
+    return UserError(f"unknown {what} {value!r}{hint} valid: {offered(names, near, LISTS.get(what))}")
 
 
 def require_free_port(address: str, port: int) -> None:

@@ -13,7 +13,7 @@ import click
 from rllib_scale import __version__
 from rllib_scale.cli import about, cluster, fitting, live, play, policies, results, sweeps, workloads
 from rllib_scale.cli.terminal import errors
-from rllib_scale.errors import UserError, shortened
+from rllib_scale.errors import UserError
 
 
 class Commands(click.Group):
@@ -28,7 +28,7 @@ class Commands(click.Group):
             return result
         except (UserError, click.UsageError) as error:
             message = error.format_message() if isinstance(error, click.UsageError) else str(error)
-            errors.print(f"Error: {shortened(message)}", style="red", markup=False)
+            errors.print(f"Error: {' '.join(message.splitlines())}", style="red", markup=False)
             ctx.exit(2)
         except OSError as error:
             if error.errno != errno.ENOSPC:
