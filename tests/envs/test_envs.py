@@ -451,7 +451,7 @@ BAD_RESETS = [
     ({"options": {"episode": -1}}, "episode must be an integer from 0 to"),
     ({"options": {"workloads": 1}}, "unknown reset option 'workloads'; valid: workload, episode"),
     ({"options": {"workload": 3}}, r"options\['workload'\] must be a Workload, its JSON content or a path, not int"),
-    ({"options": {"workload": {}}}, r"options\['workload'\]: not a workload: format must be"),
+    ({"options": {"workload": {}}}, r"options\['workload'\]: .*format: field required"),
     ({"options": {"workload": "nowhere.json"}}, "nowhere.json: cannot be read"),
     ({"options": {"workload": BIG}}, r"options\['workload'\]: workflow 1, task 2 .*fits no server: memory_gb is 81.0"),
     ({"options": {"workload": generate(EnvConfig.model_validate(CONFIGS["nothing arrives"]), 0, 0)}}, "no workflows"),
