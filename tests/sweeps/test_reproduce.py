@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner, Result
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.ray
 
-from rllib_scale.results.tables import EPISODE_COLUMNS, EPISODE_KEY, TRAINING_COLUMNS, read_table  # noqa: E402
-from rllib_scale.sweeps.reproduce import PARTS  # noqa: E402
+from local_ray import LOCAL_RAY
+from rllib_scale.cli import main
+from rllib_scale.results.tables import EPISODE_COLUMNS, EPISODE_KEY, TRAINING_COLUMNS, read_table
+from rllib_scale.sweeps.reproduce import PARTS
 
+pytestmark = [*LOCAL_RAY, pytest.mark.slow]
 TINY = (
     *("training.epochs=1", "training.steps_per_epoch=64", "training.minibatch_size=32", "training.passes=1"),
     *("evaluation.scales=[16]", "evaluation.episodes=2", "evaluation.heuristics=[fastest-idle]"),
 )
 
 
-def reproduce(folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from rllib_scale.cli import main; main()", "reproduce"]
-    command += ["--results", str(folder / "whole"), *(part for setting in TINY for part in ("--set", setting))]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=500, env=os.environ | {"HOME": str(folder)}, cwd=folder
-    )
+def reproduce(folder: Path) -> Result:
+    settings = [part for setting in TINY for part in ("--set", setting)]
+    return CliRunner().invoke(main, ["reproduce", "--results", str(folder / "whole"), *settings])
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of the reproduction."""
     folder = tmp_path_factory.mktemp("reproduction")
     done = reproduce(folder)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.output
     return folder / "whole"
 
 
@@ -44,7 +41,6 @@ def trainings(whole: Path) -> dict[str, list[Path]]:
     return {name: sorted((whole / "parts" / name / "trials").glob("*/*-s42-*")) for name in PARTS}
 
 
-@pytest.mark.slow
 def test_all_parts_run_once_and_are_joined(whole: Path) -> None:
     parts = {name: read_table(whole / "parts" / name / "episodes.parquet", EPISODE_COLUMNS) for name in PARTS}
     trained = trainings(whole)
@@ -62,10 +58,9 @@ def test_all_parts_run_once_and_are_joined(whole: Path) -> None:
     assert (whole / "report" / "report.html").is_file()
 
 
-@pytest.mark.slow
 def test_run_again_nothing_is_trained_anew(whole: Path) -> None:
     joined, trained = read_table(whole / "episodes.parquet", EPISODE_COLUMNS), trainings(whole)
     again = reproduce(whole.parent)
-    assert again.returncode == 0, again.stderr
+    assert again.exit_code == 0, again.output
     pd.testing.assert_frame_equal(read_table(whole / "episodes.parquet", EPISODE_COLUMNS), joined)
     assert trainings(whole) == trained

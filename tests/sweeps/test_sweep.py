@@ -14,17 +14,17 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.ray
 
-from rllib_scale.cli import main  # noqa: E402
-from rllib_scale.config import plan  # noqa: E402
-from rllib_scale.config.yaml_files import load_model  # noqa: E402
-from rllib_scale.evaluation.units import evaluate_unit  # noqa: E402
-from rllib_scale.policies.policy import load_policy, policy_files  # noqa: E402
-from rllib_scale.results.tables import (  # noqa: E402
+from local_ray import LOCAL_RAY
+from rllib_scale.cli import main
+from rllib_scale.config import plan
+from rllib_scale.config.yaml_files import load_model
+from rllib_scale.evaluation.units import evaluate_unit
+from rllib_scale.policies.policy import load_policy, policy_files
+from rllib_scale.results.tables import (
     EPISODE_COLUMNS,
     EPISODE_KEY,
     FEATURE_COLUMNS,
@@ -33,8 +33,9 @@ from rllib_scale.results.tables import (  # noqa: E402
     read_manifest,
     read_table,
 )
-from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint  # noqa: E402
+from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint
 
+pytestmark = LOCAL_RAY
 TRAINING = "{epochs: %d, steps_per_epoch: 64, minibatch_size: 32, passes: 1, num_envs: 2}"
 SWEEP = f"""
 name: tiny
@@ -56,6 +57,13 @@ evaluation: {{scales: [16], episodes: 2, heuristics: [], features: false}}
 checkpoints: {{every_epochs: {EVERY}}}
 resources: {{cpus: 0.25}}
 """
+TWO = f"""
+name: two
+methods: [scale]
+training: {TRAINING % EPOCHS}
+evaluation: {{scales: [16], episodes: 2, heuristics: [], features: false}}
+checkpoints: {{every_epochs: {EVERY}}}
+"""
 
 
 def command(*arguments: object) -> list[str]:
@@ -66,7 +74,13 @@ def environment(home: Path) -> dict[str, str]:
     return os.environ | {"HOME": str(home)}
 
 
-def run(home: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object) -> Result:
+    """Run a command in this process, on the Ray that the tests share."""
+    return CliRunner().invoke(main, [*map(str, arguments)])
+
+
+def run_alone(home: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a command as a process that starts a Ray of its own."""
     return subprocess.run(
         command(*arguments), capture_output=True, text=True, timeout=240, env=environment(home), start_new_session=True
     )
@@ -77,15 +91,12 @@ def file_times(folder: Path) -> dict[Path, int]:
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sweep's YAML, its results and an own home."""
+def base(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sweep's YAML and its results."""
     folder = tmp_path_factory.mktemp("sweep")
-    (folder / "home").mkdir()
     (folder / "tiny.yaml").write_text(SWEEP)
-    done = run(folder / "home", "sweep", folder / "tiny.yaml", "--results", folder / "results")
-    assert done.returncode == 0, done.stderr
-    (folder / "stdout.txt").write_text(done.stdout)
-    (folder / "stderr.txt").write_text(done.stderr)
+    done = run("sweep", folder / "tiny.yaml", "--results", folder / "results")
+    assert done.exit_code == 0, done.output
     return folder
 
 
@@ -120,10 +131,14 @@ def test_lambdas_of_the_yaml_are_logged_as_they_reached_the_loss(base: Path) -> 
     assert last.loc["ppo", ["srr_lambda_decorrelation", "srr_lambda_kl"]].tolist() == [0, 0]
 
 
-def test_a_sweep_is_quiet_and_leaves_nothing_in_the_home(base: Path) -> None:
-    assert (base / "stderr.txt").read_text() == ""
-    assert not [path for path in (base / "home").rglob("*") if "ray_results" in str(path)]
-    progress = (base / "stdout.txt").read_text()
+@pytest.mark.slow
+def test_a_sweep_is_quiet_and_leaves_nothing_in_the_home(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "tiny.yaml").write_text(SWEEP)
+    done = run_alone(tmp_path / "home", "sweep", tmp_path / "tiny.yaml", "--results", tmp_path / "results")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not [path for path in (tmp_path / "home").rglob("*") if "ray_results" in str(path)]
+    progress = done.stdout
     assert "2 trainings of 3 epochs" in progress
     assert "trainings 2/2 done" in progress
     assert "evaluations 5/5 done" in progress
@@ -164,12 +179,12 @@ def test_the_exported_policy_evaluates_to_the_rows_of_the_sweep(base: Path) -> N
 def test_run_again_a_sweep_does_only_what_is_new(base: Path) -> None:
     results = base / "results"
     before = {part: file_times(results / part) for part in ("policies", "trials", "evaluations", "features")}
-    again = run(base / "home", "sweep", base / "tiny.yaml", "--results", results)
-    assert again.returncode == 0, again.stderr
+    again = run("sweep", base / "tiny.yaml", "--results", results)
+    assert again.exit_code == 0, again.stderr
     assert {part: file_times(results / part) for part in before} == before
 
-    more = run(base / "home", "sweep", base / "tiny.yaml", "--results", results, "--set", "evaluation.scales=[8,16,24]")
-    assert more.returncode == 0, more.stderr
+    more = run("sweep", base / "tiny.yaml", "--results", results, "--set", "evaluation.scales=[8,16,24]")
+    assert more.exit_code == 0, more.stderr
     assert "evaluations 2/2 done" in more.stdout
     after = {part: file_times(results / part) for part in before}
     assert after["policies"] == before["policies"]
@@ -187,16 +202,16 @@ def test_features_that_a_finished_sweep_lacks_are_added_without_training_anew(ba
     shutil.copytree(base / "results", results)
     trained = file_times(results / "policies")
     words = ["sweep", base / "tiny.yaml", "--results", results, "--set", "evaluation.scales=[8,16,24]"]
-    first = run(base / "home", *words)
-    assert first.returncode == 0, first.stderr
+    first = run(*words)
+    assert first.exit_code == 0, first.stderr
     features = read_table(results / "features.parquet", FEATURE_COLUMNS)
     episodes = read_table(results / "episodes.parquet", EPISODE_COLUMNS)
     assert len(features) == 4
     shutil.rmtree(results / "features")
     without = ["--set", "evaluation.features=false"]
-    assert run(base / "home", *words, *without).returncode == 0
+    assert run(*words, *without).exit_code == 0
     assert read_table(results / "features.parquet", FEATURE_COLUMNS).empty
-    again = run(base / "home", *words)
+    again = run(*words)
     assert "evaluations 4/4 done" in again.stdout  # none of a heuristic
     pd.testing.assert_frame_equal(read_table(results / "features.parquet", FEATURE_COLUMNS), features)
     pd.testing.assert_frame_equal(read_table(results / "episodes.parquet", EPISODE_COLUMNS), episodes)
@@ -215,12 +230,23 @@ def test_train_is_a_sweep_of_one_cell(base: Path, tmp_path: Path) -> None:
     ]
     settings += [part for key in ("lambda_decorrelation=0.02", "lambda_kl=0.003") for part in ("--set", f"srr.{key}")]
     settings += ["--set", "srr.ramp_start_epoch=0", "--set", "srr.ramp_epochs=1"]
-    done = run(base / "home", "train", "--epochs", 3, "--scales", "8,16", "--results", tmp_path / "train", *settings)
-    assert done.returncode == 0, done.stderr
+    done = run("train", "--epochs", 3, "--scales", "8,16", "--results", tmp_path / "train", *settings)
+    assert done.exit_code == 0, done.stderr
     (trained,) = (tmp_path / "train" / "policies").iterdir()
     swept = base / "results" / "policies" / trained.name
     assert (trained / "policy.safetensors").read_bytes() == (swept / "policy.safetensors").read_bytes()
     assert len(read_table(tmp_path / "train" / "episodes.parquet", EPISODE_COLUMNS)) == 2 * 3
+
+
+def start(home: Path, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command(*arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(home),
+        start_new_session=True,
+    )
 
 
 def wait_for_checkpoints(process: subprocess.Popen[str], results: Path, after: dict[str, int]) -> None:
@@ -254,29 +280,53 @@ def saved_epoch(results: Path, name: str) -> int:
     return -1 if checkpoint is None else epoch_of(checkpoint)
 
 
+def test_a_killed_sweep_resumes_and_says_in_one_line_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After kill -9 the weights are those of a sweep that was never stopped; a training that fails is reported."""
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # which remembers that its checkpoints may be unpickled
+    file, results, undisturbed = tmp_path / "tiny.yaml", tmp_path / "results", tmp_path / "undisturbed"
+    file.write_text(TWO)
+    options = ["--set", "grid={training.learning_rate: [0.0003, 1.0e+300]}", "--results", results]
+    good, _ = (cell.trial.name for cell in plan.expand(load_model(plan.SweepConfig, file, options[1:2]), "test"))
+    killed = start(tmp_path / "home", "sweep", file, *options)
+    wait_for_checkpoints(killed, results, {good: 0})
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate(timeout=60)
+    assert 0 < saved_epoch(results, good) < EPOCHS
+
+    ended = run("sweep", file, *options)
+    assert ended.exit_code == 1, ended.output
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("Failed: scale-s42-")
+    assert good not in line
+    (finished,) = (results / "policies").iterdir()
+    assert finished.name == good
+    episodes = read_table(results / "episodes.parquet", EPISODE_COLUMNS)
+    assert episodes["overrides"].unique().tolist() == ["training.learning_rate=0.0003"]
+    assert run("sweep", file, "--results", undisturbed).exit_code == 0
+    weights = [folder / "policies" / good / "policy.safetensors" for folder in (results, undisturbed)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+@pytest.mark.slow
 def test_interrupted_killed_and_torn_trainings_end_as_if_they_had_never_stopped(tmp_path: Path) -> None:
     """Ctrl-C at first, then kill -9 and a torn checkpoint; tables and weights equal those of an undisturbed sweep."""
     home, undisturbed, results = tmp_path / "home", tmp_path / "undisturbed", tmp_path / "results"
     home.mkdir()
     (tmp_path / "three.yaml").write_text(THREE)
-    done = run(home, "sweep", tmp_path / "three.yaml", "--results", undisturbed)
+    done = run_alone(home, "sweep", tmp_path / "three.yaml", "--results", undisturbed)
     assert done.returncode == 0, done.stderr
     names = sorted(path.name for path in (undisturbed / "policies").iterdir())
     assert len(names) == 3
 
-    def start() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            command("sweep", tmp_path / "three.yaml", "--results", results),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(home),
-            start_new_session=True,
-        )
+    def start_three() -> subprocess.Popen[str]:
+        return start(home, "sweep", tmp_path / "three.yaml", "--results", results)
 
     at_interrupt = dict.fromkeys(names, 0)
     for _ in range(4):  # until one is met between two scheduled checkpoints, on most machines at once
-        interrupted = start()
+        interrupted = start_three()
         wait_for_checkpoints(interrupted, results, at_interrupt)
         interrupted.send_signal(signal.SIGINT)
         time.sleep(0.2)
@@ -291,7 +341,7 @@ def test_interrupted_killed_and_torn_trainings_end_as_if_they_had_never_stopped(
     else:
         pytest.fail(f"saved by the schedule alone, never when interrupted: {at_interrupt}")
 
-    killed = start()
+    killed = start_three()
     wait_for_checkpoints(killed, results, at_interrupt)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate(timeout=60)
@@ -304,7 +354,7 @@ def test_interrupted_killed_and_torn_trainings_end_as_if_they_had_never_stopped(
     weights.write_bytes(weights.read_bytes()[:100])
     assert latest_checkpoint(results / "trials", names[-1]) not in (None, torn)
 
-    finished = run(home, "sweep", tmp_path / "three.yaml", "--results", results)
+    finished = run_alone(home, "sweep", tmp_path / "three.yaml", "--results", results)
     assert finished.returncode == 0, finished.stderr
     assert "0 of 3 trainings are finished, 3 go on" in finished.stdout
     for table, columns, times in (
@@ -318,20 +368,6 @@ def test_interrupted_killed_and_torn_trainings_end_as_if_they_had_never_stopped(
     for name in names:
         one, other = (folder / "policies" / name / "policy.safetensors" for folder in (results, undisturbed))
         assert one.read_bytes() == other.read_bytes(), name
-
-
-def test_a_training_that_fails_is_reported_in_one_line_and_the_others_finish(base: Path, tmp_path: Path) -> None:
-    settings = ["methods=[scale]", "grid={training.learning_rate: [0.0003, 1.0e+300]}", "evaluation.heuristics=[]"]
-    options = [part for setting in settings for part in ("--set", setting)]
-    ended = run(base / "home", "sweep", base / "tiny.yaml", "--results", tmp_path / "results", *options)
-    assert ended.returncode == 1
-    (line,) = ended.stderr.splitlines()
-    assert line.startswith("Failed: scale-s42-")
-    (finished,) = (tmp_path / "results" / "policies").iterdir()
-    assert load_policy(finished).trial.training.learning_rate == 0.0003
-    episodes = read_table(tmp_path / "results" / "episodes.parquet", EPISODE_COLUMNS)
-    assert episodes["overrides"].unique().tolist() == ["training.learning_rate=0.0003"]
-    assert len(episodes) == 2 * 3
 
 
 @pytest.mark.parametrize("case", ["other sweep", "foreign folder", "below a file", "too many cpus"])
@@ -348,8 +384,8 @@ def test_a_sweep_that_cannot_run_says_why_in_one_line(base: Path, tmp_path: Path
         results, why = results / "below", "cannot be written (Not a directory)"
     else:
         settings, why = ["--set", "resources.cpus=100000"], "a training needs 100000 CPUs"
-    failed = run(base / "home", "sweep", base / "tiny.yaml", "--results", results, *settings)
-    assert failed.returncode == 2
+    failed = run("sweep", base / "tiny.yaml", "--results", results, *settings)
+    assert failed.exit_code == 2
     (line,) = failed.stderr.splitlines()
     assert line.startswith("Error: ")
     assert why in line

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 pytest.importorskip("ray")
-pytestmark = [pytest.mark.ray]
 
-from rllib_scale.config.plan import Cell, SweepConfig, evaluation_units, expand  # noqa: E402
-from rllib_scale.config.yaml_files import load_model  # noqa: E402
-from rllib_scale.evaluation.units import evaluate_unit  # noqa: E402
-from rllib_scale.policies.policy import policy_files  # noqa: E402
-from rllib_scale.results.tables import EPISODE_COLUMNS, read_table  # noqa: E402
-from rllib_scale.workloads.generators import generate  # noqa: E402
-from workloads.made_trace import made_trace, sessions_of  # noqa: E402
+from local_ray import LOCAL_RAY
+from rllib_scale.cli import main
+from rllib_scale.config.plan import Cell, SweepConfig, evaluation_units, expand
+from rllib_scale.config.yaml_files import load_model
+from rllib_scale.evaluation.units import evaluate_unit
+from rllib_scale.policies.policy import policy_files
+from rllib_scale.results.tables import EPISODE_COLUMNS, read_table
+from rllib_scale.workloads.generators import generate
+from workloads.made_trace import made_trace, sessions_of
 
+pytestmark = LOCAL_RAY
 SWEEP = """
 name: traced
 methods: [scale]
@@ -32,11 +32,9 @@ evaluation: {scales: [8], episodes: 2, heuristics: [fastest-idle]}
 """
 
 
-def run(folder: Path, elsewhere: Path) -> subprocess.CompletedProcess[str]:
-    """Run the sweep in the folder, from another working directory."""
-    command = [sys.executable, "-m", "rllib_scale", "sweep", str(folder / "traced.yaml"), "--results", "results"]
-    environment = os.environ | {"HOME": str(folder), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    return subprocess.run(command, capture_output=True, text=True, timeout=400, env=environment, cwd=elsewhere)
+def run(folder: Path) -> Result:
+    """Run the sweep in the folder, into `results` of the working directory."""
+    return CliRunner().invoke(main, ["sweep", str(folder / "traced.yaml"), "--results", "results"])
 
 
 def cells(folder: Path) -> tuple[SweepConfig, list[Cell]]:
@@ -45,14 +43,17 @@ def cells(folder: Path) -> tuple[SweepConfig, list[Cell]]:
 
 
 @pytest.mark.slow
-def test_a_sweep_trains_on_some_sessions_and_is_evaluated_on_the_others(tmp_path: Path) -> None:
+def test_a_sweep_trains_on_some_sessions_and_is_evaluated_on_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, elsewhere = tmp_path / "sweep", tmp_path / "elsewhere"
     folder.mkdir()
     elsewhere.mkdir()
     made_trace().save(folder / "trace.json")
     (folder / "traced.yaml").write_text(SWEEP)
-    done = run(folder, elsewhere)
-    assert done.returncode == 0, done.stdout + done.stderr
+    monkeypatch.chdir(elsewhere)
+    done = run(folder)
+    assert done.exit_code == 0, done.output
     episodes = read_table(elsewhere / "results" / "episodes.parquet", EPISODE_COLUMNS)
     assert sorted(episodes["method"]) == ["fastest-idle"] * 2 + ["scale"] * 2
 
@@ -82,13 +83,16 @@ def test_a_sweep_trains_on_some_sessions_and_is_evaluated_on_the_others(tmp_path
     assert {u.key for u in evaluation_units(*cells(moved))}.isdisjoint(u.key for u in units)
 
 
-def test_what_no_workload_can_be_drawn_from_ends_a_sweep_before_it_starts(tmp_path: Path) -> None:
+def test_what_no_workload_can_be_drawn_from_ends_a_sweep_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     made_trace(memory_gb=90.0, sessions=90).save(tmp_path / "trace.json")
     text = (tmp_path / "trace.json").read_text().replace('"memory_gb": 0.', '"memory_gb": 100.')
     (tmp_path / "trace.json").write_text(text)
     (tmp_path / "traced.yaml").write_text(SWEEP)
-    done = run(tmp_path, tmp_path)
-    assert done.returncode == 2
+    done = run(tmp_path)
+    assert done.exit_code == 2
     (line,) = done.stderr.strip().splitlines()
     assert "trace.json" in line
     assert "fits no server" in line
