@@ -70,8 +70,12 @@ def random_mask(batch: int, servers: int, seed: int = 0) -> Tensor:
 def random_network(seed: int = 0, method: str = "scale", **sizes: float) -> Network:
     """The network of a trial with every parameter drawn, biases and norms too, so that each has an effect."""
     torch.manual_seed(seed)
-    network = build_network(TrialConfig(method=method, network=NetworkConfig(**sizes)))
+    return perturbed(build_network(TrialConfig(method=method, network=NetworkConfig(**sizes))))
+
+
+def perturbed(network: Network, by: float = 0.1) -> Network:
+    """The same, after a random step of each parameter."""
     with torch.no_grad():
         for parameter in network.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+            parameter.add_(by * torch.randn_like(parameter))
     return network

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from rllib_scale.config import DecimaConfig
 from rllib_scale.networks.decima import Decima, Embedded, pass_messages, pick
@@ -21,9 +20,6 @@ from small_moments import DIAMOND, OBSERVATION, TWO_FLOWS, moments, permuted, re
 def network() -> Decima:
     torch.manual_seed(3)
     return Decima(OBSERVATION, DecimaConfig())
-
-
-# ---------------------------------------------------------------------- messages
 
 
 def test_messages_on_a_diamond_by_hand() -> None:
@@ -43,35 +39,12 @@ def test_what_is_said_is_made_something_of_after_it_is_added_up() -> None:
     assert e[:, 0].tolist() == [25.0, 3.0, 2.0]  # (3 + 2)^2, not 9 + 4
 
 
-def test_gradients_go_all_the_way_up() -> None:
-    x, factor = torch.ones(4, 1), torch.tensor(0.5, requires_grad=True)
-    chain = np.array([[0, 1], [1, 2], [2, 3]])
-
-    def said(u: Tensor) -> Tensor:
-        return factor * u
-
-    e = pass_messages(x, chain, np.array([3, 2, 1, 0]), said, lambda s: s)
-    e[0, 0].backward()
-    assert e[0, 0].item() == pytest.approx(1 + 0.5 + 0.25 + 0.125)
-    assert factor.grad is not None
-    assert factor.grad.item() == pytest.approx(1 + 2 * 0.5 + 3 * 0.25)
-
-
-def test_a_leaf_s_demand_reaches_the_root_and_not_its_siblings(network: Decima) -> None:
-    less, more = workload(DIAMOND), workload((0.0, [*DIAMOND[1][:3], (12.0, 4.0)], DIAMOND[2]))
-    graphs = [graph_of(Starting(moments(given)[0]), OBSERVATION) for given in (less, more)]
-    with torch.no_grad():
-        first, second = (Embedded(network, [graph]).e[:, len(NODE) :].numpy() for graph in graphs)
-    changed = np.abs(first - second).max(axis=1) > 1e-7
-    assert changed.tolist() == [True, True, True, True]
-    less, more = workload(DIAMOND), workload((0.0, [(8.0, 4.0), (5.0, 12.0), *DIAMOND[1][2:]], DIAMOND[2]))
-    graphs = [graph_of(Starting(moments(given)[0]), OBSERVATION) for given in (less, more)]
+def test_a_demand_reaches_the_ancestors_and_not_the_siblings(network: Decima) -> None:
+    more_of_1 = workload((0.0, [(8.0, 4.0), (5.0, 12.0), *DIAMOND[1][2:]], DIAMOND[2]))
+    graphs = [graph_of(Starting(moments(given)[0]), OBSERVATION) for given in (workload(DIAMOND), more_of_1)]
     with torch.no_grad():
         first, second = (Embedded(network, [graph]).e[:, len(NODE) :].numpy() for graph in graphs)
     assert (np.abs(first - second).max(axis=1) > 1e-7).tolist() == [True, True, False, False]
-
-
-# ---------------------------------------------------------------------- what is seen
 
 
 def test_a_moment_as_a_graph_by_hand() -> None:
@@ -117,21 +90,6 @@ def test_a_start_within_a_moment_shows_as_the_simulator_will_show_it() -> None:
     np.testing.assert_allclose(after.servers[2], [1, 1, 14 / 16, math.log1p(3 / 4), 0], rtol=1e-6)
 
 
-# ---------------------------------------------------------------------- choices
-
-
-def test_probabilities_add_up_and_what_cannot_start_has_none(network: Decima) -> None:
-    for snapshot in moments(TWO_FLOWS, answers=[[Answer(0, 0, 2), Answer(1, 1, 0)]]):
-        now = Starting(snapshot)
-        p = network.probabilities(now)
-        assert (p[~now.can_start] == 0).all()
-        assert (p[now.can_start] > 0).all()
-        assert p.sum() == pytest.approx(1.0)
-    now = Starting(moments(TWO_FLOWS)[0])
-    drawn = network.choose([now] * 200, [graph_of(now, OBSERVATION)] * 200, np.random.default_rng(0).random((200, 2)))
-    assert {(step.task, step.row) for step in drawn} == set(zip(*np.nonzero(now.can_start), strict=True))
-
-
 def test_what_is_drawn_is_drawn_by_the_probabilities_that_it_learns_from(network: Decima) -> None:
     now = Starting(moments(TWO_FLOWS)[0])
     graph, draws = graph_of(now, OBSERVATION), np.random.default_rng(1).random((4000, 2))
@@ -139,26 +97,24 @@ def test_what_is_drawn_is_drawn_by_the_probabilities_that_it_learns_from(network
         steps = network.choose([now] * 4000, [graph] * 4000, draws)
         logs, _ = network.log_probabilities(steps)
     p, counts = network.probabilities(now), np.zeros((3, 3))
+    np.testing.assert_array_equal(p > 0, now.can_start)
+    assert p.sum() == pytest.approx(1.0)
     for step in steps:
         counts[step.task, step.row] += 1
     np.testing.assert_allclose(counts / 4000, p, atol=0.03)
+    assert (counts[~now.can_start] == 0).all()
     np.testing.assert_allclose(logs.exp().numpy(), [p[step.task, step.row] for step in steps], rtol=1e-4)
     best = network.choose([now], [graph], None)[0]
     assert best.task == p.sum(axis=1).argmax()
     assert best.row == p[best.task].argmax()
 
 
-def test_the_order_of_rows_means_nothing(network: Decima) -> None:
+def test_the_order_of_rows_and_of_workflows_means_nothing(network: Decima) -> None:
     snapshot, order = moments(TWO_FLOWS)[0], [2, 0, 1]
     p = network.probabilities(Starting(snapshot))
     np.testing.assert_allclose(network.probabilities(Starting(permuted(snapshot, order))), p[:, order], rtol=1e-5)
     assert p[:, 2].sum() != pytest.approx(p[:, 0].sum()), "rows that differ are told apart"
     np.testing.assert_allclose(p[:, 0], p[:, 1], rtol=1e-5, err_msg="rows that are alike are not")
-
-
-def test_the_order_of_workflows_means_nothing(network: Decima) -> None:
-    snapshot = moments(TWO_FLOWS)[0]
-    p = network.probabilities(Starting(snapshot))
     np.testing.assert_allclose(network.probabilities(Starting(renumbered(snapshot))), p, rtol=1e-5)
     assert len(set(np.round(p.sum(axis=1), 6))) == 3, "tasks that differ are told apart"
 

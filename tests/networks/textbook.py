@@ -13,8 +13,10 @@ from rllib_scale.networks.cross_attention import CrossAttentionPointer
 class Textbook(nn.Module):
     """A key and a value per server, through nn.MultiheadAttention, with the parameters of `network` copied."""
 
-    def __init__(self, network: CrossAttentionPointer) -> None:
+    def __init__(self, network: CrossAttentionPointer, keep_weights: bool = False) -> None:
         super().__init__()
+        self.keep_weights = keep_weights
+        self.weights: list[Tensor] = []  # of each block in the last forward, (B, heads, 1, N)
         blocks, heads, _, d = network.attention.query.shape
         self.inputs = network.inputs
         self.task_embedder = nn.Sequential(nn.Linear(5, d), nn.ReLU(), nn.Linear(d, d))
@@ -62,10 +64,13 @@ class Textbook(nn.Module):
         inputs = self.inputs(obs)
         z = self.server_embedder(inputs.servers)
         f = self.task_embedder(inputs.task)[:, None]
+        self.weights = []
         for attention, attention_norm, feedforward, feedforward_norm in zip(
             self.attentions, self.attention_norms, self.feedforwards, self.feedforward_norms, strict=True
         ):
-            attended, _ = attention(f, z, z, key_padding_mask=inputs.empty != 0, need_weights=False)
+            how = {"need_weights": self.keep_weights, "average_attn_weights": False}
+            attended, weights = attention(f, z, z, key_padding_mask=inputs.empty != 0, **how)
+            self.weights.append(weights)
             f = attention_norm(f + attended)
             f = feedforward_norm(f + feedforward(f))
         f = f[:, 0]
