@@ -1,6 +1,7 @@
-"""Configs: presets, numbers of the paper, hashes, and clear errors for bad input."""
+"""Problems: what the settings of cluster, workload, decisions and information mean."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,28 +11,38 @@ from hypothesis import strategies as st
 from rllib_scale.config import (
     SCENARIOS,
     ClusterConfig,
+    DecisionConfig,
     EnvConfig,
+    InformationConfig,
     NormalConfig,
     ProblemsConfig,
-    SRRConfig,
-    TierConfig,
     TrialConfig,
     WorkloadConfig,
     scale_counts,
+    scenario,
 )
-from rllib_scale.config.yaml_files import load_model, parse_yaml
+from rllib_scale.config.pinned import pin
+from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
-
-
-def counts(cluster: ClusterConfig) -> tuple[int, ...]:
-    return tuple(tier.count for tier in cluster.tiers)
+from workloads.made_trace import made_trace
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("paper-16", (4, 10, 2)), ("paper-32", (8, 20, 4)), ("paper-48", (12, 30, 6))]
+    ("counts", "total", "expected"),
+    [
+        ((4, 10, 2), 16, (4, 10, 2)),
+        ((4, 10, 2), 48, (12, 30, 6)),
+        ((5, 3, 1), 7, (4, 2, 1)),  # 3.9, 2.3, 0.8
+        ((3, 5, 1), 7, (2, 4, 1)),
+        ((1, 1), 5, (3, 2)),
+        ((50, 30, 1, 1, 1), 6, (2, 1, 1, 1, 1)),  # 3.6, 2.2, 0.1: each tier keeps a server
+        ((6, 6, 3, 1), 1024, (384, 384, 192, 64)),
+    ],
 )
-def test_presets_have_the_counts_of_the_paper(name: str, expected: tuple[int, ...]) -> None:
-    assert counts(ClusterConfig.model_validate(name)) == expected
+def test_counts_are_scaled_by_the_largest_remainder(
+    counts: tuple[int, ...], total: int, expected: tuple[int, ...]
+) -> None:
+    assert scale_counts(counts, total) == expected
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=5), st.integers(5, 5000))
@@ -44,15 +55,39 @@ def test_scaling_keeps_total_ratio_and_every_tier(ratio: list[int], total: int) 
         assert max(abs(a - b) for a, b in zip(scaled, shares, strict=True)) < 1
 
 
-def test_arrival_rates_of_the_paper() -> None:
-    rates = [EnvConfig().at_scale(n).arrival_rate for n in (16, 32, 48)]
-    assert rates == pytest.approx([1.0, 2.0, 3.0])
+def test_slots_are_rows_of_one_server() -> None:
+    small = {"name": "small", "count": 2, "slots": 3, "compute_gflops": 2.0, "memory_gb": 8.0}
+    large = {"name": "large", "count": 4, "compute_gflops": 5.0, "memory_gb": 16.0}
+    cluster = ClusterConfig.model_validate({"tiers": [small, large], "empty_slots": 7})
+    assert (cluster.num_servers, cluster.num_slots, cluster.total_gflops) == (6, 3 * 2 + 4 + 7, 3 * 2 * 2.0 + 4 * 5.0)
+    larger = cluster.scaled(12)
+    assert [tier.count for tier in larger.tiers] == [4, 8]
+    assert (larger.num_slots, larger.servers) == (3 * 4 + 8 + 7, None)
+    with pytest.raises(ValueError, match="3 servers are too few: at least 4"):
+        scale_counts((1, 1), 3)
 
 
-def test_offered_load_sets_the_arrival_rate() -> None:
-    steady = SCENARIOS["steady-0.7"][0]
-    work = steady.arrival_rate * steady.workload.mean_workflow_gflop
-    assert work == pytest.approx(0.7 * steady.cluster.total_gflops)
+@pytest.mark.parametrize(
+    ("settings", "simple"),
+    [
+        ({}, True),
+        ({"tiers": [{"name": "one", "count": 4, "slots": 2, "compute_gflops": 1, "memory_gb": 80}]}, False),
+        ({"changes": {"failures_per_1000_h": 1}}, False),
+        ({"changes": {"departures_per_h": 1}}, False),
+        ({"changes": {"schedule": [{"time_s": 1, "event": "drain", "share": 0.5, "tiers": ["large"]}]}}, False),
+    ],
+)
+def test_a_cluster_of_the_papers_kind_has_single_slots_and_stays(settings: dict[str, Any], simple: bool) -> None:
+    assert ClusterConfig.model_validate(settings).simple == simple
+
+
+def test_arrivals_follow_the_servers_or_the_offered_load() -> None:
+    assert [EnvConfig().at_scale(n).arrival_rate for n in (16, 32, 48)] == pytest.approx([1.0, 2.0, 3.0])
+    for servers in (16, 1024):
+        steady, agents = (scenario(name).at_scale(servers) for name in ("steady-0.7", "coding-agents-0.9"))
+        work = steady.arrival_rate * steady.workload.mean_workflow_gflop
+        assert work == pytest.approx(0.7 * steady.cluster.total_gflops)
+        assert agents.arrival_rate_of(100.0) == pytest.approx(0.9 * agents.cluster.total_gflops / 100)
 
 
 @pytest.mark.parametrize(
@@ -61,101 +96,127 @@ def test_offered_load_sets_the_arrival_rate() -> None:
         NormalConfig(mean=10, std=3, low=1, bound="truncate"),
         NormalConfig(mean=4, std=3, low=3, high=6, bound="truncate"),
         NormalConfig(mean=4, std=3, low=3, high=6),
+        NormalConfig(mean=4, std=3, low=3),
         NormalConfig(mean=2, std=0, low=3),
+        NormalConfig(mean=9, std=0, low=3, high=6),
     ],
 )
 def test_mean_compute_is_that_of_the_bounded_distribution(dist: NormalConfig) -> None:
-    rng = np.random.default_rng(0)
-    x = rng.normal(dist.mean, dist.std, 1_000_000)
+    x = np.random.default_rng(0).normal(dist.mean, dist.std, 1_000_000)
     high = np.inf if dist.high is None else dist.high
     x = x[(x >= dist.low) & (x <= high)] if dist.bound == "truncate" else np.clip(x, dist.low, high)
-    workload = WorkloadConfig(compute_gflop=dist, min_tasks=1, max_tasks=1)
-    assert workload.mean_workflow_gflop == pytest.approx(x.mean(), abs=0.01)
+    workload = WorkloadConfig(compute_gflop=dist, min_tasks=2, max_tasks=5)
+    assert workload.mean_workflow_gflop / 3.5 == pytest.approx(x.mean(), abs=0.01)
 
 
-def test_cell_hash_sees_what_decides_the_weights_and_nothing_else() -> None:
-    trial = TrialConfig()
-    assert TrialConfig(seed=43).cell != trial.cell
-    assert TrialConfig(srr=SRRConfig(lambda_kl=0.5)).cell != trial.cell
-    assert TrialConfig.model_validate({"resources": {"cpus": 2}}).cell == trial.cell
-    assert TrialConfig.model_validate({"resources": {"env_runners": 2}}).cell != trial.cell
-    assert TrialConfig.model_validate_json(trial.model_dump_json()).cell == trial.cell
+def test_bounds_of_a_normal_may_touch_three_deviations() -> None:
+    NormalConfig(mean=1, std=1, low=4, bound="truncate")
+    NormalConfig(mean=9, std=1, low=1, high=6, bound="truncate")
+    NormalConfig(mean=1, std=1, low=3, high=3)
 
 
 @pytest.mark.parametrize(
-    ("settings", "cell"),
+    ("decision", "mask", "masked", "offers_startable", "costs_time"),
     [
-        ({}, "8dbe94c0d36d"),
-        ({"method": "dqn", "seed": 7, "dqn": {"batch_size": 32}, "sac": {"batch_size": 128}}, "59f63d61b415"),
-        (
-            {"method": "ppo", "srr": {"lambda_kl": 0.5}, "resources": {"env_runners": 2, "cpus": 3}},
-            "adeaa9b6ae5c",
-        ),
-        (
-            {
-                "env": {"cluster": {"servers": 32}},
-                "network": {"num_blocks": 1},
-                "training": {"epochs": 60},
-                "stop": {"epochs": 5},
-                "population": "abc",
-            },
-            "c68ec99b4dd5",
-        ),
+        ({}, "none", False, False, True),
+        ({}, "feasible", True, True, False),
+        ({"on_busy": "reserve"}, "none", True, False, False),
+        ({"on_busy": "reserve", "offer": "startable"}, "none", True, True, False),
     ],
 )
-def test_cell_hash_stays_what_it_is(settings: dict[str, object], cell: str) -> None:
-    """By it finished trainings are found again: one that changes trains everything anew."""
-    assert TrialConfig.model_validate(settings).cell == cell
-
-
-def test_method_without_srr_has_no_lambdas() -> None:
-    weighted = TrialConfig(method="crossattn", srr=SRRConfig(lambda_kl=0.5))
-    assert weighted.srr.lambda_kl == weighted.srr.lambda_decorrelation == 0
-    assert weighted.cell == TrialConfig(method="crossattn").cell
-
-
-def test_numbers_with_an_exponent_are_numbers() -> None:
-    assert parse_yaml("[3e-4, 1E5, -2e+3, 1.5e3]", "x") == [3e-4, 1e5, -2e3, 1.5e3]
+def test_what_a_wrong_answer_costs(
+    decision: dict[str, Any], mask: str, masked: bool, offers_startable: bool, costs_time: bool
+) -> None:
+    env = EnvConfig.model_validate({"decision": decision}).with_mask(mask)  # type: ignore[arg-type]
+    assert (env.masked, env.offers_startable, env.costs_time) == (masked, offers_startable, costs_time)
 
 
 @pytest.mark.parametrize(
-    ("text", "parts"),
+    ("settings", "offered", "order", "by_arrival"),
     [
-        ("trainin: {}", ["unknown key 'trainin'", "did you mean 'training'?"]),
-        ("training: {lerning_rate: 3e-4}", ["'training.lerning_rate'", "did you mean 'learning_rate'?"]),
-        ("training: {learning_rate: fast}", ["training.learning_rate", "valid number", "'fast'"]),
-        ("training: {learning_rate: -1}", ["training.learning_rate", "greater than 0", "-1"]),
-        ("training: {minibatch_size: 100}", ["1024", "multiple", "100"]),
-        ("env: {cluster: paper-17}", ["env.cluster", "'paper-17'", "paper-16, paper-32, paper-48"]),
-        ("env: {cluster: {servers: 3}}", ["env.cluster.servers", "4", "3"]),
-        ("env: {workload: {topology: ring}}", ["env.workload.topology", "'ring'", "chain"]),
-        ("env: {workload: {min_tasks: 9}}", ["max_tasks 8", "min_tasks 9"]),
-        ("method: scael", ["unknown method 'scael'", "did you mean 'scale'?", "valid: scale"]),
-        ("network: {num_heads: 3}", ["network", "16", "3"]),
-        ("stop: {epochs: 1, env_steps: 2}", ["stop", "not both"]),
-        ("training: {problems: {offered_load: [2, 1]}}", ["training.problems", "low 2.0", "high 1.0"]),
-        ("method: ppo\ntraining: {problems: {servers: [8]}}", ["training.problems.servers", "ppo", "fixed"]),
-        ("seed: 1\nseed: 2", ["line 2", "'seed' stands twice"]),
-        ("seed: [1", ["not valid YAML", "line"]),
-        ("- 1", ["mapping", "list"]),
+        ({"candidates": 5}, 1, "longest-hop", False),
+        ({"ties": "first-arrival"}, 1, "longest-hop", True),
+        ({"order": "first-ready", "ties": "first-arrival"}, 1, "first-ready", False),
+        ({"order": "first-arrival"}, 1, "first-arrival", True),
+        ({"order": "open", "candidates": 5, "open_by": "first-arrival"}, 5, "first-arrival", True),
     ],
 )
-def test_bad_config_gives_one_clear_line(tmp_path: Path, text: str, parts: list[str]) -> None:
-    path = tmp_path / "bad.yaml"
-    path.write_text(text)
-    with pytest.raises(UserError) as caught:
-        load_model(TrialConfig, path)
-    message = str(caught.value)
-    assert message.startswith(str(path))
-    assert "\n" not in message
-    for part in parts:
-        assert part in message
+def test_which_tasks_are_offered(settings: dict[str, Any], offered: int, order: str, by_arrival: bool) -> None:
+    decision = DecisionConfig.model_validate(settings)
+    assert (decision.offered, decision.level1, decision.ties_by_arrival) == (offered, order, by_arrival)
 
 
-def test_cluster_into_which_no_task_fits_is_refused() -> None:
-    tiny = TierConfig(name="tiny", count=4, compute_gflops=1, memory_gb=0.5)
-    with pytest.raises(ValueError, match=r"at most 0\.5"):
-        EnvConfig(cluster=ClusterConfig(tiers=(tiny,)))
+@pytest.mark.parametrize(
+    ("settings", "label"),
+    [
+        ({}, "clairvoyant"),
+        ({"estimate_error": 0.5}, "estimates"),
+        ({"straggler_share": 0.1}, "estimates"),
+        ({"straggler_share": 0.1, "straggler_factor": 1}, "clairvoyant"),
+        ({"workflows": "revealed", "estimate_error": 0.5}, "revealed estimates"),
+    ],
+)
+def test_what_is_told_has_a_label(settings: dict[str, Any], label: str) -> None:
+    assert InformationConfig.model_validate(settings).label == label
+
+
+@pytest.mark.parametrize(
+    ("servers", "episode", "is_too_large"),
+    [
+        (16, {"horizon_s": 1.8e6}, False),
+        (16, {"horizon_s": 1.9e6}, True),
+        (16, {"horizon_s": 1.9e6, "arrivals_until_s": 10}, False),
+        (16, {"horizon_s": 1.9e6, "max_decisions": 10}, False),
+        (100_000, {"horizon_s": 28}, False),
+        (100_000, {"horizon_s": 30}, True),
+    ],
+)
+def test_an_episode_that_never_ends_is_refused(servers: int, episode: dict[str, Any], is_too_large: bool) -> None:
+    """At most 1e7 tasks, and 1e11 tasks x servers; a workflow has 5.5, and 1/16 arrive a second and server."""
+    env = EnvConfig.model_validate({"episode": episode}).at_scale(servers)
+    if not is_too_large:
+        env.check_size()
+        return
+    with pytest.raises(UserError, match=rf"on {servers:,} servers \(arrivals for"):
+        env.check_size()
+
+
+def test_a_trace_is_held_to_its_content_wherever_it_lies(tmp_path: Path) -> None:
+    trace, copy = tmp_path / "trace.json", tmp_path / "copy.json"
+    for path in (trace, copy):
+        made_trace().save(path)
+    env, other = (build_model(EnvConfig, {"workload": {"trace": p.name}}, "x", tmp_path) for p in (trace, copy))
+    assert env.workload.trace is not None
+    assert (env.workload.trace.path, env.workload.trace.place) == (trace, str(trace))
+    assert pin(env.workload.trace.file, []) == env.workload.trace.file
+    assert TrialConfig(env=env).cell == TrialConfig(env=other).cell != TrialConfig().cell
+    made_trace(seed=1).save(trace)
+    with pytest.raises(UserError, match=r"workload.trace.file: .*trace.json has changed"):
+        _ = env.workload.trace.path
+    trace.unlink()
+    with pytest.raises(UserError, match=r"workload.trace.file: .*cannot be read .*; it must be at this path"):
+        _ = env.workload.trace.path
+
+
+def test_a_trace_has_sessions_to_train_on_and_others_to_evaluate(tmp_path: Path) -> None:
+    made_trace().save(tmp_path / "trace.json")
+    env = EnvConfig.model_validate({"workload": {"trace": str(tmp_path / "trace.json")}})
+    assert (env.workload.drawn_on_arrival, env.workload.has_delays) == (False, True)
+    assert TrialConfig(env=env).env == env.with_part("train")
+    assert env.for_evaluation() == env.with_part("test") == env.with_part("test").for_evaluation() != env
+    assert EnvConfig().for_evaluation() == EnvConfig()
+    with pytest.raises(UserError, match=r"workload.trace.part train: holds sessions of the training"):
+        env.with_part("train").for_evaluation()
+    with pytest.raises(ValueError, match=r"env.workload.trace.part test: a training draws from train"):
+        TrialConfig(env=env.with_part("test"))
+    recorded = env.model_dump()["workload"]["trace"] | {"arrivals": "recorded"}
+    with pytest.raises(ValueError, match=r"offered_load: with trace.arrivals recorded"):
+        WorkloadConfig.model_validate({"trace": recorded, "offered_load": 0.5})
+    with pytest.raises(ValueError, match=r"training.problems.offered_load: with trace.arrivals recorded"):
+        TrialConfig(
+            env={"workload": {"trace": recorded}},  # type: ignore[arg-type]
+            training={"problems": {"offered_load": (0.5, 0.6)}},  # type: ignore[arg-type]
+        )
 
 
 def test_problems_of_a_training_are_drawn_in_their_ranges() -> None:
@@ -166,5 +227,3 @@ def test_problems_of_a_training_are_drawn_in_their_ranges() -> None:
     np.testing.assert_allclose([problem.workload.offered_load or 0 for problem in drawn], [0.4, 0.8, 1.0])
     assert all(problem.episode == env.episode for problem in drawn)
     assert ProblemsConfig().draw(env, 0.5, 0.5) == env
-    default, ranged = (TrialConfig(env=env, training={"problems": p}) for p in (None, problems))  # type: ignore[arg-type]
-    assert default.cell == TrialConfig(env=env).cell != ranged.cell

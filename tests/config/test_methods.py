@@ -1,4 +1,7 @@
-"""Names that a config may give, with their parameters, and that there is something behind each."""
+"""Names of schedulers that a config may give, with their parameters, and that there is something behind each."""
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,10 @@ from rllib_scale.config.heuristics import (
     ReserveParameters,
     heuristic_name,
     information,
+    is_heuristic,
+    is_policy,
     parse_heuristic,
+    pinned_heuristic,
 )
 from rllib_scale.config.sweep import EvaluationConfig
 from rllib_scale.errors import UserError
@@ -24,68 +30,50 @@ def test_heuristics_that_a_config_may_name_are_exactly_those_there_are() -> None
     assert list(rules.SCHEDULERS) == list(HEURISTICS)
 
 
-def test_parameters_stand_behind_a_name() -> None:
-    assert parse_heuristic("reserve") == ("reserve", ReserveParameters())
-    assert parse_heuristic("reserve:order=first-ready,waiting=2") == (
-        "reserve",
-        ReserveParameters(waiting=2.0, order="first-ready"),
-    )
-    assert parse_heuristic("price:prices=1/2.5,kappa=3") == ("price", PriceParameters(prices=(1.0, 2.5), kappa=3.0))
+@pytest.mark.parametrize(
+    ("text", "name", "parameters"),
+    [
+        ("reserve:waiting=1.50", "reserve", ReserveParameters()),
+        (
+            "reserve:waiting=2.0,order=first-ready",
+            "reserve:order=first-ready,waiting=2",
+            ReserveParameters(waiting=2.0, order="first-ready"),
+        ),
+        ("price:prices=1/2.50,kappa=3", "price:kappa=3,prices=1/2.5", PriceParameters(prices=(1.0, 2.5), kappa=3.0)),
+    ],
+)
+def test_a_rule_has_one_name_however_it_is_written(text: str, name: str, parameters: Any) -> None:
+    assert heuristic_name(text) == heuristic_name(name) == pinned_heuristic(text) == name
+    assert parse_heuristic(text) == (name.partition(":")[0], parameters)
+    assert EvaluationConfig(heuristics=(text, "fastest-idle", name)).heuristics == (name, "fastest-idle")
+
+
+def test_a_name_is_a_rule_or_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "heft"):
+        (tmp_path / name).mkdir()
+    named = ["heft", "reserve:waiting=2", "my.rules:Greedy", "my.rules:Greedy:waiting=2#source=0"]
+    policies = ["zoo:scale", "mine"]
+    assert [is_heuristic(name) for name in (*named, *policies, "nobody")] == [True] * 4 + [False] * 3
+    assert [is_policy(name) for name in (*named, *policies, "nobody")] == [False] * 4 + [True] * 2 + [False]
+
+
+def test_a_file_imports_no_rule() -> None:
+    assert pinned_heuristic("my.rules:Greedy#source=0", foreign=True) == "my.rules:Greedy#source=0"
+    assert pinned_heuristic("heft", foreign=True) == "heft"
+    with pytest.raises(UserError, match=r"unknown scheduler 'json:loads'.*no other is imported because a file says so"):
+        pinned_heuristic("json:loads", foreign=True)
+    with pytest.raises(UserError, match="scheduler 'json:loads': is a function; valid: a subclass of"):
+        pinned_heuristic("json:loads")
 
 
 @pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("heft", "heft"),
-        ("reserve:waiting=1.50", "reserve"),
-        ("reserve:waiting=2.0,order=first-ready", "reserve:order=first-ready,waiting=2"),
-        ("price:prices=1/2.50", "price:prices=1/2.5"),
-        ("prefix-affinity:imbalance=inf", "prefix-affinity:imbalance=inf"),
-    ],
+    "told", [{}, {"estimate_error": 0.5}, {"workflows": "revealed"}, {"workflows": "revealed", "estimate_error": 0.5}]
 )
-def test_a_rule_has_one_name_however_it_is_written(text: str, name: str) -> None:
-    assert heuristic_name(text) == name
-    assert heuristic_name(name) == name
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("reserv:waiting=2", "unknown scheduler 'reserv'; did you mean 'reserve'"),
-        ("reserve:wating=2", "scheduler 'reserve:wating=2': unknown key 'wating'; did you mean 'waiting'"),
-        ("reserve:waiting=0", "waiting: input should be greater than 0 .got '0'."),
-        ("reserve:waiting", "'waiting' must be key=value, each key once; keys: order, waiting"),
-        ("reserve:", "'' must be key=value"),
-        ("reserve:waiting=2,waiting=3", "'waiting=3' must be key=value, each key once"),
-        ("heft:waiting=2", "scheduler 'heft:waiting=2': heft has no parameters"),
-        ("prefix-affinity:imbalance=nan", "imbalance: input should be greater than or equal to 0"),
-    ],
-)
-def test_what_is_no_rule_is_refused_in_one_line(text: str, message: str) -> None:
-    with pytest.raises(UserError, match=message) as refused:
-        parse_heuristic(text)
-    assert "\n" not in str(refused.value)
-
-
-def test_a_sweep_evaluates_a_rule_once_however_it_is_written() -> None:
-    names = ("reserve:waiting=2.0", "fastest-idle", "reserve:waiting=2")
-    assert EvaluationConfig(heuristics=names).heuristics == ("reserve:waiting=2", "fastest-idle")
-    with pytest.raises(ValueError, match="unknown key 'wating'"):
-        EvaluationConfig(heuristics=("reserve:wating=2",))
-
-
-@pytest.mark.parametrize(
-    ("told", "label"),
-    [
-        ({}, "clairvoyant"),
-        ({"estimate_error": 0.5}, "estimates"),
-        ({"workflows": "revealed"}, "revealed"),
-        ({"workflows": "revealed", "estimate_error": 0.5}, "revealed estimates"),
-    ],
-)
-def test_what_a_method_is_told_is_the_problems_and_its_own(told: dict[str, object], label: str) -> None:
+def test_what_a_method_is_told_is_the_problems_and_its_own(told: dict[str, object]) -> None:
     problem = InformationConfig.model_validate(told)
-    assert problem.label == label
-    assert information("cpop", problem) == information("heft", problem) == label
-    rest = "waiting tasks" if label == "clairvoyant" else f"waiting tasks, {label}"
-    assert {information(name, problem) for name in ("scale", "fastest-idle", "price")} == {rest}
+    whole = {information(name, problem) for name in ("heft", "cpop", "context-price", "decima")}
+    assert whole == {problem.label}
+    rest = "waiting tasks" if not told else f"waiting tasks, {problem.label}"
+    assert {information(name, problem) for name in ("scale", "fastest-idle", "price:kappa=3")} == {rest}
+    assert [information("strange", problem, sees) for sees in ("tasks", "workflows")] == [rest, problem.label]

@@ -24,10 +24,6 @@ def test_every_shipped_config_expands(path: Path) -> None:
     assert evaluation_units(config, expand(config, str(path)))
 
 
-def test_configs_named_in_the_readme_are_there() -> None:
-    assert {"quickstart", "table4", "lambda_grid", "smoke"} <= {path.stem for path in CONFIGS}
-
-
 def test_table4_trains_and_evaluates_all_that_table5_needs() -> None:
     """As table5.yaml says of itself."""
     trained, evaluated = [], []
@@ -156,38 +152,3 @@ def test_a_folder_of_a_policy_is_named_as_on_the_command_line_and_no_two_schedul
     data["evaluation"] = {"heuristics": ["fastest-idle", "out/fastest-idle"]}
     with pytest.raises(UserError, match="two schedulers are named fastest-idle; give folders of policies other names"):
         build_model(SweepConfig, data, "test")
-
-
-def test_a_distribution_of_a_search_can_be_set_by_its_path(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text("name: s\nmethods: [scale]\nsearch: {samples: 3}\n")
-    overrides = ["search.space.srr.lambda_kl={uniform: [0.1, 0.2]}", "search.seed=3"]
-    config = load_model(SweepConfig, tmp_path / "s.yaml", overrides)
-    assert config.search is not None
-    assert list(config.search.space) == ["srr.lambda_kl"]
-    assert (config.search.samples, config.search.seed) == (3, 3)
-
-
-@pytest.mark.parametrize(
-    ("data", "parts"),
-    [
-        ({"methods": [], "evaluation": {"heuristics": []}}, ["methods", "heuristics", "nothing to run"]),
-        ({"seeds": []}, ["seeds", "at least 1"]),
-        ({"methods": ["scal"]}, ["unknown method 'scal'", "crossattn"]),
-        ({"grid": {"srr.lambda_kl": []}}, ["grid.srr.lambda_kl", "empty"]),
-        ({"grid": {"lambda": [1]}}, ["grid.lambda", "srr."]),
-        ({"grid": {"srr.lambda_k": [1]}}, ["srr.lambda_k", "lambda_kl"]),
-        ({"grid": {"srr.lambda_kl": ["much"]}}, ["srr.lambda_kl", "much"]),
-        ({"scenario": "papr"}, ["unknown scenario 'papr'", "steady-0.5"]),
-        ({"evaluation": {"scales": [3]}}, ["evaluation.scales", "4", "3"]),
-        ({"evaluation": {"scenarios": ["papr"]}}, ["unknown scenario 'papr'"]),
-        ({"evaluation": {"heuristics": ["x" * 300]}}, ["unknown scheduler 'xxx"]),
-        ({"evaluation": {"heuristics": ["fast"]}}, ["unknown scheduler 'fast'", "fastest-idle"]),
-        ({"evaluation": {"mask": ["none"]}}, ["evaluation.mask", "did you mean 'masks'?"]),
-    ],
-)
-def test_bad_sweep_gives_one_clear_line(data: dict[str, object], parts: list[str]) -> None:
-    with pytest.raises(UserError) as caught:
-        expand(sweep(**data), "test")
-    for part in parts:
-        assert part in str(caught.value)
-    assert "\n" not in str(caught.value)

@@ -1,0 +1,108 @@
+"""Strict YAML: numbers, keys, aliases, overrides. YAML's switches are no numbers, in no config model."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from rllib_scale.config import TrialConfig
+from rllib_scale.config.base import Model
+from rllib_scale.config.plan import SweepConfig
+from rllib_scale.config.yaml_files import load_model, merged, parse_yaml
+from rllib_scale.errors import UserError
+
+BOMB = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+    f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]\n" for k in range(1, 9)
+)
+
+
+def test_numbers_merges_and_aliases_are_read() -> None:
+    assert parse_yaml("[3e-4, 1E5, -2e+3, 1.5e3]", "x") == [3e-4, 1e5, -2e3, 1.5e3]
+    text = "base: &base {a: 1, b: 2}\nmore: {<<: *base, b: 3}\ntwice: [*base, *base]\n"
+    assert parse_yaml(text, "x") == {
+        "base": {"a": 1, "b": 2},
+        "more": {"a": 1, "b": 3},
+        "twice": [{"a": 1, "b": 2}] * 2,
+    }
+    assert parse_yaml(f"[{'1, ' * 99_998}1]", "x") == [1] * 99_999
+    assert merged({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 4}, "d": {"e": 5}}) == {
+        "a": {"b": 4, "c": 2},
+        "d": {"e": 5},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed: 1\nseed: 2", r"bad.yaml line 2: not valid YAML: key 'seed' stands twice"),
+        ("base: &b {a: 1}\nmore: {<<: *b, b: 3, b: 4}", r"line 2: not valid YAML: key 'b' stands twice"),
+        ("seed: [1", r"bad.yaml line 1: not valid YAML"),
+        ("seed: 1\n? [a, b]\n: 1", "line 2: .*a list or a mapping cannot be a key"),
+        ("- 1", "bad.yaml: a mapping of keys to values is expected, not list"),
+        (BOMB, "aliases unfold to .* values; at most 100,000"),
+        ("seeds: &s [*s]", "aliases unfold to inf"),
+        (f"seed: {'x' * 5000}", r"seed: .*\(got 'x{76}\.\.\.\)"),
+        ("a: 1\nb: 2\nc: 3\nd: 4\n", "unknown key 'a'.*unknown key 'b'.*unknown key 'c'.*; and 1 more$"),
+        (
+            "training: {clip: x, cilp: 1}",
+            r"bad.yaml: unknown key 'training.cilp'; did you mean 'clip'\?.*; training.clip",
+        ),
+    ],
+)
+def test_what_is_no_config_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(UserError, match=message) as caught:
+        load_model(TrialConfig, tmp_path / "bad.yaml")
+    assert str(caught.value).startswith(str(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_override_sets_a_path(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("name: s\nmethods: [scale]\nsearch: {samples: 3}\nenv: {cluster: paper-32}\n")
+    overrides = ["search.space.srr.lambda_kl={uniform: [0.1, 0.2]}", "search.seed=3", "grid.training.gamma=[0.5]"]
+    config = load_model(SweepConfig, tmp_path / "s.yaml", [*overrides, "env.cluster.servers=8"])
+    assert config.search is not None
+    assert list(config.search.space) == ["srr.lambda_kl"]
+    assert (config.search.samples, config.search.seed, config.grid) == (3, 3, {"training.gamma": (0.5,)})
+    assert config.env.cluster.num_servers == 8, "it replaces the name of a preset"
+    for wrong in ("search.seed", "=3"):
+        with pytest.raises(UserError, match=f"--set '{wrong}': must be key.path=value"):
+            load_model(SweepConfig, tmp_path / "s.yaml", [wrong])
+    for key in ("dqn.learning_rate", "grid.dqn.learning_rate"):
+        with pytest.raises(UserError, match=f"{key}: no method of the sweep"):
+            load_model(SweepConfig, tmp_path / "s.yaml", [f"{key}={'[0.1]' if key.startswith('grid') else 0.1}"])
+
+
+def models(base: type[Model] = Model) -> Iterator[type[Model]]:
+    for model in base.__subclasses__():
+        yield model
+        yield from models(model)
+
+
+def types_of(schema: Any) -> set[str]:
+    """The JSON types in a property's schema, without what another model says of itself."""
+    if isinstance(schema, dict):
+        own = {schema["type"]} if isinstance(schema.get("type"), str) else set()
+        return own.union(*(types_of(value) for key, value in schema.items() if key != "default"))
+    return set().union(*map(types_of, schema)) if isinstance(schema, list) else set()
+
+
+def test_no_numeric_field_takes_a_switch() -> None:
+    checked = set()
+    for model in (model for model in models() if model.__module__.startswith("rllib_scale.")):
+        for name, schema in model.model_json_schema()["properties"].items():
+            types = types_of(schema)
+            if not types & {"integer", "number"} or "boolean" in types or "const" in schema:  # a format's version
+                continue
+            for value in (True, False):
+                given = [value] * schema.get("minItems", 1) if schema.get("type") == "array" else value
+                with pytest.raises(ValidationError) as caught:
+                    model.model_validate({name: given})
+                said = [str(error["msg"]) for error in caught.value.errors() if error["loc"] == (name,)]
+                assert any("must be a number, not" in message for message in said), (model, name, json.dumps(said))
+            checked.add(f"{model.__name__}.{name}")
+    assert {"DecisionConfig.candidates", "ClusterConfig.empty_slots", "TrialResources.env_runners"} <= checked
+    assert len(checked) > 150, len(checked)
