@@ -53,19 +53,8 @@ def test_the_command_writes_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert content["machine"].keys() == {"model", "cores", "load_average"}
     assert content["versions"]["torch"] == torch.__version__
     rows = {row["name"]: row for row in content["benchmarks"]["sim"]}
-    (first, _) = rows["ours / slow reference, N=16, batch 2"]["rounds"]
-    assert min(first["ours"].values()) > 0
-
-
-@pytest.mark.slow
-def test_simulator() -> None:
-    rows = check(sim.run(2, servers=(16,), batches=(64, 2), steps=256), 2)
-    ratios = rows["ours / slow reference, N=16, batch 64"]
-    assert ratios["bar"] == 200
-    assert rows["ours / slow reference, N=16, batch 2"]["bar"] is None
-    (first, _) = ratios["rounds"]
-    assert first.keys() == {"ours", "reference"}
-    assert first["ours"]["units"] == 256
+    (first, second) = rows["ours / slow reference, N=16, batch 2"]["rounds"]
+    assert first.keys() == second.keys() == {"ours", "reference"}
     assert min(first["ours"].values()) > 0
 
 
@@ -136,7 +125,6 @@ def test_turns_come_at_the_load_of_the_replicas() -> None:
     assert max(flow.delay_s.max() for flow in flows) <= llm_replicas.MAX_DELAY_S
 
 
-@pytest.mark.slow
 def test_a_ratio_is_the_median_over_rounds_of_ratios_within_a_round() -> None:
     def round_of(ours: float, other: float) -> measure.Round:
         return {name: {"units": 6.0, "wall_s": 1.0, "cpu_s": s} for name, s in (("ours", ours), ("other", other))}
@@ -147,56 +135,13 @@ def test_a_ratio_is_the_median_over_rounds_of_ratios_within_a_round() -> None:
     assert measure.rate(rounds, "ours") == 6
 
 
-@pytest.mark.slow
 def test_verdict() -> None:
     for value, at_most, verdict in ((1, False, "missed"), (2, False, "bar"), (4, False, "aim"), (4, True, "missed")):
         bar, aim = (3.0, 2.0) if at_most else (2.0, 4.0)
         assert Measure("m", "", value, bar=bar, aim=aim, at_most=at_most).verdict == verdict
 
 
-@pytest.mark.slow
-def test_contestants_take_turns() -> None:
-    calls = []
-    works = {name: lambda name=name: calls.append(name) or 1.0 for name in ("a", "b")}
-    assert len(measure.interleave(works, 2)) == 2
-    assert calls == ["a", "b"] * 3, "the first turn is a warm-up"
-
-
 # ---------------------------------------------------------------------- the plain loop
-
-
-@pytest.mark.slow
-def test_the_plain_loop_trains() -> None:
-    loop = PlainPPO(TINY)
-    before = [parameter.clone() for parameter in loop.agent.parameters()]
-    losses = [loop.epoch() for _ in range(2)]
-    assert torch.isfinite(torch.tensor(losses)).all()
-    assert not any(torch.equal(*pair) for pair in zip(before, loop.agent.parameters(), strict=True))
-
-
-@pytest.mark.slow
-def test_the_plain_loop_computes_generalised_advantages() -> None:
-    loop = PlainPPO(TINY)
-    rollout = loop.collect()
-    observations, rows = loop.flatten(rollout)
-    assert len(observations) == 64
-    with torch.no_grad():
-        values = torch.stack([loop.agent(row).values for row in rollout.observations])
-    gamma, decay = TINY.training.gamma, TINY.training.gae_lambda
-    expected, seen = [], []
-    for s, b in rollout.valid.nonzero().tolist()[:64]:
-        total, weight, t = 0.0, 1.0, s
-        while t < len(rollout.actions):  # to the end of the episode or of the rollout
-            following = 0.0 if rollout.terminated[t, b] else float(values[t + 1, b])
-            total += weight * (float(rollout.rewards[t, b]) + gamma * following - float(values[t, b]))
-            weight *= gamma * decay
-            if rollout.terminated[t, b] or rollout.truncated[t, b]:
-                break
-            t += 1
-        expected.append(total)
-        seen.append(rollout.observations[s, b])
-    torch.testing.assert_close(observations, torch.stack(seen))
-    torch.testing.assert_close(rows.advantages, torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

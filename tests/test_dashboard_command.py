@@ -21,25 +21,17 @@ def refuse(*arguments: object) -> str:
     return line
 
 
-@pytest.mark.parametrize("package", ["streamlit", "plotly"])
-def test_without_its_packages_it_says_how_to_install_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+def test_a_missing_package_a_missing_folder_and_a_port_in_use_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    assert "pip install 'rllib-scale[dashboard]'" in refuse(tmp_path)
-
-
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     assert refuse(tmp_path / "none") == f"Error: {tmp_path / 'none'}: no such results folder"
-
-
-def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    assert "65535" in refuse(tmp_path, "--port", 65536)
     with socket.socket() as other:
         other.bind((serve.ADDRESS, 0))
         other.listen()
         port = other.getsockname()[1]
         assert refuse(tmp_path, "--port", port).startswith(f"Error: --port {port}: cannot be used")
-
-
-def test_a_port_that_is_none_is_refused(tmp_path: Path) -> None:
-    assert "65535" in refuse(tmp_path, "--port", 65536)
+    for package in ("streamlit", "plotly"):
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, package, None)
+            assert "pip install 'rllib-scale[dashboard]'" in refuse(tmp_path)

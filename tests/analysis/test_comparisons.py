@@ -116,13 +116,6 @@ def test_paired_table_names_an_unknown_variant(episodes: pd.DataFrame) -> None:
         paired_table(episodes, [("scael", "crossattn")])
 
 
-def test_a_pair_that_misses_a_partner_is_refused_by_name(episodes: pd.DataFrame) -> None:
-    lost = (episodes["cell"] == "crossattn-44") & (episodes["test_servers"] == 48) & (episodes["episode"] == 3)
-    for shared_seeds in (False, True):
-        with pytest.raises(UserError, match=r"scale has no partner in crossattn for seed 44, N=48.*episode 3"):
-            paired_table(episodes[~lost], PAIR, shared_seeds)
-
-
 def test_seeds_of_one_method_alone_are_refused_unless_the_shared_ones_are_wanted(episodes: pd.DataFrame) -> None:
     more = typed_episodes(artificial_episodes(seeds=range(42, 50), scales=(16,), methods=("scale",)))
     rows = pd.concat([more, episodes[(episodes["method"] == "crossattn") & (episodes["test_servers"] == 16)]])
@@ -148,19 +141,3 @@ def test_complete_pairs_are_those_that_the_table_takes(episodes: pd.DataFrame) -
         "scale has no partner in ppo for seed 43",
     ]
     assert complete_pairs(rows, default_pairs(rows), shared_seeds=True) == (default_pairs(rows), [])
-
-
-@pytest.mark.parametrize("other", [{"mask": "feasible"}, {"scenario": "steady-0.7"}, {"decision": "sample"}])
-def test_a_paired_table_refuses_mixed_settings(episodes: pd.DataFrame, other: dict[str, str]) -> None:
-    with pytest.raises(UserError, match=f"the frame mixes {next(iter(other))}s: .*; a table or figure takes one"):
-        paired_table(pd.concat([episodes, episodes.assign(**other)]))
-
-
-def test_no_rows_make_a_table_of_no_rows(episodes: pd.DataFrame) -> None:
-    table = paired_table(episodes.iloc[:0])
-    assert table.empty
-    assert {"completed", "unfinished", "response_mean_s_verdict", "response_censored_s_p_adjusted"} <= set(table)
-
-
-def test_the_order_of_the_rows_does_not_matter(episodes: pd.DataFrame, table: pd.DataFrame) -> None:
-    pd.testing.assert_frame_equal(paired_table(episodes.sample(frac=1, random_state=1)), table)

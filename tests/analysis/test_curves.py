@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import pytest
 from rllib_scale_analysis.figures import draw
 from rllib_scale_analysis.figures.chart import Marks
 from rllib_scale_analysis.figures.training import POINTS, training_curves
 
 from artificial_results import SEEDS, artificial_training, typed_training
 from figure_checks import drawn_whole, named
-
-
-@pytest.mark.parametrize(
-    ("rows", "panels"),
-    [
-        (artificial_training(epochs=120), 6),
-        (artificial_training(seeds=SEEDS[:1], epochs=1), 6),
-        (artificial_training(methods=("ppo",), epochs=5), 3),
-        ([], 0),
-    ],
-)
-def test_training_curves_are_drawn_whole(rows: list[dict[str, object]], panels: int) -> None:
-    chart = training_curves(typed_training(rows))
-    drawn_whole(draw.draw(chart))
-    assert len(chart.panels) == panels
 
 
 def curve(training: pd.DataFrame, metric: str = "completed", **options: object) -> Marks:
@@ -43,25 +27,28 @@ def test_training_curves_show_every_seed_thin_and_the_median_thick() -> None:
     np.testing.assert_allclose(np.sort(by_seed[:, :-1].ravel()), np.sort(training["completed"]))
 
 
-def test_long_training_curves_are_smoothed_and_say_so() -> None:
-    training = typed_training(artificial_training(seeds=SEEDS[:1], methods=("scale",), epochs=100))
-    raw = training["completed"].to_numpy()
-    assert "Running mean over 2 epochs" in training_curves(training).caption
-    np.testing.assert_allclose(np.asarray(curve(training).y)[1:], (raw[1:] + raw[:-1]) / 2)
-    np.testing.assert_allclose(curve(training, smoothing=1).y, raw)
-    assert "Running mean" not in training_curves(training, smoothing=1).caption
-
-
-def test_the_axis_is_epochs_steps_or_seconds() -> None:
-    training = typed_training(artificial_training(seeds=SEEDS[:1], methods=("scale",), epochs=10))
-    for x in ("epoch", "env_steps", "wall_s"):
-        np.testing.assert_allclose(curve(training, x=x).x, training[x].astype(float))
-
-
-def test_very_long_curves_are_drawn_by_so_many_epochs_from_first_to_last() -> None:
+def test_long_curves_are_smoothed_thinned_out_from_first_to_last_and_say_so() -> None:
     training = typed_training(artificial_training(seeds=SEEDS[:1], methods=("scale",), epochs=1000))
     marks = curve(training, "episode_return")
     assert len(marks.x) == POINTS
     assert (marks.x[0], marks.x[-1]) == (1, 1000)
     smooth = training.set_index("epoch")["episode_return"].rolling(20, min_periods=1).mean()
     np.testing.assert_allclose(marks.y, smooth[np.asarray(marks.x)])
+    chart = training_curves(training)
+    drawn_whole(draw.draw(chart))
+    assert len(chart.panels) == 6
+    assert "Running mean over 20 epochs" in chart.caption
+    raw = training_curves(training.head(100), ["completed"], smoothing=1)
+    np.testing.assert_allclose(named(raw.panels[0])["scale"].y, training["completed"].head(100))
+    assert "Running mean" not in raw.caption
+
+
+def test_what_was_not_measured_has_no_panel() -> None:
+    assert len(training_curves(typed_training(artificial_training(methods=("ppo",), epochs=5))).panels) == 3
+    assert not training_curves(typed_training([])).panels
+
+
+def test_the_axis_is_epochs_steps_or_seconds() -> None:
+    training = typed_training(artificial_training(seeds=SEEDS[:1], methods=("scale",), epochs=10))
+    for x in ("epoch", "env_steps", "wall_s"):
+        np.testing.assert_allclose(curve(training, x=x).x, training[x].astype(float))

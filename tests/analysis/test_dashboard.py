@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +14,18 @@ from rllib_scale_analysis.dashboard.runs import with_settings
 from rllib_scale_analysis.dashboard.selection import Filters
 from rllib_scale_analysis.dashboard.store import Snapshot, Store
 from rllib_scale_analysis.figures import evaluation
-from rllib_scale_analysis.figures.chart import counts
 from rllib_scale_analysis.figures.style import looks
 from rllib_scale_analysis.figures.training import training_curves
 from rllib_scale_analysis.load import PAPER_SETTING, load, variants
 from rllib_scale_analysis.report.summary import training_state_lines
 from rllib_scale_analysis.tables.methods import table4
 
-from artificial_results import artificial_episodes, artificial_training, episode_row, write_folder
-from rllib_scale.config import DecisionConfig, EnvConfig, EpisodeConfig, WorkloadConfig
-from rllib_scale.config.plan import EvaluationUnit, SweepConfig, expand
+from artificial_results import HEURISTICS, artificial_episodes, artificial_training, episode_row, write_folder
+from played_results import play_folder
+from rllib_scale.config.plan import SweepConfig, expand
 from rllib_scale.evaluation.inspection import DECISION, STARTED, WAITS, inspect_episode
-from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import Replay
-from rllib_scale.observation.feature_sets import view
 from rllib_scale.results import tables as results
-from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.simulator.record import SCHEDULE
 
 
@@ -90,14 +85,17 @@ def test_a_unit_evaluated_after_the_table_was_written_replaces_its_rows(tmp_path
     assert rows[["test_servers", "completed"]].to_numpy().tolist() == [[16, 100]] * 5
 
 
-def test_parts_of_a_reproduction_count_until_they_are_joined(tmp_path: Path) -> None:
+def test_parts_of_a_reproduction_count_until_they_are_joined_and_a_training_once(tmp_path: Path) -> None:
     results.open_folder(tmp_path, "reproduction", {"one": {}, "two": {}}, "0")
-    one = artificial_episodes((42,), (16,), ("scale",))
-    two = artificial_episodes((42,), (32,), ("scale",))
+    one, two = (artificial_episodes((42,), (servers,), ("scale",)) for servers in (16, 32))
     write_folder(tmp_path / "parts" / "one", one, [], sweep="one")
     write_units(tmp_path / "parts" / "two", two)
+    for place in ("one/policies/ppo-s42-0123", "two/trials/run-001/ppo-s42-0123", "two/trials/run-001/scale-s42-4567"):
+        (tmp_path / "parts" / place).mkdir(parents=True)
     store = Store(tmp_path)
     assert sorted(set(store.snapshot().episodes["test_servers"])) == [16, 32]
+    states = {training.name: training.state for training in store.snapshot().trainings}
+    assert states == {"ppo-s42-0123": "finished", "scale-s42-4567": "running"}, "what it got furthest with"
     joined = pd.DataFrame([*one, *two, *artificial_episodes((42,), (48,), ("scale",))])
     results.write_table(tmp_path / "episodes.parquet", results.typed(joined, results.EPISODE_COLUMNS))
     snapshot = store.snapshot()
@@ -105,81 +103,35 @@ def test_parts_of_a_reproduction_count_until_they_are_joined(tmp_path: Path) -> 
     assert snapshot.notes == ()
 
 
-def test_a_training_of_several_parts_is_shown_once_with_what_it_got_furthest_with(tmp_path: Path) -> None:
-    results.open_folder(tmp_path, "reproduction", {"one": {}, "two": {}}, "0")
-    names = ["ppo-s42-0123", "scale-s42-4567"]
-    for part in ("one", "two"):
-        results.open_folder(tmp_path / "parts" / part, part, {"name": part}, "0")
-    for place in ("one/policies/ppo-s42-0123", "two/trials/run-001/ppo-s42-0123", "two/trials/run-001/scale-s42-4567"):
-        (tmp_path / "parts" / place).mkdir(parents=True)
-    assert [(training.name, training.state) for training in Store(tmp_path).snapshot().trainings] == [
-        (names[0], "finished"),
-        (names[1], "running"),
-    ]
-
-
-def _torn(path: Path) -> None:
+def torn(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-DAMAGE: dict[str, tuple[Callable[[Path], object], str, int]] = {
-    "torn table": (lambda f: _torn(f / "episodes.parquet"), "episodes.parquet: not a readable results table", 0),
-    "foreign table": (
-        lambda f: pd.DataFrame({"a": [1]}).to_parquet(f / "episodes.parquet"),
-        "has missing values; not a table of this program",
-        0,
-    ),
-    "no table": (lambda f: (f / "episodes.parquet").unlink(), "", 0),
-    "torn curves": (lambda f: _torn(f / "training.parquet"), "training.parquet: not a readable results table", 12),
-    "no curves": (lambda f: (f / "training.parquet").unlink(), "", 12),
-    "torn manifest": (lambda f: _torn(f / "manifest.json"), "manifest.json: not a readable manifest", 12),
-    "no manifest": (lambda f: (f / "manifest.json").unlink(), "no manifest.json yet", 12),
-    "newer version": (
-        lambda f: (f / "manifest.json").write_text('{"format": "rllib-scale-results", "version": 99}'),
-        "results version 99",
-        12,
-    ),
-    "foreign sweep": (
-        lambda f: results.write_json(
-            f / "manifest.json",
-            {"format": results.FORMAT, "version": 1, "sweep": "s", "config": {"name": "s", "methods": ["no"]}},
-        ),
-        "unknown method 'no'",
-        12,
-    ),
-    "torn unit": (
-        lambda f: ((f / "evaluations").mkdir(), (f / "evaluations" / "x.parquet").write_bytes(b"PAR1")),
-        "x.parquet: not a readable results table",
-        12,
-    ),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_what_cannot_be_read_is_a_note(tmp_path: Path, damage: str) -> None:
+def test_what_cannot_be_read_is_a_note_and_units_replace_a_torn_table(tmp_path: Path) -> None:
     rows = artificial_episodes(seeds=(42,), scales=(16,), methods=("scale", "ppo"))
     folder = write_folder(tmp_path, rows, artificial_training(seeds=(42,), methods=("scale",)))
-    harm, note, left = DAMAGE[damage]
-    harm(folder)
+    results.write_table(folder / "evaluations" / "x.parquet", pd.DataFrame(rows))
+    for name in ("manifest.json", "training.parquet", "evaluations/x.parquet"):
+        torn(folder / name)
+        snapshot = Store(folder).snapshot()
+        assert (len(snapshot.episodes), len(snapshot.curves)) == (12, 40 if name == "manifest.json" else 0)
+        assert any(f"{name}: not a readable" in note for note in snapshot.notes)
+    torn(folder / "episodes.parquet")
     snapshot = Store(folder).snapshot()
-    assert len(snapshot.episodes) == left
-    assert len(snapshot.notes) == bool(note)
-    assert all(note in told for told in snapshot.notes)
-
-
-def test_a_torn_table_is_replaced_by_its_units(tmp_path: Path) -> None:
-    rows = artificial_episodes(seeds=(42,), scales=(16,), methods=("scale", "ppo"))
-    write_units(tmp_path, rows)
-    (tmp_path / "episodes.parquet").write_bytes(b"PAR1 half a table")
-    snapshot = Store(tmp_path).snapshot()
+    assert (len(snapshot.episodes), len(snapshot.notes)) == (0, 4)
+    results.write_table(folder / "evaluations" / "whole.parquet", pd.DataFrame(rows))
+    assert len(Store(folder).snapshot().episodes) == 12
+    for name in ("manifest.json", "training.parquet", "episodes.parquet", "evaluations/x.parquet"):
+        (folder / name).unlink()
+    snapshot = Store(folder).snapshot()
     assert len(snapshot.episodes) == 12
-    assert len(snapshot.notes) == 1
+    (note,) = snapshot.notes
+    assert "no manifest.json yet" in note
 
 
 def test_an_empty_folder_has_nothing_to_show(tmp_path: Path) -> None:
     snapshot = Store(tmp_path).snapshot()
-    options = selection.options(snapshot.episodes, snapshot.curves)
-    assert options == selection.Options((), (), (), (), ())
+    assert selection.options(snapshot.episodes, snapshot.curves) == selection.Options((), (), (), (), ())
     assert (len(snapshot.episodes), snapshot.trainings, len(snapshot.curves)) == (0, (), 0)
 
 
@@ -204,21 +156,18 @@ def test_options_are_what_occurs(snapshot: Snapshot) -> None:
     ("choice", "expected"),
     [
         ({"methods": ("scale", "large-only")}, {"scale", "large-only"}),
-        ({"lambdas": ((0.01, 0.001),)}, {"scale", "heuristics"}),
+        ({"lambdas": ((0.01, 0.001),)}, {"scale", *HEURISTICS}),
         ({"lambdas": ((0.0, 0.0),), "methods": ("scale", "crossattn")}, {"crossattn"}),
     ],
 )
 def test_filters_leave_what_was_chosen(snapshot: Snapshot, choice: dict[str, Any], expected: set[str]) -> None:
     kept = selection.apply(snapshot.episodes, Filters(PAPER_SETTING, **choice))
-    names = set(kept["method"])
-    if "heuristics" in expected:
-        heuristics = set(snapshot.episodes.loc[snapshot.episodes["kind"] == "heuristic", "method"])
-        expected = expected - {"heuristics"} | heuristics
-    assert names == expected
+    assert set(kept["method"]) == expected
 
 
 def test_seeds_filter_policies_and_leave_heuristics(snapshot: Snapshot) -> None:
     kept = selection.apply(snapshot.episodes, Filters(PAPER_SETTING, seeds=(42, 43), scales=(16,)))
+    assert set(kept["test_servers"]) == {16}
     table = table4(kept).set_index("variant")
     assert table.loc[["scale", "ppo"], "seeds"].tolist() == [2, 2]
     assert table.loc["fastest-idle", "seeds"] == 0
@@ -226,27 +175,7 @@ def test_seeds_filter_policies_and_leave_heuristics(snapshot: Snapshot) -> None:
     assert set(curves["train_seed"]) == {42}
 
 
-def test_another_setting_is_another_table(tmp_path: Path) -> None:
-    rows = artificial_episodes(seeds=(42,), scales=(16,), methods=("scale",))
-    masked = [row | {"mask": "feasible", "completed": 50} for row in rows]
-    snapshot = Store(write_folder(tmp_path, [*rows, *masked], [])).snapshot()
-    options = selection.options(snapshot.episodes, snapshot.curves)
-    assert options.settings == (PAPER_SETTING, ("paper", "feasible", "argmax"))
-    kept = [selection.apply(snapshot.episodes, Filters(setting)) for setting in options.settings]
-    assert [(rows["completed"] == 50).all() for rows in kept] == [False, True]
-
-
-# ---------------------------------------------------------------------- figures
-
-
-def test_rows_without_a_value_make_an_empty_figure(tmp_path: Path) -> None:
-    nothing = dict.fromkeys(results.METRIC_COLUMNS)
-    rows = [row | nothing for row in artificial_episodes(seeds=(42, 43), scales=(16, 32), methods=("scale", "ppo"))]
-    episodes = Store(write_folder(tmp_path, rows, [])).snapshot().episodes
-    table = table4(episodes)
-    assert set(table["seeds_note"]) == {"no CI"}
-    assert not charts.plot(evaluation.against_servers(table, looks(episodes, variants(episodes)))).data
-    assert counts(table) == "Learned methods: 0 seeds of 6 episodes."
+# ---------------------------------------------------------------------- runs and figures
 
 
 def test_runs_are_all_that_was_trained_or_evaluated_each_once(tmp_path: Path) -> None:
@@ -364,44 +293,20 @@ def test_what_a_server_lost_or_no_decision_started_is_shown_as_what_it_was() -> 
     ]
 
 
-class SlowestFirst(Scheduler):
-    """Names the servers of the lowest capacity, whether a task fits them or not."""
-
-    def scores(self, observation: np.ndarray, fit: np.ndarray) -> np.ndarray:
-        return -view(observation, fit, self.observation).capacity
-
-
-class OneEpisode(Replay):
-    """A replay without a folder: of one scheduler on one problem."""
-
-    def unit(self, row: Any) -> EvaluationUnit:
-        env = EnvConfig(
-            workload=WorkloadConfig(offered_load=0.5),
-            episode=EpisodeConfig(horizon_s=400.0, arrivals_until_s=20.0),
-            decision=DecisionConfig(on_busy="reserve"),
-        )
-        return EvaluationUnit("slowest-first", {"kind": "heuristic"}, "own", env, "argmax", seed=7, episodes=1)
-
-    def player(self, unit: EvaluationUnit) -> Scheduler:
-        return SlowestFirst(unit.env.observation)
-
-
-def test_each_bar_knows_its_decision_where_tasks_wait_and_the_simulator_starts_some() -> None:
-    replay = OneEpisode(Path())
-    unit = replay.unit({})
-    metrics = play(replay.player(unit), unit.env, unit.seed, [0]).metrics()
-    inspected = inspect_episode(replay, {"episode": 0} | metrics)
+def test_each_bar_knows_its_decision_where_tasks_wait(tmp_path: Path) -> None:
+    env = {"episode": {"horizon_s": 400.0, "arrivals_until_s": 20.0}, "decision": {"on_busy": "reserve"}}
+    evaluation = {"scales": [16], "episodes": 1, "heuristics": ["large-only"]}
+    rows = play_folder(tmp_path / "r", methods=[], env=env, evaluation=evaluation)
+    inspected = inspect_episode(Replay(tmp_path / "r"), rows.to_dict("records")[0])
     schedule, decisions = inspected.episode.schedule, inspected.decisions
     assert (decisions["outcome"] == WAITS).any()
-    started_by = episodes.started_by(schedule, decisions)
-    forced = started_by < 0
-    assert forced[:-1].any()  # those after it would be shifted, were they counted
+    started = decisions[episodes.started_by(schedule, decisions)]
+    assert (started["outcome"] == STARTED).all()
     for name, of_schedule in (("workflow",) * 2, ("task",) * 2, ("server",) * 2, ("clock_s", "start_s")):
-        assert decisions[name][started_by[~forced]].tolist() == schedule[of_schedule][~forced].tolist()
-    assert sorted(started_by[~forced]) == np.flatnonzero(decisions["outcome"] == STARTED).tolist()
+        assert started[name].tolist() == schedule[of_schedule].tolist()
 
 
-def test_dag_has_a_node_for_each_task_and_an_arrow_for_each_edge() -> None:
+def test_dag_has_a_node_for_each_task_and_an_arrow_for_each_edge_beside_the_tasks_it_leaps_over() -> None:
     edges = np.array([[0, 1], [0, 2], [1, 3], [2, 3]])
     states = [episodes.DONE, episodes.RUNNING, episodes.READY, episodes.WAITING]
     figure = episodes.dag(edges, states, ["a", "b", "c", "d"])
@@ -410,9 +315,6 @@ def test_dag_has_a_node_for_each_task_and_an_arrow_for_each_edge() -> None:
     assert len(set(nodes.values())) == 4
     arrows = {(note.ax, note.ay, note.x, note.y) for note in figure.layout.annotations}
     assert arrows == {(*nodes[str(a)], *nodes[str(b)]) for a, b in edges.tolist()}
-
-
-def test_an_edge_that_leaps_over_a_layer_passes_beside_its_tasks() -> None:
     figure = episodes.dag(np.array([[0, 1], [1, 2], [0, 2]]), [episodes.WAITING] * 3, ["a", "b", "c"])
     (line,) = [trace for trace in figure.data if trace.mode == "lines"]
     assert list(zip(line.x, line.y, strict=True)) == [(0, 0), (1, 0.5)]

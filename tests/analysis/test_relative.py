@@ -1,20 +1,17 @@
 """Per cent against the base rule: literal rows, pairing by episode and by settings."""
 
 import math
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-from rllib_scale_analysis import load, select, settings
-from rllib_scale_analysis.figures import comparison, draw
+from rllib_scale_analysis import select, settings
+from rllib_scale_analysis.figures import comparison
 from rllib_scale_analysis.figures.style import looks
 from rllib_scale_analysis.load import variants
-from rllib_scale_analysis.report.sections import sections
 from rllib_scale_analysis.tables.relative import against_base
 
-from artificial_results import episode_row, typed_episodes, write_folder
-from figure_checks import drawn_whole, named
+from artificial_results import episode_row, typed_episodes
+from figure_checks import named
 
 RESPONSE = "against_base_response_censored_s"
 
@@ -41,6 +38,15 @@ def test_an_interval_is_over_paired_episodes() -> None:
     row = against_base(typed_episodes(rows)).iloc[0]
     assert -13 < row[f"{RESPONSE}_low"] < row[RESPONSE] < row[f"{RESPONSE}_high"] < -7
     assert row["seeds_note"] == "rule"
+    learned = [
+        episode_row("scale", seed, 16, e, response_censored_s=b * (0.9 + 0.01 * seed))
+        for seed in range(5)
+        for e, b in enumerate(base)
+    ]
+    table = against_base(typed_episodes([*rows, *learned])).set_index("variant")
+    row = table.loc["scale"]
+    assert row[f"{RESPONSE}_low"] < row[RESPONSE] < row[f"{RESPONSE}_high"] < 0
+    assert (row["seeds"], row["episodes"], len(table)) == (5, 6, 2)
 
 
 def test_one_failed_seed_of_five_leaves_an_interval_that_decides_nothing() -> None:
@@ -63,32 +69,23 @@ def test_settings_of_a_grid_are_compared_with_their_own_base() -> None:
     assert sorted(table[RESPONSE].round(6)) == [-50.0, -10.0]
 
 
-def test_without_the_base_there_is_nothing_to_compare_with(tmp_path: Path) -> None:
-    assert against_base(typed_episodes(rule("large-only", 1.0))).empty
-    write_folder(tmp_path, rule("large-only", 1.0), [])
-    titles = [item.title for section in sections(load(tmp_path)) for item in section.items]
-    assert not any("Against" in title for title in titles)
-
-
-def test_only_episodes_that_both_played_count() -> None:
+def test_only_episodes_that_both_played_count_and_without_the_base_there_is_nothing_to_compare_with() -> None:
     rows = [*rule("fastest-idle", 4.0), *rule("large-only", 2.0, 16.0)]
     row = against_base(typed_episodes(rows)).iloc[0]
     assert (row[RESPONSE], row["episodes"]) == (pytest.approx(-50.0), 1)
+    assert against_base(typed_episodes(rule("large-only", 1.0))).empty
 
 
 def test_the_figure_has_a_panel_a_setting_and_a_line_a_variant() -> None:
-    frames = []
-    for scenario in ("steady-0.5", "steady-0.9"):
-        for name in ("fastest-idle", "large-only", "round-robin"):
-            for n in (16, 32):
-                frames += [
-                    episode_row(name, None, n, e, scenario=scenario, response_censored_s=4.0 + e + len(name))
-                    for e in range(5)
-                ]
-    rows = typed_episodes(frames)
+    rows = typed_episodes(
+        episode_row(name, None, n, e, scenario=scenario, response_censored_s=4.0 + e + len(name))
+        for scenario in ("steady-0.5", "steady-0.9")
+        for name in ("fastest-idle", "large-only", "round-robin")
+        for n in (16, 32)
+        for e in range(5)
+    )
     tables = {setting[0]: against_base(select(rows, *setting)) for setting in settings(rows)}
     chart = comparison.against_base(tables, looks(rows, variants(rows)))
-    drawn_whole(draw.draw(chart))
     assert [panel.title for panel in chart.panels] == ["steady-0.5", "steady-0.9"]
     for panel in chart.panels:
         assert sorted(named(panel)) == ["large-only", "round-robin"]
@@ -98,19 +95,6 @@ def test_the_figure_has_a_panel_a_setting_and_a_line_a_variant() -> None:
     one = {name: table[table["test_servers"] == 16] for name, table in tables.items()}
     (first, *_) = comparison.against_base(one, looks(rows, variants(rows))).panels
     assert list(first.rows) == ["large-only", "round-robin"]
-
-
-def test_rules_and_learned_methods_stand_in_one_table() -> None:
-    rows = rule("fastest-idle", *(10.0 + e for e in range(6)))
-    for seed in range(5):
-        rows += [
-            episode_row("scale", seed, 16, e, response_censored_s=(10.0 + e) * (0.9 + 0.01 * seed)) for e in range(6)
-        ]
-    table = against_base(typed_episodes(rows))
-    row = table[table["variant"] == "scale"].iloc[0]
-    assert row["seeds"] == 5
-    assert row[f"{RESPONSE}_low"] < row[RESPONSE] < row[f"{RESPONSE}_high"] < 0
-    assert isinstance(table, pd.DataFrame)
 
 
 def test_the_gap_to_the_bound_is_closed_by_the_share_that_is_gained() -> None:
@@ -123,6 +107,9 @@ def test_the_gap_to_the_bound_is_closed_by_the_share_that_is_gained() -> None:
     gap = table.set_index("variant")["gap_closed_percent"]
     assert gap["large-only"] == pytest.approx(40.0)
     assert gap["round-robin"] == pytest.approx(100.0)
+    at_bound = [episode_row(name, None, 16, 0, response_censored_s=5.0, bound_capacity_s=5.0) for name in gap.index]
+    at_bound.append(episode_row("fastest-idle", None, 16, 0, response_censored_s=5.0, bound_capacity_s=5.0))
+    assert against_base(typed_episodes(at_bound))["gap_closed_percent"].isna().all()
     assert "gap_closed_percent" not in against_base(
         typed_episodes([*rule("fastest-idle", 4.0), *rule("large-only", 2)])
     )
@@ -143,11 +130,3 @@ def test_the_interval_of_the_gap_is_paired_by_episode() -> None:
     assert noisy["gap_closed_percent_low"] < noisy["gap_closed_percent"] < noisy["gap_closed_percent_high"]
     assert noisy["gap_closed_percent_low"] > 44
     assert noisy["gap_closed_percent_high"] < 56
-
-
-def test_no_gap_is_closed_where_the_base_is_at_the_bound() -> None:
-    rows = [
-        episode_row(name, None, 16, 0, response_censored_s=5.0, bound_capacity_s=5.0)
-        for name in ("fastest-idle", "large-only")
-    ]
-    assert against_base(typed_episodes(rows))["gap_closed_percent"].isna().all()

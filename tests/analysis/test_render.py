@@ -93,25 +93,11 @@ def test_a_csv_loses_no_digit() -> None:
 def test_the_cell_of_a_statistic() -> None:
     row = {"variant": "scale", "seeds": 5, "seeds_note": None, "completed": 8.367, "completed_sd": 2.154}
     bounds = {"completed_low": 7.9, "completed_high": 8.844, "completed_verdict": "higher"}
-    plain = pd.DataFrame([row | {"completed_low": math.nan, "completed_high": math.nan, "seeds_note": "no CI"}])
-    assert cells(pd.DataFrame([row | bounds])).split() == [
-        "scale",
-        "5",
-        "8.37",
-        "±",
-        "2.15",
-        "[7.90,",
-        "8.84]",
-        "higher",
-    ]
-    assert cells(plain) == "scale 5, no CI 8.37 ± 2.15"
-
-
-def test_a_table_with_fewer_than_five_seeds_says_that_it_claims_no_interval() -> None:
-    for seeds in (4, 5):
-        rows = artificial_episodes(seeds=range(1, seeds + 1), scales=(16,), methods=("scale",))
-        text = cells(table3(typed_episodes(rows)))
-        assert ("4, no CI" in text, "[" in text) == (seeds == 4, seeds == 5)
+    plain = row | {"completed_low": math.nan, "completed_high": math.nan, "seeds_note": "no CI"}
+    assert " ".join(cells(pd.DataFrame([row | bounds])).split()) == "scale 5 8.37 ± 2.15 [7.90, 8.84] higher"
+    assert cells(pd.DataFrame([plain])) == "scale 5, no CI 8.37 ± 2.15"
+    feature = pd.DataFrame([{"variant": "scale", "feature_covariance": 0.0374, "drift_mmd2": -0.0001}])
+    assert cells(feature) == "scale 0.037 0.000", "with the paper's three decimals"
 
 
 def test_the_tables_of_a_real_layout_fit_a_hundred_columns() -> None:
@@ -119,7 +105,6 @@ def test_the_tables_of_a_real_layout_fit_a_hundred_columns() -> None:
     for table in (table3(episodes), table4(episodes)):
         lines = terminal_text(table, 100)[0].splitlines()
         assert max(map(len, lines)) <= 100
-        assert sorted(NUMBER.findall("\n".join(lines))) != []
 
 
 def test_a_column_of_missing_responses_is_still_printed() -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pandas as pd
-import pytest
 from rllib_scale_analysis.report.replays import MOST_TASKS, chosen_episodes
 
 from artificial_results import artificial_episodes, episode_row, typed_episodes
-from rllib_scale.errors import UserError
 
 
 def rows_of(method: str, counts: list[int | None], seed: int | None = 42, **values: object) -> list[dict[str, object]]:
@@ -47,21 +44,12 @@ def test_a_rule_beside_a_learned_method_and_a_method_alone() -> None:
     assert [row["episode"] for row in alone.rows] == [2]
 
 
-def test_nothing_to_show() -> None:
+def test_missing_completions_are_no_error_and_where_there_is_nothing_to_show() -> None:
     assert chosen_episodes(typed_episodes([]), 16) == []
     assert chosen_episodes(typed_episodes(rows_of("scale", [5])), 32) == []
     assert chosen_episodes(typed_episodes(rows_of("scale", [5], arrived=MOST_TASKS + 1)), 16) == []
     assert chosen_episodes(typed_episodes(rows_of("scale", [5], arrived=None)), 16) == []
+    missing = rows_of("scale", [5, 6]) + rows_of("crossattn", [None, 8])
+    assert len(chosen_episodes(typed_episodes(missing), 16)[0].rows) == 2
     apart = rows_of("scale", [5]) + [r | {"eval_seed": 2} for r in rows_of("crossattn", [5])]
     assert chosen_episodes(typed_episodes(apart), 16) == []
-
-
-def test_missing_completions_are_no_error() -> None:
-    rows = rows_of("scale", [5, 6]) + rows_of("crossattn", [None, 8])
-    assert len(chosen_episodes(typed_episodes(rows), 16)[0].rows) == 2
-
-
-def test_mixed_settings_are_refused() -> None:
-    episodes = typed_episodes(rows_of("scale", [5]))
-    with pytest.raises(UserError, match="mixes masks"):
-        chosen_episodes(pd.concat([episodes, episodes.assign(mask="feasible")]), 16)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +13,15 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from rich.console import Console
 from rllib_scale_analysis.figures import style
 from rllib_scale_analysis.load import load, select
 from rllib_scale_analysis.report import page as report_page
+from rllib_scale_analysis.report.terminal import print_report
 from rllib_scale_analysis.report.write import write_report
 from rllib_scale_analysis.tables import comparisons, methods
 
-from artificial_results import SEEDS, artificial_episodes, artificial_features, artificial_training, write_folder
+from artificial_results import SEEDS, artificial_episodes, artificial_training, write_folder
 from parsed_html import Parsed
 from rllib_scale.errors import UserError
 from rllib_scale.results import tables as results
@@ -44,9 +45,8 @@ def page_of(report: Path) -> Parsed:
     return Parsed(report.read_text(encoding="utf-8"))
 
 
-def write(folder: Path, episodes: list[dict[str, object]], **tables: list[dict[str, object]]) -> Parsed:
-    write_folder(folder, episodes, tables.get("training", []), tables.get("features", []))
-    return page_of(write_report(folder))
+def write(folder: Path, episodes: list[dict[str, object]]) -> Parsed:
+    return page_of(write_report(write_folder(folder, episodes, [])))
 
 
 def files_of(folder: Path) -> set[str]:
@@ -102,6 +102,14 @@ def test_it_opens_with_pictures_and_five_lines_that_are_counted_from_the_tables(
         assert found == [len(verdicts_of), *(verdicts_of.count(v) for v in ("higher", "lower", "undecided"))]
     assert "Trained for 40 epochs (40960 env steps), 5 seeds: scale, crossattn and ppo." in page.text
     assert "config hash: 0123456789ab" in page.text
+
+
+def test_the_report_on_a_terminal_holds_numbers_of_the_page_alone(report: Path, results_folder: Path) -> None:
+    console = Console(width=1000, file=io.StringIO(), color_system=None)
+    print_report(load(results_folder), console)
+    shown = console.file.getvalue().split("All tables (")[0]
+    number = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e-\d+)?(?![\w.])")
+    assert set(number.findall(shown)) <= {*number.findall(page_of(report).text), "95", "4"}
 
 
 def test_it_loads_nothing(report: Path) -> None:
@@ -160,6 +168,8 @@ def test_a_file_of_somebody_else_is_refused_and_named(tmp_path: Path, name: str)
         with pytest.raises(UserError, match=f"{name}: not written by an earlier report"):
             write_report(folder)
     assert path.read_text() == "mine"
+    with pytest.raises(UserError, match=r"report\.html: cannot be written"):
+        write_report(folder, path)
 
 
 def test_a_listing_that_names_files_elsewhere_deletes_none(tmp_path: Path) -> None:
@@ -170,12 +180,6 @@ def test_a_listing_that_names_files_elsewhere_deletes_none(tmp_path: Path) -> No
     assert (folder / "manifest.json").is_file()
 
 
-def test_a_place_that_cannot_be_written_is_named(results_folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"report\.html: cannot be written"):
-        write_report(results_folder, tmp_path / "file")
-
-
 # ---------------------------------------------------------------------- few rows, many settings, failures
 
 
@@ -183,29 +187,28 @@ def test_a_place_that_cannot_be_written_is_named(results_folder: Path, tmp_path:
     ("episodes", "said"),
     [
         ([], "There is nothing to compare yet."),
-        (artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=1), "1, no CI"),
         (artificial_episodes(methods=("large-only",), scales=(16,), episodes=2), "0, rule"),
+        (
+            artificial_episodes(seeds=SEEDS[:1], scales=(16, 32), episodes=3),
+            "No verdict: fewer than 5 seeds",
+        ),
     ],
 )
-def test_hardly_any_rows_make_a_report(tmp_path: Path, episodes: list[dict[str, object]], said: str) -> None:
-    text = write(tmp_path / "r", episodes).text
-    assert said in text
-    assert "Training curves" not in text
-
-
-def test_one_seed_claims_nothing(tmp_path: Path) -> None:
-    page = write(tmp_path / "r", artificial_episodes(seeds=SEEDS[:1], scales=(16, 32), episodes=3))
-    assert "No verdict: fewer than 5 seeds, or nothing to compare." in page.text
-    learned = csv.DictReader(io.StringIO((tmp_path / "r/report/tables/table4-paper-none-argmax.csv").read_text()))
-    assert not [row for row in learned if row["completed_low"]]
+def test_few_rows_make_a_report_that_claims_nothing(
+    tmp_path: Path, episodes: list[dict[str, object]], said: str
+) -> None:
+    page = write(tmp_path / "r", episodes)
+    assert said in page.text
+    assert "Training curves" not in page.text
     assert {"lower", "higher"}.isdisjoint(page.within("small"))
+    for table in (tmp_path / "r" / "report" / "tables").glob("table4-*.csv"):
+        assert pd.read_csv(table)["completed_low"].isna().all()
 
 
 def test_metrics_without_a_value_are_dashes(tmp_path: Path) -> None:
-    rows = artificial_episodes(seeds=(1, 2), scales=(16, 32), methods=("scale", "crossattn"), episodes=2)
-    nothing = {name: None for name in results.METRIC_COLUMNS} | {"utilisation_large": math.nan, "mask": "feasible"}
-    page = write(tmp_path / "r", [row | nothing for row in rows])
-    assert page.within("td").count("–") > 20  # noqa: RUF001
+    rows = artificial_episodes(seeds=(1, 2), scales=(16,), methods=("scale", "crossattn"), episodes=2)
+    page = write(tmp_path / "r", [row | dict.fromkeys(results.METRIC_COLUMNS) for row in rows])
+    assert page.within("td").count("–") > 10  # noqa: RUF001
     assert "nan" not in page.text.lower().split()
     assert "0, rule" not in page.within("td"), "a learned method without a value is no rule"
 
@@ -241,18 +244,15 @@ def test_what_failed_or_is_missing_is_named(tmp_path: Path) -> None:
 def test_several_settings_and_a_lambda_grid_share_a_page(tmp_path: Path) -> None:
     rows = artificial_episodes(seeds=(1, 2), scales=(16, 32), methods=("scale", "large-only"), episodes=2)
     grid = [r | {"lambda_kl": 0.1, "cell": r["cell"] + "-grid"} for r in rows if r["method"] == "scale"]
-    steady = [r | {"scenario": "steady-0.7", "mask": "feasible"} for r in rows]
-    features = artificial_features(seeds=(1, 2), scales=(16, 32), methods=("scale",))
-    page = write(
-        tmp_path / "r", [*rows, *grid, *steady], features=features, training=artificial_training((1,), ("scale",), 3)
-    )
+    steady = [r | {"scenario": "steady-0.7", "mask": "feasible", "makespan_p95_s": 1.0} for r in rows]
+    page = write(tmp_path / "r", [*rows, *grid, *steady])
     ids = [str(attributes["id"]) for _, attributes in page.attributes if "id" in attributes]
     assert len(ids) == len(set(ids))
-    assert {"paper-none-argmax", "steady-0.7-feasible-argmax", "settings", "scenarios", "training"} <= set(ids)
-    assert {"lambdas1-paper-none-argmax-n16", "weights1-paper-none-argmax-n16"} <= set(ids)
-    assert {"drift-paper-none-argmax", "figure5-paper-none-argmax"} <= set(ids)
+    assert {"paper-none-argmax", "steady-0.7-feasible-argmax", "settings", "scenarios"} <= set(ids)
+    assert {"weights1-paper-none-argmax-n16", "figure5-paper-none-argmax"} <= set(ids)
     assert "figure5-steady-0.7-feasible-argmax" not in ids
     assert sum(attributes.get("class") == "setting" for _, attributes in page.attributes) == 1, "others are folded"
+    assert [name for name in ids if name.startswith("workflows-")] == ["workflows-steady-0.7-feasible-argmax"]
     weights = list(csv.DictReader((tmp_path / "r/report/tables/weights1-paper-none-argmax-n16.csv").open()))
     assert [(r["lambda_decorrelation"], r["lambda_kl"]) for r in weights] == [("0.01", "0.001"), ("0.01", "0.1")]
 

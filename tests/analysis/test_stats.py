@@ -8,17 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from rllib_scale_analysis.stats import intervals
 from rllib_scale_analysis.stats.families import TESTED, adjust, question
 from rllib_scale_analysis.stats.summaries import Difference, paired_differences, summarise
 
-from artificial_results import artificial_episodes, episode_row, typed_episodes
+from artificial_results import episode_row, typed_episodes
 from rllib_scale.errors import UserError
 
 METRIC = "response_mean_s"
-RULES = (("fastest-idle", 1.0), ("large-only", 4.0))
+ONE = Difference(-1.0, -2.0, -0.5, 0.01, 0.01, 0.9, 5, 10, 0)
 
 
 def frame(method: str, values: dict[int | None, list[float]], servers: int = 16) -> pd.DataFrame:
@@ -30,16 +28,20 @@ def frame(method: str, values: dict[int | None, list[float]], servers: int = 16)
     )
 
 
-def test_summary_of_two_seeds() -> None:
+def difference_of(first: pd.DataFrame, second: pd.DataFrame) -> Difference:
+    return paired_differences(first, second, [METRIC])[METRIC]
+
+
+# ---------------------------------------------------------------------- summaries
+
+
+def test_summary_of_two_seeds_and_of_a_rule() -> None:
     summary = summarise(frame("scale", {1: [1.0, 3.0], 2: [5.0, 9.0, 13.0]}), [METRIC])[METRIC]
     assert summary.mean == pytest.approx((2 + 9) / 2)  # seeds weigh alike, whatever their episodes
     assert summary.sd == pytest.approx(math.sqrt((2 + 16) / 2))
     assert (summary.seeds, summary.episodes, summary.missing) == (2, 5, 0)
     assert math.isnan(summary.low)
     assert math.isnan(summary.high)
-
-
-def test_summary_of_a_heuristic_has_no_seed_and_no_interval() -> None:
     summary = summarise(frame("fastest-idle", {None: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}), [METRIC])[METRIC]
     assert (summary.mean, summary.seeds, summary.episodes) == (3.5, 0, 6)
     assert math.isnan(summary.low)
@@ -51,60 +53,41 @@ def test_summary_leaves_missing_values_out_and_counts_them() -> None:
     assert math.isnan(summary.sd)
     nothing = summarise(frame("scale", {1: [math.nan]}), [METRIC])[METRIC]
     assert math.isnan(nothing.mean)
-    assert (nothing.seeds, nothing.episodes) == (0, 0)
+    assert (nothing.seeds, nothing.episodes, nothing.missing) == (0, 0, 1)
 
 
 def test_summary_of_five_seeds_has_its_interval() -> None:
     values = {seed: [mean - 1, mean + 1, mean + 0.3] for seed, mean in enumerate((4.1, 4.9, 4.3, 5.2, 4.6))}
     summary = summarise(frame("scale", values), [METRIC])[METRIC]
-    array = np.array(list(values.values()))
-    assert intervals.mean_interval(array) == intervals.Interval(summary.low, summary.high)
+    assert intervals.mean_interval(np.array(list(values.values()))) == intervals.Interval(summary.low, summary.high)
     assert 4.0 < summary.low < summary.mean < summary.high < 5.3
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.randoms(use_true_random=False))
-def test_the_order_of_the_rows_does_not_matter(random) -> None:
-    sides = [
-        typed_episodes(artificial_episodes(methods=(method,), scales=(16,), episodes=3))
-        for method in ("scale", "crossattn")
-    ]
-    shuffled = [side.iloc[random.sample(range(len(side)), len(side))] for side in sides]
-    metrics = ("completed", METRIC)
-    assert summarise(shuffled[0], metrics) == summarise(sides[0], metrics)
-    assert paired_differences(*shuffled, metrics) == paired_differences(*sides, metrics)
+# ---------------------------------------------------------------------- differences
 
 
-def test_paired_difference_averages_within_seeds_then_over_seeds() -> None:
+def test_pairs_share_their_episode_and_differences_are_averaged_within_seeds_then_over_seeds() -> None:
     first = frame("scale", {1: [1.0, 2.0], 2: [3.0, 4.0]})
-    second = frame("crossattn", {1: [2.0, 5.0], 2: [3.0, 3.0]})
-    difference = paired_differences(first, second, [METRIC])[METRIC]
+    second = frame("crossattn", {1: [2.0, 5.0], 2: [3.0, 3.0]}).iloc[::-1]
+    difference = difference_of(first, second)
     assert difference.mean == pytest.approx((-2 + 0.5) / 2)
     assert (difference.seeds, difference.pairs, difference.missing) == (2, 4, 0)
-    assert difference.verdict == "no interval (2 seeds)"
+    assert difference.better == (2.5 + 3) / 8  # each seed of the first meets each of the second; a tie is a half
 
 
-def test_pairs_are_matched_by_episode_and_not_by_position() -> None:
-    first = frame("scale", {1: [1.0, 10.0, 100.0]})
-    second = frame("crossattn", {1: [1.0, 10.0, 100.0]}).iloc[::-1]
-    row_wise = summarise(first, [METRIC])[METRIC]
-    assert row_wise.sd > 0
-    difference = paired_differences(first, second.assign(response_mean_s=second[METRIC] + 1), [METRIC])[METRIC]
-    assert difference.mean == -1.0
-
-
-def test_a_heuristic_is_paired_with_every_seed() -> None:
+def test_a_rule_is_paired_with_every_seed() -> None:
     learned = frame("scale", {seed: [seed + 1.0, seed + 3.0, seed + 2.0] for seed in range(5)})
     rule = frame("fastest-idle", {None: [18.0, 20.0, 22.0]})
-    difference = paired_differences(learned, rule, [METRIC])[METRIC]
+    difference = difference_of(learned, rule)
     assert difference.mean == pytest.approx(4.0 - 20.0)
     assert (difference.seeds, difference.pairs, difference.verdict) == (5, 15, "lower")
-    assert paired_differences(rule, learned, [METRIC])[METRIC].verdict == "higher"
+    assert difference_of(rule, learned).verdict == "higher"
 
 
-def test_two_heuristics_differ_without_a_verdict() -> None:
-    many = [frame(name, {None: [level + e % 3 + 0.1 * e for e in range(9)]}) for name, level in RULES]
-    difference = paired_differences(*many, [METRIC])[METRIC]
+def test_two_rules_differ_without_a_verdict() -> None:
+    rules = (("fastest-idle", 1.0), ("large-only", 4.0))
+    many = [frame(name, {None: [level + e % 3 + 0.1 * e for e in range(9)]}) for name, level in rules]
+    difference = difference_of(*many)
     assert (difference.mean, difference.seeds, difference.better) == (pytest.approx(-3.0), 0, 1.0)
     assert (difference.verdict, math.isnan(difference.p)) == ("no interval (rules)", True)
 
@@ -123,31 +106,40 @@ def test_two_heuristics_differ_without_a_verdict() -> None:
 def test_verdict_needs_five_seeds_and_an_interval_without_zero(offsets: list[float], verdict: str) -> None:
     first = frame("scale", {seed: [8 + offset, 9 + offset] for seed, offset in enumerate(offsets)})
     second = frame("crossattn", {seed: [8.0, 9.0] for seed in range(len(offsets))})
-    assert paired_differences(first, second, [METRIC])[METRIC].verdict == verdict
+    assert difference_of(first, second).verdict == verdict
 
 
-def test_many_episodes_of_few_seeds_claim_nothing() -> None:
-    first = frame("scale", {1: [1.0] * 200, 2: [1.1] * 200})
-    second = frame("crossattn", {1: [9.0] * 200, 2: [9.1] * 200})
-    difference = paired_differences(first, second, [METRIC])[METRIC]
-    assert math.isnan(difference.low)
-    assert difference.verdict == "no interval (2 seeds)"
+def test_pairs_without_a_value_are_left_out_and_counted() -> None:
+    difference = difference_of(frame("scale", {1: [1.0, math.nan, 3.0]}), frame("crossattn", {1: [2.0, 2.0, math.nan]}))
+    assert (difference.mean, difference.pairs, difference.missing) == (-1.0, 1, 2)
 
 
-def test_many_episodes_of_one_seed_against_a_rule_claim_nothing() -> None:
-    learned, rule = frame("scale", {1: [1.0, 1.2, 1.4] * 20}), frame("fastest-idle", {None: [9.0] * 60})
-    difference = paired_differences(learned, rule, [METRIC])[METRIC]
-    assert difference.verdict == "no interval (1 seed)"
+def test_a_missing_partner_is_refused_by_name() -> None:
+    first = frame("scale", {1: [1.0, 2.0], 2: [3.0, 4.0]})
+    second = frame("crossattn", {1: [1.0, 2.0], 2: [3.0]})
+    with pytest.raises(UserError, match=r"scale has no partner in crossattn for seed 2, N=16.*episode 1 \(1 of 4"):
+        difference_of(first, second)
+    with pytest.raises(UserError, match="scale has no partner in crossattn for seed 2"):
+        difference_of(second, first)
+    with pytest.raises(UserError, match=r"fastest-idle has no partner in scale for seed 1, N=16.*episode 2"):
+        difference_of(first, frame("fastest-idle", {None: [1.0, 2.0, 3.0]}))
+    with pytest.raises(UserError, match="no partner"):
+        difference_of(first, frame("crossattn", {1: [1.0, 2.0], 2: [3.0, 4.0]}, servers=32))
 
 
-def test_better_is_more_tasks_or_a_lower_response() -> None:
-    first, second = (typed_episodes(artificial_episodes(methods=(m,), scales=(16,))) for m in ("scale", "crossattn"))
-    first = first.assign(completed=second["completed"] + 1, response_mean_s=second[METRIC] - 9)
-    found = paired_differences(first, second, ("completed", METRIC))
-    assert found["completed"].better > 0.5
-    assert found[METRIC].better == 1.0
-    back = paired_differences(second, first, ("completed", METRIC))
-    assert back["completed"].better == pytest.approx(1 - found["completed"].better)
+def test_a_statistic_of_a_mixture_is_refused() -> None:
+    one = frame("scale", {1: [1.0]})
+    for other, named in (
+        (frame("crossattn", {1: [1.0]}), "mixes variant crossattn, scale"),
+        (frame("scale", {1: [1.0]}, servers=32), "mixes test_servers 16, 32"),
+        (one.assign(mask="feasible", episode=1), "mixes mask feasible, none"),
+        (one.assign(cell="other"), "more than one row, of other, scale-1, holds seed 1, N=16"),
+    ):
+        with pytest.raises(UserError, match=named):
+            summarise(pd.concat([one, other]), [METRIC])
+
+
+# ---------------------------------------------------------------------- families
 
 
 def family(*differences: Difference) -> list[Difference]:
@@ -158,35 +150,27 @@ def family(*differences: Difference) -> list[Difference]:
 
 
 def test_a_verdict_of_a_family_needs_its_adjusted_p() -> None:
-    offsets = [-1.0, -0.7, -1.6, -0.4, -1.1]
-    first = frame("scale", {seed: [8 + offset, 9 + offset] for seed, offset in enumerate(offsets)})
-    second = frame("crossattn", {seed: [8.0, 9.0] for seed in range(5)})
-    alone = paired_differences(first, second, [METRIC])[METRIC]
-    nothing = replace(alone, p=1.0)
-    assert alone.verdict == "lower"
-    among_many = family(alone, *[nothing] * 100)[0]
-    assert among_many.p_adjusted == pytest.approx(101 * alone.p)
+    assert ONE.verdict == "lower"
+    among_many = family(ONE, *[replace(ONE, p=1.0)] * 100)[0]
+    assert among_many.p_adjusted == 1.0
     assert among_many.verdict == "undecided"
-    assert (among_many.low, among_many.high) == (alone.low, alone.high)
+    assert (among_many.low, among_many.high, among_many.p) == (ONE.low, ONE.high, ONE.p)
 
 
 def test_what_cannot_differ_is_equal_and_in_no_family() -> None:
     second = frame("crossattn", {seed: [8.0, 9.0] for seed in range(5)})
-    equal = paired_differences(second, second.assign(variant="other"), [METRIC])[METRIC]
+    equal = difference_of(second, second.assign(variant="other"))
     assert (equal.verdict, math.isnan(equal.p)) == ("equal", True)
-    first = frame("scale", {seed: [8 + offset, 9.0] for seed, offset in enumerate([-1.0, -0.7, -1.6, -0.4, -1.1])})
-    alone = paired_differences(first, second, [METRIC])[METRIC]
-    adjusted = family(alone, *[equal] * 100)
-    assert adjusted[0].p_adjusted == alone.p
+    adjusted = family(ONE, *[equal] * 100)
+    assert adjusted[0].p_adjusted == ONE.p
     assert adjusted[1].verdict == "equal"
 
 
 def test_an_outcome_with_the_differences_of_another_is_tested_once() -> None:
-    one = Difference(-1.0, -2.0, -0.5, 0.01, 0.01, 0.9, 5, 10, 0)
-    other = replace(one, mean=-3.0, p=0.02, p_adjusted=0.02)
-    third = replace(one, mean=2.0, p=0.04, p_adjusted=0.04)
-    twice = {"completed": third, "response_mean_s": one, "response_censored_s": one}
-    apart = {"completed": third, "response_mean_s": other, "response_censored_s": one}
+    other = replace(ONE, mean=-3.0, p=0.02, p_adjusted=0.02)
+    third = replace(ONE, mean=2.0, p=0.04, p_adjusted=0.04)
+    twice = {"completed": third, "response_mean_s": ONE, "response_censored_s": ONE}
+    apart = {"completed": third, "response_mean_s": other, "response_censored_s": ONE}
     for primary, found in (("response_censored_s", twice), ("completed", twice)):
         (adjusted,) = adjust([found], ["SRR"], primary)
         assert adjusted["response_mean_s"].p_adjusted == adjusted["response_censored_s"].p_adjusted == 0.01
@@ -196,8 +180,7 @@ def test_an_outcome_with_the_differences_of_another_is_tested_once() -> None:
 
 
 def test_each_question_and_the_primary_endpoint_are_families_of_their_own() -> None:
-    one = Difference(-1.0, -2.0, -0.5, 0.01, 0.01, 0.9, 5, 10, 0)
-    found = {metric: replace(one, mean=-k - 1.0, p=0.01 + 0.001 * k) for k, metric in enumerate(TESTED)}
+    found = {metric: replace(ONE, mean=-k - 1.0, p=0.01 + 0.001 * k) for k, metric in enumerate(TESTED)}
     adjusted = adjust([found, found, found], ["SRR", "rule", "rule"], "completed")
     assert [row["completed"].p_adjusted for row in adjusted] == pytest.approx([0.01, 0.02, 0.02])
     assert adjusted[0]["response_mean_s"].p_adjusted == pytest.approx(0.022)
@@ -219,36 +202,3 @@ def test_each_question_and_the_primary_endpoint_are_families_of_their_own() -> N
 )
 def test_questions_of_pairs(pair: tuple[str, str], learned: tuple[bool, bool], asked: str) -> None:
     assert question(*pair, learned) == asked
-
-
-def test_pairs_without_a_value_are_left_out_and_counted() -> None:
-    first = frame("scale", {1: [1.0, math.nan, 3.0]})
-    second = frame("crossattn", {1: [2.0, 2.0, math.nan]})
-    difference = paired_differences(first, second, [METRIC])[METRIC]
-    assert (difference.mean, difference.pairs, difference.missing) == (-1.0, 1, 2)
-
-
-def test_a_missing_partner_is_refused_by_name() -> None:
-    first = frame("scale", {1: [1.0, 2.0], 2: [3.0, 4.0]})
-    second = frame("crossattn", {1: [1.0, 2.0], 2: [3.0]})
-    with pytest.raises(UserError, match=r"scale has no partner in crossattn for seed 2, N=16.*episode 1 \(1 of 4"):
-        paired_differences(first, second, [METRIC])
-    with pytest.raises(UserError, match="scale has no partner in crossattn for seed 2"):
-        paired_differences(second, first, [METRIC])
-    with pytest.raises(UserError, match=r"fastest-idle has no partner in scale for seed 1, N=16.*episode 2"):
-        paired_differences(first, frame("fastest-idle", {None: [1.0, 2.0, 3.0]}), [METRIC])
-    with pytest.raises(UserError, match="no partner"):
-        paired_differences(first, frame("crossattn", {1: [1.0, 2.0], 2: [3.0, 4.0]}, servers=32), [METRIC])
-
-
-def test_a_statistic_of_a_mixture_is_refused() -> None:
-    one = frame("scale", {1: [1.0]})
-    for other, named in (
-        (frame("crossattn", {1: [1.0]}), "mixes variant crossattn, scale"),
-        (frame("scale", {1: [1.0]}, servers=32), "mixes test_servers 16, 32"),
-        (one.assign(mask="feasible", episode=1), "mixes mask feasible, none"),
-        (one.assign(cell="other"), "more than one row, of other, scale-1, holds seed 1, N=16"),
-        (one, "more than one row, of scale-1, holds seed 1"),
-    ):
-        with pytest.raises(UserError, match=named):
-            summarise(pd.concat([one, other]), [METRIC])

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 
 import pandas as pd
 import pytest
-from rllib_scale_analysis import load, select, settings
-from rllib_scale_analysis.report.sections import sections
+from rllib_scale_analysis import select, settings
+from rllib_scale_analysis.report.replays import chosen_episodes
 from rllib_scale_analysis.stats.summaries import summarise
+from rllib_scale_analysis.tables.comparisons import paired_table
+from rllib_scale_analysis.tables.decisions import behaviour_table
+from rllib_scale_analysis.tables.lambdas import lambda_table
 from rllib_scale_analysis.tables.methods import side_by_side, table3, table4, training_scales, workflows_table
+from rllib_scale_analysis.tables.relative import against_base
 
-from artificial_results import HEURISTICS, artificial_episodes, episode_row, typed_episodes, write_folder
+from artificial_results import HEURISTICS, artificial_episodes, episode_row, typed_episodes
 from rllib_scale.errors import UserError
 
 
@@ -67,14 +72,11 @@ def test_the_papers_numbers_stand_beside_ours(episodes: pd.DataFrame) -> None:
     assert pd.isna(cell(against, "paper_response_mean_s", variant="crossattn", test_servers=128))
 
 
-@pytest.mark.parametrize("other", [{"mask": "feasible"}, {"scenario": "steady-0.7"}, {"decision": "sample"}])
-def test_the_papers_numbers_stand_beside_its_own_setting_alone(episodes: pd.DataFrame, other: dict[str, str]) -> None:
-    changed = episodes.assign(**other)
-    assert "paper_completed" not in table3(changed)
-    assert "paper_response_mean_s" not in table4(changed)
-
-
-def test_the_papers_numbers_stand_beside_its_own_lambdas_alone() -> None:
+def test_the_papers_numbers_stand_beside_its_own_setting_and_lambdas_alone(episodes: pd.DataFrame) -> None:
+    for other in ({"mask": "feasible"}, {"scenario": "steady-0.7"}, {"decision": "sample"}):
+        changed = episodes.assign(**other)
+        assert "paper_completed" not in table3(changed)
+        assert "paper_response_mean_s" not in table4(changed)
     rows = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=2)
     grid = [r | {"lambda_kl": weight, "cell": f"{weight}"} for weight in (0.001, 0.1) for r in rows]
     table = table3(typed_episodes(grid))
@@ -91,13 +93,10 @@ def test_table3_at_several_training_scales_wants_one(episodes: pd.DataFrame) -> 
     assert list(table3(both, 32)["variant"]) == ["scale (32)", *table4(episodes)["variant"][3:9]]
 
 
-def test_heuristics_alone_make_a_table3_at_the_smallest_scale(episodes: pd.DataFrame) -> None:
+def test_table3_of_rules_alone_and_of_methods_not_evaluated_where_they_were_trained(episodes: pd.DataFrame) -> None:
     rules = episodes[episodes["kind"] == "heuristic"]
     assert training_scales(rules) == [16]
     assert set(table3(rules)["variant"]) == set(HEURISTICS)
-
-
-def test_methods_not_evaluated_where_they_were_trained_have_no_table3(episodes: pd.DataFrame) -> None:
     elsewhere = episodes[episodes["test_servers"] != 16]
     assert training_scales(elsewhere) == []
     assert table3(elsewhere).empty
@@ -112,25 +111,6 @@ def test_table4_has_a_row_per_scale_and_variant(episodes: pd.DataFrame) -> None:
     assert cell(table, "trained", variant="large-only", test_servers=48) == "rule"
     columns = list(table.columns)
     assert {"completed", "unfinished", "response_censored_s"} < set(columns)
-
-
-@pytest.mark.parametrize("make", [table3, table4])
-@pytest.mark.parametrize("other", [{"mask": "feasible"}, {"scenario": "steady-0.7"}, {"decision": "sample"}])
-def test_a_table_refuses_mixed_settings(episodes: pd.DataFrame, make, other: dict[str, str]) -> None:
-    with pytest.raises(UserError, match=f"the frame mixes {next(iter(other))}s: .*; a table or figure takes one"):
-        make(pd.concat([episodes, episodes.assign(**other)]))
-
-
-@pytest.mark.parametrize("make", [table3, table4])
-def test_no_rows_make_a_table_of_no_rows(episodes: pd.DataFrame, make) -> None:
-    table = make(episodes.iloc[:0])
-    assert table.empty
-    assert {"completed", "unfinished", "response_mean_s", "response_censored_s"} <= set(table.columns)
-
-
-@pytest.mark.parametrize("make", [table3, table4])
-def test_the_order_of_the_rows_does_not_matter(episodes: pd.DataFrame, make) -> None:
-    pd.testing.assert_frame_equal(make(episodes.sample(frac=1, random_state=1)), make(episodes))
 
 
 def test_episodes_in_which_no_task_completed_are_counted() -> None:
@@ -162,15 +142,12 @@ def test_percent_above_the_lower_bound_is_averaged_over_episodes_and_seeds() -> 
     ]
     for table in (table3(typed_episodes(rows)), table4(typed_episodes(rows))):
         assert table["above_bound_percent"].iloc[0] == pytest.approx((25.0 + 150.0) / 2)
+    for bound in (math.nan, 0.0):
+        rows = [episode_row("scale", 1, 16, e, response_censored_s=6.0, bound_capacity_s=bound) for e in range(2)]
+        assert table4(typed_episodes(rows))["above_bound_percent"].isna().all()
 
 
-@pytest.mark.parametrize("bound", [math.nan, 0.0])
-def test_without_a_bound_nothing_is_said_of_it(bound: float) -> None:
-    rows = [episode_row("scale", 1, 16, e, response_censored_s=6.0, bound_capacity_s=bound) for e in range(2)]
-    assert table4(typed_episodes(rows))["above_bound_percent"].isna().all()
-
-
-def test_whole_workflows_of_literal_rows(tmp_path: Path) -> None:
+def test_whole_workflows_of_literal_rows() -> None:
     tail = {"makespan_median_s": 1.0, "makespan_p95_s": 4.0, "makespan_p99_s": 9.0, "moved_share": 0.5}
     rows = [
         episode_row("large-only", None, 16, e, makespan_mean_s=m, slo_share=share, **tail)
@@ -181,10 +158,25 @@ def test_whole_workflows_of_literal_rows(tmp_path: Path) -> None:
     row = table.iloc[0]
     assert (row["makespan_mean_s"], row["makespan_p99_s"]) == (3.0, 9.0)
     assert (row["slo_share"], row["moved_share"]) == (0.75, 0.5)
-    write_folder(tmp_path / "new", rows, [])
-    write_folder(tmp_path / "old", [episode_row("fastest-idle", None, 16, 0)], [])
-    shown = [
-        [table.title for section in sections(load(tmp_path / name)) for table in section.tables]
-        for name in ("new", "old")
-    ]
-    assert ["Whole workflows" in titles for titles in shown] == [True, False]
+
+
+# ---------------------------------------------------------------------- of every table
+
+
+@pytest.mark.parametrize("make", [table3, table4, paired_table])
+def test_the_order_of_the_rows_does_not_matter_and_no_rows_make_a_table_of_none(
+    episodes: pd.DataFrame, make: Callable[[pd.DataFrame], pd.DataFrame]
+) -> None:
+    pd.testing.assert_frame_equal(make(episodes.sample(frac=1, random_state=1)), make(episodes))
+    table = make(episodes.iloc[:0])
+    assert table.empty
+    assert {"completed", "unfinished", "response_mean_s", "response_censored_s"} <= set(table.columns)
+
+
+@pytest.mark.parametrize("other", [{"mask": "feasible"}, {"scenario": "steady-0.7"}, {"decision": "sample"}])
+def test_mixed_settings_are_refused(episodes: pd.DataFrame, other: dict[str, str]) -> None:
+    mixed = pd.concat([episodes, episodes.assign(**other)])
+    at_16 = (partial(make, servers=16) for make in (behaviour_table, lambda_table, chosen_episodes))
+    for make in (table3, table4, paired_table, against_base, *at_16):
+        with pytest.raises(UserError, match=f"the frame mixes {next(iter(other))}s: .*; a table or figure takes one"):
+            make(mixed)
