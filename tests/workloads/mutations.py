@@ -1,16 +1,32 @@
-"""Malformed JSON files, made from a good one by a seed."""
+"""Malformed JSON, made from what is good: one place changed, or as a seed has it."""
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import numpy as np
 
 WRONG: tuple[Any, ...] = (None, -1, -0.5, float("nan"), float("inf"), 1e300, 10**400, True, "", "\n", "x" * 500, [], {})
 WRONG += ([None], [["a"]], {"": 0}, [{}], "a b", 0)
+
+
+MISSING = object()
+
+
+def changed(good: Any, path: Sequence[Any], value: Any) -> Any:
+    """A copy with the value at a path of keys replaced, or taken away where it is MISSING."""
+    data = copy.deepcopy(good)
+    place = reduce(getitem, path[:-1], data)
+    if value is MISSING:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return data
 
 
 def mutations(seed: int, good: Any) -> Iterator[bytes]:
@@ -28,9 +44,7 @@ def mutations(seed: int, good: Any) -> Iterator[bytes]:
         else:
             data = copy.deepcopy(good)
             *parents, last = paths[rng.integers(len(paths))]
-            place = data
-            for key in parents:
-                place = place[key]
+            place = reduce(getitem, parents, data)
             if kind == 2:
                 del place[last]
             elif kind == 3 and isinstance(place, list):

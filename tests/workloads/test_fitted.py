@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from scipy import stats
 
 from rllib_scale.cli import main
 from rllib_scale.config import EnvConfig, scenario
@@ -42,55 +41,10 @@ def chains(workload: Workload, w: int) -> list[list[int]]:
 # ---------------------------------------------------------------------- what is drawn
 
 
-def test_seed_and_episode_decide_the_workload() -> None:
-    pairs = [(0, 0), (0, 1), (1, 0), (2**62, 7)]
-    found = [generate(SCENARIO, *pair) for pair in pairs]
-    assert all(w.equals(generate(SCENARIO, *pair)) for w, pair in zip(found, pairs, strict=True))
-    numbers = [set(w.compute_gflop.tolist()) for w in found]
-    gaps = [set(np.diff(w.arrival_s).tolist()) for w in found]
-    for i in range(4):
-        for j in range(i):
-            assert not gaps[i] & gaps[j]
-            assert len(numbers[i] & numbers[j]) < 10  # clamped to the first or last quantile, or by chance
-
-
-def test_the_rate_decides_when_workflows_come_and_not_which() -> None:
-    """So that loads, and numbers of servers, are compared on the same turns."""
-    slow, fast, large = (
-        generate(env, 3, 5)
-        for env in (scenario("coding-agents-0.5"), scenario("coding-agents-0.9"), SCENARIO.at_scale(32))
-    )
-    tasks, workflows = slow.num_tasks, slow.num_workflows
-    for other in (fast, large):
-        assert other.num_workflows > 1.2 * workflows
-        assert other.compute_gflop[:tasks].tolist() == slow.compute_gflop.tolist()
-        assert other.delay_s[:tasks].tolist() == slow.delay_s.tolist()
-        assert other.arrival_s[:workflows].tolist() != slow.arrival_s.tolist()
-
-
 def test_the_work_of_an_episode_is_the_offered_load() -> None:
     work = [generate(SCENARIO, 0, episode).compute_gflop.sum() for episode in range(40)]
     wanted = 0.7 * SCENARIO.cluster.total_gflops * 3600
-    assert np.mean(work) == pytest.approx(wanted, rel=0.03)
     assert abs(np.mean(work) - wanted) < 4 * np.std(work) / np.sqrt(40)
-
-
-def test_quantities_have_the_quantiles_of_the_table(drawn: Workload) -> None:
-    """Those that are drawn as they are; later calls' in spite of what goes with the length of their workflow."""
-    root = np.zeros(drawn.num_tasks, dtype=bool)
-    root[drawn.task_offsets[:-1]] = True
-    calls = np.diff(drawn.task_offsets)
-    chain = np.array([drawn.edge_offsets[w + 1] - drawn.edge_offsets[w] == calls[w] - 1 for w in range(len(calls))])
-    for name, values in (
-        ("calls", calls[chain]),
-        ("first_memory_gb", drawn.memory_gb[root]),
-        ("first_compute_gflop", drawn.compute_gflop[root]),
-        ("compute_gflop", drawn.compute_gflop[~root]),
-        ("delay_s", drawn.delay_s[~root]),
-    ):
-        for p in (0.05, 0.25, 0.5, 0.75, 0.95):
-            wanted = AGENTS.quantiles[name][PROBABILITIES.index(p)]
-            assert np.quantile(values, p) == pytest.approx(wanted, rel=0.12, abs=0.5), (name, p)
 
 
 def test_workflows_are_chains_with_a_few_forks_that_join(drawn: Workload) -> None:
@@ -106,19 +60,9 @@ def test_workflows_are_chains_with_a_few_forks_that_join(drawn: Workload) -> Non
         main = ends[0] + 1  # tasks of branches are numbered behind
         assert all(k + 1 in following[k] for k in range(main - 1))
         forks += sum(len(row) > 1 for row in following)
+    np.testing.assert_allclose(drawn.output_gb, drawn.memory_gb, rtol=0.01, atol=0.01)  # weights apart, the cache
     calls = int(np.diff(drawn.task_offsets[:2001]).sum())
     assert 0.3 < forks / (AGENTS.fork_probability * calls) < 3
-
-
-def test_context_grows_from_call_to_call_and_persists(drawn: Workload) -> None:
-    later = np.ones(drawn.num_tasks, dtype=bool)
-    later[drawn.task_offsets[:-1]] = False
-    at = np.flatnonzero(later)
-    growth = drawn.memory_gb[at] - drawn.memory_gb[at - 1]
-    assert np.mean(growth >= 0) > 0.97
-    assert stats.spearmanr(drawn.memory_gb[at], drawn.memory_gb[at - 1]).statistic > 0.95
-    assert drawn.memory_gb.max() <= AGENTS.quantiles["memory_gb"][-1]
-    np.testing.assert_allclose(drawn.output_gb, drawn.memory_gb, rtol=0.01, atol=0.01)  # weights apart, the cache
 
 
 # ---------------------------------------------------------------------- fitting
@@ -207,22 +151,22 @@ def test_the_command_writes_a_table_that_a_config_draws_from(tmp_path: Path) -> 
     assert np.median(found.compute_gflop) == pytest.approx(np.median(trace.compute_gflop), rel=0.2)
 
 
-# ---------------------------------------------------------------------- mistakes
+FALLING = AGENTS.model_dump(mode="json")["quantiles"]
+FALLING["delay_s"].reverse()
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "version"),
-        ({"calls": 0}, "calls"),
         ({"probabilities": [0.5]}, "probabilities"),
         ({"persistent_share": [0.1, 0.2]}, "persistent_share: must hold 3 values"),
         ({"call_correlation": [[1, 2], [2, 1]]}, "call_correlation"),
         ({"call_correlation": [[1, 0.9, 0.9], [0.9, 1, -0.9], [0.9, -0.9, 1]]}, "call_correlation: must be positive"),
-        ({"quantiles": {}}, f"quantiles: must hold {'calls'}"),
+        ({"quantiles": {}}, "quantiles: must hold calls"),
+        ({"quantiles": FALLING}, r"delay_s: must hold .* values that do not decrease"),
         ({"unknown": 1}, "unknown key 'unknown'"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_table_that_is_none_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
     path = tmp_path / "table.json"
@@ -230,15 +174,6 @@ def test_a_table_that_is_none_is_refused(tmp_path: Path, change: dict[str, objec
     with pytest.raises(UserError, match=message) as caught:
         load_table(path)
     assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_quantiles_that_decrease_are_refused(tmp_path: Path) -> None:
-    data = AGENTS.model_dump(mode="json")
-    data["quantiles"]["delay_s"] = data["quantiles"]["delay_s"][::-1]
-    (tmp_path / "table.json").write_text(json.dumps(data))
-    with pytest.raises(UserError, match=r"delay_s: must hold .* values that do not decrease"):
-        load_table(tmp_path / "table.json")
 
 
 def test_a_table_whose_tasks_fit_no_server_is_refused() -> None:

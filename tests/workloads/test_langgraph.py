@@ -5,9 +5,9 @@ The JSON below is in the form of `get_graph().to_json()` of langgraph 1.2.
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ def graph(nodes: str, *edges: str) -> dict[str, Any]:
 DIAMOND = graph("a b c d", "__start__ a", "a b", "a c", "b d", "c d", "d __end__")
 LOOP = graph("agent tools", "__start__ agent", "agent ? tools", "agent ? __end__", "tools agent")
 MAP = graph("plan work join", "__start__ plan", "plan ? work", "work join", "join ? plan", "join ? __end__")
+ROUND = ["plan", ["work", "work"], "join"]
 
 
 def read(folder: Path, content: Any, *runs: Any, costs: str | None = None, **mapping: Any) -> Workload:
@@ -45,10 +46,6 @@ def read(folder: Path, content: Any, *runs: Any, costs: str | None = None, **map
     return FORMAT.read(sources, FORMAT.mapping(**mapping), Progress())
 
 
-def edges_of(workload: Workload, w: int = 0) -> list[list[int]]:
-    return workload.edges[workload.edge_offsets[w] : workload.edge_offsets[w + 1]].tolist()
-
-
 def test_a_dag_with_costs(tmp_path: Path) -> None:
     costs = "b: {compute_gflop: 30, delay_s: 2}\nd: {memory_gb: 1, output_gb: 0}\n"
     found = read(tmp_path, DIAMOND, costs=costs, compute_gflop=5, memory_gb=8)
@@ -59,31 +56,22 @@ def test_a_dag_with_costs(tmp_path: Path) -> None:
     assert found.delay_s.tolist() == [0, 2, 0, 0]
     paper = read(tmp_path, DIAMOND, costs="")
     assert (paper.compute_gflop[0], paper.memory_gb[0]) == (10, 16)
-
-
-def test_nodes_may_have_numbers_and_no_start(tmp_path: Path) -> None:
-    content = {"nodes": [{"id": 0}, {"id": 1}], "edges": [{"source": 0, "target": 1}]}
-    assert read(tmp_path, content, costs="1: {compute_gflop: 2}").compute_gflop.tolist() == [10, 2]
+    numbered = {"nodes": [{"id": 0}, {"id": 1}], "edges": [{"source": 0, "target": 1}]}  # and no start
+    assert read(tmp_path, numbered, costs="1: {compute_gflop: 2}").compute_gflop.tolist() == [10, 2]
 
 
 @pytest.mark.parametrize(
     ("content", "run", "edges"),
     [
-        (LOOP, ["agent"], []),
         (LOOP, ["__start__", "agent", "tools", "agent", "tools", "agent", "__end__"], [[0, 1], [1, 2], [2, 3], [3, 4]]),
         # Two tools side by side, as steps or one after the other as updates come in.
         (LOOP, ["agent", ["tools", "tools"], "agent"], [[0, 1], [0, 2], [1, 3], [2, 3]]),
         (LOOP, ["agent", "tools", "tools", "agent"], [[0, 1], [0, 2], [1, 3], [2, 3]]),
-        (DIAMOND, ["a", ["b", "c"], "d"], [[0, 1], [0, 2], [1, 3], [2, 3]]),
         (DIAMOND, ["a", "c", "b", "d"], [[0, 1], [0, 2], [1, 3], [2, 3]]),
         # A branch that was not taken plays no part.
         (DIAMOND, ["a", "b", "d"], [[0, 1], [1, 2]]),
         # The second round follows what came since, not the works of the first.
-        (
-            MAP,
-            ["plan", ["work", "work"], "join", "plan", "work", "join"],
-            [[0, 1], [0, 2], [1, 3], [2, 3], [3, 4], [4, 5], [5, 6]],
-        ),
+        (MAP, [*ROUND, "plan", "work", "join"], [[0, 1], [0, 2], [1, 3], [2, 3], [3, 4], [4, 5], [5, 6]]),
         # A node that comes back to itself is a chain.
         (graph("a b", "__start__ a", "a ? a", "a ? b"), ["a", "a", "a", "b"], [[0, 1], [1, 2], [2, 3]]),
     ],
@@ -100,7 +88,8 @@ def test_runs_are_workflows_with_the_costs_of_their_nodes(tmp_path: Path) -> Non
     assert found.arrival_s.tolist() == [0, 4]
     assert found.compute_gflop.tolist() == [7, 7, 1, 7]
     assert found.delay_s.tolist() == [0, 0, 9, 0]
-    assert edges_of(found, 1) == [[0, 1], [1, 2]]
+    assert found.edges.tolist() == [[0, 1], [1, 2]]
+    assert found.edge_offsets.tolist() == [0, 0, 2]
 
 
 def test_a_debug_stream_is_a_run(tmp_path: Path) -> None:
@@ -115,6 +104,8 @@ def test_a_debug_stream_is_a_run(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- what is refused
 
 RUNS = "a recorded run unrolls it"
+NAMES = [f"n{i}" for i in range(2000)]
+LONG_LOOP = graph(" ".join(NAMES), "__start__ n0", *(f"n{i} n{(i + 1) % 2000}" for i in range(2000)))
 
 
 @pytest.mark.parametrize(
@@ -122,76 +113,41 @@ RUNS = "a recorded run unrolls it"
     [
         (LOOP, None, ["graph.json: edge 'agent' to 'tools' is conditional", RUNS]),
         (graph("a b c", "__start__ a", "a b", "b c", "c b"), None, ["edges form a loop: b -> c -> b", RUNS]),
-        (graph("a", "__start__ a", "a a"), None, ["edges form a loop: a -> a", RUNS]),
-        (
-            graph("a b", "__start__ a", "a __end__", "b a"),
-            None,
-            ["node 'b' has no way from __start__", "path_map", RUNS],
-        ),
+        (LONG_LOOP, None, ["edges form a loop: n0 -> n1", "more) -> n1"]),
+        (graph("a b", "a __end__", "__start__ a", "b a"), None, ["node 'b' has no way from __start__", RUNS]),
         (graph("a a", "__start__ a"), None, ["nodes.2: id 'a' stands twice"]),
         (graph(""), None, ["nodes holds none but __start__ and __end__"]),
         (graph("a", "a b"), None, ["edges.0: target 'b' is no node"]),
         ({"nodes": [{"id": True}], "edges": []}, None, ["nodes.0.id", "True"]),
-        ({"nodes": []}, None, ["edges: "]),
-        ([], None, ["graph.json: must be a mapping"]),
         (LOOP, [], ["run0.json: the run is empty"]),
         (LOOP, ["agent", "tool"], ["run0.json: [1]: unknown node 'tool'; did you mean 'tools'?"]),
         (LOOP, ["tools"], ["run0.json: [0]: node 'tools' cannot have run here"]),
         (LOOP, ["agent", 3], ["run0.json: [1]: must be a node, or a list of nodes"]),
         (LOOP, {"agent": 1}, ["run0.json: a run must be a list of nodes"]),
-        (LOOP, [{"type": "task", "step": 1, "payload": {}}], ["run0.json: [0]: payload.name"]),
         (LOOP, [{"type": "task", "step": -1, "payload": {"name": "agent"}}], ["run0.json: [0]: step", "-1"]),
+        (MAP, [["plan"], ["work"] * 5000, ["join"] * 5000], ["[2]: the run unrolls to more than 10,000,000 edges"]),
     ],
+    ids=lambda value: value[0] if isinstance(value, list) and value and isinstance(value[0], str) else "",
 )
 def test_mistakes_are_named(tmp_path: Path, content: Any, run: Any, parts: list[str]) -> None:
     with pytest.raises(UserError) as caught:
         read(tmp_path, content, *([] if run is None else [run]))
     assert all(part in str(caught.value) for part in parts), str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize(
-    ("costs", "parts"),
-    [
-        ("e: {compute_gflop: 1}", ["costs.yaml: unknown node 'e'", "valid: a, b, c, d"]),
-        ("a: {compute: 1}", ["costs.yaml: node a: unknown key 'compute'; did you mean 'compute_gflop'?"]),
-        ("a: {compute_gflop: 0}", ["costs.yaml: node a: compute_gflop", "(got 0)"]),
-        ("a: 3", ["costs.yaml: node a"]),
-        ("[a]", ["costs.yaml: must be a mapping"]),
-        ("a: {}\na: {}", ["costs.yaml line 2", "twice"]),
-    ],
-)
-def test_mistakes_in_costs_are_named(tmp_path: Path, costs: str, parts: list[str]) -> None:
-    with pytest.raises(UserError) as caught:
-        read(tmp_path, DIAMOND, costs=costs)
-    assert all(part in str(caught.value) for part in parts), str(caught.value)
-
-
-def test_a_second_file_of_costs_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "graph.json").write_text(json.dumps(DIAMOND))
+def test_mistakes_in_costs_are_named(tmp_path: Path) -> None:
+    for costs, message in (
+        ("e: {compute_gflop: 1}", r"costs\.yaml: unknown node 'e'.*valid: a, b, c, d"),
+        ("a: {compute: 1}", r"costs\.yaml: node a: unknown key 'compute'; did you mean 'compute_gflop'\?"),
+        ("a: {compute_gflop: 0}", r"costs\.yaml: node a: compute_gflop.*\(got 0\)"),
+        ("[a]", r"costs\.yaml: must be a mapping"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read(tmp_path, DIAMOND, costs=costs)
     sources = [tmp_path / name for name in ("graph.json", "a.yaml", "b.yml")]
     with pytest.raises(UserError, match=r"b\.yml: one file of costs too many"):
         FORMAT.read(sources, FORMAT.mapping(), Progress())
-
-
-@pytest.mark.slow
-def test_runs_of_100_000_steps(tmp_path: Path) -> None:
-    found = read(tmp_path, LOOP, ["agent", *["tools", "agent"] * 50_000])
-    assert (found.num_tasks, len(found.edges)) == (100_001, 100_000)
-    steps = [["plan"], ["work"] * 5000, ["join"] * 5000]
-    with pytest.raises(UserError, match=r"\[2\]: the run unrolls to more than 10,000,000 edges"):
-        read(tmp_path, MAP, steps)
-
-
-@pytest.mark.slow
-def test_graphs_of_100_000_nodes(tmp_path: Path) -> None:
-    names = [f"n{i}" for i in range(100_000)]
-    chain = [f"{a} {b}" for a, b in itertools.pairwise(names)]
-    assert len(read(tmp_path, graph(" ".join(names), "__start__ n0", *chain)).edges) == 99_999
-    with pytest.raises(UserError) as caught:
-        read(tmp_path, graph(" ".join(names), "__start__ n0", *chain, "n99999 n0"))
-    assert "edges form a loop: " in str(caught.value)
-    assert len(str(caught.value)) < 500
 
 
 # ---------------------------------------------------------------------- module:attribute
@@ -201,36 +157,34 @@ import json
 open("imported", "w").close()
 
 class Graph:
-    def to_json(self):
+    @classmethod
+    def get_graph(cls):
+        return cls
+
+    @staticmethod
+    def to_json():
         return json.loads({graph!r})
 
-class Compiled:
-    def get_graph(self):
-        return Graph()
-
 class Agents:
-    diamond = Compiled()
+    diamond = Graph
 
-diamond = Compiled()
 number = 3
 """
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module in the current folder, with objects that have what a compiled graph has."""
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Modules in the current folder, one with an object that has what a compiled graph has."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "agents_of_a_test.py").write_text(MODULE.format(graph=json.dumps(DIAMOND)))
     (tmp_path / "broken_agents.py").write_text("raise RuntimeError('two\\nlines')")
     (tmp_path / "leaving_agents.py").write_text("raise SystemExit(0)")
-    yield "agents_of_a_test"
+    yield
     sys.modules.pop("agents_of_a_test", None)
 
 
-@pytest.mark.parametrize(
-    "source", ["agents_of_a_test:diamond", "agents_of_a_test:Agents.diamond", "./agents_of_a_test.py:diamond"]
-)
-def test_code_is_imported_only_where_it_is_allowed(module: str, tmp_path: Path, source: str) -> None:
+@pytest.mark.parametrize("source", ["agents_of_a_test:Agents.diamond", "./agents_of_a_test.py:Agents.diamond"])
+def test_code_is_imported_only_where_it_is_allowed(modules: None, tmp_path: Path, source: str) -> None:
     path = list(sys.path)
     with pytest.raises(UserError, match=r"runs its code; --set mapping\.import_code=true"):
         FORMAT.read([Path(source)], FORMAT.mapping(), Progress())
@@ -241,21 +195,15 @@ def test_code_is_imported_only_where_it_is_allowed(module: str, tmp_path: Path, 
     assert sys.path == path
 
 
-@pytest.mark.parametrize(
-    ("source", "part"),
-    [
+def test_what_cannot_be_imported(modules: None) -> None:
+    for source, part in (
         ("agents_of_a_test:number", "has no get_graph(): a compiled graph is needed (got int)"),
         ("agents_of_a_test:missing", "AttributeError"),
-        ("no_such_agents:app", "ModuleNotFoundError"),
         ("no_such_agents.py:app", "FileNotFoundError"),
         ("broken_agents:app", "(RuntimeError: two lines)"),
         ("leaving_agents:app", "(SystemExit: 0)"),
-        ("agents_of_a_test:", "AttributeError"),
-    ],
-)
-def test_what_cannot_be_imported(module: str, source: str, part: str) -> None:
-    with pytest.raises(UserError) as caught:
-        FORMAT.read([Path(source)], FORMAT.mapping(import_code=True), Progress())
-    assert str(caught.value).startswith(f"{source}: ")
-    assert part in str(caught.value)
-    assert "\n" not in str(caught.value)
+    ):
+        with pytest.raises(UserError) as caught:
+            FORMAT.read([Path(source)], FORMAT.mapping(import_code=True), Progress())
+        assert str(caught.value).startswith(f"{source}: ")
+        assert part in str(caught.value)

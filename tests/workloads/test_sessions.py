@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_scale.config.yaml_files import build_model
-from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats.base import Progress
-from rllib_scale.workloads.formats.registry import FORMATS, find_format
+from rllib_scale.workloads.formats.registry import find_format
 from workloads.trace_samples import (
     copilot_call,
     copilot_sample,
@@ -31,10 +30,6 @@ from workloads.trace_samples import (
 def read(name, *sources, progress=None, **mapping):
     chosen = find_format(name)
     return chosen.read(list(sources), build_model(chosen.mapping, mapping, "test"), progress or Progress())
-
-
-def tasks_of(workload, w):
-    return slice(workload.task_offsets[w], workload.task_offsets[w + 1])
 
 
 def edges_of(workload, w):
@@ -88,19 +83,9 @@ def test_demands_follow_from_tokens(path):
     np.testing.assert_allclose(fitted.memory_gb, context * 0.16e-3, rtol=1e-12)
     np.testing.assert_allclose(fitted.output_gb, context * 0.16e-3, rtol=1e-12)
     progress = Progress()
-    other = read(
-        "kv-cache-tester",
-        path,
-        progress=progress,
-        reference_gflops=2,
-        base_s=1,
-        s_per_1k_new=0,
-        s_per_1k_output=10,
-        s_per_1k_context=1,
-        weights_gb=0.5,
-        kv_mb_per_token=1,
-        max_memory_gb=2.3,
-    )
+    fit = {"base_s": 1, "s_per_1k_new": 0, "s_per_1k_output": 10, "s_per_1k_context": 1, "reference_gflops": 2}
+    memory = {"weights_gb": 0.5, "kv_mb_per_token": 1, "max_memory_gb": 2.3}
+    other = read("kv-cache-tester", path, progress=progress, **fit, **memory)
     np.testing.assert_allclose(other.compute_gflop[:2], [2 * (1 + 1 + 1), 2 * (1 + 2 + 1.3)], rtol=1e-12)
     np.testing.assert_allclose(other.memory_gb, np.minimum(context / 1000 + 0.5, 2.3), rtol=1e-12)
     np.testing.assert_allclose(other.output_gb, context / 1000, rtol=1e-12)
@@ -122,76 +107,51 @@ def test_a_person_may_speak_where_a_tool_was_asked_for(path):
     np.testing.assert_array_equal(read("kv-cache-tester", write_lines(path, interrupted)).arrival_s, [0, 5])
 
 
-def test_calls_beside_each_other_do_not_wait_for_each_other(path):
-    beside = kv_session(request(0, 10, 10, 10), request(2, 10, 10, 4), request(20, 10, 10, 1), request(20, 10, 10, 1))
+BESIDE = [request(0, 10, 10, 10), request(2, 10, 10, 4), request(20, 10, 10, 1), request(20, 10, 10, 1)]
+OVERLAP = [request(0, 10, 10, 4.6), request(4, 10, 10, 1)]
+OUTLASTING = [
+    request(0, 10, 10, 4),
+    subagent(5, None, request(0, 10, 10, 20)),
+    request(6, 10, 10, 2),
+    request(30, 10, 10, 1),
+]
+
+
+@pytest.mark.parametrize(
+    ("requests", "tolerance_s", "seconds", "delays", "edges", "beside"),
+    [
+        (BESIDE, 1, [10, 4, 1, 1], [0, 2, 10, 10], [[0, 2], [0, 3], [1, 2]], 2),  # the last after the latest to end
+        (OVERLAP, 1, [4, 1], [0, 0], [[0, 1]], 0),  # the clock explains it
+        (OVERLAP, 0.5, [4.6, 1], [0, 4], [], 1),
+        (OUTLASTING, 1, [4, 2, 1, 20], [0, 2, 5, 1], [[0, 1], [0, 3], [1, 2], [3, 2]], 0),
+    ],
+)
+def test_calls_that_overlap(path, requests, tolerance_s, seconds, delays, edges, beside):
+    settings = {"unit": "session", "duration": "recorded", "clock_tolerance_s": tolerance_s}
     progress = Progress()
-    one = read("kv-cache-tester", write_lines(path, beside), unit="session", duration="recorded", progress=progress)
-    assert edges_of(one, 0) == [[0, 2], [0, 3], [1, 2]]  # the last hangs where the latest ended
-    np.testing.assert_array_equal(one.delay_s, [0, 2, 10, 10])
-    np.testing.assert_array_equal(one.compute_gflop, [10, 4, 1, 1])
-    assert progress.counts["calls beside another"] == 2
-
-
-@pytest.mark.parametrize(("tolerance", "seconds", "edges"), [(1, [4, 1], [[0, 1]]), (0.5, [4.6, 1], [])])
-def test_an_overlap_that_the_clock_explains_is_cut(path, tolerance, seconds, edges):
-    session = kv_session(request(0, 10, 10, 4.6), request(4, 10, 10, 1))
-    settings = {"unit": "session", "duration": "recorded", "clock_tolerance_s": tolerance}
-    one = read("kv-cache-tester", write_lines(path, session), **settings)
+    one = read("kv-cache-tester", write_lines(path, kv_session(*requests)), **settings, progress=progress)
     np.testing.assert_allclose(one.compute_gflop, seconds, rtol=1e-12)
+    np.testing.assert_allclose(one.delay_s, delays, rtol=1e-12)
     assert edges_of(one, 0) == edges
-
-
-def test_a_subagent_may_outlast_the_next_calls_of_its_parent(path):
-    asynchronous = kv_session(
-        request(0, 10, 10, 4), subagent(5, None, request(0, 10, 10, 20)), request(6, 10, 10, 2), request(30, 10, 10, 1)
-    )
-    one = read("kv-cache-tester", write_lines(path, asynchronous), unit="session", duration="recorded")
-    assert edges_of(one, 0) == [[0, 1], [0, 3], [1, 2], [3, 2]]
-    np.testing.assert_array_equal(one.delay_s, [0, 2, 5, 1])
+    assert progress.counts["calls beside another"] == beside
 
 
 @given(st.lists(kv_sessions(), min_size=1, max_size=3), st.sampled_from(["turn", "session"]))
-def test_calls_tokens_gaps_and_subagents_are_conserved(tmp_path_factory, sessions, unit):
+def test_calls_and_tokens_are_conserved(tmp_path_factory, sessions, unit):
+    """When they begin is seen in tests/simulator/test_recorded_replay.py."""
     path = write_lines(tmp_path_factory.mktemp("sessions") / "s.jsonl", *sessions)
     progress = Progress()
-    # Subagents may overlap by any time: none of it is to be taken for the clock's.
-    settings = {"unit": unit, "duration": "recorded", "kv_mb_per_token": 1, "clock_tolerance_s": 1e-6}
-    workload = read("kv-cache-tester", path, **settings, progress=progress)
+    workload = read("kv-cache-tester", path, unit=unit, kv_mb_per_token=1, progress=progress)
     chains = [[entry for entry in session["requests"] if "in" in entry] for session in sessions]
     agents = [entry for session in sessions for entry in session["requests"] if "requests" in entry]
     calls = [call for chain in [*chains, *(agent["requests"] for agent in agents)] for call in chain]
-    new_turns = [[i > 0 and chain[i - 1]["stop"] == "end_turn" for i in range(len(chain))] for chain in chains]
-    turns = len(sessions) + sum(map(sum, new_turns))
-    counts = progress.counts
-    assert (counts["sessions"], counts["turns"], counts["subagents"]) == (len(sessions), turns, len(agents))
-    assert counts["calls"] == workload.num_tasks == len(calls)
-    assert counts["input tokens"] == sum(call["in"] for call in calls)
-    assert counts["output tokens"] == sum(call["out"] for call in calls)
+    turns = sum(1 + sum(call["stop"] == "end_turn" for call in chain[:-1]) for chain in chains)
+    counts = [progress.counts[what] for what in ("sessions", "turns", "calls", "subagents")]
+    assert counts == [len(sessions), turns, len(calls), len(agents)]
     assert workload.num_workflows == (turns if unit == "turn" else len(sessions))
     assert sorted(set(workload.session.tolist())) == list(range(len(sessions)))
-    np.testing.assert_allclose(
-        np.sort(workload.output_gb), np.sort([(call["in"] + call["out"]) / 1000 for call in calls]), atol=1e-9
-    )
-    np.testing.assert_allclose(
-        np.sort(workload.compute_gflop), np.sort([call["api_time"] for call in calls]), atol=1e-6
-    )
-    # A chain of n calls has n - 1 edges, a subagent one to its fork and one to its join; turns are cut apart.
-    cut = turns - len(sessions) if unit == "turn" else 0
-    assert len(workload.edges) == len(calls) - len(sessions) + len(agents) - cut
-    inside = [call["gap"] for agent in agents for call in agent["requests"][1:]]
-    within = [
-        call["gap"]
-        for chain, new in zip(chains, new_turns, strict=True)
-        for call, begins in zip(chain, new, strict=True)
-        if unit == "session" or not begins
-    ]
-    waits = [
-        agent["t"] - agent["duration_ms"] / 1000 - max(c["t"] + c["api_time"] for c in chain if c["t"] < agent["t"])
-        for session, chain in zip(sessions, chains, strict=True)
-        for agent in session["requests"]
-        if "requests" in agent
-    ]
-    assert workload.delay_s.sum() == pytest.approx(sum(inside) + sum(within) + sum(waits), abs=1e-6)
+    tokens = [call["in"] + call["out"] for call in calls]
+    np.testing.assert_allclose(np.sort(workload.output_gb), np.sort(tokens) / 1000, atol=1e-9)
 
 
 # ---------------------------------------------------------------------- copilot, tracelab, csv
@@ -278,43 +238,3 @@ def test_csv(tmp_path):
     more = read("csv", tmp_path)
     np.testing.assert_array_equal(more.session, [7, 3])
     np.testing.assert_array_equal(more.delay_s, [2, 0, 1.5, 0, 0])
-
-
-# ---------------------------------------------------------------------- bad records, and what is said
-
-
-def test_a_bad_session_is_skipped_where_that_is_wanted(path):
-    bad = kv_sample()
-    bad["requests"][1]["in"] = -5
-    write_lines(path, kv_sample(), bad, kv_sample())
-    message = r"source.jsonl line 2: requests.1.n.in: .* \(got -5\)"
-    with pytest.raises(UserError, match=message):
-        read("kv-cache-tester", path)
-    said = []
-    progress = Progress(say=said.append, skip_bad=True)
-    workload = read("kv-cache-tester", path, progress=progress)
-    assert (progress.counts["sessions"], progress.skipped, workload.num_tasks) == (2, 1, 14)
-    assert len(said) == 1
-    assert said[0].startswith(f"skipped: {path} line 2: requests.1.n.in: ")
-
-
-def test_progress_is_said_every_few_seconds(path, monkeypatch):
-    monkeypatch.setattr("rllib_scale.workloads.formats.base.EVERY_S", 0.0)
-    said = []
-    read("kv-cache-tester", write_lines(path, kv_sample(), kv_sample()), progress=Progress(say=said.append))
-    assert said[1].startswith(f"{path}: ")
-    assert "2 sessions" in said[1]
-
-
-def test_a_format_is_found_by_name():
-    assert find_format("csv") is FORMATS["csv"]
-    with pytest.raises(UserError, match=r"unknown format 'copilt'; did you mean 'copilot'\?"):
-        find_format("copilt")
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_setting_says_what_it_is_and_where_its_default_comes_from(name):
-    for setting, field in FORMATS[name].mapping.model_fields.items():
-        assert field.description, setting
-        if isinstance(field.default, float) or field.default is None:
-            assert field.description.endswith("]"), setting

@@ -1,7 +1,8 @@
-"""Workloads drawn from a trace: what decides them, when they arrive, which sessions they come from."""
+"""Workloads drawn from a trace: when they arrive, which sessions they come from, and its file."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from rllib_scale.evaluation.play import evaluate
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
+from small_moments import workload
 from workloads.made_trace import made_trace, sessions_of
 
 UNTIL = 200.0
@@ -37,47 +39,6 @@ def problem(file: Path, load: float | None = 0.7, servers: int = 16, **trace: An
         "episode": {"horizon_s": 2 * UNTIL, "arrivals_until_s": UNTIL},
     }
     return build_model(EnvConfig, data, "test")
-
-
-def content(workload: Workload) -> list[tuple[float, ...]]:
-    """What each workflow consists of, arrivals apart."""
-    first = workload.task_offsets
-    return [tuple(workload.compute_gflop[first[w] : first[w + 1]].tolist()) for w in range(workload.num_workflows)]
-
-
-# ---------------------------------------------------------------------- what decides a workload
-
-
-@pytest.mark.parametrize("trace", [{}, {"sample": "session"}, {"arrivals": "recorded"}], ids=str)
-def test_seed_and_episode_decide_the_workload(file: Path, trace: dict[str, Any]) -> None:
-    config = problem(file, None if "arrivals" in trace else 0.7, **trace)
-    pairs = [(0, 0), (0, 1), (1, 0), (2**62, 2**62)]
-    drawn = [generate(config, *pair) for pair in pairs]
-    assert all(w.equals(generate(config, *pair)) for w, pair in zip(drawn, pairs, strict=True))
-    assert all(drawn[i].num_workflows > 0 for i in range(4))
-    assert not any(drawn[i].equals(drawn[j]) for i in range(4) for j in range(i))
-
-
-def test_neighbouring_pairs_share_no_draws(file: Path) -> None:
-    """Neither arrivals nor choices of one pair are those of another, shifted or not."""
-    config = problem(file, 2.0)
-    gaps, chosen = [], []
-    for pair in [(seed, episode) for seed in range(4) for episode in range(4)]:
-        drawn = generate(config, *pair)
-        gaps.append(set(np.diff(drawn.arrival_s).round(9).tolist()))
-        chosen.append(content(drawn))
-    for i in range(16):
-        for j in range(i):
-            assert not gaps[i] & gaps[j]
-            runs = {tuple(chosen[i][k : k + 3]) for k in range(len(chosen[i]) - 2)}
-            assert not runs & {tuple(chosen[j][k : k + 3]) for k in range(len(chosen[j]) - 2)}
-
-
-def test_the_rate_decides_when_workflows_come_and_not_which(file: Path) -> None:
-    slow, fast = (content(generate(problem(file, load), 3, 5)) for load in (0.4, 0.8))
-    assert len(fast) > 1.5 * len(slow)
-    assert fast[: len(slow)] == slow
-    assert content(generate(problem(file, 0.4, servers=32), 3, 5))[: len(slow)] == slow
 
 
 def test_workflows_are_those_of_the_trace_whole(file: Path) -> None:
@@ -129,14 +90,8 @@ def test_sessions_follow_their_recording_at_the_same_rate(file: Path) -> None:
 
 def test_recorded_arrivals_are_a_rotation_of_the_recording(tmp_path: Path) -> None:
     """Literal: arrivals at 0, 10, 20, 60; the mean gap of 20 joins the end to the beginning."""
-    task = {"compute_gflop": 1.0, "memory_gb": 1.0, "output_gb": 0.0}
-    workflows = [
-        {"arrival_s": float(t), "tasks": [task | {"compute_gflop": 1.0 + i}], "edges": []}
-        for i, t in enumerate((0, 10, 20, 60))
-    ]
-    Workload.from_dict({"format": "rllib-scale-workload", "version": 1, "workflows": workflows}, "test").save(
-        tmp_path / "recorded.json"
-    )
+    given = workload(*((t, [(1.0 + i, 1.0)], []) for i, t in enumerate((0, 10, 20, 60))))
+    given.save(tmp_path / "recorded.json")
     config = problem(tmp_path / "recorded.json", None, arrivals="recorded")
     starts = set()
     for episode in range(20):
@@ -151,60 +106,21 @@ def test_recorded_arrivals_are_a_rotation_of_the_recording(tmp_path: Path) -> No
     assert len(starts) > 2
 
 
-def test_the_rate_goes_up_and_down_in_a_wave(file: Path) -> None:
-    wave = {"period_s": UNTIL, "amplitude": 0.8}
-    config = problem(file, 1.0)
-    data = config.model_dump() | {"workload": config.workload.model_dump() | {"rate_wave": wave}}
-    waved = EnvConfig.model_validate(data)
-    synthetic = EnvConfig.model_validate(data | {"workload": {"offered_load": 1.0, "rate_wave": wave}})
-    for env in (waved, synthetic):
-        arrivals = np.concatenate([generate(env, 1, episode).arrival_s for episode in range(60)])
-        phase = arrivals / UNTIL
-        high, low = ((phase > 0.125) & (phase < 0.375)).sum(), ((phase > 0.625) & (phase < 0.875)).sum()
-        mean = np.sqrt(8) / np.pi  # of the sine over that quarter of its period
-        assert high / low == pytest.approx((1 + 0.8 * mean) / (1 - 0.8 * mean), rel=0.15)
-        constant = env.model_copy(update={"workload": env.workload.model_copy(update={"rate_wave": None})})
-        without = sum(generate(constant, 1, episode).num_workflows for episode in range(60))
-        assert len(arrivals) == pytest.approx(without, rel=0.06)
-
-
-def test_the_rate_goes_in_steps(file: Path) -> None:
-    wave = {"period_s": UNTIL / 2, "levels": [2.0, 5.0, 0.0]}
-    config = problem(file, 1.0)
-    data = config.model_dump() | {"workload": config.workload.model_dump() | {"rate_wave": wave}}
-    traced = EnvConfig.model_validate(data)
-    synthetic = EnvConfig.model_validate(data | {"workload": {"offered_load": 1.0, "rate_wave": wave}})
-    for env in (traced, synthetic):
-        arrivals = np.concatenate([generate(env, 1, episode).arrival_s for episode in range(60)])
-        counts = np.bincount((arrivals / (UNTIL / 6)).astype(int), minlength=6)
-        constant = env.model_copy(update={"workload": env.workload.model_copy(update={"rate_wave": None})})
-        expected = sum(generate(constant, 1, episode).num_workflows for episode in range(60)) / 6
-        assert counts[[2, 5]].tolist() == [0, 0]
-        assert counts[[0, 3]] == pytest.approx(2 * 3 / 7 * expected, rel=0.15)
-        assert counts[[1, 4]] == pytest.approx(5 * 3 / 7 * expected, rel=0.15)
-
-
 # ---------------------------------------------------------------------- parts
 
 
-def test_parts_are_disjoint_and_cover_the_trace(file: Path) -> None:
-    found = {}
-    for part in ("train", "test", "all"):
-        config = problem(file, 2.0, part=part)
-        found[part] = set.union(*(sessions_of(generate(config, 0, episode)) for episode in range(20)))
-    assert found["all"] == found["train"] | found["test"] == set(range(60))
-    assert not found["train"] & found["test"]
-    assert 15 < len(found["train"]) < 45
-
-
-def test_share_and_seed_of_the_split_decide_the_parts(file: Path) -> None:
-    def train(**split: Any) -> set[int]:
-        config = problem(file, 2.0, part="train", split=split)
+def test_the_split_decides_the_parts(file: Path) -> None:
+    def sessions(part: str, **split: Any) -> set[int]:
+        config = problem(file, 2.0, part=part, split=split)
         return set.union(*(sessions_of(generate(config, 0, episode)) for episode in range(20)))
 
-    assert len(train(train_share=0.1)) < 15 < 45 < len(train(train_share=0.9))
-    assert train(train_share=0.1) < train(train_share=0.5) < train(train_share=0.9)
-    assert train(seed=1) != train(seed=2)
+    train, test = sessions("train"), sessions("test")
+    assert sessions("all") == train | test == set(range(60))
+    assert not train & test
+    small, large = (sessions("train", train_share=share) for share in (0.1, 0.9))
+    assert len(small) < 15 < len(train) < 45 < len(large)
+    assert small < train < large
+    assert sessions("train", seed=1) != sessions("train", seed=2)
 
 
 def test_a_part_without_sessions_is_refused(tmp_path: Path) -> None:
@@ -238,32 +154,25 @@ def test_a_training_on_sessions_of_the_evaluation_is_refused(file: Path, part: s
 # ---------------------------------------------------------------------- files
 
 
-def test_hashes_hold_the_content_of_the_file_and_not_its_place(tmp_path: Path) -> None:
-    def hashes(path: Path) -> tuple[str, str]:
+def test_a_config_is_of_the_content_of_its_file_and_not_of_its_place(tmp_path: Path) -> None:
+    def hashes(path: Path) -> set[str]:
         config = problem(path)
-        return digest(identity(config)), TrialConfig(env=config).cell
+        return {digest(identity(config)), TrialConfig(env=config).cell}
 
     made_trace(5).save(tmp_path / "a.json")
     first = hashes(tmp_path / "a.json")
-    (tmp_path / "a.json").rename(tmp_path / "b.json")
-    assert hashes(tmp_path / "b.json") == first
-    made_trace(5, seed=1).save(tmp_path / "b.json")
-    assert all(new != old for new, old in zip(hashes(tmp_path / "b.json"), first, strict=True))
-
-
-def test_a_file_that_changes_or_goes_under_a_config_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
-    made_trace(5).save(path)
-    config = problem(path)
-    again = EnvConfig.model_validate(config.model_dump(mode="json"))
-    assert again == config
+    path = (tmp_path / "a.json").rename(tmp_path / "b.json")
+    assert hashes(path) == first
+    config = EnvConfig.model_validate(problem(path).model_dump(mode="json"))
+    assert config == problem(path)
     made_trace(5, seed=1).save(path)
     os.utime(path, ns=(1, 1))
-    with pytest.raises(UserError, match=r"workload.trace.file: .*trace\.json has changed since the config was read"):
-        generate(again, 0, 0)
+    with pytest.raises(UserError, match=r"workload.trace.file: .*b\.json has changed since the config was read"):
+        generate(config, 0, 0)
+    assert not hashes(path) & first
     path.unlink()
-    with pytest.raises(UserError, match=r"trace\.json cannot be read.*at this path on every node"):
-        generate(again, 0, 0)
+    with pytest.raises(UserError, match=r"b\.json cannot be read.*at this path on every node"):
+        generate(config, 0, 0)
     assert EnvConfig.model_validate(config.model_dump(mode="json")) == config  # results are read without it
 
 
@@ -298,28 +207,22 @@ def test_what_fits_no_server_or_is_too_much_is_refused(tmp_path: Path) -> None:
         generate(EnvConfig.model_validate(data | {"episode": endless}), 0, 0)
 
 
-BAD: list[tuple[dict[str, Any], list[str]]] = [
-    ({"trace": {"file": "FILE", "arrivals": "never"}}, ["workload.trace.arrivals", "'never'", "poisson", "recorded"]),
-    ({"trace": {"file": "FILE", "part": "tests"}}, ["workload.trace.part", "'train'", "'test'", "'all'"]),
-    ({"trace": {"file": "FILE", "split": {"train_share": 1}}}, ["workload.trace.split.train_share", "less than 1"]),
-    ({"trace": {"fil": "FILE"}}, ["'workload.trace.fil'", "'file'"]),
-    ({"trace": "FILE", "fitted": "coding-agents"}, ["trace, fitted and generator", "null"]),
-    ({"trace": {"file": "FILE", "arrivals": "recorded"}, "offered_load": 0.5}, ["offered_load", "poisson"]),
-    ({"fitted": "coding-agent"}, ["workload.fitted.table", "valid: coding-agents"]),
-    ({"rate_wave": {"period_s": 10, "amplitude": 1.5}}, ["workload.rate_wave.amplitude", "1.5"]),
-    ({"rate_wave": {"period_s": 10, "amplitude": 0.5, "levels": [1, 2]}}, ["workload.rate_wave", "one of the two"]),
-    ({"rate_wave": {"period_s": 10}}, ["workload.rate_wave", "one of the two"]),
-    ({"rate_wave": {"period_s": 10, "levels": [0, 0]}}, ["workload.rate_wave", "above 0"]),
-]
-
-
-@pytest.mark.parametrize(("workload", "parts"), BAD, ids=[str(parts) for _, parts in BAD])
+@pytest.mark.parametrize(
+    ("workload", "parts"),
+    [
+        ({"trace": {"file": "FILE", "arrivals": "never"}}, ["workload.trace.arrivals", "'never'", "poisson"]),
+        ({"trace": {"file": "FILE", "split": {"train_share": 1}}}, ["workload.trace.split.train_share", "less than 1"]),
+        ({"trace": "FILE", "fitted": "coding-agents"}, ["trace, fitted and generator", "null"]),
+        ({"trace": {"file": "FILE", "arrivals": "recorded"}, "offered_load": 0.5}, ["offered_load", "poisson"]),
+        ({"fitted": "coding-agent"}, ["workload.fitted.table", "valid: coding-agents"]),
+        ({"rate_wave": {"period_s": 10, "amplitude": 1.5}}, ["workload.rate_wave.amplitude", "1.5"]),
+        ({"rate_wave": {"period_s": 10, "amplitude": 0.5, "levels": [1, 2]}}, ["workload.rate_wave", "one of the two"]),
+        ({"rate_wave": {"period_s": 10}}, ["workload.rate_wave", "one of the two"]),
+        ({"rate_wave": {"period_s": 10, "levels": [0, 0]}}, ["workload.rate_wave", "above 0"]),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
 def test_a_mistake_names_its_key_and_what_is_valid(file: Path, workload: dict[str, Any], parts: list[str]) -> None:
-    def named(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: named(inner) for key, inner in value.items()}
-        return str(file) if value == "FILE" else value
-
     with pytest.raises(UserError) as caught:
-        build_model(EnvConfig, {"workload": named(workload)}, "test")
+        build_model(EnvConfig, json.loads(json.dumps({"workload": workload}).replace("FILE", str(file))), "test")
     assert all(part in str(caught.value) for part in parts), str(caught.value)

@@ -1,0 +1,51 @@
+"""What every format does: a bad record is refused, or left out where that is wanted; progress is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_scale.errors import UserError
+from rllib_scale.workloads.formats.base import Progress
+from rllib_scale.workloads.formats.registry import find_format
+from workloads.test_langgraph import LOOP
+from workloads.test_wfformat import instance
+from workloads.trace_samples import copilot_sample, csv_sample, kv_sample, tracelab_sample, write_csv, write_lines
+
+RECORDS: dict[str, tuple[Any, Any]] = {
+    "kv-cache-tester": (kv_sample(), {"id": 1}),
+    "copilot": (copilot_sample(), {"turns": 3}),
+    "tracelab": (tracelab_sample()[0], tracelab_sample()[0] | {"output_tokens": -5}),
+    "wfformat": (instance(), instance(schemaVersion="1.3")),
+    "langgraph": (["agent"], ["tools"]),
+}
+"""A good record and a bad one."""
+
+
+def sources(folder: Path, name: str, bad: bool) -> list[Path]:
+    """Two good records, or workflows of CSV; between them a bad one where that is wanted."""
+    folder.mkdir()
+    if name == "csv":
+        rows = [task | {"workflow": workflow} for workflow in "abc" for task in csv_sample()[0][:1]]
+        rows[1]["compute_gflop"] = "0"
+        return [write_csv(folder / "source.csv", rows if bad else rows[::2])]
+    good, damaged = RECORDS[name]
+    records = write_lines(folder / "source.jsonl", *([good, damaged, good] if bad else [good, good]))
+    return [write_lines(folder / "graph.json", LOOP), records] if name == "langgraph" else [records]
+
+
+@pytest.mark.parametrize("name", [*RECORDS, "csv"])
+def test_a_bad_record_is_refused_or_left_out(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rllib_scale.workloads.formats.base.EVERY_S", 0.0)
+    found, given = find_format(name), sources(tmp_path / "bad", name, bad=True)
+    with pytest.raises(UserError, match=rf"{given[-1]} line [23]: ") as refused:
+        found.read(given, found.mapping(), Progress())
+    said: list[str] = []
+    progress = Progress(say=said.append, skip_bad=True)
+    read = found.read(given, found.mapping(), progress)
+    assert read.equals(found.read(sources(tmp_path / "good", name, bad=False), found.mapping(), Progress()))
+    assert progress.skipped == 1
+    assert f"skipped: {refused.value}" in said
+    assert any(line.startswith(f"{given[-1]}: ") for line in said), "how far it is"
