@@ -31,27 +31,31 @@ def row(epoch: int, response: float, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def test_the_line_tells_what_runs_waits_and_why_speed_responses_runners_and_time_left() -> None:
+def telling(trials: str, waiting: str = "", interval_s: float = 0) -> tuple[TuneProgress, list[str]]:
+    """The callback for trainings of ten epochs, and the lines that it says."""
     lines: list[str] = []
-    targets = dict.fromkeys("abcd", 10)
-    progress = TuneProgress(targets, lines.append, 0, lambda running: f"{running} run, needs 3 CPUs")
+    return TuneProgress(dict.fromkeys(trials, 10), lines.append, interval_s, lambda running: waiting), lines
+
+
+def test_the_line_tells_what_runs_waits_and_why_speed_responses_runners_and_time_left() -> None:
+    progress, lines = telling("abcd", "needs 3 CPUs")
     trials = [trial("a"), trial("b", failures=1), trial("c", status="PENDING")]
     progress.on_trial_result(1, trials, trials[0], row(3, 12.0))
     progress.on_trial_result(1, trials, trials[1], row(5, 16.0, runners_healthy=1, runner_restarts=1))
     progress.on_trial_result(1, trials, trials[1], row(6, math.nan, runners_healthy=1, runner_restarts=1))
-    progress.on_trial_result(1, trials, trials[1], row(7, 14.0, runners_healthy=1, runner_restarts=1))
+    last = row(7, 14.0, runners_healthy=1, runner_restarts=1, agreement=0.875)  # of a training that imitates
+    progress.on_trial_result(1, trials, trials[1], last)
     progress.on_step_end(1, trials)
-    (line,) = lines[-1:]
-    assert "trainings 0/4 done, 2 running, 2 waiting (2 run, needs 3 CPUs), 1 begun anew from a checkpoint" in line
+    line = lines[-1]
+    assert "trainings 0/4 done, 2 running, 2 waiting (needs 3 CPUs), 1 begun anew from a checkpoint" in line
     assert "epoch 3 to 7 | 1,000 env steps/s" in line
     assert "response best 12.00, median 13.00 s" in line
-    assert "env runners 3 healthy, 1 restarts" in line
+    assert "agreement 87.5% | env runners 3 healthy, 1 restarts" in line
     assert line.endswith(" left")
 
 
 def test_what_runs_and_has_no_epoch_yet_is_said_to_start() -> None:
-    lines: list[str] = []
-    progress = TuneProgress(dict.fromkeys("abc", 10), lines.append, 0, lambda running: "2 at once")
+    progress, lines = telling("abc", "2 at once")
     trials = [trial("a"), trial("b"), trial("c", status="PENDING")]
     for count in ("2", "1"):
         progress.on_step_end(1, trials)
@@ -63,8 +67,7 @@ def test_what_runs_and_has_no_epoch_yet_is_said_to_start() -> None:
 
 
 def test_between_two_lines_there_is_the_interval() -> None:
-    lines: list[str] = []
-    progress = TuneProgress({"a": 10}, lines.append, 3600, lambda running: "")
+    progress, lines = telling("a", interval_s=3600)
     for epoch in range(1, 9):
         progress.on_trial_result(1, [trial("a")], trial("a"), row(epoch, 1.0))
         progress.on_step_end(1, [trial("a")])
@@ -87,11 +90,3 @@ def test_only_a_scheduler_ends_a_training_early(
     callback = NoteStops({"a": 10}, stop, lambda name, at: found.append((name, at)))
     callback.on_trial_complete(1, [], trial("a", epoch=epoch))
     assert found == noted
-
-
-def test_a_training_that_imitates_has_an_agreement_in_the_line() -> None:
-    lines: list[str] = []
-    progress = TuneProgress({"a": 10}, lines.append, 0, lambda running: "")
-    progress.on_trial_result(1, [trial("a")], trial("a"), row(2, math.nan, agreement=0.875))
-    progress.on_step_end(1, [trial("a")])
-    assert "agreement" in lines[-1]

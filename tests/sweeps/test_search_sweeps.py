@@ -1,26 +1,29 @@
-"""Searches on a local Ray through the command line: what they train, stop and change, and that it is done once."""
+"""Searches: what they train, stop and change on a local Ray, that it is done once, and how ASHA resumes."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
 import ray
-from click.testing import CliRunner
+from ray.tune.schedulers import TrialScheduler
 
 from local_ray import LOCAL_RAY
-from rllib_scale.cli import main
 from rllib_scale.config.plan import SweepConfig, expand
+from rllib_scale.config.search import ASHAConfig, SearchConfig
 from rllib_scale.config.yaml_files import load_model
-from rllib_scale.results.tables import EPISODE_COLUMNS, TRAINING_COLUMNS, read_table
+from rllib_scale.sweeps.stopping import GoingOnASHA, score_of
+from sweep_runs import SHORT, episodes, file_times, succeed, training
 
 pytestmark = LOCAL_RAY
 STEPS = 64
 SWEEP = f"""
 name: search
 methods: [scale]
-training: {{epochs: 6, steps_per_epoch: {STEPS}, minibatch_size: 32, passes: 1, num_envs: 2}}
+training: {{epochs: 6, {SHORT}}}
 env: {{episode: {{horizon_s: 1}}}}
 evaluation: {{scales: [8], episodes: 1, heuristics: [], features: false}}
 checkpoints: {{every_epochs: 2}}
@@ -32,15 +35,7 @@ SPACE = "search.space={training.learning_rate: {loguniform: [1.0e-4, 0.1]}}"
 def run(folder: Path, *settings: str) -> str:
     """Run the sweep in the folder; returns what it said."""
     (folder / "search.yaml").write_text(SWEEP)
-    words = ["sweep", str(folder / "search.yaml"), "--results", str(folder / "results")]
-    done = CliRunner().invoke(main, words + [part for setting in settings for part in ("--set", setting)])
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-def snapshot(results: Path) -> dict[Path, int]:
-    parts = ("policies", "trials", "evaluations")
-    return {path: path.stat().st_mtime_ns for part in parts for path in (results / part).rglob("*") if path.is_file()}
+    return succeed("sweep", folder / "search.yaml", "--results", folder / "results", settings=settings)
 
 
 def test_asha_stops_the_worse_for_good_and_the_best_is_named(tmp_path: Path) -> None:
@@ -49,24 +44,25 @@ def test_asha_stops_the_worse_for_good_and_the_best_is_named(tmp_path: Path) -> 
     asha = ["search.scheduler=asha", f"search.asha.grace_steps={2 * STEPS}", "search.asha.reduction_factor=2"]
     said = run(tmp_path, *settings, *asha)
     results = tmp_path / "results"
-    episodes = read_table(results / "episodes.parquet", EPISODE_COLUMNS).sort_values("epochs")
-    assert episodes["epochs"].tolist() == [2, 6]
-    assert episodes["env_steps"].tolist() == [2 * STEPS, 6 * STEPS]
+    rows = episodes(results).sort_values("epochs")
+    assert rows["epochs"].tolist() == [2, 6]
+    assert rows["env_steps"].tolist() == [2 * STEPS, 6 * STEPS]
     labels = ["training.learning_rate=10.0; stopped=asha", "training.learning_rate=0.001"]
-    assert episodes["overrides"].tolist() == labels
-    trained = read_table(results / "training.parquet", TRAINING_COLUMNS).groupby("cell")["epoch"].max()
-    assert trained.to_dict() == episodes.set_index("cell")["epochs"].to_dict()
+    assert rows["overrides"].tolist() == labels
+    trained = training(results).groupby("cell")["epoch"].max()
+    assert trained.to_dict() == rows.set_index("cell")["epochs"].to_dict()
     (best,) = [line for line in said.splitlines() if line.startswith("best in training")]
     assert "training.learning_rate=0.001: episode_return" in best
 
-    before = snapshot(results)
+    finished = [results / part for part in ("policies", "trials", "evaluations")]
+    before = file_times(*finished)
     assert best in run(tmp_path, *settings, *asha)
-    assert snapshot(results) == before
+    assert file_times(*finished) == before
 
     (marks := results / "stopped").rename(tmp_path / "elsewhere")  # as where the scheduler never was
     assert "1 of 2 trainings are finished, 1 go on" in run(tmp_path, *settings)
     assert not marks.exists()
-    whole = read_table(results / "episodes.parquet", EPISODE_COLUMNS)
+    whole = episodes(results)
     assert whole["epochs"].tolist() == [6, 6]
     assert not whole["overrides"].str.contains("stopped").any()
 
@@ -78,20 +74,59 @@ def test_a_population_changes_settings_on_the_way(tmp_path: Path) -> None:
     With this seed the one that trains first is the worse: compared as soon as it arrives, it would have nobody to copy.
     """
     settings = [SPACE, "seeds=[2]", "search.scheduler=pbt", "search.samples=2", "search.pbt.quantile=0.5"]
-    settings += [
-        f"search.pbt.interval_steps={2 * STEPS}",
-        f"resources.cpus={ray.cluster_resources()['CPU']}",
-    ]  # one after the other
+    settings += [f"search.pbt.interval_steps={2 * STEPS}", f"resources.cpus={ray.cluster_resources()['CPU']}"]
     run(tmp_path, *settings)
-    results = tmp_path / "results"
-    training = read_table(results / "training.parquet", TRAINING_COLUMNS)
-    (tmp_path / "pbt.yaml").write_text(SWEEP)
-    cells = expand(load_model(SweepConfig, tmp_path / "pbt.yaml", settings), "test")
+    rows = training(tmp_path / "results")
+    cells = expand(load_model(SweepConfig, tmp_path / "search.yaml", settings), "test")
     initial = {"; ".join(f"{path}={value}" for path, value in cell.overrides) for cell in cells}
-    assert training.groupby("cell")["epoch"].agg(list).to_dict() == {cell.trial.cell: [*range(1, 7)] for cell in cells}
-    assert set(training["settings"][training["epoch"] <= 2]) <= initial  # of a copy, as of what it was copied from
-    one, other = (rows.set_index("epoch")[["settings", "policy_loss"]] for _, rows in training.groupby("cell"))
+    assert rows.groupby("cell")["epoch"].agg(list).to_dict() == {cell.trial.cell: [*range(1, 7)] for cell in cells}
+    assert set(rows["settings"][rows["epoch"] <= 2]) <= initial  # of a copy, as of what it was copied from
+    one, other = (own.set_index("epoch")[["settings", "policy_loss"]] for _, own in rows.groupby("cell"))
     pd.testing.assert_frame_equal(one.loc[:4], other.loc[:4], check_exact=True)  # compared at the same epoch, the last
     before = set(one["settings"].loc[:4])
-    after = [set(rows["settings"].loc[5:]) for rows in (one, other)]
+    after = [set(member["settings"].loc[5:]) for member in (one, other)]
     assert sorted(len(settings - before) for settings in after) == [0, 1]  # the better keeps its own
+
+
+SEARCH = SearchConfig(
+    metric="response_mean_s", scheduler="asha", window=1, asha=ASHAConfig(grace_steps=100, reduction_factor=2)
+)
+
+
+def trial(name: str) -> Any:
+    return SimpleNamespace(trial_id=f"id-{name}", config={"trial": name})
+
+
+def curve(response: float, epochs: int) -> list[dict[str, float]]:
+    return [{"env_steps": 100 * epoch, "response_mean_s": response} for epoch in range(1, epochs + 1)]
+
+
+def feed(scheduler: GoingOnASHA, one: Any, rows: list[dict[str, float]]) -> list[str]:
+    scheduler.on_trial_add(None, one)
+    results = [{"env_steps": row["env_steps"], "score": row["response_mean_s"]} for row in rows]
+    return [scheduler.on_trial_result(None, one, result) for result in results]
+
+
+def test_the_worse_of_two_stops_at_the_first_rung_also_if_the_better_ended_before_an_interruption() -> None:
+    scheduler = GoingOnASHA(SEARCH, 800, {}, ["good", "bad"])
+    assert feed(scheduler, trial("good"), curve(10.0, 1)) == [TrialScheduler.CONTINUE]
+    assert feed(scheduler, trial("bad"), curve(20.0, 1)) == [TrialScheduler.STOP]
+    resumed = GoingOnASHA(SEARCH, 800, {"good": curve(10.0, 8)}, ["bad"])
+    assert feed(resumed, trial("bad"), curve(20.0, 1)) == [TrialScheduler.STOP]
+
+
+def test_a_training_that_goes_on_is_not_judged_again_at_rungs_it_has_passed() -> None:
+    """At 300 steps it has passed the rungs at 100 and 200, and judges others there."""
+    scheduler = GoingOnASHA(SEARCH, 800, {"on": curve(20.0, 3)}, ["on", "new"])
+    on = trial("on")
+    scheduler.on_trial_add(None, on)
+    assert feed(scheduler, trial("new"), curve(10.0, 2)) == [TrialScheduler.CONTINUE] * 2
+    later = scheduler.on_trial_result(None, on, {"env_steps": 350, "score": 20.0})
+    assert later == TrialScheduler.CONTINUE
+    assert feed(scheduler, trial("worse"), curve(30.0, 1)) == [TrialScheduler.STOP]
+
+
+def test_without_an_ended_episode_a_training_is_worse_than_any() -> None:
+    assert score_of([{"response_mean_s": float("nan")}], SEARCH) > 1e20
+    best = SearchConfig(metric="completed")
+    assert score_of([{"completed": float("nan")}], best) < -1e20

@@ -8,14 +8,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
-from rllib_scale.cli import main
 from rllib_scale.config.plan import SweepConfig
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.results.tables import EPISODE_COLUMNS, EPISODE_KEY, TRAINING_COLUMNS, read_table, write_table
 from rllib_scale.sweeps.sweep import Sweep
+from sweep_runs import run
 
 HEURISTICS = {"evaluation": {"scales": [8], "episodes": 2, "heuristics": ["fastest-idle"]}}
 
@@ -62,24 +61,24 @@ def test_rows_of_an_earlier_config_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "parts"),
+    ("changed", "why"),
     [
-        ({"training": {"epochs": 3}}, ["training.epochs 2, not 3"]),
-        ({"scenario": "steady-0.7"}, ['scenario "paper", not "steady-0.7"']),
-        ({"env": {"cluster": {"bandwidth_gb_s": 5.0}}}, ["env.cluster.bandwidth_gb_s 10.0, not 5.0"]),
-        ({"resources": {"env_runners": 1}}, ["resources.env_runners 0, not 1"]),
-        ({"srr": {"reduction": "mean"}}, ['srr.reduction "sum", not "mean"']),
+        ({"training": {"epochs": 3}}, "training.epochs 2, not 3"),
+        ({"scenario": "steady-0.7"}, 'scenario "paper", not "steady-0.7"'),
+        ({"env": {"cluster": {"bandwidth_gb_s": 5.0}}}, "env.cluster.bandwidth_gb_s 10.0, not 5.0"),
+        ({"resources": {"env_runners": 1}}, "resources.env_runners 0, not 1"),
+        ({"srr": {"reduction": "mean"}}, 'srr.reduction "sum", not "mean"'),
     ],
 )
 def test_a_folder_holds_no_rows_that_differ_in_what_they_do_not_name(
-    tmp_path: Path, changed: dict[str, Any], parts: list[str]
+    tmp_path: Path, changed: dict[str, Any], why: str
 ) -> None:
     one = {"methods": ["scale"], "training": {"epochs": 2}, **HEURISTICS}
     opened(tmp_path, **one)
     before = episodes(tmp_path)
     with pytest.raises(UserError) as caught:
         opened(tmp_path, **one | changed)
-    assert all(part in str(caught.value) for part in [str(tmp_path), "another name", *parts]), caught.value
+    assert all(part in str(caught.value) for part in (str(tmp_path), "another name", why)), caught.value
     assert episodes(tmp_path).equals(before)
 
 
@@ -87,11 +86,8 @@ def test_the_population_of_pbt_is_part_of_its_rows(tmp_path: Path) -> None:
     space = {"training.gamma": {"uniform": [0.9, 0.99]}}
     search = {"scheduler": "pbt", "samples": 2, "space": space}
     opened(tmp_path, methods=["crossattn"], search=search)
-    for changed in (
-        {"search": search | {"samples": 4}},
-        {"search": search, "seeds": [1]},
-        {"search": {"space": space}},
-    ):
+    more = search | {"samples": 4}
+    for changed in ({"search": more}, {"search": search, "seeds": [1]}, {"search": {"space": space}}):
         with pytest.raises(UserError, match=r"its rows are of (search|seeds)"):
             opened(tmp_path, methods=["crossattn"], **changed)
 
@@ -99,8 +95,8 @@ def test_the_population_of_pbt_is_part_of_its_rows(tmp_path: Path) -> None:
 def test_train_names_its_folder_by_the_scenario(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for scenario in ("paper", "steady-0.7"):
-        options = ["--epochs", "2", "--scenario", scenario, "--results", str(tmp_path / "file" / "below")]
-        done = CliRunner().invoke(main, ["train", *options])
+        options = ["--epochs", 2, "--scenario", scenario, "--results", tmp_path / "file" / "below"]
+        done = run("train", *options)
         assert f"train-scale-{scenario}-s42-e2: 1 training" in done.output.replace("\n", " ")
 
 

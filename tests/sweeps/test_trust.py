@@ -8,20 +8,20 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from local_ray import LOCAL_RAY
-from rllib_scale.cli import main
+from rllib_scale.errors import UserError
 from rllib_scale.results.storage import Location
-from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint
+from rllib_scale.sweeps.checkpoints import CONTENTS, check_format, epoch_of, latest_checkpoint, seal
+from sweep_runs import SHORT, refused, succeed
 
 pytestmark = LOCAL_RAY
-SWEEP = """
+SWEEP = f"""
 name: tiny
 methods: [scale]
-training: {epochs: 2, steps_per_epoch: 64, minibatch_size: 32, passes: 1, num_envs: 2}
-evaluation: {scales: [8], episodes: 1, heuristics: [], features: false}
-checkpoints: {every_epochs: 1}
+training: {{epochs: 2, {SHORT}}}
+evaluation: {{scales: [8], episodes: 1, heuristics: [], features: false}}
+checkpoints: {{every_epochs: 1}}
 """
 
 
@@ -40,10 +40,8 @@ def poison(checkpoint: Path, touched: Path) -> None:
     """Poison every pickle of a checkpoint, which stays whole."""
     for path in checkpoint.rglob("*.pkl"):
         path.write_bytes(pickle.dumps(Poison(path.read_bytes(), touched)))
-    contents = checkpoint / "contents.json"
-    described = json.loads(contents.read_text())
-    described["sizes"] = {name: (checkpoint / name).stat().st_size for name in described["sizes"]}
-    contents.write_text(json.dumps(described))
+    (checkpoint / CONTENTS).unlink()
+    seal(checkpoint, 1)
     assert epoch_of(checkpoint) == 1
 
 
@@ -61,24 +59,23 @@ def test_checkpoints_of_somebody_else_are_not_unpickled_without_trust(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     file, own, foreign, touched = (tmp_path / name for name in ("tiny.yaml", "own", "foreign", "touched"))
     file.write_text(SWEEP)
-
-    def sweep(results: Path, *options: str) -> Result:
-        return CliRunner().invoke(main, ["sweep", str(file), "--results", str(results), *options])
-
-    first = sweep(own)
-    assert first.exit_code == 0, first.output
+    succeed("sweep", file, "--results", own)
     shutil.rmtree(own / "policies")
     shutil.rmtree(last_checkpoint(own))  # the training has one of its two epochs
     shutil.copytree(own, foreign)
     poison(last_checkpoint(foreign), touched)
 
-    refused = sweep(foreign)
-    assert refused.exit_code == 2
-    assert "--trust" in refused.stderr
+    assert "--trust" in refused("sweep", file, "--results", foreign)
     assert not touched.exists()
-    trusted = sweep(foreign, "--trust")
-    assert trusted.exit_code == 0, trusted.output
-    assert touched.exists()  # what the refusal was for
-    resumed = sweep(own)
-    assert resumed.exit_code == 0, resumed.output
-    assert "0 of 1 trainings are finished, 1 go on" in resumed.stdout
+    succeed("sweep", file, "--results", foreign, "--trust")
+    assert touched.exists(), "what the refusal was for"
+    assert "0 of 1 trainings are finished, 1 go on" in succeed("sweep", file, "--results", own)
+
+
+def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
+    seal(tmp_path, 3)
+    check_format(Location(str(tmp_path)))
+    contents = json.loads((tmp_path / CONTENTS).read_text())
+    (tmp_path / CONTENTS).write_text(json.dumps(contents | {"format": 1, "version": "0.2.0"}))
+    with pytest.raises(UserError, match=r"version 0\.2\.0 of rllib-scale left this training unfinished.*--results"):
+        check_format(Location(str(tmp_path)))

@@ -1,0 +1,102 @@
+"""Sweeps through the command line: in this process, on the Ray that tests share, or as a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pandas as pd
+from click.testing import CliRunner, Result
+
+from rllib_scale.cli import main
+from rllib_scale.results.tables import EPISODE_COLUMNS, FEATURE_COLUMNS, TRAINING_COLUMNS, read_table
+
+SHORT = "steps_per_epoch: 64, minibatch_size: 32, passes: 1, num_envs: 2"
+"""Of `training`: an epoch takes some hundredths of a second."""
+
+
+def command(*arguments: object, settings: Iterable[str] = ()) -> list[str]:
+    """The words of a command; each of `settings` is one of `--set`."""
+    return [*map(str, arguments), *(word for setting in settings for word in ("--set", setting))]
+
+
+def run(*arguments: object, settings: Iterable[str] = ()) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(main, command(*arguments, settings=settings))
+
+
+def succeed(*arguments: object, settings: Iterable[str] = ()) -> str:
+    """Run a command that must end well; returns what it said."""
+    done = run(*arguments, settings=settings)
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.stdout
+
+
+def refused(*arguments: object, settings: Iterable[str] = ()) -> str:
+    """Run a command that must end with one line and exit code 2; returns the line."""
+    done = run(*arguments, settings=settings)
+    assert done.exit_code == 2, (done.output, done.exception)
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def start(home: Path, *arguments: object, settings: Iterable[str] = ()) -> subprocess.Popen[str]:
+    """Start a command as a process with a Ray and a home of its own; a signal to its group ends all of it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "rllib_scale", *command(*arguments, settings=settings)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"HOME": str(home)},
+        start_new_session=True,
+    )
+
+
+def await_that(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait until something holds, while the process runs."""
+    deadline = time.monotonic() + 300
+    while not holds():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """kill -9 of a process that `start` started, and of its group."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+
+
+def episodes(results: Path) -> pd.DataFrame:
+    """Rows of the evaluation episodes in a results folder."""
+    return read_table(results / "episodes.parquet", EPISODE_COLUMNS)
+
+
+def features(results: Path) -> pd.DataFrame:
+    """Rows about features in a results folder."""
+    return read_table(results / "features.parquet", FEATURE_COLUMNS)
+
+
+def training(results: Path) -> pd.DataFrame:
+    """Rows of the training curves in a results folder, without what is measured by a clock."""
+    return read_table(results / "training.parquet", TRAINING_COLUMNS).drop(columns=["wall_s", "env_steps_per_s"])
+
+
+def epochs(results: Path, by: str = "train_seed") -> dict[object, list[int]]:
+    """Epochs of each training in the training table."""
+    return dict(training(results).groupby(by)["epoch"].agg(list))
+
+
+def file_times(*folders: Path) -> dict[Path, int]:
+    """When each file in the folders last changed [ns]."""
+    return {path: path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*") if path.is_file()}
+
+
+def weights(results: Path) -> dict[str, bytes]:
+    """Weights of each policy in a results folder."""
+    return {path.parent.name: path.read_bytes() for path in sorted(results.glob("policies/*/policy.safetensors"))}
