@@ -25,7 +25,6 @@ from rllib_scale.results.tables import (
     typed,
     write_table,
 )
-from rllib_scale.sweeps.checkpoints import copy_policy
 from rllib_scale.sweeps.run import run_sweep
 
 CONFIGS = Path(__file__).parents[2] / "tune_configs"
@@ -83,11 +82,7 @@ def run_reproduction(
 
 
 def join(folder: Path, parts: list[Path]) -> None:
-    """Write the rows of all parts as tables of `folder`, and their policies; what several hold stands there once."""
-    (folder / "policies").mkdir(exist_ok=True)
-    for policy in (path for part in parts for path in sorted(part.glob("policies/[!.]*"))):
-        if not (folder / "policies" / policy.name).is_dir():
-            copy_policy(policy, folder / "policies" / policy.name)
+    """Write the rows of all parts as tables of `folder`; what several hold stands there once."""
     for name, (columns, key) in _TABLES.items():
         paths = [part / f"{name}.parquet" for part in parts]
         frames = [typed(pd.DataFrame(), columns), *(read_table(path, columns) for path in paths if path.is_file())]
