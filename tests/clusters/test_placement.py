@@ -1,11 +1,14 @@
-"""Which trainings fit this machine, and what is said of those that wait for a cluster to grow."""
+"""Which trainings fit this machine, what is said of those that wait, and what is not imported beside Ray's work."""
 
 from __future__ import annotations
+
+import sys
 
 import pytest
 
 from local_ray import LOCAL_RAY
 from rllib_scale.clusters.placement import trials_at_once, why_waiting
+from rllib_scale.clusters.session import keep_trackers_unloaded
 from rllib_scale.config import TrialResources
 from rllib_scale.errors import UserError
 
@@ -41,3 +44,16 @@ def test_what_waits_is_told_why() -> None:
     assert why_waiting(small, None)(0) == f"needs 1 CPUs, 0 of {cpus} are free, the largest node has {cpus}"
     assert why_waiting(small, 2)(0).startswith("starting"), "on a Ray of its own, the sweep itself took the CPUs"
     remove_placement_group(taken)
+
+
+def test_no_tracker_is_imported_to_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray import tune
+    from ray.air._internal import usage
+
+    monkeypatch.setattr(usage, "tag_callbacks", usage.tag_callbacks)  # put back at the end
+    integrations = [f"ray.air.integrations.{name}" for name in ("wandb", "mlflow")]
+    for name in integrations:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    keep_trackers_unloaded()
+    usage.tag_callbacks([tune.Callback()])
+    assert not sys.modules.keys() & set(integrations)
