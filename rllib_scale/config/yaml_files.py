@@ -54,8 +54,8 @@ def parse_yaml(text: str, source: str) -> Any:
     Raises:
         UserError: with the line of the mistake.
     """
-    loader = StrictLoader(text)
     try:
+        loader = StrictLoader(text)
         node = loader.get_single_node()
         if node is None:
             return None

@@ -24,18 +24,6 @@ def test_every_shipped_config_expands(path: Path) -> None:
     assert evaluation_units(config, expand(config, str(path)))
 
 
-def test_table4_trains_and_evaluates_all_that_table5_needs() -> None:
-    """As table5.yaml says of itself."""
-    trained, evaluated = [], []
-    for name in ("table4", "table5"):
-        config = load_model(SweepConfig, Path(f"tune_configs/{name}.yaml"))
-        cells = expand(config, name)
-        trained.append({cell.trial.cell for cell in cells})
-        evaluated.append({unit.key for unit in evaluation_units(config, cells) if unit.features})
-    assert trained[1] == trained[0]
-    assert evaluated[1] < evaluated[0]
-
-
 def test_smoke_expands_to_these_names_and_keys() -> None:
     """By these names and keys a results folder is read again: what is finished in it would be done anew."""
     config = load_model(SweepConfig, Path("tune_configs/smoke.yaml"))
@@ -54,16 +42,6 @@ def test_smoke_expands_to_these_names_and_keys() -> None:
         (trained[2], 16, "034126fd5489"),
         (trained[3], 16, "9d6740b3972e"),
     ]
-
-
-def test_features_are_asked_of_learned_policies_alone_and_leave_the_key_of_a_unit() -> None:
-    units = {}
-    for features in (True, False):
-        config = sweep(methods=["scale", "ppo"], evaluation={"heuristics": ["fastest-idle"], "features": features})
-        units[features] = evaluation_units(config, expand(config, "test"))
-    assert [unit.features for unit in units[True]] == [unit.learned for unit in units[True]]
-    assert not any(unit.features for unit in units[False])
-    assert [unit.key for unit in units[True]] == [unit.key for unit in units[False]]
 
 
 def test_grid_is_the_product_and_methods_without_srr_stand_once() -> None:
@@ -100,28 +78,33 @@ def test_env_overrides_build_on_the_scenario() -> None:
     assert sweep(scenario="steady-0.5").evaluated_scenarios == ("steady-0.5",)
 
 
-def test_a_fixed_network_is_evaluated_only_where_it_was_trained() -> None:
-    config = sweep(methods=["scale", "ppo"], evaluation={"scales": [16, 32], "heuristics": ["fastest-idle"]})
+def test_rules_are_evaluated_once_and_a_fixed_network_only_where_it_was_trained() -> None:
+    units = {}
+    for features in (True, False):
+        evaluation = {"scales": [16, 32], "heuristics": ["fastest-idle"], "features": features}
+        config = sweep(methods=["scale", "ppo"], seeds=[1, 2], stop={"env_steps": 1025}, evaluation=evaluation)
+        units[features] = evaluation_units(config, expand(config, "test"))
+    at = [(unit.identity["method"], unit.env.cluster.num_servers, unit.features) for unit in units[True]]
+    rules = [("fastest-idle", servers, False) for servers in (16, 32)]
+    assert at == [*rules, *[("scale", servers, True) for servers in (16, 32)] * 2, *[("ppo", 16, True)] * 2]
+    assert {unit.identity["env_steps"] for unit in units[True] if unit.learned} == {2048}, "whole epochs"
+    assert not any(unit.features for unit in units[False])
+    assert [unit.key for unit in units[True]] == [unit.key for unit in units[False]]
+
+
+def test_rules_alone_play_every_problem_of_a_grid_and_say_what_they_are_told() -> None:
+    evaluation = {"scales": [16], "heuristics": ["heft", "sticky", "zoo:context-price"], "masks": ["none", "feasible"]}
+    config = sweep(methods=[], grid={"env.episode.clock_step_s": [0.1, 0.2]}, evaluation=evaluation)
     units = evaluation_units(config, expand(config, "test"))
-    at = {(unit.identity["method"], unit.env.cluster.num_servers) for unit in units}
-    assert at == {("scale", 16), ("scale", 32), ("ppo", 16), ("fastest-idle", 16), ("fastest-idle", 32)}
-
-
-def test_heuristics_are_evaluated_once_however_many_cells_there_are() -> None:
-    config = sweep(seeds=[1, 2, 3], evaluation={"scales": [16], "heuristics": ["fastest-idle"]})
-    units = evaluation_units(config, expand(config, "test"))
-    assert sum(not unit.learned for unit in units) == 1
-    by_problem = sweep(grid={"env.episode.clock_step_s": [0.1, 0.2]}, evaluation={"scales": [16]})
-    keys = {
-        (u.columns["cell"], u.columns["test_servers"]) for u in evaluation_units(by_problem, expand(by_problem, ""))
-    }
-    assert len([cell for cell, _ in keys if cell.startswith("fastest-idle")]) == 2
-
-
-def test_stop_by_env_steps_is_rounded_up_to_epochs() -> None:
-    (cell,) = expand(sweep(stop={"env_steps": 1025}), "test")
-    assert cell.trial.stop_epochs == 2
-    assert cell.identity["env_steps"] == 2048
+    assert len(units) == 3 * 2 * 2
+    assert {unit.identity["cell"] for unit in units} >= {f"heft@env.episode.clock_step_s={step}" for step in (0.1, 0.2)}
+    assert [unit.information for unit in units[::4]] == ["clairvoyant", "waiting tasks", "clairvoyant"]
+    evaluation = {"scales": [16], "decisions": ["argmax", "sample"], "heuristics": []}
+    config = sweep(methods=["scale", "context-price"], scenario="steady-0.7", evaluation=evaluation)
+    drawn = [(unit.identity["method"], unit.decision) for unit in evaluation_units(config, expand(config, "test"))]
+    assert drawn == [("scale", "argmax"), ("scale", "sample"), ("context-price", "argmax")], (
+        "prices are no probabilities"
+    )
 
 
 def test_a_schedule_that_names_a_server_beyond_a_scale_is_refused_by_its_own_name() -> None:

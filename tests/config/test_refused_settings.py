@@ -10,7 +10,6 @@ ROWS = """
 trainin: {} | unknown key 'trainin'; did you mean 'training'?
 training: {lerning_rate: 3e-4} | 'training.lerning_rate' | did you mean 'learning_rate'?
 training: {learning_rate: fast} | training.learning_rate | valid number | 'fast'
-training: {learning_rate: -1} | training.learning_rate | greater than 0 | -1
 training: {minibatch_size: 100} | steps_per_epoch 1024 | minibatch_size 100
 training: {steps_per_epoch: 1024000000000} | training.steps_per_epoch | 1,024,000,000,000 | 64 GB
 training: {reference_kl_coefficient: 0.1} | reference_kl_coefficient | give initial_policy
@@ -23,7 +22,6 @@ network: {mlp_hidden: [on]} | network.mlp_hidden: entry 0 must be a number, not 
 srr: {lambda_kl: off} | srr.lambda_kl: must be a number, not false (in YAML also off, no)
 stop: {epochs: 1, env_steps: 2} | stop | epochs or env_steps, not both
 seeds: [] | seeds: must have at least 1 entry
-seeds: [-1] | seeds.0 | greater than or equal to 0 | -1
 methods: [scael] | unknown method 'scael'; did you mean 'scale'? valid: scale
 methods: [], evaluation: {heuristics: []} | methods | evaluation.heuristics | nothing to run
 methods: [ppo], training: {problems: {servers: [8]}} | training.problems.servers | ppo
@@ -33,14 +31,11 @@ methods: [dqn], imitation: {expert: fastest-idle} | imitation.expert | dqn
 methods: [deepsets], network: {skip: linear} | network.skip
 methods: [crossattn], imitation: {expert: heft} | imitation.expert heft: plans ahead | fastest-idle
 methods: [crossattn], imitation: {expert: reserve} | imitation.expert reserve | env.decision.on_busy reserve
-methods: [crossattn], imitation: {expert: papr} | imitation.expert | unknown scheduler 'papr'
 methods: [context-price] | mask none | valid: mask feasible
-methods: [decima] | mask none | valid: mask feasible
 methods: [context-price], scenario: day, training: {problems: {servers: [4, 8]}}, cma: {instances: 1} | cma.instances 1
 methods: [deeprm], scenario: steady-0.7, deeprm: {queue: 1024, time_steps: 1024, hidden: 4096} | deeprm | weights
 scenario: papr | unknown scenario 'papr'; did you mean 'paper'?
 env: {cluster: paper-61} | env.cluster | unknown cluster 'paper-61'; did you mean 'paper-16'?
-env: {cluster: {servers: 3}} | env.cluster.servers | 4 | 3
 env: {cluster: {tiers: [{name: a, count: 1, compute_gflops: 1, memory_gb: 0.5}]}} | memory_gb.high is 80.0 | 0.5
 env: {cluster: {tiers: [{name: a, count: 1, compute_gflops: 1, memory_gb: 9, idle_power_w: 2}]}} | busy_power_w 0.0
 env: {cluster: {tiers: [&t {name: a, count: 4, compute_gflops: 1, memory_gb: 99}, *t]}} | tier names must differ
@@ -49,39 +44,30 @@ env: {cluster: {changes: {schedule: [{time_s: 1, event: fail}]}}} | changes.sche
 env: {cluster: {changes: {schedule: [{time_s: 1, event: fail, servers: [1], share: 0.5}]}}} | servers | or share
 env: {cluster: {changes: {schedule: [{time_s: 1, event: fail, servers: [1], tiers: [large]}]}}} | tiers go with share
 env: {cluster: {changes: {schedule: [{time_s: 1, event: fail, servers: [16]}]}}} | no server 16; valid: 0 to 15
-env: {workload: {topology: ring}} | env.workload.topology | 'chain' | 'ring'
 env: {workload: {min_tasks: 9}} | max_tasks 8 | min_tasks 9
 env: {workload: {compute_gflop: {mean: 1, std: 0, low: 3, high: 2}}} | env.workload.compute_gflop: high 2.0 | low 3.0
 env: {workload: {compute_gflop: {mean: 1, std: 1, low: 4.1, bound: truncate}}} | low 4.1 | 3 standard deviations
 env: {workload: {compute_gflop: {mean: 9, std: 1, low: 1, high: 5.9, bound: truncate}}} | high 5.9
-env: {workload: {rate_wave: {period_s: 1}}} | amplitude and levels
 env: {workload: {rate_wave: {period_s: 1, amplitude: 0.5, levels: [1]}}} | amplitude and levels
 env: {workload: {rate_wave: {period_s: 1, levels: [0, 0]}}} | levels [0.0, 0.0]
 env: {workload: {trace: nowhere.json}} | env.workload.trace.file: no file
 env: {workload: {fitted: coding}} | env.workload.fitted.table: no file | valid: coding-agents, or a file
 env: {workload: {fitted: coding-agents, generator: 'json:loads'}} | generator
 env: {decision: {offer: startable}} | offer startable: goes with on_busy reserve
-env: {decision: {candidates: true}} | env.decision.candidates: must be a number, not true
 evaluation: {scales: [3]} | evaluation.scales | 4 | 3
-evaluation: {scales: [yes]} | evaluation.scales: entry 0 must be a number
 evaluation: {scenarios: [stedy-0.7]} | did you mean 'steady-0.7'
-evaluation: {mask: [none]} | evaluation.mask | did you mean 'masks'?
 evaluation: {masks: [feasable]} | evaluation.masks.0 | did you mean 'feasible'
 evaluation: {heuristics: [fastest-idel]} | unknown scheduler 'fastest-idel'; did you mean 'fastest-idle'? | zoo:NAME
 evaluation: {heuristics: ['reserve:wating=2']} | unknown key 'wating'; did you mean 'waiting'
 evaluation: {heuristics: ['reserve:waiting=0']} | waiting: input should be greater than 0 (got '0')
 evaluation: {heuristics: ['reserve:waiting']} | 'waiting' must be key=value, each key once; keys: order, waiting
-evaluation: {heuristics: ['reserve:']} | '' must be key=value
 evaluation: {heuristics: ['reserve:waiting=2,waiting=3']} | 'waiting=3' must be key=value, each key once
 evaluation: {heuristics: ['heft:waiting=2']} | heft has no parameters
 evaluation: {heuristics: ['prefix-affinity:imbalance=nan']} | imbalance: input should be greater than or equal to 0
-tracking: [tensorboard] | tracking | 'mlflow'
 own_scenarios: {paper: {}} | own_scenarios.paper: is a scenario of ours
 grid: {srr.lambda_kl: []} | grid.srr.lambda_kl: an empty list
 grid: {lambda: [1]} | grid.lambda: must begin with | srr.
 grid: {srr.lambda_kl: [much]} | srr.lambda_kl | 'much'
-search: {schedule: asha} | search.schedule | did you mean 'scheduler'?
-search: {scheduler: hyperband} | search.scheduler | 'asha' | hyperband
 search: {scheduler: pbt} | `space`, which is empty
 search: {scheduler: asha}, methods: [scale, ppo] | give one method, not 2
 search: {scheduler: asha}, methods: [context-price], scenario: steady-0.7 | context-price has no env steps
@@ -89,18 +75,14 @@ search: {samples: 2}, methods: [] | search: there is nothing to search for
 grid: {training.clip: [0.1, 0.2]}, search: {samples: 5001, space: {training.gamma: {uniform: [0, 1]}}} | 10,002
 search: {scheduler: pbt, space: {training.gamma: {uniform: [0, 1]}}}, grid: {training.clip: [0.1]} | no grid
 search: {space: {srr.lambda_kl: {loguniform: [0.1, 0.1]}}} | low must be below high
-search: {space: {srr.lambda_kl: {loguniform: [0, 1]}}} | loguniform | greater than 0
-search: {space: {training.gamma: {uniform: [off, 1]}}} | uniform: entry 0 must be a number
 search: {space: {srr.lambda_kl: {}}} | give one of uniform
 search: {space: {lambda: {uniform: [0, 1]}}} | search.space.lambda | srr.
-search: {space: {srr.lambda_k: {uniform: [0, 1]}}} | srr.lambda_k | lambda_kl
 search: {space: {srr.lambda_kl: {uniform: [0, 1]}}}, grid: {srr.lambda_kl: [1]} | search.space.srr.lambda_kl
 """
 UNUSED = """
 methods: [scale-r], grid: {env.reward: [{name: paper}]} | grid.env.reward.name | scale-r
 methods: [scale-r], grid: {env.episode.mask: [none, feasible]} | grid.env.episode.mask | scale-r
 methods: [scale-r], env: {reward: {energy_weight: 1.0}} | env.reward.energy_weight 1.0 | scale-r | leave it out
-methods: [scale-r], env: {decision: {on_busy: step}} | env.decision.on_busy step | leave it out
 methods: [scale-r], env: {observation: {feature_set: paper}} | env.observation.feature_set paper | leave it out
 methods: [scale-r], env: {observation: {feature_set: rounds}} | network.skip price | feature_set pairs
 methods: [scale-r], env: {decision: {order: open}} | env.decision.order open
@@ -110,7 +92,6 @@ methods: [scale-r], grid: {training.time_unit_s: [null, 1.0]} | grid.training.ti
 methods: [scale-r], evaluation: {masks: [none]} | scale-r-s42- | clock_step_s | valid: mask feasible
 methods: [scale-r], evaluation: {scenarios: [paper]} | scale-r-s42- | clock_step_s | valid: mask feasible
 methods: [scale], grid: {dqn.learning_rate: [1e-3]} | grid.dqn.learning_rate | a method that does, as dqn
-methods: [scale], grid: {network.embeding_dim: [8]} | grid.network.embeding_dim | embedding_dim
 methods: [scale], imitation: {episodes: 5} | imitation.episodes | with imitation.expert
 methods: [dqn, sac], grid: {training.clip: [0.1]} | grid.training.clip | dqn, sac | gamma
 methods: [dqn], search: {space: {training: {choice: [{passes: 2}]}}} | search.space.training.passes | dqn
@@ -119,7 +100,6 @@ methods: [crossattn], search: {space: {srr.lambda_kl: {uniform: [0, 0.1]}}} | se
 methods: [crossattn], imitation: {expert: fastest-idle}, training: {clip: 0.1} | training.clip | with imitation.expert
 methods: [deepsets], grid: {network.num_heads: [2]} | grid.network.num_heads | embedding_dim
 methods: [context-price], training: {epochs: 5} | training.epochs | problems
-methods: [context-price], resources: {sampler: rllib} | resources.sampler
 methods: [decima], stop: {env_steps: 9} | stop.env_steps | epochs
 methods: [decima], deeprm: {queue: 5} | deeprm.queue | a method that does, as deeprm
 methods: [], grid: {training.gamma: [0.9]} | grid.training.gamma | trains nothing

@@ -120,10 +120,8 @@ def test_what_cannot_be_trained_is_refused(settings: dict[str, Any], message: st
 
 
 def test_parts_of_ones_own_have_their_place() -> None:
-    settings = {"network": {"encoder": "x:Y#source=0"}, "training": {"reward": "x:y#source=0"}}
-    for method in ("crossattn", "deepsets-srr"):
-        made = TrialConfig.model_validate({"method": method} | settings, context={"foreign": True})
-        assert made.network.encoder == "x:Y#source=0"
+    settings = {"method": "deepsets", "network": {"encoder": "x:Y#source=0"}, "training": {"reward": "x:y#source=0"}}
+    assert TrialConfig.model_validate(settings, context={"foreign": True}).network.encoder == "x:Y#source=0"
 
 
 # ---------------------------------------------------------------------- methods for reserving rounds

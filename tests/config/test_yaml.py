@@ -41,6 +41,7 @@ def test_numbers_merges_and_aliases_are_read() -> None:
         ("base: &b {a: 1}\nmore: {<<: *b, b: 3, b: 4}", r"line 2: not valid YAML: key 'b' stands twice"),
         ("seed: [1", r"bad.yaml line 1: not valid YAML"),
         ("seed: 1\n? [a, b]\n: 1", "line 2: .*a list or a mapping cannot be a key"),
+        ("seed: \x07", "bad.yaml: not valid YAML: unacceptable character #x0007"),
         ("- 1", "bad.yaml: a mapping of keys to values is expected, not list"),
         (BOMB, "aliases unfold to .* values; at most 100,000"),
         ("seeds: &s [*s]", "aliases unfold to inf"),
