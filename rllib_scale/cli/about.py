@@ -33,8 +33,12 @@ def schedulers() -> None:
         spec = HEURISTICS[name]
         text = (f"{key}={plain(f.default)}: {f.description}" for key, f in spec.parameters.model_fields.items())
         parameters = {key: f.default for key, f in spec.parameters.model_fields.items()}
-        content.append({"name": name, "description": rule.description, "sees": spec.sees, "parameters": parameters})
-        table.add_row(name, rule.description, {"tasks": "waiting tasks"}.get(spec.sees, spec.sees), "\n".join(text))
+        content.append(
+            {"name": name, "description": rule.description, "sees": spec.sees, "knows": spec.knows}
+            | {"parameters": parameters}
+        )
+        told = "; ".join(filter(None, ({"tasks": "waiting tasks"}.get(spec.sees, spec.sees), spec.knows)))
+        table.add_row(name, rule.description, told, "\n".join(text))
     for name, path in entry_points("scheduler").items():
         table.add_row(name, f"{path}, of an installed package", "", "")
         content.append({"name": name, "import_path": path})

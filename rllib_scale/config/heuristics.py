@@ -103,11 +103,13 @@ class HeuristicSpec:
         parameters: what may stand behind its name.
         sees: the tasks that wait, or whole workflows with the demands of all their tasks.
         plans: whether it decides ahead, so that it cannot be asked about one task at one moment.
+        knows: what it is told beside, before anything arrives.
     """
 
     parameters: type[NoParameters] = NoParameters
     sees: Literal["tasks", "workflows"] = "tasks"
     plans: bool = False
+    knows: str = ""
 
 
 RULES = {
@@ -133,7 +135,7 @@ DISPATCHERS = {
     "reserve": HeuristicSpec(ReserveParameters),
     "hungarian": HeuristicSpec(HungarianParameters),
     "price": HeuristicSpec(PriceParameters),
-    "dual-price": HeuristicSpec(DualPriceParameters),
+    "dual-price": HeuristicSpec(DualPriceParameters, knows="the workload's distribution and load"),
 }
 """Asked at each event for all tasks that wait."""
 HEURISTICS = RULES | DISPATCHERS
