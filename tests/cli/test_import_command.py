@@ -4,8 +4,9 @@ import copy
 import gzip
 import itertools
 import json
-import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +14,34 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from refused import refused
 from rllib_scale.cli import main
 from rllib_scale.workloads.formats.registry import FORMATS
 from rllib_scale.workloads.model import Workload
 from workloads.mutations import mutations
 from workloads.test_langgraph import DIAMOND, LOOP
 from workloads.test_wfformat import instance, instance_1_4
-from workloads.trace_samples import copilot_sample, csv_sample, kv_sample, tracelab_sample, write_csv, write_lines
+from workloads.trace_samples import (
+    copilot_call,
+    copilot_sample,
+    csv_sample,
+    kv_sample,
+    tracelab_sample,
+    write_csv,
+    write_lines,
+)
 
 
 def invoke(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["import", *(str(argument) for argument in arguments)])
 
 
-def refuse(output: Path, *arguments: object) -> str:
-    """The one line on stderr of an import that refuses its input, having written nothing."""
-    result = invoke(*arguments, "--output", output)
-    assert result.exit_code == 2, (result.exit_code, result.exception, result.output)
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("Error: ")
+def check_refused(output: Path, name: str, source: Path, part: str, begins: str = "") -> None:
+    """An import refuses its input by one line that names the place, having written nothing."""
+    line = refused("import", name, source, "--output", output)
     assert not output.parent.exists()
-    return line.removeprefix("Error: ")
+    assert line.startswith(f"Error: {source}{begins}"), line
+    assert part in line, line
 
 
 @pytest.fixture
@@ -77,44 +85,23 @@ def test_help_lists_formats_and_settings() -> None:
 
 # ---------------------------------------------------------------------- malformed sources
 
-MISSING = object()
 CALL = ("turns", 0, "llm_calls", 0)
 BAD: dict[str, list[tuple[tuple[str | int, ...], Any, str]]] = {  # of a sample: place, value, what the line names
     "kv-cache-tester": [
-        (("requests",), MISSING, "requests"),
-        (("requests", 0), "x", "requests.0"),
         (("requests", 1, "t"), -1, "requests.1.n.t"),
-        (("requests", 1, "in"), 1.5, "requests.1.n.in"),
-        (("requests", 1, "out"), True, "requests.1.n.out"),
-        (("requests", 1, "stop"), None, "requests.1.n.stop"),
-        (("requests", 1, "type"), "x", "'type'"),
-        (("requests", 1, "api_time"), 1e300, "requests.1.n.api_time"),
-        (("requests", 2, "duration_ms"), "x", "requests.2.subagent.duration_ms"),
         (("requests", 2, "duration_ms"), 41000, "request 2: duration_ms is 41000"),
-        (("requests", 2, "requests", 1, "in"), MISSING, "requests.2.subagent.requests.1.n.in"),
         (("requests", 2, "requests", 0, "t"), 9.0, "request 2, request 1: t is 8"),
         (("requests", 5, "t"), 41.0, "request 5: t is 41"),
     ],
     "copilot": [
-        (("turns",), {}, "turns"),
-        (("turns", 0), 3, "turns.0"),
-        (("turns", 0, "tool_batches"), "x", "turns.0.tool_batches"),
-        (("turns", 0, "llm_calls"), MISSING, "turns.0.llm_calls"),
         ((*CALL, "timestamp"), "2026-13-01T00:00:00", "turns.0.llm_calls.0.timestamp: must be a time"),
-        ((*CALL, "duration_ms"), float("inf"), "turns.0.llm_calls.0.duration_ms"),
-        ((*CALL, "tokens"), [], "turns.0.llm_calls.0.tokens"),
-        ((*CALL, "tokens", "prompt"), -1, "turns.0.llm_calls.0.tokens.prompt"),
         ((*CALL, "tokens", "cached"), 1501, "cached must be at most the prompt's 1500 (got 1501)"),
         (("turns", 1, "llm_calls", 0, "timestamp"), "2026-06-02T09:59:59Z", "turns.1: timestamp"),
     ],
     "tracelab": [
         ((0,), None, "line 1: must be a mapping"),
-        ((0, "session_id"), 3, "line 1: session_id"),
         ((1, "session_id"), "two", "line 3: session_id 'one'"),
         ((1, "newly_append_tokens"), 1201, "newly_append_tokens must be at most the 1200"),
-        ((1, "output_tokens"), MISSING, "line 2: output_tokens"),
-        ((2, "timing_events"), [], "line 3: timing_events"),
-        ((2, "timing_events", 1, "event_type"), None, "line 3: timing_events.1.event_type"),
         ((2, "timing_events", 0, "timestamp"), "yesterday", "line 3: timing_events.0.timestamp"),
         ((2, "timing_events", 0, "timestamp"), "2026-06-01T04:00:00Z", "clock runs backwards"),
     ],
@@ -134,19 +121,13 @@ def test_a_mistake_is_one_line_that_names_its_place(name: str, tmp_path: Path, o
         at: Any = records
         for key in parents:
             at = at[key]
-        if value is MISSING:
-            del at[last]
-        else:
-            at[last] = value
+        at[last] = value
         source = write_lines(tmp_path / "source.jsonl", *records)
-        line = refuse(output, name, source)
-        assert line.startswith(f"{source} line "), line
-        assert part in line, line
+        check_refused(output, name, source, part, " line ")
 
 
 def test_a_mistake_in_csv_names_line_and_column(tmp_path: Path, output: Path) -> None:
     tasks, edges = csv_sample()
-    loop = {"workflow": "b", "predecessor": "end", "successor": "start"}
 
     def task(row: int, **values: str) -> tuple[list[dict], list[dict]]:
         return [task | values if i == row else task for i, task in enumerate(tasks)], edges
@@ -157,9 +138,7 @@ def test_a_mistake_in_csv_names_line_and_column(tmp_path: Path, output: Path) ->
     for content, part in (
         (task(1, arrival_s=""), "tasks.csv line 3: arrival_s"),
         (task(1, arrival_s="3"), "arrival_s is 3.0, but 2.5"),
-        (task(1, compute_gflop="0"), "tasks.csv line 3: compute_gflop"),
         (task(1, memory_gb="nan"), "tasks.csv line 3: memory_gb"),
-        (task(1, output_gb="1e999"), "tasks.csv line 3: output_gb"),
         (task(1, task="start"), "task 'start' stands twice"),
         (([row | {"session": "-1"} for row in tasks], edges), "tasks.csv line 2: session"),
         (([row | {"session": str(i)} for i, row in enumerate(tasks)], edges), "session is 1, but 0"),
@@ -167,15 +146,11 @@ def test_a_mistake_in_csv_names_line_and_column(tmp_path: Path, output: Path) ->
         (([{"task": "x"}], edges), "column 'workflow' is missing"),
         (edge(0, predecessor="nobody"), "edges.csv line 2: predecessor 'nobody'"),
         (edge(0, successor=edges[0]["predecessor"]), "a task cannot need itself"),
-        (edge(0, workflow="c"), "edges.csv line 2: workflow 'c'"),
         ((tasks, [*edges, edges[0]]), "the edge stands twice"),
-        ((tasks, [*edges, loop]), "form a cycle"),
     ):
         write_csv(tmp_path / "tasks.csv", content[0])
         write_csv(tmp_path / "edges.csv", content[1])
-        line = refuse(output, "csv", tmp_path)
-        assert line.startswith(str(tmp_path)), line
-        assert part in line, line
+        check_refused(output, "csv", tmp_path, part)
 
 
 RUN = ["agent", ["tools", "tools"], "agent"]
@@ -193,56 +168,23 @@ FILES: dict[str, list[Any]] = {
 """What sources hold, of which the last is damaged."""
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(400, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", FILES)
-def test_damaged_json_is_read_or_refused(name: str, count: int, tmp_path: Path, output: Path) -> None:
+def test_damaged_json_is_read_or_refused(name: str, tmp_path: Path, output: Path) -> None:
     sources = [write_lines(tmp_path / f"{i}.json", content) for i, content in enumerate(FILES[name])]
-    refused = 0
-    for damaged in itertools.islice(mutations(1, FILES[name][-1]), count):
+    count = 0
+    for damaged in itertools.islice(mutations(1, FILES[name][-1]), 40):
         sources[-1].write_bytes(damaged)
         result = invoke(name.partition(" ")[0], *sources, "--output", output)
         if result.exit_code == 0:
             Workload.load(output)
             shutil.rmtree(output.parent)
             continue
-        refused += 1
+        count += 1
         assert result.exit_code == 2, (damaged, result.exception)
         (line,) = result.stderr.splitlines()
         assert line.startswith(f"Error: {sources[-1]}"), line
         assert not output.parent.exists()
-    assert refused >= count / 3
-
-
-@pytest.mark.slow
-def test_damaged_csv_is_read_or_refused(tmp_path: Path) -> None:
-    """Bytes cut, changed, doubled and dropped at random."""
-    files = [
-        write_csv(tmp_path / f"{name}.csv", rows) for name, rows in zip(("tasks", "edges"), csv_sample(), strict=True)
-    ]
-    whole = {path: path.read_bytes() for path in files}
-    draw = random.Random(7)
-    for i in range(250):
-        for path, content in whole.items():
-            path.write_bytes(content)
-        path = draw.choice(files)
-        content = bytearray(whole[path])
-        at = draw.randrange(len(content))
-        if i % 4 == 0:
-            del content[at:]
-        elif i % 4 == 1:
-            content[at] = draw.randrange(256)
-        elif i % 4 == 2:
-            del content[at : at + draw.randrange(1, 20)]
-        else:
-            content[at:at] = content[at : at + draw.randrange(1, 40)]
-        path.write_bytes(content)
-        result = invoke("csv", tmp_path, "--output", tmp_path / "w.json")
-        if result.exit_code == 0:
-            Workload.load(tmp_path / "w.json")
-            continue
-        assert result.exit_code == 2, (bytes(content), result.exception)
-        (line,) = result.stderr.splitlines()
-        assert line.startswith(f"Error: {tmp_path}"), line
+    assert count >= 13
 
 
 def test_files_that_are_wrong_as_a_whole(tmp_path: Path, output: Path) -> None:
@@ -250,22 +192,17 @@ def test_files_that_are_wrong_as_a_whole(tmp_path: Path, output: Path) -> None:
     zipped = gzip.compress(first * 50)
     for file, content, part in (
         ("empty.jsonl", b"", "no workflow"),
-        ("blank.jsonl", b"\n\n  \n", "no workflow"),
         ("torn.jsonl.gz", zipped[: len(zipped) // 2], "not a whole gzip file"),
-        ("plain.jsonl.gz", first, "not a whole gzip file"),
         ("broken.jsonl.gz", zipped[:30] + bytes(8) + zipped[38:], "not a whole gzip file"),
         ("latin.jsonl", b'{"id": "\xe9"}\n', "line 1: not UTF-8"),
         ("deep.jsonl", first + b"[" * 200_000 + b"\n", "line 2: not valid JSON"),
         ("long.jsonl", first + b'{"a": ' + b"1" * 10_000 + b"}\n", "line 2: not valid JSON"),
         ("wide.jsonl", first + b" " * (64 * 2**20 + 1), "line 2: longer than 64 MiB"),
-        ("wide.json", b" " * (64 * 2**20 + 1), "longer than 64 MiB"),
         ("two.json", first * 2, "not valid JSON"),
     ):
         source = tmp_path / file
         source.write_bytes(content)
-        line = refuse(output, "copilot", source)
-        assert line.startswith(str(source)), line
-        assert part in line, line
+        check_refused(output, "copilot", source, part)
 
 
 def test_csv_files_that_are_wrong_as_a_whole(tmp_path: Path, output: Path) -> None:
@@ -275,24 +212,51 @@ def test_csv_files_that_are_wrong_as_a_whole(tmp_path: Path, output: Path) -> No
         (good.splitlines(keepends=True)[0], "no workflow"),
         (good + b"b,more\n", "line 7: 2 values; the header names 6 columns"),
         (good + b'b,"more\n', "not valid CSV"),
-        (good + b"b,\xe9,2.5,1,1,1\n", "line 7: not UTF-8 text"),
         (b"a" * (2**20 + 2), "line 1: longer than 1 MiB"),
         (good.replace(b"task,", b"workflow,"), "column 'workflow' stands twice"),
         (good.replace(b"memory_gb", b"memory"), "column 'memory' is unknown"),
     ):
         source = tmp_path / "tasks.csv"
         source.write_bytes(content)
-        line = refuse(output, "csv", source)
-        assert line.startswith(str(source)), line
-        assert part in line, line
+        check_refused(output, "csv", source, part)
+
+
+def test_a_long_cycle_is_named_in_short(tmp_path: Path, output: Path) -> None:
+    task = {"workflow": "w", "arrival_s": 0, "compute_gflop": 1, "memory_gb": 1, "output_gb": 1}
+    write_csv(tmp_path / "tasks.csv", [task | {"task": i} for i in range(100)])
+    ring = [{"workflow": "w", "predecessor": i, "successor": (i + 1) % 100} for i in range(100)]
+    write_csv(tmp_path / "edges.csv", ring)
+    check_refused(output, "csv", tmp_path, "form a cycle: 0 -> 1 -> 2 -> 3 -> 4 -> (92 more) -> 97 -> 98 -> 99 -> 0")
+
+
+CI_MB = 96
+IMPORT = """
+import resource, sys
+from rllib_scale.cli import main
+try:
+    main(["import", *sys.argv[1:]])
+finally:
+    print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, file=sys.stderr)
+"""
+
+
+def import_peak_mb(source: Path, output: Path) -> float:
+    """Peak resident memory of a process that imports a source of Copilot's, in MB."""
+    command = [sys.executable, "-c", IMPORT, "copilot", source, "--output", output]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stderr.split()[-1])
 
 
 @pytest.mark.slow
-def test_a_long_cycle_is_named_in_short(tmp_path: Path, output: Path) -> None:
-    count = 100_000
-    task = {"workflow": "w", "arrival_s": 0, "compute_gflop": 1, "memory_gb": 1, "output_gb": 1}
-    write_csv(tmp_path / "tasks.csv", [task | {"task": i} for i in range(count)])
-    ring = [{"workflow": "w", "predecessor": i, "successor": (i + 1) % count} for i in range(count)]
-    write_csv(tmp_path / "edges.csv", ring)
-    line = refuse(output, "csv", tmp_path)
-    assert line.endswith("form a cycle: 0 -> 1 -> 2 -> 3 -> 4 -> (99992 more) -> 99997 -> 99998 -> 99999 -> 0")
+def test_a_source_is_never_held_as_a_whole(tmp_path: Path, output: Path) -> None:
+    """Its workload takes an eighth of the bound; text or parsed records as a whole would take all of it."""
+    before = import_peak_mb(write_lines(tmp_path / "one.jsonl", copilot_sample()), output)
+    unread = [{"type": "History", "role": "user", "sequenceId": i, "token_len": i} for i in range(4)]
+    calls = [copilot_call(f"10:{k:02}:00", 4000.0, 9000, 200, 8000) | {"message_metadata": unread} for k in range(32)]
+    turn = {"turn_id": "0", "llm_calls": calls, "tool_batches": []}
+    line = (json.dumps({"session_id": "made", "turns": [turn]}) + "\n").encode()
+    count = CI_MB * 2**20 // len(line) + 1
+    with gzip.open(tmp_path / "shard.jsonl.gz", "wb", compresslevel=1) as file:
+        for i in range(count):
+            file.write(line.replace(b"2026-06-02", b"2026-06-%02d" % (i % 28 + 1)))
+    assert import_peak_mb(tmp_path / "shard.jsonl.gz", output) < before + CI_MB / 2
+    assert Workload.load(output).num_tasks >= 32 * count

@@ -1,0 +1,324 @@
+"""The command line as a person meets it: what it prints and writes, and a process that ends in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+from networks.observations import random_network
+from rllib_scale.cli import main
+from rllib_scale.config import METHODS, SCENARIOS, TrialConfig, scenario
+from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
+from rllib_scale.files import write_json
+from rllib_scale.policies.policy import load_policy, save_policy
+from rllib_scale.results.tables import open_folder
+from rllib_scale.schedulers.rules import SCHEDULERS
+from rllib_scale.workloads.generators import generate
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = sorted(Path("tune_configs").glob("*.yaml"))
+SCHEDULE_COLUMNS = [
+    *("workflow", "task", "server", "tier", "arrival_s", "ready_s", "start_s", "finish_s"),
+    *("outcome", "transfer_s", "work_gflop"),
+]
+TIERS = (
+    "{name: slow, count: 3, compute_gflops: 10, memory_gb: 128, idle_power_w: 1, busy_power_w: 2}",
+    "{name: fast, count: 2, compute_gflops: 50, memory_gb: 128, idle_power_w: 1, busy_power_w: 2}",
+)
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def succeed(*arguments: object) -> str:
+    result = invoke(*arguments)
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    assert result.stderr == ""
+    return result.stdout
+
+
+def shown(*arguments: object) -> Any:
+    """What a command prints with `--json`."""
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("policies") / "scale"
+    save_policy(folder, random_network(), TrialConfig(), epochs=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def workload(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """18 workflows that arrive for 150 s."""
+    path = tmp_path_factory.mktemp("workload") / "w.json"
+    generate(scenario("steady-0.7").at_scale(8), 1000, 0).save(path)
+    return path
+
+
+# ---------------------------------------------------------------------- what there is
+
+
+@pytest.mark.parametrize(
+    ("command", "names"), [("methods", METHODS), ("schedulers", SCHEDULERS), ("scenarios", SCENARIOS)]
+)
+def test_registries_are_listed(command: str, names: dict[str, object]) -> None:
+    text = succeed(command)
+    assert all(name in text for name in names)
+    rows = shown(command)
+    assert [row["name"] for row in rows][: len(names)] == list(names)
+    assert all(row["description"] for row in rows[: len(names)])
+
+
+def test_what_rules_take_and_what_they_are_told() -> None:
+    rules = {row["name"]: row for row in shown("schedulers")}
+    assert rules["reserve"]["parameters"]["waiting"] == 1.5
+    assert (rules["heft"]["sees"], rules["reserve"]["sees"], rules["reserve"]["knows"]) == ("workflows", "tasks", "")
+    assert {name for name, row in rules.items() if row.get("knows")} == {"dual-price"}, "its `check` reads the workload"
+    done = CliRunner().invoke(main, ["schedulers"], env={"COLUMNS": "250"})
+    (line,) = (line for line in done.stdout.splitlines() if "│ dual-price " in line)
+    assert "waiting tasks; the" in line
+
+
+def test_every_table_can_be_had_as_json() -> None:
+    tables = [command for command in main.commands.values() if any("--json" in p.opts for p in command.params)]
+    names = {command.name for command in tables}
+    assert names >= {"evaluate", "simulate", "bounds", "doctor", "import", "execute", "fit-workload", "status"}
+    (row,) = shown("bounds", "steady-0.5", "--scales", 4, "--episodes", 1)
+    assert row["bound_fluid_s"] is None
+    assert row["bound_capacity_s"] > 0
+    cells = shown("validate", "tune_configs/smoke.yaml")
+    assert {cell["method"] for cell in cells} >= {"scale"}
+    assert all(cell["trial"]["seed"] == cell["train_seed"] for cell in cells)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_validate_shows_trainings_and_resources(path: Path) -> None:
+    text = succeed("validate", path)
+    assert f"{path.stem}: " in text
+    assert "each needs" in text or "rules alone" in text
+    assert "evaluations of" in text
+
+
+def test_validate_shows_resolved_configs_with_overrides() -> None:
+    overrides = ["--set", "training.gamma=0.875", "--set", "seeds=[9]", "--set", "resources.env_runners=2"]
+    text = succeed("validate", "tune_configs/smoke.yaml", "--full", *overrides)
+    cell, _ = json.JSONDecoder().raw_decode(text[text.index("\n{") + 1 :])
+    assert (cell["training"]["gamma"], cell["seed"]) == (0.875, 9)
+    steps = 2 * 2 * cell["training"]["steps_per_epoch"]
+    assert f"smoke: 2 trainings of 2 epochs (the paper trains 1000), {steps:,} env steps in all; each needs 3" in text
+    assert "ppo: evaluated only at the number of servers trained on" in text
+
+
+# ---------------------------------------------------------------------- evaluate
+
+
+def test_schedulers_play_the_same_episodes_in_one_table(tmp_path: Path) -> None:
+    options = ["--scales", "8,16", "--episodes", 3]
+    rows = shown("evaluate", "fastest-idle", "large-only", *options, "--output", tmp_path / "rows.csv")
+    assert [(row["method"], row["servers"]) for row in rows] == [
+        *(("fastest-idle", 8), ("large-only", 8)),
+        *(("fastest-idle", 16), ("large-only", 16)),
+    ]
+    table = pd.read_csv(tmp_path / "rows.csv")
+    ours, theirs = (rows for _, rows in table.groupby("method"))
+    keys = [(servers, episode) for servers in (8, 16) for episode in (0, 1, 2)]
+    for frame in (ours, theirs):
+        assert list(zip(frame["test_servers"], frame["episode"], strict=True)) == keys
+    assert ours["arrived"].tolist() == theirs["arrived"].tolist()
+    assert ours["arrived"].nunique() > 1
+    assert ours["completed"].tolist() != theirs["completed"].tolist()
+    completed = table.groupby(["test_servers", "method"])["completed"].mean()
+    assert [row["mean"]["completed"] for row in rows] == completed.tolist()
+    succeed("evaluate", "large-only", *options, "--output", tmp_path / "rows.parquet")
+    alone = pd.read_parquet(tmp_path / "rows.parquet")
+    assert alone["response_mean_s"].tolist() == pytest.approx(theirs["response_mean_s"].tolist(), nan_ok=True)
+
+
+def test_evaluate_on_other_scenario_seed_and_mask(tmp_path: Path) -> None:
+    def rows(*options: object) -> pd.DataFrame:
+        output = tmp_path / "rows.csv"
+        succeed("evaluate", "large-only", "--scales", 8, "--episodes", 2, "--output", output, *options)
+        return pd.read_csv(output)
+
+    plain = rows()
+    assert rows("--seed", 5)["arrived"].tolist() != plain["arrived"].tolist()
+    assert rows("--scenario", "steady-0.5")["arrived"].tolist() != plain["arrived"].tolist()
+    masked = rows("--mask", "feasible")
+    assert masked["mask"].tolist() == ["feasible"] * 2
+    assert masked.filter(like="invalid_").to_numpy().sum() == 0
+
+
+def test_a_policy_is_played_at_scales_it_was_not_trained_at(policy: Path, tmp_path: Path) -> None:
+    for decision in ("argmax", "sample"):
+        options = ["--scales", "8,32", "--episodes", 2, "--decision", decision]
+        succeed("evaluate", policy, *options, "--output", tmp_path / f"{decision}.csv")
+    argmax, sample = (pd.read_csv(tmp_path / f"{decision}.csv") for decision in ("argmax", "sample"))
+    assert argmax["test_servers"].tolist() == [8, 8, 32, 32]
+    assert argmax["arrived"].tolist() == sample["arrived"].tolist()
+    assert argmax["decisions"].tolist() != sample["decisions"].tolist()
+    assert shown("simulate", "--scheduler", policy)["episode_return"] != shown("simulate")["episode_return"]
+
+
+def test_names_are_whole_and_what_says_nothing_is_no_column() -> None:
+    done = invoke("evaluate", "fastest-idle", "zoo:context-price", "--scenario", "steady-0.5", "--episodes", 2)
+    head = next(line for line in done.output.splitlines() if "servers" in line)
+    assert head.split() == ["scheduler", "servers", "completed", "response", "(s)", "return"]
+    name = load_policy("zoo:context-price").name
+    assert f" {name} " in done.output
+    assert f"told: waiting tasks (fastest-idle); clairvoyant ({name})" in " ".join(done.output.split())
+    paper = invoke("evaluate", "round-robin", "--episodes", 2).output
+    assert all(column in paper for column in ("unfinished", "censored", "invalid", "told: waiting tasks"))
+
+
+# ---------------------------------------------------------------------- a problem of one's own
+
+
+def test_a_cluster_of_ones_own_is_played_at_its_own_size_and_at_others(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("cluster:\n  tiers:\n" + "".join(f"    - {tier}\n" for tier in TIERS))
+    (row,) = shown("evaluate", "fastest-idle", "--config", own, "--episodes", 1)
+    assert row["servers"] == 5
+    assert {"utilisation_slow", "utilisation_fast"} <= set(row["mean"])
+    (scaled,) = shown("evaluate", "fastest-idle", "--config", own, "--episodes", 1, "--scales", 10)
+    assert scaled["servers"] == 10
+    inline = ["--set", f"cluster={{tiers: [{', '.join(TIERS)}]}}"]
+    assert "utilisation_fast" in shown("simulate", *inline)
+    assert "utilisation_fast" in shown("simulate", "--config", own, "--set", "env.workload.offered_load=0.5")
+
+
+def test_what_is_changed_is_what_is_played() -> None:
+    steady = ["simulate", "--scenario", "steady-0.9", "--servers", 8]
+    assert shown(*steady, "--set", "workload.offered_load=0.3")["arrived"] < shown(*steady)["arrived"]
+    assert shown("simulate", "--set", "episode.horizon_s=3")["duration_s"] == 3
+
+
+def test_a_given_workload_is_played_to_its_end(workload: Path, tmp_path: Path) -> None:
+    """In the scenario `paper`, whose horizon is 12 s, and by a rule that keeps busy servers waiting."""
+    (row,) = shown("evaluate", "large-only", "--workload", workload, "--scales", 8, "--output", tmp_path / "rows.csv")
+    one = shown("simulate", "--scheduler", "large-only", "--workload", workload, "--servers", 8)
+    assert row["episodes"] == 1
+    assert one["workflows_completed"] == row["mean"]["workflows_completed"] == 18
+    assert one["unfinished"] == 0
+    assert one["response_mean_s"] == row["mean"]["response_mean_s"]
+    assert 0 < pd.read_csv(tmp_path / "rows.csv")["bound_capacity_s"][0] <= one["response_mean_s"]
+    for command in (["simulate", "--servers", 8], ["evaluate", "fastest-idle", "--scales", 8]):
+        for option in (["--horizon", 30], ["--set", "episode.horizon_s=30"]):
+            assert "of 18 workflows 4 had arrived" in succeed(*command, "--workload", workload, *option)
+
+
+def test_simulate_writes_schedule_gantt_and_a_workload_that_plays_back(tmp_path: Path) -> None:
+    schedule, gantt, workload, video = (tmp_path / name for name in ("s.csv", "g.png", "w.json", "v.gif"))
+    drawn = ["--gantt", gantt, "--video", video]
+    succeed("simulate", "--servers", 8, "--schedule", schedule, *drawn, "--save-workload", workload)
+    assert video.read_bytes()[:6] == b"GIF89a"
+    table = pd.read_csv(schedule)
+    assert list(table.columns) == SCHEDULE_COLUMNS
+    assert len(table) > 5
+    assert (table["arrival_s"] <= table["ready_s"]).all()
+    assert (table["ready_s"] <= table["start_s"]).all()
+    picture = matplotlib.image.imread(gantt)
+    assert len(np.unique(picture.reshape(-1, picture.shape[-1]), axis=0)) > 10
+
+    again = tmp_path / "again.csv"
+    succeed("simulate", "--servers", 8, "--workload", workload, "--horizon", 12, "--schedule", again)
+    pd.testing.assert_frame_equal(pd.read_csv(again), table)
+
+
+def test_simulate_exports_what_it_played(tmp_path: Path) -> None:
+    schedule, trace = tmp_path / "s.csv", tmp_path / "trace.json"
+    options = ["--scenario", "steady-0.5", "--horizon", 30, "--seed", 4, "--episode", 2]
+    text = succeed("simulate", *options, "--schedule", schedule, "--trace", trace)
+    assert all(f"wrote {path}" in text.replace("\n", "") for path in (schedule, trace))
+    table, content = pd.read_csv(schedule), json.loads(trace.read_text())
+    assert "seed 4, episode 2" in content["otherData"]["title"]
+    slices = [event for event in content["traceEvents"] if "arrival_s" in event.get("args", {})]
+    assert [event["ts"] for event in slices] == sorted((table["start_s"] * 1e6).round().astype(int))
+    assert len(slices) > 5
+
+
+def test_status_says_what_is_finished_and_what_is_not(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    evaluation = {"scales": [16, 32], "episodes": 1, "heuristics": ["fastest-idle"]}
+    sweep = SweepConfig.model_validate(
+        {"name": "tiny", "methods": ["scale"], "stop": {"epochs": 2}, "evaluation": evaluation}
+    )
+    open_folder(folder, "tiny", sweep.model_dump(mode="json"), "hash")
+    cells = expand(sweep, "test")
+    (folder / "evaluations").mkdir()
+    for unit in evaluation_units(sweep, cells):
+        (folder / "evaluations" / f"{unit.key}.parquet").touch()
+    write_json(folder / "policies" / cells[0].trial.name / "curve.json", [{"epoch": 1}, {"epoch": 2}])
+    before = shown("status", folder)
+    (training,) = before["trainings"]
+    assert (training["state"], training["epoch"], training["epochs"]) == ("finished", 2, 2)
+    assert before["evaluations"] == {"done": 4, "planned": 4}
+    next((folder / "evaluations").iterdir()).unlink()
+    shutil.rmtree(folder / "policies")
+    after = shown("status", folder)
+    assert after["trainings"][0]["state"] != "finished"
+    assert after["evaluations"] == {"done": 3, "planned": 4}
+    assert training["training"] in invoke("status", folder).output
+
+
+# ---------------------------------------------------------------------- processes
+
+
+def process(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    options = {"stdout": subprocess.PIPE} | options
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False, **options)
+
+
+def test_a_process_ends_with_a_code_and_a_line_whatever_becomes_of_its_output() -> None:
+    program = [sys.executable, "-m", "rllib_scale"]
+    wrong = process(*program, "evaluate", "nobody")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    (line,) = wrong.stderr.splitlines()
+    assert line.startswith("Error: unknown scheduler 'nobody'")
+    with open("/dev/full", "w") as full:
+        done = process(*program, "schedulers", "--json", stdout=full)
+    assert (done.returncode, done.stderr) == (2, "Error: output: No space left on device\n")
+    closed = process("sh", "-c", '"$@" >&-', "sh", *program, "schedulers")
+    assert (closed.returncode, closed.stderr) == (0, "")
+    ascii_only = os.environ | {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    plain = process(*program, "evaluate", "fastest-idle", "--scales", "4", "--episodes", "1", env=ascii_only)
+    assert plain.returncode == 0, plain.stderr
+    assert " ? " in plain.stdout
+
+
+def test_ctrl_c_while_the_program_is_read_is_no_traceback() -> None:
+    code = """
+import signal, sys
+
+class AtClick:
+    def find_spec(self, name, *_):
+        if name == "click":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, AtClick())
+import rllib_scale.__main__
+"""
+    done = process(sys.executable, "-c", code)
+    assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
+
+
+def test_the_shell_is_given_its_completion() -> None:
+    assert "_RLLIB_SCALE_COMPLETE=bash_source" in invoke("--help").output.replace("\n", " ")
+    program = Path(sys.executable).parent / "rllib-scale"
+    env = os.environ | {"_RLLIB_SCALE_COMPLETE": "bash_complete", "COMP_WORDS": "rllib-scale simul", "COMP_CWORD": "1"}
+    assert "simulate" in process(str(program), env=env).stdout
