@@ -27,6 +27,10 @@ def problem(tiers: tuple[TierConfig, ...] = TIERS, **sections: Any) -> EnvConfig
     )
 
 
+def set_fields(env: EnvConfig, section: str, **values: Any) -> EnvConfig:
+    return EnvConfig.model_validate(env.model_dump() | {section: getattr(env, section).model_dump() | values})
+
+
 def work(*workflows: tuple[float, list[dict[str, float]], list[list[int]]]) -> Workload:
     """Of (arrival, tasks, edges)."""
     content = [{"arrival_s": arrival, "tasks": tasks, "edges": edges} for arrival, tasks, edges in workflows]

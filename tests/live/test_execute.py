@@ -14,7 +14,7 @@ import pytest
 import ray
 from click.testing import CliRunner
 
-from live.problems import DIAMOND, problem, task, work
+from live.problems import DIAMOND, problem, set_fields, task, work
 from local_ray import LOCAL_RAY
 from rllib_scale.cli import main
 from rllib_scale.config import EnvConfig, EpisodeConfig, TierConfig
@@ -61,42 +61,6 @@ def test_a_diamond_by_hand() -> None:
     assert (played.overheads_s > 0).all()
 
 
-def test_what_the_servers_hand_on_is_there() -> None:
-    """Inputs come as the outputs of the predecessors, in their order, also from other servers."""
-    seen: dict[tuple[int, int], Any] = {}
-
-    def names(attempt: Attempt, inputs: list[Any]) -> Call:
-        return Call(_joined, (attempt.task, *inputs))
-
-    def keep(ended: Ended) -> None:
-        seen[ended.flow.number, ended.task] = ray.get(ended.output)
-
-    env = problem(ONE)
-    backend = RayBackend(env, names, listener=keep)
-    backend.ledger.expect(Flow.of(work((0.0, [task(1)] * 4, DIAMOND)), 0))
-    try:
-        run(dispatcher_of(make_scheduler("round-robin", env.observation, "feasible"), env)[0], backend)
-    finally:
-        backend.shut_down()
-    assert seen[0, 3] == "3(1(0())2(0()))"
-    assert backend.outputs == {}, "nothing is kept of a workflow that has ended"
-
-
-def _joined(name: int, *inputs: str) -> str:
-    return f"{name}({''.join(inputs)})"
-
-
-class _Failing:
-    """Tasks that fail for some attempts, by an exception or with their whole server."""
-
-    def __init__(self, folder: Path, times: dict[tuple[int, int], int], dies: bool) -> None:
-        self.folder, self.times, self.dies = folder, times, dies
-
-    def __call__(self, attempt: Attempt, inputs: list[Any]) -> Call:
-        task = (attempt.flow.number, attempt.task)
-        return Call(_fail_at_first, (str(self.folder / f"{task}"), self.times.get(task, 0), self.dies))
-
-
 def _fail_at_first(folder: str, times: int, dies: bool) -> None:
     os.makedirs(folder, exist_ok=True)
     tried = len(os.listdir(folder))
@@ -113,7 +77,12 @@ def run_failing(
     """Two chains of three tasks on two servers; `times` says how often a task fails, by workflow and task."""
     told: list[Ended] = []
     env = problem(ONE)
-    backend = RayBackend(env, _Failing(folder, times, dies), retries=retries, listener=told.append)
+
+    def fails(attempt: Attempt, inputs: list[Any]) -> Call:
+        task = (attempt.flow.number, attempt.task)
+        return Call(_fail_at_first, (str(folder / f"{task}"), times.get(task, 0), dies))
+
+    backend = RayBackend(env, fails, retries=retries, listener=told.append)
     chain = [task(1), task(1), task(1)]
     workload = work((0.0, chain, [[0, 1], [1, 2]]), (0.0, chain, [[0, 1], [1, 2]]))
     for number in range(2):
@@ -182,17 +151,16 @@ def test_the_simulator_beside_it_plays_the_same_workload() -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "values", "why"),
+    ("section", "values"),
     [
-        ("information", {"workflows": "revealed"}, "information.workflows"),
-        ("information", {"estimate_error": 0.5}, "information.estimate_error"),
-        ("information", {"straggler_share": 0.05}, "information.straggler_share"),
-        ("decision", {"preemption": "restart"}, "decision.preemption"),
-        ("cluster", {"changes": {"failures_per_1000_h": 1.0}}, "cluster.changes"),
+        ("information", {"workflows": "revealed"}),
+        ("information", {"estimate_error": 0.5}),
+        ("information", {"straggler_share": 0.05}),
+        ("decision", {"preemption": "restart"}),
+        ("cluster", {"changes": {"failures_per_1000_h": 1.0}}),
     ],
 )
-def test_what_only_a_simulation_has_is_refused(section: str, values: dict[str, Any], why: str) -> None:
-    env = problem()
-    env = EnvConfig.model_validate(env.model_dump() | {section: getattr(env, section).model_dump() | values})
-    with pytest.raises(UserError, match=f"{why}: is nothing that a live cluster plays"):
-        play("fastest-idle", env, work((0.0, [task(1)], [])))
+def test_what_only_a_simulation_has_is_refused(section: str, values: dict[str, Any]) -> None:
+    (setting,) = values
+    with pytest.raises(UserError, match=rf"{section}\.{setting}: is nothing that a live cluster plays"):
+        play("fastest-idle", set_fields(problem(), section, **values), work((0.0, [task(1)], [])))

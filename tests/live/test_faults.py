@@ -86,12 +86,8 @@ def test_the_nodes_of_ray_are_servers(cluster: Nodes) -> None:
 
 
 @pytest.mark.slow
-def test_nodes_killed_in_twenty_runs(cluster: Nodes, capsys: pytest.CaptureFixture[str]) -> None:
-    generator, p95 = random.Random(3), []
-    for _ in range(20):
-        played = play_and_kill(cluster, kill_at=generator.uniform(0.0, 9.0))
-        check_whole(played)
-        p95.append(played.metrics["response_p95_s"])
+def test_nodes_are_killed_at_any_time(cluster: Nodes) -> None:
+    generator = random.Random(3)
+    for _ in range(10):
+        check_whole(play_and_kill(cluster, kill_at=generator.uniform(0.0, 9.0)))
         cluster.workers.append(cluster.add(1))
-    with capsys.disabled():
-        print(f"\n20 nodes killed, no workflow lost; p95 of the response {min(p95):.1f} to {max(p95):.1f} s")

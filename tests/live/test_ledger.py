@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from live.problems import problem, task, work
+from live.problems import problem, set_fields, task, work
 from live.virtual import VirtualBackend
+from marks import slow
 from reference.mode_cases import random_mode_config, random_mode_workload
 from rllib_scale.config import EnvConfig, scenario
 from rllib_scale.live.metrics import live_metrics
@@ -25,10 +25,6 @@ from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
 FIELDS = [name for name in Snapshot.__dataclass_fields__ if name not in ("workflows", "candidates")]
-
-
-def set_fields(env: EnvConfig, section: str, **values: Any) -> EnvConfig:
-    return EnvConfig.model_validate(env.model_dump() | {section: getattr(env, section).model_dump() | values})
 
 
 def check_same_moment(live: Snapshot, simulated: Snapshot) -> None:
@@ -68,18 +64,17 @@ def check_same_end(live: VirtualBackend, simulated: SimulatedBackend, workload: 
 
 
 @pytest.mark.parametrize(
-    ("named", "name"),
+    ("named", "name", "count"),
     [
-        ("steady-0.7", "heft"),
-        ("coding-agents-0.7", "price"),
-        *(pytest.param("steady-0.7", name, marks=pytest.mark.slow) for name in ("price", "reserve", "sticky")),
-        *(pytest.param("coding-agents-0.7", name, marks=pytest.mark.slow) for name in ("reserve", "sticky")),
+        ("steady-0.7", "heft", 50),
+        ("coding-agents-0.7", "price", 20),
+        slow("steady-0.7", "sticky", 50),
+        slow("coding-agents-0.7", "reserve", 20),
     ],
 )
-def test_an_episode_is_that_of_the_simulator(named: str, name: str) -> None:
+def test_an_episode_is_that_of_the_simulator(named: str, name: str, count: int) -> None:
     env = set_fields(scenario(named).at_scale(16), "episode", horizon_s=1e6)
     workload = generate(scenario(named), 5, 0)
-    count = 50 if named == "steady-0.7" else 20
     workload = workload.take(np.arange(count), workload.arrival_s[:count])
     made = make_scheduler(name, env.observation, "feasible")
     dispatcher = made if isinstance(made, Dispatcher) else OnSnapshots(made, env)

@@ -31,29 +31,18 @@ def arrive(of: Routing, key: str, compute: float = 1.0, moved: float = 30.0, hom
     of.arrive(key, Demand(compute_gflop=compute, moved_gb=moved, session=session), of.clock())
 
 
-# ---------------------------------------------------------------------- rounds
-
-
-def test_a_call_goes_where_the_one_before_it_ran() -> None:
-    for home in ("a", "b"):
-        one = routing("sticky")
-        one.round(TWO, {})
-        arrive(one, "call", home=home)
-        assert one.round(TWO, {}) == [("call", home)]
-
-
-def test_a_new_session_goes_where_the_fewest_are() -> None:
+def test_a_call_goes_where_the_one_before_it_ran_and_a_new_session_where_the_fewest_are() -> None:
     """Of two idle replicas not to the first one, time and again."""
     one = routing("sticky")
     one.round(TWO, {})
     places = []
-    for session in "klmn":
-        one.arrive(session, Demand(session=session), one.clock())
+    for session in "klmnkn":
+        one.arrive(session, Demand(session=session, moved_gb=30.0), one.clock())
         ((_, name),) = one.round(TWO, {})
         one.ran(session, name)
         one.leave(session)
         places.append(name)
-    assert places == ["a", "b", "a", "b"]
+    assert places == ["a", "b", "a", "b", "a", "b"]
 
 
 def test_what_was_kept_on_a_replica_is_lost_with_it() -> None:
@@ -83,14 +72,6 @@ def test_it_waits_where_that_is_shorter_than_moving(moved: float, waits: bool) -
         assert one.round(TWO, {}) == [("call", "b")]
 
 
-def test_a_slot_is_given_once() -> None:
-    one = routing("least-loaded")
-    for key in ("first", "second", "third"):
-        arrive(one, key)
-    assert sorted(name for _, name in one.round(TWO, {})) == ["a", "b"]
-    assert one.waiting == 1
-
-
 def test_requests_of_other_handles_take_slots() -> None:
     one = routing("least-loaded")
     arrive(one, "call")
@@ -106,6 +87,8 @@ def test_replicas_come_and_go() -> None:
     for key in ("first", "second", "third"):
         arrive(one, key)
     taken = dict(one.round(TWO, {}))
+    assert sorted(taken.values()) == ["a", "b"], "a slot is given once"
+    assert one.waiting == 1
     three = [*TWO, Replica("c", 1, 1.0, 16.0)]
     assert [name for _, name in one.round(three, {})] == ["c"], "what runs on the others still does"
     arrive(one, "fourth")
@@ -114,12 +97,6 @@ def test_replicas_come_and_go() -> None:
     assert one.round(three[2:], {}) == []
     assert one.round([], {}) == []
     assert [key for key, _ in one.round(three, {})] == ["fourth"]
-
-
-def test_a_faster_replica_is_known_by_its_speed() -> None:
-    one = routing("earliest-finish-transfer")
-    arrive(one, "call", moved=0.0)
-    assert one.round([TWO[0], Replica("fast", 1, 4.0, 16.0)], {}) == [("call", "fast")]
 
 
 def test_a_dispatcher_and_a_policy_decide_too(tmp_path: Path) -> None:
@@ -143,12 +120,9 @@ def test_accounts_begin_anew_and_lose_nothing(monkeypatch: pytest.MonkeyPatch) -
         one.leave(key)
 
 
-# ---------------------------------------------------------------------- what is refused
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_what_cannot_be_is_refused_before_a_deployment(tmp_path: Path) -> None:
+    save_policy(tmp_path / "mlp", random_network(method="ppo"), TrialConfig(method="ppo"), epochs=3)
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"scheduler": "stickie"}, "stickie"),
         ({"scheduler": "heft"}, "heft: plans ahead"),
         ({"scheduler": "sticky", "scenario": "nowhere"}, "nowhere"),
@@ -156,15 +130,9 @@ def test_accounts_begin_anew_and_lose_nothing(monkeypatch: pytest.MonkeyPatch) -
         ({"scheduler": "sticky", "demand": "no_such_module:f"}, "must be module:function"),
         ({"scheduler": "sticky", "demand": {"compute_gflop": -1}}, "compute_gflop"),
         ({"scheduler": "/no/such/folder"}, "/no/such/folder"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_a_deployment(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message) as error:
-        router_config(**settings)
-    assert "\n" not in str(error.value)
-
-
-def test_a_policy_for_one_number_of_servers_is_refused(tmp_path: Path) -> None:
-    save_policy(tmp_path / "mlp", random_network(method="ppo"), TrialConfig(method="ppo"), epochs=3)
-    with pytest.raises(UserError, match="trained at 16 server slots and knows no other number"):
-        router_config(str(tmp_path / "mlp"))
+        ({"scheduler": str(tmp_path / "mlp")}, "trained at 16 server slots and knows no other number"),
+    ]
+    for settings, message in refused:
+        with pytest.raises(UserError, match=message) as error:
+            router_config(**settings)
+        assert "\n" not in str(error.value)
