@@ -36,4 +36,3 @@ def test_cached_code_is_used_again_but_not_after_a_change_of_what_it_calls(tmp_p
 
 def test_what_compiled_functions_alone_call_cannot_be_called_from_python() -> None:
     assert not callable(push_ready)
-    assert "heap" in push_ready.__doc__

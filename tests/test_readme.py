@@ -1,5 +1,6 @@
 """What the README and the pages it leads to say can be done is done here, as it stands there."""
 
+import json
 import re
 import shlex
 import shutil
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from artificial_results import artificial_episodes, artificial_training, write_folder
 from rllib_scale.cli import main
@@ -67,6 +69,18 @@ def test_python_example_runs(code: str, workplace: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
+def test_the_worst_instance_of_the_example_is_played_to_the_same_response(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "examples" / "adversary.py", "large-only", "reserve", "--evaluations", "64"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    *_, found = re.findall(r"large-only (\S+) s, reserve (\S+) s: ratio (\S+)", done.stdout)
+    worst = ["--workload", str(tmp_path / "worst.json"), "--config", str(tmp_path / "worst.yaml")]
+    for name, response in zip(("large-only", "reserve"), found, strict=False):
+        played = CliRunner().invoke(main, ["simulate", *worst, "--scheduler", name, "--json"])
+        assert f"{json.loads(played.stdout)['response_mean_s']:.2f}" == response
+    assert float(found[2]) > 1.2  # a rule that waits for few servers is easily embarrassed
+
+
 def test_yaml_examples_are_sweeps_and_a_search() -> None:
     ours, sweep, search = (parse_yaml(text, "page") for language, text in BLOCKS if language == "yaml")
     trainings = [cell for cell in expand(build_model(SweepConfig, ours, "README.md"), "README.md") if cell.trial]
@@ -81,6 +95,8 @@ def test_every_command_of_the_program_is_on_its_page_and_the_other_way_round() -
     mentioned = set(re.findall(r"`rllib-scale ([a-z][\w-]+)", PAGES["docs/commands.md"]))
     assert mentioned | {"schedulers", "scenarios", "doctor"} == set(main.commands)
     assert set(re.findall(r"`rllib-scale ([a-z][\w-]+)", PAGES["README.md"])) <= set(main.commands)
+    reached = set(re.findall(r"\]\(docs/([\w-]+\.md)\)", PAGES["README.md"]))
+    assert reached | {"context-price.md"} >= {path.name for path in ROOT.glob("docs/*.md")}
 
 
 @pytest.mark.parametrize(
@@ -94,8 +110,3 @@ def test_what_a_page_links_to_and_the_files_it_names_exist(page: str) -> None:
         assert (ROOT / name).exists(), name
     for name in re.findall(r"`([\w-]+\.yaml)`", PAGES.get(page, "")):
         assert (ROOT / "tune_configs" / name).exists() or (ROOT / name).exists(), name
-
-
-def test_every_page_is_reached_from_the_readme() -> None:
-    reached = set(re.findall(r"\]\(docs/([\w-]+\.md)\)", PAGES["README.md"]))
-    assert reached | {"context-price.md"} >= {path.name for path in ROOT.glob("docs/*.md")}
