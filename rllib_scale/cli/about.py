@@ -33,10 +33,8 @@ def schedulers() -> None:
         spec = HEURISTICS[name]
         text = (f"{key}={plain(f.default)}: {f.description}" for key, f in spec.parameters.model_fields.items())
         parameters = {key: f.default for key, f in spec.parameters.model_fields.items()}
-        content.append(
-            {"name": name, "description": rule.description, "sees": spec.sees, "knows": spec.knows}
-            | {"parameters": parameters}
-        )
+        facts = {"description": rule.description, "sees": spec.sees, "knows": spec.knows, "parameters": parameters}
+        content.append({"name": name} | facts)
         told = "; ".join(filter(None, ({"tasks": "waiting tasks"}.get(spec.sees, spec.sees), spec.knows)))
         table.add_row(name, rule.description, told, "\n".join(text))
     for name, path in entry_points("scheduler").items():
