@@ -24,26 +24,22 @@ def config(servers=16, horizon_s=1000.0, episode=None, **workload):
     )
 
 
-def dags(workload):
-    """(number of tasks, list of edges) of each workflow."""
-    for w in range(workload.num_workflows):
-        edges = workload.edges[workload.edge_offsets[w] : workload.edge_offsets[w + 1]]
-        yield int(workload.task_offsets[w + 1] - workload.task_offsets[w]), [tuple(edge) for edge in edges.tolist()]
+def dags(horizon_s=1000.0, **workload):
+    """(n, n) bool of each drawn workflow: whether task i precedes task j."""
+    drawn = generate(config(horizon_s=horizon_s, **workload), 1, 0)
+    assert drawn.num_workflows > 100
+    for w in range(drawn.num_workflows):
+        n = drawn.task_offsets[w + 1] - drawn.task_offsets[w]
+        precedes = np.zeros((n, n), dtype=bool)
+        precedes[tuple(drawn.edges[drawn.edge_offsets[w] : drawn.edge_offsets[w + 1]].T)] = True
+        yield precedes
 
 
-def predecessors(n, edges):
-    return [[before for before, after in edges if after == task] for task in range(n)]
-
-
-def successors(n, edges):
-    return [[after for before, after in edges if before == task] for task in range(n)]
-
-
-def layers(n, edges):
+def layers(dag):
     """Depth of each task: its layer, as a task of a later layer has a predecessor in the layer before."""
-    depth = [0] * n
-    for task, before in enumerate(predecessors(n, edges)):
-        depth[task] = max((depth[p] + 1 for p in before), default=0)
+    depth = np.zeros(len(dag), dtype=int)
+    for task in range(1, len(dag)):
+        depth[task] = max(depth[dag[:, task]] + 1, default=0)
     return depth
 
 
@@ -63,83 +59,71 @@ def test_the_sizes_of_workflows_are_uniform():
 
 
 def test_a_chain_is_a_chain():
-    for n, edges in dags(generate(config(topology="chain", min_tasks=1), 1, 0)):
-        assert edges == [(k, k + 1) for k in range(n - 1)]
+    for dag in dags(topology="chain", min_tasks=1):
+        np.testing.assert_array_equal(dag, np.eye(len(dag), k=1))
 
 
 @pytest.mark.parametrize("branching", [1, 2, 3])
 def test_in_a_tree_every_task_but_the_root_has_one_predecessor(branching):
     most = 0
-    for n, edges in dags(generate(config(topology="tree", branching=branching, max_tasks=15), 1, 0)):
-        assert [len(before) for before in predecessors(n, edges)] == [0] + [1] * (n - 1)
-        most = max(most, *(len(after) for after in successors(n, edges)))
+    for dag in dags(topology="tree", branching=branching, max_tasks=15):
+        assert dag.sum(axis=0).tolist() == [0] + [1] * (len(dag) - 1)
+        most = max(most, dag.sum(axis=1).max())
     assert most == branching
 
 
 def test_fork_join_has_one_source_and_one_sink_around_parallel_tasks():
-    for n, edges in dags(generate(config(topology="fork-join", min_tasks=1), 1, 0)):
-        before, after = predecessors(n, edges), successors(n, edges)
-        sources = [t for t in range(n) if not before[t]]
-        sinks = [t for t in range(n) if not after[t]]
-        assert len(sources) == len(sinks) == 1
-        if n >= 3:
-            middle = set(range(n)) - {*sources, *sinks}
-            assert all(before[t] == sources and after[t] == sinks for t in middle)
-            assert len(edges) == 2 * len(middle)
+    for dag in dags(topology="fork-join", min_tasks=1):
+        (source,), (sink,) = (np.flatnonzero(~dag.any(axis=axis)) for axis in (0, 1))
+        middle = np.setdiff1d(np.arange(len(dag)), [source, sink])
+        if len(dag) >= 3:
+            assert dag[source, middle].all()
+            assert dag[middle, sink].all()
+            assert dag.sum() == 2 * len(middle)
 
 
 @pytest.mark.parametrize("width", [1, 3, 5])
 def test_layered_edges_join_neighbouring_layers_of_bounded_width(width):
     widest = 0
-    for n, edges in dags(generate(config(topology="layered", layer_width=width, max_tasks=15), 1, 0)):
-        layer = layers(n, edges)
-        assert all(layer[a] + 1 == layer[b] for a, b in edges)
-        widest = max(widest, *Counter(layer).values())
+    for dag in dags(topology="layered", layer_width=width, max_tasks=15):
+        layer = layers(dag)
+        before, after = np.nonzero(dag)
+        assert (layer[before] + 1 == layer[after]).all()
+        widest = max(widest, np.bincount(layer).max())
     assert widest == width
 
 
 def test_layers_are_joined_by_the_edge_probability_and_never_torn_apart():
-    dense = generate(config(topology="layered", edge_probability=1.0, min_tasks=8), 1, 0)
-    for n, edges in dags(dense):
-        layer = layers(n, edges)
-        assert sorted(edges) == [(a, b) for a in range(n) for b in range(n) if layer[a] + 1 == layer[b]]
-    sparse = generate(config(topology="layered", edge_probability=0.0, min_tasks=8), 1, 0)
-    for n, edges in dags(sparse):
-        counts = [len(p) for p in predecessors(n, edges)]
-        assert max(counts) == 1
-        assert counts.count(0) <= 3  # the first layer alone: layer_width is 3
+    for dag in dags(topology="layered", edge_probability=1.0, min_tasks=8):
+        layer = layers(dag)
+        np.testing.assert_array_equal(dag, layer[:, None] + 1 == layer)
+    for dag in dags(topology="layered", edge_probability=0.0, min_tasks=8):
+        assert dag.sum(axis=0).max() == 1
+        assert (~dag.any(axis=0)).sum() <= 3  # the first layer alone: layer_width is 3
 
 
 @pytest.mark.parametrize("most", [1, 2, 4])
 def test_random_predecessors_gives_one_root_and_a_few_distinct_earlier_predecessors(most):
-    counts, sources = [], []
-    for n, edges in dags(generate(config(topology="random-predecessors", max_predecessors=most), 1, 0)):
-        before = predecessors(n, edges)
-        assert not before[0]
-        for task in range(1, n):
-            assert 1 <= len(before[task]) <= min(most, task)
-            assert all(p < task for p in before[task])
-        counts += [len(before[task]) for task in range(most, n)]
-        sources += [p for task in range(5, n) for p in before[task] if task == 5]
+    counts, sources = [], np.zeros(5)
+    for dag in dags(topology="random-predecessors", max_predecessors=most):
+        assert not np.tril(dag).any()
+        before = dag.sum(axis=0)
+        assert ((before >= 1) & (before <= most))[1:].all()
+        counts += before[most:].tolist()
+        sources += dag[:5, 5] if len(dag) > 5 else 0
     assert_mean(counts, (1 + most) / 2)
-    assert stats.chisquare(list(Counter(sources).values())).pvalue > 1e-6  # each earlier node as likely
-    assert set(sources) == {0, 1, 2, 3, 4}
+    assert stats.chisquare(sources).pvalue > 1e-6  # each earlier node as likely
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.3, 0.75, 1.0])
 def test_erdos_renyi_has_each_forward_edge_with_the_probability(probability):
-    hits, pairs = 0, 0
-    by_pair = Counter()
-    for n, edges in dags(generate(config(topology="erdos-renyi", edge_probability=probability, min_tasks=8), 1, 0)):
-        assert all(a < b for a, b in edges)
-        hits += len(edges)
-        pairs += n * (n - 1) // 2
-        by_pair.update(edges)
-    error = np.sqrt(probability * (1 - probability) / pairs)
-    assert abs(hits / pairs - probability) <= SIGMAS * error
+    drawn = np.array(list(dags(topology="erdos-renyi", edge_probability=probability, min_tasks=8)))
+    forward = drawn[:, *np.triu_indices(8, k=1)]
+    assert not np.tril(drawn).any()
+    error = np.sqrt(probability * (1 - probability) / forward.size)
+    assert abs(forward.mean() - probability) <= SIGMAS * error
     if 0 < probability < 1:
-        assert set(by_pair) == set(itertools.combinations(range(8), 2))
-        assert stats.chisquare(list(by_pair.values())).pvalue > 1e-6  # near enough: counts are binomial
+        assert stats.chisquare(forward.sum(axis=0)).pvalue > 1e-6  # near enough: counts are binomial
 
 
 # ------------------------------------------------------------------- demands
