@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,19 +11,12 @@ from rllib_scale.config import SCENARIOS, EnvConfig
 from rllib_scale.config.heuristics import PriceParameters
 from rllib_scale.evaluation.play import play
 from rllib_scale.observation.backend import Answer
-from rllib_scale.schedulers.context import (
-    context_names,
-    idle_shares,
-    initial_weights,
-    link,
-    row_prices,
-    theta_names,
-)
+from rllib_scale.schedulers.context import context_names, idle_shares, initial_weights, row_prices, theta_names
 from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.backend import SimulatedBackend
-from schedulers.test_reserving import TWO, workload
-from schedulers.test_rounds import PROBLEMS, play_snapshots
+from schedulers.instances import PROBLEMS, TWO, play_snapshots
+from small_moments import workload
 
 SPEEDS = np.array([1.0, 2.0])
 CONTEXT, THETA = context_names(2), theta_names(2)
@@ -41,25 +31,6 @@ def constant(**theta: float) -> np.ndarray:
         value = theta.get(name, 0.0)
         weights[k, 0] = value if name in ("a", "b", "age", "alpha") else math.log(math.expm1(max(value, 1e-12)))
     return weights
-
-
-def test_rows_and_columns_for_three_classes_are_eight_and_thirteen() -> None:
-    assert theta_names(3) == ("a", "b", "age", "alpha", "kappa", "price_2", "price_3", "penalty")
-    assert initial_weights(PriceParameters(), 3).shape == (8, 13)
-    with pytest.raises(ValueError, match=r"\(8, 13\).*\(7, 12\)"):
-        ContextPrice(np.zeros((8, 13)), SPEEDS)
-
-
-def test_the_page_has_the_entries_of_the_context() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "context-price.md").read_text(encoding="utf-8")
-    table = page.split("| entry |")[1].split("\n\n")[0]
-    named = re.findall(r"`(\w+)`", table)
-    assert set(context_names(1)) <= set(named) <= {*context_names(1), "idle_K", "queue", "work"}
-
-
-def test_only_what_may_be_negative_is_left_as_it_is() -> None:
-    linear = np.array([-2.0, 3.0, -1.0, 0.5, 0.0, -50.0, 50.0])
-    np.testing.assert_allclose(link(linear), [-2, 3, -1, 0.5, math.log(2), 0, 50], atol=1e-12)
 
 
 def test_the_context_of_a_literal_instance() -> None:
@@ -78,21 +49,10 @@ def test_the_context_of_a_literal_instance() -> None:
     seen = [dict(zip(CONTEXT, event.context.tolist(), strict=True)) for event in scheduler.account[0]]
 
     assert [event.clock_s for event in scheduler.account[0]] == [0.0, 1.5]
-    assert seen[0] == pytest.approx(
-        {
-            "size": -1.0,  # log2(2 / 16) / 3
-            "load_30": ((4 / 3 + 0.7 * 15) / 15 - 0.7) / 0.3,
-            "load_150": ((4 / 3 + 0.7 * 15) / 15 - 0.7) / 0.3,
-            "queue": 2 * math.log(1.5) - 0.6,
-            "ready_work": math.log(1 + 4 / 3) - 0.7,
-            "work": math.log(1 + 4 / 3) - 2,
-            "idle_1": 1.4,
-            "idle_2": 1.4,
-            "queue_20": -0.6,
-            "work_20": -2.0,
-            "tasks": 1.5 * math.log(1.5) - 1.5,
-        }
-    )
+    waits = {"queue": 2 * math.log(1.5) - 0.6, "ready_work": math.log(1 + 4 / 3) - 0.7, "work": math.log(1 + 4 / 3) - 2}
+    idle = {"idle_1": 1.4, "idle_2": 1.4, "queue_20": -0.6, "work_20": -2.0, "tasks": 1.5 * math.log(1.5) - 1.5}
+    load = ((4 / 3 + 0.7 * 15) / 15 - 0.7) / 0.3
+    assert seen[0] == pytest.approx({"size": -1.0, "load_30": load, "load_150": load} | waits | idle)
     work_30, work_150 = (4 / 3 * math.exp(-1.5 / tau) + 3.0 for tau in (30, 150))
     kept = math.exp(-1.5 / 20)
     assert seen[1] == pytest.approx(
@@ -155,48 +115,40 @@ def test_idle_shares_of_a_cluster_of_other_classes_stand_between() -> None:
     np.testing.assert_allclose(idle_shares(snapshot, np.array([3.0, 3 * math.sqrt(2), 6.0])), [0, 0.5, 1])
 
 
-@pytest.mark.parametrize("speeds", [(1.0, 2.0, 4.0), (0.57, 1.0, 1.64, 2.17), (1.0,)])
-def test_any_policy_plays_any_cluster(speeds: tuple[float, ...]) -> None:
+def test_a_policy_for_other_classes_plays_a_cluster_or_is_refused() -> None:
     env = EnvConfig.model_validate(
         SCENARIOS["coding-agents-0.7"][0].model_dump() | {"episode": {"horizon_s": 120.0, "mask": "feasible"}}
     )
-    scheduler = ContextPrice(initial_weights(PriceParameters(), len(speeds)), np.array(speeds))
-    assert play(scheduler, env, 3, [0]).metrics()["completed"] > 10
+    for speeds in ((1.0, 2.0, 4.0), (0.57, 1.0, 1.64, 2.17), (1.0,)):
+        scheduler = ContextPrice(initial_weights(PriceParameters(), len(speeds)), np.array(speeds))
+        assert play(scheduler, env, 3, [0]).metrics()["completed"] > 10
+    with pytest.raises(ValueError, match=r"\(8, 13\).*\(7, 12\)"):
+        ContextPrice(np.zeros((8, 13)), SPEEDS)
 
 
 @pytest.mark.parametrize("servers", [8, 64])
 def test_clusters_of_other_sizes_are_as_the_nearest_that_was_searched_on(servers: int) -> None:
     env = SCENARIOS["steady-0.9"][0].at_scale(servers)
-    weights = initial_weights(PriceParameters(), 3) + np.random.default_rng(2).normal(0, 0.5, (8, 13))
-    folded, nearest = weights.copy(), min(max(servers, 16), 32)
-    folded[:, 0] += weights[:, 1] * math.log2(nearest / 16) / 3
+    weights, speeds = initial_weights(PriceParameters(), 3), np.array([1.0, 2.0, 4.0])
+    weights += np.random.default_rng(2).normal(0, 0.5, (8, 13))
+    folded = weights.copy()
+    folded[:, 0] += weights[:, 1] * math.log2(min(max(servers, 16), 32) / 16) / 3
     folded[:, 1] = 0.0
-    scheduler = ContextPrice(weights, np.array([1.0, 2.0, 4.0]), sizes=(16.0, 32.0))
-    played = play(scheduler, env, 1, [0])
-    again = play(ContextPrice(folded, scheduler.speeds), env, 1, [0])
-    assert played.schedule()["server"].tolist() == again.schedule()["server"].tolist()
-    free = play(ContextPrice(weights, scheduler.speeds), env, 1, [0])
-    assert played.schedule()["server"].tolist() != free.schedule()["server"].tolist()
-    backend = SimulatedBackend(env, seed=1)
-    scheduler.keeps_account = True
-    scheduler.reset([(1, 0)])
-    snapshot = backend.wait()
-    assert snapshot is not None
-    scheduler.decide(snapshot, np.ones(len(snapshot.ready)))
-    assert scheduler.account[0][0].context[0] == math.log2(nearest / 16) / 3
+    bounded, same, free = (
+        play(scheduler, env, 1, [0]).schedule()["server"].tolist()
+        for scheduler in (
+            ContextPrice(weights, speeds, sizes=(16.0, 32.0)),
+            ContextPrice(folded, speeds),
+            ContextPrice(weights, speeds),
+        )
+    )
+    assert bounded == same
+    assert bounded != free
 
 
-LARGE = {
-    "cluster": {"servers": 64},
-    "workload": {"offered_load": 1.1},
-    "episode": {"horizon_s": 100, "arrivals_until_s": 15},
-}
-"""Rows enough to be looked at by kind."""
-
-
-@pytest.mark.parametrize("problem", [*PROBLEMS.values(), LARGE], ids=[*PROBLEMS, "large"])
-def test_a_batch_is_decided_as_snapshots_are_by_the_weights_of_each(problem: dict[str, Any]) -> None:
-    env = EnvConfig.model_validate(problem)
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_batch_is_decided_as_snapshots_are_by_the_weights_of_each(problem: str) -> None:
+    env = EnvConfig.model_validate(PROBLEMS[problem])
     draws = np.random.default_rng(1).normal(0, 0.5, (3, 8, 13))
     scheduler = ContextPrice(initial_weights(PriceParameters(), 3) + draws, np.array([1.0, 2.0, 4.0]))
     scheduler.keeps_account = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,21 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from networks.observations import random_network
 from reference.mode_cases import random_mode_config, random_mode_workload
-from rllib_scale.config import EnvConfig, TrialConfig, scenario
+from rllib_scale.config import EnvConfig, scenario
 from rllib_scale.evaluation.play import Player, play, run
-from rllib_scale.observation.answers import OPEN
-from rllib_scale.observation.feature_sets import FEATURE_SETS
-from rllib_scale.policies.policy import TrainedPolicy, load_policy
+from rllib_scale.policies.policy import load_policy
 from rllib_scale.schedulers.on_snapshots import OnSnapshots
 from rllib_scale.schedulers.rules import RULES, make_scheduler
 from rllib_scale.simulator.backend import SimulatedBackend
-from rllib_scale.simulator.engine import Engine
 from rllib_scale.simulator.record import SCHEDULE
 from rllib_scale.workloads.model import Workload
-
-POLICIES = Path(__file__).parents[2] / "analysis" / "reproduction" / "policies"
 
 
 def set_fields(env: EnvConfig, section: str, **values: Any) -> EnvConfig:
@@ -45,14 +38,16 @@ def check_same(schedule: np.ndarray, expected: np.ndarray) -> None:
         np.testing.assert_array_equal(schedule[column], expected[column], column)
 
 
-@pytest.mark.parametrize("policy", sorted(path.name for path in POLICIES.iterdir()))
+SEVERAL = {"on_busy": "reserve", "order": "open", "candidates": 3}
+
+
 @pytest.mark.parametrize(
-    ("name", "servers", "decision"),
-    [("steady-0.7", 16, {}), ("overload-1.1", 32, {}), ("paper", 16, {"on_busy": "reserve"})],
+    ("name", "decision"), [("steady-0.7", {}), ("paper", {"on_busy": "reserve"}), ("steady-0.7", SEVERAL)]
 )
-def test_a_policy_plays_as_in_the_engine(policy: str, name: str, servers: int, decision: dict[str, Any]) -> None:
-    env = set_fields(scenario(name).at_scale(servers), "decision", **decision)
-    stepped, dispatched = schedules(load_policy(POLICIES / policy, mask=env.episode.mask), env, seed=5)
+def test_a_policy_plays_as_in_the_engine(name: str, decision: dict[str, Any]) -> None:
+    """Of several candidates it decides on the first."""
+    env = set_fields(scenario(name), "decision", **decision)
+    stepped, dispatched = schedules(load_policy("zoo:scale", mask=env.episode.mask), env, seed=5)
     assert len(stepped) > 10
     check_same(dispatched, stepped)
 
@@ -78,31 +73,6 @@ def test_without_a_mask_a_task_waits_for_an_event_and_costs_no_step() -> None:
     events = {0.0, *dispatched["arrival_s"], *dispatched["finish_s"]}
     assert set(dispatched["start_s"]) <= events
     assert not set(stepped["start_s"]) <= {0.0, *stepped["arrival_s"], *stepped["finish_s"]}
-
-
-@pytest.mark.parametrize("features", FEATURE_SETS)
-def test_of_several_candidates_a_scheduler_decides_on_the_first(features: str) -> None:
-    env = set_fields(scenario("steady-0.7"), "observation", feature_set=features)
-    several = set_fields(env, "decision", order="open", candidates=3)
-    engines = [Engine(config) for config in (env, several)]
-    policy = TrainedPolicy(random_network(), TrialConfig(), epochs=1)
-    every = [policy, *(make_scheduler(name, env.observation) for name in RULES)]
-    schedulers = [scheduler for scheduler in every if scheduler.observation.feature_set == features]
-    assert len(schedulers) >= 6
-    for engine in engines:
-        engine.reset([5], [0])
-    for _ in range(50):
-        for scheduler in schedulers:
-            answers = []
-            for engine in engines:
-                scheduler.reset([(5, 0)])
-                answers.append(scheduler(engine.observation, engine.fit).tolist())
-            assert answers[0] == answers[1]
-        for engine in engines:
-            engine.step(np.flatnonzero(engine.fit[0, 0] == OPEN)[:1])
-        if engines[1].offers() == [] or engines[0].offers()[0] != engines[1].offers()[0]:
-            break  # with several candidates a decision is wanted where any of them has an open row
-    assert engines[0].schedule().size > 5
 
 
 def test_each_environment_of_a_batch_has_draws_of_its_own() -> None:

@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from rllib_scale.config import SCENARIOS, ClusterConfig, EnvConfig, TierConfig, WorkloadConfig
-from rllib_scale.errors import UserError
+from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.play import evaluate
 from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
-from rllib_scale.schedulers.rules import RULES, SCHEDULERS, make_scheduler
+from rllib_scale.schedulers.rules import make_scheduler
 
 OBSERVATION = EnvConfig().observation
 
@@ -21,18 +20,6 @@ def observe(compute: float, memory: float, servers: list[tuple[float, float, flo
         row += [capacity / 4, size / 80, remaining, 0.0, 0.0]
     fit = [[CLOSED if size < memory else TAKEN if remaining else OPEN for _, size, remaining in servers]]
     return np.array([row], dtype=np.float32), np.array([fit], dtype=np.uint8)
-
-
-def as_seen(feature_set: str, observation: np.ndarray, fit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same in another feature set: what it has beyond the paper's is 0, but for the wait."""
-    if feature_set == "paper":
-        return observation, fit
-    server = observation[:, 5:].reshape(1, -1, 5)
-    more = np.zeros((1, server.shape[1], 3), dtype=np.float32)
-    more[..., 1] = server[..., 2]
-    rows = np.concatenate([server, more], axis=2).reshape(1, -1)
-    empty = np.zeros((1, 4), dtype=np.float32)
-    return np.concatenate([empty, observation[:, :5], empty, rows], axis=1), fit
 
 
 #           0 small idle, 1 medium busy 9 s, 2 medium idle, 3 large busy 1 s, 4 large busy 2 s, 5 empty
@@ -76,25 +63,6 @@ def test_feasible_mask_keeps_a_waiting_rule_from_waiting() -> None:
     assert scheduler(*observe(1.0, 4.0, CLUSTER)).tolist() == [2]
 
 
-def test_rows_of_a_batch_do_not_depend_on_each_other() -> None:
-    for name in RULES:
-        reads = make_scheduler(name, OBSERVATION).observation.feature_set  # type: ignore[union-attr]
-        each = (as_seen(reads, *observe(10.0, m, CLUSTER)) for m in (4.0, 20.0, 70.0))
-        rows, fit = map(np.concatenate, zip(*each, strict=True))
-        together = make_scheduler(name, OBSERVATION)
-        together.reset([(5, k) for k in range(3)])
-        batch = np.stack([together(rows, fit) for _ in range(4)])
-        for k in range(3):
-            alone = make_scheduler(name, OBSERVATION)
-            alone.reset([(5, k)])
-            assert [int(alone(rows[k : k + 1], fit[k : k + 1])[0]) for _ in range(4)] == batch[:, k].tolist()
-
-
-def test_sampling_from_a_rule_is_refused() -> None:
-    with pytest.raises(UserError, match="only trained policies can sample"):
-        make_scheduler("fastest-idle", OBSERVATION, decision="sample")
-
-
 # (completed tasks, response in s) of 30 episodes of an independent implementation, preset `paper`, N = 16.
 CALIBRATED = {
     "random-feasible": (11.7, 5.69),
@@ -114,21 +82,3 @@ def test_figures_agree_with_the_calibration_within_sampling_error(name: str) -> 
         values = values[~np.isnan(values)]
         error = values.std(ddof=1) * math.sqrt(1 / len(values) + 1 / 30)
         assert abs(values.mean() - expected) < 3 * error
-
-
-def test_every_rule_finishes_every_task_where_it_can() -> None:
-    steady = SCENARIOS["steady-0.5"][0]
-    workload = WorkloadConfig(offered_load=0.3)
-    env = steady.model_copy(update={"workload": workload})
-    for name in SCHEDULERS:
-        rows = evaluate(make_scheduler(name, env.observation, mask="feasible"), env, seed=1, episodes=2)
-        assert [row["unfinished"] for row in rows] == [0, 0]
-        assert sum(row["invalid_no_fit"] + row["invalid_busy_avoidable"] for row in rows) == 0
-
-
-def test_same_seed_same_episode() -> None:
-    tiers = (TierConfig(name="only", count=5, compute_gflops=2, memory_gb=80),)
-    env = EnvConfig(cluster=ClusterConfig(tiers=tiers, empty_slots=2))
-    for name in SCHEDULERS:
-        first, second = (evaluate(make_scheduler(name, env.observation), env, seed=3, episodes=n) for n in (2, 5))
-        np.testing.assert_equal(first, second[:2])
