@@ -4,7 +4,7 @@ from __future__ import annotations
 
 LABELS = {
     "variant": "method",
-    "information": "told",
+    "information": "observes",
     "lambda_decorrelation": "λ1 (decorrelation)",
     "lambda_kl": "λ2 (KL)",
     "test_servers": "N",
@@ -82,21 +82,21 @@ CURVES = (
     *("entropy", "policy_loss", "value_loss", "kl", "explained_variance", "objective", "objective_validation"),
     "env_steps_per_s",
 )
-"""What of a training is drawn, the most telling first."""
+"""Curves of a training, in the order in which they are offered."""
 NOUNS = {
     "completed": "completed tasks",
     "response_mean_s": "response time",
     "response_censored_s": "censored response time",
 }
-"""In a sentence."""
+"""Names of outcomes in a sentence."""
 OUTCOMES = ("completed", "unfinished", "response_mean_s", "response_censored_s")
 LOWER_IS_BETTER = frozenset({"unfinished", "response_mean_s", "response_censored_s", "above_bound_percent"})
 TIER_PREFIX = "tier_"
-"""Of the columns with a tier's utilisation."""
+"""Prefix of the columns with a tier's utilisation."""
 
 
 def label(column: str) -> str:
-    """What stands above a column or beside an axis."""
+    """The heading of a column, or the label of an axis."""
     if column.startswith(TIER_PREFIX):
         return f"utilisation: {column.removeprefix(TIER_PREFIX)}"
     return LABELS.get(column, column)

@@ -1,7 +1,4 @@
-"""A results folder as typed frames.
-
-Beside the columns of `rllib_scale.results.tables` the frames hold those of DERIVED_COLUMNS.
-"""
+"""Reads a results folder into typed frames: the columns of `rllib_scale.results.tables` and DERIVED_COLUMNS."""
 
 from __future__ import annotations
 
@@ -18,7 +15,10 @@ from rllib_scale.errors import UserError
 from rllib_scale.results import tables as results
 
 DERIVED_COLUMNS: dict[str, tuple[str, str]] = {
-    "variant": ("string", "readable name of what is compared: the method, and whatever tells its cells apart"),
+    "variant": (
+        "string",
+        "readable name of what is compared: the method, and the settings that differ among its trials",
+    ),
     "invalid_share": ("float64", "invalid decisions over decisions; NaN without decisions (episodes only)"),
     "above_bound_percent": (
         "float64",
@@ -26,7 +26,7 @@ DERIVED_COLUMNS: dict[str, tuple[str, str]] = {
     ),
 }
 SETTING = ("scenario", "mask", "decision")
-"""Rows that differ here answer different questions and never share a table."""
+"""A table or figure holds rows of one setting: others answer another question."""
 
 PAPER_SETTING = ("paper", "none", "argmax")
 TRAINING_KEY = ("cell", "epoch")
@@ -46,15 +46,15 @@ _CELL_COLUMNS = ("method", "kind", "lambda_decorrelation", "lambda_kl", "overrid
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What a results folder holds.
+    """The contents of a results folder.
 
     Attributes:
-        folder: where it was read from.
+        folder: the results folder.
         episodes: one row per evaluation episode: EPISODE_COLUMNS, a utilisation_TIER per tier, DERIVED_COLUMNS.
         training: one row per training epoch: TRAINING_COLUMNS and "variant".
-        features: one row per (cell, setting, scale): FEATURE_COLUMNS and "variant"; empty where none were computed.
-        manifest: what made the folder: sweep, config, config_hash, created, updated, host, versions.
-        notes: what a reader of the numbers should know about the reading, one sentence each.
+        features: one row per (trial, setting, scale): FEATURE_COLUMNS and "variant"; empty if none were computed.
+        manifest: sweep, config, config_hash, created, updated, host, versions.
+        notes: one sentence for each file, column or row that could not be used.
     """
 
     folder: Path
@@ -65,7 +65,7 @@ class Results:
     notes: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
-        """A notebook's view: who was evaluated where."""
+        """Shown in a notebook: the episodes of each variant."""
         of_variant = self.episodes.groupby([*SETTING, "variant", "test_servers"], sort=False, observed=True)
         table = of_variant.agg(train_seeds=("train_seed", "nunique"), episodes=("episode", "size"))
         lines = [f"{len(self.episodes)} episodes and {len(self.training)} epochs in {self.folder}", *self.notes]
@@ -73,7 +73,7 @@ class Results:
 
 
 def columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """What the columns of a frame of `Results` are: column, type and meaning, a row each."""
+    """Column, type and meaning of each column of a frame of `Results`."""
     schemas = {"epoch": results.TRAINING_COLUMNS, "feature_rows": results.FEATURE_COLUMNS}
     schema = next((schemas[name] for name in schemas if name in frame), results.EPISODE_COLUMNS)
     known = {name: meaning for name, (_, meaning) in (schema | DERIVED_COLUMNS).items()}
@@ -86,12 +86,11 @@ def columns(frame: pd.DataFrame) -> pd.DataFrame:
 def load(folder: str | Path) -> Results:
     """Read a results folder.
 
-    A restored run may have written an episode or an epoch twice: the last row counts. Left out are variants of which
-    several cells hold the same training seed, as of results of two versions in one folder, and training curves or
-    features that cannot be read. Notes say all of it.
+    A resumed run may have written an episode or an epoch twice: the last row counts. Two things are left out, and notes
+    name them: variants with several trials of one training seed, and training curves or features that cannot be read.
 
     Raises:
-        UserError: the folder, its manifest or its evaluation rows are missing, torn, or not of this program.
+        UserError: the folder, its manifest or its evaluation rows are missing or unreadable.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -117,7 +116,7 @@ def load(folder: str | Path) -> Results:
 
 
 def labelled(episodes: pd.DataFrame, training: pd.DataFrame, notes: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Both as by `derive`, without variants of which several cells hold the same training seed; a note names these."""
+    """Both as by `derive`, without variants with several trials of one training seed; a note names these."""
     episodes, training = derive(episodes, training)
     place = ["variant", "train_seed", *(name for name in results.EPISODE_KEY if name != "cell")]
     if mixed := sorted(episodes.loc[episodes.duplicated(place), "variant"].unique()):
@@ -127,7 +126,7 @@ def labelled(episodes: pd.DataFrame, training: pd.DataFrame, notes: list[str]) -
 
 
 def _lacking_note(path: Path, columns: Iterable[str]) -> list[str]:
-    """A sentence where a table, which can be read, lacks some of the columns."""
+    """A sentence if a readable table lacks some of the columns."""
     present = set(pq.read_schema(path).names)
     lacking = [column for column in columns if column not in present]
     if not lacking:
@@ -136,10 +135,10 @@ def _lacking_note(path: Path, columns: Iterable[str]) -> list[str]:
 
 
 def read_rows(path: Path, columns: Mapping[str, tuple[str, str]], key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
-    """The rows of a table, each key once, and what a reader should know of them, one sentence each.
+    """The rows of a table, each key once, and notes on them, one sentence each.
 
     Raises:
-        UserError: the table is missing, torn, or not of this program.
+        UserError: the table is missing or unreadable, or lacks values of its key.
     """
     frame = results.read_table(path, columns)
     for name in (*key, "method", *(("kind",) if "kind" in columns else ())):
@@ -153,7 +152,7 @@ def read_rows(path: Path, columns: Mapping[str, tuple[str, str]], key: Sequence[
 
 
 def _optional(path: Path, columns: Mapping[str, tuple[str, str]], key: Sequence[str], notes: list[str]) -> pd.DataFrame:
-    """As `read_rows`, but without rows where the table cannot be read."""
+    """As `read_rows`, but without rows if the table cannot be read."""
     try:
         rows, told = read_rows(path, columns, key)
         notes += told
@@ -164,7 +163,7 @@ def _optional(path: Path, columns: Mapping[str, tuple[str, str]], key: Sequence[
 
 
 def derive(episodes: pd.DataFrame, training: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The two frames with the columns of DERIVED_COLUMNS added, and no overrides written as ""."""
+    """Both frames with DERIVED_COLUMNS, and with "" for missing overrides."""
     episodes = episodes.assign(overrides=episodes["overrides"].fillna(""))
     training = training.assign(overrides=training["overrides"].fillna(""))
     cells = pd.concat(
@@ -187,14 +186,14 @@ def derive(episodes: pd.DataFrame, training: pd.DataFrame) -> tuple[pd.DataFrame
 
 
 def variant_labels(cells: pd.DataFrame) -> dict[str, str]:
-    """Name each cell after its method and, where a method has several, after the settings that differ among them.
+    """Name each trial after its method and, if the method has several, after the settings that differ among them.
 
     Args:
-        cells: one row per cell, with the columns cell, method, lambda_decorrelation, lambda_kl, overrides,
-            train_servers, epochs. Seeds are not part of a name: the cells of one name are its seeds.
+        cells: one row per trial, with the columns cell, method, lambda_decorrelation, lambda_kl, overrides,
+            train_servers, epochs. The trials of one name differ in their seeds.
 
     Returns:
-        cell -> name, e.g. "scale" or "scale (λ1=0.01, λ2=0.001)".
+        Trial -> name, e.g. "scale" or "scale (λ1=0.01, λ2=0.001)".
     """
     labels: dict[str, str] = {}
     for method, group in cells.groupby("method"):
@@ -216,13 +215,13 @@ def variant_labels(cells: pd.DataFrame) -> dict[str, str]:
 
 
 def settings(episodes: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """The (scenario, mask, decision) combinations of the frame, the paper's first."""
+    """The (scenario, mask, decision) combinations of a frame, the paper's first."""
     present = {(str(s), str(m), str(d)) for s, m, d in episodes[list(SETTING)].drop_duplicates().to_numpy()}
     return sorted(present, key=lambda setting: (setting != PAPER_SETTING, setting))
 
 
 def setting_label(setting: tuple[str, str, str], every: list[tuple[str, str, str]]) -> str:
-    """What tells a setting from the others, the scenario in any case: "steady-0.7", "paper, mask feasible"."""
+    """The scenario and what else differs among the settings: "steady-0.7", "paper, mask feasible"."""
     parts = [setting[0]]
     for k in (1, 2):
         if len({other[k] for other in every if other[0] == setting[0]}) > 1:
@@ -237,26 +236,27 @@ def select(episodes: pd.DataFrame, scenario: str, mask: str, decision: str) -> p
 
 
 def information_of(rows: pd.DataFrame) -> str:
-    """What the variant of some rows is told."""
-    return ", or ".join(sorted(str(told) for told in rows[results.INFORMATION].dropna().unique()))
+    """What the variant of some rows observes."""
+    return ", or ".join(sorted(map(str, rows[results.INFORMATION].dropna().unique())))
 
 
 def information_note(table: pd.DataFrame) -> str | None:
-    """One line where the variants of a ranking are not told the same; None where they are.
+    """One line if the variants of a ranking do not observe the same; else None.
 
     Args:
         table: with the columns variant and information.
     """
-    told = table.drop_duplicates(["variant", results.INFORMATION]).groupby(results.INFORMATION, sort=True)["variant"]
-    if told.ngroups < 2:
+    rows = table.drop_duplicates(["variant", results.INFORMATION])
+    groups = rows.groupby(results.INFORMATION, sort=True)["variant"]
+    if groups.ngroups < 2:
         return None
-    most = told.size().idxmax()
-    others = [f"{', '.join(map(str, names))}: {label}" for label, names in told if label != most]
-    return f"Not all are told the same, so that this is no ranking of equals: {'; '.join(others)}; the others: {most}."
+    most = groups.size().idxmax()
+    others = [f"{', '.join(map(str, names))}: {observed}" for observed, names in groups if observed != most]
+    return f"The methods do not all observe the same: {'; '.join(others)}; the others: {most}."
 
 
 def require_one_setting(episodes: pd.DataFrame) -> None:
-    """Refuse a frame that mixes scenarios, masks or decision rules.
+    """Refuse a frame of several scenarios, masks or decision rules.
 
     Raises:
         UserError: naming the column and its values.
@@ -271,7 +271,7 @@ def require_one_setting(episodes: pd.DataFrame) -> None:
 
 
 def variants(frame: pd.DataFrame) -> list[str]:
-    """The variants of the frame: learned methods first, each kind in its fixed order, then by name."""
+    """The variants of a frame: learned methods before rules, each kind in its fixed order, then by name."""
     order = {name: position for position, name in enumerate((*METHOD_ORDER, *HEURISTIC_ORDER))}
     rows = frame[["variant", "method"]].drop_duplicates()
     heuristic = set(frame.loc[frame["kind"] == "heuristic", "variant"]) if "kind" in frame else set()

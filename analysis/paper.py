@@ -1,4 +1,4 @@
-"""The numbers that the paper states, and which of our variants they belong to."""
+"""The numbers of the paper, and the variants that they belong to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has become of the trainings behind some results: those of a reproduction's parts too."""
+"""The state of the trainings of a results folder, with those of a reproduction's parts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _PROGRESS = ("finished", "running", "failed", "stopped", "waiting")
 
 
 def trainings_of(folder: Path, now_s: float) -> tuple[list[Training], list[str]]:
-    """Every training of a results folder once, as parts of a reproduction take finished ones over from each other.
+    """Every training of a results folder once: parts of a reproduction reuse each other's.
 
     Args:
         folder: of a sweep or a reproduction.
         now_s: Unix time.
 
     Returns:
-        The trainings, and what a reader should know about the reading, one sentence each.
+        The trainings, and one sentence for each part whose plan cannot be read.
     """
     found: list[Training] = []
     notes = []

@@ -55,8 +55,7 @@ def episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     shown = episodes.nearest(schedule, float(decisions["clock_s"][chosen]))
     whole = len(shown) == len(schedule)
     span = (0.0, episode.end_s) if whole else (schedule["start_s"][shown[0]], schedule["start_s"][shown[-1]])
-    tiers = [(tier.name, tier.count) for tier in episode.unit.env.cluster.tiers]
-    figure = episodes.gantt(schedule[shown], tiers, span, decisions[chosen], dark)
+    figure = episodes.gantt(episode.chart(), shown, span, decisions[chosen], dark)
     started_by = episodes.started_by(schedule[shown], decisions)
     st.session_state["decisions of bars"] = started_by.tolist()
     st.plotly_chart(figure, config=PLOT, key="gantt", on_select="rerun", selection_mode="points")

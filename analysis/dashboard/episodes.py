@@ -5,16 +5,19 @@ They take plain arrays: dtypes `rllib_scale.simulator.record.SCHEDULE` and `rlli
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-PALETTE = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
-"""Okabe and Ito's, as in the Gantt charts in files; workflow w has colour w modulo its length."""
-INK_ON = dict.fromkeys(PALETTE, "#000000") | {"#0072B2": "#FFFFFF", "#D55E00": "#FFFFFF"}
+if TYPE_CHECKING:
+    from rllib_scale.envs.gantt import Chart
+
+WHITE_ON = {"#0072B2": "#FFFFFF", "#D55E00": "#FFFFFF"}
+"""Dark colours of bars, which numbers in black could not be read on."""
 WAITING, READY, DECIDED, RUNNING, DONE = "waiting", "ready", "decided on now", "running", "completed"
 STATE_COLOURS = {WAITING: "#BBBBBB", READY: "#F0E442", DECIDED: "#D55E00", RUNNING: "#56B4E9", DONE: "#009E73"}
 SERVER_COLOURS = {"idle and fits": "#009E73", "busy": "#E69F00", "too small": "#999999", "empty slot": "#CCCCCC"}
@@ -36,57 +39,49 @@ def nearest(schedule: NDArray[Any], clock_s: float) -> NDArray[np.int64]:
 
 
 def gantt(
-    schedule: NDArray[Any],
-    tiers: list[tuple[str, int]],
-    span_s: tuple[float, float],
-    decision: Any = None,
-    dark: bool = False,
+    chart: Chart, rows: NDArray[np.int64], span_s: tuple[float, float], decision: Any = None, dark: bool = False
 ) -> go.Figure:
-    """A schedule: one lane a server, one bar a started task, in the order of the schedule.
+    """A Gantt chart: one lane a server, one bar a started task, in the order of the schedule.
 
     Args:
-        schedule: SCHEDULE rows; `finish_s` is NaN where a task has not finished, and its bar hatched up to the end.
-        tiers: name and number of servers of each tier, in the order of the servers.
+        chart: of the whole episode.
+        rows: of its schedule, those that are drawn.
         span_s: ends of the time axis [s].
         decision: a DECISION row to be marked.
         dark: for a dark page.
     """
-    servers = sum(count for _, count in tiers)
+    chart = replace(chart, schedule=chart.schedule[rows])
+    schedule, servers = chart.schedule, chart.cluster.num_servers
     ink = "#EBEBEB" if dark else "#222222"
-    unfinished = np.isnan(schedule["finish_s"])
-    stop = np.where(unfinished, span_s[1], schedule["finish_s"])
+    hatches = np.where(chart.finished, "", "/").tolist()
     bars = go.Bar(
         base=schedule["start_s"],
-        x=stop - schedule["start_s"],
+        x=chart.stop_s - schedule["start_s"],
         y=schedule["server"],
         orientation="h",
         width=0.82,
         marker={
-            "color": [PALETTE[w % len(PALETTE)] for w in schedule["workflow"].tolist()],
+            "color": chart.colours,
             "line": {"color": ink, "width": _outlines(schedule, decision)},
-            "pattern": {
-                "shape": np.where(unfinished, "/", "").tolist(),
-                "fillmode": "overlay",
-                "fgcolor": "white",
-                "size": 6,
-            },
+            "pattern": {"shape": hatches, "fillmode": "overlay", "fgcolor": "white", "size": 6},
         },
         text=[str(w) for w in schedule["workflow"].tolist()] if servers <= 64 else None,
         textposition="inside",
         insidetextanchor="middle",
         textangle=0,
-        insidetextfont={"color": [INK_ON[PALETTE[w % len(PALETTE)]] for w in schedule["workflow"].tolist()]},
-        customdata=np.column_stack([schedule[name] for name in ("workflow", "task", "ready_s")] + [stop]),
+        insidetextfont={"color": [WHITE_ON.get(colour, "#000000") for colour in chart.colours]},
+        customdata=np.column_stack([schedule[name] for name in ("workflow", "task", "ready_s")] + [chart.stop_s]),
         hovertemplate="workflow %{customdata[0]}, task %{customdata[1]} on server %{y}<br>"
         "ready %{customdata[2]:.2f} s, runs %{base:.2f} to %{customdata[3]:.2f} s<extra></extra>",
         showlegend=False,
     )
-    workflow, first = np.unique(schedule["workflow"], return_index=True)
+    workflow, arrival_s = chart.arrivals
+    colour_of = dict(zip(schedule["workflow"].tolist(), chart.colours, strict=True))
     arrivals = go.Scatter(
-        x=schedule["arrival_s"][first],
+        x=arrival_s,
         y=np.full(len(workflow), ARRIVALS),
         mode="markers",
-        marker={"symbol": "triangle-down", "size": 9, "color": [PALETTE[w % len(PALETTE)] for w in workflow.tolist()]},
+        marker={"symbol": "triangle-down", "size": 9, "color": [colour_of[w] for w in workflow.tolist()]},
         customdata=workflow,
         hovertemplate="workflow %{customdata} arrives at %{x:.2f} s<extra></extra>",
         showlegend=False,
@@ -102,13 +97,11 @@ def gantt(
     figure.update_xaxes(title_text="time (s)", range=list(span_s) if span_s[1] > span_s[0] else None)
     every = {"tickvals": list(range(servers))} if lane >= LABEL_PX else {"nticks": 25, "tickformat": "d"}
     figure.update_yaxes(title_text="server", range=[servers - 0.4, ARRIVALS - 0.8], zeroline=False, **every)
-    below = 0
-    for name, count in tiers:
-        middle = {"x": 1.005, "xref": "paper", "xanchor": "left", "y": below + (count - 1) / 2, "showarrow": False}
-        figure.add_annotation(text=f"{name} ({count})", **middle)
-        below += count
-        if below < servers:
-            figure.add_hline(y=below - 0.5, line={"color": ink, "width": 1, "dash": "dot"})
+    for label, first, end in chart.tiers:
+        middle = {"x": 1.005, "xref": "paper", "xanchor": "left", "y": (first + end - 1) / 2, "showarrow": False}
+        figure.add_annotation(text=label, **middle)
+        if end < servers:
+            figure.add_hline(y=end - 0.5, line={"color": ink, "width": 1, "dash": "dot"})
     if decision is not None:
         figure.add_vline(x=float(decision["clock_s"]), line={"color": CHOSEN, "width": 2})
     return figure

@@ -17,6 +17,7 @@ from ..figures.chart import counts
 from ..figures.style import looks
 from ..labels import CURVES, LOWER_IS_BETTER, OUTCOMES, label
 from ..load import information_note, variants
+from ..shown import MOST_SHOWN, left_out
 from ..stats.families import TESTED, endpoint
 from ..tables import comparisons, methods, render
 from . import selection
@@ -51,9 +52,13 @@ def results(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     orders = list(dict.fromkeys([primary, BY_METHOD, *SHOWN]))
     by = one(st.columns(3)[0], "Order at each N", orders, "order", label)
     ranked = _ranked(table, by)
+    hidden, too_many = left_out([(table, primary)])
+    table, rows = (frame[~frame["variant"].isin(hidden)] for frame in (table, rows))
     shown = ("test_servers", "variant", "information", "seeds", *SHOWN, "episodes")
-    show_table(ranked, shown, "results-table")
+    show_table(ranked[~ranked["variant"].isin(hidden)], shown, "results-table")
     save_csv(ranked, "results")
+    if too_many:
+        st.caption(f"{too_many} The CSV file holds all.")
     if note := information_note(table):
         st.caption(escaped(note))
     st.caption(
@@ -165,8 +170,11 @@ def runs(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     shown = with_settings(table).rename(columns={"updated_s": "changed"}).dropna(axis=1, how="all")
     st.dataframe(shown.rename(columns=RUN_COLUMNS), hide_index=True, placeholder=render.MISSING, key="runs table")
     save_csv(shown, "runs")
-    for name, error in kept.loc[kept["error"].notna(), ["run", "error"]].itertuples(index=False):
+    failed = kept.loc[kept["error"].notna(), ["run", "error"]]
+    for name, error in failed[:MOST_SHOWN].itertuples(index=False):
         st.error(f"{escaped(name)}: {escaped(error)}")
+    if len(failed) > MOST_SHOWN:
+        st.error(f"and {len(failed) - MOST_SHOWN} more: see the column error")
     st.caption(
         "Finished: trained to its end, here or, where only its evaluation lies here, elsewhere. Rules have nothing to "
         "train. Stopped: nothing has changed for a quarter of an hour. Ray Tune's files of a running training reach "

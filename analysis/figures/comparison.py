@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,7 @@ import pandas as pd
 
 from ..labels import LOWER_IS_BETTER, label
 from ..stats.families import QUESTIONS, TESTED
-from ..stats.scores import PLACE
 from ..tables.relative import BASE, PREFIX
-from ..tables.transfer import DRIFTS, LOST
 from .chart import Chart, Grid, Marks, Panel, varies
 from .style import Look
 
@@ -104,26 +102,27 @@ def forest(tables: Mapping[str, tuple[pd.DataFrame, str]], means: Mapping[str, M
     )
 
 
-def ranks(tables: Mapping[str, tuple[pd.DataFrame, str]]) -> Chart:
+def ranks(tables: Mapping[str, tuple[pd.DataFrame, str]], hidden: Container[str] = (), note: str = "") -> Chart:
     """Scenarios x methods: who stands where in the primary endpoint, at one scale each; equal means share a rank.
 
     Args:
         tables: label of a setting -> a table of its variants, as of `analysis.tables.methods.table4`, and its endpoint.
+        hidden: variants that are ranked but not shown.
+        note: what the caption says of these.
     """
     found: dict[str, dict[str, float]] = {}
     for name, (table, metric) in tables.items():
         means = table.set_index("variant")[metric].astype(float).dropna() * (1 if metric in LOWER_IS_BETTER else -1)
         found[name] = {str(v): float((means < x - EQUAL * abs(x)).sum() + 1) for v, x in means.items()}
     names = dict.fromkeys(name for table, _ in tables.values() for name in table["variant"])
-    values = pd.DataFrame(found).reindex([str(name) for name in names]).dropna(how="all")
+    values = pd.DataFrame(found).reindex([str(n) for n in names if n not in hidden]).dropna(how="all")
     values = values.loc[values.mean(axis=1).sort_values(kind="stable").index]
     if values.size < 2 or len(values) < 2:
         return Chart(caption="no two methods to rank")
     texts = values.map(lambda rank: "" if np.isnan(rank) else f"{rank:.0f}")
     panel = Panel(grid=Grid(-values, texts))
-    return Chart(
-        [panel], "Rank by mean in the primary endpoint, 1 the best; equal means share a rank. Blank: not played."
-    )
+    said = "Rank by mean in the primary endpoint, 1 the best; equal means share a rank. Blank: not played."
+    return Chart([panel], f"{said} {note}".strip())
 
 
 def against_base(
@@ -170,38 +169,6 @@ def _range(tables: pd.DataFrame, column: str) -> tuple[float, float]:
     low, high = (float(f(np.append(ends[np.isfinite(ends)], values))) for f in (np.min, np.max))
     pad = 0.05 * room
     return max(low, values.min() - room) - pad, min(high, values.max() + room) + pad
-
-
-def lost_by_drift(rows: pd.DataFrame, found: pd.DataFrame, looks: Mapping[str, Look]) -> Chart:
-    """What is lost on other problems than the training's against the drift of f there: a point a variant and problem.
-
-    Args:
-        rows: of `analysis.tables.transfer.transfer`.
-        found: its `analysis.tables.transfer.agreement`.
-        looks: of the variants.
-    """
-    if rows.empty:
-        return Chart(caption="no policy was played on enough problems that it was not trained on")
-    panels = []
-    for drift in DRIFTS:
-        marks = []
-        for name, look in looks.items():
-            means = rows[rows["variant"] == name].groupby(list(PLACE), observed=True)[[drift, LOST]].mean()
-            said = [f"{name}, {scenario}, N = {servers}" for scenario, _, _, servers in means.index]
-            alone = Look(look.colour, look.marker, "", look.hollow)
-            marks.append(Marks(means[drift], means[LOST], alone, name, size=0.7, hover=said))
-        panels.append(Panel(marks, x_label=label(drift), y_label=label(LOST), zero="y"))
-    agree = "; ".join(
-        f"{row['drift']}: {row['between_policies']:.2f} "
-        f"[{row['between_policies_low']:.2f}, {row['between_policies_high']:.2f}]"
-        for _, row in found.iterrows()
-    )
-    return Chart(
-        panels,
-        f"A point: a problem, mean over seeds; lost: per cent of {BASE}'s response, less the same on the problem of "
-        f"the training. Rank correlation between the {found['policies'].iloc[0]} policies on one problem, mean over "
-        f"{found['problems'].iloc[0]} problems [95 %], {agree}.",
-    )
 
 
 def episode_pairs(pairs: pd.DataFrame, names: tuple[str, str], metric: str, shades: Sequence[str]) -> Chart:

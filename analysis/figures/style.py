@@ -105,8 +105,9 @@ def looks(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, Look]:
         frame: rows with variant and method and, if heuristics are among them, kind.
         names: the variants, in the order of `load.variants`.
     """
-    method_of = dict(zip(frame["variant"], frame["method"], strict=True))
-    heuristics = set(frame.loc[frame["kind"] == "heuristic", "variant"]) if "kind" in frame else set()
+    firsts = frame.drop_duplicates("variant")
+    method_of = dict(zip(firsts["variant"], firsts["method"], strict=True))
+    heuristics = set(firsts.loc[firsts["kind"] == "heuristic", "variant"]) if "kind" in firsts else set()
     result: dict[str, Look] = {}
     for name in names:
         method = str(method_of[name])

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from ..labels import CURVES, label
+from ..labels import CURVES, LOWER_IS_BETTER, label
 from ..load import require_one_setting, variants
+from ..shown import MOST_SHOWN
 from .chart import Chart, Marks, Panel, count_range
 from .style import Look, looks
 
@@ -40,6 +41,7 @@ def training_curves(
     shown = [m for m in metrics or CURVES[:SHOWN] if m in training and training[m].notna().any()]
     if training.empty or not shown:
         return Chart(caption="no training epochs")
+    training, few_of_many = _best(training, shown[0])
     names = variants(training)
     of = of or looks(training, names)
     window = smoothing or max(1, int(training["epoch"].max()) // 50)
@@ -76,7 +78,18 @@ def training_curves(
     last = count_range(training.groupby("variant")["epoch"].max(), "epoch")
     running = f" Running mean over {window} epochs." if window > 1 else ""
     said = f"{count_range(seeds, 'seed')} per method, {last}; sampled actions on training episodes.{lines}{running}"
-    return Chart(panels, said)
+    return Chart(panels, said + few_of_many)
+
+
+def _best(training: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, str]:
+    """The rows of the MOST_SHOWN variants that are best in a metric at their end, and a sentence on the others."""
+    count = training["variant"].nunique()
+    if count <= MOST_SHOWN:
+        return training, ""
+    late = training[training["epoch"] > 0.9 * training["epoch"].max()]
+    means = late.groupby("variant")[metric].mean().sort_values(ascending=metric in LOWER_IS_BETTER, kind="stable")
+    said = f" Shown are the {MOST_SHOWN} of {count} variants with the best {label(metric)} at the end."
+    return training[training["variant"].isin(means.index[:MOST_SHOWN])], said
 
 
 def drift(features: pd.DataFrame) -> Chart:

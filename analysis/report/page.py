@@ -31,7 +31,7 @@ class _Parts:
         self._draw, self._size = draw, 0
 
     def table(self, named: NamedTable, folded: bool) -> dict[str, Any]:
-        html, csv = render.to_html(named.table), quote(render.to_csv(named.table), safe=" ,:;()=@")
+        html, csv = render.to_html(named.shown), quote(render.to_csv(named.shown), safe=" ,:;()=@")
         shown = {"name": named.name, "title": named.title, "how": named.how, "html": html, "csv": csv}
         return shown | {"folded": folded or not named.name.startswith(OPEN_TABLES)}
 
@@ -50,7 +50,7 @@ class _Parts:
     def section(self, section: Section, folded: bool) -> dict[str, Any]:
         figures = [self.figure(item) for item in section.items if isinstance(item, NamedFigure)]
         tables = [self.table(item, folded) for item in section.tables]
-        words = {name: getattr(section, name) for name in ("name", "title", "best", "refusals")}
+        words = {name: getattr(section, name) for name in ("name", "title", "note", "best", "refusals")}
         return words | {"figures": figures, "tables": tables, "folded": folded}
 
 

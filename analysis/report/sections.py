@@ -16,9 +16,10 @@ from ..figures.style import Look, looks
 from ..labels import label
 from ..load import Results, information_note, select, setting_label, settings, variants
 from ..paper import PAPER_SERVERS, is_papers_setting
+from ..shown import left_out
 from ..stats.families import endpoint
 from ..stats.intervals import COVERAGE
-from ..tables import comparisons, features, lambdas, league, methods, relative, transfer
+from ..tables import comparisons, features, lambdas, league, methods, relative
 from ..tables.decisions import HOW_TO_READ as DECISIONS_HOW
 from ..tables.decisions import behaviour_table
 from . import summary
@@ -53,14 +54,26 @@ WORKFLOWS_HOW = (
 SCENARIOS_TITLE = "Every setting side by side"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NamedTable:
-    """A table with its title and file name, and how to read it."""
+    """A table with its title and file name, and how to read it.
+
+    Attributes:
+        table: all of it, as its file holds it.
+        hidden: variants whose rows pages leave out.
+    """
 
     name: str
     title: str
     table: pd.DataFrame
     how: str
+    hidden: frozenset[str] = frozenset()
+
+    @property
+    def shown(self) -> pd.DataFrame:
+        """The rows that a page shows."""
+        names = [column for column in ("variant", "first", "second") if column in self.table]
+        return self.table[~self.table[names].isin(self.hidden).any(axis=1)] if self.hidden else self.table
 
 
 @dataclass(frozen=True)
@@ -84,6 +97,7 @@ class Section:
     Attributes:
         setting: scenario, mask and decision; empty where it is not of one setting.
         scales: that methods were trained at.
+        hidden: variants that are left out, as there are too many; `note` says so.
         table4, paired, base: of its setting.
         best: who stands first on average, and at what price.
         refusals: what could not be compared, and why.
@@ -94,6 +108,8 @@ class Section:
     title: str
     setting: tuple[str, str, str] = ("", "", "")
     scales: list[int] = field(default_factory=list)
+    hidden: frozenset[str] = frozenset()
+    note: str = ""
     table4: pd.DataFrame = field(default_factory=pd.DataFrame)
     paired: pd.DataFrame = field(default_factory=pd.DataFrame)
     base: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -106,10 +122,28 @@ class Section:
         if chart.panels:
             self.items.append(NamedFigure(name, title, chart, fixed, wide))
 
+    def add_table(self, name: str, title: str, table: pd.DataFrame, how: str) -> None:
+        """Add a table, unless it has no rows."""
+        if len(table):
+            note = f"{self.note} tables/{name}.csv holds all rows. " if self.hidden else ""
+            self.items.append(NamedTable(name, title, table, f"{note}{how}", self.hidden))
+
+    def hide(self, tables: Sequence[tuple[pd.DataFrame, str]]) -> None:
+        """Leave out variants that some tables hold too many of."""
+        self.hidden, self.note = left_out(tables)
+
+    def rows_shown(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Rows without the variants that are left out."""
+        return rows[~rows["variant"].isin(self.hidden)] if self.hidden else rows
+
     @property
     def tables(self) -> list[NamedTable]:
         """Its tables in order."""
         return [item for item in self.items if isinstance(item, NamedTable)]
+
+    def table(self, kind: str) -> NamedTable:
+        """The first of its tables of a kind, e.g. "paired"."""
+        return next(named for named in self.tables if named.name.startswith(f"{kind}-"))
 
     @property
     def endpoint(self) -> str:
@@ -119,7 +153,8 @@ class Section:
     @property
     def where(self) -> str:
         """What the captions of its figures begin with."""
-        return "Scenario {}, mask {}, decision {}. ".format(*self.setting)
+        where = "Scenario {}, mask {}, decision {}. ".format(*self.setting)
+        return f"{where}{self.note} " if self.note else where
 
     def at_first_scale(self, table: pd.DataFrame) -> pd.DataFrame:
         """The rows of a table at the first scale that methods were trained at."""
@@ -133,30 +168,33 @@ def sections(results: Results, gantt: DrawGantt | None = None) -> Iterator[Secti
         results: of a folder.
         gantt: draws episodes of its rows; without it there are no Gantt charts.
     """
-    every = settings(results.episodes)
-    found = []
-    for setting in every:
+    found: list[Section] = []
+    for setting in settings(results.episodes):
         found.append(_section(results, setting, gantt))
         yield found[-1]
     if len(found) > 1:
-        together = Section("settings", SCENARIOS_TITLE)
-        table = methods.side_by_side({one.setting: one.table4 for one in found})
-        together.items.append(NamedTable("scenarios", SCENARIOS_TITLE, table, HOW_TO_READ))
-        standings = league.league(results.episodes)
-        if len(standings):
-            together.items.append(NamedTable("league", league.TITLE, standings, league.HOW_TO_READ))
-        bases = {setting_label(one.setting, every): one.base for one in found if len(one.base)}
-        of = looks(results.episodes, variants(results.episodes))
-        for metric, name in (("response_censored_s", "Response"), ("sojourn_mean_s", "Time on the cluster")):
-            title = f"{name} {relative.TITLE.lower()}"
-            chart = comparison.against_base(bases, of, metric)
-            together.add(f"against-base-{metric.removesuffix('_s')}", title, chart, wide=True)
-        _add_transfer(together, results)
-        yield together
+        yield _together(results, found)
     if len(results.training):
         curves = Section("trainings", "Training")
         curves.add("training", "Training curves", training.training_curves(results.training), wide=True)
         yield curves
+
+
+def _together(results: Results, found: Sequence[Section]) -> Section:
+    """All settings side by side."""
+    together = Section("settings", SCENARIOS_TITLE)
+    together.hide([(one.table4, one.endpoint) for one in found])
+    table = methods.side_by_side({one.setting: one.table4 for one in found})
+    together.add_table("scenarios", SCENARIOS_TITLE, table, HOW_TO_READ)
+    together.add_table("league", league.TITLE, league.league(results.episodes), league.HOW_TO_READ)
+    every = [one.setting for one in found]
+    bases = {setting_label(one.setting, every): together.rows_shown(one.base) for one in found if len(one.base)}
+    of = looks(results.episodes, variants(together.rows_shown(results.episodes)))
+    for metric, name in (("response_censored_s", "Response"), ("sojourn_mean_s", "Time on the cluster")):
+        title = f"{name} {relative.TITLE.lower()}"
+        chart = comparison.against_base(bases, of, metric)
+        together.add(f"against-base-{metric.removesuffix('_s')}", title, chart, wide=True)
+    return together
 
 
 def glance(content: Sequence[Section]) -> list[NamedFigure]:
@@ -170,12 +208,15 @@ def glance(content: Sequence[Section]) -> list[NamedFigure]:
         name: dict(zip(table["variant"].astype(str), table[metric].astype(float), strict=True))
         for name, (table, metric) in tables.items()
     }
-    pairs = {name: (one.at_first_scale(one.paired), one.endpoint) for name, one in named if len(one.paired)}
+    pairs = {
+        name: (one.at_first_scale(one.table("paired").shown), one.endpoint) for name, one in named if len(one.paired)
+    }
     opening = Section("", "")
     title = "Who is better, by how much, and is it decided?"
     opening.add("verdicts", title, comparison.forest(pairs, means), wide=True)
     title = "Rank of every method in every setting, 1 the best"
-    opening.add("ranks", title, comparison.ranks(tables), fixed=True, wide=True)
+    hidden, note = left_out([(one.table4, one.endpoint) for one in of_setting])
+    opening.add("ranks", title, comparison.ranks(tables, hidden, note), fixed=True, wide=True)
     return [item for item in opening.items if isinstance(item, NamedFigure)]
 
 
@@ -184,33 +225,32 @@ def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt |
     slug = re.sub(r"[^a-z0-9.]+", "-", "-".join(setting).lower())
     section = Section(slug, "Scenario {}, mask {}, decision {}".format(*setting), setting)
     section.scales, section.table4 = methods.training_scales(rows), methods.table4(rows)
-    of = looks(rows, variants(rows))
+    section.hide([(section.table4, section.endpoint)])
+    shown = section.rows_shown(rows)
+    of = looks(rows, variants(shown))
     for servers in section.scales:
         _add_training_scale(section, rows, servers, of)
-    section.items.append(NamedTable(f"table4-{slug}", TABLE4_TITLE, section.table4, _how(section.table4)))
-    workflows = methods.workflows_table(rows)
-    if len(workflows):
-        section.items.append(NamedTable(f"workflows-{slug}", WORKFLOWS_TITLE, workflows, WORKFLOWS_HOW))
+    section.add_table(f"table4-{slug}", TABLE4_TITLE, section.table4, _how(section, section.table4))
+    section.add_table(f"workflows-{slug}", WORKFLOWS_TITLE, methods.workflows_table(rows), WORKFLOWS_HOW)
     section.base = relative.against_base(rows)
-    if len(section.base):
-        section.items.append(NamedTable(f"against-base-{slug}", relative.TITLE, section.base, relative.HOW_TO_READ))
+    section.add_table(f"against-base-{slug}", relative.TITLE, section.base, relative.HOW_TO_READ)
     if rows["test_servers"].nunique() > 1:
-        title = "Against the number of servers N"
-        section.add(f"servers-{slug}", title, evaluation.against_servers(section.table4, of, section.where), wide=True)
-    chart = evaluation.throughput(evaluation.seed_means(rows), of, section.where)
+        chart = evaluation.against_servers(section.rows_shown(section.table4), of, section.where)
+        section.add(f"servers-{slug}", "Against the number of servers N", chart, wide=True)
+    chart = evaluation.throughput(evaluation.seed_means(shown), of, section.where)
     section.add(f"throughput-{slug}", "Completed tasks against response", chart)
     _add_comparisons(section, rows)
     _add_features(section, select(results.features, *setting))
     for servers in section.scales:
         _add_behaviour(section, rows, servers)
         if gantt is not None:
-            _add_schedules(section, rows, servers, gantt)
+            _add_schedules(section, shown, servers, gantt)
     return section
 
 
-def _how(table: pd.DataFrame) -> str:
-    """How to read a ranking: with what its variants are told, where that is not the same."""
-    note = information_note(table)
+def _how(section: Section, table: pd.DataFrame) -> str:
+    """How to read a ranking: with what its variants observe, where that is not the same."""
+    note = information_note(section.rows_shown(table))
     return HOW_TO_READ if note is None else f"{note} {HOW_TO_READ}"
 
 
@@ -218,12 +258,11 @@ def _add_comparisons(section: Section, rows: pd.DataFrame) -> None:
     """The paired table, and its figure at the scale of training."""
     pairs, refused = comparisons.complete_pairs(rows, comparisons.default_pairs(rows), shared_seeds=True)
     section.refusals = [f"Not compared: {error}." for error in refused]
-    section.paired = paired = comparisons.paired_table(rows, pairs, shared_seeds=True)
-    if len(paired):
-        primary = label(section.endpoint)
-        how = f"{PAIRED_HOW} The primary endpoint here: {primary}."
-        section.items.append(NamedTable(f"paired-{section.name}", "Paired differences", paired, how))
-        chart = comparison.differences(section.at_first_scale(paired))
+    section.paired = comparisons.paired_table(rows, pairs, shared_seeds=True)
+    how = f"{PAIRED_HOW} The primary endpoint here: {label(section.endpoint)}."
+    section.add_table(f"paired-{section.name}", "Paired differences", section.paired, how)
+    if len(section.paired):
+        chart = comparison.differences(section.at_first_scale(section.table("paired").shown))
         section.add(f"differences-{section.name}", "Paired differences at the training scale", chart, wide=True)
 
 
@@ -233,16 +272,16 @@ def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, of: 
     table3 = methods.table3(rows, servers)
     section.best += summary.best_lines(table3, servers)
     title = f"Table 3: methods at the training scale, N = {servers}"
-    section.items.append(NamedTable(f"table3-{slug}", title, table3, _how(table3)))
+    section.add_table(f"table3-{slug}", title, table3, _how(section, table3))
     if servers == PAPER_SERVERS and is_papers_setting(rows):
         chart = evaluation.figure5(section.table4, evaluation.papers_variants(rows))
         section.add(f"figure5-{section.name}", "Response against servers, beside the paper's", chart)
-    chart = evaluation.methods(table3, of, f"{section.where}N = {servers}. ")
+    chart = evaluation.methods(section.rows_shown(table3), of, f"{section.where}N = {servers}. ")
     section.add(f"methods-{slug}", title, chart, wide=True)
-    for number, grid in enumerate(lambdas.lambda_grids(rows), start=1):
+    for number, grid in enumerate(lambdas.lambda_grids(section.rows_shown(rows)), start=1):
         title = f"Weights of SRR: {lambdas.grid_name(grid)} at N = {servers}"
         weights = lambdas.lambda_table(grid, servers)
-        section.items.append(NamedTable(f"weights{number}-{slug}", title, weights, HOW_TO_READ))
+        section.add_table(f"weights{number}-{slug}", title, weights, HOW_TO_READ)
         chart = decisions.lambda_heatmaps(weights, f"{lambdas.grid_name(grid)} at N = {servers}. ")
         section.add(f"lambdas{number}-{slug}", title, chart, fixed=True)
 
@@ -250,33 +289,19 @@ def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, of: 
 def _add_features(section: Section, rows: pd.DataFrame) -> None:
     """Table 5 and, where any method was looked at in several places, the drift of its feature."""
     table5 = features.table5(rows)
-    if table5.empty:
-        return
-    section.items.append(NamedTable(f"table5-{section.name}", TABLE5_TITLE, table5, features.HOW_TO_READ))
-    if features.has_drift(rows):
+    section.add_table(f"table5-{section.name}", TABLE5_TITLE, table5, features.HOW_TO_READ)
+    shown = section.rows_shown(rows)
+    if features.has_drift(shown):
         title = "Drift of the attention feature against the number of servers N"
-        section.add(f"drift-{section.name}", title, training.drift(rows))
-
-
-def _add_transfer(section: Section, results: Results) -> None:
-    """What policies lose on problems they were not trained on, where their feature's drift is known there."""
-    rows = transfer.transfer(results.episodes, results.features)
-    if rows.empty:
-        return
-    found = transfer.agreement(rows)
-    table = transfer.transfer_table(rows)
-    section.items.append(NamedTable("transfer", transfer.TITLE, table, transfer.HOW_TO_READ))
-    section.items.append(NamedTable("transfer-drift", transfer.AGREEMENT_TITLE, found, transfer.AGREEMENT_HOW))
-    of = looks(results.episodes, variants(rows))
-    section.add("lost-by-drift", transfer.AGREEMENT_TITLE, comparison.lost_by_drift(rows, found, of), wide=True)
+        section.add(f"drift-{section.name}", title, training.drift(shown))
 
 
 def _add_behaviour(section: Section, rows: pd.DataFrame, servers: int) -> None:
     """Invalid decisions by cause and utilisation by tier."""
     slug, at = f"{section.name}-n{servers}", f"N = {servers}"
     table = behaviour_table(rows, servers)
-    section.items.append(NamedTable(f"decisions-{slug}", f"Decisions and utilisation at {at}", table, DECISIONS_HOW))
-    where = f"{section.where}{at}. "
+    section.add_table(f"decisions-{slug}", f"Decisions and utilisation at {at}", table, DECISIONS_HOW)
+    table, where = section.rows_shown(table), f"{section.where}{at}. "
     section.add(f"invalid-{slug}", f"Invalid decisions by cause, {at}", decisions.invalid_decisions(table, where))
     section.add(f"utilisation-{slug}", f"Utilisation by tier, {at}", decisions.utilisation_by_tier(table, where))
 

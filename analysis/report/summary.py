@@ -17,28 +17,32 @@ from ..trainings import trainings_of
 
 MOST_NAMES = 9
 """That stand in one sentence."""
+MOST_FAILURES = 20
+"""That are listed one by one."""
 
 
 def training_lines(results: Results) -> list[str]:
     """How long and with how many seeds each learned method was trained, against the paper's 1000 epochs."""
     learned = results.episodes[results.episodes["kind"] == "learned"]
+    cells = learned.drop_duplicates("cell")
+    of_variant = dict(list(cells.groupby("variant")))
     trained: dict[str, list[str]] = {}
-    for name in variants(learned):
-        cells = learned[learned["variant"] == name].drop_duplicates("cell")
-        seeds = cells["train_seed"].nunique()
-        how = f"{_range(cells['epochs'])} epochs ({_range(cells['env_steps'])} env steps), {_count(seeds, 'seed')}"
+    for name in variants(cells):
+        own = of_variant[name]
+        seeds = own["train_seed"].nunique()
+        how = f"{_range(own['epochs'])} epochs ({_range(own['env_steps'])} env steps), {_count(seeds, 'seed')}"
         trained.setdefault(how, []).append(name)
     lines = [f"Trained for {how}: {listed(names)}." for how, names in trained.items()]
     if trained:
         lines.append(f"The paper trains {PAPER_EPOCHS} epochs with one seed.")
-    shorter = variants(learned[(learned["epochs"] < PAPER_EPOCHS).fillna(False)])
+    shorter = variants(cells[(cells["epochs"] < PAPER_EPOCHS).fillna(False)])
     if shorter:
         who = "" if len(shorter) == sum(map(len, trained.values())) else f" ({listed(shorter)})"
         lines.append(
             f"Fewer epochs than the paper's {PAPER_EPOCHS}{who}: the numbers show what the shorter training reaches, "
             "they are no reproduction of the paper's."
         )
-    seeds_of = learned.groupby("variant")["train_seed"].nunique()
+    seeds_of = cells.groupby("variant")["train_seed"].nunique()
     if len(seeds_of) and int(seeds_of.min()) < MIN_SEEDS:
         lines.append(f"Where a method has fewer than {MIN_SEEDS} seeds, no interval and no win or loss is claimed.")
     if results.episodes.empty:
@@ -110,7 +114,10 @@ def manifest_lines(results: Results) -> list[str]:
 def training_state_lines(results: Results, now_s: float) -> list[str]:
     """What failed, and what is not finished, among the trainings of a results folder. `now_s`: Unix time."""
     found, _ = trainings_of(results.folder, now_s)
-    lines = [f"Training failed: {one.name}: {one.error}" for one in found if one.state == "failed"]
+    failed = [f"Training failed: {one.name}: {one.error}" for one in found if one.state == "failed"]
+    lines = failed[:MOST_FAILURES]
+    if len(failed) > MOST_FAILURES:
+        lines.append(f"Training failed: {len(failed) - MOST_FAILURES} more.")
     evaluated = set(results.episodes["cell"])  # a published folder may hold nothing else of a training
     absent = [one for one in found if one.identity["cell"] not in evaluated]
     for state, said in (("running", "still running"), ("stopped", "stopped before its end"), ("waiting", "not begun")):

@@ -18,8 +18,6 @@ TABLE3_SHOWN = (
 )
 """Columns of Table 3, the first ones first where not all fit."""
 BY_SERVERS = {"response_mean_s": "response (s)", "completed": "completed tasks"}
-MOST_ROWS = 20
-"""Of a table; what else there is stands in its CSV."""
 HOW_TO_READ = (
     "mean ± standard deviation over the episodes of a seed, [95 % interval over seeds]. A response covers completed "
     "tasks alone, the censored one every arrived task: a policy that completes less shows a lower response."
@@ -44,17 +42,19 @@ def print_report(results: Results, console: Console, content: list[Section] | No
     section = next((section for section in content if section.tables), Section("", ""))
     of_kind = {named.name.partition("-")[0]: named for named in reversed(section.tables)}
     if "table3" in of_kind:
-        note = information_note(of_kind["table3"].table)
+        note = information_note(of_kind["table3"].shown)
         shown = TABLE3_SHOWN if note is None else (*TABLE3_SHOWN, "information")
-        _print_table(console, of_kind["table3"].table, of_kind["table3"].title, shown)
+        _print_table(console, of_kind["table3"].shown, of_kind["table3"].title, shown)
         if note is not None:
             console.print(Text(note, style="dim"))
     if "table4" in of_kind:
         for metric, name in BY_SERVERS.items():
-            table = by_servers(of_kind["table4"].table, metric)
+            table = by_servers(of_kind["table4"].shown, metric)
             if len(table.columns) > 2:
                 _print_table(console, table, f"Table 4: {name} against the number of servers", tuple(table.columns))
     console.print()
+    if section.note:
+        console.print(Text(section.note, style="dim"))
     if section.tables:
         console.print(Text(f"How to read: {HOW_TO_READ}", style="dim"))
     counts = [
@@ -72,9 +72,8 @@ def by_servers(table4: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def _print_table(console: Console, table: pd.DataFrame, title: str, columns: tuple[str, ...]) -> None:
-    shown, left_out = render.to_terminal(table.head(MOST_ROWS), title, columns, console.width)
+    shown, left_out = render.to_terminal(table, title, columns, console.width)
     console.print()
     console.print(shown, crop=False)
-    left_out += [f"{len(table) - MOST_ROWS} rows"] * (len(table) > MOST_ROWS)
     if left_out:
         console.print(Text(f"Left out here, in the CSV: {', '.join(left_out)}.", style="dim"))

@@ -1,7 +1,7 @@
-"""Which verdicts are corrected together, and which outcome of a scenario counts first.
+"""Families of verdicts that are corrected together, and the primary endpoint of a scenario.
 
-A family is one question in one setting: each of its pairs at each scale in the primary endpoint. The other outcomes of
-the same question are a second family. Every page corrects by these families, whatever of them it shows.
+A family is one question in one setting: all its pairs at all scales in the primary endpoint. The other outcomes of the
+question are a second family. Every page corrects by these families, whatever part of them it shows.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _WITHOUT = {"scale": "crossattn", "scale-r": "crossattn-r"}
 def endpoint(scenario: str) -> str:
     """The primary endpoint of a scenario (docs/statistics.md).
 
-    In the paper's scenario an episode ends while tasks wait: the completed tasks say how far a method came. Elsewhere
-    every task counts: the censored response, which is the mean response where all complete.
+    In the paper's scenario an episode ends while tasks wait: the endpoint is the number of completed tasks. Elsewhere
+    it is the censored response, which counts every task; it is the mean response if all complete.
     """
     return "completed" if scenario == "paper" else "response_censored_s"
 
 
 def without_srr(method: str) -> str | None:
-    """The same network without the regularisers, None where that is the method itself."""
+    """The same network without SRR; None if the method has no SRR."""
     return _WITHOUT.get(method, method.removesuffix("-srr") if method.endswith("-srr") else None)
 
 
@@ -50,15 +50,15 @@ def question(first: str, second: str, learned: Sequence[bool]) -> str:
 def adjust(
     compared: Sequence[Mapping[str, Difference]], questions: Sequence[str], primary: str
 ) -> list[dict[str, Difference]]:
-    """The comparisons with Holm's p-values: of all verdicts of a family 5 % of families hold a false one.
+    """The comparisons with Holm's p-values: at most 5 % of families contain a false verdict.
 
-    An outcome that differs in no episode has no p-value and is in no family. One with the very differences of another,
-    as the response and the censored response where every task completes, is tested once and shares the p-value.
+    An outcome that differs in no episode has no p-value and is in no family. Two outcomes with the same differences,
+    such as response and censored response if every task completes, are tested once and share the p-value.
 
     Args:
-        compared: outcome -> difference, of each pair at each scale.
-        questions: of each, a key of QUESTIONS.
-        primary: the outcome that is a family of its own.
+        compared: outcome -> difference, for each pair at each scale.
+        questions: of each of these, a key of QUESTIONS.
+        primary: the primary endpoint.
     """
     families: dict[tuple[str, bool], list[tuple[int, str]]] = {}
     twins: dict[tuple[int, str], str] = {}

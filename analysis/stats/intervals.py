@@ -1,8 +1,8 @@
 """Intervals and p-values of scores held as arrays (S seeds, E episodes), NaN where a value is missing.
 
 Evaluation episodes are the same workloads for every training seed, so that seeds and episodes are crossed factors: a
-score is a mean, plus an effect of its seed, plus one of its episode, plus the rest. The standard error of a mean adds
-what both bring. With fewer than MIN_SEEDS units no interval is claimed.
+score is a mean, plus an effect of its seed, plus one of its episode, plus a residual. The standard error of a mean
+contains both effects. With fewer than MIN_SEEDS units there is no interval.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 Array = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 COVERAGE = "Student's t, which covered 89 to 95 % in simulations: docs/statistics.md"
-"""Of a single method's mean, to be said where its interval is shown."""
+"""Of the interval of a single method's mean; shown beside it."""
 MIN_SEEDS = 5
-"""With fewer seeds no interval is claimed."""
+"""With fewer seeds there is no interval."""
 
 Unit = Literal["seeds", "episodes"]
 
 NO_SPREAD = 1e-12
-"""Scores, or squares, that differ by less than this share of the largest are equal but for rounding."""
+"""Scores, or squares, that differ by less than this share of the largest count as equal."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Ends of a 95 % interval, NaN where none is claimed."""
+    """Ends of a 95 % interval; NaN without one."""
 
     low: float = math.nan
     high: float = math.nan
@@ -39,7 +39,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class MeanTest:
-    """A mean score with its interval, and the two-sided p-value of its being 0; NaN where none is claimed."""
+    """A mean score, its interval, and the two-sided p-value of a mean of 0; NaN without an interval."""
 
     mean: float
     interval: Interval
@@ -55,7 +55,7 @@ def seed_means(scores: Array) -> Array:
 def mean_interval(scores: Array) -> Interval:
     """95 % interval of the mean of `seed_means`: Student's, over seeds.
 
-    It says where the mean of these episodes would lie with other seeds. Measured coverage stands in docs/statistics.md.
+    It covers the mean over these episodes with other seeds. docs/statistics.md has its measured coverage.
     """
     means = seed_means(scores)
     if len(means) < MIN_SEEDS:
@@ -65,7 +65,7 @@ def mean_interval(scores: Array) -> Interval:
 
 
 def _students(value: float, error: float, freedom: float) -> Interval:
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * error if error > NO_SPREAD * abs(value) else 0.0
+    half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error if error > NO_SPREAD * abs(value) else 0.0
     return Interval(value - half, value + half)
 
 
@@ -75,12 +75,12 @@ def mean_test(scores: Array, unit: Unit = "seeds") -> MeanTest:
     Both take the standard error of crossed factors, with Satterthwaite's degrees of freedom: the interval excludes 0
     exactly where p < 0.05.
 
-    A missing score takes the mean plus the effects of its seed and its episode in the error, and is left out of the
-    mean.
+    For the error, a missing score is replaced by the mean plus the effects of its seed and its episode; the mean leaves
+    it out.
 
     Args:
-        scores: (S, E); (1, E) where no method has training seeds.
-        unit: what MIN_SEEDS counts; "episodes" where no method has training seeds.
+        scores: (S, E); (1, E) if no method has training seeds.
+        unit: what MIN_SEEDS counts; "episodes" if no method has training seeds.
     """
     kept = scores[~np.isnan(scores).all(axis=1)]
     kept = kept[:, ~np.isnan(kept).all(axis=0)]
@@ -97,14 +97,14 @@ def mean_test(scores: Array, unit: Unit = "seeds") -> MeanTest:
     if variance <= NO_SPREAD * float(np.max(centred**2)):
         return MeanTest(mean, Interval(), math.nan)  # scores that differ, of seeds whose means do not: no error to tell
     error = math.sqrt(variance)
-    return MeanTest(mean, _students(mean, error, freedom), float(2 * stats.t.sf(abs(mean) / error, freedom)))
+    return MeanTest(mean, _students(mean, error, freedom), float(2 * special.stdtr(freedom, -abs(mean) / error)))
 
 
 def _variance(scores: Array) -> tuple[float, float]:
     """Variance of the mean of crossed scores, and Satterthwaite's degrees of freedom.
 
-    The variance of seed means estimates what seeds, and the rest, add to the variance of the mean; the variance of
-    episode means, less the rest that it holds too, what episodes add. The latter is not let below 0.
+    The variance of seed means estimates the share of seeds and residual in the variance of the mean. The variance of
+    episode means, less the residual that it contains, estimates the share of episodes; it is at least 0.
 
     Args:
         scores: (S, E), centred, without missing values.

@@ -1,9 +1,10 @@
-"""Evaluation rows as arrays over (training seed, episode), and the pairing of two of them on identical episodes."""
+"""Evaluation rows as arrays over (training seed, episode), and their pairing on identical episodes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,8 @@ PLACE = (*SETTING, "test_servers")
 EPISODE = ("eval_seed", "episode")
 PAIR_KEY = (*PLACE, *EPISODE)
 """What two rows must share to be a pair; where both methods are learned, the training seed too."""
+NO_SEED = -1
+"""Stands for the missing training seed of a rule, and sorts before any other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,12 +28,12 @@ class Scores:
 
     Attributes:
         variant: its name.
-        learned: whether it has training seeds; a heuristic has one row, of seed None.
+        learned: whether it has training seeds; a rule has the single seed None.
         place: scenario, mask, decision, test_servers.
         seeds: S training seeds, ascending.
         episodes: E pairs (eval_seed, episode), ascending.
         present: (S, E), whether the episode was evaluated with the seed.
-        values: metric -> (S, E), NaN where it was not, or where it has no value.
+        values: metric -> (S, E), NaN without an episode or a value.
     """
 
     variant: str
@@ -43,39 +46,16 @@ class Scores:
 
     @classmethod
     def of(cls, rows: pd.DataFrame, metrics: Sequence[str]) -> Scores:
-        """The scores of rows in any order.
+        """The scores of rows in any order, all of one variant in one setting at one scale.
 
         Raises:
-            UserError: the rows mix variants, settings or scales, or hold an episode of a seed twice.
+            UserError: see `scores_by`.
         """
-        for column in ("variant", *PLACE):
-            mixed = sorted(str(value) for value in rows[column].unique())
-            if len(mixed) > 1:
-                raise UserError(f"the frame mixes {column} {', '.join(mixed)}; a statistic takes one")
-        variant, *setting, servers = (rows[column].iloc[0] for column in ("variant", *PLACE))
-        scenario, mask, decision = map(str, setting)
-        place = (scenario, mask, decision, int(servers))
-        seed_of = [None if pd.isna(seed) else int(seed) for seed in rows["train_seed"]]
-        episode_of = list(zip(*(rows[name].astype(int) for name in EPISODE), strict=True))
-        if len(set(zip(seed_of, episode_of, strict=True))) < len(rows):
-            repeated = rows.duplicated(["train_seed", *EPISODE], keep=False).to_numpy()
-            cells = ", ".join(sorted(set(rows.loc[repeated, "cell"])))
-            at = int(repeated.argmax())
-            key = _describe(place, (seed_of[at], *episode_of[at]))
-            raise UserError(f"{variant}: more than one row, of {cells}, holds {key}; a statistic takes one")
-        seeds = tuple(sorted(set(seed_of), key=lambda seed: -1 if seed is None else seed))
-        episodes = tuple(sorted(set(episode_of)))
-        seed_at, episode_at = ({key: i for i, key in enumerate(keys)} for keys in (seeds, episodes))
-        at_cell = [seed_at[seed] for seed in seed_of], [episode_at[episode] for episode in episode_of]
-        present = np.zeros((len(seeds), len(episodes)), dtype=bool)
-        present[at_cell] = True
-        values = {metric: np.full(present.shape, np.nan) for metric in metrics}
-        for metric, grid in values.items():
-            grid[at_cell] = rows[metric].to_numpy(dtype=float, na_value=np.nan)
-        return cls(str(variant), "learned" in set(rows["kind"]), place, seeds, episodes, present, values)
+        ((_, scores),) = scores_by(rows, (), metrics)
+        return scores
 
     def of_seeds(self, seeds: Iterable[int | None]) -> Scores:
-        """Only these training seeds; a heuristic stays as it is."""
+        """Only these training seeds; a rule stays as it is."""
         if not self.learned:
             return self
         wanted = set(seeds)
@@ -101,13 +81,91 @@ class Scores:
         )
 
 
+def scores_by(rows: pd.DataFrame, by: Sequence[str], metrics: Sequence[str]) -> list[tuple[tuple[Any, ...], Scores]]:
+    """The scores of each group of rows that agree in the columns `by`, and its key; the groups in ascending order.
+
+    Args:
+        rows: in any order.
+        by: columns without missing values; none: all rows are one group.
+        metrics: columns of numbers.
+
+    Raises:
+        UserError: a group mixes variants, settings or scales, or holds an episode of a training seed twice.
+    """
+    if rows.empty:
+        return []
+    number = rows.groupby(list(by), observed=True).ngroup().to_numpy() if by else np.zeros(len(rows), dtype=int)
+    seeds = rows["train_seed"].astype("Int64").fillna(NO_SEED).to_numpy(np.int64)
+    eval_seeds, numbers = (rows[name].to_numpy(np.int64) for name in EPISODE)
+    eval_seed_values, at_eval_seed = np.unique(eval_seeds, return_inverse=True)
+    width = int(numbers.max()) + 1
+    episodes = at_eval_seed * width + numbers  # one number for the pair, in the order of the pairs
+    order = np.lexsort((episodes, seeds, number))
+    starts = np.flatnonzero(np.diff(number[order], prepend=-1))
+    _require_one(rows, order, starts)
+    firsts = rows.iloc[order[starts]]
+    learned = firsts["kind"].to_numpy() == "learned"
+    keys = firsts[[*by]].itertuples(index=False, name=None)
+    places = firsts[["variant", *PLACE]].itertuples(index=False, name=None)
+    columns = {name: rows[name].to_numpy(np.float64, na_value=np.nan)[order] for name in metrics}
+    known: dict[bytes, tuple[tuple[int, int], ...]] = {}
+    found = []
+    ends = [*starts[1:], len(rows)]
+    for key, (variant, *setting, servers), is_learned, start, end in zip(
+        keys, places, learned, starts, ends, strict=True
+    ):
+        own = order[start:end]
+        seed, at_seed = np.unique(seeds[own], return_inverse=True)
+        episode, at_episode = np.unique(episodes[own], return_inverse=True)
+        present = np.zeros((len(seed), len(episode)), dtype=bool)
+        present[at_seed, at_episode] = True
+        if present.sum() < len(own):
+            _refuse_twice(rows.iloc[own])
+        values = {}
+        for name, column in columns.items():
+            values[name] = np.full(present.shape, np.nan)
+            values[name][at_seed, at_episode] = column[start:end]
+        if (code := episode.tobytes()) not in known:
+            pairs = zip(eval_seed_values[episode // width].tolist(), (episode % width).tolist(), strict=True)
+            known[code] = tuple(pairs)
+        named = known[code]
+        seed_names = tuple(None if number == NO_SEED else number for number in seed.tolist())
+        scenario, mask, decision = map(str, setting)
+        place = (scenario, mask, decision, int(servers))
+        found.append((key, Scores(str(variant), bool(is_learned), place, seed_names, named, present, values)))
+    return found
+
+
+def _require_one(rows: pd.DataFrame, order: NDArray[np.int64], starts: NDArray[np.int64]) -> None:
+    """Refuse groups of several variants, settings or scales; the groups begin at `starts` in `order`."""
+    for column in ("variant", *PLACE):
+        codes = pd.factorize(rows[column])[0][order]
+        if (np.minimum.reduceat(codes, starts) != np.maximum.reduceat(codes, starts)).any():
+            mixed = sorted(str(value) for value in rows[column].unique())
+            raise UserError(f"the frame mixes {column} {', '.join(mixed)}; a statistic takes one")
+
+
+def _refuse_twice(rows: pd.DataFrame) -> NoReturn:
+    """Refuse rows of one group in which an episode of a training seed stands more than once."""
+    repeated = rows[rows.duplicated(["train_seed", *EPISODE], keep=False)]
+    cells = ", ".join(sorted(set(repeated["cell"])))
+    row = repeated.iloc[0]
+    seed = None if pd.isna(row["train_seed"]) else row["train_seed"]
+    key = _describe(tuple(row[name] for name in PLACE), (seed, *(row[name] for name in EPISODE)))
+    raise UserError(f"{row['variant']}: more than one row, of {cells}, holds {key}; a statistic takes one")
+
+
 def require_partners(first: Scores, second: Scores) -> None:
-    """Refuse two scores of which one holds a row that the other lacks; a heuristic is paired with every seed.
+    """Refuse two scores if one holds a row that the other lacks; a rule is paired with every seed.
 
     Raises:
         UserError: naming the first such pair.
     """
     both_learned = first.learned and second.learned
+    same = first.place == second.place and first.episodes == second.episodes
+    same = same and (first.seeds == second.seeds or not both_learned)
+    if same and first.present.all() and second.present.all():
+        return
     seeds = first.seeds if first.learned else second.seeds
     sides = []
     for side in (first, second):

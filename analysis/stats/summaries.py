@@ -1,9 +1,8 @@
-"""Statistics of evaluation episodes. A training seed is the unit: episodes of one policy are not independent of it.
+"""Statistics of evaluation episodes. The unit is a training seed: episodes of one policy are not independent.
 
-Means carry Student's interval over seeds, differences on identical episodes that over seeds and episodes; either is
-claimed from 5 seeds on. A method without training seeds (a heuristic) is compared with a learned one over the seeds of
-the latter; of two such methods there is the difference alone. No result depends on the order of the rows.
-`analysis.stats.intervals` says how each is computed.
+A mean has Student's interval over seeds; a difference on identical episodes has one over seeds and episodes. Both need
+5 seeds. A rule is compared with a learned method over the seeds of the latter; two rules get a difference without an
+interval. No result depends on the order of the rows. `analysis.stats.intervals` computes the intervals.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pandas as pd
 
 from ..labels import LOWER_IS_BETTER
 from . import intervals
-from .intervals import CONFIDENCE, Array
+from .intervals import CONFIDENCE
 from .scores import Scores, require_partners
 
 
@@ -28,8 +27,8 @@ class Summary:
     Attributes:
         mean: mean over seeds of the mean over a seed's episodes; NaN if no episode has a value.
         sd: standard deviation over the episodes of one seed (n - 1), pooled over seeds; NaN with single episodes.
-        low, high: ends of the interval of `mean` over seeds; NaN where none is claimed.
-        seeds: training seeds with a value; 0 for a heuristic.
+        low, high: interval of `mean` over seeds; NaN with too few seeds.
+        seeds: training seeds with a value; 0 for a rule.
         episodes: episodes with a value, over all seeds.
         missing: episodes without one.
     """
@@ -44,7 +43,7 @@ class Summary:
 
 
 NOTHING = Summary(*(math.nan,) * 4, seeds=0, episodes=0, missing=0)
-"""Of no episode with a value."""
+"""The summary of no value."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +52,14 @@ class Difference:
 
     Attributes:
         mean: mean over seeds of the mean difference over a seed's episodes.
-        low, high: ends of the interval of `mean`; NaN where none is claimed.
-        p: two-sided p-value of no difference, NaN where no interval is claimed.
-        p_adjusted: p corrected for the comparisons that it stands among; of a single comparison p itself.
-        better: probability that a seed of the first does better than one of the second on the same episode, ties
-            half; more is better, of LOWER_IS_BETTER less.
-        seeds: training seeds with a pair; 0 between two heuristics, of which no interval is claimed.
-        pairs: pairs of episodes in which both have a value, over all seeds.
-        missing: pairs in which one has none.
+        low, high: interval of `mean`; NaN with too few seeds.
+        p: two-sided p-value of no difference; NaN without an interval.
+        p_adjusted: p, corrected for the other comparisons of its family.
+        better: probability that a seed of the first does better than a seed of the second on the same episode; ties
+            count half.
+        seeds: training seeds with a pair; 0 for two rules.
+        pairs: pairs of episodes with two values, over all seeds.
+        missing: pairs without.
     """
 
     mean: float
@@ -75,9 +74,9 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """`lower` or `higher` (first than second) only where the adjusted p is < 0.05.
+        """`lower` or `higher` (first than second) if the adjusted p is < 0.05, else `undecided`.
 
-        The interval then excludes 0, as it does where p itself is < 0.05. `equal` where no episode differs.
+        `equal` if no episode differs. The interval excludes 0 if p itself is < 0.05.
         """
         if math.isnan(self.low):
             return no_interval(self.seeds)
@@ -88,13 +87,13 @@ class Difference:
         return "lower" if self.mean < 0 else "higher"
 
     def same(self, other: Difference) -> bool:
-        """Whether two outcomes have the very same differences but for rounding, as far as mean and p tell."""
+        """Whether two outcomes have the same mean and p but for rounding, and so the same differences."""
         pairs = ((self.mean, other.mean), (self.p, other.p))
         return all(math.isclose(one, two, rel_tol=1e-9) for one, two in pairs)
 
 
 def no_interval(seeds: int) -> str:
-    """What stands where no interval is claimed.
+    """Stands in place of a verdict if there is no interval.
 
     >>> no_interval(1), no_interval(0)
     ('no interval (1 seed)', 'no interval (rules)')
@@ -106,15 +105,17 @@ def summarise(rows: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Summary]:
     """Summary of each metric column over the rows of one variant in one setting at one scale.
 
     Raises:
-        UserError: more than one variant, setting or scale is mixed, or an episode of a seed stands there twice.
+        UserError: the rows mix variants, settings or scales, or hold an episode of a seed twice.
     """
     if rows.empty:
         return dict.fromkeys(metrics, NOTHING)
     scores = Scores.of(rows, metrics)
-    return {metric: _summary(values, scores) for metric, values in scores.values.items()}
+    return {metric: summary(scores, metric) for metric in metrics}
 
 
-def _summary(values: Array, scores: Scores) -> Summary:
+def summary(scores: Scores, metric: str) -> Summary:
+    """Summary of one metric of some scores."""
+    values = scores.values[metric]
     known = ~np.isnan(values)
     used, missing = int(known.sum()), int(scores.present.sum() - known.sum())
     if not used:
@@ -136,8 +137,8 @@ def _summary(values: Array, scores: Scores) -> Summary:
 def paired_differences(first: pd.DataFrame, second: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Difference]:
     """Difference first - second of each metric over identical episodes, of two variants.
 
-    Pairs share PAIR_KEY and, where both are learned, the training seed; a heuristic is paired with every seed of a
-    learned method. Differences are averaged over the episodes of a seed first, then over seeds.
+    Pairs share PAIR_KEY and, if both are learned, the training seed; a rule is paired with every seed of a learned
+    method. Differences are averaged over the episodes of a seed first, then over seeds.
 
     Raises:
         UserError: a row has no partner (the pair is named), or a frame mixes variants.

@@ -1,4 +1,4 @@
-"""Paired differences of variants as a table whose verdicts hold together, as a function of the rows of one setting."""
+"""Paired differences of variants in one setting, with verdicts that are corrected together."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from rllib_scale.errors import UserError
 
 from ..labels import OUTCOMES
 from ..load import require_one_setting, variants
+from ..shown import MOST_SHOWN
 from ..stats import families
 from ..stats.families import TESTED
-from ..stats.scores import Scores, require_partners
+from ..stats.scores import Scores, require_partners, scores_by
 from ..stats.summaries import Difference, differences
-from .methods import interval_note
+from .summary import interval_note
 
 BASELINES = ("crossattn", "ppo", "fastest-idle")
-"""What learned methods are compared with: the same networks without SRR, and the strongest simple rule."""
+"""What learned methods are compared with: networks without SRR, and the strongest simple rule."""
 
+SAME_SETTINGS = ("overrides", "train_servers", "epochs")
+"""What two trained variants share that differ in their method, or in the weights of SRR, alone."""
 VALUES = ("mean", "low", "high")
 TESTS = ("p_adjusted", "verdict", "better")
 
@@ -27,18 +30,37 @@ Pair = tuple[str, str]
 
 
 def default_pairs(episodes: pd.DataFrame) -> list[Pair]:
-    """What every page compares, each pair once, in the order of QUESTIONS.
+    """The pairs that every page compares, in the order of QUESTIONS.
 
-    Every learned variant against every variant of the BASELINES, and against its network without SRR.
+    Every learned variant against every variant of the BASELINES, and against its network without SRR. With more than
+    MOST_SHOWN learned variants, each is compared with those that share its settings alone: the number of pairs grows
+    with the variants, not with their square.
     """
     names = variants(episodes)
-    methods = dict(zip(episodes["variant"], episodes["method"], strict=True))
-    learned = set(episodes.loc[episodes["kind"] == "learned", "variant"])
-    baselines = [name for method in BASELINES for name in names if methods[name] == method]
-    pairs = [(first, second) for second in baselines for first in names if first in learned and first != second]
-    pairs += [(a, b) for a in names for b in names if methods[b] == families.without_srr(methods[a])]
-    once = [pair for position, pair in enumerate(pairs) if not {pair, pair[::-1]} & set(pairs[:position])]
-    return sorted(once, key=lambda pair: list(families.QUESTIONS).index(_question(pair, methods, learned)))
+    place = {name: number for number, name in enumerate(names)}
+    firsts = episodes.drop_duplicates("variant").set_index("variant").loc[names]
+    methods = {str(name): str(method) for name, method in firsts["method"].items()}
+    learned = set(firsts.index[firsts["kind"] == "learned"])
+    settings = dict(zip(names, firsts[list(SAME_SETTINGS)].astype(str).itertuples(index=False, name=None), strict=True))
+    alike: dict[Any, list[str]] = {}
+    for name in names:
+        alike.setdefault(methods[name], []).append(name)
+        alike.setdefault((methods[name], settings[name]), []).append(name)
+
+    def partners(name: str, method: str | None) -> list[str]:
+        found = alike.get(method, [])
+        if len(found) > 1 and len(learned) > MOST_SHOWN:
+            found = alike.get((method, settings[name]), [])
+        return [other for other in found if other != name]
+
+    pairs = [(a, b) for method in BASELINES for a in names if a in learned for b in partners(a, method)]
+    pairs.sort(key=lambda pair: (BASELINES.index(methods[pair[1]]), place[pair[1]]))
+    pairs += [(a, b) for a in names for b in partners(a, families.without_srr(methods[a]))]
+    once: dict[frozenset[str], Pair] = {}
+    for pair in pairs:
+        once.setdefault(frozenset(pair), pair)
+    order = list(families.QUESTIONS)
+    return sorted(once.values(), key=lambda pair: order.index(_question(pair, methods, learned)))
 
 
 def _question(pair: Pair, methods: Mapping[str, str], learned: Container[str]) -> str:
@@ -51,14 +73,14 @@ def paired_table(
 ) -> pd.DataFrame:
     """Differences first - second on identical episodes, at every scale at which both were evaluated.
 
-    The p-values are adjusted in the families of `default_pairs` and of what else is asked for, whether these are shown
-    or not: a verdict does not depend on the page that it stands on.
+    The p-values are adjusted in the families of `default_pairs` and of any other given pair: a verdict does not depend
+    on what a page shows.
 
     Args:
         episodes: rows of one setting.
         pairs: (first, second) variants; by default `default_pairs`.
-        shared_seeds: compare two learned methods on the training seeds that both have, where one has more; else they
-            are refused.
+        shared_seeds: compare two learned methods with different training seeds on the seeds that both have; else
+            they are refused.
 
     Returns:
         One row per (first, second, test_servers): question, a key of QUESTIONS; seeds and seeds_note; of each of the
@@ -75,8 +97,12 @@ def paired_table(
     scores = _scores(episodes, OUTCOMES)
     every = default_pairs(episodes)
     shown = every if pairs is None else list(pairs)
+    for name in (name for pair in shown for name in pair if name not in scores):
+        raise UserError(f"unknown variant {name!r}; valid: {', '.join(scores)}")
     known = {frozenset(pair) for pair in shown}
     others = [pair for pair in every if frozenset(pair) not in known]
+    asked = {_question(pair, methods, learned) for pair in shown}
+    others = [pair for pair in others if _question(pair, methods, learned) in asked]  # no other family matters
     leads: list[dict[str, Any]] = []
     compared: list[dict[str, Difference]] = []
     questions: list[str] = []
@@ -95,14 +121,15 @@ def paired_table(
     columns = [_column(metric, name) for metric in OUTCOMES for name in _names(metric)]
     lead_columns = ["question", "first", "second", "test_servers", "seeds", "seeds_note"]
     table = pd.DataFrame(records, columns=[*lead_columns, *columns, "episodes"])
-    is_shown = [pair in shown for pair in zip(table["first"], table["second"], strict=True)]
-    return table[pd.Series(is_shown, dtype=bool)].reset_index(drop=True)
+    is_shown = set(shown)
+    kept = [pair in is_shown for pair in zip(table["first"], table["second"], strict=True)]
+    return table[pd.Series(kept, dtype=bool)].reset_index(drop=True)
 
 
 def complete_pairs(
     episodes: pd.DataFrame, pairs: Iterable[Pair], shared_seeds: bool = False
 ) -> tuple[list[Pair], list[UserError]]:
-    """The pairs that `paired_table` takes, and why it refuses the others."""
+    """The pairs that `paired_table` accepts, and the errors of the others."""
     return _complete(_scores(episodes, ()), pairs, shared_seeds)
 
 
@@ -123,19 +150,15 @@ def _complete(
 def _scores(episodes: pd.DataFrame, metrics: tuple[str, ...]) -> dict[str, dict[int, Scores]]:
     """Variant -> test_servers -> scores, in ascending scales."""
     found: dict[str, dict[int, Scores]] = {name: {} for name in variants(episodes)}
-    for _, rows in episodes.groupby(["variant", "test_servers"]):
-        scores = Scores.of(rows, metrics)
-        found[scores.variant][scores.place[-1]] = scores
+    for (name, servers), scores in scores_by(episodes, ("variant", "test_servers"), metrics):
+        found[name][servers] = scores
     return found
 
 
 def _sides(
     scores: dict[str, dict[int, Scores]], pair: Pair, shared_seeds: bool
 ) -> Iterable[tuple[Scores, Scores, str | None]]:
-    """The two sides at each common scale, and "shared" where seeds that only one of them has are left out."""
-    for name in pair:
-        if name not in scores:
-            raise UserError(f"unknown variant {name!r}; valid: {', '.join(scores)}")
+    """The two sides at each common scale, and "shared" if seeds of one side are left out."""
     firsts, seconds = (scores[name] for name in pair)
     for servers in sorted(firsts.keys() & seconds.keys()):
         first, second = firsts[servers], seconds[servers]

@@ -1,17 +1,14 @@
-"""What each method's decisions are like: invalid ones by cause, and how busy each tier is, in one setting."""
+"""Invalid decisions by cause, and utilisation by tier, in one setting."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pandas as pd
 
 from rllib_scale.results.tables import UTILISATION_PREFIX
 
 from ..labels import TIER_PREFIX
-from ..load import require_one_setting, variants
-from ..stats.summaries import summarise
-from .methods import count_episodes, interval_note
+from ..load import require_one_setting
+from .summary import summary_table
 
 CAUSES = {
     "invalid_no_fit": "server too small",
@@ -26,39 +23,27 @@ HOW_TO_READ = (
 
 
 def tiers(episodes: pd.DataFrame) -> list[str]:
-    """The tiers that the rows have a utilisation of."""
+    """The tiers with a utilisation in some row."""
     names = [str(name) for name in episodes if str(name).startswith(UTILISATION_PREFIX)]
     return [name.removeprefix(UTILISATION_PREFIX) for name in names if episodes[name].notna().any()]
 
 
 def behaviour_table(episodes: pd.DataFrame, servers: int) -> pd.DataFrame:
-    """Decisions, those of them that were invalid by cause, and utilisation, at one number of servers.
+    """Decisions, the invalid ones by cause, and utilisation at one number of servers, as a `summary_table` by variant.
 
     Args:
         episodes: rows of one setting.
         servers: the scale N.
 
     Returns:
-        One row per variant: seeds and seeds_note; decisions, the CAUSES, utilisation and tier_NAME for each tier, with
-        their _low and _high over seeds; episodes a seed.
+        decisions, the CAUSES, utilisation and tier_NAME for each tier, with their _low and _high.
 
     Raises:
         UserError: the frame mixes settings.
     """
     require_one_setting(episodes)
     rows = episodes[episodes["test_servers"] == servers]
-    of_tier = {f"{TIER_PREFIX}{tier}": f"{UTILISATION_PREFIX}{tier}" for tier in tiers(rows)}
-    metrics = {name: name for name in ("decisions", *CAUSES, "utilisation")} | of_tier
-    records = []
-    for name in variants(rows):
-        own = rows[rows["variant"] == name]
-        summaries = summarise(own, tuple(metrics.values()))
-        seeds = summaries["decisions"].seeds
-        note = interval_note(seeds, bool((own["kind"] == "heuristic").any()))
-        record: dict[str, Any] = {"variant": name, "seeds": seeds, "seeds_note": note}
-        for column, metric in metrics.items():
-            summary = summaries[metric]
-            record |= {column: summary.mean, f"{column}_low": summary.low, f"{column}_high": summary.high}
-        records.append(record | {"episodes": count_episodes(own)})
-    columns = [column + suffix for column in metrics for suffix in ("", "_low", "_high")]
-    return pd.DataFrame(records, columns=["variant", "seeds", "seeds_note", *columns, "episodes"])
+    rows = rows.rename(columns={f"{UTILISATION_PREFIX}{tier}": f"{TIER_PREFIX}{tier}" for tier in tiers(rows)})
+    of_tiers = [str(name) for name in rows if str(name).startswith(TIER_PREFIX)]
+    metrics = ("decisions", *CAUSES, "utilisation", *of_tiers)
+    return summary_table(rows, ("variant",), metrics, ("", "_low", "_high"))

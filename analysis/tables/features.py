@@ -6,14 +6,13 @@ effective rank and variance stand beside them, and drift is also given in standa
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 import pandas as pd
 
-from ..load import require_one_setting, variants
+from ..load import require_one_setting
 from ..paper import PAPER_FEATURES, is_papers_setting, is_papers_variant
-from ..stats.summaries import summarise
-from .methods import interval_note
+from .summary import summary_table
 
 STATISTICS = (
     "feature_covariance",
@@ -46,32 +45,21 @@ def table5(features: pd.DataFrame) -> pd.DataFrame:
         UserError: the frame mixes settings.
     """
     require_one_setting(features)
-    papers = is_papers_setting(features)
-    metrics = (*STATISTICS, *DRIFTS)
-    records = []
-    for servers in sorted(int(n) for n in features["test_servers"].unique()):
-        at_scale = features[features["test_servers"] == servers]
-        for name in variants(at_scale):
-            rows = at_scale[at_scale["variant"] == name]
-            summaries = summarise(rows.assign(episode=0), metrics)  # a policy has one row where it has many episodes
-            seeds = summaries[STATISTICS[0]].seeds
-            record: dict[str, Any] = {"test_servers": servers, "variant": name, "seeds": seeds}
-            record["seeds_note"] = interval_note(seeds)
-            for metric, summary in summaries.items():
-                record |= {metric: summary.mean, f"{metric}_low": summary.low, f"{metric}_high": summary.high}
-            stated = (str(rows["method"].iloc[0]), servers)
-            if papers and is_papers_variant(rows.iloc[0]) and stated in PAPER_FEATURES:
-                record["paper_feature_covariance"], record["paper_feature_kl"] = PAPER_FEATURES[stated]
-            records.append(record)
-    columns = ["test_servers", "variant", "seeds", "seeds_note"]
-    for metric in metrics:
-        columns += [metric, f"{metric}_low", f"{metric}_high"]
-        if papers and metric in ("feature_covariance", "feature_kl"):
-            columns.append(f"paper_{metric}")
-    return pd.DataFrame(records, columns=columns)
+    # A policy has one row where it has many episodes.
+    by, metrics = ("test_servers", "variant"), (*STATISTICS, *DRIFTS)
+    table = summary_table(features.assign(episode=0), by, metrics, ("", "_low", "_high")).drop(columns="episodes")
+    if is_papers_setting(features):
+        firsts = features.drop_duplicates("variant").set_index("variant")
+        methods = {str(name): str(row["method"]) for name, row in firsts.iterrows() if is_papers_variant(row)}
+        keys = [(methods.get(name, ""), servers) for servers, name in table[["test_servers", "variant"]].to_numpy()]
+        stated = [PAPER_FEATURES.get(key, (math.nan, math.nan)) for key in keys]
+        for number, metric in enumerate(("feature_covariance", "feature_kl")):
+            place = list(table.columns).index(f"{metric}_high") + 1
+            table.insert(place, f"paper_{metric}", [pair[number] for pair in stated])
+    return table
 
 
 def has_drift(features: pd.DataFrame) -> bool:
-    """Whether any method was looked at in more than one place."""
+    """Whether any method's feature was measured at more than one scale."""
     rows = features.dropna(subset=["drift_mmd2"])
     return bool((rows.groupby("variant")["test_servers"].nunique() > 1).any())

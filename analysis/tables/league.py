@@ -1,4 +1,4 @@
-"""Who stays good: every variant over every problem that all of them played, by mean rank and by worst ratio."""
+"""Mean rank and worst ratio of every variant over the problems on which all of them were evaluated."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from .relative import BASE, GAP, LOWER_BOUND
 METRIC = "response_censored_s"
 BOOTSTRAP_SEED, RESAMPLES = 20260606, 4_999
 FEWEST = 3
-"""Problems that make a league."""
+"""The fewest problems of a league."""
 TITLE = "League: mean rank over all problems, and the worst case"
 HOW_TO_READ = (
     "a problem is a setting at a number of servers; of each the variants are ranked by the mean censored response, 1 "
-    "the best. Mean rank: over the problems that all of these variants played, on episodes that all have; [low, high] "
-    "is the 95 % interval of a bootstrap of the episodes, the same ones in every problem, and says nothing of other "
-    "trainings or problems. Worst ratio: mean response over that of the best variant, where that is largest. Gap "
-    f"closed: of what lies between {BASE} and a lower bound that nobody can beat, the mean share over the problems."
+    "the best. Mean rank: over the problems and episodes that all of these variants have; [low, high] is the 95 % "
+    "interval of a bootstrap of the episodes, and does not cover other trainings or problems. Worst ratio: the largest "
+    f"ratio of the mean response to that of the best variant. Gap closed: the share of the distance from {BASE} to a "
+    "lower bound that no scheduler can beat, averaged over the problems."
 )
 
 
 def league(episodes: pd.DataFrame) -> pd.DataFrame:
-    """One row per variant that was played in every problem, best first.
+    """One row per variant that was evaluated on every problem, the best first.
 
     Args:
-        episodes: rows of any settings; those of several seeds are averaged for each episode.
+        episodes: rows of any settings; training seeds are averaged in each episode.
 
     Returns:
-        variant, mean_rank with _low and _high (NaN of fewer than MIN_SEEDS episodes), worst_ratio, worst_in,
-        gap_closed_percent (NaN without the base in every problem, or without a bound), problems, episodes. No rows for
-        fewer than FEWEST problems, or fewer than two variants.
+        variant, mean_rank with _low and _high (NaN with fewer than MIN_SEEDS episodes), worst_ratio, worst_in,
+        gap_closed_percent (NaN if a problem lacks the base or a bound), problems, episodes. No rows with fewer than
+        FEWEST problems or two variants.
     """
     ranks = ["mean_rank", "mean_rank_low", "mean_rank_high"]
     empty = pd.DataFrame(columns=["variant", *ranks, "worst_ratio", "worst_in", GAP, "problems", "episodes"])

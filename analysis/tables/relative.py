@@ -1,4 +1,4 @@
-"""How far every variant lies below or above a base, the simplest strong rule, in per cent on identical episodes."""
+"""Every variant against a base rule, in per cent on identical episodes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pandas as pd
 from ..load import information_of, require_one_setting, variants
 from ..stats import intervals
 from ..stats.intervals import MeanTest, Unit
-from ..stats.scores import Scores
-from .methods import interval_note
+from ..stats.scores import scores_by
+from .summary import interval_note
 
 BASE = "fastest-idle"
 METRICS = (
     *("response_censored_s", "response_p95_s", "makespan_mean_s", "makespan_p95_s", "sojourn_mean_s"),
     "sojourn_p95_s",
 )
-"""Times that are above 0, so that a ratio says it."""
+"""Times above 0, which are compared by their ratio."""
 PREFIX = "against_base_"
 LOWER_BOUND = "bound_capacity_s"
 GAP = "gap_closed_percent"
@@ -40,11 +40,11 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
         episodes: rows of one setting.
 
     Returns:
-        One row per (test_servers, variant), the base left out: variant, information, seeds, seeds_note; of each of the
-        METRICS that was measured `against_base_<metric>` in per cent with its _low and _high; where any row has a lower
-        bound, `gap_closed_percent` with _low and _high, the share that is gained of what lies between the base's mean
-        response and the bound; episodes that both played. No rows where the base was not played. Where settings of a
-        grid were varied, the base is the one of the same settings.
+        One row per (test_servers, variant) without the base: information, seeds, seeds_note; `against_base_<metric>`
+        in per cent for each of the METRICS that has values, with _low and _high; if any row has a lower bound,
+        `gap_closed_percent` with _low and _high, the share of the distance from the base's mean response to the bound;
+        episodes that both have. No rows if the base was not evaluated. If a grid varied the base, the partner is the
+        base with the same settings.
 
     Raises:
         UserError: the frame mixes settings.
@@ -52,23 +52,25 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
     require_one_setting(episodes)
     measured = [metric for metric in METRICS if metric in episodes and episodes[metric].notna().any()]
     bounded = [GAP] * bool(episodes[LOWER_BOUND].notna().any())
+    by = ("test_servers", "variant")
+    scores = dict(scores_by(episodes, by, [*measured, *[LOWER_BOUND] * len(bounded)]))
+    firsts = episodes.drop_duplicates("variant").set_index("variant")[["method", "overrides"]]
+    bases = {str(name): str(row["overrides"]) for name, row in firsts.iterrows() if row["method"] == BASE}
+    observed = dict(list(episodes.groupby(list(by))))
     records: list[dict[str, Any]] = []
-    for servers in sorted({int(n) for n in episodes["test_servers"]}):
-        at_scale = episodes[episodes["test_servers"] == servers]
-        rows_of = {name: at_scale[at_scale["variant"] == name] for name in variants(at_scale)}
-        scores = {name: Scores.of(rows, [*measured, *[LOWER_BOUND] * len(bounded)]) for name, rows in rows_of.items()}
-        bases = {name: rows["overrides"].iloc[0] for name, rows in rows_of.items() if rows["method"].iloc[0] == BASE}
-        for name, rows in rows_of.items():
-            base = _base_of(rows, bases)
+    for servers in sorted({servers for servers, _ in scores}):
+        here = {name: overrides for name, overrides in bases.items() if (servers, name) in scores}
+        for name in (name for name in variants(episodes) if (servers, name) in scores):
+            base = _base_of(str(firsts.at[name, "overrides"]), here)
             if base is None or name in bases:
                 continue
-            first = scores[name].of_episodes(scores[base].episodes)
-            second = scores[base].of_episodes(first.episodes)
+            first = scores[servers, name].of_episodes(scores[servers, base].episodes)
+            second = scores[servers, base].of_episodes(first.episodes)
             if not first.episodes:
                 continue
             unit: Unit = "seeds" if first.learned else "episodes"
             seeds = len(first.seeds) if first.learned else 0
-            record = {"test_servers": servers, "variant": name, "information": information_of(rows)}
+            record = {"test_servers": servers, "variant": name, "information": information_of(observed[servers, name])}
             record |= {"seeds": seeds, "seeds_note": interval_note(seeds, not first.learned)}
             for metric in measured:
                 with np.errstate(divide="ignore", invalid="ignore"):
@@ -93,7 +95,7 @@ def _with_ends(column: str, mean: float, low: float, high: float) -> dict[str, f
 
 
 def _gap_closed(gained: np.ndarray, gap: np.ndarray, unit: Unit) -> MeanTest:
-    """100 x mean of `gained` (S, E) over mean of `gap` (1, E); NaN where no gap is known, or there is none.
+    """100 x mean of `gained` (S, E) over mean of `gap` (1, E); NaN without a gap above 0.
 
     The interval is that of the mean of the ratio's linear part (the delta method), paired by episode as elsewhere.
     """
@@ -106,7 +108,7 @@ def _gap_closed(gained: np.ndarray, gap: np.ndarray, unit: Unit) -> MeanTest:
     return intervals.mean_test(100 * (share + (gained - share * gap) / width), unit)
 
 
-def _base_of(rows: pd.DataFrame, bases: dict[str, str]) -> str | None:
-    """The base that a variant is compared with, of those by their settings: the only one, or that of the same."""
-    same = [name for name, overrides in bases.items() if len(bases) == 1 or overrides == rows["overrides"].iloc[0]]
+def _base_of(overrides: str, bases: dict[str, str]) -> str | None:
+    """The base of a variant, of bases by their overrides: the only one, or the one with the same overrides."""
+    same = [name for name, of_base in bases.items() if len(bases) == 1 or of_base == overrides]
     return same[0] if len(same) == 1 else None

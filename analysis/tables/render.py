@@ -1,7 +1,7 @@
-"""Tables as text: page, terminal and LaTeX agree to the digit, as each number goes through `format_value`.
+"""Tables as HTML, CSV, LaTeX and on a terminal. All of them print numbers by `format_value`.
 
 A table is a pandas DataFrame whose statistics share a stem: `completed` is a mean, `completed_sd` its standard
-deviation, `completed_low` and `completed_high` its interval, `completed_verdict` what the interval says of it,
+deviation, `completed_low` and `completed_high` its interval, `completed_verdict` the outcome of its test,
 `completed_p_adjusted` the p-value behind that, `completed_better` a probability, and `seeds_note` a remark. They are
 printed as one cell, "8.37 ± 2.15 [7.90, 8.84]"; CSV keeps these columns in full precision.
 """
@@ -28,7 +28,7 @@ NAME_WIDTH = 28
 
 DECIMALS = 2
 FEATURE_DECIMALS = 3
-"""Of statistics of the attention feature, as in [SCALE, Table 5]."""
+"""For statistics of the attention feature, as in [SCALE, Table 5]."""
 MISSING = "–"  # noqa: RUF001 (an en dash)
 GAP = 2
 
@@ -90,7 +90,7 @@ def format_field(value: object, column: str) -> str:
 
 
 def stems(table: pd.DataFrame) -> list[str]:
-    """The columns that are printed: those that no other column's cell takes in, an optional one if it has values."""
+    """The columns that are printed: those that are no part of another cell; optional ones if they have values."""
     columns = [str(column) for column in table.columns]
     taken = {c for c in columns for suffix in SUFFIXES if c.endswith(suffix) and c.removesuffix(suffix) in columns}
     unused = {c for c in OPTIONAL_COLUMNS if c in columns and table[c].isna().all()}
@@ -98,7 +98,7 @@ def stems(table: pd.DataFrame) -> list[str]:
 
 
 def cell_lines(row: Mapping[Any, Any] | pd.Series, stem: str) -> list[str]:
-    """The lines of a printed cell: "mean ± sd"; where an interval is claimed "[low, high]" and what it says."""
+    """The lines of a printed cell: "mean ± sd"; if there is an interval, "[low, high]" and the verdict."""
     value, sd, low, high, verdict, note, p, better = (
         format_field(row.get(stem + suffix), stem + suffix) for suffix in ("", *SUFFIXES)
     )
@@ -113,7 +113,7 @@ def cell_lines(row: Mapping[Any, Any] | pd.Series, stem: str) -> list[str]:
 
 
 def to_csv(table: pd.DataFrame) -> str:
-    """CSV text in full precision, one value a field; a missing one is empty."""
+    """CSV text in full precision; missing values are empty."""
     return table.to_csv(index=False)
 
 
@@ -133,7 +133,7 @@ def _latex(text: str) -> str:
 
 
 def to_html(table: pd.DataFrame) -> str:
-    """An HTML table: what stands under a mean in its cell is small."""
+    """An HTML table; the lines below a mean are small."""
     columns = stems(table)
     kind = {column: ' class="text"' if column in TEXT_COLUMNS else "" for column in columns}
     long = {column for column in TEXT_COLUMNS if column in columns and _longest(table[column]) > NAME_WIDTH}
@@ -151,8 +151,13 @@ def to_html(table: pd.DataFrame) -> str:
 
 
 def to_terminal(table: pd.DataFrame, title: str, columns: Sequence[str], width: int) -> tuple[Group, list[str]]:
-    """A titled rich table of those of some printed columns that fit a terminal of `width` columns, the first in any
-    case, and the headings of the others. No digit is ever cut off or wrapped.
+    """A titled table of the printed columns that fit a terminal, and the headings of those left out.
+
+    Args:
+        table: the table.
+        title: printed above it.
+        columns: that may be shown; the first always is.
+        width: of the terminal, in characters. No number is cut off or wrapped.
     """
     key, *others = [column for column in columns if column in stems(table)]
     shown, left_out = [key], []

@@ -44,7 +44,7 @@ NUMBERED_SHARE, NUMBERED_LANE_IN = 0.025, 0.15
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """What one chart shows.
+    """What one chart shows, whatever draws it: matplotlib here, plotly on the dashboard.
 
     Attributes:
         schedule: structured rows with workflow, task, server, arrival_s, start_s, finish_s (NaN: not finished).
@@ -57,6 +57,40 @@ class Chart:
     cluster: ClusterConfig
     end_s: float
     title: str = ""
+
+    @property
+    def finished(self) -> NDArray[np.bool_]:
+        """(S,) whether each row finished; the bars of the others are hatched."""
+        return np.asarray(~np.isnan(self.schedule["finish_s"]))
+
+    @property
+    def stop_s(self) -> NDArray[np.float64]:
+        """(S,) where each bar ends."""
+        return np.where(self.finished, self.schedule["finish_s"], self.end_s)
+
+    @property
+    def colours(self) -> list[str]:
+        """(S,) of the bars: those of their workflows."""
+        return colours_of(self.schedule["workflow"])
+
+    @property
+    def arrivals(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The workflows that have a row, and when each arrived."""
+        workflow, first = np.unique(self.schedule["workflow"], return_index=True)
+        return workflow, self.schedule["arrival_s"][first]
+
+    @property
+    def tiers(self) -> list[tuple[str, int, int]]:
+        """What stands beside the lanes of each tier, the first of them, and the first of the next tier."""
+        counts = [tier.count for tier in self.cluster.tiers]
+        ends = np.cumsum(counts).tolist()
+        labels = [f"{tier.name} ({tier.count})" for tier in self.cluster.tiers]
+        return list(zip(labels, [0, *ends], ends, strict=False))
+
+
+def colours_of(workflows: NDArray[np.int64]) -> list[str]:
+    """The colour of each workflow."""
+    return [COLOURS[number % len(COLOURS)] for number in workflows.tolist()]
 
 
 def draw_gantt(schedule: np.ndarray, cluster: ClusterConfig, end_s: float, title: str = "") -> Figure:
@@ -98,9 +132,7 @@ def draw_gantts(charts: Sequence[Chart]) -> Figure:
 def _draw(axes: Axes, chart: Chart, span: float, lane_in: float) -> None:
     """One chart on a time axis of `span` s, its lanes about `lane_in` inches high."""
     schedule, servers = chart.schedule, chart.cluster.num_servers
-    colours = np.array(COLOURS)[schedule["workflow"] % len(COLOURS)]
-    finished = ~np.isnan(schedule["finish_s"])
-    stop = np.where(finished, schedule["finish_s"], chart.end_s)
+    finished, stop, colours = chart.finished, chart.stop_s, np.array(chart.colours)
     for rows, hatch in ((finished, None), (~finished, UNFINISHED_HATCH)):
         bars = axes.barh(
             schedule["server"][rows],
@@ -120,16 +152,10 @@ def _draw(axes: Axes, chart: Chart, span: float, lane_in: float) -> None:
                 middle = (row["start_s"] + until) / 2
                 box = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.8}
                 axes.text(middle, row["server"], row["workflow"], ha="center", va="center", fontsize=7, bbox=box)
-    workflow, first = np.unique(schedule["workflow"], return_index=True)
+    workflow, arrival_s = chart.arrivals
     top = -0.5 - ARRIVALS_IN / lane_in
-    axes.scatter(
-        schedule["arrival_s"][first],
-        np.full(len(workflow), (top - 0.5) / 2),
-        s=25,
-        marker="v",
-        color=np.array(COLOURS)[workflow % len(COLOURS)],
-    )
-    _label_servers(axes, chart.cluster, max(1, math.ceil(LABEL_IN / lane_in)))
+    axes.scatter(arrival_s, np.full(len(workflow), (top - 0.5) / 2), s=25, marker="v", color=colours_of(workflow))
+    _label_servers(axes, chart, max(1, math.ceil(LABEL_IN / lane_in)))
     axes.set_xlim(0, span)
     axes.set_ylim(servers - 0.5, top)
     axes.set_ylabel("server")
@@ -173,16 +199,13 @@ def save_film(pictures: Sequence[Image.Image], path: Path | BinaryIO) -> None:
     first.save(path, format="GIF", save_all=True, append_images=others, duration=waits, loop=0)
 
 
-def _label_servers(axes: Axes, cluster: ClusterConfig, every: int) -> None:
+def _label_servers(axes: Axes, chart: Chart, every: int) -> None:
     """Number every few servers, name the tiers on the right and set them apart by lines."""
-    axes.set_yticks(range(0, cluster.num_servers, every))
+    servers = chart.cluster.num_servers
+    axes.set_yticks(range(0, servers, every))
     axes.tick_params(labelsize=9)
-    first = 0
-    for tier in cluster.tiers:
-        label = f"{tier.name} ({tier.count})"
-        axes.text(
-            1.01, first + (tier.count - 1) / 2, label, transform=axes.get_yaxis_transform(), va="center", fontsize=9
-        )
-        first += tier.count
-        if first < cluster.num_servers:
-            axes.axhline(first - 0.5, color="0.3", linewidth=0.9)
+    for label, first, end in chart.tiers:
+        middle = (first + end - 1) / 2
+        axes.text(1.01, middle, label, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
+        if end < servers:
+            axes.axhline(end - 0.5, color="0.3", linewidth=0.9)

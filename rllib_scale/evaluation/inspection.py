@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.envs.gantt import draw_gantt, film, save_film
+from rllib_scale.envs.gantt import draw_gantts, film, save_film
 from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import Episode, Replay
 from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
@@ -118,7 +118,7 @@ def film_of(inspected: Inspection) -> bytes:
     """The schedule of the episode as it comes about: a GIF."""
     unit, written = inspected.episode.unit, io.BytesIO()
     title = f"{unit.scheduler} on {unit.scenario}, seed {unit.seed}, episode {inspected.episode.episode}"
-    figure = draw_gantt(inspected.episode.schedule, unit.env.cluster, inspected.episode.end_s, title)
+    figure = draw_gantts([inspected.episode.chart(title)])
     save_film(film(figure), written)
     return written.getvalue()
 

@@ -55,6 +55,10 @@ class Episode:
         """Clock at the end [s]."""
         return float(self.engine.clock[0])
 
+    def chart(self, title: str = "") -> Chart:
+        """Its Gantt chart."""
+        return Chart(self.schedule, self.unit.env.cluster, self.end_s, title)
+
 
 class Replay:
     """Plays episodes of a results folder again.
@@ -72,11 +76,7 @@ class Replay:
 
     def __call__(self, rows: Sequence[Row], titles: Sequence[str]) -> Figure:
         """Gantt charts of the episodes of some rows, one above the other; raises as `episode` does."""
-        charts = []
-        for row, title in zip(rows, titles, strict=True):
-            episode = self.episode(row)
-            charts.append(Chart(episode.schedule, episode.unit.env.cluster, episode.end_s, title))
-        return draw_gantts(charts)
+        return draw_gantts([self.episode(row).chart(title) for row, title in zip(rows, titles, strict=True)])
 
     def episode(self, row: Row, watch: Watch | None = None) -> Episode:
         """Play the episode of a row again.

@@ -22,7 +22,9 @@ from rllib_scale_analysis.tables.methods import table4
 
 from artificial_results import HEURISTICS, artificial_episodes, artificial_training, episode_row, write_folder
 from played_results import play_folder
+from rllib_scale.config import ClusterConfig
 from rllib_scale.config.plan import SweepConfig, expand
+from rllib_scale.envs.gantt import Chart
 from rllib_scale.evaluation.inspection import DECISION, STARTED, WAITS, inspect_episode
 from rllib_scale.evaluation.replay import Replay
 from rllib_scale.results import tables as results
@@ -235,7 +237,7 @@ def played() -> tuple[np.ndarray, np.ndarray]:
 
 def test_gantt_has_a_bar_for_each_task(played: tuple[np.ndarray, np.ndarray]) -> None:
     schedule, decisions = played
-    figure = episodes.gantt(schedule, [("small", 1), ("large", 1)], (0.0, 4.0), decisions[3])
+    figure = episodes.gantt(Chart(schedule, ClusterConfig(servers=4), 4.0), np.arange(3), (0.0, 4.0), decisions[3])
     bars = figure.data[0]
     assert list(bars.base) == [0, 2, 2.5]
     assert list(bars.x) == [2, 1, 1.5]  # to the end of the episode

@@ -21,7 +21,7 @@ from rllib_scale.config.plan import EvaluationUnit
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.results.tables import EPISODE_COLUMNS, typed
 
-NOTE = "Not all are told the same, so that this is no ranking of equals: heft: clairvoyant; the others: waiting tasks."
+NOTE = "The methods do not all observe the same: heft: clairvoyant; the others: waiting tasks."
 
 
 def rule(name: str, level: float, **values: Any) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ def test_page_and_terminal_say_it(tmp_path: Path) -> None:
     console = Console(width=200, file=io.StringIO())
     print_report(load(folder), console)
     under = console.file.getvalue().partition("Table 3")[2]
-    assert "told" in under.partition(NOTE)[0]
+    assert "observes" in under.partition(NOTE)[0]
     assert NOTE in under
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from rllib_scale_analysis.figures.comparison import lost_by_drift
 from rllib_scale_analysis.figures.style import looks
 from rllib_scale_analysis.load import load, variants
-from rllib_scale_analysis.report.sections import sections
-from rllib_scale_analysis.tables.transfer import AGAINST, DRIFTS, LOST, agreement, transfer, transfer_table
+from rllib_scale_analysis.transfer import study
+from rllib_scale_analysis.transfer.study import AGAINST, DRIFTS, LOST, agreement, transfer, transfer_table
 
 from artificial_results import artificial_training, episode_row, write_folder
 from rllib_scale.results import tables as results
@@ -81,12 +80,10 @@ def test_a_policy_without_its_home_or_without_the_base_says_nothing(tmp_path: Pa
         assert transfer(found.episodes, found.features).empty, number
 
 
-def test_the_report_has_table_and_figure(tmp_path: Path) -> None:
+def test_the_figure_has_a_point_for_each_problem(tmp_path: Path) -> None:
     episodes, features = content()
     found = load(write_folder(tmp_path / "new", episodes, artificial_training(seeds=SEEDS, epochs=2), features))
-    together = next(section for section in sections(found) if section.name == "settings")
-    assert {"transfer", "transfer-drift", "lost-by-drift"} <= {item.name for item in together.items}
     rows = transfer(found.episodes, found.features)
-    chart = lost_by_drift(rows, agreement(rows), looks(found.episodes, variants(rows)))
+    chart = study.lost_by_drift(rows, agreement(rows), looks(found.episodes, variants(rows)))
     assert [len(panel.marks[0].x) for panel in chart.panels] == [3, 3]
     assert "1.00 [1.00, 1.00]" in chart.caption

@@ -1,20 +1,31 @@
-"""What a policy loses on problems that it was not trained on, beside the drift of its attention feature there."""
+"""What a policy loses on problems that it was not trained on, beside the drift of its attention feature there.
+
+    python -m rllib_scale_analysis.transfer.study
+
+prints the tables of analysis/transfer/README.md and draws its figure.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from ..figures import draw
+from ..figures.chart import Chart, Marks, Panel
+from ..figures.style import Look, looks
 from ..labels import label
-from ..load import variants
+from ..load import load, variants
 from ..stats.intervals import MIN_SEEDS, mean_interval
 from ..stats.scores import EPISODE, PLACE
-from .league import BOOTSTRAP_SEED
-from .methods import interval_note
-from .relative import BASE, PREFIX
+from ..tables.league import BOOTSTRAP_SEED
+from ..tables.relative import BASE, PREFIX
+from ..tables.render import to_csv
+from ..tables.summary import interval_note
 
 METRIC = "response_censored_s"
 DRIFTS = ("drift_training_wasserstein", "drift_training_mmd2")
@@ -23,23 +34,13 @@ IDENTITY = ("variant", "method", "kind", "lambda_decorrelation", "lambda_kl", "c
 FEWEST = 3
 """Problems, the training's left out, from which anything is said."""
 RESAMPLES = 999
-TITLE = "Other problems than the training's: drift of the feature, and what is lost"
-HOW_TO_READ = (
-    f"of each policy the censored response on a problem in per cent of {BASE}'s, mean over episodes of the logarithm "
-    "of the ratio; lost: that less the same on the problem of the training, in points. Drift: of f from the problem "
-    "of the training. Means over the problems (scenario and number of servers), that of the training left out; [low, "
-    "high]: 95 % over training seeds."
-)
-AGREEMENT_TITLE = "Whether a feature that drifts less transfers better"
-AGREEMENT_HOW = (
-    "Spearman's rank correlation of drift and loss; 1: who drifts most loses most. Between policies: on one problem, "
-    "mean over the problems; [low, high]: 95 % bootstrap over the policies. Between problems: of the means over the "
-    "policies."
-)
 
 
 def transfer(episodes: pd.DataFrame, features: pd.DataFrame) -> pd.DataFrame:
     """Every policy on every problem other than that of its training.
+
+    The censored response on a problem is in per cent of the base's: the mean over episodes of the logarithm of the
+    ratio. Lost is that less the same on the problem of the training, in points.
 
     Args:
         episodes: rows of any settings, those of the base among them.
@@ -81,14 +82,17 @@ def transfer_table(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def agreement(rows: pd.DataFrame) -> pd.DataFrame:
-    """How drift and loss go together: a row for each of DRIFTS.
+    """How drift and loss go together, by Spearman's rank correlation: a row for each of DRIFTS.
+
+    1 means that the policy that drifts most loses most.
 
     Args:
         rows: of `transfer`.
 
     Returns:
-        drift, between_policies with _low and _high (NaN of fewer than MIN_SEEDS policies), between_problems, policies,
-        problems; of policies that were played on every problem.
+        drift; between_policies: mean over the problems of the correlation on one problem, with _low and _high of a
+        bootstrap over the policies (NaN with fewer than MIN_SEEDS); between_problems: correlation of the means over
+        the policies; policies, problems: those of policies that were played on every problem.
     """
     place = list(PLACE)
     records = []
@@ -123,3 +127,49 @@ def _rank_correlation(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         correlation: np.ndarray = (a * b).sum(axis=1) / np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
     return correlation
+
+
+def lost_by_drift(rows: pd.DataFrame, found: pd.DataFrame, looks: Mapping[str, Look]) -> Chart:
+    """What is lost on other problems than the training's against the drift of f there: a point a variant and problem.
+
+    Args:
+        rows: of `transfer`.
+        found: of `agreement`.
+        looks: of the variants.
+    """
+    if rows.empty:
+        return Chart(caption="no policy was played on enough problems that it was not trained on")
+    panels = []
+    for drift in DRIFTS:
+        marks = []
+        for name, look in looks.items():
+            means = rows[rows["variant"] == name].groupby(list(PLACE), observed=True)[[drift, LOST]].mean()
+            said = [f"{name}, {scenario}, N = {servers}" for scenario, _, _, servers in means.index]
+            alone = Look(look.colour, look.marker, "", look.hollow)
+            marks.append(Marks(means[drift], means[LOST], alone, name, size=0.7, hover=said))
+        panels.append(Panel(marks, x_label=label(drift), y_label=label(LOST), zero="y"))
+    agree = "; ".join(
+        f"{row['drift']}: {row['between_policies']:.2f} "
+        f"[{row['between_policies_low']:.2f}, {row['between_policies_high']:.2f}]"
+        for _, row in found.iterrows()
+    )
+    return Chart(
+        panels,
+        f"A point: a problem, mean over seeds; lost: per cent of {BASE}'s response, less the same on the problem of "
+        f"the training. Rank correlation between the {found['policies'].iloc[0]} policies on one problem, mean over "
+        f"{found['problems'].iloc[0]} problems [95 %], {agree}.",
+    )
+
+
+def main(folder: Path) -> None:
+    """Print the tables of a results folder and draw its figure beside them."""
+    results = load(folder)
+    rows = transfer(results.episodes, results.features)
+    found = agreement(rows)
+    print(to_csv(transfer_table(rows)), to_csv(found), sep="\n", end="")
+    chart = lost_by_drift(rows, found, looks(results.episodes, variants(rows)))
+    draw.save(draw.draw(chart), folder / "lost-by-drift.png")
+
+
+if __name__ == "__main__":
+    main(Path(__file__).parent)

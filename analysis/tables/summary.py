@@ -1,0 +1,53 @@
+"""Means over training seeds with their intervals: what the tables of methods, decisions, features and lambdas share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from ..load import variants
+from ..stats.intervals import MIN_SEEDS
+from ..stats.scores import scores_by
+from ..stats.summaries import summary
+
+ENDS = ("", "_sd", "_low", "_high")
+"""Suffixes of the columns of a metric: mean, standard deviation over the episodes of a seed, ends of the interval."""
+
+
+def interval_note(seeds: int, is_rule: bool = False) -> str | None:
+    """What stands beside the number of seeds: "no CI" where no interval is claimed, "rule" where there are no seeds."""
+    return "rule" if is_rule else "no CI" if seeds < MIN_SEEDS else None
+
+
+def summary_table(
+    rows: pd.DataFrame, by: Sequence[str], metrics: Sequence[str], ends: Sequence[str] = ENDS
+) -> pd.DataFrame:
+    """One row per group of rows: ascending in the columns `by`, variants in their fixed order.
+
+    Args:
+        rows: evaluation rows, or others with a training seed, of one setting.
+        by: columns that name a group. Each group holds one variant at one scale.
+        metrics: columns of numbers.
+        ends: of each metric, some of ENDS.
+
+    Returns:
+        The columns `by`; seeds: training seeds with a value; seeds_note; each metric with its ends; episodes of a seed.
+
+    Raises:
+        UserError: a group mixes variants, settings or scales, or holds an episode of a training seed twice.
+    """
+    position = {name: number for number, name in enumerate(variants(rows))}
+    groups = [(dict(zip(by, key, strict=True)), scores) for key, scores in scores_by(rows, by, metrics)]
+    groups.sort(key=lambda group: [position[value] if name == "variant" else value for name, value in group[0].items()])
+    records: list[dict[str, Any]] = []
+    for key, scores in groups:
+        found = {metric: summary(scores, metric) for metric in metrics}
+        seeds = max(one.seeds for one in found.values())
+        record = key | {"seeds": seeds, "seeds_note": interval_note(seeds, not scores.learned)}
+        for metric, one in found.items():
+            record |= {f"{metric}{end}": getattr(one, end.removeprefix("_") or "mean") for end in ends}
+        records.append(record | {"episodes": len(scores.episodes)})
+    columns = [f"{metric}{end}" for metric in metrics for end in ends]
+    return pd.DataFrame(records, columns=[*by, "seeds", "seeds_note", *columns, "episodes"])

@@ -1,0 +1,205 @@
+"""How long report, status and dashboard take over large results folders, made of committed rows under new names.
+
+    python -m benchmarks.scale DIR [--rows 1020000] [--variants 996]
+
+makes DIR/rows, the transfer study with more settings and episodes, and DIR/variants, SCALE, CrossAttn and PPO of the
+reproduction with a learning rate of their own each, where they are not there yet. Each part is then timed in a process
+of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pandas as pd
+from rich.console import Console
+
+from benchmarks.__main__ import describe, machine, table
+from benchmarks.measure import Measure
+from rllib_scale.config.plan import evaluation_units, expand
+from rllib_scale.config.sweep import SweepConfig
+from rllib_scale.config.yaml_files import load_model
+from rllib_scale.files import write_json
+from rllib_scale.results import tables as results
+
+ROOT = Path(__file__).parents[1]
+TIMES = ("response_mean_s", "response_censored_s", "makespan_mean_s", "makespan_p95_s", "sojourn_mean_s")
+"""What a copy has its own values of: those of its source times a factor near 1."""
+AIMS = {
+    ("rows", "report"): 60.0,
+    ("rows", "status"): 3.0,
+    ("variants", "report"): 60.0,
+    ("variants", "status"): 5.0,
+    ("variants", "compare"): 3.0,
+    ("variants", "training"): 3.0,
+    ("variants", "episode"): 3.0,
+}
+"""Seconds at most, at the default sizes."""
+VIEWS = ("results", "training", "compare", "episode", "runs")
+SETTINGS_OF_ROWS = 4
+"""Learning rates of DIR/rows: 18 variants. Its other rows are more episodes."""
+
+
+def make_rows(folder: Path, rows: int) -> None:
+    """A results folder of about so many rows in 16 scenarios: few variants, many episodes."""
+    source = ROOT / "analysis" / "transfer"
+    episodes = results.read_table(source / "episodes.parquet", results.EPISODE_COLUMNS)
+    copies = max(1, round(rows / (SETTINGS_OF_ROWS * len(episodes))))
+    changes = [f"grid.training.learning_rate={_rates(SETTINGS_OF_ROWS)}", f"evaluation.episodes={30 * copies}"]
+    _make(folder, ROOT / "tune_configs" / "transfer.yaml", changes, episodes, copies)
+
+
+def make_variants(folder: Path, variants: int) -> None:
+    """A results folder of so many trained variants: one training each, with its curve of 1000 epochs."""
+    source = ROOT / "analysis" / "reproduction"
+    methods = ("scale", "crossattn", "ppo")
+    episodes = results.read_table(source / "episodes.parquet", results.EPISODE_COLUMNS)
+    paper = (episodes["scenario"] == "paper") & (episodes["mask"] == "none") & (episodes["test_servers"] <= 48)
+    known = (episodes["kind"] == "heuristic") | episodes["method"].isin(methods)
+    rates = _rates(variants // len(methods))
+    changes = ["seeds=[42]", "methods=[scale,crossattn,ppo]", f"grid={{training.learning_rate: {rates}}}"]
+    changes += ["evaluation.scales=[16,32,48]", "evaluation.masks=[none]"]
+    _make(folder, ROOT / "tune_configs" / "table4.yaml", changes, episodes[paper & known], 1, source)
+
+
+def _rates(count: int) -> list[float]:
+    return [round(1e-4 * (1 + k / count), 9) for k in range(count)]
+
+
+def _make(
+    folder: Path, sweep_file: Path, changes: list[str], episodes: pd.DataFrame, copies: int, curves: Path | None = None
+) -> None:
+    sweep = load_model(SweepConfig, sweep_file, changes)
+    cells = expand(sweep, str(sweep_file))
+    results.open_folder(folder, sweep.name, sweep.model_dump(mode="json"), "0" * 12)
+    lambdas = ["lambda_decorrelation", "lambda_kl"]
+    sources: dict[Any, pd.DataFrame] = {}
+    for key, rows in episodes[episodes["kind"] == "learned"].groupby(["method", "train_seed", *lambdas]):
+        sources[key] = rows
+    training = None if curves is None else results.read_table(curves / "training.parquet", results.TRAINING_COLUMNS)
+    tables, epochs = [_more_episodes(episodes[episodes["kind"] == "heuristic"], copies)], []
+    for number, cell in enumerate(cells):
+        identity = cell.identity
+        rows = sources[tuple(identity[name] for name in ("method", "train_seed", *lambdas))]
+        factor = 1 + 0.1 * np.random.default_rng(number).random()
+        copy = rows.assign(**identity, **{name: factor * rows[name] for name in TIMES})
+        tables.append(_more_episodes(copy, copies))
+        policy = folder / "policies" / cell.trial.name
+        write_json(policy / "policy.json", {"epochs": cell.epochs})
+        if training is not None:
+            curve = training[(training["method"] == identity["method"]) & (training["train_seed"] == 42)]
+            known = {name: value for name, value in identity.items() if name in curve and name != "env_steps"}
+            epochs.append(curve.assign(**known, response_mean_s=factor * curve["response_mean_s"]))
+    for unit in evaluation_units(sweep, cells):
+        write_json(folder / "evaluations" / f"{unit.key}.parquet", None)  # counted, and not read beside the table
+    if epochs:
+        joined = pd.concat(epochs, ignore_index=True)
+        results.write_table(folder / "training.parquet", results.typed(joined, results.TRAINING_COLUMNS))
+    joined = pd.concat(tables, ignore_index=True)
+    results.write_table(folder / "episodes.parquet", results.typed(joined, results.EPISODE_COLUMNS))
+
+
+def _more_episodes(rows: pd.DataFrame, copies: int) -> pd.DataFrame:
+    """The episodes of some rows and copies of them, each with times of its own that all methods share."""
+    factors = 1 + 0.1 * np.random.default_rng(7).random(copies)
+    step = int(rows["episode"].max()) + 1
+    return pd.concat(
+        [
+            rows.assign(episode=rows["episode"] + k * step, **{name: factors[k] * rows[name] for name in TIMES})
+            for k in range(copies)
+        ]
+    )
+
+
+def _report(folder: Path) -> None:
+    from rllib_scale_analysis.report.write import write_report
+
+    write_report(folder, console=Console(quiet=True))
+
+
+def _status(folder: Path) -> None:
+    from rllib_scale.cli.results import status
+
+    status.main([str(folder), "--json"], standalone_mode=False)
+
+
+def _view(name: str) -> Callable[[Path], None]:
+    """A view of the dashboard, after the first paint: the folder has been read and the results have been shown."""
+
+    def show(folder: Path) -> float:
+        import logging
+
+        logging.disable(logging.WARNING)  # of Streamlit without its server
+        from rllib_scale_analysis.dashboard import episode_view, selection, views
+        from rllib_scale_analysis.dashboard.selection import Filters
+        from rllib_scale_analysis.dashboard.store import Store
+
+        snapshot = Store(folder).snapshot()
+        filters = Filters(selection.options(snapshot.episodes, snapshot.curves).settings[0])
+        view = getattr(episode_view if name == "episode" else views, name)
+        start = time.perf_counter()
+        view(snapshot, filters, False)
+        return time.perf_counter() - start
+
+    return show  # type: ignore[return-value]
+
+
+PARTS: dict[str, Callable[[Path], Any]] = {"report": _report, "status": _status} | {name: _view(name) for name in VIEWS}
+
+
+def measure(folder: Path, part: str) -> dict[str, float]:
+    """Wall and CPU seconds of a part, of a view without the reading of the folder, and peak memory [GB]."""
+    wall = time.perf_counter()
+    own = PARTS[part](folder)
+    wall = time.perf_counter() - wall
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    return {"wall_s": wall if own is None else own, "cpu_s": time.process_time(), "peak_gb": peak}
+
+
+def run(folder: Path, rows: int, variants: int, parts: tuple[str, ...] = tuple(PARTS)) -> list[Measure]:
+    """All measures, each in a process of its own; the size of the report beside them."""
+    found = []
+    for name, make, size in (("rows", make_rows, rows), ("variants", make_variants, variants)):
+        if not (folder / name).exists():
+            make(folder / name, size)
+        for part in parts:
+            command = [sys.executable, "-m", "benchmarks.scale", str(folder / name), "--measure", part]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+            taken = json.loads(done.stdout.splitlines()[-1])
+            title = f"{name}, {part}"
+            aim = AIMS.get((name, part))
+            found.append(Measure(title, "s", taken["cpu_s"], taken["wall_s"], aim, aim, True, (taken,)))
+            found.append(Measure(f"{title}: peak memory", "GB", taken["peak_gb"], at_most=True))
+        page = folder / name / "report" / "report.html"
+        if page.is_file():
+            found.append(Measure(f"{name}, report: size of the page", "MB", page.stat().st_size / 1e6, at_most=True))
+    return found
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--rows", default=1_020_000, show_default=True)
+@click.option("--variants", default=996, show_default=True)
+@click.option("--part", "parts", multiple=True, type=click.Choice(list(PARTS)), help="All by default.")
+@click.option("--measure", "part", type=click.Choice(list(PARTS)), hidden=True)
+def main(folder: Path, rows: int, variants: int, parts: tuple[str, ...], part: str | None) -> None:
+    """Make results folders in FOLDER and time what shows them."""
+    if part is not None:
+        click.echo("\n" + json.dumps(measure(folder, part)))
+        return
+    console = Console()
+    console.print(describe(machine()), markup=False)
+    console.print(table("scale", run(folder.absolute(), rows, variants, parts or tuple(PARTS)), 1))
+
+
+if __name__ == "__main__":
+    main()
