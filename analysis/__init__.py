@@ -1,4 +1,4 @@
-"""Reads a results folder and turns it into statistics, tables, figures, a report and a live page.
+"""Statistics, tables, figures, a report and a live page of a results folder.
 
     >>> import rllib_scale_analysis as analysis                                     # doctest: +SKIP
     >>> from rllib_scale_analysis.tables import methods                             # doctest: +SKIP
@@ -8,10 +8,11 @@
 
 `load` returns typed frames, whose columns `columns` documents::
 
-    labels      what every column is called, in tables, on axes and in sentences
-    stats/      scores paired on identical episodes, intervals and tests, families of verdicts
-    tables/     data frames: table3, table4, paired_table, table5, behaviour_table, lambda_table, against_base; as text
-    figures/    charts as functions of these tables, drawn by matplotlib in files and on the page, by plotly when live
+    labels      names of columns in tables, on axes and in sentences
+    shown       the variants that pages show if there are too many
+    stats/      scores that are paired on identical episodes, intervals and tests, families of verdicts
+    tables/     data frames, most of them a summary_table: table3, table4, table5, paired_table, against_base; as text
+    figures/    charts as functions of these tables; matplotlib draws them in files, plotly on the dashboard
     report/     write_report: one page, CSV, SVG; print_report: the summary and the main tables on a terminal
     dashboard/  the live page
 """

@@ -1,4 +1,4 @@
-"""Charts of `analysis.figures` drawn by plotly."""
+"""Draws the charts of `analysis.figures` with plotly."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def plot(chart: Chart, dark: bool = False) -> go.Figure:
     columns = min(chart.columns, len(chart.panels))
     lines = math.ceil(len(chart.panels) / columns)
     spacing = 0.14 * min(1.0, 2 / lines)
-    # A label beside an axis would reach into the panel on its left: there it is the title.
+    # A label beside an inner axis would cover the panel on its left: it becomes the title.
     titles = [panel.title or (panel.y_label if columns > 1 else "") for panel in chart.panels]
     across = {"horizontal_spacing": 0.08, "vertical_spacing": spacing}
     figure = make_subplots(lines, columns, subplot_titles=titles, shared_yaxes=_same_rows(chart), **across)

@@ -1,4 +1,4 @@
-"""What all views of the page share: selectors, tables, and which rows they look at."""
+"""Selectors, tables and charts that all views of the page share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLOT = {
     "toImageButtonOptions": {"format": "png", "scale": 2},
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
 }
-"""How plotly's figures are set up."""
+"""Settings of plotly's figures."""
 STYLE = """<style>
 [data-testid="stCaptionContainer"] { color: inherit !important; opacity: 0.85; }
 .rllib-table { overflow: auto; max-height: 32rem; border: 1px solid rgb(128 128 128 / 30%); border-radius: 8px; }
@@ -36,18 +36,18 @@ STYLE = """<style>
 .rllib-table .text { text-align: left; }
 .rllib-table td small { display: block; opacity: 0.8; }
 </style>"""
-"""Of the page: tables, and captions that have contrast enough to be read."""
+"""Style of tables, and of captions with enough contrast."""
 
 
 def escaped(text: str) -> str:
-    """Text for Streamlit's Markdown that is shown as it is."""
+    """Text that Streamlit's Markdown shows unchanged."""
     for sign in "\\`*_[]$:~<>#":
         text = text.replace(sign, f"\\{sign}")
     return text
 
 
 def one(place: Any, name: str, values: Iterable[Any], key: str, text: Callable[[Any], str] = str) -> Any:
-    """One of the values, None where there are none; the choice stays while others arrive, and is in the page's URL."""
+    """One of the values, None without any; the choice stays while values are added, and is in the page's URL."""
     choices = list(dict.fromkeys(values))
     if not choices:
         return None
@@ -62,7 +62,7 @@ def one(place: Any, name: str, values: Iterable[Any], key: str, text: Callable[[
 def several(
     name: str, values: tuple[Any, ...], text: Callable[[Any], str] = str, default: tuple[Any, ...] = ()
 ) -> tuple[Any, ...]:
-    """Some of the values, or none; the choice stays while others arrive, and is in the page's URL."""
+    """Some of the values, or none; the choice stays while values are added, and is in the page's URL."""
     before = _last_choice(name)
     if before is not None:
         st.session_state[name] = [value for value in before if value in values]
@@ -77,18 +77,18 @@ def _kept(key: str) -> str:
 
 
 def _last_choice(key: str) -> Any:
-    """What a selector holds or, where its view was closed meanwhile, held: Streamlit forgets what it does not draw."""
+    """The choice of a selector, also after its view was closed: Streamlit forgets selectors that it does not draw."""
     return st.session_state.get(key, st.session_state.get(_kept(key)))
 
 
 def save_csv(table: pd.DataFrame, name: str) -> None:
-    """A button that saves what is shown, written when it is pressed."""
+    """A button that saves a table, which is written when the button is pressed."""
     to_text = partial(render.to_csv, table)
     st.download_button("Save as CSV", to_text, f"{name}.csv", "text/csv", key=f"csv {name}", on_click="ignore")
 
 
 def show_chart(chart: Chart, key: str, dark: bool) -> None:
-    """A chart, its caption, which alone says why where there is nothing to draw, and a button that saves both."""
+    """A chart, its caption, and a button that saves both; the caption alone if the chart is empty."""
     if chart.panels:
         st.plotly_chart(charts.plot(chart, dark), config=PLOT, key=key)
     st.caption(escaped(chart.caption))
@@ -98,7 +98,7 @@ def show_chart(chart: Chart, key: str, dark: bool) -> None:
 
 
 def selected_rows(snapshot: Snapshot, filters: Filters) -> pd.DataFrame:
-    """The evaluation rows that the filters leave; says where there are none."""
+    """The evaluation rows that pass the filters; shows a note if there are none."""
     if snapshot.episodes.empty:
         st.info("No evaluation rows yet: they appear here as they are written.")
         return snapshot.episodes
@@ -109,7 +109,7 @@ def selected_rows(snapshot: Snapshot, filters: Filters) -> pd.DataFrame:
 
 
 def show_table(table: pd.DataFrame, columns: Iterable[str], key: str) -> None:
-    """The cells that the report prints, those of some columns; a long table scrolls in a frame of its own."""
+    """Some columns of a table, with the cells of the report; a long table scrolls in its own frame."""
     beside = [f"{column}{suffix}" for column in columns for suffix in ("", *render.SUFFIXES)]
     cells = render.to_html(table[[column for column in beside if column in table]])
     reached = f'tabindex="0" role="region" aria-label="{key.replace("-", " ")}"'

@@ -1,4 +1,4 @@
-"""The view of one episode, played again: its schedule, and each of its decisions."""
+"""The view of one replayed episode: its schedule, and each of its decisions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .selection import Filters
 from .store import Snapshot
 
 FRAME_S = 1.0
-"""Between two decisions of an episode that is played."""
+"""Time between two decisions of an episode that is played."""
 
 
 def episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
-    """One evaluation episode: its figures, its Gantt chart, and a decision of it with workflow and attention."""
+    """One evaluation episode: its numbers, its Gantt chart, and one decision with workflow and attention."""
     rows = _playable(selected_rows(snapshot, filters), snapshot)
     if rows.empty:
         return
@@ -70,7 +70,7 @@ def episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
 
 
 def _playable(rows: pd.DataFrame, snapshot: Snapshot) -> pd.DataFrame:
-    """The rows that can be played again: those of rules, and those whose policy is here; says what is left out."""
+    """The rows that can be replayed, of rules and of policies in this folder; shows a note on the others."""
     here = {training.identity["cell"] for training in snapshot.trainings if training.state == "finished"}
     kept = rows[(rows["kind"] != "learned") | rows["cell"].isin(here)]
     missing = rows.loc[~rows.index.isin(kept.index), "cell"].nunique()
@@ -80,7 +80,7 @@ def _playable(rows: pd.DataFrame, snapshot: Snapshot) -> pd.DataFrame:
 
 
 def _chosen_row(rows: pd.DataFrame) -> dict[str, Any]:
-    """The evaluation row that the selectors name."""
+    """The evaluation row that the selectors choose."""
     columns = st.columns(4)
     name = one(columns[0], "Method", variants(rows), "episode method")
     rows = rows[rows["variant"] == name]
@@ -106,10 +106,9 @@ def _inspected(folder: Path, row: tuple[tuple[str, Any], ...]) -> Any:
 
 
 def _evaluation() -> Any:
-    """The one door from the analysis to the rooms that play episodes, opened when somebody looks into one.
+    """The package that replays episodes, imported when an episode is opened.
 
-    All else is read from the tables: a dashboard starts without simulator and torch, and shows what it can where an
-    episode cannot be played.
+    All other views read tables alone: the dashboard starts without simulator and torch.
     """
     from rllib_scale.evaluation import inspection
 
@@ -117,7 +116,7 @@ def _evaluation() -> Any:
 
 
 def _decision_slider(count: int, episode: tuple[Any, ...]) -> int:
-    """The decision chosen by the slider, or by a click on the bar of a task; counted from 0."""
+    """The decision that the slider, or a click on the bar of a task, chose; counted from 0."""
     if st.session_state.get("shown episode") != episode:
         st.session_state["shown episode"], st.session_state["decision"] = episode, 1
         st.session_state.pop("gantt", None)
@@ -136,7 +135,7 @@ def _decision_slider(count: int, episode: tuple[Any, ...]) -> int:
 
 @st.fragment(run_every=FRAME_S)
 def _tick(count: int) -> None:
-    """Goes on to the next decision while the episode is played, and stops at the last."""
+    """Chooses the next decision while the episode is played, up to the last."""
     now = time.monotonic()
     if not st.session_state.get("play"):
         st.session_state.pop("next frame", None)
@@ -148,7 +147,7 @@ def _tick(count: int) -> None:
 
 
 def _decision(inspected: Any, chosen: int, dark: bool) -> None:
-    """A decision: the workflow it is about, and what the policy saw."""
+    """A decision: its workflow, and what the policy observed."""
     now, workload = inspected.decisions[chosen], inspected.workload
     workflow, task, server = int(now["workflow"]), int(now["task"]), int(now["server"])
     st.markdown(

@@ -1,6 +1,6 @@
-"""Figures of one episode that was played again: its schedule, a workflow, and what a policy saw at a decision.
+"""Figures of one replayed episode: its schedule, a workflow, and what a policy observed at a decision.
 
-They take plain arrays: dtypes `rllib_scale.simulator.record.SCHEDULE` and `rllib_scale.evaluation.inspection.DECISION`.
+Schedules have dtype `rllib_scale.simulator.record.SCHEDULE`, decisions `rllib_scale.evaluation.inspection.DECISION`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ STATE_COLOURS = {WAITING: "#BBBBBB", READY: "#F0E442", DECIDED: "#D55E00", RUNNI
 SERVER_COLOURS = {"idle and fits": "#009E73", "busy": "#E69F00", "too small": "#999999", "empty slot": "#CCCCCC"}
 LANE_PX, THINNEST_LANE_PX, TALLEST_PX = 24, 4, 1000
 LABEL_PX = 14
-"""Room that a server's number needs; where lanes are thinner, only some servers are numbered."""
+"""Height of a server's number; with thinner lanes only some servers are numbered."""
 ARRIVALS = -1.2
-"""Where on the axis of servers arrivals are marked: above the first."""
+"""Place of the arrivals on the axis of servers: above the first."""
 CHOSEN = "#D55E00"
 MOST_BARS = 2000
-"""A browser takes a second for so many."""
+"""A browser takes about a second for this many."""
 CLEARANCE = 0.35
-"""Between an edge and a task that it passes, where tasks of one layer are 1 apart."""
+"""Distance of an edge from a task that it passes; tasks of one layer have distance 1."""
 
 
 def nearest(schedule: NDArray[Any], clock_s: float) -> NDArray[np.int64]:
-    """The rows of a schedule that are drawn: all or, of more than MOST_BARS, those that start nearest a time."""
+    """The rows of a schedule that are drawn: those that start nearest to a time, at most MOST_BARS."""
     return np.sort(np.argsort(np.abs(schedule["start_s"] - clock_s), kind="stable")[:MOST_BARS])
 
 
@@ -108,7 +108,7 @@ def gantt(
 
 
 def _outlines(schedule: NDArray[Any], decision: Any) -> list[float]:
-    """Widths of the outlines: the task that is decided on stands out."""
+    """Widths of the outlines: the task of the decision has one."""
     if decision is None:
         return [0.0] * len(schedule)
     same = (schedule["workflow"] == decision["workflow"]) & (schedule["task"] == decision["task"])
@@ -118,7 +118,7 @@ def _outlines(schedule: NDArray[Any], decision: Any) -> list[float]:
 def started_by(schedule: NDArray[Any], decisions: NDArray[Any]) -> NDArray[np.int64]:
     """(S,) the decision that started each attempt of a schedule, counted from 0.
 
-    -1: none did. The simulator starts a task itself where nothing else would ever happen.
+    -1: none. The simulator starts a task itself if nothing else would ever happen.
     """
     names = ("workflow", "task", "server")
     begins = np.flatnonzero(decisions["outcome"] == "started")
@@ -132,7 +132,7 @@ def started_by(schedule: NDArray[Any], decisions: NDArray[Any]) -> NDArray[np.in
 def task_states(
     schedule: NDArray[Any], decisions: NDArray[Any], chosen: int, num_tasks: int, edges: NDArray[np.int64]
 ) -> list[str]:
-    """The state of each task of the workflow that a decision is about, at that moment.
+    """The state of each task of a decision's workflow, at the time of the decision.
 
     Args:
         schedule: SCHEDULE rows of the whole episode.
@@ -144,7 +144,7 @@ def task_states(
     now = decisions[chosen]
     own = schedule[schedule["workflow"] == now["workflow"]]
     decided = started_by(own, decisions)
-    # What no decision started did so when the decisions of its moment had been made.
+    # A task that no decision started began after the decisions at that time.
     begun = (own["start_s"] < now["clock_s"]) | ((decided >= 0) & (decided < chosen))
     ended = own["finish_s"] <= now["clock_s"]
     done = set(own["task"][ended & (own["outcome"] == "finished")].tolist())
@@ -169,7 +169,7 @@ def dag(edges: NDArray[np.int64], states: list[str], texts: list[str], dark: boo
     Args:
         edges: (E, 2) predecessor and successor.
         states: of each of the T tasks, keys of STATE_COLOURS.
-        texts: shown where the mouse rests on a task.
+        texts: shown under the pointer.
         dark: for a dark page.
     """
     x, y = _layout(len(states), edges)
@@ -226,7 +226,7 @@ def _layout(num_tasks: int, edges: NDArray[np.int64]) -> tuple[NDArray[np.float6
 
 
 def _way(a: int, b: int, x: NDArray[np.float64], y: NDArray[np.float64]) -> list[tuple[float, float]]:
-    """Points of an edge: in the layers that it leaps over it passes between the tasks."""
+    """Points of an edge, which passes between the tasks of the layers that it skips."""
     way = [(float(x[a]), float(y[a]))]
     for layer in range(int(x[a]) + 1, int(x[b])):
         level = y[a] + (y[b] - y[a]) * (layer - x[a]) / (x[b] - x[a])
@@ -240,12 +240,12 @@ def _way(a: int, b: int, x: NDArray[np.float64], y: NDArray[np.float64]) -> list
 def probabilities(
     values: NDArray[np.float64] | None, states: NDArray[np.str_], chosen: int, dark: bool = False
 ) -> go.Figure:
-    """The probability of each server, in the colour of its state, the chosen one outlined; without any, the states.
+    """The probability of each server in the colour of its state, the chosen one outlined; for a rule the states alone.
 
     Args:
-        values: (N,) or none, of a heuristic.
+        values: (N,); None for a rule.
         states: (N,) keys of SERVER_COLOURS.
-        chosen: the server that was decided for.
+        chosen: the server of the decision.
         dark: for a dark page.
     """
     height = values if values is not None else np.ones(len(states))
@@ -282,7 +282,7 @@ def probabilities(
 
 
 def attention(weights: NDArray[np.float64], dark: bool = False) -> go.Figure:
-    """Attention weights (L, H, N) over the servers: one row a head, the blocks from top to bottom."""
+    """Attention weights (L, H, N) over the servers: one row per head, the blocks from top to bottom."""
     blocks, heads, servers = weights.shape
     labels = [f"block {b + 1}, head {h + 1}" for b in range(blocks) for h in range(heads)]
     figure = make_subplots()

@@ -1,4 +1,4 @@
-"""The page: header, filters, notes, and its views. Thin: it shows what other modules return."""
+"""The page: header, filters, notes, and the views of other modules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .selection import Filters, Options
 from .store import Snapshot, Store, store_of
 
 REFRESH_S = 3.0
-"""How often the folder is looked at while a page is open."""
+"""Time between two looks at the folder while a page is open."""
 VIEWS = {
     "Results": views.results,
     "Training": views.training,
@@ -52,7 +52,7 @@ def main(folder: Path) -> None:
 
 @st.fragment(run_every=REFRESH_S)
 def _watch(store: Store, shown: int) -> None:
-    """Draws the page anew when the folder has changed."""
+    """Draws the page again when the folder has changed."""
     if not st.session_state.pop("just_drawn", False) and store.stamp() != shown:
         st.rerun()
 

@@ -1,4 +1,4 @@
-"""The table of runs: whatever was trained, is being trained or was evaluated, rules too, a row each."""
+"""The table of runs: one row for each training and each evaluated rule or policy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 from rllib_scale.results.status import Training
 
 RULE = "rule"
-"""The state of what has nothing to train."""
+"""The state of a run without a training."""
 _IDENTITY = [
     "method",
     "kind",
@@ -28,10 +28,9 @@ _COLUMNS = (
 
 
 def runs(trainings: Iterable[Training], episodes: pd.DataFrame, epochs: Mapping[str, int]) -> pd.DataFrame:
-    """One row per training and per evaluated cell; a cell that is a training's stands there once.
+    """One row per training, and per evaluated rule or policy without a training here.
 
-    A policy that was evaluated but whose training left nothing here, as in a published folder, was trained to its end
-    elsewhere: it is finished.
+    A published folder may hold the evaluation of a policy without its training: the training counts as finished.
 
     Args:
         trainings: planned or found.
@@ -39,9 +38,9 @@ def runs(trainings: Iterable[Training], episodes: pd.DataFrame, epochs: Mapping[
         epochs: training name -> epochs in its curve.
 
     Returns:
-        run, its name; method, kind, train_seed, lambda_decorrelation, lambda_kl, train_servers, overrides: what it is;
-        state: a training's, or RULE; epoch: the last one; planned: epochs; rows: evaluation episodes; updated_s: Unix
-        time; error. The trainings in their order, then the others by cell.
+        run: its name; its identity: method, kind, train_seed, lambda_decorrelation, lambda_kl, train_servers,
+        overrides; state: of the training, or RULE; epoch: the last one; planned: epochs; rows: evaluation episodes;
+        updated_s: Unix time; error. The trainings in their order, then the others by name.
     """
     by_cell = episodes.groupby("cell")
     evaluated = by_cell[_IDENTITY].first().assign(rows=by_cell.size())
@@ -66,7 +65,10 @@ def runs(trainings: Iterable[Training], episodes: pd.DataFrame, epochs: Mapping[
 
 
 def with_settings(table: pd.DataFrame) -> pd.DataFrame:
-    """A column for each setting that a sweep varies in place of `overrides`: "a.b=1; c=2" -> {"a.b": "1", "c": "2"}."""
+    """The table with a column for each setting that a sweep varies in place of `overrides`.
+
+    "a.b=1; c=2" becomes "1" in column a.b and "2" in column c.
+    """
     of_run = [dict(part.split("=", 1) for part in str(text).split("; ") if "=" in part) for text in table["overrides"]]
     settings = pd.DataFrame(of_run, index=table.index)
     at = table.columns.get_loc("overrides")

@@ -14,7 +14,7 @@ Lambdas = tuple[float, float]
 
 @dataclass(frozen=True)
 class Options:
-    """What a filter may be set to, each in the order in which it is offered."""
+    """The values that each filter offers, in order."""
 
     settings: tuple[tuple[str, str, str], ...]
     methods: tuple[str, ...]
@@ -25,9 +25,9 @@ class Options:
 
 @dataclass(frozen=True)
 class Filters:
-    """What is looked at. An empty choice is no filter.
+    """The chosen values. An empty choice is no filter.
 
-    Heuristics have neither seeds nor lambdas: they stay, whatever is chosen there.
+    Rules have neither seeds nor lambdas: these filters do not apply to them.
 
     Attributes:
         setting: scenario, mask and decision; rows that differ there never share a table.
@@ -42,7 +42,7 @@ class Filters:
 
 
 def options(episodes: pd.DataFrame, curves: pd.DataFrame) -> Options:
-    """Everything that occurs."""
+    """The values that occur."""
     columns = ["variant", "method", "train_seed", "lambda_decorrelation", "lambda_kl"]
     both = pd.concat([episodes[[*columns, "kind"]], curves[columns].assign(kind="learned")]).drop_duplicates()
     learned = both[both["kind"] == "learned"]
@@ -58,7 +58,7 @@ def options(episodes: pd.DataFrame, curves: pd.DataFrame) -> Options:
 
 
 def apply(episodes: pd.DataFrame, filters: Filters) -> pd.DataFrame:
-    """The evaluation episodes that the filters leave."""
+    """The evaluation episodes that pass the filters."""
     rows = select(episodes, *filters.setting)
     if filters.scales:
         rows = rows[rows["test_servers"].isin(filters.scales)]
@@ -66,7 +66,7 @@ def apply(episodes: pd.DataFrame, filters: Filters) -> pd.DataFrame:
 
 
 def apply_to_trainings(rows: pd.DataFrame, filters: Filters) -> pd.DataFrame:
-    """The rows of the methods, seeds and lambdas chosen; of training curves, which have no setting, too."""
+    """The rows of the chosen methods, seeds and lambdas; also for training curves, which have no setting."""
     heuristic = (rows["kind"] == "heuristic").to_numpy(bool) if "kind" in rows else np.zeros(len(rows), dtype=bool)
     kept = np.ones(len(rows), dtype=bool)
     if filters.methods:

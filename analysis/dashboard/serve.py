@@ -1,4 +1,4 @@
-"""Starting the dashboard: Streamlit bound to loopback, without usage statistics, without opening a browser."""
+"""Starts the dashboard: Streamlit on loopback, without usage statistics, without opening a browser."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def serve(folder: Path, port: int | None) -> NoReturn:
     """Serve the page of a results folder until Ctrl-C.
 
     Args:
-        folder: it may still be without results.
-        port: none: 8501, or the next one that is free.
+        folder: may be without results yet.
+        port: None: 8501, or the next free one.
 
     Raises:
         UserError: Streamlit is not installed, the folder is missing, or the port is in use.
@@ -45,7 +45,7 @@ def serve(folder: Path, port: int | None) -> NoReturn:
     script = Path(__file__).with_name("app.py")
     from streamlit.web import cli
 
-    # What takes seconds, modules and a large folder, is there or under way before the first visitor.
+    # Imports and the first read take seconds: they begin before the first visit.
     from . import charts, episodes  # noqa: F401
     from .store import store_of
 

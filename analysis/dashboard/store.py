@@ -1,6 +1,6 @@
-"""What the dashboard shows of a results folder, kept up to date: only files that have changed are read again.
+"""The contents of a results folder for the dashboard, kept up to date: only changed files are read again.
 
-Nothing here raises because of a file: what cannot be read is left out, and a note says so.
+No file raises an error here: files that cannot be read are left out, and a note names them.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from ..trainings import trainings_of
 from .runs import RULE, runs
 
 Stamp = tuple[int, int]
-"""Modification time [ns] and size of a file: what tells that it has changed."""
+"""Modification time [ns] and size of a file; either changes with the file."""
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A results folder at one moment.
+    """The contents of a results folder at one time.
 
     Attributes:
-        folder: where it is.
-        sweep: its name; the folder's, where there is no manifest.
-        episodes, curves: as `Results.episodes` and `.training`; those of running sweeps and trainings too.
-        trainings: what has become of each.
-        runs: what was trained, is being trained or was evaluated, see `runs.runs`.
-        notes: what a reader should know about the reading, one sentence each.
-        stamp: changes with every file it was read from.
+        folder: the results folder.
+        sweep: its name; without a manifest the folder's name.
+        episodes, curves: as `Results.episodes` and `.training`, with those of running sweeps and trainings.
+        trainings: each with its state.
+        runs: the table of `runs.runs`.
+        notes: one sentence for each file or row that could not be used.
+        stamp: changes with every file of the folder.
     """
 
     folder: Path
@@ -54,22 +54,22 @@ class Snapshot:
 
     @property
     def states(self) -> Counter[str]:
-        """State -> number of trainings, those of which only the evaluation is here among the finished."""
+        """State -> number of trainings; those with an evaluation alone are finished."""
         return Counter(self.runs.loc[self.runs["state"] != RULE, "state"])
 
     @property
     def rules(self) -> int:
-        """How many of the runs are rules."""
+        """The number of runs that are rules."""
         return int((self.runs["state"] == RULE).sum())
 
 
 @dataclass
 class Store:
-    """Reads a results folder again and again. Safe to share between threads.
+    """Reads a results folder repeatedly. Safe to share between threads.
 
     Args:
-        folder: of a sweep or a reproduction, running or finished; it may still be empty.
-        clock: the time, Unix seconds.
+        folder: of a sweep or a reproduction, running or finished; may be empty.
+        clock: returns the time [Unix s].
     """
 
     folder: Path
@@ -80,7 +80,7 @@ class Store:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def stamp(self) -> int:
-        """A number that changes when a file of the folder does; far cheaper than a snapshot."""
+        """A number that changes with every file of the folder; far cheaper than a snapshot."""
         states = [(training.name, training.state, training.updated_s) for training in self._trainings()[0]]
         names = ("manifest.json", "training.parquet", "episodes.parquet", "evaluations/*.parquet")
         paths = sorted(path for home in status.homes(self.folder) for name in names for path in home.glob(name))
@@ -98,7 +98,7 @@ class Store:
         return trainings_of(self.folder, self.clock())
 
     def _read(self, stamp: int) -> Snapshot:
-        self._before, self._kept = self._kept, {}  # what is not read this time is not kept any longer
+        self._before, self._kept = self._kept, {}  # forgets files that are gone
         notes: list[str] = []
         sweep = self.folder.name
         try:
@@ -108,7 +108,7 @@ class Store:
             else:
                 sweep = str(manifest.get("sweep", sweep))
         except UserError:
-            pass  # `_trainings` says it, of this folder and of its parts
+            pass  # `_trainings` adds a note
         trainings, told = self._trainings()
         notes += told
         episodes = self._episodes(notes)
@@ -118,10 +118,10 @@ class Store:
         return Snapshot(self.folder, sweep, episodes, curves, tuple(trainings), table, tuple(notes), stamp)
 
     def _episodes(self, notes: list[str]) -> pd.DataFrame:
-        """The rows of episodes.parquet, and of what was evaluated after it was written; of a key the newest row."""
+        """The rows of episodes.parquet and of units that are newer; the newest row of each key."""
         read = partial(read_rows, columns=results.EPISODE_COLUMNS, key=results.EPISODE_KEY)
         tables: list[tuple[int, Path, pd.DataFrame]] = []
-        joined = 0  # when a reproduction's parts were joined: rows of theirs from before are in its table
+        joined = 0  # age of a reproduction's joined table, which holds all older rows of its parts
         for home in status.homes(self.folder):
             path, since = home / "episodes.parquet", joined
             if path.is_file() and (age := _stamp(path)[0]) >= joined:
@@ -141,7 +141,7 @@ class Store:
         return every.drop_duplicates(list(results.EPISODE_KEY), keep="last", ignore_index=True)
 
     def _curves(self, trainings: Iterable[Training], notes: list[str]) -> tuple[pd.DataFrame, dict[str, int]]:
-        """training.parquet, and the curves of the trainings that it does not hold yet."""
+        """The rows of training.parquet, and the curves of trainings that it does not hold yet."""
         frames = [results.typed(pd.DataFrame(), results.TRAINING_COLUMNS)]
         read = partial(results.read_table, columns=results.TRAINING_COLUMNS)
         for path in (home / "training.parquet" for home in status.homes(self.folder)):
@@ -166,7 +166,7 @@ class Store:
         return curves.drop_duplicates(list(TRAINING_KEY), keep="last", ignore_index=True), epochs
 
     def _read_once(self, path: Path, read: Callable[[Path], Any], notes: list[str], lost: str) -> Any:
-        """What `read` makes of a file, None where it cannot be read; read again only when the file has changed."""
+        """The result of `read` for a file, None if it cannot be read; a file is read again only after a change."""
         stamp = _stamp(path)
         kept = self._before.get(path)
         if kept is None or kept[0] != stamp:
@@ -184,7 +184,7 @@ class Store:
 
 @lru_cache(maxsize=8)
 def store_of(folder: Path) -> Store:
-    """The store that all visitors of a folder's page share."""
+    """The store of a folder, shared by all visits."""
     return Store(folder)
 
 

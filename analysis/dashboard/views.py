@@ -1,4 +1,4 @@
-"""The views of the page over many rows: results, training curves, two variants paired, and all runs."""
+"""The views of many rows: results, training curves, two variants compared, and all runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RUN_COLUMNS |= {"planned": "of epochs", "rows": "evaluated episodes"}
 
 
 def results(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
-    """Every method at every scale: the figures against N, completed tasks against response, and the table."""
+    """Every method at every scale: the table, metrics against N, completed tasks against response."""
     rows = selected_rows(snapshot, filters)
     if rows.empty:
         return
@@ -79,14 +79,14 @@ def _table4(_rows: pd.DataFrame, key: tuple[Any, ...]) -> pd.DataFrame:
 
 
 def _ranked(table: pd.DataFrame, by: str) -> pd.DataFrame:
-    """The table with the best of that metric first at each N; by method as it is."""
+    """The table, the best of a metric first at each N; unchanged if ordered by method."""
     if by == BY_METHOD:
         return table
     return table.sort_values(["test_servers", by], ascending=[True, by in LOWER_IS_BETTER], kind="stable")
 
 
 def training(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
-    """Training curves, of running trainings too: they grow as the folder does."""
+    """Training curves, also of running trainings."""
     curves = selection.apply_to_trainings(snapshot.curves, filters)
     shown = [name for name in CURVES if curves[name].notna().any()]
     if not shown:
@@ -116,7 +116,7 @@ def compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     first = one(left, "First", names, "first")
     second = one(right, "Second", [name for name in names if name != first], "second")
     metric = one(third, "Episode by episode", TESTED, "metric", label)
-    # The family of a verdict is that of the whole setting, whichever methods and scales are shown.
+    # The family of a verdict is that of the whole setting, whatever methods and scales are shown.
     whole = replace(filters, methods=(), scales=())
     paired = _paired(selection.apply(snapshot.episodes, whole), first, second, (snapshot.stamp, whole))
     paired = paired[paired["test_servers"].isin(rows["test_servers"])]
@@ -156,7 +156,7 @@ def _episode_means(rows: pd.DataFrame, first: str, second: str, metric: str) -> 
 
 
 def runs(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
-    """Every run: its settings, what has become of its training, how often it was evaluated; errors of the failed."""
+    """Every run: its settings, the state of its training, the number of its evaluations, its error."""
     kept = selection.apply_to_trainings(snapshot.runs, filters)
     if kept.empty:
         nothing = "No run is known yet: there is none in the manifest, in policies/, trials/ or evaluations/."
@@ -176,8 +176,8 @@ def runs(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     if len(failed) > MOST_SHOWN:
         st.error(f"and {len(failed) - MOST_SHOWN} more: see the column error")
     st.caption(
-        "Finished: trained to its end, here or, where only its evaluation lies here, elsewhere. Rules have nothing to "
-        "train. Stopped: nothing has changed for a quarter of an hour. Ray Tune's files of a running training reach "
+        "Finished: trained to its end, here or elsewhere if only its evaluation is here. Rules have no training. "
+        "Stopped: nothing has changed for a quarter of an hour. Ray Tune's files of a running training reach "
         "the folder with its checkpoints and every 15 seconds (every five minutes where results lie on another "
         "machine). Failed trainings leave error.txt in trials/."
     )

@@ -1,1 +1,1 @@
-"""Figures: what each one shows is defined once, and drawn by matplotlib or, on the dashboard, by plotly."""
+"""Figures: charts as data, drawn by matplotlib in files and by plotly on the dashboard."""

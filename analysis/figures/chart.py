@@ -1,4 +1,4 @@
-"""What a figure shows, apart from what draws it: matplotlib in `draw` for files and pages, plotly on the dashboard."""
+"""Charts as data. `draw` draws them with matplotlib, `dashboard.charts` with plotly."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ..stats.intervals import COVERAGE
 from .style import Look
 
 INTERVAL = f"Bars: 95 % interval over seeds of a learned method, from 5 seeds on ({COVERAGE})."
-"""The one meaning of an error bar in figures of single methods."""
+"""What an error bar means in every figure of single methods."""
 
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """What one variant, or one of its seeds, puts into a panel.
+    """The marks of one variant, or of one of its seeds, in a panel.
 
     Attributes:
-        x, y: (P,) places; on a panel with rows y is the row's number from the top.
-        look: colour, marker and line; without a line, points alone.
-        name: in the legend, where marks of one name stand once; empty: not there.
+        x, y: (P,) coordinates; on a panel with rows y is the row's number from the top.
+        look: colour, marker and line; points alone without a line.
+        name: its entry in the legend, which lists each name once; none if empty.
         low, high: (P,) ends of intervals, along x on a panel with rows, else along y.
-        bars: (P,) where horizontal bars to x begin; none: no bars.
-        thin: one of several seeds beside what stands for all of them.
-        size: of markers, 1 as usual.
-        hover: (P,) what the dashboard says of each.
+        bars: (P,) where horizontal bars to x begin; None: no bars.
+        thin: whether it is one of several seeds beside their mean or median.
+        size: of markers; 1 is the usual size.
+        hover: (P,) texts that the dashboard shows under the pointer.
     """
 
     x: Any
@@ -45,7 +45,7 @@ class Marks:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Cells of numbers: rows and columns by their labels, NaN left blank; `texts` stand in them."""
+    """A heat map of numbers, NaN left blank, with `texts` in its cells."""
 
     values: pd.DataFrame
     texts: pd.DataFrame
@@ -56,10 +56,10 @@ class Panel:
     """One pair of axes.
 
     Attributes:
-        rows: labels of rows from the top, where these take the place of a vertical axis.
+        rows: labels of rows from the top, in place of a vertical axis.
         scales: numbers of servers N on a logarithmic horizontal axis.
-        zero: "x" or "y": the axis of which 0 is marked.
-        grid: cells in place of marks.
+        zero: "x" or "y": the axis on which 0 is marked.
+        grid: a heat map in place of marks.
     """
 
     marks: Sequence[Marks] = ()
@@ -77,7 +77,7 @@ class Panel:
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """Panels in rows of `columns`, a legend above and a caption below; without panels `caption` says why."""
+    """Panels in rows of `columns`, a legend above and a caption below. Without panels the caption gives the reason."""
 
     panels: Sequence[Panel] = ()
     caption: str = ""
@@ -91,7 +91,7 @@ def count_range(counts: pd.Series, noun: str) -> str:
 
 
 def counts(table: pd.DataFrame) -> str:
-    """How many seeds and episodes stand behind a table of variants, in words."""
+    """The numbers of seeds and episodes behind a table of variants, as a sentence."""
     rules = table["seeds_note"].isin(["rule", "rules"])
     parts = []
     for rows, name in ((table[~rules], "Learned methods"), (table[rules], "rules")):
@@ -103,14 +103,14 @@ def counts(table: pd.DataFrame) -> str:
 
 
 def shifted(scales: Sequence[int], count: int) -> np.ndarray:
-    """Factors (count,) by which points stand beside their N so as not to cover each other."""
+    """Factors (count,) that move points aside from their N so that they do not cover each other."""
     gap = float(min(np.diff(np.log2(sorted(scales))), default=1.0))
     width = min(0.03, 0.3 * gap / count) if len(scales) > 1 else 0.7 / count
     return 2.0 ** (width * (np.arange(count) - (count - 1) / 2))
 
 
 def varies(table: pd.DataFrame, metric: str) -> bool:
-    """Whether a metric tells the rows of a table apart: a panel of constants says nothing."""
+    """Whether a metric differs among the rows of a table: a panel of constants is left out."""
     values = table[metric].dropna().astype(float) if metric in table else pd.Series(dtype=float)
     same = len(values) > 1 and np.isclose(values, values.iloc[0], rtol=1e-9).all()
     return len(values) > 0 and not same

@@ -27,7 +27,7 @@ HOLM = "Colours: Holm's verdict in the family of the question (docs/statistics.m
 
 
 def _compared(row: pd.Series, metric: str, per: float) -> tuple[str, float, float, float, str]:
-    """Who is better by the verdict; the difference times `per` and the ends of its interval; all of it in words."""
+    """The better side by the verdict; the difference times `per` and the ends of its interval; a text of both."""
     verdict = str(row[f"{metric}_verdict"])
     mean, *ends = (float(row[f"{metric}{end}"]) * per for end in ("", "_low", "_high"))
     side = "undecided"
@@ -38,7 +38,7 @@ def _compared(row: pd.Series, metric: str, per: float) -> tuple[str, float, floa
 
 
 def _by_side(found: Sequence[tuple[str, float, float, float, str]]) -> list[Marks]:
-    """Differences of `_compared` as marks, a row each, in the colour of their side; every colour is in the legend."""
+    """Differences of `_compared` as marks, one row each, in the colour of their side."""
     marks = []
     for side, look in VERDICTS.items():
         rows = [row for row, (own, *_) in enumerate(found) if own == side]
@@ -73,7 +73,7 @@ def differences(paired: pd.DataFrame) -> Chart:
 
 
 def forest(tables: Mapping[str, tuple[pd.DataFrame, str]], means: Mapping[str, Mapping[str, float]]) -> Chart:
-    """Every question at a glance: how much better the first of a pair is in the primary endpoint, in per cent.
+    """Each question: how much better the first of a pair is in the primary endpoint, in per cent.
 
     Args:
         tables: label of a setting -> its paired table at one scale, and its primary endpoint.
@@ -103,12 +103,12 @@ def forest(tables: Mapping[str, tuple[pd.DataFrame, str]], means: Mapping[str, M
 
 
 def ranks(tables: Mapping[str, tuple[pd.DataFrame, str]], hidden: Container[str] = (), note: str = "") -> Chart:
-    """Scenarios x methods: who stands where in the primary endpoint, at one scale each; equal means share a rank.
+    """Scenarios x methods: ranks in the primary endpoint at one scale each; equal means share a rank.
 
     Args:
         tables: label of a setting -> a table of its variants, as of `analysis.tables.methods.table4`, and its endpoint.
         hidden: variants that are ranked but not shown.
-        note: what the caption says of these.
+        note: a sentence on these for the caption.
     """
     found: dict[str, dict[str, float]] = {}
     for name, (table, metric) in tables.items():
@@ -128,7 +128,7 @@ def ranks(tables: Mapping[str, tuple[pd.DataFrame, str]], hidden: Container[str]
 def against_base(
     tables: Mapping[str, pd.DataFrame], looks: Mapping[str, Look], metric: str = "response_censored_s"
 ) -> Chart:
-    """One panel a setting: each variant's metric against the base's in per cent; against N where there are several.
+    """One panel a setting: each variant's metric in per cent of the base's, against N if there are several scales.
 
     Args:
         tables: label of a setting -> its `analysis.tables.relative.against_base`.

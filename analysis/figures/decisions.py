@@ -1,4 +1,4 @@
-"""Decisions of an episode by what became of them, utilisation by tier, and grids over the weights of SRR."""
+"""Decisions of an episode by outcome, utilisation by tier, and grids over the weights of SRR."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def invalid_decisions(table: pd.DataFrame, where: str = "") -> Chart:
 
     Args:
         table: of `analysis.tables.decisions.behaviour_table`.
-        where: what the caption begins with.
+        where: the first words of the caption.
     """
     if not table[list(CAUSES)].fillna(0).to_numpy(float).any():
         return Chart(caption="no invalid decision")
@@ -37,7 +37,7 @@ def invalid_decisions(table: pd.DataFrame, where: str = "") -> Chart:
 
 
 def utilisation_by_tier(table: pd.DataFrame, where: str = "") -> Chart:
-    """Share of the time that the servers of each tier are busy, at one number of servers; as `invalid_decisions`."""
+    """Utilisation of each tier at one number of servers; arguments as for `invalid_decisions`."""
     shown = [str(name) for name in table if str(name).startswith(TIER_PREFIX) and f"{name}_low" in table]
     if table.empty or not shown:
         return Chart(caption="no utilisation of tiers")
@@ -60,11 +60,11 @@ def utilisation_by_tier(table: pd.DataFrame, where: str = "") -> Chart:
 def lambda_heatmaps(table: pd.DataFrame, where: str = "") -> Chart:
     """Completed tasks, response and censored response over lambda_1 x lambda_2.
 
-    A pair that was not trained, or has no value, is left blank.
+    Pairs that were not trained or have no value are blank.
 
     Args:
         table: of `analysis.tables.lambdas.lambda_table`.
-        where: what the caption begins with.
+        where: the first words of the caption.
     """
     if table.empty:
         return Chart(caption="no grid of lambdas here")

@@ -23,9 +23,9 @@ from . import style
 from .chart import Chart, Grid, Marks, Panel
 
 WIDTH, PANEL, ROW = 7.4, 2.6, 0.27
-"""Inches: of a figure, of a panel's height, of a row."""
+"""Width of a figure, height of a panel and of a row [inch]."""
 BESIDE, LETTER = 4.2, 0.075
-"""Inches: of what stands beside the names of rows, of a letter of theirs."""
+"""Width beside the names of rows, and of a letter of these [inch]."""
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -77,7 +77,7 @@ def draw(chart: Chart) -> Figure:
 
 
 def _beside(panel: Panel) -> list[str]:
-    """Names of the rows that stand beside a panel."""
+    """Names of the rows of a panel."""
     return list(panel.rows) if panel.grid is None else [str(name) for name in panel.grid.values.index]
 
 
@@ -88,7 +88,7 @@ def _height(panel: Panel) -> float:
 
 
 def _entries(chart: Chart) -> dict[str, Line2D | Patch]:
-    """Name -> handle of the legend, each name once."""
+    """Name -> handle in the legend."""
     found: dict[str, Line2D | Patch] = {}
     for marks in (marks for panel in chart.panels for marks in panel.marks):
         if marks.name and marks.name not in found:
@@ -138,7 +138,7 @@ def _draw_panel(axes: Axes, panel: Panel, labelled: bool) -> None:
 
 
 def _apart(scales: Sequence[int]) -> list[str]:
-    """Labels of ticks at these scales, smallest first; none of one that stands too near the next one with a label."""
+    """Labels of the ticks at these scales, smallest first; empty if the next label is too near."""
     digit = math.log2(max(scales) / min(scales)) / 20
     right, labels = math.inf, [""] * len(scales)
     for k, scale in reversed(list(enumerate(scales))):

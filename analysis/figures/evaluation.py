@@ -1,6 +1,6 @@
 """Figures of an evaluation: every method at one scale, against the number of servers, and throughput against response.
 
-Each takes a table of `analysis.tables.methods` and the looks of its variants.
+Each takes a table of `analysis.tables.methods` and the looks of its variants, as `figures.style.looks` returns them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .style import METHOD_STYLES, Look
 
 AGAINST_N = ("response_mean_s", "completed_per_server", "response_censored_s", "above_bound_percent")
 MOST_PANELS = 6
-"""Scales of which `throughput` has a panel, the smallest."""
+"""Scales with a panel of `throughput`, the smallest ones."""
 PAPER = Look("#555555", "D", "", hollow=True)
 
 
@@ -48,10 +48,10 @@ def methods(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "") -> 
 
 
 def against_servers(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "") -> Chart:
-    """What matters against the number of servers N [SCALE, fig. 5], without what is the same everywhere or unknown.
+    """Response and completed tasks against the number of servers N [SCALE, fig. 5]; constant metrics are left out.
 
-    Arrivals grow in proportion to N, so that completed tasks per server compare across scales. Lines join points of
-    the same number of episodes: others differ in their workloads, too.
+    Arrivals grow in proportion to N, so completed tasks per server compare across scales. Lines join points with the
+    same number of episodes: others differ in their workloads.
     """
     table = table.assign(
         **{f"completed_per_server{end}": table[f"completed{end}"] / table["test_servers"] for end in ("", *_ENDS)}
@@ -108,12 +108,14 @@ def seed_means(episodes: pd.DataFrame) -> pd.DataFrame:
 
 
 def throughput(units: pd.DataFrame, looks: Mapping[str, Look], where: str = "") -> Chart:
-    """Completed tasks against response, a panel for each of the first scales: a response may be bought with tasks.
+    """Completed tasks against response, one panel for each of the smallest scales.
+
+    A policy that completes fewer tasks shows a lower response.
 
     Args:
         units: variant, test_servers, train_seed, completed and response_mean_s, means over the episodes of a seed.
         looks: of the variants.
-        where: what the caption begins with.
+        where: the first words of the caption.
     """
     groups = {int(n): units[units["test_servers"] == n] for n in sorted(units["test_servers"].unique())}
     scales = [servers for servers, rows in groups.items() if varies(rows, "completed")]
@@ -143,7 +145,7 @@ def throughput(units: pd.DataFrame, looks: Mapping[str, Look], where: str = "") 
 
 
 def papers_variants(frame: pd.DataFrame) -> dict[str, str]:
-    """Method -> the variant that the paper's numbers belong to, in the paper's order; of several the longest trained.
+    """Method -> the variant that the paper's numbers belong to, in the paper's order; the longest trained of several.
 
     Args:
         frame: rows of episodes or of training.
@@ -155,7 +157,7 @@ def papers_variants(frame: pd.DataFrame) -> dict[str, str]:
 
 
 def figure5(table4: pd.DataFrame, ours: Mapping[str, str]) -> Chart:
-    """Response time against the number of servers at the paper's scales, without training anew [SCALE, fig. 5]."""
+    """Zero-shot response time against the number of servers at the paper's scales [SCALE, fig. 5]."""
     scales = sorted({servers for _, servers in PAPER_RESPONSE})
     metric = "response_mean_s"
     marks = []

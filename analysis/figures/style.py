@@ -1,4 +1,4 @@
-"""How every figure looks: one palette, one fixed colour and marker per method, text legible at half width."""
+"""The style of every figure: one palette, a fixed colour and marker per method, text legible at half width."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 DPI = 200
 CELLS = "cividis"
-"""Colours of cells, told apart by colour-blind readers; every cell holds its number too."""
+"""Colour map of heat maps; colour-blind readers can distinguish it."""
 
 METHOD_STYLES = {
     # Okabe and Ito's palette for the paper's methods.
@@ -99,10 +99,10 @@ class Look:
 
 
 def looks(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, Look]:
-    """Variant -> Look. A method has the same colour in every figure; its variants are ever lighter shades of it.
+    """Variant -> Look. A method has the same colour in every figure; its variants are lighter shades of it.
 
     Args:
-        frame: rows with variant and method and, if heuristics are among them, kind.
+        frame: rows with variant, method and, if rules are among them, kind.
         names: the variants, in the order of `load.variants`.
     """
     firsts = frame.drop_duplicates("variant")
@@ -134,14 +134,14 @@ def caption(figure: Figure, text: str) -> None:
 
 
 def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    """A legend above the axes, in as many columns as its longest entry leaves room for."""
+    """A legend above the axes, in as many columns as its longest entry allows."""
     longest = max(len(label) for label in labels)
     columns = max(1, min(len(labels), int(figure.get_figwidth() * 11 / (longest + 6))))
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.2, handlelength=2.2)
 
 
 def empty_figure(message: str) -> Figure:
-    """A figure that says why it shows nothing."""
+    """A figure without axes that shows a message."""
     with mpl.rc_context(RC):
         figure = Figure(figsize=(6.4, 2.0), layout="constrained")
         axes = figure.subplots()
@@ -151,7 +151,7 @@ def empty_figure(message: str) -> Figure:
 
 
 def dark_colour(colour: str) -> str:
-    """What stands for a colour on dark paper: greys turned over, others made lighter until they can be seen.
+    """The colour for dark paper: greys are inverted, others become lighter until their contrast suffices.
 
     >>> dark_colour("ffffff"), dark_colour("000000"), dark_colour("e69f00")
     ('#1d1d1d', '#ebebeb', '#e69f00')

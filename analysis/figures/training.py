@@ -14,12 +14,12 @@ from .chart import Chart, Marks, Panel, count_range
 from .style import Look, looks
 
 POINTS = 150
-"""Of each curve: more cannot be told apart."""
+"""Points of each curve; more cannot be distinguished."""
 MOST_THIN = 6
-"""Of more methods the curves of single seeds would cover each other: only medians are drawn."""
+"""With more methods the curves of single seeds would cover each other: only medians are drawn."""
 X = ("epoch", "env_steps", "wall_s")
 SHOWN = 6
-"""Curves of a report."""
+"""Number of curves in a report."""
 
 
 def training_curves(
@@ -35,8 +35,8 @@ def training_curves(
         training: rows of training epochs with their variant.
         metrics: columns; by default the first of CURVES that have a value.
         smoothing: epochs of the running mean; by default a fiftieth of the longest curve.
-        x: one of X; of seeds that differ in it the mean stands for an epoch.
-        of: the looks of the variants, by default their own.
+        x: one of X; an epoch stands at the mean over its seeds.
+        of: looks of the variants; by default those of `looks`.
     """
     shown = [m for m in metrics or CURVES[:SHOWN] if m in training and training[m].notna().any()]
     if training.empty or not shown:
@@ -93,9 +93,9 @@ def _best(training: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, str]:
 
 
 def drift(features: pd.DataFrame) -> Chart:
-    """How far f has moved from the training scale against the number of servers N: seeds thin, their mean thick.
+    """Drift of f from the training scale against the number of servers N: seeds thin, their mean thick.
 
-    Methods without a drift, whose network is fixed to its N, are left out.
+    Methods without a drift are left out: their network has a fixed N.
     """
     require_one_setting(features)
     features = features.dropna(subset=["drift_mmd2"])

@@ -1,4 +1,4 @@
-"""The report in one minute: the lines that the page and the terminal begin with, all counted from the tables."""
+"""The first lines of the page and of the terminal, counted from the tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANSWERS = {
 
 
 def five_lines(results: Results, content: list[Section]) -> list[str]:
-    """The report in five lines at most: who is first, an answer to each question, and what is missing."""
+    """The report in at most five lines: the best method, and an answer to each question."""
     compared = [section for section in content if any(section.setting)]
     lines = [f"{section.title}. {' '.join(section.best[:: len(section.best) - 1 or 1])}" for section in compared[:1]]
     for question, (asked, sides) in ANSWERS.items():
@@ -43,7 +43,7 @@ def five_lines(results: Results, content: list[Section]) -> list[str]:
 
 
 def missing(results: Results, content: list[Section]) -> list[str]:
-    """What failed, is not finished, could not be read or could not be compared, a sentence each."""
+    """One sentence for everything that failed, is unfinished, could not be read or could not be compared."""
     lines = [*summary.training_state_lines(results, time.time()), *results.notes]
     if refused := sum(len(section.refusals) for section in content):
         lines.append(f"{refused} pairs could not be compared; each section says which.")

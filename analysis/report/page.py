@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing but itself: no file, no network, and no JavaScript to be read."""
+"""A report as one HTML page without other files, network access or JavaScript."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ..tables import render
 from .sections import NamedFigure, NamedTable, Section, glance
 
 MAX_FIGURES_BYTES = 12_000_000
-"""Of all figures of a page. Those beyond it are named instead."""
+"""Size of all figures of a page. Further ones are named, with their file."""
 _HERE = Path(__file__).parent
 OPEN_TABLES = ("table3",)
-"""Of the first setting; others are folded."""
+"""Tables that are open in the first setting; others are folded."""
 
 Drawn = Callable[[NamedFigure], Path | str]
 
 
 class _Parts:
-    """What the template shows of tables and figures."""
+    """Tables, figures and sections as the template takes them."""
 
     def __init__(self, draw: Drawn) -> None:
         self._draw, self._size = draw, 0
@@ -67,12 +67,12 @@ def page(
 
     Args:
         title: of the page.
-        five: the lines below these figures.
-        missing: what failed or is not there, below these lines.
-        sections: of the report; those of settings but the first are folded.
-        made: what made the numbers, at the end.
+        five: lines below these figures, see `overview.five_lines`.
+        missing: lines below these, see `overview.missing`.
+        sections: of the report; settings after the first are folded.
+        made: lines on the origin of the numbers, at the end.
         config: of the sweep, folded below.
-        draw: writes a figure as SVG and gives its path, or says why it cannot be drawn.
+        draw: writes a figure as SVG and returns its path, or the reason why it cannot be drawn.
     """
     parts = _Parts(draw)
     opening = [parts.figure(named) for named in glance(sections)]

@@ -1,4 +1,4 @@
-"""Which evaluation episodes are worth a Gantt chart: two methods on the same workload, one above the other."""
+"""The evaluation episodes with a Gantt chart: two methods on the same workload, one above the other."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from ..tables.comparisons import default_pairs
 from ..tables.render import format_value
 
 DrawGantt = Callable[[Sequence[pd.Series], Sequence[str]], Figure]
-"""Plays the episodes of some rows again and draws them one above the other, each under its title.
+"""Replays the episodes of some rows and draws them one above the other, each under its title.
 
-`rllib_scale.evaluation.replay.Replay` is one. It needs the simulator and the policies, which this package does not.
+`rllib_scale.evaluation.replay.Replay` is one: the simulator and the policies stay out of this package.
 """
 
 WORKLOAD = ["eval_seed", "episode"]
 MOST_TASKS = 400
-"""With more arrived tasks in an episode a chart's bars are too narrow to be told apart."""
+"""With more arrived tasks in an episode the bars of a chart are too narrow."""
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """One episode to be shown.
+    """An episode with a Gantt chart.
 
     Attributes:
         name: typical or extreme.
-        why: it was chosen, in words.
-        rows: one of the frame for each method, the first on top.
+        why: the reason for the choice, in words.
+        rows: the row of each method, the first on top.
     """
 
     name: str
@@ -39,15 +39,15 @@ class Choice:
 
     @property
     def titles(self) -> list[str]:
-        """What stands above each chart, from its row."""
+        """The title of each chart, from its row."""
         return [_title(row) for row in self.rows]
 
 
 def chosen_episodes(episodes: pd.DataFrame, servers: int) -> list[Choice]:
-    """Episodes of the first pair that is compared, or of the first two methods, or of the only one, at one scale.
+    """Episodes of the first pair that is compared, else of the first two methods or the only one, at one scale.
 
-    Of a learned method the lowest seed; of two that of both. The typical episode is that whose difference in completed
-    tasks is nearest the median difference, the extreme one that whose difference is largest.
+    A learned method plays with its lowest seed, two learned methods with their lowest common one. In the typical
+    episode the difference in completed tasks is nearest to the median difference; in the extreme one it is largest.
 
     Args:
         episodes: rows of one setting.
@@ -83,7 +83,7 @@ def chosen_episodes(episodes: pd.DataFrame, servers: int) -> list[Choice]:
 
 
 def _of_one_seed(sides: list[pd.DataFrame]) -> list[pd.DataFrame]:
-    """The rows of the lowest training seed that all learned sides have, else of each its own lowest."""
+    """The rows of the lowest training seed that all learned sides have, else of the lowest of each."""
     seeds = [set(side["train_seed"].dropna()) for side in sides]
     shared = set.intersection(*(found for found in seeds if found)) if any(seeds) else set()
     return [

@@ -1,4 +1,4 @@
-"""What a report says: words, tables and figures, a section for each setting, as a function of the results alone."""
+"""The sections of a report: words, tables and figures of each setting, as functions of the results alone."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from .replays import DrawGantt, chosen_episodes
 HOW_TO_READ = (
     f"mean ± standard deviation over the episodes of a seed; [low, high] is the 95 % interval of the mean over "
     f"training seeds: {COVERAGE}. A response time covers "
-    "completed tasks alone: a policy that completes less shows a lower one, so read it with the completed and "
-    "unfinished tasks; the censored response counts every arrived task up to the end, and the bound is what no "
-    "scheduler can beat in it."
+    "completed tasks alone: a policy that completes fewer tasks shows a lower one, so read it with the completed and "
+    "unfinished tasks. The censored response counts every arrived task up to the end; no scheduler can be below its "
+    "bound."
 )
 PAIRED_HOW = (
     "first minus second on identical episodes (and training seeds; shared: those that both have), averaged within a "
     "seed, then over seeds. [low, high] is Student's 95 % interval over seeds and episodes, p is Holm's in the family "
-    "of the question, in the primary endpoint or in the other outcomes (docs/statistics.md). Lower or higher is said "
-    "only where p is below 0.05; equal, where no episode differs. A verdict speaks of trainings like those seen: where "
-    "one training of five fails, 5 seeds show no failure in one case of three. "
+    "of the question, in the primary endpoint or in the other outcomes (docs/statistics.md). The verdict is lower or "
+    "higher if p is below 0.05, and equal if no episode differs. It is about trainings like these: if one training of "
+    "five fails, 5 seeds show no failure in one case of three. "
     "P: probability that a seed of the first does better than one of the second in the same episode."
 )
 TABLE4_TITLE = "Table 4: response against the number of servers, zero-shot"
 TABLE5_TITLE = "Table 5: the attention feature and its drift from the training scale"
 WORKFLOWS_TITLE = "Whole workflows"
 WORKFLOWS_HOW = (
-    "makespan: from the arrival of a workflow, an agent's turn, say, to its last completion, over completed "
+    "makespan: time from the arrival of a workflow (such as a turn of an agent) to its last completion, over completed "
     "workflows: mean and percentiles of an episode, then the mean over episodes. On the cluster: the times from ready "
-    "to finished summed over the tasks of a workflow, which release delays are no part of. Within objective: share of "
-    "workflows that are done within twice their critical path (the fastest server that fits, release delays included, "
-    "no queue and no transfer). Moved: share of the attempts at tasks with predecessors that ran on another server "
-    "than the first of these. [low, high] as in Table 4."
+    "to finished, summed over the tasks of a workflow, without release delays. Within objective: share of workflows "
+    "that complete within twice their critical path (on the fastest server that fits, with release delays, without "
+    "queues and transfers). Moved: share of the attempts at tasks with predecessors that ran on another server than "
+    "the first predecessor. [low, high] as in Table 4."
 )
 SCENARIOS_TITLE = "Every setting side by side"
 
@@ -78,9 +78,9 @@ class NamedTable:
 
 @dataclass(frozen=True)
 class NamedFigure:
-    """A figure with its title and file name: a chart or, drawn when it is needed, a schedule.
+    """A figure with its title and file name: a chart or a function that draws a Gantt chart.
 
-    `chart` raises UserError where what it shows is not to be had. `fixed` colours mean numbers: no theme changes them.
+    The function may raise UserError. `fixed` colours stand for numbers: no theme changes them.
     """
 
     name: str
@@ -92,16 +92,16 @@ class NamedFigure:
 
 @dataclass
 class Section:
-    """A part of a report, with a name for links to it.
+    """A part of a report; links use its name.
 
     Attributes:
-        setting: scenario, mask and decision; empty where it is not of one setting.
-        scales: that methods were trained at.
-        hidden: variants that are left out, as there are too many; `note` says so.
-        table4, paired, base: of its setting.
-        best: who stands first on average, and at what price.
-        refusals: what could not be compared, and why.
-        items: tables and figures in the order in which they are to be seen.
+        setting: scenario, mask and decision; empty if it covers several.
+        scales: numbers of servers that methods were trained at.
+        hidden: variants that pages leave out because there are too many; `note` says so.
+        table4, paired, base: tables of its setting.
+        best: lines on the best methods.
+        refusals: pairs that could not be compared, with the reason.
+        items: tables and figures in their order on the page.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Section:
     items: list[NamedTable | NamedFigure] = field(default_factory=list)
 
     def add(self, name: str, title: str, chart: Chart, fixed: bool = False, wide: bool = False) -> None:
-        """Add a figure, unless it would show nothing."""
+        """Add a figure, unless it is empty."""
         if chart.panels:
             self.items.append(NamedFigure(name, title, chart, fixed, wide))
 
@@ -152,7 +152,7 @@ class Section:
 
     @property
     def where(self) -> str:
-        """What the captions of its figures begin with."""
+        """The first words of the captions of its figures."""
         where = "Scenario {}, mask {}, decision {}. ".format(*self.setting)
         return f"{where}{self.note} " if self.note else where
 
@@ -162,11 +162,11 @@ class Section:
 
 
 def sections(results: Results, gantt: DrawGantt | None = None) -> Iterator[Section]:
-    """The sections of a report, as they are made: each setting in a fixed order, all side by side, the training.
+    """The sections of a report: each setting in a fixed order, all settings side by side, the training curves.
 
     Args:
         results: of a folder.
-        gantt: draws episodes of its rows; without it there are no Gantt charts.
+        gantt: draws episodes of its rows; None: no Gantt charts.
     """
     found: list[Section] = []
     for setting in settings(results.episodes):
@@ -198,7 +198,7 @@ def _together(results: Results, found: Sequence[Section]) -> Section:
 
 
 def glance(content: Sequence[Section]) -> list[NamedFigure]:
-    """The figures that a report opens with: every question, and who stands where, at the scale of training."""
+    """The first figures of a report: each question, and the ranks, at the scale of training."""
     of_setting = [section for section in content if any(section.setting) and section.scales]
     every = [section.setting for section in of_setting]
     names = [setting_label(section.setting, every) for section in of_setting]
@@ -249,7 +249,7 @@ def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt |
 
 
 def _how(section: Section, table: pd.DataFrame) -> str:
-    """How to read a ranking: with what its variants observe, where that is not the same."""
+    """How to read a ranking, with what its variants observe if that differs."""
     note = information_note(section.rows_shown(table))
     return HOW_TO_READ if note is None else f"{note} {HOW_TO_READ}"
 
@@ -287,7 +287,7 @@ def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, of: 
 
 
 def _add_features(section: Section, rows: pd.DataFrame) -> None:
-    """Table 5 and, where any method was looked at in several places, the drift of its feature."""
+    """Table 5 and, if a feature was measured at several scales, its drift."""
     table5 = features.table5(rows)
     section.add_table(f"table5-{section.name}", TABLE5_TITLE, table5, features.HOW_TO_READ)
     shown = section.rows_shown(rows)

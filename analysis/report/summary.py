@@ -1,4 +1,4 @@
-"""What the numbers say, in words that are made from the numbers alone."""
+"""Sentences about the results, made from the numbers alone."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..tables.render import format_value
 from ..trainings import trainings_of
 
 MOST_NAMES = 9
-"""That stand in one sentence."""
+"""Names in one sentence."""
 MOST_FAILURES = 20
-"""That are listed one by one."""
+"""Failed trainings that are listed one by one."""
 
 
 def training_lines(results: Results) -> list[str]:
-    """How long and with how many seeds each learned method was trained, against the paper's 1000 epochs."""
+    """Epochs and seeds of each learned method, beside the paper's 1000 epochs."""
     learned = results.episodes[results.episodes["kind"] == "learned"]
     cells = learned.drop_duplicates("cell")
     of_variant = dict(list(cells.groupby("variant")))
@@ -51,9 +51,9 @@ def training_lines(results: Results) -> list[str]:
 
 
 def best_lines(table: pd.DataFrame, servers: int) -> list[str]:
-    """Who stands first on average at one scale, and at what price; if that is a rule, also of the learned methods.
+    """The best methods on average at one scale, and the best learned ones if rules are in the table.
 
-    Where not all are told the same, a line says so, and each name says what it is told.
+    If the methods do not all observe the same, a line says so and each name is followed by what it observes.
 
     Args:
         table: of `tables.table3`.
@@ -85,12 +85,12 @@ def _best(table: pd.DataFrame, where: str) -> str | None:
 
 
 def _named(row: pd.Series, table: pd.DataFrame) -> str:
-    """A variant, and what it is told where others of the table are told something else."""
+    """A variant, with what it observes if others of the table observe something else."""
     return f"{row['variant']} ({row[INFORMATION]})" if table[INFORMATION].nunique() > 1 else str(row["variant"])
 
 
 def _firsts(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each outcome with a value, and the rows that are best in it."""
+    """Each outcome with a value, and the best rows in it."""
     for metric, largest in (("completed", True), ("response_censored_s", False), ("response_mean_s", False)):
         values = table[metric].dropna()
         if len(values):
@@ -98,7 +98,7 @@ def _firsts(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def manifest_lines(results: Results) -> list[str]:
-    """What made the numbers: sweep, config hash, dates, host, versions."""
+    """The origin of the numbers: sweep, config hash, dates, host, versions."""
     manifest = results.manifest
     host, versions = manifest.get("host") or {}, manifest.get("versions") or {}
     return [
@@ -112,7 +112,7 @@ def manifest_lines(results: Results) -> list[str]:
 
 
 def training_state_lines(results: Results, now_s: float) -> list[str]:
-    """What failed, and what is not finished, among the trainings of a results folder. `now_s`: Unix time."""
+    """Failed and unfinished trainings of a results folder. `now_s`: Unix time."""
     found, _ = trainings_of(results.folder, now_s)
     failed = [f"Training failed: {one.name}: {one.error}" for one in found if one.state == "failed"]
     lines = failed[:MOST_FAILURES]

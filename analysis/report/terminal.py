@@ -1,4 +1,4 @@
-"""The report on a terminal: its summary, and of the first setting the main tables, on about two screens."""
+"""The report on a terminal: its summary and the main tables of the first setting, on about two screens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TABLE3_SHOWN = (
     *("variant", "completed", "response_mean_s", "response_censored_s", "paper_completed", "paper_response_mean_s"),
     *(BOUND, "seeds"),
 )
-"""Columns of Table 3, the first ones first where not all fit."""
+"""Columns of Table 3; the first ones are kept if not all fit."""
 BY_SERVERS = {"response_mean_s": "response (s)", "completed": "completed tasks"}
 HOW_TO_READ = (
     "mean ± standard deviation over the episodes of a seed, [95 % interval over seeds]. A response covers completed "
@@ -25,12 +25,12 @@ HOW_TO_READ = (
 
 
 def print_report(results: Results, console: Console, content: list[Section] | None = None) -> None:
-    """Print what a reader must know, in the console's width; the rest is in the files of `report.write_report`.
+    """Print the summary and the main tables in the console's width; `report.write_report` writes the rest.
 
     Args:
         results: of a folder.
         console: to print on.
-        content: its sections, where they are known: they take a while.
+        content: the sections of the report, if they were made already.
     """
     content = list(sections(results)) if content is None else content
     for line in five_lines(results, content):

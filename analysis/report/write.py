@@ -23,7 +23,7 @@ from .sections import NamedFigure, NamedTable, sections
 from .terminal import print_report
 
 PAGE, LISTING = "report.html", ".written-by-rllib-scale"
-"""The listing names each file that a report has written, before it is written: these alone are ever replaced."""
+"""The listing names each file of a report before it is written: only these files are ever replaced."""
 LISTABLE = re.compile(rf"{re.escape(PAGE)}|(tables|figures)/[^/]+")
 
 
@@ -34,22 +34,22 @@ def write_report(
     console: Console | None = None,
     latex: bool = False,
 ) -> Path:
-    """Write the report of a results folder: report.html, which needs no other file, tables/*.csv and figures/*.svg.
+    """Write the report of a results folder: report.html, tables/*.csv and figures/*.svg.
 
-    Files of an earlier report are replaced, or removed where this one has no such table or figure. Other files stay.
+    Files of an earlier report are replaced or removed. Other files stay.
 
     Args:
         folder: the results folder.
-        out: where to; by default FOLDER/report.
-        gantt: draws episodes of the folder, see `analysis.replays`; without it there are no Gantt charts.
-        console: shows the summary and the main tables before they are written.
-        latex: write tables/*.tex, too.
+        out: folder of the report; by default FOLDER/report.
+        gantt: draws episodes of the folder, see `report.replays`; None: no Gantt charts.
+        console: shows the summary and the main tables; None: nothing is shown.
+        latex: whether to write tables/*.tex, too.
 
     Returns:
         The path of report.html.
 
     Raises:
-        UserError: the results cannot be read, or a file cannot be written, or is there and not of an earlier report.
+        UserError: the results cannot be read, a file cannot be written, or it exists and no report wrote it.
     """
     results = load(folder)
     files = _Files(Path(out) if out is not None else results.folder / "report")
@@ -71,7 +71,7 @@ def write_report(
 
 @dataclass
 class _Files:
-    """The files of a report. `earlier`: those that reports before this one have written."""
+    """The files of a report. `earlier`: those of earlier reports."""
 
     target: Path
     earlier: set[str] = field(init=False)
@@ -83,7 +83,7 @@ class _Files:
         self.earlier = {name for name in lines if LISTABLE.fullmatch(name)}
 
     def claim(self, name: str) -> Path:
-        """The path of a file that may be written from now on."""
+        """The path of a file, which is listed from now on."""
         path = self.target / name
         if name not in self.earlier and name not in self.written:
             if path.exists():
@@ -108,7 +108,7 @@ class _Files:
                 self.write(f"tables/{named.name}.{suffix}", to_text(named.table))
 
     def figure(self, named: NamedFigure) -> Path | str:
-        """The path of its SVG, or why it cannot be drawn."""
+        """The path of its SVG, or the reason why it cannot be drawn."""
         try:
             figure = draw.draw(named.chart) if isinstance(named.chart, Chart) else named.chart()
         except UserError as error:
@@ -118,7 +118,7 @@ class _Files:
         return path
 
     def remove_others(self) -> None:
-        """Remove what earlier reports wrote and this one does not show."""
+        """Remove files of earlier reports that this one does not have."""
         for name in self.earlier - set(self.written):
             (self.target / name).unlink(missing_ok=True)
         _write_text(self.target / LISTING, "".join(f"{name}\n" for name in self.written))
