@@ -181,6 +181,6 @@ def _decision(inspected: Any, chosen: int, dark: bool) -> None:
         st.plotly_chart(figure, config=PLOT, key="probabilities")
         if view is not None and view.attention is not None:
             st.markdown("Attention weights over the servers")
-            st.plotly_chart(episodes.attention(view.attention, dark), config=PLOT, key="attention")
+            st.plotly_chart(episodes.attention(view.attention), config=PLOT, key="attention")
         elif view is not None:
             st.caption("This network has no attention over the servers.")

@@ -9,12 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
-from plotly.subplots import make_subplots
+
+from ..figures.chart import Chart, Grid, Panel
+from . import charts
 
 if TYPE_CHECKING:
-    from rllib_scale.envs.gantt import Chart
+    from rllib_scale.envs import gantt as schedules
 
 WHITE_ON = {"#0072B2": "#FFFFFF", "#D55E00": "#FFFFFF"}
 """Dark colours of bars, which numbers in black could not be read on."""
@@ -39,7 +42,11 @@ def nearest(schedule: NDArray[Any], clock_s: float) -> NDArray[np.int64]:
 
 
 def gantt(
-    chart: Chart, rows: NDArray[np.int64], span_s: tuple[float, float], decision: Any = None, dark: bool = False
+    chart: schedules.Chart,
+    rows: NDArray[np.int64],
+    span_s: tuple[float, float],
+    decision: Any = None,
+    dark: bool = False,
 ) -> go.Figure:
     """A Gantt chart: one lane a server, one bar a started task, in the order of the schedule.
 
@@ -281,25 +288,9 @@ def probabilities(
     return figure
 
 
-def attention(weights: NDArray[np.float64], dark: bool = False) -> go.Figure:
+def attention(weights: NDArray[np.float64]) -> go.Figure:
     """Attention weights (L, H, N) over the servers: one row per head, the blocks from top to bottom."""
     blocks, heads, servers = weights.shape
     labels = [f"block {b + 1}, head {h + 1}" for b in range(blocks) for h in range(heads)]
-    figure = make_subplots()
-    figure.add_trace(
-        go.Heatmap(
-            z=weights.reshape(-1, servers),
-            y=labels,
-            colorscale="Cividis",
-            zmin=0,
-            zmax=float(weights.max()),
-            colorbar={"title": {"text": "weight"}, "thickness": 12},
-            hovertemplate="%{y}: server %{x}, weight %{z:.3f}<extra></extra>",
-        )
-    )
-    for block in range(1, blocks):
-        figure.add_hline(y=block * heads - 0.5, line={"color": "white", "width": 2})
-    figure.update_yaxes(autorange="reversed")
-    figure.update_xaxes(title_text="server")
-    figure.update_layout(height=90 + 24 * blocks * heads, margin={"t": 10, "b": 45, "l": 110, "r": 10})
-    return figure
+    values = pd.DataFrame(weights.reshape(-1, servers), index=labels)
+    return charts.plot(Chart([Panel(x_label="server", grid=Grid(values, values.map(lambda _: "")))], columns=1))
