@@ -6,7 +6,7 @@
     >>> rows = analysis.select(results.episodes, "paper", "none", "argmax")         # doctest: +SKIP
     >>> methods.table3(rows)                                                        # doctest: +SKIP
 
-`load` returns typed frames, whose columns `columns` documents::
+`load` returns typed frames; `rllib_scale.results.tables` documents their columns::
 
     labels      names of columns in tables, on axes and in sentences
     shown       the variants that pages show if there are too many
@@ -17,6 +17,6 @@
     dashboard/  the live page
 """
 
-from .load import Results, columns, load, select, settings
+from .load import Results, load, select, settings
 
-__all__ = ["Results", "columns", "load", "select", "settings"]
+__all__ = ["Results", "load", "select", "settings"]

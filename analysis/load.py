@@ -72,17 +72,6 @@ class Results:
         return "".join(f"<p>{escape(line)}</p>" for line in lines) + table.reset_index().to_html(index=False)
 
 
-def columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """Column, type and meaning of each column of a frame of `Results`."""
-    schemas = {"epoch": results.TRAINING_COLUMNS, "feature_rows": results.FEATURE_COLUMNS}
-    schema = next((schemas[name] for name in schemas if name in frame), results.EPISODE_COLUMNS)
-    known = {name: meaning for name, (_, meaning) in (schema | DERIVED_COLUMNS).items()}
-    busy = "share of the time that the servers of this tier are busy"
-    known |= {str(name): busy for name in frame if str(name).startswith(results.UTILISATION_PREFIX)}
-    rows = [(name, str(dtype), known.get(str(name), "")) for name, dtype in frame.dtypes.items()]
-    return pd.DataFrame(rows, columns=["column", "type", "meaning"])
-
-
 def load(folder: str | Path) -> Results:
     """Read a results folder.
 

@@ -41,7 +41,7 @@ def plot(chart: Chart, dark: bool = False) -> go.Figure:
     figure = make_subplots(lines, columns, subplot_titles=titles, shared_yaxes=_same_rows(chart), **across)
     figure.update_annotations(font_size=14)
     height = sum(max(map(_height, chart.panels[k * columns : (k + 1) * columns])) for k in range(lines))
-    figure.update_layout(height=60 + height, margin={"t": 40, "b": 50, "l": 60, "r": 10}, barmode="overlay")
+    figure.update_layout(height=60 + height, margin={"t": 40, "b": 50, "l": 60, "r": 10})
     figure.update_layout(legend={"tracegroupgap": 0, "font": {"size": 12}})
 
     def themed(colour: str) -> str:
@@ -85,9 +85,6 @@ def _trace(marks: Marks, in_rows: bool, in_legend: bool, themed: Callable[[str],
     look, colour = marks.look, themed(marks.look.colour)
     shared = {"name": marks.name, "legendgroup": marks.name, "showlegend": bool(marks.name) and in_legend}
     x, y = np.asarray(marks.x, float), np.asarray(marks.y, float)
-    if marks.bars is not None:
-        widths = {"type": "bar", "x": x - marks.bars, "base": marks.bars, "y": y, "orientation": "h"}
-        return shared | widths | {"width": 0.72 * marks.size, "marker": {"color": colour}}
     mode = "+".join(["lines"] * bool(look.line) + ["markers"] * (bool(look.marker) and not (marks.thin and look.line)))
     dash = {"-": "solid", "--": "dash", ":": "dot"}.get(look.line, "solid")
     symbol = f"{SYMBOLS[look.marker]}-open" if look.hollow else SYMBOLS[look.marker]

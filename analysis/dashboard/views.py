@@ -13,7 +13,6 @@ import streamlit as st
 
 from ..figures import comparison, evaluation
 from ..figures import training as training_figures
-from ..figures.chart import counts
 from ..figures.style import looks
 from ..labels import CURVES, LOWER_IS_BETTER, OUTCOMES, label
 from ..load import information_note, variants
@@ -43,7 +42,7 @@ RUN_COLUMNS |= {"planned": "of epochs", "rows": "evaluated episodes"}
 
 
 def results(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
-    """Every method at every scale: the table, metrics against N, completed tasks against response."""
+    """Every method at every scale: the table, and metrics against N."""
     rows = selected_rows(snapshot, filters)
     if rows.empty:
         return
@@ -70,7 +69,6 @@ def results(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
         return
     of = looks(rows, variants(rows))
     show_chart(evaluation.against_servers(table, of), "against N", dark)
-    show_chart(evaluation.throughput(evaluation.seed_means(rows), of, f"{counts(table)} "), "throughput", dark)
 
 
 @st.cache_data(max_entries=32, show_spinner="Summing up …")

@@ -25,7 +25,6 @@ class Marks:
         look: colour, marker and line; points alone without a line.
         name: its entry in the legend, which lists each name once; none if empty.
         low, high: (P,) ends of intervals, along x on a panel with rows, else along y.
-        bars: (P,) where horizontal bars to x begin; None: no bars.
         thin: whether it is one of several seeds beside their mean or median.
         size: of markers; 1 is the usual size.
         hover: (P,) texts that the dashboard shows under the pointer.
@@ -37,7 +36,6 @@ class Marks:
     name: str = ""
     low: Any = None
     high: Any = None
-    bars: Any = None
     thin: bool = False
     size: float = 1.0
     hover: Sequence[str] = ()

@@ -10,8 +10,10 @@ import pandas as pd
 
 from ..labels import LOWER_IS_BETTER, label
 from ..stats.families import QUESTIONS, TESTED
+from ..tables.lambdas import AXES, METRICS
 from ..tables.relative import BASE, PREFIX
-from .chart import Chart, Grid, Marks, Panel, varies
+from ..tables.render import format_value
+from .chart import Chart, Grid, Marks, Panel, counts, varies
 from .style import Look
 
 Setting = tuple[str, str, str]
@@ -189,3 +191,25 @@ def episode_pairs(pairs: pd.DataFrame, names: tuple[str, str], metric: str, shad
         ends = [float(np.nanmin(both)), float(np.nanmax(both))]
         marks.append(Marks(ends, ends, Look("#7F7F7F", "", "--"), "equal"))
     return Chart([Panel(marks, x_label=f"{names[1]}: {label(metric)}", y_label=f"{names[0]}: {label(metric)}")])
+
+
+def lambda_heatmaps(table: pd.DataFrame, where: str = "") -> Chart:
+    """Completed tasks, response and censored response over lambda_1 x lambda_2.
+
+    Pairs that were not trained or have no value are blank.
+
+    Args:
+        table: of `analysis.tables.lambdas.lambda_table`.
+        where: the first words of the caption.
+    """
+    if table.empty:
+        return Chart(caption="no grid of lambdas here")
+    panels = []
+    for metric in METRICS:
+        values = table.pivot(index=AXES[0], columns=AXES[1], values=metric)
+        values.index, values.columns = (pd.Index([f"{v:g}" for v in axis]) for axis in (values.index, values.columns))
+        grid = Grid(values, values.map(lambda value: format_value(float(value))))
+        panels.append(Panel(title=label(metric), x_label="λ2", y_label="λ1", grid=grid))
+    blank = any(panel.grid and panel.grid.values.isna().any(axis=None) for panel in panels)
+    said = f"{where}{counts(table)} Means over seeds. λ1 weighs the decorrelation, λ2 the KL term."
+    return Chart(panels, said + " Blank: not trained, or no value." * blank, columns=1)

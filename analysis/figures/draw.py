@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
 
 from rllib_scale.files import write_atomic
@@ -87,15 +86,15 @@ def _height(panel: Panel) -> float:
     return 0.85 + ROW * max(2, len(panel.rows)) if panel.rows else PANEL
 
 
-def _entries(chart: Chart) -> dict[str, Line2D | Patch]:
+def _entries(chart: Chart) -> dict[str, Line2D]:
     """Name -> handle in the legend."""
-    found: dict[str, Line2D | Patch] = {}
+    found: dict[str, Line2D] = {}
     for marks in (marks for panel in chart.panels for marks in panel.marks):
         if marks.name and marks.name not in found:
             look = marks.look
             handle: dict[str, Any] = {"color": look.colour, "marker": look.marker, "mfc": _face(look)}
             handle["linestyle"] = look.line or "none"
-            found[marks.name] = Line2D([], [], **handle) if marks.bars is None else Patch(color=look.colour)
+            found[marks.name] = Line2D([], [], **handle)
     return found
 
 
@@ -151,9 +150,6 @@ def _apart(scales: Sequence[int]) -> list[str]:
 def _draw_marks(axes: Axes, marks: Marks, in_rows: bool) -> None:
     look = marks.look
     x, y = np.asarray(marks.x, float), np.asarray(marks.y, float)
-    if marks.bars is not None:
-        axes.barh(y, x - marks.bars, 0.72 * marks.size, left=marks.bars, color=look.colour)
-        return
     thin: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.4} if marks.thin else {}
     every = max(1, len(x) // 6) if len(x) > 12 else 1
     axes.plot(

@@ -10,18 +10,15 @@ from functools import partial
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..figures import comparison, decisions, evaluation, training
+from ..figures import comparison, evaluation, training
 from ..figures.chart import Chart
 from ..figures.style import Look, looks
 from ..labels import label
 from ..load import Results, information_note, select, setting_label, settings, variants
-from ..paper import PAPER_SERVERS, is_papers_setting
 from ..shown import left_out
 from ..stats.families import endpoint
 from ..stats.intervals import COVERAGE
-from ..tables import comparisons, features, lambdas, league, methods, relative
-from ..tables.decisions import HOW_TO_READ as DECISIONS_HOW
-from ..tables.decisions import behaviour_table
+from ..tables import comparisons, decisions, features, lambdas, league, methods, relative
 from . import summary
 from .replays import DrawGantt, chosen_episodes
 
@@ -237,12 +234,11 @@ def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt |
     if rows["test_servers"].nunique() > 1:
         chart = evaluation.against_servers(section.rows_shown(section.table4), of, section.where)
         section.add(f"servers-{slug}", "Against the number of servers N", chart, wide=True)
-    chart = evaluation.throughput(evaluation.seed_means(shown), of, section.where)
-    section.add(f"throughput-{slug}", "Completed tasks against response", chart)
     _add_comparisons(section, rows)
     _add_features(section, select(results.features, *setting))
     for servers in section.scales:
-        _add_behaviour(section, rows, servers)
+        table, title = decisions.behaviour_table(rows, servers), f"Decisions and utilisation at N = {servers}"
+        section.add_table(f"decisions-{slug}-n{servers}", title, table, decisions.HOW_TO_READ)
         if gantt is not None:
             _add_schedules(section, shown, servers, gantt)
     return section
@@ -273,16 +269,13 @@ def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, of: 
     section.best += summary.best_lines(table3, servers)
     title = f"Table 3: methods at the training scale, N = {servers}"
     section.add_table(f"table3-{slug}", title, table3, _how(section, table3))
-    if servers == PAPER_SERVERS and is_papers_setting(rows):
-        chart = evaluation.figure5(section.table4, evaluation.papers_variants(rows))
-        section.add(f"figure5-{section.name}", "Response against servers, beside the paper's", chart)
     chart = evaluation.methods(section.rows_shown(table3), of, f"{section.where}N = {servers}. ")
     section.add(f"methods-{slug}", title, chart, wide=True)
     for number, grid in enumerate(lambdas.lambda_grids(section.rows_shown(rows)), start=1):
         title = f"Weights of SRR: {lambdas.grid_name(grid)} at N = {servers}"
         weights = lambdas.lambda_table(grid, servers)
         section.add_table(f"weights{number}-{slug}", title, weights, HOW_TO_READ)
-        chart = decisions.lambda_heatmaps(weights, f"{lambdas.grid_name(grid)} at N = {servers}. ")
+        chart = comparison.lambda_heatmaps(weights, f"{lambdas.grid_name(grid)} at N = {servers}. ")
         section.add(f"lambdas{number}-{slug}", title, chart, fixed=True)
 
 
@@ -294,16 +287,6 @@ def _add_features(section: Section, rows: pd.DataFrame) -> None:
     if features.has_drift(shown):
         title = "Drift of the attention feature against the number of servers N"
         section.add(f"drift-{section.name}", title, training.drift(shown))
-
-
-def _add_behaviour(section: Section, rows: pd.DataFrame, servers: int) -> None:
-    """Invalid decisions by cause and utilisation by tier."""
-    slug, at = f"{section.name}-n{servers}", f"N = {servers}"
-    table = behaviour_table(rows, servers)
-    section.add_table(f"decisions-{slug}", f"Decisions and utilisation at {at}", table, DECISIONS_HOW)
-    table, where = section.rows_shown(table), f"{section.where}{at}. "
-    section.add(f"invalid-{slug}", f"Invalid decisions by cause, {at}", decisions.invalid_decisions(table, where))
-    section.add(f"utilisation-{slug}", f"Utilisation by tier, {at}", decisions.utilisation_by_tier(table, where))
 
 
 def _add_schedules(section: Section, rows: pd.DataFrame, servers: int, gantt: DrawGantt) -> None:

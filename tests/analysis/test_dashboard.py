@@ -206,7 +206,6 @@ def test_a_method_has_one_colour_in_all_figures_and_can_be_seen_on_dark(snapshot
     of = looks(snapshot.episodes, variants(snapshot.episodes))
     made = [
         evaluation.against_servers(table4(snapshot.episodes), of),
-        evaluation.throughput(evaluation.seed_means(snapshot.episodes), of),
         training_curves(snapshot.curves, ["completed"]),
     ]
     colours: dict[bool, dict[str, set[str]]] = {False: {}, True: {}}

@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from rllib_scale_analysis.figures import decisions
+from rllib_scale_analysis.figures import comparison
 from rllib_scale_analysis.tables import decisions as behaviour
 from rllib_scale_analysis.tables import lambdas, render
 
 from artificial_results import SEEDS, artificial_episodes, episode_row, typed_episodes
-from figure_checks import named
 
 PAIRS = [*itertools.product((0.0, 0.001, 0.1), (0.0, 0.01))][:-1]  # one pair was not trained
 
@@ -29,22 +28,6 @@ def test_a_tier_by_the_name_of_an_intervals_end_is_no_interval() -> None:
     rows = [episode_row("scale", 1, 16, 0, utilisation=0.5, utilisation_low=0.25, utilisation_high=0.75)]
     table = behaviour.behaviour_table(typed_episodes(rows), 16)
     assert {"utilisation", "tier_low", "tier_high"} <= set(render.stems(table))
-
-
-def test_bars_are_the_table_and_those_of_decisions_add_up() -> None:
-    rows = [row | {"utilisation_small": 0.1} for row in artificial_episodes(episodes=2)]
-    table = behaviour.behaviour_table(typed_episodes(rows), 32)
-    chart = decisions.invalid_decisions(table)
-    marks = chart.panels[0].marks
-    widths = np.array([np.asarray(one.x) - one.bars for one in marks])
-    np.testing.assert_allclose(widths.sum(axis=0), table["decisions"])
-    for row, cause in zip(widths[1:], behaviour.CAUSES, strict=True):
-        np.testing.assert_allclose(row, table[cause])
-    assert "5 seeds of 2 episodes" in chart.caption
-    shown = named(decisions.utilisation_by_tier(table).panels[0])
-    assert set(shown) == {"small", "large"}
-    for tier, bars in shown.items():
-        np.testing.assert_allclose(bars.x, table[f"tier_{tier}"])
 
 
 # ---------------------------------------------------------------------- the weights of SRR
@@ -70,7 +53,7 @@ def test_grids_are_those_of_one_method_with_the_same_other_settings() -> None:
 
 def test_every_cell_of_the_map_prints_the_mean_of_its_pair() -> None:
     (grid,) = lambdas.lambda_grids(typed_episodes(grid_rows()))
-    chart = decisions.lambda_heatmaps(lambdas.lambda_table(grid, 16))
+    chart = comparison.lambda_heatmaps(lambdas.lambda_table(grid, 16))
     cells = chart.panels[0].grid
     assert cells is not None
     assert (list(cells.values.index), list(cells.values.columns)) == (["0", "0.001", "0.1"], ["0", "0.01"])

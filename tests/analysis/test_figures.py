@@ -11,11 +11,10 @@ import pandas as pd
 import pytest
 from matplotlib import image
 from rllib_scale_analysis.dashboard import charts
-from rllib_scale_analysis.figures import comparison, decisions, draw, evaluation, style
+from rllib_scale_analysis.figures import comparison, draw, evaluation, style
 from rllib_scale_analysis.figures.chart import Chart, Panel
 from rllib_scale_analysis.load import variants
 from rllib_scale_analysis.tables.comparisons import paired_table
-from rllib_scale_analysis.tables.decisions import behaviour_table
 from rllib_scale_analysis.tables.lambdas import lambda_table
 from rllib_scale_analysis.tables.methods import table3, table4
 from rllib_scale_analysis.tables.relative import against_base
@@ -39,15 +38,11 @@ def looks(rows: pd.DataFrame) -> dict[str, style.Look]:
 PLOTTED: dict[str, Callable[[pd.DataFrame], Chart]] = {
     "methods": lambda rows: evaluation.methods(table3(rows), looks(rows)),
     "against servers": lambda rows: evaluation.against_servers(table4(rows), looks(rows)),
-    "throughput": lambda rows: evaluation.throughput(evaluation.seed_means(rows), looks(rows)),
 }
 FIGURES = PLOTTED | {
-    "figure 5": lambda rows: evaluation.figure5(table4(rows), evaluation.papers_variants(rows)),
     "differences": lambda rows: comparison.differences(paired_table(rows, shared_seeds=True)),
     "against the base": lambda rows: comparison.against_base({"paper": against_base(rows)}, looks(rows)),
-    "invalid decisions": lambda rows: decisions.invalid_decisions(behaviour_table(rows, 16)),
-    "utilisation": lambda rows: decisions.utilisation_by_tier(behaviour_table(rows, 16)),
-    "weights": lambda rows: decisions.lambda_heatmaps(lambda_table(rows[rows["method"] == "scale"], 16)),
+    "weights": lambda rows: comparison.lambda_heatmaps(lambda_table(rows[rows["method"] == "scale"], 16)),
 }
 
 
@@ -150,7 +145,6 @@ def test_no_line_joins_scales_of_different_numbers_of_episodes_and_one_seed_clai
 def test_an_outcome_that_is_the_same_for_all_has_no_panel() -> None:
     rows = typed_episodes(r | {"completed": 9, "unfinished": 0} for r in CASES["sweep"])
     assert [one.x_label for one in chart_of("methods", rows).panels] == ["response (s)", "censored response (s)"]
-    assert not chart_of("throughput", rows).panels
 
 
 def test_rows_hold_the_numbers_of_table3_and_the_paper() -> None:
@@ -166,32 +160,11 @@ def test_rows_hold_the_numbers_of_table3_and_the_paper() -> None:
     np.testing.assert_array_equal(np.asarray(stated.x, float)[:3], [8.37, 8.10, 4.03])
 
 
-def test_scatter_holds_a_panel_per_scale_with_means_and_seeds() -> None:
-    episodes = typed_episodes(CASES["sweep"])
-    chart = chart_of("throughput", episodes)
-    assert [one.title for one in chart.panels] == ["N = 16", "N = 32", "N = 48", "N = 128"]
-    large = named(chart.panels[1])["scale"]
-    row = table4(episodes).query("variant == 'scale' and test_servers == 32").iloc[0]
-    assert (large.x[0], large.y[0]) == pytest.approx((row["completed"], row["response_mean_s"]))
-    assert sorted(len(marks.x) for marks in chart.panels[1].marks)[-2:] == [5, 5]
-    text = chart_of("throughput", CASES["twelve"]).caption
-    assert "Without a point, as no task completed: dqn" in text
-
-
-def test_figure5_shows_ours_and_the_papers_at_the_papers_scales() -> None:
-    episodes = typed_episodes(CASES["sweep"])
-    lines = named(chart_of("figure 5", episodes).panels[0])
-    assert list(lines["the paper's scale"].y) == [4.58, 5.57, 6.22]
-    assert list(lines["the paper's crossattn"].y) == [4.65, 5.70, 6.83]
-    table = table4(episodes)
-    for name in ("scale", "crossattn"):
-        own = table[(table["variant"] == name) & table["test_servers"].isin([16, 32, 48])]
-        np.testing.assert_allclose(lines[name].y, own["response_mean_s"])
-        assert list(lines[name].x) == [16, 32, 48]
-    assert "ppo" not in lines
-    rows = artificial_episodes(methods=("scale",), scales=(16,), episodes=2)
-    longer = [r | {"epochs": 1000, "cell": r["cell"] + "-long", "completed": 1} for r in rows]
-    assert evaluation.papers_variants(typed_episodes(longer + rows)) == {"scale": "scale (1000 epochs)"}
+def test_the_papers_means_stand_at_the_papers_scales() -> None:
+    response = panel(chart_of("against servers", CASES["sweep"]), "response (s)")
+    stated = [marks for marks in response.marks if marks.look.hollow and not marks.look.line and len(marks.x)]
+    assert [list(marks.y) for marks in stated] == [[4.58, 5.57, 6.22], [4.65, 5.70, 6.83], [4.37]]
+    assert list(stated[0].x) == [16, 32, 48]
 
 
 def test_a_method_keeps_its_colour_and_its_variants_are_shades_of_it() -> None:

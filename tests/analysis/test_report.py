@@ -58,8 +58,8 @@ def test_it_is_one_page_and_a_csv_of_each_table_and_an_svg_of_each_figure(report
     tables, drawn = ({Path(name).stem for name in files if name.startswith(kind)} for kind in ("tables/", "figures/"))
     assert files == {"report.html", *(f"tables/{t}.csv" for t in tables), *(f"figures/{f}.svg" for f in drawn)}
     assert {name.split("-")[0] for name in tables} == {"against", "decisions", "paired", "table3", "table4"}
-    of_setting = {"differences", "invalid", "methods", "servers", "throughput", "utilisation"}
-    assert {name.split("-")[0] for name in drawn} == of_setting | {"figure5", "training", "verdicts", "ranks"}
+    of_settings = {"differences", "methods", "servers"}
+    assert {name.split("-")[0] for name in drawn} == of_settings | {"training", "verdicts", "ranks"}
     page = page_of(report)
     ids = [str(attributes["id"]) for _, attributes in page.attributes if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -249,8 +249,7 @@ def test_several_settings_and_a_lambda_grid_share_a_page(tmp_path: Path) -> None
     ids = [str(attributes["id"]) for _, attributes in page.attributes if "id" in attributes]
     assert len(ids) == len(set(ids))
     assert {"paper-none-argmax", "steady-0.7-feasible-argmax", "settings", "scenarios"} <= set(ids)
-    assert {"weights1-paper-none-argmax-n16", "figure5-paper-none-argmax"} <= set(ids)
-    assert "figure5-steady-0.7-feasible-argmax" not in ids
+    assert "weights1-paper-none-argmax-n16" in ids
     assert sum(attributes.get("class") == "setting" for _, attributes in page.attributes) == 1, "others are folded"
     assert [name for name in ids if name.startswith("workflows-")] == ["workflows-steady-0.7-feasible-argmax"]
     weights = list(csv.DictReader((tmp_path / "r/report/tables/weights1-paper-none-argmax-n16.csv").open()))
