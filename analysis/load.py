@@ -108,7 +108,10 @@ def labelled(episodes: pd.DataFrame, training: pd.DataFrame, notes: list[str]) -
     """Both as by `derive`, without variants with several trials of one training seed; a note names these."""
     episodes, training = derive(episodes, training)
     place = ["variant", "train_seed", *(name for name in results.EPISODE_KEY if name != "cell")]
-    if mixed := sorted(episodes.loc[episodes.duplicated(place), "variant"].unique()):
+    trials = episodes[["cell", "variant", "train_seed"]].drop_duplicates()
+    of_one_seed = trials[trials.duplicated(["variant", "train_seed"], keep=False)]
+    rows = episodes[episodes["cell"].isin(of_one_seed["cell"])]
+    if mixed := sorted(rows.loc[rows.duplicated(place), "variant"].unique()):
         notes.append(f"Left out, as several cells of it hold the same training seed: {', '.join(mixed)}.")
         episodes = episodes[~episodes["variant"].isin(mixed)].reset_index(drop=True)
     return episodes, training

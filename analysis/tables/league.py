@@ -15,6 +15,8 @@ from .relative import BASE, GAP, LOWER_BOUND
 
 METRIC = "response_censored_s"
 BOOTSTRAP_SEED, RESAMPLES = 20260606, 4_999
+MOST_RANKS = 20_000_000
+"""Ranks that are in memory at once."""
 FEWEST = 3
 """The fewest problems of a league."""
 TITLE = "League: mean rank over all problems, and the worst case"
@@ -42,10 +44,12 @@ def league(episodes: pd.DataFrame) -> pd.DataFrame:
     empty = pd.DataFrame(columns=["variant", *ranks, "worst_ratio", "worst_in", GAP, "problems", "episodes"])
     place = [*SETTING, "test_servers"]
     known = episodes[episodes[METRIC].notna()]
-    names = known.astype({name: str for name in (*SETTING, "variant")})
-    table = names.groupby([*place, *EPISODE, "variant"])[METRIC].mean().unstack("variant")  # problems x episodes
-    problems: list[Any] = list(table.groupby(place).groups)  # scenario, mask, decision, servers
-    full = [name for name in variants(episodes) if table[name].notna().groupby(place).any().all()]
+    names = known.astype(dict.fromkeys((*SETTING, "variant"), "category"))
+    table = (
+        names.groupby([*place, *EPISODE, "variant"], observed=True)[METRIC].mean().unstack("variant")
+    )  # problems x episodes
+    problems: list[Any] = list(table.groupby(place, observed=True).groups)  # scenario, mask, decision, servers
+    full = [name for name in variants(episodes) if table[name].notna().groupby(place, observed=True).any().all()]
     shared = table[full].dropna().reset_index(place)
     common = shared.groupby(level=list(EPISODE)).size() == len(problems)
     kept = common.index[common]
@@ -59,15 +63,17 @@ def league(episodes: pd.DataFrame) -> pd.DataFrame:
     low = high = np.full(len(full), np.nan)
     if len(kept) >= MIN_SEEDS:
         drawn = np.random.default_rng(BOOTSTRAP_SEED).multinomial(len(kept), [1 / len(kept)] * len(kept), RESAMPLES)
-        again = np.tensordot(drawn, values, axes=(1, 2))  # (R, P, V), sums: ranks are those of means
-        low, high = np.quantile(stats.rankdata(again, axis=2).mean(axis=1), (0.025, 0.975), axis=0)
+        blocks = np.array_split(drawn, 1 + RESAMPLES * means.size // MOST_RANKS)
+        sums = (np.tensordot(block, values, axes=(1, 2)) for block in blocks)  # (R, P, V); they rank as the means do
+        again = np.concatenate([stats.rankdata(block, axis=2).mean(axis=1) for block in sums])
+        low, high = np.quantile(again, (0.025, 0.975), axis=0)
     ratio = means / means.min(axis=1, keepdims=True)
     every = settings(episodes)
     several = len({problem[-1] for problem in problems}) > 1
     labels = [setting_label(p[:3], every) + (f", N = {p[-1]}" if several else "") for p in problems]
     closed = np.full(len(full), np.nan)
     if BASE in full:
-        bounds = names.groupby([*place, *EPISODE])[LOWER_BOUND].mean()
+        bounds = names.groupby([*place, *EPISODE], observed=True)[LOWER_BOUND].mean()
         bound = np.array([[bounds.loc[problem].reindex(kept).mean(skipna=False)] for problem in problems])
         base = means[:, [full.index(BASE)]]
         closed = 100 * ((base - means) / (base - bound)).mean(axis=0)
