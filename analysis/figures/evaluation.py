@@ -79,7 +79,8 @@ def against_servers(table: pd.DataFrame, looks: Mapping[str, Look], where: str =
             ]
             if metric == STATED.removeprefix("paper_") and by_paper:
                 stated = table[table["variant"] == name].dropna(subset=[STATED])
-                marks.append(Marks(stated["test_servers"], stated[STATED], replace(PAPER, colour=look.colour)))
+                if len(stated):
+                    marks.append(Marks(stated["test_servers"], stated[STATED], replace(PAPER, colour=look.colour)))
         panels.append(Panel(marks, y_label=label(metric), x_label="servers N", scales=scales))
     apart = " Lines join scales with the same number of episodes." if broken else ""
     beside = " Points stand a little beside their N." if len(looks) > 1 else ""
