@@ -1,5 +1,6 @@
 """A sweep's YAML and what it expands to."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
 from rllib_scale.config.yaml_files import build_model, load_model
 from rllib_scale.errors import UserError
+from workloads.made_trace import made_trace
 
 CONFIGS = sorted(Path("tune_configs").glob("*.yaml"))
 
@@ -105,6 +107,18 @@ def test_rules_alone_play_every_problem_of_a_grid_and_say_what_they_are_told() -
     assert drawn == [("scale", "argmax"), ("scale", "sample"), ("context-price", "argmax")], (
         "prices are no probabilities"
     )
+
+
+def test_a_sweep_over_a_trace_trains_on_one_part_and_is_evaluated_on_the_other(tmp_path: Path) -> None:
+    """The sweep of docs/workloads.md."""
+    (block,) = re.findall(r"```yaml\n(.*?)```", Path("docs/workloads.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    made_trace().save(tmp_path / "trace.json")
+    (tmp_path / "traced.yaml").write_text(block)
+    config = load_model(SweepConfig, tmp_path / "traced.yaml")
+    (cell,) = expand(config, "docs")
+    units = evaluation_units(config, [cell])
+    assert cell.trial.env.workload.trace.part == "train"
+    assert {unit.env.workload.trace.part for unit in units} == {"test"}
 
 
 def test_a_schedule_that_names_a_server_beyond_a_scale_is_refused_by_its_own_name() -> None:
