@@ -14,7 +14,7 @@ LABELS = {
     "response_mean_s": "response (s)",
     "response_censored_s": "censored response (s)",
     "above_bound_percent": "above bound (%)",
-    "makespan_mean_s": "makespan (s)",
+    "makespan_mean_s": "job completion time (s)",
     "makespan_median_s": "median (s)",
     "makespan_p95_s": "95 % (s)",
     "makespan_p99_s": "99 % (s)",
@@ -53,8 +53,8 @@ LABELS |= {
     for metric, name in (
         ("response_censored_s", "response"),
         ("response_p95_s", "response, 95th percentile"),
-        ("makespan_mean_s", "makespan"),
-        ("makespan_p95_s", "makespan, 95th percentile"),
+        ("makespan_mean_s", "job completion time"),
+        ("makespan_p95_s", "job completion time, 95th percentile"),
         ("sojourn_mean_s", "on the cluster"),
         ("sojourn_p95_s", "on the cluster, 95th percentile"),
     )
