@@ -44,9 +44,9 @@ WORKFLOWS_HOW = (
     "job completion time: from the arrival of a workflow (such as a turn of an agent) to its last completion, over "
     "completed workflows: mean and percentiles of an episode, then the mean over episodes. On the cluster: the times "
     "from ready to finished, summed over the tasks of a workflow, without release delays. Within objective: share of "
-    "workflows that complete within twice their critical path (on the fastest server that fits, with release delays, without "
-    "queues and transfers). Moved: share of the attempts at tasks with predecessors that ran on another server than "
-    "the first predecessor. [low, high] as in Table 4."
+    "workflows that complete within twice their critical path (on the fastest server that fits, with release delays, "
+    "without queues and transfers). Moved: share of the attempts at tasks with predecessors that ran on another server "
+    "than the first predecessor. [low, high] as in Table 4."
 )
 SCENARIOS_TITLE = "Every setting side by side"
 
