@@ -255,7 +255,7 @@ def test_the_dashboard_of_a_running_sweep_in_each_view(played: tuple[Path, str],
     for name, (_, of_name) in zip(sorted({cells[1] for cells in shown}), rows.groupby("method"), strict=True):
         (cells,) = (cells for cells in shown if cells[1] == name)
         assert cells[4].startswith(f"{of_name['completed'].mean():.2f} ")
-    expect(page.locator(".js-plotly-plot")).to_have_count(2)
+    expect(page.locator(".js-plotly-plot")).to_have_count(1)
     choose(page, "Methods", "scale")
     assert [cells[1] for cells in rows_of(page, "results-table")] == ["scale"]
     page.goto("about:blank")
@@ -275,7 +275,7 @@ def test_table_holds_the_numbers_of_the_frame(artificial: tuple[Path, str, int],
     expected = table4(select(load(folder).episodes, *PAPER_SETTING))
     best = expected.sort_values(["test_servers", "completed"], ascending=[True, False], kind="stable")
     expect_rows(page, "results-table", printed(best, COLUMNS))
-    expect(page.locator(".js-plotly-plot")).to_have_count(2)
+    expect(page.locator(".js-plotly-plot")).to_have_count(1)
     choose(page, "order", "response (s)")
     ranked = expected.sort_values(["test_servers", "response_mean_s"])
     expect_rows(page, "results-table", printed(ranked, COLUMNS))
