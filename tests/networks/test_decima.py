@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rllib_scale.config import DecimaConfig
-from rllib_scale.networks.decima import Decima, Embedded, pass_messages, pick
+from rllib_scale.networks.decima import Decima, Embedded, pass_messages
 from rllib_scale.networks.graph import NODE, PAIR, SERVER, after_start, graph_of, pairs_of
 from rllib_scale.observation.backend import Answer
 from rllib_scale.observation.starting import Starting
@@ -31,7 +31,7 @@ def test_messages_on_a_diamond_by_hand() -> None:
 
 
 def test_what_is_said_is_made_something_of_after_it_is_added_up() -> None:
-    """f and g stand where the paper has them: f on each successor, g on the sum."""
+    """F and g stand where the paper has them: f on each successor, g on the sum."""
     x, edges = torch.tensor([[0.0], [-3.0], [2.0]]), np.array([[0, 1], [0, 2]])
     e = pass_messages(x, edges, np.array([1, 0, 0]), torch.relu, lambda s: s**2)
     assert e[:, 0].tolist() == [4.0, -3.0, 2.0]  # (0 + 2)^2; with f on the sum it would be 0, with g on each 4, too
@@ -127,10 +127,3 @@ def test_who_is_beside_it_in_a_batch_means_nothing(network: Decima) -> None:
             alone = network.task_logs(Embedded(network, [graph]), [graph]).numpy()[0]
             np.testing.assert_allclose(line[: len(alone)][graph.startable], alone[graph.startable], rtol=1e-4)
     assert len(graphs[0].waiting) != len(graphs[1].waiting)
-
-
-def test_a_draw_takes_the_column_in_whose_share_it_falls() -> None:
-    logs = torch.log(torch.tensor([[0.25, 0.0, 0.5, 0.25]]))
-    for draw, column in ((0.0, 0), (0.2499, 0), (0.2501, 2), (0.7499, 2), (0.7501, 3), (0.9999999, 3)):
-        assert pick(logs, np.array([draw])) == [column]
-    assert pick(logs, None) == [2]

@@ -1,44 +1,40 @@
-"""ArrayEnvRunner keeps RLlib's contract: what it samples, counts, reports, saves and survives."""
+"""ArrayEnvRunner keeps RLlib's contract: what it samples, counts, reports, saves and calls."""
 
 from __future__ import annotations
 
 import itertools
-import math
-import os
-import signal
-import time
+import logging
 from collections import defaultdict
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from scipy.stats import chisquare, ks_2samp
+from ray.rllib.callbacks.callbacks import RLlibCallback
+from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from scipy.stats import chisquare
 
 from local_ray import LOCAL_RAY
-from rllib_scale.config import EnvConfig, EpisodeConfig, SACConfig, TrainingConfig, TrialConfig, TrialResources
+from rllib_scale.config import EnvConfig, EpisodeConfig, TrainingConfig, TrialConfig
 from rllib_scale.envs.vector import SchedulingVectorEnv
+from rllib_scale.rl.env_runner import ArrayEnvRunner
+from rllib_scale.rl.environment import workload_seed
+from rllib_scale.rl.methods import build_algorithm_config
 
-ray = pytest.importorskip("ray")
 pytestmark = LOCAL_RAY
-
-from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner  # noqa: E402
-from ray.rllib.env.single_agent_episode import SingleAgentEpisode  # noqa: E402
-
-from rllib_scale.rl.env_runner import ArrayEnvRunner  # noqa: E402
-from rllib_scale.rl.environment import workload_seed  # noqa: E402
-from rllib_scale.rl.methods import build_algorithm_config, training_row  # noqa: E402
-
 NUM_ENVS = 3
 TRAINING = TrainingConfig(epochs=4, steps_per_epoch=64, minibatch_size=32, passes=1, num_envs=NUM_ENVS)
 ENV = EnvConfig(episode=EpisodeConfig(horizon_s=8.0))
+kinds = pytest.mark.parametrize("kind", [ArrayEnvRunner, SingleAgentEnvRunner])
 
 
-def make_runner(sampler: str = "array", **overrides: Any) -> Any:
-    trial = TrialConfig(env=ENV, training=TRAINING, resources=TrialResources(sampler=sampler))
-    config = build_algorithm_config(trial)
-    config = config.callbacks(**overrides) if overrides else config
-    kind = ArrayEnvRunner if sampler == "array" else SingleAgentEnvRunner
+def make_runner(kind: type[SingleAgentEnvRunner] = ArrayEnvRunner, **settings: Any) -> Any:
+    """With settings of RLlib by their section."""
+    config = build_algorithm_config(TrialConfig(env=ENV, training=TRAINING))
+    for section, values in settings.items():
+        getattr(config, section)(**values)
     return kind(config=config, worker_index=0)
 
 
@@ -47,23 +43,6 @@ def by_id(episodes: list[SingleAgentEpisode]) -> dict[str, list[SingleAgentEpiso
     for episode in episodes:
         pieces[episode.id_].append(episode)
     return pieces
-
-
-def torch_outputs(runner: ArrayEnvRunner, observations: np.ndarray) -> np.ndarray:
-    with torch.no_grad():
-        return runner.module.network(torch.from_numpy(observations))[1].numpy()
-
-
-@pytest.mark.parametrize("asked", [1, 50, 200])
-def test_steps_are_counted_without_those_that_begin_an_episode(asked: int) -> None:
-    runner = make_runner()
-    total = 0
-    for _ in range(3):
-        episodes = runner.sample(num_timesteps=asked)
-        steps = sum(len(episode) for episode in episodes)
-        assert asked <= steps < asked + NUM_ENVS
-        total += steps
-    assert runner.get_metrics()["num_env_steps_sampled"].peek() == total
 
 
 def test_pieces_are_valid_and_join_to_whole_episodes() -> None:
@@ -88,53 +67,51 @@ def test_pieces_are_valid_and_join_to_whole_episodes() -> None:
         assert [*parts[-1].get_infos(-1)] == (["metrics"] if parts[-1].is_done else [])
 
 
-def test_episodes_are_whole_and_fresh_where_their_number_is_given() -> None:
-    runner = make_runner()
-    left = {episode.id_ for episode in runner.sample(num_timesteps=20)}
-    for asked in (1, 7):
-        episodes = runner.sample(num_episodes=asked)
-        assert all(episode.is_done and episode.t_started == 0 for episode in episodes)
-        assert left.isdisjoint(episode.id_ for episode in episodes)
-    after = runner.sample(num_timesteps=20)
-    assert all(episode.t_started == 0 for episode in after), "sampling by steps begins anew as well"
-
-
-def test_force_reset_begins_new_episodes() -> None:
-    runner = make_runner()
-    first = by_id(runner.sample(num_timesteps=20))
-    assert set(by_id(runner.sample(num_timesteps=6))) == set(first)
+@kinds
+def test_numbers_of_episodes_and_steps_are_those_asked_for(kind: type[SingleAgentEnvRunner]) -> None:
+    runner = make_runner(kind)
+    steps = [sum(map(len, runner.sample(num_timesteps=asked))) for asked in (1, 50, 200)]
+    assert all(0 <= more < NUM_ENVS for more in np.subtract(steps, (1, 50, 200)))
+    assert runner.get_metrics()["num_env_steps_sampled"].peek() == sum(steps), "but those that begin an episode"
+    first, more = (by_id(runner.sample(num_timesteps=steps)) for steps in (20, 6))
     fresh = runner.sample(num_timesteps=6, force_reset=True)
-    assert set(by_id(fresh)).isdisjoint(first)
-    assert all(episode.t_started == 0 for episode in fresh)
+    assert any(episode in first for episode in more)
+    assert all(episode.t_started == 0 and episode.id_ not in first for episode in fresh)
+    left = by_id(fresh)
+    for asked in (1, 4):
+        episodes = runner.sample(num_episodes=asked)
+        assert [(episode.is_done, episode.t_started) for episode in episodes] == [(True, 0)] * asked
+        assert not any(episode.id_ in left for episode in episodes)
+    assert all(episode.t_started == 0 for episode in runner.sample(num_timesteps=20)), "begun anew as well"
+    fragments = make_runner(kind, env_runners={"rollout_fragment_length": 7}).sample()
+    assert 7 * NUM_ENVS <= sum(map(len, fragments)) < 8 * NUM_ENVS
+    whole = make_runner(kind, env_runners={"batch_mode": "complete_episodes", "num_envs_per_env_runner": 2}).sample()
+    assert [episode.is_done for episode in whole] == [True, True]
 
 
-def test_outputs_are_those_of_the_torch_module() -> None:
+def test_the_newest_weights_act_and_outputs_are_those_of_the_torch_module() -> None:
     runner = make_runner()
-    for episode in runner.sample(num_timesteps=200):
-        expected = torch.log_softmax(torch.from_numpy(torch_outputs(runner, episode.get_observations()[:-1])), -1)
-        logits = torch.from_numpy(episode.get_extra_model_outputs("action_dist_inputs"))
-        torch.testing.assert_close(torch.log_softmax(logits, -1), expected, atol=1e-5, rtol=0)
-        logp = expected.gather(1, torch.from_numpy(episode.get_actions())[:, None])[:, 0].numpy()
-        np.testing.assert_allclose(episode.get_extra_model_outputs("action_logp"), logp, atol=1e-5)
+    state = runner.module.get_state()
+    for number, factor in ((0, 1), (5, 2)):
+        if number:
+            weights = {name: factor * value for name, value in state.items()}
+            runner.set_state({"rl_module": weights, "weights_seq_no": number})
+        for episode in runner.sample(num_timesteps=100):
+            assert set(episode.get_extra_model_outputs("weights_seq_no")) == {number}
+            with torch.no_grad():
+                logits = runner.module.network(torch.from_numpy(episode.get_observations()[:-1]))[1]
+            expected = torch.log_softmax(logits, -1)
+            actual = torch.from_numpy(episode.get_extra_model_outputs("action_dist_inputs"))
+            torch.testing.assert_close(torch.log_softmax(actual, -1), expected, atol=1e-5, rtol=1e-5)
+            logp = expected.gather(1, torch.from_numpy(episode.get_actions())[:, None])[:, 0].numpy()
+            np.testing.assert_allclose(episode.get_extra_model_outputs("action_logp"), logp, atol=1e-5, rtol=1e-5)
 
 
-def test_without_exploration_actions_are_greedy() -> None:
-    runner = make_runner()
-    explored = []
-    for explore in (False, True):
-        episodes = runner.sample(num_timesteps=200, explore=explore, force_reset=True)
-        greedy = [
-            episode.get_actions() == episode.get_extra_model_outputs("action_dist_inputs").argmax(1)
-            for episode in episodes
-        ]
-        explored.append(np.concatenate(greedy).mean())
-    assert explored[0] == 1
-    assert explored[1] < 0.6
-
-
-def test_actions_are_distributed_as_the_policy_or_evenly() -> None:
-    runner = make_runner()
-    slots = ENV.cluster.num_slots
+def test_actions_are_greedy_or_distributed_as_the_policy_or_evenly() -> None:
+    runner, slots = make_runner(), ENV.cluster.num_slots
+    for episode in runner.sample(num_timesteps=200, explore=False):
+        best = episode.get_extra_model_outputs("action_dist_inputs").argmax(1)
+        np.testing.assert_array_equal(episode.get_actions(), best)
     for random_actions in (False, True):
         counts, expected = np.zeros(slots), np.zeros(slots)
         for episode in runner.sample(num_timesteps=6000, random_actions=random_actions):
@@ -165,40 +142,12 @@ def test_replayed_actions_give_the_same_observations_and_rewards() -> None:
         np.testing.assert_allclose(reward, [r[t] for r in rewards], rtol=1e-6)
 
 
-def test_metrics_and_callback_see_each_ended_episode_once() -> None:
-    seen: list[dict[str, Any]] = []
-    runner = make_runner(on_episode_end=lambda *, episode, **_: seen.append(episode.get_infos(-1)["metrics"]))
-    pieces = by_id([episode for _ in range(12) for episode in runner.sample(num_timesteps=80)])
-    ended = [parts for parts in pieces.values() if parts[-1].is_done]
-    returns = [sum(part.get_return() for part in parts) for parts in ended]
-    assert len(seen) == len(ended) > NUM_ENVS
-    assert sorted(m["episode_return"] for m in seen) == pytest.approx(sorted(returns), abs=1e-5)
-    metrics = runner.get_metrics()
-    assert metrics["episode_return_mean"].peek() == pytest.approx(np.mean(returns), abs=1e-5)
-    assert metrics["num_episodes"].peek() == len(ended)
-    lengths = [sum(map(len, parts)) for parts in ended]
-    assert metrics["episode_len_mean"].peek() == pytest.approx(np.mean(lengths))
-
-
-def test_new_weights_are_the_ones_that_act() -> None:
-    runner = make_runner()
-    before = runner.sample(num_timesteps=30)
-    state = runner.module.get_state()
-    runner.set_state({"rl_module": {name: 2 * value for name, value in state.items()}, "weights_seq_no": 5})
-    after = runner.sample(num_timesteps=30)
-    for episodes, number in ((before, 0), (after, 5)):
-        assert {int(n) for e in episodes for n in e.get_extra_model_outputs("weights_seq_no")} == {number}
-    for episode in after:
-        logits = torch_outputs(runner, episode.get_observations()[:-1])
-        stored = episode.get_extra_model_outputs("action_dist_inputs")
-        np.testing.assert_allclose(stored, logits - logits.max(1, keepdims=True), atol=1e-4)
-
-
 def test_restored_runner_takes_the_very_same_steps() -> None:
-    runner, other = make_runner(), make_runner()
+    runner, other, third = make_runner(), make_runner(), make_runner()
     runner.sample(num_timesteps=75)
     other.sample(num_timesteps=20)
-    other.set_state(runner.get_state())
+    state = runner.get_state()
+    other.set_state(state)
     for round in range(3):
         samples = [r.sample(num_timesteps=100) for r in (runner, other)]
         if round == 0:  # what was under way keeps its id
@@ -209,76 +158,82 @@ def test_restored_runner_takes_the_very_same_steps() -> None:
             assert (one.t_started, one.is_done) == (restored.t_started, restored.is_done)
             for name in ("observations", "actions", "rewards"):
                 np.testing.assert_array_equal(getattr(one, f"get_{name}")(), getattr(restored, f"get_{name}")())
-
-
-def test_state_of_another_runner_leaves_the_environments_alone() -> None:
-    runner, other = make_runner(), make_runner()
-    runner.sample(num_timesteps=75)
-    state = runner.get_state()
-    state["sampler"]["worker_index"] = 7
-    other.set_state(state)
-    actual, expected = (r.sample(num_timesteps=10)[0].get_observations(0) for r in (other, make_runner()))
+    state["sampler"]["worker_index"] = 7  # another's: the environments stay what they are
+    third.set_state(state)
+    actual, expected = (r.sample(num_timesteps=10)[0].get_observations(0) for r in (third, make_runner()))
     np.testing.assert_array_equal(actual, expected)
 
 
-def test_both_samplers_draw_from_the_same_distribution() -> None:
-    """Orders of random numbers differ, so returns and entropies can only be equal in distribution."""
-    returns, decisions = [], []
-    weights = None
-    for sampler in ("array", "rllib"):
-        runner = make_runner(sampler)
-        weights = weights or runner.module.get_state()
-        runner.set_state({"rl_module": weights})
-        episodes = runner.sample(num_episodes=150)[:150]
-        returns.append([episode.get_return() for episode in episodes])
-        decisions.append([len(episode) for episode in episodes])
-    for one, other in (returns, decisions):
-        error = math.sqrt(np.var(one) / len(one) + np.var(other) / len(other))
-        assert abs(np.mean(one) - np.mean(other)) < 3 * error
-        assert ks_2samp(one, other).pvalue > 0.01
+# ---------------------------------------------------------------------- callbacks and connectors of a user
 
 
-@pytest.mark.slow
+class Ends(RLlibCallback):
+    """Length and metrics of each episode, with what was sampled of it before."""
+
+    seen: list[tuple[int, dict[str, Any]]]
+
+    def on_episode_end(self, *, episode: Any, prev_episode_chunks: list[Any], **kwargs: Any) -> None:
+        length = len(episode) + sum(map(len, prev_episode_chunks))
+        Ends.seen.append((length, episode.get_infos(-1)["metrics"]))
+
+
+def test_metrics_and_callback_see_each_ended_episode_once_and_whole() -> None:
+    Ends.seen = []
+    runner = make_runner(callbacks={"callbacks_class": Ends})
+    pieces = by_id([episode for _ in range(12) for episode in runner.sample(num_timesteps=80)])
+    ended = [parts for parts in pieces.values() if parts[-1].is_done]
+    returns = [sum(part.get_return() for part in parts) for parts in ended]
+    lengths = [sum(map(len, parts)) for parts in ended]
+    assert any(len(parts) > 1 for parts in ended)
+    assert sorted(length for length, _ in Ends.seen) == sorted(lengths)
+    assert sorted(m["episode_return"] for _, m in Ends.seen) == pytest.approx(sorted(returns), abs=1e-5)
+    metrics = runner.get_metrics()
+    assert metrics["episode_return_mean"].peek() == pytest.approx(np.mean(returns), abs=1e-5)
+    assert metrics["num_episodes"].peek() == len(ended) > NUM_ENVS
+    assert metrics["episode_len_mean"].peek() == pytest.approx(np.mean(lengths))
+
+
+class Steps(RLlibCallback):
+    """Counts steps, and those of the samples."""
+
+    calls = sampled = 0
+
+    def on_episode_step(self, **kwargs: Any) -> None:
+        Steps.calls += 1
+
+    def on_sample_end(self, *, samples: list[SingleAgentEpisode], **kwargs: Any) -> None:
+        Steps.sampled += sum(map(len, samples))
+
+
+class Recorded(ConnectorV2):
+    """Counts its calls."""
+
+    calls = 0
+
+    def __call__(self, *, batch: Any, **kwargs: Any) -> Any:
+        Recorded.calls += 1
+        return batch
+
+
 @pytest.mark.parametrize(
-    ("method", "noticed"),
-    [("scale", True), ("scale", False), ("sac", False)],
+    ("settings", "reason"),
+    [
+        ({"env_runners": {"env_to_module_connector": lambda *_: Recorded()}}, "env_to_module_connector"),
+        ({"env_runners": {"module_to_env_connector": lambda *_: Recorded()}}, "module_to_env_connector"),
+        ({"callbacks": {"callbacks_class": Steps}}, "on_episode_step"),
+    ],
 )
-def test_a_killed_remote_runner_makes_no_difference(method: str, noticed: bool) -> None:
-    """Killed when it is called next; or killed and back before anybody calls it."""
-    trial = TrialConfig(
-        method=method,
-        env=ENV,
-        training=TRAINING.model_copy(update={"num_envs": 1}),
-        sac=SACConfig(warmup_steps=64),
-        resources=TrialResources(env_runners=2),
-    )
-    weights, rows = [], []
-    for kill in (False, True):
-        algorithm = build_algorithm_config(trial).build_algo()
-        try:
-            before = [training_row(algorithm.train(), epoch, 64) for epoch in (1, 2)]
-            states = algorithm.env_runner_group.foreach_env_runner(
-                lambda runner: runner.env.unwrapped.get_state()["seeds"].tolist(), local_env_runner=False
-            )
-            assert sorted(states) == sorted([workload_seed(42, worker, 0)] for worker in (1, 2))
-            if kill:
-                end_process(algorithm.env_runner_group._worker_manager.actors()[1], until_back=not noticed)
-            rows.append(before + [training_row(algorithm.train(), epoch, 64) for epoch in (3, 4)])
-            assert algorithm.runner_restarts == kill
-            weights.append(algorithm.learner_group.get_weights()["default_policy"])
-        finally:
-            algorithm.stop()
-    assert repr(rows[0]) == repr(rows[1])
-    assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0])
-
-
-def end_process(actor: Any, until_back: bool) -> None:
-    """kill -9; wait until Ray has restarted the actor, if so asked."""
-    pid = ray.get(actor.apply.remote(lambda _: os.getpid()))
-    os.kill(pid, signal.SIGKILL)
-    while until_back:
-        try:
-            if ray.get(actor.apply.remote(lambda _: os.getpid())) != pid:
-                return
-        except ray.exceptions.RayError:
-            time.sleep(0.1)
+def test_what_is_to_be_called_at_each_step_is_called_by_rllibs_runner(
+    settings: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    Recorded.calls = Steps.calls = Steps.sampled = 0
+    with caplog.at_level(logging.WARNING, logger="rllib_scale"):
+        runner = make_runner(**settings)
+        steps = sum(map(len, runner.sample(num_timesteps=20)))
+    if "callbacks" in settings:
+        assert Steps.calls == Steps.sampled == steps
+    else:
+        assert Recorded.calls >= steps // NUM_ENVS
+    (record,) = (each for each in caplog.records if each.name.startswith("rllib_scale"))
+    assert reason in record.getMessage()
+    assert runner.get_metrics()["num_env_steps_sampled"].peek() == steps

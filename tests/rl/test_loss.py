@@ -1,17 +1,87 @@
-"""The loss against numpy, written independently, and against torch's distributions."""
+"""Rows and loss of PPO: advantages and loss in plain Python and numpy, and which rows are learned from."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from ray.rllib.core.columns import Columns
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.evaluation.postprocessing import Postprocessing
 
+from rllib_scale.config import TrialConfig
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.networks.srr import srr
+from rllib_scale.rl.env_runner import ELAPSED
+from rllib_scale.rl.ppo.exact_batch import ExactBatch
+from rllib_scale.rl.ppo.lean_update import train_batch
 from rllib_scale.rl.ppo.loss import Outputs, Rows, Weights, ppo_loss
-from rllib_scale.rl.ppo.ppo_learner import ExactBatch
 
-torch.set_num_threads(1)
+GAMMA, LAMBDA = 0.9, 0.7
+WEIGHT = torch.tensor([0.3, -0.2, 0.5])
+
+
+def values_of(observations: torch.Tensor) -> torch.Tensor:
+    return observations @ WEIGHT
+
+
+def episode(seed: int, elapsed: list[float], terminated: bool) -> SingleAgentEpisode:
+    rng, length = np.random.default_rng(seed), len(elapsed)
+    return SingleAgentEpisode(
+        observations=list(rng.normal(size=(length + 1, 3)).astype(np.float32)),
+        actions=list(rng.integers(4, size=length)),
+        rewards=list(rng.normal(size=length)),
+        infos=[{}] * (length + 1),
+        extra_model_outputs={
+            Columns.ACTION_LOGP: list(rng.normal(size=length)),
+            Columns.ACTION_DIST_INPUTS: list(rng.normal(size=(length, 4))),
+            ELAPSED: list(elapsed),
+        },
+        terminated=terminated,
+        len_lookback_buffer=0,
+    )
+
+
+EPISODES = [episode(0, [0, 0, 3.5, 0, 1.25], True), episode(1, [0, 8, 0.5], False), episode(2, [2], False)]
+
+
+def plain_advantages(one: SingleAgentEpisode, unit: float | None, lambda_by_time: bool) -> list[float]:
+    rewards, elapsed = one.get_rewards(), one.get_extra_model_outputs(ELAPSED)
+    values = values_of(torch.from_numpy(np.array(one.get_observations()))).double().tolist()
+    if one.is_terminated:
+        values[-1] = 0.0
+    advantages, following = [], 0.0
+    for t in reversed(range(len(one))):
+        discount = GAMMA if unit is None else GAMMA ** (float(elapsed[t]) / unit)
+        share = LAMBDA ** (float(elapsed[t]) / unit) if unit is not None and lambda_by_time else LAMBDA
+        following = rewards[t] + discount * values[t + 1] - values[t] + discount * share * following
+        advantages.insert(0, following)
+    return advantages
+
+
+@pytest.mark.parametrize(("unit", "lambda_by_time"), [(4.0, False), (4.0, True), (1.0, False), (None, False)])
+def test_advantages_by_plain_python(unit: float | None, lambda_by_time: bool) -> None:
+    batch = train_batch(EPISODES, values_of, GAMMA, LAMBDA, unit, lambda_by_time)
+    expected = np.concatenate([plain_advantages(one, unit, lambda_by_time) for one in EPISODES])
+    np.testing.assert_allclose(batch[Postprocessing.ADVANTAGES].numpy(), expected, rtol=1e-5, atol=1e-6)
+    values = values_of(batch[Columns.OBS]).numpy()
+    np.testing.assert_allclose(batch[Postprocessing.VALUE_TARGETS].numpy(), expected + values, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"method": "dqn"}, {"method": "sac"}, {"resources": {"sampler": "rllib"}}, {"resources": {"learner": "rllib"}}],
+)
+def test_time_is_discounted_by_our_own_parts_alone(settings: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=r"training\.time_unit_s: .*valid: ") as error:
+        build_model(TrialConfig, settings | {"training": {"time_unit_s": 10}}, "trial")
+    assert "\n" not in str(error.value)
+    assert next(iter((settings.get("resources") or settings).values())) in str(error.value)
+    build_model(TrialConfig, settings, "trial")
 
 
 def minibatch(seed: int = 0, size: int = 64) -> tuple[Rows, Outputs]:
@@ -49,22 +119,6 @@ def test_loss_by_numpy(standardise: bool) -> None:
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize(("decorrelation", "kl"), [(0.1, 0.0), (0.0, 0.1)])
-def test_each_lambda_reaches_the_features_alone(decorrelation: float, kl: float) -> None:
-    gradients = []
-    for weights in (
-        Weights(0.2, 0.5, 0.01, 0.0, 0.0, "sum", True, False),
-        Weights(0.2, 0.5, 0.01, decorrelation, kl, "sum", True, True),
-    ):
-        rows, outputs = minibatch()
-        ppo_loss(rows, outputs, weights)[0].backward()
-        gradients.append([0 if output.grad is None else output.grad.clone() for output in outputs])
-    (f_without, *without), (f_with, *with_srr) = gradients
-    assert isinstance(f_without, int)
-    assert f_with.abs().max() > 1e-4
-    assert all(torch.equal(one, other) for one, other in zip(without, with_srr, strict=True))
-
-
 def test_masked_actions_leave_loss_and_gradient_finite() -> None:
     rows, outputs = minibatch()
     logits = outputs.logits.detach().clone()
@@ -77,20 +131,23 @@ def test_masked_actions_leave_loss_and_gradient_finite() -> None:
     assert terms.entropy.item() == pytest.approx(torch.distributions.Categorical(logits=logits).entropy().mean().item())
 
 
-def test_exact_batch_keeps_every_valid_row_once_and_shuffles() -> None:
+@pytest.mark.parametrize("standardise", [False, True])
+def test_exact_batch_keeps_every_valid_row_once_and_shuffles(standardise: bool) -> None:
     columns = ("obs", "actions", "action_logp", "action_dist_inputs", "advantages", "value_targets", "rewards")
     index = torch.arange(1042)
     mask = index % 60 != 59
-    batch = {column: index.clone() for column in columns} | {"loss_mask": mask, "obs": index[:, None]}
+    batch = {column: index.float() for column in columns} | {"loss_mask": mask, "obs": index[:, None]}
     torch.manual_seed(0)
-    connector = ExactBatch(1024)
+    connector = ExactBatch(1000, standardise)
     (selected,) = connector(batch={"default_policy": batch}).values()
     assert set(selected) == set(columns)
-    rows = selected["actions"]
-    assert len(rows) == 1024
+    rows = selected["obs"][:, 0]
+    assert len(rows) == len(rows.unique()) == 1000
     assert mask[rows].all()
-    assert len(rows.unique()) == 1024
-    assert torch.equal(selected["obs"][:, 0], rows)
+    assert all(torch.equal(selected[column], rows.float()) for column in columns if column not in ("obs", "advantages"))
+    kept = rows.float()
+    expected = (kept - kept.mean()) / kept.std() if standardise else kept
+    torch.testing.assert_close(selected["advantages"], expected, rtol=1e-5, atol=1e-5)
     assert (rows[1:] < rows[:-1]).float().mean() > 0.4, "the rows must be shuffled"
     (again,) = connector(batch={"default_policy": batch}).values()
-    assert not torch.equal(again["actions"], rows)
+    assert not torch.equal(again["obs"], selected["obs"])
