@@ -103,6 +103,7 @@ def _fit(
     # What does not wait as a placement group, no autoscaler adds nodes for.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(min(len(pending), at_once or len(pending)))
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # StopAll handles it
+    os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"  # of a checkpoint that Tune, told to stop, no longer waits for
     keep_credentials_out_of_logs()
     keep_trackers_unloaded()
     run = f"run-{1 + sum(name.startswith('run-') for name in sweep.trials.folders()):03d}"

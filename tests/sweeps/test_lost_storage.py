@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 import time
@@ -14,6 +15,7 @@ pytest.importorskip("ray")
 
 from local_ray import LOCAL_RAY
 from marks import slow
+from rllib_scale.sweeps import progress
 from rllib_scale.sweeps.checkpoints import epoch_of
 from sweep_runs import SHORT, episodes, epochs, refused, succeed
 
@@ -47,11 +49,20 @@ def assert_resumes(file: Path, results: Path) -> None:
 
 
 @pytest.mark.parametrize("left", ["nothing", slow("a file")])
-def test_a_shared_folder_that_goes_away_and_comes_back(tmp_path: Path, left: str) -> None:
-    """Gone without a trace, as a disk that is unmounted, or with something else in its place."""
+def test_a_shared_folder_that_goes_away_and_comes_back(
+    tmp_path: Path, left: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Gone without a trace, as a disk that is unmounted, or with something else in its place.
+
+    In the first case it is noticed while a checkpoint is on its way, which then fails.
+    """
     shared, away, file = tmp_path / "shared", tmp_path / "away", tmp_path / "lost.yaml"
     shared.mkdir()
     file.write_text(SWEEP)
+    if left == "nothing":
+        file.write_text(SWEEP.replace("every_epochs: 5", "every_epochs: 1"))
+        monkeypatch.setattr(progress, "LOOK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(logging.getLogger("ray"), "handlers", [caplog.handler])
 
     def go_away(_: Path) -> None:
         shared.rename(away)
@@ -62,6 +73,7 @@ def test_a_shared_folder_that_goes_away_and_comes_back(tmp_path: Path, left: str
     line = refused("sweep", file, "--results", shared / "results")
     assert line.startswith(f"Error: {shared / 'results'}: gone in the middle")
     assert "the same command goes on" in line
+    assert "Unhandled error" not in caplog.text, "of the checkpoint on its way, by Ray"
     assert not list(shared.rglob("*.parquet")), "nothing is taken for results of the sweep"
     if left == "a file":
         shared.unlink()
