@@ -33,6 +33,7 @@ def guarded_page(browser: Browser) -> Iterator[Page]:
     Such a request is stopped, not only noticed.
     """
     context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(60_000)
     errors: list[str] = []
     requests: list[str] = []
     context.on("request", lambda request: requests.append(request.url))

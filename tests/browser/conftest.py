@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
 
 from browser_page import guarded_page
 
@@ -28,6 +28,7 @@ def browser(playwright: Playwright) -> Iterator[Browser]:
             "no Chromium: `make chromium` installs Debian's, CHROMIUM=/path names another, "
             "and -m 'not browser' leaves these tests out"
         )
+    expect.set_options(timeout=60_000)  # beside other processes a page takes its time
     running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
     yield running
     running.close()
