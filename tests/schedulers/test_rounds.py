@@ -1,0 +1,61 @@
+"""Rows chosen by kind are those chosen among all, also where costs are equal."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rllib_scale.observation.moments import INPUT, MOMENT, NEW, WAITING, Moments
+from rllib_scale.schedulers.rounds import Rounds
+from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN
+
+
+def made_up_moments(generator: np.random.Generator) -> Moments:
+    """Of 2 environments and 9 servers of three kinds, with many ties, also of what is not quite the same."""
+    b, n, r = 2, 9, 6
+    env, waiting = np.zeros(b, dtype=MOMENT), np.zeros((b, r), dtype=WAITING)
+    env["num_waiting"], env["clock_s"] = r, 5.0
+    waiting["workflow"], waiting["task"] = generator.permutation(r), generator.integers(0, 3, (b, r))
+    waiting["compute_gflop"] = generator.choice([1.0, 3.0, 1e6], (b, r))
+    waiting["memory_gb"], waiting["descendants"] = generator.choice([1.0, 4.0, 20.0], (b, r)), 1
+    waiting["first_input"], waiting["num_inputs"] = np.arange(r), generator.integers(0, 2, (b, r))
+    inputs = np.zeros((b, r), dtype=INPUT)
+    inputs["host"], inputs["transfer_s"] = generator.integers(0, n, (b, r)), generator.choice([0.0, 1e-9, 2.0], (b, r))
+    limit = np.where(generator.random((b, n)) < 0.1, -1.0, np.repeat([4.0, 8.0, 8.0], 3))
+    is_open = (generator.random((b, n)) < 0.3) & (limit >= 0)
+    wait = np.where(is_open, 0.0, generator.choice([0.0, 1.0, 1.0 + 1e-12, 1.0 - 1e-12, 2.0], (b, n)))
+    return Moments(
+        env=env,
+        waiting=waiting,
+        inputs=inputs,
+        new=np.zeros((b, 0), dtype=NEW),
+        capacity=np.repeat([1.0, 2.0, 4.0], 3),
+        host=np.arange(n),
+        limit=limit,
+        wait=np.where(limit >= 0, wait, np.inf),
+        is_open=is_open,
+        free=np.where(is_open, limit, 0.0),
+        next_end=np.where(is_open | (limit < 0), np.inf, wait),
+    )
+
+
+@pytest.mark.parametrize("waiting", [0.0, 0.5, 1.0, 2.0])
+def test_rows_are_chosen_by_kind_as_among_all(waiting: float) -> None:
+    """At equal costs the lowest one, also where costs are the same but for their rounding."""
+    numbers, prices = np.array([[1, -1, 0.1, 2, waiting, 0.5]] * 2), np.repeat([[0.0, 0.5, 3.0]] * 2, 3, axis=1)
+    started = 0
+    for seed in range(300):
+        decided = []
+        for by_kind_from in (1, 1000):
+            rounds, answers = Rounds(by_kind_from), []
+            for decide in (
+                lambda now, r=rounds: r.by_price(now, numbers, prices),
+                lambda now, r=rounds: r.by_name(now, "first-ready", EARLIEST_FINISH, waiting),
+                lambda now, r=rounds: r.by_name(now, "shortest-task", FASTEST_OPEN),
+            ):
+                moments = made_up_moments(np.random.default_rng(seed))
+                answers.append((decide(moments).tolist(), moments.wait.tolist()))
+            decided.append(answers)
+            started += len(answers[0][0])
+        assert decided[0] == decided[1], seed
+    assert started > 600
