@@ -1,4 +1,4 @@
-"""When workflows arrive: a Poisson process whose rate may go up and down."""
+"""Arrivals of workflows: a Poisson process whose rate may vary over time."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from rllib_scale.config.workload import MOST_LEVELS
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.random_numbers import uniform
 
-MOST_ARRIVALS = 5_000_000
-"""That are drawn at once: beyond, a workload would take gigabytes."""
-
+MAX_ARRIVALS = 5_000_000
+"""Drawn at once; more would take gigabytes."""
 
 WAVE = np.dtype(
     [
         ("period", "f8"),  # s
-        ("peak", "f8"),  # of the rate, times its mean; 1: it is constant
+        ("peak", "f8"),  # of the rate over its mean; 1: the rate is constant
         ("amplitude", "f8"),
         ("num_levels", "i8"),  # 0: a sine
-        ("levels", "f8", (MOST_LEVELS,)),  # times the mean
+        ("levels", "f8", (MOST_LEVELS,)),  # over the mean
     ]
 )
-"""How the rate of arrivals varies, for compiled code."""
+"""The rate of arrivals over time, for compiled code."""
 
 
 def wave_of(config: EnvConfig) -> np.ndarray:
-    """(1,) of WAVE: how the rate varies."""
+    """(1,) of WAVE."""
     record, wave = np.zeros(1, dtype=WAVE), config.workload.rate_wave
     record["period"], record["peak"] = 1.0, 1.0
     if wave is not None:
@@ -44,7 +43,7 @@ def wave_of(config: EnvConfig) -> np.ndarray:
 
 @internal
 def _relative_rate(wave, clock):  # type: ignore[no-untyped-def]
-    """The rate at `clock`, times its mean."""
+    """The rate at `clock` over its mean."""
     if wave.num_levels == 0:
         return 1.0 + wave.amplitude * math.sin(2.0 * math.pi * clock / wave.period)
     phase = clock / wave.period
@@ -53,9 +52,9 @@ def _relative_rate(wave, clock):  # type: ignore[no-untyped-def]
 
 @internal
 def draw_gap(rng, rate, wave, clock):  # type: ignore[no-untyped-def]
-    """Seconds from the previous arrival, or from the start, which is at `clock`, to the next one.
+    """Seconds from `clock`, the previous arrival or the start, to the next arrival.
 
-    Where the rate varies, arrivals at its maximum are thinned (Lewis and Shedler, Naval Research Logistics 26, 1979).
+    If the rate varies, arrivals at its maximum are thinned (Lewis and Shedler, Naval Research Logistics 26, 1979).
     """
     gap = -math.log(1.0 - uniform(rng)) / (rate * wave.peak)
     if wave.peak > 1.0:
@@ -66,7 +65,7 @@ def draw_gap(rng, rate, wave, clock):  # type: ignore[no-untyped-def]
 
 @compiled
 def _fill(rng, rate, wave, at_once, begin, until, times):  # type: ignore[no-untyped-def]
-    """Arrivals from `begin` until `until` into `times`; returns how many, or -1 where there is no room."""
+    """Write arrivals from `begin` until `until` into `times`; returns their number, or -1 if `times` is too short."""
     count = 0
     clock = begin if at_once else begin + draw_gap(rng, rate, wave, begin)
     while clock <= until:
@@ -78,25 +77,30 @@ def _fill(rng, rate, wave, at_once, begin, until, times):  # type: ignore[no-unt
     return count
 
 
+def end_of_arrivals(config: EnvConfig) -> float:
+    """Time after which no workflow arrives [s]."""
+    return config.episode.arrivals_until_s or config.episode.horizon_s
+
+
 def arrival_times(config: EnvConfig, rate: float, rng: NDArray[np.uint64], begin: float = 0.0) -> NDArray[np.float64]:
-    """(W,) times of the arrivals from `begin` on, until none is to come any more [s], by the generator `rng`.
+    """(W,) times of the arrivals from `begin` to the end of arrivals [s].
 
     Args:
         config: the problem.
-        rate: of the arrivals, their mean [1/s].
-        rng: is left at the state that the next draw is made from.
+        rate: mean rate of arrivals [1/s].
+        rng: the generator; it is advanced.
         begin: [s], 0 or negative.
 
     Raises:
-        UserError: they would be too many to draw at once.
+        UserError: too many would be drawn at once.
     """
     at_once = begin == 0.0 and config.episode.first_arrival == "at-zero"
-    until = config.episode.arrivals_until_s or config.episode.horizon_s
+    until = end_of_arrivals(config)
     expected = rate * (until - begin)
-    if expected > MOST_ARRIVALS:
+    if expected > MAX_ARRIVALS:
         raise UserError(
             f"about {expected:.3g} workflows would arrive in an episode; of a trace or a fitted table at most "
-            f"{MOST_ARRIVALS:,} are drawn: shorten episode.arrivals_until_s or lower the load"
+            f"{MAX_ARRIVALS:,} are drawn: shorten episode.arrivals_until_s or lower the load"
         )
     room, start = int(expected + 10 * math.sqrt(expected) + 20), rng.copy()
     while True:

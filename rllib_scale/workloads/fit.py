@@ -1,4 +1,4 @@
-"""Fitting a table to a trace, and how close what it draws comes to the trace."""
+"""Fits a table to a trace, and measures how close its draws come to the trace."""
 
 from __future__ import annotations
 
@@ -6,54 +6,53 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import ks_2samp, norm, rankdata, wasserstein_distance
 
+from rllib_scale.config import SplitConfig
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.fitted import CALL, CHAIN, QUANTITIES, FittedTable, draw_workflows
-from rllib_scale.workloads.model import Workload
-from rllib_scale.workloads.random_numbers import seed_generator, uniform
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from rllib_scale.workloads.formats.accumulator import TASK_FIELDS
+from rllib_scale.workloads.model import Floats, Ints, Workload
+from rllib_scale.workloads.random_numbers import new_generator
+from rllib_scale.workloads.traces import in_train_part
 
 PROBABILITIES = (
     *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.03),
     *(round(0.05 + 0.025 * k, 3) for k in range(37)),
     *(0.96, 0.97, 0.98, 0.985, 0.99, 0.995, 0.9975, 0.999, 0.9995),
 )
-"""Of the quantiles of a table. Rarer values are left out: they are single calls of a trace, and no rule."""
+"""Of the quantiles of a table. Rarer values are left out: they are single calls of a trace."""
 COMPACTION = 0.8
-"""Memory below this share of that of the call before is a compaction."""
-FEWEST_WORKFLOWS = 20
+"""A compaction leaves less than this share of the memory of the call before."""
+MIN_WORKFLOWS = 20
 SAMPLE = 100_000
-"""Workflows that the mean of a table is taken over."""
+"""Workflows over which the mean of a table is taken."""
 _LARGEST_CORRELATION = 0.95
 _SMALLEST_EIGENVALUE = 0.02
 
 
 class _Observed(NamedTuple):
-    """What a trace shows of each quantity, and to which workflow the later calls of main chains belong."""
+    """Observations of a trace."""
 
     values: dict[str, Floats]  # of each of QUANTITIES
-    workflow: Ints  # (C,) of each later call that is no compaction
+    workflow: Ints  # (C,) of each later call of a main chain that is no compaction
     compactions: Floats  # memory before each [GB]
     before: Floats  # memory before each later call [GB]
     forks: int
-    followed: int  # calls that another one of the main chain follows
+    followed: int  # calls that have a next call in their main chain
 
 
 def fit(workload: Workload) -> FittedTable:
     """A table whose workflows resemble those of a trace.
 
-    Workflows are taken as chains with forks: from a task on to its first successor that others lead to as well, or else
-    its first one; what hangs beside is a branch. Shapes beyond that are lost.
+    Workflows are taken as chains with forks: a task is followed by its first successor that has other predecessors, or
+    else by its first successor; its other successors begin branches. Other shapes are lost.
 
     Raises:
         UserError: the trace has too few workflows.
     """
-    if workload.num_workflows < FEWEST_WORKFLOWS:
-        raise UserError(f"{workload.num_workflows} workflows are too few to fit to; at least {FEWEST_WORKFLOWS}")
+    if workload.num_workflows < MIN_WORKFLOWS:
+        raise UserError(f"{workload.num_workflows} workflows are too few to fit to; at least {MIN_WORKFLOWS}")
     seen = _observe(workload)
     share, call, chain = _dependence(seen)
     above = float(np.quantile(seen.compactions, 0.25)) if len(seen.compactions) else 0.0
@@ -76,10 +75,8 @@ def fit(workload: Workload) -> FittedTable:
 
 
 def sample(table: FittedTable, workflows: int, seed: int = 0) -> Workload:
-    """So many workflows of a table, all arriving at 0."""
-    rng = np.empty(4, dtype=np.uint64)
-    seed_generator(rng, seed, 0)
-    return draw_workflows(table, rng, np.zeros(workflows))
+    """Workflows of a table, all arriving at 0."""
+    return draw_workflows(table, new_generator(seed, 0), np.zeros(workflows))
 
 
 def halves(workload: Workload) -> tuple[Workload, Workload]:
@@ -88,46 +85,29 @@ def halves(workload: Workload) -> tuple[Workload, Workload]:
     Raises:
         UserError: one of them is empty.
     """
-    rng = np.empty(4, dtype=np.uint64)
-    sessions, of_workflow = np.unique(workload.session, return_inverse=True)
-    first = np.zeros(len(sessions), dtype=bool)
-    for i, session in enumerate(sessions.tolist()):
-        seed_generator(rng, 1, session)
-        first[i] = uniform(rng) < 0.5
-    parts = [np.flatnonzero(first[of_workflow] == half) for half in (True, False)]
+    first = in_train_part(workload, SplitConfig(train_share=0.5, seed=1))
+    parts = [np.flatnonzero(first == half) for half in (True, False)]
     if min(map(len, parts)) == 0:
-        raise UserError(f"{len(sessions)} sessions are too few to hold some out")
+        raise UserError(f"{len(np.unique(workload.session))} sessions are too few to hold some out")
     return workload.take(parts[0], workload.arrival_s[parts[0]]), workload.take(parts[1], workload.arrival_s[parts[1]])
 
 
 def join(workloads: Sequence[Workload]) -> Workload:
     """One workload of several, each with sessions of its own."""
-    first = np.cumsum([0, *(int(w.session.max()) + 1 for w in workloads)])
-
-    def offsets(name: str) -> Ints:
-        return np.cumsum(np.concatenate([[0], *(np.diff(getattr(w, name)) for w in workloads)]))
-
-    names = ("arrival_s", "compute_gflop", "memory_gb", "output_gb", "delay_s", "edges")
+    names = ("arrival_s", *TASK_FIELDS, "edges")
     columns: dict[str, Any] = {name: np.concatenate([getattr(w, name) for w in workloads]) for name in names}
-    return Workload(
-        task_offsets=offsets("task_offsets"),
-        edge_offsets=offsets("edge_offsets"),
-        session=np.concatenate([w.session + start for w, start in zip(workloads, first, strict=False)]),
-        **columns,
-    )
+    for name in ("task_offsets", "edge_offsets"):
+        columns[name] = np.cumsum(np.concatenate([[0], *(np.diff(getattr(w, name)) for w in workloads)]))
+    first = np.cumsum([0, *(int(w.session.max()) + 1 for w in workloads[:-1])])
+    session = np.concatenate([w.session + start for w, start in zip(workloads, first, strict=True)])
+    return Workload(session=session, **columns)
 
 
-# ---------------------------------------------------------------------- how close it comes
+# ---------------------------------------------------------------------- distance to the trace
 
 
 class Distance(NamedTuple):
-    """A quantity in a trace and as a table draws it.
-
-    Attributes:
-        name: of the quantity.
-        trace: its values there.
-        drawn: its values as drawn.
-    """
+    """Values of a quantity in a trace and as a table draws it."""
 
     name: str
     trace: Floats
@@ -140,13 +120,13 @@ class Distance(NamedTuple):
 
     @property
     def wasserstein(self) -> float:
-        """Wasserstein-1 distance over the mean in the trace; NaN where that is 0."""
+        """Wasserstein-1 distance over the mean in the trace; NaN if that is 0."""
         mean = float(np.abs(self.trace).mean())
         return float(wasserstein_distance(self.trace, self.drawn)) / mean if mean > 0 else float("nan")
 
 
 def compare(trace: Workload, drawn: Workload) -> list[Distance]:
-    """How close the second comes to the first, quantity by quantity."""
+    """The distance of each quantity."""
     first, second = _described(trace), _described(drawn)
     return [Distance(name, first[name], second[name]) for name in first]
 
@@ -170,7 +150,7 @@ def _described(workload: Workload) -> dict[str, Floats]:
     }
 
 
-# ---------------------------------------------------------------------- what a trace shows
+# ---------------------------------------------------------------------- observations of a trace
 
 
 def _observe(workload: Workload) -> _Observed:
@@ -204,7 +184,7 @@ def _observe(workload: Workload) -> _Observed:
 
 
 def _chains(workload: Workload) -> tuple[list[Ints], list[int], list[int], list[int], int]:
-    """Rows of each main chain; of branches the first rows and the lengths; branches of each fork; calls followed."""
+    """Rows of each main chain; first row and length of each branch; branches of each fork; calls with a next call."""
     mains: list[Ints] = []
     heads: list[int] = []
     lengths: list[int] = []
@@ -244,12 +224,12 @@ def _chains(workload: Workload) -> tuple[list[Ints], list[int], list[int], list[
 
 
 def _quantiles(name: str, values: Floats) -> tuple[float, ...]:
-    """Values at PROBABILITIES; 1 for what the trace has none of."""
+    """Values at PROBABILITIES; 1 if the trace has no value."""
     if len(values) == 0:
         return (1.0,) * len(PROBABILITIES)
     whole = name in ("calls", "branches", "branch_calls")
     found = np.quantile(values, PROBABILITIES, method="inverted_cdf" if whole else "linear")
-    # Four digits: more would be no knowledge of a distribution.
+    # Four digits: more are not known of a distribution.
     rounded = [float(f"{x:.4g}") for x in found.tolist()]
     return tuple(np.maximum.accumulate(rounded).tolist())
 
@@ -262,7 +242,7 @@ def _scores(values: Floats) -> Floats:
 
 
 def _dependence(seen: _Observed) -> tuple[Floats, Floats, Floats]:
-    """Persistent shares (3,), correlations within a workflow (3, 3), and between what a workflow has once (6, 6)."""
+    """Persistent shares (3,), correlations of CALL within a workflow (3, 3), and of CHAIN (6, 6)."""
     count = len(seen.values["calls"])
     once = np.stack([_scores(seen.values[name]) for name in CHAIN[:3]])
     calls = np.stack([_scores(seen.values[name]) for name in CALL])
@@ -288,7 +268,7 @@ def _dependence(seen: _Observed) -> tuple[Floats, Floats, Floats]:
 
 
 def _as_correlation(matrix: Floats) -> Floats:
-    """The matrix as a correlation matrix that is surely positive definite."""
+    """The matrix as a positive definite correlation matrix."""
     scale = np.sqrt(np.maximum(np.diag(matrix), 1e-12))
     scaled = np.clip(matrix / np.outer(scale, scale), -_LARGEST_CORRELATION, _LARGEST_CORRELATION)
     np.fill_diagonal(scaled, 1.0)

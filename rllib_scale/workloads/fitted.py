@@ -1,10 +1,10 @@
-"""Workloads drawn by a fitted table: chains of calls with growing context, release delays, and now and then a fork.
+"""Workloads drawn by a fitted table: chains of calls with growing context, release delays and occasional forks.
 
-A table (`rllib-scale fit-workload`) holds quantiles of each quantity and how they go together: a Gaussian copula over
-what a workflow has once (CHAIN), and one over what each call has anew (CALL), a share of which persists within the
-workflow. Memory follows the context: that of the first call, then growth by growth, seldom back to a share of it
-(compaction). An output follows the memory by rank. A fork runs chains of its own (subagents) beside no call of its
-parent: they join before the next one.
+A table (`rllib-scale fit-workload`) has quantiles of each quantity and their dependence: a Gaussian copula over what a
+workflow has once (CHAIN), and one over what each call has anew (CALL), a share of which persists within the workflow.
+Memory follows the context: that of the first call plus the growth of each later one, rarely reduced to a share of it
+(compaction). The output follows the memory by rank. A fork runs chains of its own (subagents), which join before the
+next call of the parent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.workloads.arrivals import arrival_times
 from rllib_scale.workloads.formats.native import read
 from rllib_scale.workloads.model import Workload
-from rllib_scale.workloads.random_numbers import CONTENTS, seed_generator, seed_stream, standard_normal, uniform
+from rllib_scale.workloads.random_numbers import CONTENTS, new_generator, standard_normal, uniform
 
 QUANTITIES = {
     "calls": "of a workflow, those of forks not counted",
@@ -46,14 +46,14 @@ QUANTITIES = {
     "branch_calls": "of a branch",
     "branch_memory_gb": "of the first call of a branch",
 }
-"""What a table holds quantiles of."""
+"""The quantities of which a table has quantiles."""
 (CALLS, FIRST_MEMORY, FIRST_COMPUTE, FIRST_DELAY, COMPUTE, GROWTH, DELAY, SHRINK, MEMORY, OUTPUT, BRANCHES,
  BRANCH_CALLS, BRANCH_MEMORY) = range(len(QUANTITIES))  # fmt: skip
 CHAIN = ("calls", "first_memory_gb", "first_compute_gflop", "compute_gflop", "growth_gb", "delay_s")
-"""What a workflow has once: of the last three, what persists from call to call."""
+"""Quantities of a workflow; of the last three, the part that persists from call to call."""
 CALL = ("compute_gflop", "growth_gb", "delay_s")
-"""What a later call has."""
-MOST_FORKS = 16
+"""Quantities of a later call."""
+MAX_FORKS = 16
 """Of one workflow."""
 
 _Quantiles = tuple[Finite, ...]
@@ -61,7 +61,7 @@ _Correlations = tuple[tuple[Annotated[float, Field(ge=-1, le=1)], ...], ...]
 
 
 class FittedTable(Model):
-    """What `rllib-scale fit-workload` finds, and all that the generator knows."""
+    """What `rllib-scale fit-workload` writes: everything that the generator draws from."""
 
     format: Literal["rllib-scale-fitted-workload"] = "rllib-scale-fitted-workload"
     version: Literal[1] = 1
@@ -105,31 +105,28 @@ def load_table(path: Path) -> FittedTable:
     """Read a table.
 
     Raises:
-        UserError: it is no table, or misses something.
+        UserError: it is no table, or an incomplete one.
     """
     return build_model(FittedTable, read(path), str(path))
 
 
 def draw_fitted(config: EnvConfig, fitted: FittedConfig, seed: int, episode: int) -> Workload:
-    """The workload of (seed, episode). What its workflows look like does not depend on the rate of arrivals.
+    """The workload of (seed, episode). The contents of its workflows do not depend on the rate of arrivals.
 
     Raises:
-        UserError: see `table_of`; or more would arrive than can be drawn at once.
+        UserError: see `table_of`; or too many workflows would be drawn at once.
     """
     table = table_of(config, fitted)
-    rng, contents = np.empty(4, dtype=np.uint64), np.empty(4, dtype=np.uint64)
-    seed_generator(rng, seed, episode)
-    seed_stream(contents, seed, episode, CONTENTS)
-    return draw_workflows(
-        table, contents, arrival_times(config, config.arrival_rate_of(table.mean_workflow_gflop), rng)
-    )
+    rate = config.arrival_rate_of(table.mean_workflow_gflop)
+    arrivals = arrival_times(config, rate, new_generator(seed, episode))
+    return draw_workflows(table, new_generator(seed, episode, CONTENTS), arrivals)
 
 
 def table_of(config: EnvConfig, fitted: FittedConfig) -> FittedTable:
     """The table that the config names.
 
     Raises:
-        UserError: it is missing, has changed, is none, or has tasks that fit no server.
+        UserError: it is missing, has changed, is invalid, or has tasks that fit no server.
     """
     table = _table(fitted.table)
     needed, largest = table.quantiles["memory_gb"][-1], max(tier.memory_gb for tier in config.cluster.tiers)
@@ -151,7 +148,7 @@ def _table(table: str) -> FittedTable:
 
 
 class _Law(NamedTuple):
-    """A table as compiled code takes it. Quantities Q, probabilities P."""
+    """A table for compiled code. Quantities Q, probabilities P."""
 
     probabilities: NDArray[np.float64]  # (P,)
     quantiles: NDArray[np.float64]  # (Q, P)
@@ -165,10 +162,10 @@ class _Law(NamedTuple):
 
 
 def draw_workflows(table: FittedTable, rng: NDArray[np.uint64], arrival_s: NDArray[np.float64]) -> Workload:
-    """A workflow for each of the (W,) arrivals, by the generator `rng`."""
+    """Draw a workflow for each of the (W,) arrivals."""
     law = _law(table)
     most = math.floor(law.quantiles[CALLS, -1] + 0.5)
-    most += MOST_FORKS * math.prod(math.floor(law.quantiles[q, -1] + 0.5) for q in (BRANCHES, BRANCH_CALLS))
+    most += MAX_FORKS * math.prod(math.floor(law.quantiles[q, -1] + 0.5) for q in (BRANCHES, BRANCH_CALLS))
     offsets, done, scratch = np.zeros((2, len(arrival_s) + 1), dtype=np.int64), 0, np.zeros((2, len(CHAIN)))
     room = most + int(1.2 * len(arrival_s) * law.quantiles[CALLS].mean())
     tasks, edges = np.zeros((room, 4)), np.zeros((2 * room, 2), dtype=np.int64)
@@ -208,10 +205,10 @@ def _law(table: FittedTable) -> _Law:
 
 
 def _score_by_calls(probabilities: NDArray[np.float64], calls: NDArray[np.float64]) -> float:
-    """Mean over later calls of the normal score that the number of calls of their workflow has.
+    """Mean over later calls of the normal score of their workflow's number of calls.
 
-    A table holds quantiles over calls, of which long workflows have more: what goes with their length is moved by this,
-    so that it has these quantiles again.
+    The quantiles of a table are over calls, of which long workflows have more. Quantities that correlate with a
+    workflow's length are shifted by this score, so that their draws have these quantiles.
     """
     at = (np.arange(256) + 0.5) / 256
     later = np.interp(at, probabilities, calls) - 1.0
@@ -245,7 +242,7 @@ def _of_score(z, probabilities, values):  # type: ignore[no-untyped-def]
 
 @rare
 def _chain(rng, law, latent, first, n, memory, tasks):  # type: ignore[no-untyped-def]
-    """Write n tasks (compute, memory, output, delay) from row `first` on; `latent` (3,) is what persists, by CALL."""
+    """Write n tasks (compute, memory, output, delay) from row `first` on; `latent` (3,) persists, by CALL."""
     p, values, factor = law.probabilities, law.quantiles, law.call_factor
     for k in range(first, first + n):
         if k > first:
@@ -260,7 +257,7 @@ def _chain(rng, law, latent, first, n, memory, tasks):  # type: ignore[no-untype
                     growth = _of_score(z, p, values[GROWTH])
                 else:
                     tasks[k, 3] = _of_score(z, p, values[DELAY])
-            # Both are drawn in any case: how many draws a call takes must not depend on what they come to.
+            # Both are always drawn, so that every call takes the same number of draws.
             shrinks, size = uniform(rng), uniform(rng)
             if memory >= law.shrink_above and shrinks < law.shrink_probability:
                 memory *= _quantile(size, p, values[SHRINK])
@@ -284,7 +281,7 @@ def _count(value):  # type: ignore[no-untyped-def]
 
 @compiled
 def _fill(rng, law, most, done, offsets, tasks, edges, scratch):  # type: ignore[no-untyped-def]
-    """Draw workflows from number `done` on, as long as there is room; returns how many there are then."""
+    """Draw workflows from number `done` on while the arrays have room; returns the number of workflows drawn so far."""
     p, values, latent, normal = law.probabilities, law.quantiles, scratch[0], scratch[1]
     for w in range(done, offsets.shape[1] - 1):
         begin, e = offsets[0, w], offsets[1, w]
@@ -306,7 +303,7 @@ def _fill(rng, law, most, done, offsets, tasks, edges, scratch):  # type: ignore
         for k in range(n - 1):
             edges[e, 0], edges[e, 1] = k, k + 1
             e += 1
-            if uniform(rng) < law.fork_probability and forks < MOST_FORKS:
+            if uniform(rng) < law.fork_probability and forks < MAX_FORKS:
                 forks += 1
                 for _ in range(_count(_quantile(uniform(rng), p, values[BRANCHES]))):
                     calls = _count(_quantile(uniform(rng), p, values[BRANCH_CALLS]))

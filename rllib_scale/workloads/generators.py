@@ -1,6 +1,6 @@
 """Drawing workloads: Poisson arrivals, task distributions and named DAG topologies.
 
-A workload is decided by (seed, episode) and nothing else. Each environment carries a generator of its own.
+Only (seed, episode) decides a workload. Each environment has a generator of its own.
 """
 
 from __future__ import annotations
@@ -17,18 +17,10 @@ from rllib_scale.compiled import compiled
 from rllib_scale.config import EnvConfig, NormalConfig, Topology
 from rllib_scale.errors import UserError
 from rllib_scale.plugins import unpinned
-from rllib_scale.workloads.arrivals import WAVE, draw_gap, wave_of
+from rllib_scale.workloads.arrivals import WAVE, draw_gap, end_of_arrivals, wave_of
 from rllib_scale.workloads.fitted import draw_fitted, table_of
 from rllib_scale.workloads.model import Workload
-from rllib_scale.workloads.random_numbers import (
-    ESTIMATES,
-    STRAGGLERS,
-    integer,
-    lognormal,
-    seed_generator,
-    seed_stream,
-    uniform,
-)
+from rllib_scale.workloads.random_numbers import ESTIMATES, STRAGGLERS, integer, lognormal, new_generator, uniform
 from rllib_scale.workloads.traces import draw_from_trace, part_of_trace
 
 TOPOLOGIES: tuple[str, ...] = get_args(Topology)
@@ -111,7 +103,7 @@ def _normal(rng, dist):  # type: ignore[no-untyped-def]
 
 @compiled
 def draw_arrival(rng, p, is_first, clock):  # type: ignore[no-untyped-def]
-    """When the next workflow arrives, after the previous one, or the start, at `clock`."""
+    """Arrival of the next workflow, after the previous one, or the start, at `clock`."""
     if is_first and p.first_at_zero:
         return clock
     return clock + draw_gap(rng, p.rate, p.wave, clock)
@@ -166,7 +158,7 @@ def _random_predecessors(rng, n, most, edges):  # type: ignore[no-untyped-def]
 
 @compiled
 def _fork_join(n, edges):  # type: ignore[no-untyped-def]
-    """One source, parallel branches of one task, one sink; a chain where there are fewer than three tasks."""
+    """One source, parallel branches of one task, one sink; a chain if there are fewer than three tasks."""
     if n == 1:
         return 0
     if n == 2:
@@ -233,52 +225,47 @@ TASK_DEMAND = np.dtype([("compute", "f8"), ("memory", "f8"), ("output", "f8"), (
 
 
 def estimate_parameters(error: float) -> tuple[float, float]:
-    """Mean and standard deviation of the logarithm of a lognormal with mean 1 and that coefficient of variation."""
+    """Mean and standard deviation of the logarithm of a lognormal with mean 1 and coefficient of variation `error`."""
     variance = math.log1p(error**2)
     return -variance / 2, math.sqrt(variance)
 
 
 def estimate_factors(config: EnvConfig, seed: int, episode: int, workload: Workload) -> np.ndarray:
-    """(T,) compute demand as schedulers see it over the true one, of each task of a workload, in its order."""
+    """(T,) estimated compute demand over the true one, of each task of a workload."""
     if config.information.estimate_error == 0:
         return np.ones(workload.num_tasks)
-    rng = np.empty(4, dtype=np.uint64)
-    seed_stream(rng, seed, episode, ESTIMATES)
+    rng = new_generator(seed, episode, ESTIMATES)
     mean, std = estimate_parameters(config.information.estimate_error)
     return np.array([lognormal(rng, mean, std) for _ in range(workload.num_tasks)], dtype=np.float64)
 
 
 def straggler_factors(config: EnvConfig, seed: int, episode: int, workload: Workload) -> np.ndarray:
-    """(T,) true compute demand over that of the workload, of each of its tasks, in its order."""
-    told = config.information
-    if not told.straggles:
+    """(T,) true compute demand over that of the workload, of each of its tasks."""
+    information = config.information
+    if not information.straggles:
         return np.ones(workload.num_tasks)
-    rng = np.empty(4, dtype=np.uint64)
-    seed_stream(rng, seed, episode, STRAGGLERS)
+    rng = new_generator(seed, episode, STRAGGLERS)
     drawn = np.array([uniform(rng) for _ in range(workload.num_tasks)], dtype=np.float64)
-    return np.where(drawn < told.straggler_share, told.straggler_factor, 1.0)
+    return np.where(drawn < information.straggler_share, information.straggler_factor, 1.0)
 
 
 def generate(config: EnvConfig, seed: int, episode: int) -> Workload:
     """The workload of (seed, episode): every workflow that arrives until `arrivals_until_s`, or else the horizon.
 
-    Of synthetic workflows the engine draws the same one by one as they arrive, and this function is for reading and
-    sharing them; those of traces, fitted tables and generators of one's own it takes from here.
+    The engine draws the same synthetic workflows itself, one by one as they arrive. It calls this function for traces,
+    fitted tables and custom generators.
 
     Raises:
-        UserError: the trace or the table is missing, has changed, or holds tasks that fit no server; or a generator of
-            one's own fails, or gives something else.
+        UserError: the trace or the table is missing, has changed, or has tasks that fit no server; or a custom
+            generator fails or gives no workload.
     """
     if config.workload.trace is not None:
         return draw_from_trace(config, config.workload.trace, seed, episode)
     if config.workload.fitted is not None:
         return draw_fitted(config, config.workload.fitted, seed, episode)
     if config.workload.generator is not None:
-        return _draw_own(config, config.workload.generator, seed, episode)
-    p = parameters(config)[0]
-    until = config.episode.arrivals_until_s or config.episode.horizon_s
-    rng = np.empty(4, dtype=np.uint64)
-    seed_generator(rng, seed, episode)
+        return _draw_custom(config, config.workload.generator, seed, episode)
+    p, until, rng = parameters(config)[0], end_of_arrivals(config), new_generator(seed, episode)
     tasks = np.zeros(config.workload.max_tasks, dtype=TASK_DEMAND)
     edges = np.zeros((max(1, most_edges(config)), 2), dtype=np.int64)
     arrivals: list[float] = []
@@ -305,19 +292,19 @@ def generate(config: EnvConfig, seed: int, episode: int) -> Workload:
     )
 
 
-def _draw_own(config: EnvConfig, name: str, seed: int, episode: int) -> Workload:
-    drawn = plugins.call("generator", name, _own(name), config, np.random.default_rng([seed, episode]))
+def _draw_custom(config: EnvConfig, name: str, seed: int, episode: int) -> Workload:
+    drawn = plugins.call("generator", name, _custom(name), config, np.random.default_rng([seed, episode]))
     if not isinstance(drawn, Workload):
         valid = "a rllib_scale.workloads.model.Workload"
         raise UserError(f"generator {unpinned(name)!r}: gave a {type(drawn).__name__}; valid: {valid}")
     drawn.check_fits(max(tier.memory_gb for tier in config.cluster.tiers), f"generator {unpinned(name)!r}")
-    in_time = np.flatnonzero(drawn.arrival_s <= (config.episode.arrivals_until_s or config.episode.horizon_s))
+    in_time = np.flatnonzero(drawn.arrival_s <= end_of_arrivals(config))
     return drawn if len(in_time) == drawn.num_workflows else drawn.take(in_time, drawn.arrival_s[in_time])
 
 
 @lru_cache(maxsize=8)
-def _own(name: str) -> Callable[..., Any]:
-    """The function of a pinned generator."""
+def _custom(name: str) -> Callable[..., Any]:
+    """The function of a pinned custom generator."""
     found = plugins.load("generator", name, [])[0]
     if not callable(found):
         valid = "a function of an EnvConfig and a numpy.random.Generator"
@@ -326,7 +313,7 @@ def _own(name: str) -> Callable[..., Any]:
 
 
 def check_source(config: EnvConfig) -> None:
-    """Check that workloads can be drawn: that a trace or a table is there and fits the cluster, a generator gives some.
+    """Check that workloads can be drawn: that a trace or a table exists and fits the cluster, or a generator works.
 
     Raises:
         UserError: see `generate`.

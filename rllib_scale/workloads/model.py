@@ -1,10 +1,11 @@
-"""What a workload is: workflow DAGs and their arrivals as flat arrays, and what makes them valid [SCALE, sec. 3]."""
+"""A workload: workflow DAGs and their arrivals as flat arrays, and what makes them valid [SCALE, sec. 3]."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats.native import FORMAT, OPTIONAL_FIELDS, TASK_FIELDS, VERSIONS, parse, read, write
+from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator, gather_blocks
+from rllib_scale.workloads.formats.native import FORMAT, VERSIONS, parse, read, write
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -20,7 +22,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """W workflows with T tasks and E edges in all, always valid: construction checks it and brings it into order.
+    """W workflows with T tasks and E edges in all. Construction checks and sorts them, so a workload is always valid.
 
     W may be 0 for a drawn workload in which nothing arrived; a workload that is read must have a workflow.
     The tasks of workflow w are rows `task_offsets[w]:task_offsets[w + 1]`, its edges are rows
@@ -28,13 +30,13 @@ class Workload:
     (stable), the edges of each by (predecessor, successor).
 
     Attributes:
-        arrival_s: (W,) when the workflow arrives [s], at least 0, non-decreasing.
+        arrival_s: (W,) arrival of the workflow [s], at least 0, non-decreasing.
         task_offsets: (W + 1,) first task row of each workflow, then T.
         compute_gflop: (T,) compute demand c [GFLOP], above 0.
         memory_gb: (T,) memory m [GB], at least 0.
         output_gb: (T,) output data d [GB], at least 0.
-        delay_s: (T,) release delay [s], at least 0: a task is ready so long after its predecessors end, or its workflow
-            arrives. By default 0.
+        delay_s: (T,) release delay [s], at least 0, by default 0: the time from the end of its predecessors, or the
+            arrival of its workflow, until the task is ready.
         edge_offsets: (W + 1,) first edge row of each workflow, then E.
         edges: (E, 2) predecessor and successor, task indices local to their workflow; unique, acyclic.
         session: (W,) number of the session that the workflow belongs to, at least 0: the turns of one conversation
@@ -82,7 +84,7 @@ class Workload:
         return len(self.compute_gflop)
 
     def _repr_html_(self) -> str:
-        """A notebook's view: what it amounts to, not each number."""
+        """Summary for a notebook."""
         import pandas as pd
 
         columns = {name: getattr(self, name) for name in TASK_FIELDS}
@@ -91,23 +93,25 @@ class Workload:
         sizes = f"{self.num_workflows} workflows, {self.num_tasks} tasks, {len(self.edges)} edges"
         return f"<p>{sizes}</p>{pd.DataFrame(about).T.to_html(float_format='{:.4g}'.format)}"
 
+    @classmethod
+    def collected(cls, workflows: Accumulator, sources: Sequence[Path], from_zero: bool = False) -> Workload:
+        """The workload of collected workflows; `from_zero`: arrivals count from the first one.
+
+        Raises:
+            UserError: the sources have no workflow.
+        """
+        if not len(workflows):
+            raise UserError(f"{', '.join(map(str, sources))}: no workflow in there: at least one is needed")
+        return cls(**workflows.arrays(by_arrival=True, from_zero=from_zero))
+
     def take(self, workflows: Ints, arrival_s: Floats) -> Workload:
-        """Some of its workflows, each as often as it is named, arriving at other times.
+        """Some of its workflows with other arrivals.
 
         Args:
-            workflows: (V,) their numbers.
-            arrival_s: (V,) when each arrives [s].
+            workflows: (V,) their numbers, repetitions allowed.
+            arrival_s: (V,) arrival of each [s].
         """
-        tasks, task_offsets = gather_blocks(self.task_offsets, workflows)
-        edges, edge_offsets = gather_blocks(self.edge_offsets, workflows)
-        return Workload(
-            arrival_s=arrival_s,
-            task_offsets=task_offsets,
-            edge_offsets=edge_offsets,
-            edges=self.edges[edges],
-            session=self.session[workflows],
-            **{name: getattr(self, name)[tasks] for name in TASK_FIELDS},
-        )
+        return Workload(**self._gathered(workflows) | {"arrival_s": arrival_s})
 
     def equals(self, other: Workload) -> bool:
         """Whether every number is the same."""
@@ -154,7 +158,7 @@ class Workload:
         return {"format": FORMAT, "version": self._version(), "workflows": list(self._workflows())}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a JSON file; a reader sees the old file or the new one, never a part.
+        """Write a JSON file under a temporary name and rename it.
 
         Raises:
             UserError: the file cannot be written.
@@ -162,15 +166,15 @@ class Workload:
         write(Path(path), self._version(), self._workflows())
 
     def _version(self) -> int:
-        """The lowest version of the format that can hold this: older programs read what they can."""
+        """The lowest version of the format that can hold the workload."""
         if not np.array_equal(self.session, np.arange(self.num_workflows)):
             return VERSIONS[-1]
         return 2 if self.delay_s.any() else 1
 
     def _workflows(self) -> Iterator[dict[str, Any]]:
-        """The JSON content of each workflow, one after the other: a workload may be larger than its text could be."""
+        """The JSON content of each workflow, one after the other, as the text of all is large."""
         version = self._version()
-        fields = [name for name in TASK_FIELDS if version > 1 or name not in OPTIONAL_FIELDS]
+        fields = [name for name in TASK_FIELDS if version > 1 or name != "delay_s"]
         for w in range(self.num_workflows):
             rows = slice(self.task_offsets[w], self.task_offsets[w + 1])
             columns = [getattr(self, name)[rows].tolist() for name in fields]
@@ -228,15 +232,15 @@ class Workload:
                 task = next(i for i in edge if not 0 <= i < num_tasks[row])
                 raise UserError(f"{where}: unknown task {task}; valid: 0 to {num_tasks[row] - 1}")
             raise UserError(f"{where}: a task cannot need itself" if itself[row] else f"{where}: stands twice")
-        # Where every edge leads to a higher index there is no cycle: only the other workflows need the search.
+        # Only a workflow with an edge to a lower index can have a cycle.
         for w in np.unique(workflow[self.edges[:, 0] > self.edges[:, 1]]):
             edges = self.edges[self.edge_offsets[w] : self.edge_offsets[w + 1]]
-            cycle = find_cycle(int(self.task_offsets[w + 1] - self.task_offsets[w]), edges)
+            cycle = find_cycle(edges, range(self.task_offsets[w + 1] - self.task_offsets[w]))
             if cycle:
-                raise UserError(f"workflow {w}: the edges form a cycle: {shown_cycle(list(map(str, cycle)))}")
+                raise UserError(f"workflow {w}: the edges form a cycle: {cycle}")
 
     def _sort_edges(self) -> None:
-        # What is in order, as most is, needs none of the memory that sorting takes.
+        # Most edges are in order; sorting them would take memory.
         step = np.diff(self.edges, axis=0)
         rises = (step[:, 0] > 0) | ((step[:, 0] == 0) & (step[:, 1] >= 0))
         inner = self.edge_offsets[1:-1]
@@ -249,17 +253,21 @@ class Workload:
     def _sort_workflows(self, numbered: bool) -> None:
         if (np.diff(self.arrival_s) >= 0).all():
             return
-        order = np.argsort(self.arrival_s, kind="stable")
-        tasks, task_offsets = gather_blocks(self.task_offsets, order)
-        edges, edge_offsets = gather_blocks(self.edge_offsets, order)
-        for name in TASK_FIELDS:
-            object.__setattr__(self, name, getattr(self, name)[tasks])
-        object.__setattr__(self, "arrival_s", self.arrival_s[order])
-        object.__setattr__(self, "task_offsets", task_offsets)
-        object.__setattr__(self, "edges", self.edges[edges])
-        object.__setattr__(self, "edge_offsets", edge_offsets)
-        if numbered:
-            object.__setattr__(self, "session", self.session[order])
+        for name, array in self._gathered(np.argsort(self.arrival_s, kind="stable")).items():
+            if numbered or name != "session":
+                object.__setattr__(self, name, array)
+
+    def _gathered(self, workflows: Ints) -> dict[str, Any]:
+        """The arrays of some workflows, in the order given."""
+        tasks, task_offsets = gather_blocks(self.task_offsets, workflows)
+        edges, edge_offsets = gather_blocks(self.edge_offsets, workflows)
+        return {name: getattr(self, name)[tasks] for name in TASK_FIELDS} | {
+            "arrival_s": self.arrival_s[workflows],
+            "task_offsets": task_offsets,
+            "edge_offsets": edge_offsets,
+            "edges": self.edges[edges],
+            "session": self.session[workflows],
+        }
 
     def _workflow_of_edge(self) -> Ints:
         return np.repeat(np.arange(self.num_workflows), np.diff(self.edge_offsets))
@@ -270,40 +278,20 @@ class Workload:
         return f"workflow {workflow}, task {row - self.task_offsets[workflow]}"
 
 
-def gather_blocks(offsets: Ints, order: Ints) -> tuple[Ints, Ints]:
-    """Rows of the blocks `offsets` in a new order of blocks, and the offsets of the result."""
-    sizes = np.diff(offsets)[order]
-    new = np.concatenate([[0], np.cumsum(sizes)])
-    return np.arange(new[-1]) + np.repeat(offsets[order] - new[:-1], sizes), new
-
-
-def find_cycle(num_tasks: int, edges: Ints) -> list[int]:
-    """Tasks along a cycle of edges (E, 2), the first one again at the end; empty where there is none."""
+def find_cycle(edges: Ints, names: Sequence[Any]) -> str:
+    """A cycle of edges (E, 2) by the names of its tasks, shortened if it is long; empty if there is none."""
     if (edges[:, 0] < edges[:, 1]).all():
-        return []
-    waits_for = np.bincount(edges[:, 1], minlength=num_tasks).tolist()
-    successors = edges[np.argsort(edges[:, 0], kind="stable"), 1].tolist()
-    first = np.concatenate([[0], np.cumsum(np.bincount(edges[:, 0], minlength=num_tasks))]).tolist()
-    free = [task for task in range(num_tasks) if not waits_for[task]]
-    while free:
-        task = free.pop()
-        for successor in successors[first[task] : first[task + 1]]:
-            waits_for[successor] -= 1
-            if not waits_for[successor]:
-                free.append(successor)
-    # Every task that is left has a predecessor that is left: walking back must meet itself.
-    before = {s: p for p, s in sorted(edges.tolist(), reverse=True) if waits_for[p] and waits_for[s]}
-    task = min(before, default=-1)
-    path: dict[int, None] = {}
-    while before and task not in path:
-        path[task] = None
-        task = before[task]
-    tasks = [*path, task]
-    return tasks[tasks.index(task) :][::-1] if before else []
-
-
-def shown_cycle(names: list[str]) -> str:
-    """A cycle in an error, shortened where it is long."""
-    if len(names) > 10:
-        names = [*names[:5], f"({len(names) - 9} more)", *names[-4:]]
-    return " -> ".join(names)
+        return ""
+    graph: TopologicalSorter[int] = TopologicalSorter()
+    for predecessor, successor in edges.tolist():
+        graph.add(successor, predecessor)
+    try:
+        graph.prepare()
+    except CycleError as error:
+        cycle = error.args[1][:-1]
+        first = cycle.index(min(cycle))
+        shown = [f"{names[task]!s:.60}" for task in (*cycle[first:], *cycle[: first + 1])]
+        if len(shown) > 10:
+            shown = [*shown[:5], f"({len(shown) - 9} more)", *shown[-4:]]
+        return " -> ".join(shown)
+    return ""

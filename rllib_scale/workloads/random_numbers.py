@@ -1,6 +1,6 @@
-"""Random numbers whose draws do not depend on numpy's version, decided by (seed, episode).
+"""Random numbers that (seed, episode) decides, whatever the version of numpy.
 
-xoshiro256++ (Blackman and Vigna 2021), seeded by splitmix64. A generator is an array (4,) uint64.
+xoshiro256++ (Blackman and Vigna 2021), seeded by splitmix64. The state of a generator is an array (4,) uint64.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rllib_scale.compiled import compiled
 
@@ -16,7 +17,17 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _TO_UNIT = 2.0**-53
 ESTIMATES, CONTENTS, STRAGGLERS = 1, 2**40, 2**41
-"""Streams of (seed, episode), see `seed_stream`."""
+"""Streams of (seed, episode); see `seed_stream`."""
+
+
+def new_generator(seed: int, episode: int, stream: int | None = None) -> NDArray[np.uint64]:
+    """A generator at the start of the stream of (seed, episode), or of another stream of it."""
+    rng = np.empty(4, dtype=np.uint64)
+    if stream is None:
+        seed_generator(rng, seed, episode)
+    else:
+        seed_stream(rng, seed, episode, stream)
+    return rng
 
 
 @compiled
@@ -28,7 +39,7 @@ def _mix(x):  # type: ignore[no-untyped-def]
 
 @compiled
 def seed_generator(rng, seed, episode):  # type: ignore[no-untyped-def]
-    """Put the generator (4,) uint64 at the start of the stream of (seed, episode)."""
+    """Set the generator to the start of the stream of (seed, episode)."""
     x = _mix(_mix(np.uint64(seed) + _GOLDEN) ^ (np.uint64(episode) * _MIX_1 + _GOLDEN))
     for k in range(4):
         x += _GOLDEN
@@ -37,10 +48,10 @@ def seed_generator(rng, seed, episode):  # type: ignore[no-untyped-def]
 
 @compiled
 def seed_stream(rng, seed, episode, stream):  # type: ignore[no-untyped-def]
-    """Put the generator at the start of another stream of (seed, episode): what it decides moves no workload.
+    """Set the generator to the start of another stream of (seed, episode), which leaves the first one as it is.
 
-    Stream 1 holds the errors of estimates, stream 2 + i the changes of server i, stream 2^40 what workflows of traces
-    and fitted tables look like, whose arrivals alone come from the first stream, stream 2^41 who is a straggler.
+    Stream 1 decides the errors of estimates, stream 2 + i the changes of server i, stream 2^40 the contents of
+    workflows from traces and fitted tables (the first stream decides their arrivals), stream 2^41 the stragglers.
     """
     x = _mix(_mix(np.uint64(seed) + _GOLDEN) ^ (np.uint64(episode) * _MIX_1 + _GOLDEN))
     x = _mix(x ^ (np.uint64(stream) * _MIX_2 + _GOLDEN))
@@ -77,14 +88,14 @@ def standard_normal(rng):  # type: ignore[no-untyped-def]
 
 @compiled
 def exponential(rng, mean):  # type: ignore[no-untyped-def]
-    """Exponential of that mean, which may be inf. One draw."""
+    """Exponential with a mean that may be inf. One draw."""
     x = -math.log(1.0 - uniform(rng))
     return x * mean if mean < np.inf else np.inf
 
 
 @compiled
 def lognormal(rng, mean, std):  # type: ignore[no-untyped-def]
-    """Exponential of a normal of that mean and standard deviation."""
+    """Exponential of a normal with this mean and standard deviation."""
     return math.exp(mean + std * standard_normal(rng))
 
 

@@ -1,7 +1,7 @@
-"""Workloads drawn from a trace: its workflows again, at other times.
+"""Workloads drawn from a trace: its workflows at other times.
 
-(seed, episode) decides everything. Which workflows come one after the other does not depend on the rate of arrivals:
-episodes at other loads, or on other clusters, have the same ones.
+(seed, episode) decides everything. The sequence of workflows does not depend on the rate of arrivals: episodes at other
+loads, or on other clusters, have the same one.
 """
 
 from __future__ import annotations
@@ -15,31 +15,27 @@ from rllib_scale.compiled import compiled
 from rllib_scale.config import EnvConfig, SplitConfig, TraceConfig
 from rllib_scale.config.workload import Part
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.arrivals import arrival_times
-from rllib_scale.workloads.model import Workload
-from rllib_scale.workloads.random_numbers import CONTENTS, integer, seed_generator, seed_stream, uniform
-
-Ints = NDArray[np.int64]
+from rllib_scale.workloads.arrivals import arrival_times, end_of_arrivals
+from rllib_scale.workloads.model import Ints, Workload
+from rllib_scale.workloads.random_numbers import CONTENTS, integer, new_generator, seed_generator, uniform
 
 
 def draw_from_trace(config: EnvConfig, trace: TraceConfig, seed: int, episode: int) -> Workload:
     """The workload of (seed, episode).
 
     Raises:
-        UserError: see `part_of_trace`; or more would arrive than can be drawn at once.
+        UserError: see `part_of_trace`; or too many workflows would be drawn at once.
     """
     part = part_of_trace(config, trace)
-    rng, contents = np.empty(4, dtype=np.uint64), np.empty(4, dtype=np.uint64)
-    seed_generator(rng, seed, episode)
-    seed_stream(contents, seed, episode, CONTENTS)
-    until = config.episode.arrivals_until_s or config.episode.horizon_s
+    rng, contents = new_generator(seed, episode), new_generator(seed, episode, CONTENTS)
+    until = end_of_arrivals(config)
     if trace.arrivals == "recorded":
-        return _from_a_moment_on(part, float(uniform(rng)), until)
+        return _rotated(part, float(uniform(rng)), until)
     rate = config.arrival_rate_of(float(part.compute_gflop.sum()) / part.num_workflows)
     if trace.sample == "workflow":
         times = arrival_times(config, rate, rng)
         return part.take(_choices(contents, part.num_workflows, np.empty(len(times), dtype=np.int64)), times)
-    # Sessions that began before the episode and still last are drawn, too: the rate is what it is meant to be at once.
+    # Sessions that began before the episode and still last are drawn as well, so that the rate is right from the start.
     first, order = _sessions(part)
     begins = part.arrival_s[order[first[:-1]]]
     longest = float((part.arrival_s[order[first[1:] - 1]] - begins).max())
@@ -53,10 +49,10 @@ def draw_from_trace(config: EnvConfig, trace: TraceConfig, seed: int, episode: i
 
 
 def part_of_trace(config: EnvConfig, trace: TraceConfig) -> Workload:
-    """What an episode may draw from: the part of the trace that the config names, all of it where it names none.
+    """The part of the trace that the config names, by default all of it.
 
     Raises:
-        UserError: the file is missing, has changed, is no workload, has no session in that part, or holds a task that
+        UserError: the file is missing, has changed, is no workload, has no session in that part, or has a task that
             fits no server.
     """
     part = _part(trace.file, trace.part or "all", trace.split)
@@ -64,18 +60,29 @@ def part_of_trace(config: EnvConfig, trace: TraceConfig) -> Workload:
     return part
 
 
-def _from_a_moment_on(part: Workload, moment: float, until: float) -> Workload:
-    """The workflows as recorded from a moment on, a share of the time recorded; its end is joined to its beginning."""
+def in_train_part(workload: Workload, split: SplitConfig) -> NDArray[np.bool_]:
+    """(W,) whether each workflow's session is trained on, as the split's seed and the session's number decide."""
+    rng = np.empty(4, dtype=np.uint64)
+    sessions, of_workflow = np.unique(workload.session, return_inverse=True)
+    trains = np.zeros(len(sessions), dtype=bool)
+    for i, session in enumerate(sessions):
+        seed_generator(rng, split.seed, session)
+        trains[i] = uniform(rng) < split.train_share
+    return trains[of_workflow]
+
+
+def _rotated(part: Workload, share: float, until: float) -> Workload:
+    """The workflows as recorded, from a share of the recorded time on; its end is joined to its beginning."""
     times = part.arrival_s - part.arrival_s[0]
-    length = times[-1] + times[-1] / max(1, len(times) - 1)  # a mean gap lies between the last and the first
+    length = times[-1] + times[-1] / max(1, len(times) - 1)  # a mean gap between the last and the first
     if length > 0:
-        times = (times - moment * length) % length
+        times = (times - share * length) % length
     chosen = np.flatnonzero(times <= until)
     return part.take(chosen, times[chosen])
 
 
 def _sessions(part: Workload) -> tuple[Ints, Ints]:
-    """(S + 1,) and (W,): the workflows of session s, in order of arrival, are order[first[s] : first[s + 1]]."""
+    """(S + 1,) and (W,): the workflows of session s, by arrival, are order[first[s] : first[s + 1]]."""
     order = np.argsort(part.session, kind="stable")
     starts = np.flatnonzero(np.diff(part.session[order], prepend=-1))
     return np.append(starts, len(order)), order
@@ -95,23 +102,13 @@ def _part(file: str, part: Part, split: SplitConfig) -> Workload:
     whole = _load(file)
     if part == "all":
         return whole
-    rng = np.empty(4, dtype=np.uint64)
-    sessions, of_workflow = np.unique(whole.session, return_inverse=True)
-    trains = np.array([_is_below(rng, split.seed, session, split.train_share) for session in sessions])
-    chosen = np.flatnonzero(trains[of_workflow] == (part == "train"))
+    chosen = np.flatnonzero(in_train_part(whole, split) == (part == "train"))
     if len(chosen) == 0:
         raise UserError(
-            f"{TraceConfig(file=file).place}: none of its {len(sessions)} sessions is in the {part} part; change "
-            f"workload.trace.split.train_share {split.train_share} or split.seed {split.seed}"
+            f"{TraceConfig(file=file).place}: none of its {len(np.unique(whole.session))} sessions is in the {part} "
+            f"part; change workload.trace.split.train_share {split.train_share} or split.seed {split.seed}"
         )
     return whole.take(chosen, whole.arrival_s[chosen])
-
-
-@compiled
-def _is_below(rng, seed, session, share):  # type: ignore[no-untyped-def]
-    """Whether the number that seed and session decide is below the share."""
-    seed_generator(rng, seed, session)
-    return uniform(rng) < share
 
 
 @lru_cache(maxsize=2)

@@ -20,7 +20,7 @@ from rllib_scale.workloads.formats.registry import FORMATS
 from rllib_scale.workloads.model import Workload
 from workloads.mutations import mutations
 from workloads.test_langgraph import DIAMOND, LOOP
-from workloads.test_wfformat import instance, instance_1_4
+from workloads.test_wfformat import instance
 from workloads.trace_samples import (
     copilot_sample,
     csv_sample,
@@ -141,7 +141,7 @@ def test_a_mistake_in_csv_names_line_and_column(tmp_path: Path, output: Path) ->
         (task(1, task="start"), "task 'start' stands twice"),
         (([row | {"session": "-1"} for row in tasks], edges), "tasks.csv line 2: session"),
         (([row | {"session": str(i)} for i, row in enumerate(tasks)], edges), "session is 1, but 0"),
-        (([*tasks, tasks[0]], edges), "workflow 'b' stood further up"),
+        (([*tasks, tasks[0]], edges), "workflow 'b' has rows further up"),
         (([{"task": "x"}], edges), "column 'workflow' is missing"),
         (edge(0, predecessor="nobody"), "edges.csv line 2: predecessor 'nobody'"),
         (edge(0, successor=edges[0]["predecessor"]), "a task cannot need itself"),
@@ -153,16 +153,13 @@ def test_a_mistake_in_csv_names_line_and_column(tmp_path: Path, output: Path) ->
 
 
 RUN = ["agent", ["tools", "tools"], "agent"]
-STREAM = [{"step": i, "type": "task", "payload": {"name": name}} for i, name in enumerate(["agent", "tools"])]
 FILES: dict[str, list[Any]] = {
     "kv-cache-tester": [kv_sample()],
     "copilot": [copilot_sample()],
     "tracelab": [tracelab_sample()[0]],
     "wfformat": [instance()],
-    "wfformat of version 1.4": [instance_1_4()],
     "langgraph": [DIAMOND],
     "langgraph and a run": [LOOP, RUN],
-    "langgraph and a debug stream": [LOOP, STREAM],
 }
 """What sources hold, of which the last is damaged."""
 
@@ -191,6 +188,7 @@ def test_files_that_are_wrong_as_a_whole(tmp_path: Path, output: Path) -> None:
     zipped = gzip.compress(first * 50)
     for file, content, part in (
         ("empty.jsonl", b"", "no workflow"),
+        ("empty.json", b"", "not valid JSON"),
         ("torn.jsonl.gz", zipped[: len(zipped) // 2], "not a whole gzip file"),
         ("broken.jsonl.gz", zipped[:30] + bytes(8) + zipped[38:], "not a whole gzip file"),
         ("latin.jsonl", b'{"id": "\xe9"}\n', "line 1: not UTF-8"),

@@ -6,8 +6,6 @@ The JSON below is in the form of `get_graph().to_json()` of langgraph 1.2.
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +90,6 @@ def test_runs_are_workflows_with_the_costs_of_their_nodes(tmp_path: Path) -> Non
     assert found.edge_offsets.tolist() == [0, 0, 2]
 
 
-def test_a_debug_stream_is_a_run(tmp_path: Path) -> None:
-    def event(step: int, kind: str, name: str) -> dict[str, Any]:
-        return {"step": step, "timestamp": "2026-01-01T00:00:00+00:00", "type": kind, "payload": {"name": name}}
-
-    stream = [event(1, "task", "agent"), event(1, "task_result", "agent"), {"step": 1, "type": "checkpoint"}]
-    stream += [event(2, "task", "tools"), event(2, "task", "tools"), event(3, "task", "agent")]
-    assert read(tmp_path, LOOP, stream).edges.tolist() == [[0, 1], [0, 2], [1, 3], [2, 3]]
-
-
 # ---------------------------------------------------------------------- what is refused
 
 RUNS = "a recorded run unrolls it"
@@ -116,14 +105,13 @@ LONG_LOOP = graph(" ".join(NAMES), "__start__ n0", *(f"n{i} n{(i + 1) % 2000}" f
         (LONG_LOOP, None, ["edges form a loop: n0 -> n1", "more) -> n1"]),
         (graph("a b", "a __end__", "__start__ a", "b a"), None, ["node 'b' has no way from __start__", RUNS]),
         (graph("a a", "__start__ a"), None, ["nodes.2: id 'a' stands twice"]),
-        (graph(""), None, ["nodes holds none but __start__ and __end__"]),
+        (graph(""), None, ["nodes has only __start__ and __end__"]),
         (graph("a", "a b"), None, ["edges.0: target 'b' is no node"]),
         (LOOP, [], ["run0.json: the run is empty"]),
         (LOOP, ["agent", "tool"], ["run0.json: [1]: unknown node 'tool'; did you mean 'tools'?"]),
         (LOOP, ["tools"], ["run0.json: [0]: node 'tools' cannot have run here"]),
-        (LOOP, ["agent", 3], ["run0.json: [1]: must be a node, or a list of nodes"]),
-        (LOOP, {"agent": 1}, ["run0.json: a run must be a list of nodes"]),
-        (LOOP, [{"type": "task", "step": -1, "payload": {"name": "agent"}}], ["run0.json: [0]: step", "-1"]),
+        (LOOP, ["agent", 3], ["run0.json: 1: must be a node, or a list of nodes"]),
+        (LOOP, {"agent": 1}, ["run0.json: input should be a valid list"]),
         (MAP, [["plan"], ["work"] * 5000, ["join"] * 5000], ["[2]: the run unrolls to more than 10,000,000 edges"]),
     ],
     ids=lambda value: value[0] if isinstance(value, list) and value and isinstance(value[0], str) else "",
@@ -147,62 +135,3 @@ def test_mistakes_in_costs_are_named(tmp_path: Path) -> None:
     sources = [tmp_path / name for name in ("graph.json", "a.yaml", "b.yml")]
     with pytest.raises(UserError, match=r"b\.yml: one file of costs too many"):
         FORMAT.read(sources, FORMAT.mapping(), Progress())
-
-
-# ---------------------------------------------------------------------- module:attribute
-
-MODULE = """
-import json
-open("imported", "w").close()
-
-class Graph:
-    @classmethod
-    def get_graph(cls):
-        return cls
-
-    @staticmethod
-    def to_json():
-        return json.loads({graph!r})
-
-class Agents:
-    diamond = Graph
-
-number = 3
-"""
-
-
-@pytest.fixture
-def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Modules in the current folder, one with an object that has what a compiled graph has."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "agents_of_a_test.py").write_text(MODULE.format(graph=json.dumps(DIAMOND)))
-    (tmp_path / "broken_agents.py").write_text("raise RuntimeError('two\\nlines')")
-    (tmp_path / "leaving_agents.py").write_text("raise SystemExit(0)")
-    yield
-    sys.modules.pop("agents_of_a_test", None)
-
-
-@pytest.mark.parametrize("source", ["agents_of_a_test:Agents.diamond", "./agents_of_a_test.py:Agents.diamond"])
-def test_code_is_imported_only_where_it_is_allowed(modules: None, tmp_path: Path, source: str) -> None:
-    path = list(sys.path)
-    with pytest.raises(UserError, match=r"runs its code; --set mapping\.import_code=true"):
-        FORMAT.read([Path(source)], FORMAT.mapping(), Progress())
-    assert not (tmp_path / "imported").exists()
-    found = FORMAT.read([Path(source)], FORMAT.mapping(import_code=True), Progress())
-    assert (tmp_path / "imported").exists()
-    assert found.edges.tolist() == [[0, 1], [0, 2], [1, 3], [2, 3]]
-    assert sys.path == path
-
-
-def test_what_cannot_be_imported(modules: None) -> None:
-    for source, part in (
-        ("agents_of_a_test:number", "has no get_graph(): a compiled graph is needed (got int)"),
-        ("agents_of_a_test:missing", "AttributeError"),
-        ("no_such_agents.py:app", "FileNotFoundError"),
-        ("broken_agents:app", "(RuntimeError: two lines)"),
-        ("leaving_agents:app", "(SystemExit: 0)"),
-    ):
-        with pytest.raises(UserError) as caught:
-            FORMAT.read([Path(source)], FORMAT.mapping(import_code=True), Progress())
-        assert str(caught.value).startswith(f"{source}: ")
-        assert part in str(caught.value)

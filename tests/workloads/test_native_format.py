@@ -130,7 +130,6 @@ ERRORS = [  # what is wrong, and the key and the value that the message names
     (changed(valid(), [W, 1, "arrival_s"], -1), ["workflow 1: arrival_s", "-1.0"]),
     (changed(valid(), [W, 0], {"arrival_s": 0, "tasks": [], "edges": []}), ["workflow 0: no tasks"]),
     (changed(valid(), [*TASK, "memory_gb"], MISSING), ["workflow 1: tasks.2.memory_gb"]),
-    (changed(valid(), [*TASK, "delay_s"], 1), ["workflow 1: unknown key 'tasks.2.delay_s'; valid: compute_gflop"]),
     (changed(valid(), [*TASK, "compute_gflop"], 0), ["workflow 1, task 2: compute_gflop", "0.0"]),
     (changed(valid(), [*TASK, "compute_gflop"], float("nan")), ["workflow 1, task 2: compute_gflop", "nan"]),
     (changed(valid(), [*TASK, "compute_gflop"], 10**400), ["workflow 1: tasks.2.compute_gflop", "1000"]),
@@ -140,9 +139,8 @@ ERRORS = [  # what is wrong, and the key and the value that the message names
     (changed(valid(), [W, 1, "edges", 0], [-1, 2]), ["workflow 1, edge [-1, 2]: unknown task -1"]),
     (changed(valid(), [W, 1, "edges", 0], [2, 2]), ["workflow 1, edge [2, 2]"]),
     (changed(valid(), [W, 1, "edges"], [[0, 1], [1, 2], [0, 1]]), ["workflow 1, edge [0, 1]: stands twice"]),
-    (with_sessions(0, None), ["workflow 1: session must stand in every workflow or in none"]),
-    (with_sessions(None, 0), ["workflow 1: session must stand in every workflow or in none"]),
-    (with_sessions(0, 1) | {"version": 2}, ["workflow 0: unknown key 'session'; valid: arrival_s, tasks, edges"]),
+    (with_sessions(0, None), ["workflow 1: session must be given in every workflow or in none"]),
+    (with_sessions(None, 0), ["workflow 1: session must be given in every workflow or in none"]),
 ]
 
 

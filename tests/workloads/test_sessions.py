@@ -92,12 +92,6 @@ def test_demands_follow_from_tokens(path):
     assert progress.counts["calls clipped to max_memory_gb"] == 2
 
 
-def test_an_empty_stop_ends_a_turn_where_it_is_said_to(path):
-    workload = read("kv-cache-tester", write_lines(path, kv_sample()), empty_stop="person")
-    np.testing.assert_array_equal(workload.arrival_s, [0, 42, 100])
-    np.testing.assert_array_equal(np.diff(workload.task_offsets), [5, 1, 1])
-
-
 def test_a_person_may_speak_where_a_tool_was_asked_for(path):
     interrupted = kv_session(
         request(0, 10, 10, 1),

@@ -1,19 +1,19 @@
-"""Workflows as they are read, in compact buffers: about 60 bytes a task, so that millions of them fit."""
+"""Workflows as they are read, in compact buffers of about 60 bytes per task, so that millions of tasks fit."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats.native import TASK_FIELDS
-from rllib_scale.workloads.model import Workload, gather_blocks
+TASK_FIELDS = ("compute_gflop", "memory_gb", "output_gb", "delay_s")
 
 
 class Accumulator:
-    """Takes workflows one by one, in any order of arrival, and makes a `Workload` of them."""
+    """Collects workflows one by one, in any order of arrival, and gives the arrays of a `Workload`."""
 
     def __init__(self) -> None:
         self._arrivals, self._sessions = array("d"), array("q")
@@ -24,21 +24,16 @@ class Accumulator:
         """Workflows so far."""
         return len(self._arrivals)
 
-    @property
-    def num_tasks(self) -> int:
-        """Tasks so far."""
-        return self._task_offsets[-1]
-
     def add(
         self, arrival_s: float, session: int, tasks: Mapping[str, Sequence[float]], edges: Iterable[tuple[int, int]]
     ) -> None:
         """Add a workflow.
 
         Args:
-            arrival_s: when it arrives [s], from whatever moment.
-            session: number of its session.
-            tasks: a sequence for each of `TASK_FIELDS`, of one value a task.
-            edges: predecessor and successor, indices within the workflow; unique, best in order.
+            arrival_s: its arrival [s], from any reference.
+            session: the number of its session.
+            tasks: for each of `TASK_FIELDS` a sequence with one value per task.
+            edges: predecessor and successor, as indices within the workflow; unique.
         """
         self._arrivals.append(arrival_s)
         self._sessions.append(session)
@@ -49,35 +44,34 @@ class Accumulator:
         self._task_offsets.append(len(self._columns[TASK_FIELDS[0]]))
         self._edge_offsets.append(len(self._edges) // 2)
 
-    def workload(self, what: str, from_zero: bool = False) -> Workload:
-        """All workflows by arrival; the buffers are handed over, so that this can be done once.
+    def arrays(self, by_arrival: bool, from_zero: bool = False) -> dict[str, NDArray[Any]]:
+        """The arrays of `Workload`; call it once, as the buffers are released.
 
         Args:
-            what: the sources, for the error.
-            from_zero: count arrivals from the first one, rather than as they were given.
-
-        Raises:
-            UserError: there is no workflow.
+            by_arrival: sort the workflows by arrival, one buffer after the other. `Workload` sorts as well, but holds
+                the old and the new arrays at once.
+            from_zero: count arrivals from the first one.
         """
-        if not len(self):
-            raise UserError(f"{what}: no workflow in there: at least one is needed")
         arrivals = np.frombuffer(self._arrivals)
         arrivals = arrivals - arrivals.min() if from_zero else arrivals
-        order = np.argsort(arrivals, kind="stable")
-        # Sorted here, one buffer after the other: the model would need the old and the new ones at once.
+        order = np.argsort(arrivals, kind="stable") if by_arrival else np.arange(len(self))
         rows, task_offsets = gather_blocks(np.frombuffer(self._task_offsets, np.int64), order)
-        columns = {name: np.frombuffer(self._columns.pop(name))[rows] for name in TASK_FIELDS}
+        arrays = {name: np.frombuffer(self._columns.pop(name))[rows] for name in TASK_FIELDS}
         del rows
         rows, edge_offsets = gather_blocks(np.frombuffer(self._edge_offsets, np.int64), order)
         edges = np.frombuffer(self._edges, np.int64).reshape(-1, 2)
         del self._edges
-        edges = edges[rows]
-        del rows
-        return Workload(
-            arrival_s=arrivals[order],
-            session=np.frombuffer(self._sessions, np.int64)[order],
-            task_offsets=task_offsets,
-            edge_offsets=edge_offsets,
-            edges=edges,
-            **columns,
-        )
+        return arrays | {
+            "arrival_s": arrivals[order],
+            "session": np.frombuffer(self._sessions, np.int64)[order],
+            "task_offsets": task_offsets,
+            "edge_offsets": edge_offsets,
+            "edges": edges[rows],
+        }
+
+
+def gather_blocks(offsets: NDArray[np.int64], order: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of the blocks `offsets` in a new order of blocks, and the offsets of the result."""
+    sizes = np.diff(offsets)[order]
+    new = np.concatenate([[0], np.cumsum(sizes)])
+    return np.arange(new[-1]) + np.repeat(offsets[order] - new[:-1], sizes), new

@@ -1,4 +1,4 @@
-"""What every format of workloads shares: its description, its mapping to demands, and the progress of an import."""
+"""What a format of workloads is, and the progress of an import."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rllib_scale.config.base import Model
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.model import Workload
+
+if TYPE_CHECKING:
+    from rllib_scale.workloads.model import Workload
 
 EVERY_S = 5.0
 """Seconds between two lines of progress."""
@@ -19,13 +21,13 @@ EVERY_S = 5.0
 
 @dataclass
 class Progress:
-    """What an import says while it runs, what it has counted, and what becomes of a bad record.
+    """Messages and counts of an import, and whether it skips bad records.
 
     Attributes:
-        say: gets one line at a time.
-        skip_bad: go on without a bad record, having said so, rather than end with its error.
-        counts: what was read, by its name in the summary ("sessions", "calls", ...).
-        skipped: bad records gone without.
+        say: prints a line.
+        skip_bad: report a bad record and skip it, instead of ending with its error.
+        counts: what was read, by name in the summary ("sessions", "calls", ...).
+        skipped: bad records so far.
     """
 
     say: Callable[[str], None] = lambda line: None
@@ -35,10 +37,10 @@ class Progress:
     _said_at: float = field(default_factory=time.monotonic)
 
     def bad(self, error: UserError) -> None:
-        """Go on without a bad record where that is wanted.
+        """Report a bad record.
 
         Raises:
-            UserError: the one given, where it is not.
+            UserError: the one given, unless bad records are skipped.
         """
         if not self.skip_bad:
             raise error
@@ -46,7 +48,7 @@ class Progress:
         self.say(f"skipped: {error}")
 
     def advance(self, where: str) -> None:
-        """Say how far the import is, every few seconds; call it as often as you like."""
+        """Say what was read so far, at most every few seconds."""
         now = time.monotonic()
         if now - self._said_at >= EVERY_S:
             self._said_at = now
@@ -60,10 +62,10 @@ class Format:
     Attributes:
         name: on the command line.
         description: one line for a list of formats.
-        mapping: settings of how its numbers become compute demands, memory, outputs and delays; each field's
-            description says what it is and where its default comes from, or that it is assumed.
-        read: files or folders, the mapping and the progress to a workload. Raises `UserError`, one line with the file,
-            its line or record, and the key, for whatever is wrong.
+        mapping: the settings that turn its numbers into compute demands, memory, outputs and delays; each field's
+            description says what it is and where its default comes from.
+        read: makes a workload of files or folders, the mapping and the progress. Raises `UserError`, one line with the
+            file, its line or record, and the key, for whatever is wrong.
     """
 
     name: str

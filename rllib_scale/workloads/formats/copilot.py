@@ -1,35 +1,29 @@
 """Sessions of GitHub Copilot's coding agents, June 2026 (github.com/Azure/AzurePublicDataset, CC-BY).
 
-Shards of JSON lines, gzip or not, one session a line: `{"session_id": ..., "turns": [{"llm_calls": [...],
-"tool_batches": [...]}]}`. Of a call are read `timestamp` (when it began), `duration_ms` and `tokens` (`prompt`,
-`completion`, `cached`). Calls of a turn are brought in the order of their timestamps; what ran beside each other does
-so in the workflow, too. Gaps within a turn are those of tools, gaps between turns a person's. A call that was
-cancelled or failed took its time all the same; one without tokens has none.
+Shards of JSON lines, gzip or not, one session per line: `{"session_id": ..., "turns": [{"llm_calls": [...],
+"tool_batches": [...]}]}`. Of a call, `timestamp` (its start), `duration_ms` and `tokens` (`prompt`, `completion`,
+`cached`) are read. Calls of a turn are ordered by their timestamps; calls that overlapped do so in the workflow. Gaps
+within a turn are those of tools, gaps between turns those of a person. A call that was cancelled or failed has its
+duration all the same; one without tokens has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from pydantic import model_validator
 
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats import sources as read
-from rllib_scale.workloads.formats.base import Format, Progress
-from rllib_scale.workloads.formats.sessions import Agent, Call, Session, SessionMapping, read_sessions
-from rllib_scale.workloads.model import Workload
+from rllib_scale.workloads.formats.base import Format
+from rllib_scale.workloads.formats.sessions import Call, SessionMapping, Sessions, read_sessions
+from rllib_scale.workloads.formats.sources import Amount, Record, Timestamp, Whole
 
 
-class CopilotMapping(SessionMapping):
-    """How sessions of Copilot become workflows."""
-
-
-class _Tokens(read.Record):
-    prompt: read.Whole | None = None
-    completion: read.Whole | None = None
-    cached: read.Whole | None = None
+class _Tokens(Record):
+    prompt: Whole | None = None
+    completion: Whole | None = None
+    cached: Whole | None = None
 
     @model_validator(mode="after")
     def _cached_of_prompt(self) -> _Tokens:
@@ -38,53 +32,38 @@ class _Tokens(read.Record):
         return self
 
 
-class _Call(read.Record):
-    timestamp: read.Timestamp
-    duration_ms: read.Seconds | None = None
+class _Call(Record):
+    timestamp: Timestamp
+    duration_ms: Amount | None = None
     tokens: _Tokens | None = None
 
 
-class _Turn(read.Record):
+class _Turn(Record):
     llm_calls: list[_Call]
     tool_batches: list[Any] | None = None
 
 
-class _Session(read.Record):
+class _Session(Record):
     turns: list[_Turn]
 
 
-def read_workload(sources: Sequence[Path], mapping: CopilotMapping, progress: Progress) -> Workload:
-    """Read shards line by line."""
-    return read_sessions(sources, mapping, progress, _Session, _session)
-
-
-def _session(data: _Session, where: str, progress: Progress) -> Session:
+def _add(session: _Session, where: str, sessions: Sessions) -> None:
     calls: list[Call] = []
-    turn = batches = without = 0
-    for i, entry in enumerate(data.turns):
-        batches += len(entry.tool_batches or ())
-        own = sorted((_call(call, turn) for call in entry.llm_calls), key=lambda call: call.start_s)
-        if not own:
+    turn, began_s = 0, float("-inf")
+    for i, entry in enumerate(session.turns):
+        if not entry.llm_calls:
             continue
-        if calls and own[0].start_s < calls[-1].start_s and own[0].start_s < _first_of_turn(calls):
+        start_s = min(call.timestamp for call in entry.llm_calls)
+        if start_s < began_s:
             raise UserError(
                 f"{where}: turns.{i}: timestamp: the turn begins before the turn above: the clock runs backwards"
             )
-        without += sum(not call.input_tokens for call in own)
-        calls += own
-        turn += 1
-    progress.counts["tool batches"] += batches
-    progress.counts["calls without tokens"] += without
-    start_s = min((call.start_s for call in calls), default=0.0)
-    for call in calls:
-        call.start_s -= start_s
-    calls.sort(key=lambda call: call.start_s)
-    return Session(start_s, Agent(calls))
-
-
-def _first_of_turn(calls: list[Call]) -> float:
-    """When the turn of the last call began."""
-    return min(call.start_s for call in reversed(calls) if call.turn == calls[-1].turn)
+        calls += [_call(call, turn) for call in sorted(entry.llm_calls, key=lambda call: call.timestamp)]
+        turn, began_s = turn + 1, start_s
+    counts = sessions.progress.counts
+    counts["tool batches"] += sum(len(entry.tool_batches or ()) for entry in session.turns)
+    counts["calls without tokens"] += sum(not call.input_tokens for call in calls)
+    sessions.add_dated(calls)
 
 
 def _call(data: _Call, turn: int) -> Call:
@@ -97,6 +76,6 @@ def _call(data: _Call, turn: int) -> Call:
 FORMAT = Format(
     "copilot",
     "GitHub Copilot coding agents of June 2026, shards of JSON lines (github.com/Azure/AzurePublicDataset)",
-    CopilotMapping,
-    read_workload,
+    SessionMapping,
+    partial(read_sessions, _Session, _add),
 )

@@ -1,49 +1,43 @@
-"""Agents as LangGraph draws them: a graph without costs, which come from a YAML file or from defaults.
+"""Agents as LangGraph draws them: a graph without costs; these come from a YAML file or from defaults.
 
-Sources are a graph, then if wanted a YAML file of costs and recorded runs (JSON), each a workflow:
+Sources are a graph, then optionally a YAML file of costs and recorded runs (JSON), each a workflow:
 
-- the graph: JSON of `compiled.get_graph().to_json()`; or a compiled graph as `module:attribute` or
-  `path/file.py:attribute`, whose import runs its code and so needs `mapping.import_code`;
-- costs: `{node: {compute_gflop: 12, memory_gb: 8, output_gb: 0.5, delay_s: 0}}`; what is left out is the mapping's;
-- a run: a list of the nodes that were executed, `["agent", "tools", "agent"]`; several that ran side by side may stand
-  together, `[["plan"], ["search", "read"], ["write"]]`; or what `stream(..., stream_mode="debug")` yielded.
+- the graph: JSON of `compiled.get_graph().to_json()`;
+- costs: `{node: {compute_gflop: 12, memory_gb: 8, output_gb: 0.5, delay_s: 0}}`; the mapping has the defaults;
+- a run: a list of the nodes that were executed, `["agent", "tools", "agent"]`; those that ran side by side may be given
+  together, `[["plan"], ["search", "read"], ["write"]]`.
 
-Without a run the graph must be a DAG, of which each node is executed once, when all its predecessors have ended; a
-conditional edge or a loop is an error. A run unrolls it: an execution follows those of its node's predecessors since
-the node was last executed; where there are none, as in a node that is sent several tasks, it follows what that one did.
+Without a run the graph must be a DAG: each node is executed once, when all its predecessors have ended; a conditional
+edge or a loop is an error. A run unrolls the graph: an execution follows those of its node's predecessors since the
+node was last executed. If there are none, as in a node that is sent several tasks, it follows what that one followed.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import itertools
-import os
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, RootModel
 
 from rllib_scale.config.base import Model, NonNegative, Positive
 from rllib_scale.config.yaml_files import build_model, parse_yaml, read_text
 from rllib_scale.errors import UserError, choice_error
-from rllib_scale.workloads.formats import sources as read
-from rllib_scale.workloads.formats.accumulator import Accumulator
+from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator
 from rllib_scale.workloads.formats.base import Format, Progress
-from rllib_scale.workloads.formats.native import TASK_FIELDS
-from rllib_scale.workloads.model import Workload, find_cycle, shown_cycle
+from rllib_scale.workloads.formats.sources import Record, read_json
+from rllib_scale.workloads.model import Workload, find_cycle
 
 START, END = "__start__", "__end__"
 """Nodes of LangGraph that do nothing."""
 MAX_EDGES = 10_000_000
-"""A run that unrolls to more is not one that anybody recorded."""
+"""No recorded run unrolls to more."""
 
 
 class LangGraphMapping(Model):
-    """Costs of the nodes that the YAML file leaves open, and how runs follow one another."""
+    """Costs of the nodes that the YAML file leaves open, and the arrivals of runs."""
 
     compute_gflop: Positive = Field(default=10.0, description="of a node [the paper's mean; SCALE, sec. 5]")
     memory_gb: NonNegative = Field(default=16.0, description="of a node [the paper's mean; SCALE, sec. 5]")
@@ -54,18 +48,45 @@ class LangGraphMapping(Model):
     arrival_gap_s: NonNegative = Field(
         default=0.0, description="time from the arrival of a run to that of the next [assumed: all at once]"
     )
-    import_code: bool = Field(
-        default=False, description="a source module:attribute is imported from here, which runs the code in it"
-    )
 
 
 class NodeCosts(Model):
-    """What the YAML file says of a node."""
+    """Costs of a node in the YAML file."""
 
     compute_gflop: Positive | None = None
     memory_gb: NonNegative | None = None
     output_gb: NonNegative | None = None
     delay_s: NonNegative | None = None
+
+
+NodeName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]
+"""LangGraph numbers nodes that have no name."""
+
+
+class _Node(Record):
+    id: NodeName
+
+
+class _Edge(Record):
+    source: NodeName
+    target: NodeName
+    conditional: Any = None
+
+
+class _GraphJson(Record):
+    nodes: list[_Node]
+    edges: list[_Edge]
+
+
+def _step(value: Any) -> list[str]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"must be a node, or a list of nodes that ran side by side (got {value!r:.60})")
+    return names
+
+
+class _Run(RootModel[list[Annotated[list[str], BeforeValidator(_step)]]]):
+    """Nodes that were executed side by side, step by step."""
 
 
 @dataclass
@@ -78,45 +99,17 @@ class _Graph:
     """Predecessors of each node."""
     roots: set[str]
     """Nodes with which it begins."""
-    conditional: list[tuple[str, str]] = field(default_factory=list)
+    conditional: list[tuple[str, str]]
     """Edges that are taken or not."""
-
-
-NodeName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]
-"""LangGraph numbers nodes that have no name."""
-
-
-class _Node(read.Record):
-    id: NodeName
-
-
-class _Edge(read.Record):
-    source: NodeName
-    target: NodeName
-    conditional: Any = None
-
-
-class _GraphJson(read.Record):
-    nodes: list[_Node]
-    edges: list[_Edge]
-
-
-class _DebugEvent(read.Record):
-    type: str
-
-
-class _Payload(read.Record):
-    name: str
-
-
-class _TaskEvent(read.Record):
-    step: read.Whole
-    payload: _Payload
 
 
 def read_workload(sources: Sequence[Path], mapping: LangGraphMapping, progress: Progress) -> Workload:
     """Read a graph, and the costs and runs that come with it."""
-    graph = _graph(sources[0], mapping)
+    graphs: list[_Graph] = []
+    read_json(sources[:1], _GraphJson, lambda data, where: graphs.append(_graph(data, where)), Progress())
+    if len(graphs) != 1:
+        raise UserError(f"{sources[0]}: must have one JSON graph")
+    graph = graphs[0]
     yamls = [path for path in sources[1:] if path.suffix in (".yaml", ".yml")]
     if len(yamls) > 1:
         raise UserError(f"{yamls[1]}: one file of costs too many; valid: GRAPH [COSTS.yaml] [RUN.json...]")
@@ -127,142 +120,82 @@ def read_workload(sources: Sequence[Path], mapping: LangGraphMapping, progress: 
         columns = {key: [costs[name][key] for name in names] for key in TASK_FIELDS}
         out.add(len(out) * mapping.arrival_gap_s, len(out), columns, edges)
 
+    def add_run(run: _Run, where: str) -> None:
+        add(*_unroll(graph, run.root, where))
+        progress.counts["runs"] += 1
+
     runs = [path for path in sources[1:] if path not in yamls]
-    for path in read.find_files(runs):
-        for where, record in read.records(path):
-            try:
-                add(*_unroll(graph, record, where))
-                progress.counts["runs"] += 1
-            except UserError as error:
-                progress.bad(error)
-            progress.advance(str(path))
+    read_json(runs, _Run, add_run, progress)
     if not runs:
         add(graph.names, _as_dag(graph))
-    return out.workload(", ".join(map(str, sources)))
+    return Workload.collected(out, sources)
 
 
-# ---------------------------------------------------------------------- the graph
-
-
-def _graph(source: Path, mapping: LangGraphMapping) -> _Graph:
-    where = str(source)
-    if ":" in source.name and not source.exists():
-        return _parse_graph(_imported(where, mapping.import_code), where)
-    found = list(itertools.islice(read.records(source), 2))
-    if len(found) != 1:
-        raise UserError(f"{where}: must hold one JSON graph")
-    return _parse_graph(found[0][1], where)
-
-
-def _imported(name: str, allowed: bool) -> Any:
-    """JSON of the graph that `module:attribute` names."""
-    if not allowed:
-        raise UserError(
-            f"{name}: importing it runs its code; --set mapping.import_code=true allows that, or give the JSON of "
-            "get_graph().to_json()"
-        )
-    module, _, attribute = name.partition(":")
-    here = os.getcwd()
-    sys.path.insert(0, here)
-    try:
-        found: Any = _load(Path(module)) if module.endswith(".py") else importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-        if not hasattr(found, "get_graph"):
-            raise UserError(f"{name}: has no get_graph(): a compiled graph is needed (got {type(found).__name__})")
-        return found.get_graph().to_json()
-    except (Exception, SystemExit) as error:  # whatever the code of others does
-        if isinstance(error, UserError):
-            raise
-        line = " ".join(str(error).split()) or "no message"
-        raise UserError(f"{name}: cannot be imported ({type(error).__name__}: {line:.200})") from None
-    finally:
-        sys.path.remove(here)
-
-
-def _load(path: Path) -> Any:
-    """A module from its file."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no module")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _parse_graph(data: Any, where: str) -> _Graph:
-    graph = read.checked(_GraphJson, data, where)
+def _graph(data: _GraphJson, where: str) -> _Graph:
     before: dict[str, dict[str, None]] = {}  # as ordered sets
-    for i, node in enumerate(graph.nodes):
+    for i, node in enumerate(data.nodes):
         if node.id in before:
             raise UserError(f"{where}: nodes.{i}: id {node.id!r:.60} stands twice")
         before[node.id] = {}
-    conditional: list[tuple[str, str]] = []
-    for i, edge in enumerate(graph.edges):
+    for i, edge in enumerate(data.edges):
         for key, name in (("source", edge.source), ("target", edge.target)):
             if name not in before:
                 raise UserError(f"{where}: edges.{i}: {key} {name!r:.60} is no node of the graph")
         before[edge.target][edge.source] = None
-        if edge.conditional:
-            conditional.append((edge.source, edge.target))
     inner = [name for name in before if name not in (START, END)]
     if not inner:
-        raise UserError(f"{where}: nodes holds none but {START} and {END}: at least one is needed")
+        raise UserError(f"{where}: nodes has only {START} and {END}: at least one other is needed")
     roots = {name for name in inner if START in before[name] or (START not in before and not before[name])}
     inside = {name: [source for source in before[name] if source not in (START, END)] for name in inner}
-    return _Graph(where, inner, inside, roots, conditional)
+    return _Graph(where, inner, inside, roots, [(e.source, e.target) for e in data.edges if e.conditional])
 
 
 def _as_dag(graph: _Graph) -> list[tuple[int, int]]:
-    """The edges of a graph of which each node is executed once."""
+    """The edges of a graph in which each node is executed once."""
     help_text = "a recorded run unrolls it: import langgraph GRAPH RUN.json"
-    for source, target in graph.conditional[:1]:
+    if graph.conditional:
+        source, target = graph.conditional[0]
         raise UserError(f"{graph.where}: edge {source!r:.60} to {target!r:.60} is conditional; {help_text}")
     number = {name: i for i, name in enumerate(graph.names)}
     edges = sorted((number[source], number[name]) for name in graph.names for source in graph.before[name])
-    pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
-    cycle = find_cycle(len(graph.names), pairs)
+    cycle = find_cycle(np.array(edges, dtype=np.int64).reshape(-1, 2), graph.names)
     if cycle:
-        names = shown_cycle([f"{graph.names[i]:.60}" for i in cycle])
-        raise UserError(f"{graph.where}: edges form a loop: {names}; {help_text}")
+        raise UserError(f"{graph.where}: edges form a loop: {cycle}; {help_text}")
     for name in graph.names:
         if not graph.before[name] and name not in graph.roots:
             raise UserError(
                 f"{graph.where}: node {name!r:.60} has no way from {START}: LangGraph draws a conditional edge only "
-                f"where its path_map or return type names the targets; {help_text}"
+                f"if its path_map or return type names the targets; {help_text}"
             )
     return edges
 
 
 def _costs(path: Path | None, graph: _Graph, mapping: LangGraphMapping) -> dict[str, dict[str, float]]:
     """Every field of every node."""
-    defaults = {key: getattr(mapping, key) for key in TASK_FIELDS}
-    found = {name: dict(defaults) for name in graph.names}
-    data = parse_yaml(read_text(path), str(path)) if path else None
-    if path is None or data is None:
-        return found
+    costs = {name: {key: getattr(mapping, key) for key in TASK_FIELDS} for name in graph.names}
+    data = (parse_yaml(read_text(path), str(path)) if path else None) or {}
     if not isinstance(data, dict):
         raise UserError(f"{path}: must be a mapping of nodes to costs (got {data!r:.60})")
     for name, values in data.items():
-        if str(name) not in found:
+        if str(name) not in costs:
             raise UserError(f"{path}: {choice_error('node', str(name), graph.names)}")
         given = build_model(NodeCosts, values, f"{path}: node {name}")
-        found[str(name)] |= given.model_dump(exclude_none=True)
-    return found
+        costs[str(name)] |= given.model_dump(exclude_none=True)
+    return costs
 
 
-# ---------------------------------------------------------------------- runs
-
-
-def _unroll(graph: _Graph, record: Any, where: str) -> tuple[list[str], list[tuple[int, int]]]:
+def _unroll(graph: _Graph, steps: list[list[str]], where: str) -> tuple[list[str], list[tuple[int, int]]]:
     """Nodes of a run in order of execution, and the edges between executions."""
     names: list[str] = []
     edges: list[tuple[int, int]] = []
     latest: dict[str, list[int]] = {}  # executions of a node: the last one, and those beside it
     followed: dict[str, list[int]] = {}  # what those follow
-    for at, nodes in _steps(record, where):
+    for i, step in enumerate(steps):
+        at = f"{where}: [{i}]"
         begun: list[tuple[str, list[int]]] = []
-        for name in nodes:
+        for name in step:
+            if name in (START, END):
+                continue
             if name not in graph.before:
                 raise UserError(f"{at}: {choice_error('node', f'{name:.60}', graph.names)}")
             executed = [source for source in graph.before[name] if source in latest]
@@ -285,38 +218,9 @@ def _unroll(graph: _Graph, record: Any, where: str) -> tuple[list[str], list[tup
     return names, sorted(edges)
 
 
-def _steps(record: Any, where: str) -> Iterator[tuple[str, list[str]]]:
-    """Nodes that were executed side by side, step by step."""
-    if isinstance(record, UserError):
-        raise record
-    if not isinstance(record, list):
-        raise UserError(f"{where}: a run must be a list of nodes (got {record!r:.60})")
-    if any(isinstance(entry, dict) for entry in record):
-        yield from _debug_steps(record, where)
-        return
-    for i, entry in enumerate(record):
-        at = f"{where}: [{i}]"
-        step = [entry] if isinstance(entry, str) else entry
-        if not isinstance(step, list) or not all(isinstance(name, str) for name in step):
-            raise UserError(f"{at}: must be a node, or a list of nodes that ran side by side (got {entry!r:.60})")
-        yield at, [name for name in step if name not in (START, END)]
-
-
-def _debug_steps(record: list[Any], where: str) -> Iterator[tuple[str, list[str]]]:
-    """Steps of a debug stream, which says of every task when it begins and when it ends."""
-    steps: dict[int, tuple[str, list[str]]] = {}
-    for i, entry in enumerate(record):
-        at = f"{where}: [{i}]"
-        if read.checked(_DebugEvent, entry, at).type == "task":
-            event = read.checked(_TaskEvent, entry, at)
-            if event.payload.name not in (START, END):
-                steps.setdefault(event.step, (at, []))[1].append(event.payload.name)
-    yield from (steps[step] for step in sorted(steps))
-
-
 FORMAT = Format(
     "langgraph",
-    "a LangGraph agent: GRAPH [COSTS.yaml] [RUN.json...]; GRAPH is JSON of get_graph().to_json() or module:attribute",
+    "a LangGraph agent: GRAPH [COSTS.yaml] [RUN.json...]; GRAPH is JSON of get_graph().to_json()",
     LangGraphMapping,
     read_workload,
 )

@@ -1,4 +1,4 @@
-"""The formats that workloads are imported from, by name: a module and a line below for each."""
+"""The formats that workloads are imported from, by name."""
 
 from __future__ import annotations
 
@@ -7,22 +7,15 @@ from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats import copilot, csv_files, kv_cache_tester, langgraph, tracelab, wfformat
 from rllib_scale.workloads.formats.base import Format
 
-_FORMATS: tuple[Format, ...] = (
-    kv_cache_tester.FORMAT,
-    copilot.FORMAT,
-    tracelab.FORMAT,
-    wfformat.FORMAT,
-    langgraph.FORMAT,
-    csv_files.FORMAT,
-)
-FORMATS: dict[str, Format] = {entry.name: entry for entry in _FORMATS}
+_MODULES = (kv_cache_tester, copilot, tracelab, wfformat, langgraph, csv_files)
+FORMATS: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
 
 
 def find_format(name: str) -> Format:
-    """The format of a name, or of one's own by its import path or entry point.
+    """The format of a name, of an import path or of an entry point.
 
     Raises:
-        UserError: there is none; with those there are.
+        UserError: there is none; the message names those there are.
     """
     if name in FORMATS:
         return FORMATS[name]

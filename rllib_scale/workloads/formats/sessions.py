@@ -1,39 +1,37 @@
-"""Recorded sessions of agents, whatever format they came in, and how they become workflows.
+"""Recorded sessions of agents, from any format, and how they become workflows.
 
-A **call** of a language model is a task. What happened between two calls, off the servers, is the release delay of the
-second: a tool ran, or a person thought. A call needs those that had ended when it began and that nothing has needed
-since: in a chain, the one before it. A call that began while all others still ran hangs where the latest ended, beside
-them. A **subagent** forks where its parent's last call had ended, and is joined by the first call of its parent that
-began after it. Calls of the parent come first in the numbering of tasks, so that the first predecessor of a call is the
-one whose context it goes on with.
+A **call** of a language model is a task. The gap between two calls, in which a tool ran or a person thought, is the
+release delay of the second. A call needs those that had ended when it began and that no call has needed since: in a
+chain, the one before it. A call that began while all others still ran follows the one that ended last before it. A
+**subagent** forks after the last ended call of its parent, and the first call of its parent that began after the
+subagent's end joins it. Tasks number the calls of the parent first, so that the first predecessor of a call is the one
+whose context it continues.
 
-Recorded clocks are coarse: where a call is said to have run on, by at most `clock_tolerance_s` and at most half its
-time, when the next one began, it is taken to have ended just then. A call without a recorded duration is given the
-fitted one, cut where the next call began.
+Recorded clocks are coarse: a call that seems to overlap the start of the next one by at most `clock_tolerance_s` and at
+most half its duration is taken to have ended at that start. A call without a recorded duration has the fitted one, cut
+at the start of the next call.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
 from rllib_scale.config.base import Model, NonNegative, Positive
-from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats import sources as read
-from rllib_scale.workloads.formats.accumulator import Accumulator
+from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator
 from rllib_scale.workloads.formats.base import Progress
+from rllib_scale.workloads.formats.sources import R, read_json
 from rllib_scale.workloads.model import Workload
 
 MIN_FITTED_S = 1e-3
-"""A task takes some time, also where the constants of the fit are all set to 0."""
-_SURE_S = 0.1
-"""Share of a fitted duration for which a call without a recorded one ran at least."""
+"""Shortest fitted duration, also if all constants of the fit are 0."""
+MIN_UNKNOWN_SHARE = 0.1
+"""A call without a recorded duration ran for at least this share of the fitted one."""
 
 
 class SessionMapping(Model):
@@ -41,7 +39,7 @@ class SessionMapping(Model):
 
     unit: Literal["turn", "session"] = Field(
         default="turn",
-        description="a workflow is one turn of a user, or a whole session with the person's gaps as release delays",
+        description="a workflow is one turn of a user, or a whole session with a person's gaps as release delays",
     )
     duration: Literal["fitted", "recorded"] = Field(
         default="fitted", description="seconds on the reference server: from tokens by the fit below, or as recorded"
@@ -83,18 +81,29 @@ class SessionMapping(Model):
         default=1.0, description="overlap of two calls that the clocks' resolution explains [kv-cache-tester: whole s]"
     )
 
+    def fitted_s(self, call: Call) -> float:
+        """Duration of a call on the reference server, from its tokens [s]."""
+        tokens = (
+            call.new_tokens * self.s_per_1k_new
+            + call.output_tokens * self.s_per_1k_output
+            + call.input_tokens * self.s_per_1k_context
+        )
+        return max(self.base_s + tokens / 1000, MIN_FITTED_S)
+
 
 @dataclass(slots=True)
 class Call:
     """One answer of a language model.
 
     Attributes:
-        start_s: when it began, from the session's start [s].
-        duration_s: how long it took [s], above 0; None where nobody took the time.
+        start_s: when it began [s], from the start of the session.
+        duration_s: its duration [s], above 0; None if it was not recorded.
         input_tokens: the whole prompt, cached or not.
         output_tokens: of the answer.
         new_tokens: of the prompt that were in no cache.
         turn: the user's turn that it belongs to, counted from 0.
+        end_s: when it ended [s], as `Sessions` takes it.
+        needs: the tasks that it waited for, by their numbers in the session; set by `Sessions`.
     """
 
     start_s: float
@@ -103,147 +112,129 @@ class Call:
     output_tokens: int
     new_tokens: int
     turn: int
+    end_s: float = 0.0
+    needs: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Agent:
-    """What one agent did: its calls by start, and the subagents that it sent out."""
+    """The calls of an agent in the order of their starts, and the subagents that it sent out."""
 
     calls: list[Call]
     subagents: list[Agent] = field(default_factory=list)
 
-    def every_call(self) -> Iterable[Call]:
+    def all_calls(self) -> Iterator[Call]:
         """Its calls, then those of its subagents: the order of the tasks."""
-        return chain(self.calls, *(agent.every_call() for agent in self.subagents))
+        yield from self.calls
+        for agent in self.subagents:
+            yield from agent.all_calls()
+
+    def num_subagents(self) -> int:
+        """Subagents at any depth."""
+        return sum(1 + agent.num_subagents() for agent in self.subagents)
 
 
-@dataclass(slots=True)
-class Session:
-    """A conversation: when it began [s, from whatever moment], and its agent."""
-
-    start_s: float
-    agent: Agent
-
-
-@dataclass(slots=True)
-class Linked:
-    """A call and what it waited for. `end_s` is that of the recording, brought in order."""
-
-    call: Call
-    end_s: float
-    needs: list[int] = field(default_factory=list)
-
-
-def link(session: Session, mapping: SessionMapping, progress: Progress) -> list[Linked]:
-    """The calls of a session in the order of its tasks, each with the tasks that it waited for."""
-    linked: list[Linked] = []
-    for call in session.agent.every_call():
-        if call.duration_s is None:
-            progress.counts["calls without a duration"] += 1
-        linked.append(Linked(call, call.start_s + (call.duration_s or fitted_s(call, mapping))))
-    _link_agent(session.agent, 0, None, linked, mapping.clock_tolerance_s, progress)
-    return linked
-
-
-def _link_agent(
-    agent: Agent, first: int, parent: int | None, linked: list[Linked], tolerance: float, progress: Progress
-) -> tuple[list[int], int]:
-    """Link an agent whose tasks begin at `first`, forked after `parent`; its last tasks and the next free number."""
-    events: list[tuple[float, int, int, Agent | None]] = [
-        (call.start_s, 0, first + i, None) for i, call in enumerate(agent.calls)
-    ]
-    following = first + len(agent.calls)
-    for subagent in agent.subagents:
-        events.append((subagent.calls[0].start_s, 1, following, subagent))
-        following += sum(1 for _ in subagent.every_call())
-    running: list[tuple[float, int]] = []  # a heap of (when it may be taken to have ended, task)
-    ended: list[int] = []  # and not needed by anything yet
-    latest = parent
-    for start_s, _, task, subagent_or_none in sorted(events, key=lambda event: event[:3]):
-        while running and running[0][0] <= start_s:
-            done = heapq.heappop(running)[1]
-            if linked[done].end_s > start_s:
-                progress.counts["calls cut at the next start"] += 1
-                linked[done].end_s = start_s
-            ended.append(done)
-            own = first <= done < first + len(agent.calls)
-            if own and (latest is None or latest == parent or linked[done].end_s >= linked[latest].end_s):
-                latest = done
-        if subagent_or_none is not None:
-            last, _ = _link_agent(subagent_or_none, task, latest, linked, tolerance, progress)
-        else:
-            last = [task]
-            if ended:
-                linked[task].needs, ended = sorted(ended), []
-            else:
-                linked[task].needs = [] if latest is None else [latest]
-                progress.counts["calls beside another"] += bool(running)
-        for end in last:
-            heapq.heappush(running, (_sure_end(linked[end], tolerance), end))
-    return ended + [task for _, task in running], following
-
-
-def _sure_end(linked: Linked, tolerance: float) -> float:
-    """From when on a call may be taken to have ended."""
-    start_s, duration_s = linked.call.start_s, linked.end_s - linked.call.start_s
-    if linked.call.duration_s is None:
-        return start_s + _SURE_S * duration_s
-    return linked.end_s - min(tolerance, duration_s / 2)
-
-
-def fitted_s(call: Call, mapping: SessionMapping) -> float:
-    """Seconds of a call on the reference server, from its tokens."""
-    tokens = (
-        call.new_tokens * mapping.s_per_1k_new
-        + call.output_tokens * mapping.s_per_1k_output
-        + call.input_tokens * mapping.s_per_1k_context
-    )
-    return max(mapping.base_s + tokens / 1000, MIN_FITTED_S)
-
-
-class SessionsToWorkload:
-    """Takes sessions one by one and keeps their tasks alone."""
+class Sessions:
+    """Collects sessions one by one and keeps only their tasks."""
 
     def __init__(self, mapping: SessionMapping, progress: Progress) -> None:
         self.mapping, self.progress = mapping, progress
         self.workflows = Accumulator()
 
-    def add(self, session: Session) -> None:
-        """Map a session to its workflows; one without calls is counted, and left out."""
+    def add(self, agent: Agent, start_s: float = 0.0) -> None:
+        """Add the workflows of a session that began at `start_s` [s]; one without calls is only counted."""
         counts = self.progress.counts
-        if not session.agent.calls:
+        if not agent.calls:
             counts["sessions without calls"] += 1
             return
-        linked = link(session, self.mapping, self.progress)
+        calls = self._linked(agent)
         number = counts["sessions"]
         by_workflow: dict[int, list[int]] = {}
-        for task, item in enumerate(linked):
-            by_workflow.setdefault(item.call.turn if self.mapping.unit == "turn" else 0, []).append(task)
+        for task, call in enumerate(calls):
+            by_workflow.setdefault(call.turn if self.mapping.unit == "turn" else 0, []).append(task)
         for tasks in by_workflow.values():
-            self._add_workflow(session.start_s, number, linked, tasks)
+            self._add_workflow(start_s, number, calls, tasks)
         counts["sessions"] += 1
-        counts["turns"] += len({item.call.turn for item in linked})
-        counts["calls"] += len(linked)
-        counts["subagents"] += _count_subagents(session.agent)
-        counts["input tokens"] += sum(item.call.input_tokens for item in linked)
-        counts["new input tokens"] += sum(item.call.new_tokens for item in linked)
-        counts["output tokens"] += sum(item.call.output_tokens for item in linked)
+        counts["turns"] += len({call.turn for call in calls})
+        counts["calls"] += len(calls)
+        counts["subagents"] += agent.num_subagents()
+        counts["input tokens"] += sum(call.input_tokens for call in calls)
+        counts["new input tokens"] += sum(call.new_tokens for call in calls)
+        counts["output tokens"] += sum(call.output_tokens for call in calls)
 
-    def _add_workflow(self, start_s: float, number: int, linked: list[Linked], tasks: list[int]) -> None:
-        """Add those tasks of a session that make one workflow; what they need of other workflows is left out."""
+    def add_dated(self, calls: Sequence[Call]) -> None:
+        """Add a session without subagents whose calls count from a common date, not from the start of the session."""
+        start_s = min((call.start_s for call in calls), default=0.0)
+        for call in calls:
+            call.start_s -= start_s
+        self.add(Agent(sorted(calls, key=lambda call: call.start_s)), start_s)
+
+    def _linked(self, agent: Agent) -> list[Call]:
+        """The calls of a session in the order of its tasks, with `end_s` and `needs`."""
+        calls = list(agent.all_calls())
+        for call in calls:
+            if call.duration_s is None:
+                self.progress.counts["calls without a duration"] += 1
+            call.end_s = call.start_s + (call.duration_s or self.mapping.fitted_s(call))
+        self._link(agent, 0, None, calls)
+        return calls
+
+    def _link(self, agent: Agent, first: int, parent: int | None, calls: list[Call]) -> list[int]:
+        """Link an agent whose tasks begin at `first` and that forks after the task `parent`; gives its last tasks."""
+        counts = self.progress.counts
+        events: list[tuple[float, int, int, Agent | None]] = [
+            (call.start_s, 0, first + i, None) for i, call in enumerate(agent.calls)
+        ]
+        following = first + len(agent.calls)
+        for subagent in agent.subagents:
+            events.append((subagent.calls[0].start_s, 1, following, subagent))
+            following += sum(1 for _ in subagent.all_calls())
+        running: list[tuple[float, int]] = []  # a heap of (earliest possible end, task)
+        ended: list[int] = []  # and not needed by any task yet
+        latest = parent
+        for start_s, _, task, sent_out in sorted(events, key=lambda event: event[:3]):
+            while running and running[0][0] <= start_s:
+                done = heapq.heappop(running)[1]
+                if calls[done].end_s > start_s:
+                    counts["calls cut at the next start"] += 1
+                    calls[done].end_s = start_s
+                ended.append(done)
+                own = first <= done < first + len(agent.calls)
+                if own and (latest is None or latest == parent or calls[done].end_s >= calls[latest].end_s):
+                    latest = done
+            if sent_out is not None:
+                last = self._link(sent_out, task, latest, calls)
+            else:
+                last = [task]
+                if ended:
+                    calls[task].needs, ended = sorted(ended), []
+                else:
+                    calls[task].needs = [] if latest is None else [latest]
+                    counts["calls beside another"] += bool(running)
+            for end in last:
+                heapq.heappush(running, (self._earliest_end(calls[end]), end))
+        return ended + [task for _, task in running]
+
+    def _earliest_end(self, call: Call) -> float:
+        duration_s = call.end_s - call.start_s
+        if call.duration_s is None:
+            return call.start_s + MIN_UNKNOWN_SHARE * duration_s
+        return call.end_s - min(self.mapping.clock_tolerance_s, duration_s / 2)
+
+    def _add_workflow(self, start_s: float, number: int, calls: list[Call], tasks: list[int]) -> None:
+        """Add the tasks of a session that make one workflow, without what they need of other workflows."""
         mapping, counts = self.mapping, self.progress.counts
         index = {task: i for i, task in enumerate(tasks)}
-        arrival_s = min(linked[task].call.start_s for task in tasks)
-        compute, memory, output, delay = [], [], [], []
+        arrival_s = min(calls[task].start_s for task in tasks)
+        demands: list[tuple[float, ...]] = []
         edges: list[tuple[int, int]] = []
         for i, task in enumerate(tasks):
-            item, call = linked[task], linked[task].call
-            recorded = mapping.duration == "recorded"
-            took_s = item.end_s - call.start_s if recorded else fitted_s(call, mapping)
+            call = calls[task]
+            took_s = call.end_s - call.start_s if mapping.duration == "recorded" else mapping.fitted_s(call)
             cache_gb = (call.input_tokens + call.output_tokens) * mapping.kv_mb_per_token / 1000
-            needs = [need for need in item.needs if need in index]
-            gap_s = call.start_s - max((linked[need].end_s for need in needs), default=arrival_s)
-            thought = bool(needs) and call.turn > max(linked[need].call.turn for need in needs)
+            needs = [need for need in call.needs if need in index]
+            gap_s = call.start_s - max((calls[need].end_s for need in needs), default=arrival_s)
+            thought = bool(needs) and call.turn > max(calls[need].turn for need in needs)
             cap_s = mapping.think_gap_cap_s if thought else mapping.tool_gap_cap_s
             if cap_s is not None and gap_s > cap_s:
                 counts["gaps cut to their cap"] += 1
@@ -252,43 +243,20 @@ class SessionsToWorkload:
             if mapping.max_memory_gb is not None and needed_gb > mapping.max_memory_gb:
                 counts["calls clipped to max_memory_gb"] += 1
                 needed_gb, cache_gb = mapping.max_memory_gb, min(cache_gb, mapping.max_memory_gb)
-            compute.append(took_s * mapping.reference_gflops)
-            memory.append(needed_gb)
-            output.append(cache_gb)
-            delay.append(gap_s)
+            demands.append((took_s * mapping.reference_gflops, needed_gb, cache_gb, gap_s))
             edges += [(index[need], i) for need in needs]
-        columns = {"compute_gflop": compute, "memory_gb": memory, "output_gb": output, "delay_s": delay}
+        columns = dict(zip(TASK_FIELDS, zip(*demands, strict=True), strict=True))
         self.workflows.add(start_s + arrival_s, number, columns, sorted(edges))
 
 
-def _count_subagents(agent: Agent) -> int:
-    return sum(1 + _count_subagents(subagent) for subagent in agent.subagents)
-
-
 def read_sessions(
+    model: type[R],
+    add: Callable[[R, str, Sessions], None],
     sources: Sequence[Path],
     mapping: SessionMapping,
     progress: Progress,
-    record_type: type[read.R],
-    session_of: Callable[[read.R, str, Progress], Session],
 ) -> Workload:
-    """Read formats that have a session a record, one record at a time.
-
-    Args:
-        sources: files and folders.
-        mapping: how sessions become workflows.
-        progress: counts, and decides what becomes of a bad record.
-        record_type: the model of a record.
-        session_of: makes a session of a record, whose place it is told.
-    """
-    out = SessionsToWorkload(mapping, progress)
-    for path in read.find_files(sources):
-        for where, record in read.records(path):
-            try:
-                session = session_of(read.checked(record_type, record, where), where, progress)
-            except UserError as error:
-                progress.bad(error)
-            else:
-                out.add(session)
-            progress.advance(str(path))
-    return out.workflows.workload(", ".join(map(str, sources)), from_zero=True)
+    """Read a format whose records are sessions; `add(record, where, sessions)` adds one."""
+    sessions = Sessions(mapping, progress)
+    read_json(sources, model, lambda record, where: add(record, where, sessions), progress)
+    return Workload.collected(sessions.workflows, sources, from_zero=True)

@@ -1,17 +1,20 @@
-"""Reading what others have recorded: files and folders, gzip or not, JSON record by record.
+"""The reader that all formats share: JSON, JSON lines and CSV, gzipped or not, one record at a time.
 
-Whatever is wrong is a `UserError` of one line that names the file, the line, the key and the value. A file is never
-held as a whole, unless it is one record.
+A format is a pydantic model of its record and a function that adds a record to an `Accumulator`. Every mistake is a
+`UserError` of one line that names the file, the line, the key, the value and what is valid. Only a .json file, which is
+one record, is held as a whole.
 """
 
 from __future__ import annotations
 
+import codecs
+import csv
 import gzip
+import itertools
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from io import BufferedIOBase
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -20,133 +23,152 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from rllib_scale.config.yaml_files import explain
 from rllib_scale.errors import UserError
 from rllib_scale.files import check_regular
+from rllib_scale.workloads.formats.base import Progress
 
 SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 MAX_RECORD_BYTES = 64 * 2**20
-"""The longest JSON record that is parsed; parsed, it takes several times that in memory."""
+"""Longest JSON record that is parsed; the parsed one takes several times as much memory."""
+MAX_ROW_BYTES = 2**20
+"""Longest line of a CSV file."""
 MAX_NUMBER = 1e15
-"""Larger values are no seconds, milliseconds or tokens of anything."""
-
-
-def find_files(sources: Sequence[Path], suffixes: tuple[str, ...] = SUFFIXES) -> list[Path]:
-    """The files that sources mean: files as given, folders as their files of these suffixes at any depth, sorted.
-
-    Raises:
-        UserError: a source is missing, or a folder holds no such file.
-    """
-    files: list[Path] = []
-    for source in sources:
-        if source.is_dir():
-            found = sorted(path for path in source.rglob("*") if path.name.endswith(suffixes) and path.is_file())
-            if not found:
-                raise UserError(f"{source}: the folder holds no file that ends in {', '.join(suffixes)}")
-            files += found
-        elif source.exists():
-            files.append(source)
-        else:
-            raise UserError(f"{source}: cannot be read (no such file or folder)")
-    return files
-
-
-def lines(path: Path, limit: int = MAX_RECORD_BYTES) -> Iterator[tuple[int, bytes]]:
-    """Lines of a file, gunzipped where its name ends in .gz, numbered from 1.
-
-    Raises:
-        UserError: the file cannot be read, is no gzip file or a torn one, or a line is longer than `limit` bytes.
-    """
-    number = 0
-    try:
-        with _open(path) as file:
-            while line := file.readline(limit + 1):
-                number += 1
-                if len(line) > limit:
-                    raise UserError(f"{path} line {number}: longer than {limit // 2**20} MiB, which is no one record")
-                yield number, line
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path} after line {number}: not a whole gzip file ({error})") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
-
-
-def records(path: Path) -> Iterator[tuple[str, Any]]:
-    """JSON records of a file and where each stands: the one of a .json file, or one a line of any other.
-
-    A record that is not JSON comes as a `UserError` in its place, for the reader to raise or to go on from.
-
-    Raises:
-        UserError: the file as a whole cannot be read.
-    """
-    if path.name.endswith((".json", ".json.gz")):
-        try:
-            with _open(path) as file:
-                content = file.read(MAX_RECORD_BYTES + 1)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise UserError(f"{path}: not a whole gzip file ({error})") from None
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
-        if len(content) > MAX_RECORD_BYTES:
-            raise UserError(f"{path}: longer than {MAX_RECORD_BYTES // 2**20} MiB: use JSON lines (.jsonl)")
-        yield str(path), _parse(content, str(path))
-        return
-    for number, line in lines(path):
-        if not line.isspace():
-            where = f"{path} line {number}"
-            yield where, _parse(line, where)
-
-
-def _open(path: Path) -> BufferedIOBase:
-    check_regular(path)
-    return gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb")
-
-
-def _parse(text: bytes, where: str) -> Any:
-    try:
-        return json.loads(text.decode("utf-8"))
-    except UnicodeDecodeError:
-        return UserError(f"{where}: not UTF-8 text")
-    except json.JSONDecodeError as error:
-        return UserError(f"{where}: not valid JSON: {error.msg} at character {error.pos + 1}")
-    except (ValueError, RecursionError) as error:
-        return UserError(f"{where}: not valid JSON: {str(error).partition(';')[0]}")
-
-
-# ---------------------------------------------------------------------- what is read of a record
+"""No larger value is a number of seconds, milliseconds, bytes or tokens."""
 
 
 class Record(BaseModel):
-    """A JSON object, as far as it is read: other keys are left alone."""
+    """A JSON object of a source; keys that the model does not have are ignored."""
 
     model_config = ConfigDict(strict=True)
 
 
 R = TypeVar("R", bound=BaseModel)
-Seconds = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
-"""In whatever unit of time."""
+Amount = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
+"""A time in any unit, or bytes."""
 Whole = Annotated[int, Field(ge=0, le=int(MAX_NUMBER))]
 """Tokens, bytes."""
 
 
 def _since_1970(value: Any) -> float:
     try:
-        moment = datetime.fromisoformat(value)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        time = datetime.fromisoformat(value)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"must be a time such as 2026-06-01T05:40:20Z (got {value!r:.60})") from None
 
 
 Timestamp = Annotated[float, BeforeValidator(_since_1970)]
-"""Seconds since 1970 of an ISO 8601 time; UTC where it does not say."""
+"""Seconds since 1970 of an ISO 8601 time, UTC by default."""
 
 
-def checked(model: type[R], record: Any, where: str) -> R:
-    """A record as a model.
+def checked(model: type[R], data: Any, where: str) -> R:
+    """Parsed data as a model.
 
     Raises:
-        UserError: it is none, or was not JSON: the error that `records` gave in its place.
+        UserError: it does not match.
     """
-    if isinstance(record, UserError):
-        raise record
     try:
-        return model.model_validate(record)
+        return model.model_validate(data)
     except ValidationError as error:
         raise UserError(f"{where}: {explain(error, model)}") from None
+
+
+def read_json(sources: Sequence[Path], model: type[R], add: Callable[[R, str], None], progress: Progress) -> None:
+    """Call `add(record, where)` for every JSON record: a .json file is one, any other file has one per line.
+
+    Raises:
+        UserError: a source cannot be read; or a record is bad, by its model or by `add`, and `progress` skips none.
+    """
+    for path in _find_files(sources):
+        for where, text in _pieces(path, path.name.endswith((".json", ".json.gz")), MAX_RECORD_BYTES):
+            if text.isspace():
+                continue
+            try:
+                add(checked(model, _parse(text, where), where), where)
+            except UserError as error:
+                progress.bad(error)
+            progress.advance(str(path))
+
+
+def read_csv(path: Path, model: type[BaseModel]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Place and values of each row of a CSV file; its header has fields of the model, all required ones among them.
+
+    Raises:
+        UserError: the file cannot be read, or the header or a row does not match.
+    """
+    reader = csv.reader((_decode(text, where) for where, text in _pieces(path, False, MAX_ROW_BYTES)), strict=True)
+    header: list[str] = []
+    try:
+        for values in reader:
+            where = f"{path} line {reader.line_num}"
+            if not header:
+                header = [value.strip() for value in values]
+                _check_header(header, model, where)
+            elif values:
+                if len(values) != len(header):
+                    raise UserError(f"{where}: {len(values)} values; the header names {len(header)} columns")
+                yield where, dict(zip(header, values, strict=True))
+    except csv.Error as error:
+        raise UserError(f"{path} line {reader.line_num}: not valid CSV: {error}") from None
+    if not header:
+        raise UserError(f"{path}: empty; needed: a header with {', '.join(model.model_fields)}")
+
+
+def _check_header(header: list[str], model: type[BaseModel], where: str) -> None:
+    fields = model.model_fields
+    wrong = {name: "is unknown" for name in header if name not in fields}
+    wrong |= {name: "stands twice" for name in header if header.count(name) > 1}
+    wrong |= {name: "is missing" for name in fields if fields[name].is_required() and name not in header}
+    if wrong:
+        name, what = next(iter(wrong.items()))
+        raise UserError(f"{where}: column {name!r:.60} {what}; valid: {', '.join(fields)}")
+
+
+def _find_files(sources: Sequence[Path]) -> list[Path]:
+    """The sources that are files, and the JSON files in those that are folders, at any depth and sorted."""
+    files: list[Path] = []
+    for source in sources:
+        found = [source]
+        if source.is_dir():
+            found = sorted(path for path in source.rglob("*") if path.name.endswith(SUFFIXES) and path.is_file())
+        if not found:
+            raise UserError(f"{source}: the folder has no file that ends in {', '.join(SUFFIXES)}")
+        if not source.exists():
+            raise UserError(f"{source}: cannot be read (no such file or folder)")
+        files += found
+    return files
+
+
+def _pieces(path: Path, whole: bool, limit: int) -> Iterator[tuple[str, bytes]]:
+    """Place and content of a file as a whole or of each line, unzipped if its name ends in .gz; up to `limit` bytes."""
+    where = str(path)
+    try:
+        check_regular(path)
+        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
+            for number in itertools.count(1):
+                where = str(path) if whole else f"{path} line {number}"
+                text = file.read(limit + 1) if whole else file.readline(limit + 1)
+                if len(text) > limit:
+                    advice = ": use JSON lines (.jsonl)" if whole else ""
+                    raise UserError(f"{where}: longer than {limit // 2**20} MiB{advice}")
+                if not text:
+                    return
+                yield where, text.removeprefix(codecs.BOM_UTF8) if number == 1 else text
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{where}: not a whole gzip file ({error})") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def _decode(text: bytes, where: str) -> str:
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{where}: not UTF-8 text") from None
+
+
+def _parse(text: bytes, where: str) -> Any:
+    try:
+        return json.loads(_decode(text, where))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{where}: not valid JSON: {error.msg} at character {error.pos + 1}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not valid JSON: {str(error).partition(';')[0]}") from None

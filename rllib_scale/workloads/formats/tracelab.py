@@ -1,9 +1,9 @@
 """Rounds of coding agents as TraceLab normalises them (github.com/uw-syfi/TraceLab, data CC BY 4.0).
 
-JSON lines, one call of a model a line: `session_id`, `input_tokens_total`, `newly_append_tokens`, `output_tokens` and
-`timing_events` (`event_type`, `timestamp`). The rounds of a session stand together, in the order of their time. A call
-began at the last `user_message` or `tool_result` before the model's first `reasoning`, `text` or `tool_call`, and ended
-with the last of these; without a first there is no recorded duration. A `user_message` begins a turn.
+JSON lines, one call of a model per line: `session_id`, `input_tokens_total`, `newly_append_tokens`, `output_tokens` and
+`timing_events` (`event_type`, `timestamp`). The rounds of a session are contiguous and ordered by time. A call began at
+the last `user_message` or `tool_result` before the model's first `reasoning`, `text` or `tool_call`, and ended with the
+last of these; without such an input its duration is not recorded. A `user_message` begins a turn.
 """
 
 from __future__ import annotations
@@ -14,29 +14,25 @@ from pathlib import Path
 from pydantic import model_validator
 
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats import sources as read
 from rllib_scale.workloads.formats.base import Format, Progress
-from rllib_scale.workloads.formats.sessions import Agent, Call, Session, SessionMapping, SessionsToWorkload
+from rllib_scale.workloads.formats.sessions import Call, SessionMapping, Sessions
+from rllib_scale.workloads.formats.sources import Record, Timestamp, Whole, read_json
 from rllib_scale.workloads.model import Workload
 
 INPUTS = ("user_message", "tool_result")
 OUTPUTS = ("reasoning", "text", "tool_call")
 
 
-class TraceLabMapping(SessionMapping):
-    """How sessions of TraceLab become workflows."""
-
-
-class _Event(read.Record):
+class _Event(Record):
     event_type: str
-    timestamp: read.Timestamp
+    timestamp: Timestamp
 
 
-class _Round(read.Record):
+class _Round(Record):
     session_id: str
-    input_tokens_total: read.Whole
-    newly_append_tokens: read.Whole
-    output_tokens: read.Whole
+    input_tokens_total: Whole
+    newly_append_tokens: Whole
+    output_tokens: Whole
     timing_events: list[_Event]
 
     @model_validator(mode="after")
@@ -47,51 +43,42 @@ class _Round(read.Record):
         return self
 
 
-def read_workload(sources: Sequence[Path], mapping: TraceLabMapping, progress: Progress) -> Workload:
+def read_workload(sources: Sequence[Path], mapping: SessionMapping, progress: Progress) -> Workload:
     """Read rounds line by line, a session at a time."""
-    out = SessionsToWorkload(mapping, progress)
+    sessions = Sessions(mapping, progress)
     seen: set[str] = set()
-    name: str | None = None
+    session: str | None = None
     calls: list[Call] = []
-    for path in read.find_files(sources):
-        for where, record in read.records(path):
-            try:
-                data = read.checked(_Round, record, where)
-                session = data.session_id
-                if session != name:
-                    if session in seen:
-                        why = "stood further up: the rounds of a session must stand together"
-                        raise UserError(f"{where}: session_id {session!r:.60} {why}")
-                    _finish(calls, out)
-                    calls, name = [], session
-                    seen.add(session)
-                calls.append(_call(data, calls, where))
-            except UserError as error:
-                progress.bad(error)
-            progress.advance(str(path))
-    _finish(calls, out)
-    return out.workflows.workload(", ".join(map(str, sources)), from_zero=True)
 
+    def add(data: _Round, where: str) -> None:
+        nonlocal session, calls
+        if data.session_id != session:
+            if data.session_id in seen:
+                why = "has rounds further up: the rounds of a session must be contiguous"
+                raise UserError(f"{where}: session_id {data.session_id!r:.60} {why}")
+            if calls:
+                sessions.add_dated(calls)
+            calls, session = [], data.session_id
+            seen.add(session)
+        calls.append(_call(data, calls, where))
 
-def _finish(calls: list[Call], out: SessionsToWorkload) -> None:
+    read_json(sources, _Round, add, progress)
     if calls:
-        start_s = calls[0].start_s
-        for call in calls:
-            call.start_s -= start_s
-        out.add(Session(start_s, Agent(calls)))
+        sessions.add_dated(calls)
+    return Workload.collected(sessions.workflows, sources, from_zero=True)
 
 
 def _call(data: _Round, before: list[Call], where: str) -> Call:
     inputs = [event.timestamp for event in data.timing_events if event.event_type in INPUTS]
     outputs = [event.timestamp for event in data.timing_events if event.event_type in OUTPUTS]
-    ready = [moment for moment in inputs if not outputs or moment <= min(outputs)]
+    ready = [time for time in inputs if not outputs or time <= min(outputs)]
     if not ready and not outputs:
-        raise UserError(f"{where}: timing_events hold neither a {' nor a '.join(INPUTS)}, nor any output of the model")
+        raise UserError(f"{where}: timing_events have neither a {' nor a '.join(INPUTS)}, nor any output of the model")
     start_s = max(ready) if ready else min(outputs)
     if before and start_s < before[-1].start_s:
-        late_s = before[-1].start_s - start_s
         raise UserError(
-            f"{where}: timing_events: by its timestamp {late_s:g} s before the round above: the clock runs backwards"
+            f"{where}: timing_events: the call begins {before[-1].start_s - start_s:g} s before the one of the round "
+            "above: the clock runs backwards"
         )
     duration_s = max(outputs) - start_s if ready and outputs else None
     asked = any(event.event_type == "user_message" for event in data.timing_events)
@@ -102,7 +89,7 @@ def _call(data: _Round, before: list[Call], where: str) -> Call:
 
 FORMAT = Format(
     "tracelab",
-    "rounds of coding agents, one a JSON line, sessions together (github.com/uw-syfi/TraceLab)",
-    TraceLabMapping,
+    "rounds of coding agents, one per JSON line, sessions contiguous (github.com/uw-syfi/TraceLab)",
+    SessionMapping,
     read_workload,
 )
