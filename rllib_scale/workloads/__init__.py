@@ -1,1 +1,1 @@
-"""What is scheduled: workloads as arrays, how they are drawn, and the files they come from."""
+"""Workloads as arrays, their generators, and the formats they are imported from."""

@@ -1,1 +1,1 @@
-"""Files that hold workloads, one module a format."""
+"""Formats of files with workloads, one module each."""

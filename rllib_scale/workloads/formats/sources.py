@@ -78,8 +78,9 @@ def read_json(sources: Sequence[Path], model: type[R], add: Callable[[R, str], N
         UserError: a source cannot be read; or a record is bad, by its model or by `add`, and `progress` skips none.
     """
     for path in _find_files(sources):
-        for where, text in _pieces(path, path.name.endswith((".json", ".json.gz")), MAX_RECORD_BYTES):
-            if text.isspace():
+        whole = path.name.endswith((".json", ".json.gz"))
+        for where, text in _pieces(path, whole, MAX_RECORD_BYTES):
+            if text.isspace() and not whole:
                 continue
             try:
                 add(checked(model, _parse(text, where), where), where)
@@ -149,7 +150,7 @@ def _pieces(path: Path, whole: bool, limit: int) -> Iterator[tuple[str, bytes]]:
                 if len(text) > limit:
                     advice = ": use JSON lines (.jsonl)" if whole else ""
                     raise UserError(f"{where}: longer than {limit // 2**20} MiB{advice}")
-                if not text:
+                if not text and not (whole and number == 1):
                     return
                 yield where, text.removeprefix(codecs.BOM_UTF8) if number == 1 else text
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
