@@ -22,7 +22,7 @@ from .replays import DrawGantt
 from .sections import NamedFigure, NamedTable, sections
 from .terminal import print_report
 
-PAGE, LISTING = "report.html", ".written-by-rllib-scale"
+PAGE, LISTING = "report.html", "written-by-rllib-scale.txt"
 """The listing names each file of a report before it is written: only these files are ever replaced."""
 LISTABLE = re.compile(rf"{re.escape(PAGE)}|(tables|figures)/[^/]+")
 

@@ -155,6 +155,7 @@ def test_a_report_replaces_what_an_earlier_one_wrote_and_nothing_else(tmp_path: 
     files = files_of(report.parent)
     assert {name for name in files if (report.parent / name).read_text() == "mine"} == own
     assert not [name for name in files if "feasible" in name or name.endswith(".tmp")]
+    assert not [*report.parent.rglob(".*")], "fetch leaves hidden files out, and a report of what it fetched is refused"
     assert "tables/table3-paper-none-argmax-n16.csv" in files
 
 
@@ -175,7 +176,7 @@ def test_a_file_of_somebody_else_is_refused_and_named(tmp_path: Path, name: str)
 def test_a_listing_that_names_files_elsewhere_deletes_none(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "r", artificial_episodes((1,), (16,), ("scale",), 1), [])
     (folder / "report").mkdir()
-    (folder / "report" / ".written-by-rllib-scale").write_text("../manifest.json\nfigures/../../manifest.json\n")
+    (folder / "report" / "written-by-rllib-scale.txt").write_text("../manifest.json\nfigures/../../manifest.json\n")
     write_report(folder)
     assert (folder / "manifest.json").is_file()
 
