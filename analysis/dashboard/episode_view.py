@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,6 @@ from . import episodes
 from .controls import PLOT, one, selected_rows
 from .selection import Filters
 from .store import Snapshot
-
-FRAME_S = 1.0
-"""Time between two decisions of an episode that is played."""
 
 
 def episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
@@ -45,11 +41,9 @@ def episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     if not len(decisions):
         st.info("No decision was asked for in this episode.")
         return
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.toggle("Play", key="play", help="One decision a second, from the one chosen on.")
-        name = f"{row['method']}-n{row['test_servers']}-{row['eval_seed']}-{row['episode']}.gif"
-        film = partial(_evaluation().film_of, inspected)
-        st.download_button("Save as GIF", film, name, "image/gif", key="film", on_click="ignore")
+    name = f"{row['method']}-n{row['test_servers']}-{row['eval_seed']}-{row['episode']}.gif"
+    film = partial(_evaluation().film_of, inspected)
+    st.download_button("Save as GIF", film, name, "image/gif", key="film", on_click="ignore")
     chosen = _decision_slider(len(decisions), tuple(row.items()))
     schedule = episode.schedule
     shown = episodes.nearest(schedule, float(decisions["clock_s"][chosen]))
@@ -129,21 +123,7 @@ def _decision_slider(count: int, episode: tuple[Any, ...]) -> int:
     st.session_state["picked"] = picked
     if count == 1:
         return 0
-    _tick(count)
     return int(st.slider("Decision", 1, count, key="decision")) - 1
-
-
-@st.fragment(run_every=FRAME_S)
-def _tick(count: int) -> None:
-    """Chooses the next decision while the episode is played, up to the last."""
-    now = time.monotonic()
-    if not st.session_state.get("play"):
-        st.session_state.pop("next frame", None)
-    elif st.session_state.setdefault("next frame", now + FRAME_S) <= now:
-        st.session_state["next frame"] = now + FRAME_S
-        if st.session_state["decision"] < count:
-            st.session_state["decision"] += 1
-            st.rerun()
 
 
 def _decision(inspected: Any, chosen: int, dark: bool) -> None:

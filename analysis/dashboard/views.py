@@ -6,8 +6,6 @@ import time
 from dataclasses import replace
 from typing import Any
 
-import matplotlib as mpl
-import numpy as np
 import pandas as pd
 import streamlit as st
 
@@ -17,7 +15,7 @@ from ..figures.style import looks
 from ..labels import CURVES, LOWER_IS_BETTER, OUTCOMES, label
 from ..load import information_note, variants
 from ..shown import MOST_SHOWN, left_out
-from ..stats.families import TESTED, endpoint
+from ..stats.families import endpoint
 from ..tables import comparisons, methods, render
 from . import selection
 from .controls import escaped, one, save_csv, selected_rows, several, show_chart, show_table
@@ -28,7 +26,6 @@ from .store import Snapshot
 SHOWN = ("completed", "response_mean_s", "response_censored_s", "above_bound_percent", "unfinished")
 BY_METHOD = "method"
 SMOOTHING = (1, 5, 10, 20, 50, 100)
-MOST_POINTS = 3000
 STATES = {
     "finished": "finished",
     "running": "running",
@@ -102,7 +99,7 @@ def training(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
 
 
 def compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
-    """Two variants on identical episodes: the paired table, the differences against N, and episode by episode."""
+    """Two variants on identical episodes: the paired table, and the differences at each N."""
     rows = selected_rows(snapshot, filters)
     if rows.empty:
         return
@@ -110,10 +107,9 @@ def compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     if len(names) < 2:
         st.info("There are no two methods to compare.")
         return
-    left, right, third = st.columns(3)
+    left, right = st.columns(2)
     first = one(left, "First", names, "first")
     second = one(right, "Second", [name for name in names if name != first], "second")
-    metric = one(third, "Episode by episode", TESTED, "metric", label)
     # The family of a verdict is that of the whole setting, whatever methods and scales are shown.
     whole = replace(filters, methods=(), scales=())
     paired = _paired(selection.apply(snapshot.episodes, whole), first, second, (snapshot.stamp, whole))
@@ -121,7 +117,6 @@ def compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     if paired.empty:
         st.info("These two were not evaluated at the same number of servers.")
         return
-    rows = rows[rows["variant"].isin([first, second])]
     st.caption(
         f"{escaped(first)} minus {escaped(second)} on identical episodes, averaged within a training seed, then over "
         "seeds. [low, high]: Student's 95 % interval over seeds and episodes, claimed from 5 seeds "
@@ -131,26 +126,11 @@ def compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     show_table(paired, ("test_servers", "seeds", *OUTCOMES, "episodes"), "paired-table")
     save_csv(paired, "paired")
     show_chart(comparison.differences(paired), "differences", dark)
-    pairs = _episode_means(rows, first, second, metric)
-    drawn = pairs.sample(MOST_POINTS, random_state=0) if len(pairs) > MOST_POINTS else pairs
-    # Shades of one scale, none of them a method's colour; not its ends, which are hard to see on the page.
-    shades = mpl.colormaps["viridis"](np.linspace(0.1, 0.85, pairs["test_servers"].nunique()))
-    chart = comparison.episode_pairs(drawn, (first, second), metric, [mpl.colors.to_hex(shade) for shade in shades])
-    some = f"{len(drawn):,} of {len(pairs):,}, drawn at random" if len(drawn) < len(pairs) else f"{len(pairs):,}"
-    told = f"Each point is an episode, a mean over training seeds; {some} episodes."
-    show_chart(replace(chart, caption=told), "episode pairs", dark)
 
 
 @st.cache_data(max_entries=32, show_spinner="Comparing …")
 def _paired(_rows: pd.DataFrame, first: str, second: str, key: tuple[Any, ...]) -> pd.DataFrame:
     return comparisons.paired_table(_rows, [(first, second)], shared_seeds=True)
-
-
-def _episode_means(rows: pd.DataFrame, first: str, second: str, metric: str) -> pd.DataFrame:
-    """Each episode under both, a mean over training seeds: test_servers, eval_seed, episode, first, second."""
-    place = ["test_servers", "eval_seed", "episode"]
-    means = [rows[rows["variant"] == name].groupby(place)[metric].mean().astype(float) for name in (first, second)]
-    return pd.concat(means, axis=1, keys=["first", "second"], join="inner").dropna().reset_index()
 
 
 def runs(snapshot: Snapshot, filters: Filters, dark: bool) -> None:

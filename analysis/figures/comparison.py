@@ -173,26 +173,6 @@ def _range(tables: pd.DataFrame, column: str) -> tuple[float, float]:
     return max(low, values.min() - room) - pad, min(high, values.max() + room) + pad
 
 
-def episode_pairs(pairs: pd.DataFrame, names: tuple[str, str], metric: str, shades: Sequence[str]) -> Chart:
-    """The same episode under two methods, one point an episode; on the dashed line both are equal.
-
-    Args:
-        pairs: columns test_servers, episode, first and second.
-        names: of the two.
-        metric: a column's name.
-        shades: a colour for each number of servers.
-    """
-    marks = []
-    for (servers, rows), shade in zip(pairs.groupby("test_servers"), shades, strict=False):
-        said = [f"N = {servers}, episode {episode}" for episode in rows["episode"]]
-        marks.append(Marks(rows["second"], rows["first"], Look(shade, "o", ""), f"N = {servers}", hover=said))
-    both = pairs[["first", "second"]].to_numpy(float)
-    if len(both):
-        ends = [float(np.nanmin(both)), float(np.nanmax(both))]
-        marks.append(Marks(ends, ends, Look("#7F7F7F", "", "--"), "equal"))
-    return Chart([Panel(marks, x_label=f"{names[1]}: {label(metric)}", y_label=f"{names[0]}: {label(metric)}")])
-
-
 def lambda_heatmaps(table: pd.DataFrame, where: str = "") -> Chart:
     """Completed tasks, response and censored response over lambda_1 x lambda_2.
 

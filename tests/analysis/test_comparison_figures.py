@@ -85,12 +85,3 @@ def test_ranks_share_ties_and_leave_what_was_not_played_blank() -> None:
     best = {str(name): rank for name, rank in found["b"].items()}
     assert sorted(rank for name, rank in best.items() if name != "heft") == ["1", "2", "3"]
     assert best["heft"] == ""
-
-
-def test_the_points_of_episodes_are_those_of_the_frame() -> None:
-    pairs = pd.DataFrame({"test_servers": [16, 16, 32], "episode": [0, 1, 0], "first": [1, 2, 3], "second": [3, 2, 1]})
-    chart = comparison.episode_pairs(pairs, ("a", "b"), "completed", ["#000000", "#ff0000"])
-    shown = named(chart.panels[0])
-    assert (shown["N = 16"].x.tolist(), shown["N = 16"].y.tolist()) == ([3, 2], [1, 2])
-    assert shown["N = 32"].look.colour == "#ff0000"
-    assert chart.panels[0].x_label == "b: completed tasks"
