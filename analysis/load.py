@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 from rllib_scale.errors import UserError
 from rllib_scale.results import tables as results
 
+from .methods import METHODS
+
 DERIVED_COLUMNS: dict[str, tuple[str, str]] = {
     "variant": (
         "string",
@@ -30,16 +32,6 @@ SETTING = ("scenario", "mask", "decision")
 
 PAPER_SETTING = ("paper", "none", "argmax")
 TRAINING_KEY = ("cell", "epoch")
-METHOD_ORDER = (
-    *("scale-r", "crossattn-r", "scale", "crossattn", "ppo", "ppo-srr", "dqn", "sac", "deepsets-srr", "deepsets"),
-    *("set-transformer-srr", "set-transformer", "attention-model-srr", "attention-model"),
-)
-HEURISTIC_ORDER = (
-    *("heft", "cpop", "dual-price", "price", "hungarian", "reserve", "min-min"),
-    *("max-min", "non-blocking", "fastest-idle"),
-    *("earliest-finish", "earliest-finish-transfer", "sticky", "prefix-affinity", "least-loaded", "power-of-two"),
-    *("best-fit-memory", "large-only", "round-robin", "random-feasible"),
-)
 _INVALID = ("invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable")
 _CELL_COLUMNS = ("method", "kind", "lambda_decorrelation", "lambda_kl", "overrides", "train_servers")
 
@@ -264,7 +256,7 @@ def require_one_setting(episodes: pd.DataFrame) -> None:
 
 def variants(frame: pd.DataFrame) -> list[str]:
     """The variants of a frame: learned methods before rules, each kind in its fixed order, then by name."""
-    order = {name: position for position, name in enumerate((*METHOD_ORDER, *HEURISTIC_ORDER))}
+    order = {name: position for position, name in enumerate(METHODS)}
     rows = frame[["variant", "method"]].drop_duplicates()
     heuristic = set(frame.loc[frame["kind"] == "heuristic", "variant"]) if "kind" in frame else set()
     keyed = [(v in heuristic, order.get(m, len(order)), str(m), str(v)) for v, m in rows.itertuples(index=False)]

@@ -13,51 +13,12 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..methods import METHODS
+
 DPI = 200
 CELLS = "cividis"
 """Colour map of heat maps; colour-blind readers can distinguish it."""
 
-METHOD_STYLES = {
-    # Okabe and Ito's palette for the paper's methods.
-    "scale": ("#0072B2", "o"),
-    "crossattn": ("#D55E00", "s"),
-    "ppo": ("#009E73", "^"),
-    "ppo-srr": ("#CC79A7", "D"),
-    "dqn": ("#56B4E9", "v"),
-    "sac": ("#E69F00", "P"),
-    # Other encoders: far from each other, from scale and from crossattn under three kinds of colour blindness.
-    "deepsets": ("#225522", "<"),
-    "deepsets-srr": ("#BBCC33", ">"),
-    "set-transformer": ("#6F4070", "p"),
-    "set-transformer-srr": ("#FFAABB", "h"),
-    "attention-model": ("#EE8866", "*"),
-    "attention-model-srr": ("#88CCEE", "d"),
-    "scale-r": ("#1A1A8C", "o"),
-    "crossattn-r": ("#A6761D", "s"),
-    "context-price": ("#B8860B", "8"),
-    "decima": ("#2E8B57", "P"),
-    "deeprm": ("#8B3A62", "X"),
-    # Heuristics take Tol's muted palette, dashed.
-    "fastest-idle": ("#000000", "X"),
-    "earliest-finish": ("#882255", "<"),
-    "best-fit-memory": ("#999933", ">"),
-    "large-only": ("#332288", "p"),
-    "round-robin": ("#44AA99", "h"),
-    "random-feasible": ("#888888", "*"),
-    "heft": ("#DDCC77", "d"),
-    "cpop": ("#661100", "8"),
-    # Rules that know where input lies, and those that let tasks wait: Tol's vibrant and high-contrast palettes.
-    "earliest-finish-transfer": ("#EE7733", "<"),
-    "sticky": ("#009988", "D"),
-    "power-of-two": ("#5D7A1E", "v"),
-    "least-loaded": ("#6699CC", "^"),
-    "prefix-affinity": ("#AA3377", "P"),
-    "non-blocking": ("#994455", ">"),
-    "reserve": ("#117733", "s"),
-    "hungarian": ("#997700", "d"),
-    "price": ("#EE3377", "o"),
-    "dual-price": ("#CC3311", "p"),
-}
 DARK_PAPER, DARK_INK = 0.115, 0.92
 """Lightness of white and of black in the dark theme."""
 LEAST_CONTRAST = 3.5
@@ -114,9 +75,7 @@ def looks(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, Look]:
         siblings = [n for n in names if method_of[n] == method]
         position = siblings.index(name)
         spare = zlib.crc32(method.encode())
-        colour, marker = METHOD_STYLES.get(
-            method, (SPARE_COLOURS[spare % len(SPARE_COLOURS)], MARKERS[spare % len(MARKERS)])
-        )
+        colour, marker = METHODS.get(method, (SPARE_COLOURS[spare % len(SPARE_COLOURS)], MARKERS[spare % len(MARKERS)]))
         shade = 0.65 * position / max(1, len(siblings) - 1)
         red, green, blue = (1 - (1 - part) * (1 - shade) for part in mpl.colors.to_rgb(colour))
         if position:

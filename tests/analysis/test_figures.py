@@ -14,6 +14,7 @@ from rllib_scale_analysis.dashboard import charts
 from rllib_scale_analysis.figures import comparison, draw, evaluation, style
 from rllib_scale_analysis.figures.chart import Chart, Panel
 from rllib_scale_analysis.load import variants
+from rllib_scale_analysis.methods import METHODS as KNOWN
 from rllib_scale_analysis.tables.comparisons import paired_table
 from rllib_scale_analysis.tables.lambdas import lambda_table
 from rllib_scale_analysis.tables.methods import table3, table4
@@ -178,6 +179,6 @@ def test_a_method_keeps_its_colour_and_its_variants_are_shades_of_it() -> None:
     assert {look.line for name, look in of.items() if name in ("scale (λ1=1)", "crossattn")} == {"-"}
     assert of["large-only"].line == "--"
     assert of["large-only"].hollow
-    assert set(METHODS) <= set(style.METHOD_STYLES)
-    colours = [colour for colour, _ in style.METHOD_STYLES.values()] + list(style.SPARE_COLOURS)
+    assert set(METHODS) <= set(KNOWN)
+    colours = [colour for colour, _ in KNOWN.values()] + list(style.SPARE_COLOURS)
     assert len(set(colours)) == len(colours), "every method has a colour that no other has"
