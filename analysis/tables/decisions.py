@@ -7,7 +7,6 @@ import pandas as pd
 from rllib_scale.results.tables import UTILISATION_PREFIX
 
 from ..labels import TIER_PREFIX
-from ..load import require_one_setting
 from .summary import summary_table
 
 CAUSES = {
@@ -22,12 +21,6 @@ HOW_TO_READ = (
 )
 
 
-def tiers(episodes: pd.DataFrame) -> list[str]:
-    """The tiers with a utilisation in some row."""
-    names = [str(name) for name in episodes if str(name).startswith(UTILISATION_PREFIX)]
-    return [name.removeprefix(UTILISATION_PREFIX) for name in names if episodes[name].notna().any()]
-
-
 def behaviour_table(episodes: pd.DataFrame, servers: int) -> pd.DataFrame:
     """Decisions, the invalid ones by cause, and utilisation at one number of servers, as a `summary_table` by variant.
 
@@ -37,13 +30,10 @@ def behaviour_table(episodes: pd.DataFrame, servers: int) -> pd.DataFrame:
 
     Returns:
         decisions, the CAUSES, utilisation and tier_NAME for each tier, with their _low and _high.
-
-    Raises:
-        UserError: the frame mixes settings.
     """
-    require_one_setting(episodes)
     rows = episodes[episodes["test_servers"] == servers]
-    rows = rows.rename(columns={f"{UTILISATION_PREFIX}{tier}": f"{TIER_PREFIX}{tier}" for tier in tiers(rows)})
-    of_tiers = [str(name) for name in rows if str(name).startswith(TIER_PREFIX)]
-    metrics = ("decisions", *CAUSES, "utilisation", *of_tiers)
+    measured = [str(name) for name in rows.columns[rows.notna().any()] if str(name).startswith(UTILISATION_PREFIX)]
+    of_tiers = {name: TIER_PREFIX + name.removeprefix(UTILISATION_PREFIX) for name in measured}
+    rows = rows.rename(columns=of_tiers)
+    metrics = ("decisions", *CAUSES, "utilisation", *of_tiers.values())
     return summary_table(rows, ("variant",), metrics, ("", "_low", "_high"))

@@ -10,7 +10,6 @@ import math
 
 import pandas as pd
 
-from ..load import require_one_setting
 from ..paper import PAPER_FEATURES, is_papers_setting, is_papers_variant
 from .summary import summary_table
 
@@ -40,11 +39,7 @@ def table5(features: pd.DataFrame) -> pd.DataFrame:
     Returns:
         One row per (test_servers, variant), by test_servers: seeds and seeds_note; STATISTICS and DRIFTS, means over
         seeds, with their _low and _high; in the paper's setting paper_feature_covariance and paper_feature_kl.
-
-    Raises:
-        UserError: the frame mixes settings.
     """
-    require_one_setting(features)
     # A policy has one row where it has many episodes.
     by, metrics = ("test_servers", "variant"), (*STATISTICS, *DRIFTS)
     table = summary_table(features.assign(episode=0), by, metrics, ("", "_low", "_high")).drop(columns="episodes")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ..load import require_one_setting
 from .summary import summary_table
 
 METRICS = ("completed", "response_mean_s", "response_censored_s")
@@ -32,9 +31,5 @@ def lambda_table(episodes: pd.DataFrame, servers: int) -> pd.DataFrame:
     Args:
         episodes: rows of one setting and one grid.
         servers: the scale N.
-
-    Raises:
-        UserError: the frame mixes settings.
     """
-    require_one_setting(episodes)
     return summary_table(episodes[episodes["test_servers"] == servers], AXES, METRICS)

@@ -15,7 +15,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.results.tables import INFORMATION
 
 from ..labels import OUTCOMES
-from ..load import SETTING, require_one_setting
+from ..load import SETTING
 from ..paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, is_papers_variant
 from .summary import summary_table
 
@@ -52,9 +52,8 @@ def table3(episodes: pd.DataFrame, servers: int | None = None) -> pd.DataFrame:
         in which no task completed, if any.
 
     Raises:
-        UserError: the frame mixes settings, or methods were trained at several scales and none is chosen.
+        UserError: methods were trained at several scales and none is chosen.
     """
-    require_one_setting(episodes)
     scales = training_scales(episodes)
     if servers is None and len(scales) > 1:
         raise UserError(f"methods were trained at N = {', '.join(map(str, scales))}; give servers, one of these")
@@ -77,11 +76,7 @@ def table4(episodes: pd.DataFrame) -> pd.DataFrame:
     Returns:
         A `summary_table` of the TABLE4_METRICS by test_servers and variant, with trained: "here", "zero-shot" (at
         another scale) or "rule"; information, without_response and paper_response_mean_s as in table3.
-
-    Raises:
-        UserError: the frame mixes settings.
     """
-    require_one_setting(episodes)
     table = _by_scale(episodes, TABLE4_METRICS)
     if is_papers_setting(episodes):
         table = _beside_the_papers(table, episodes, {"response_mean_s": PAPER_RESPONSE.get})
@@ -96,11 +91,7 @@ def workflows_table(episodes: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         As table4, with the WORKFLOW_METRICS; no rows if the results lack them.
-
-    Raises:
-        UserError: the frame mixes settings.
     """
-    require_one_setting(episodes)
     return _by_scale(episodes[episodes["makespan_p95_s"].notna()], WORKFLOW_METRICS)
 
 

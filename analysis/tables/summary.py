@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..load import variants
+from ..load import require_one_setting, variants
 from ..stats.intervals import MIN_SEEDS
 from ..stats.scores import scores_by
 from ..stats.summaries import summary
@@ -36,8 +36,9 @@ def summary_table(
         The columns `by`; seeds: training seeds with a value; seeds_note; each metric with its ends; episodes of a seed.
 
     Raises:
-        UserError: a group mixes variants, settings or scales, or holds an episode of a training seed twice.
+        UserError: the rows mix settings, a group mixes variants or scales, or an episode of a seed stands there twice.
     """
+    require_one_setting(rows)
     position = {name: number for number, name in enumerate(variants(rows))}
     groups = [(dict(zip(by, key, strict=True)), scores) for key, scores in scores_by(rows, by, metrics)]
     groups.sort(key=lambda group: [position[value] if name == "variant" else value for name, value in group[0].items()])
