@@ -17,12 +17,12 @@ PAPER_LAMBDAS = {
     "dqn": (0.0, 0.0),
 }
 PAPER_COMPLETED = {  # [SCALE, Table 3], N = 16: mean and standard deviation over 30 episodes
-    "scale": (8.37, 2.15),
-    "crossattn": (8.10, 1.85),
-    "sac": (5.93, 1.41),
-    "ppo": (4.03, 0.71),
-    "ppo-srr": (4.30, 1.10),
-    "dqn": (4.00, 0.68),
+    ("scale", 16): (8.37, 2.15),
+    ("crossattn", 16): (8.10, 1.85),
+    ("sac", 16): (5.93, 1.41),
+    ("ppo", 16): (4.03, 0.71),
+    ("ppo-srr", 16): (4.30, 1.10),
+    ("dqn", 16): (4.00, 0.68),
 }
 PAPER_RESPONSE = {  # [SCALE, Tables 3 and 4], seconds: mean and standard deviation over 30 episodes
     ("scale", 16): (4.58, 0.68),
@@ -51,9 +51,12 @@ def is_papers_setting(episodes: pd.DataFrame) -> bool:
     return settings(episodes) == [PAPER_SETTING]
 
 
-def is_papers_variant(row: pd.Series) -> bool:
-    """Whether the paper states numbers for the variant of a row: its method at its lambdas, trained at N = 16."""
-    lambdas = PAPER_LAMBDAS.get(row["method"])
-    if lambdas is None or row["train_servers"] != PAPER_SERVERS or row["overrides"]:
-        return False
-    return (row["lambda_decorrelation"], row["lambda_kl"]) == lambdas
+def papers_methods(rows: pd.DataFrame) -> dict[str, str]:
+    """Variant -> method, for the variants that the paper states numbers for: its methods, lambdas and N = 16."""
+    trained = rows.drop_duplicates("variant").dropna(subset=["train_servers"])
+    papers = trained[(trained["train_servers"] == PAPER_SERVERS) & (trained["overrides"] == "")]
+    return {
+        str(row["variant"]): str(row["method"])
+        for _, row in papers.iterrows()
+        if PAPER_LAMBDAS.get(row["method"]) == (row["lambda_decorrelation"], row["lambda_kl"])
+    }

@@ -10,7 +10,7 @@ import math
 
 import pandas as pd
 
-from ..paper import PAPER_FEATURES, is_papers_setting, is_papers_variant
+from ..paper import PAPER_FEATURES, is_papers_setting, papers_methods
 from .summary import summary_table
 
 STATISTICS = (
@@ -44,8 +44,7 @@ def table5(features: pd.DataFrame) -> pd.DataFrame:
     by, metrics = ("test_servers", "variant"), (*STATISTICS, *DRIFTS)
     table = summary_table(features.assign(episode=0), by, metrics, ("", "_low", "_high")).drop(columns="episodes")
     if is_papers_setting(features):
-        firsts = features.drop_duplicates("variant").set_index("variant")
-        methods = {str(name): str(row["method"]) for name, row in firsts.iterrows() if is_papers_variant(row)}
+        methods = papers_methods(features)
         keys = [(methods.get(name, ""), servers) for servers, name in table[["test_servers", "variant"]].to_numpy()]
         stated = [PAPER_FEATURES.get(key, (math.nan, math.nan)) for key in keys]
         for number, metric in enumerate(("feature_covariance", "feature_kl")):

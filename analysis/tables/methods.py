@@ -7,7 +7,7 @@ tasks stand beside every response time: a policy that completes fewer tasks show
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -16,7 +16,7 @@ from rllib_scale.results.tables import INFORMATION
 
 from ..labels import OUTCOMES
 from ..load import SETTING
-from ..paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, is_papers_variant
+from ..paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, papers_methods
 from .summary import summary_table
 
 BOUND = "above_bound_percent"
@@ -28,7 +28,7 @@ WORKFLOW_METRICS = (
 )
 
 
-Stated = Callable[[tuple[str, int]], tuple[float, float] | None]
+Stated = Mapping[tuple[str, int], tuple[float, float]]
 """Method and number of servers -> mean and standard deviation that the paper states."""
 
 
@@ -63,7 +63,7 @@ def table3(episodes: pd.DataFrame, servers: int | None = None) -> pd.DataFrame:
     rows = episodes[(episodes["test_servers"] == servers) & trained_here.astype(bool)]
     table = _described(rows, ("variant",), TABLE3_METRICS)
     if servers == PAPER_SERVERS and is_papers_setting(episodes):
-        table = _beside_the_papers(table, rows, {"completed": _completed, "response_mean_s": PAPER_RESPONSE.get})
+        table = _beside_the_papers(table, rows, {"completed": PAPER_COMPLETED, "response_mean_s": PAPER_RESPONSE})
     return table
 
 
@@ -79,7 +79,7 @@ def table4(episodes: pd.DataFrame) -> pd.DataFrame:
     """
     table = _by_scale(episodes, TABLE4_METRICS)
     if is_papers_setting(episodes):
-        table = _beside_the_papers(table, episodes, {"response_mean_s": PAPER_RESPONSE.get})
+        table = _beside_the_papers(table, episodes, {"response_mean_s": PAPER_RESPONSE})
     return table
 
 
@@ -137,18 +137,13 @@ def _aligned(table: pd.DataFrame, by: Sequence[str], values: pd.Series) -> pd.Se
     return table[[*by]].merge(values.rename("value").reset_index(), on=[*by], how="left")["value"]
 
 
-def _completed(key: tuple[str, int]) -> tuple[float, float] | None:
-    return PAPER_COMPLETED.get(key[0])
-
-
 def _beside_the_papers(table: pd.DataFrame, rows: pd.DataFrame, stated: Mapping[str, Stated]) -> pd.DataFrame:
     """The table with the paper's mean and standard deviation of some metrics, before the number of episodes."""
-    firsts = rows.drop_duplicates("variant").set_index("variant")
-    methods = {str(name): str(row["method"]) for name, row in firsts.iterrows() if is_papers_variant(row)}
+    methods = papers_methods(rows)
     scales = table["test_servers"] if "test_servers" in table else [PAPER_SERVERS] * len(table)
     keys = [(methods.get(name, ""), int(servers)) for name, servers in zip(table["variant"], scales, strict=True)]
     for metric, of in stated.items():
-        pairs = [of(key) or (math.nan, math.nan) for key in keys]
+        pairs = [of.get(key, (math.nan, math.nan)) for key in keys]
         for number, end in enumerate(("", "_sd")):
             place = list(table.columns).index("episodes")
             table.insert(place, f"paper_{metric}{end}", [pair[number] for pair in pairs])
