@@ -144,7 +144,9 @@ def _view(name: str) -> Callable[[Path], None]:
         from rllib_scale_analysis.dashboard.store import Store
 
         snapshot = Store(folder).snapshot()
-        filters = Filters(selection.options(snapshot.episodes, snapshot.curves).settings[0])
+        # Policies are copies without weights: the episode is one of a rule.
+        methods = ("fastest-idle",) if name == "episode" else ()
+        filters = Filters(selection.options(snapshot.episodes, snapshot.curves).settings[0], methods)
         view = getattr(episode_view if name == "episode" else views, name)
         start = time.perf_counter()
         view(snapshot, filters, False)
