@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,51 +121,49 @@ def _more_episodes(rows: pd.DataFrame, copies: int) -> pd.DataFrame:
     )
 
 
-def _report(folder: Path) -> None:
+Work = Callable[[], object]
+
+
+def _report(folder: Path) -> Work:
     from rllib_scale_analysis.report.write import write_report
 
-    write_report(folder, console=Console(quiet=True))
+    return lambda: write_report(folder, console=Console(quiet=True))
 
 
-def _status(folder: Path) -> None:
+def _status(folder: Path) -> Work:
     from rllib_scale.cli.results import status
 
-    status.main([str(folder), "--json"], standalone_mode=False)
+    return lambda: status.main([str(folder), "--json"], standalone_mode=False)
 
 
-def _view(name: str) -> Callable[[Path], None]:
-    """A view of the dashboard, after the first paint: the folder has been read and the results have been shown."""
+def _view(name: str, folder: Path) -> Work:
+    """A view of the dashboard, of a folder that has been read: as after the first paint."""
+    import logging
 
-    def show(folder: Path) -> float:
-        import logging
+    logging.disable(logging.WARNING)  # of Streamlit without its server
+    from rllib_scale_analysis.dashboard import episode_view, selection, views
+    from rllib_scale_analysis.dashboard.selection import Filters
+    from rllib_scale_analysis.dashboard.store import Store
 
-        logging.disable(logging.WARNING)  # of Streamlit without its server
-        from rllib_scale_analysis.dashboard import episode_view, selection, views
-        from rllib_scale_analysis.dashboard.selection import Filters
-        from rllib_scale_analysis.dashboard.store import Store
-
-        snapshot = Store(folder).snapshot()
-        # Policies are copies without weights: the episode is one of a rule.
-        methods = ("fastest-idle",) if name == "episode" else ()
-        filters = Filters(selection.options(snapshot.episodes, snapshot.curves).settings[0], methods)
-        view = getattr(episode_view if name == "episode" else views, name)
-        start = time.perf_counter()
-        view(snapshot, filters, False)
-        return time.perf_counter() - start
-
-    return show  # type: ignore[return-value]
+    snapshot = Store(folder).snapshot()
+    # Policies are copies without weights: the episode is one of a rule.
+    methods = ("fastest-idle",) if name == "episode" else ()
+    filters = Filters(selection.options(snapshot.episodes, snapshot.curves).settings[0], methods)
+    view = getattr(episode_view if name == "episode" else views, name)
+    return partial(view, snapshot, filters, False)
 
 
-PARTS: dict[str, Callable[[Path], Any]] = {"report": _report, "status": _status} | {name: _view(name) for name in VIEWS}
+PARTS: dict[str, Callable[[Path], Work]] = {"report": _report, "status": _status}
+PARTS |= {name: partial(_view, name) for name in VIEWS}
 
 
 def measure(folder: Path, part: str) -> dict[str, float]:
-    """Wall and CPU seconds of a part, of a view without the reading of the folder, and peak memory [GB]."""
-    wall = time.perf_counter()
-    own = PARTS[part](folder)
-    wall = time.perf_counter() - wall
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    return {"wall_s": wall if own is None else own, "cpu_s": time.process_time(), "peak_gb": peak}
+    """Wall and CPU seconds of a part without its imports, and peak memory of the process [GB]."""
+    work = PARTS[part](folder)
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    taken = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
+    return taken | {"peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}
 
 
 def run(folder: Path, rows: int, variants: int, parts: tuple[str, ...] = tuple(PARTS)) -> list[Measure]:
