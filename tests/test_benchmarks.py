@@ -11,7 +11,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks import decide, measure, net, sim
+from benchmarks import decide, measure, net, scale, sim
 from benchmarks.__main__ import main
 from benchmarks.measure import Measure
 from benchmarks.plain_ppo import PlainPPO
@@ -123,6 +123,14 @@ def test_turns_come_at_the_load_of_the_replicas() -> None:
     slots = llm_replicas.REPLICAS * llm_replicas.SLOTS
     assert work / flows[-1].arrival_s / slots == pytest.approx(llm_replicas.LOAD)
     assert max(flow.delay_s.max() for flow in flows) <= llm_replicas.MAX_DELAY_S
+
+
+@pytest.mark.slow
+def test_large_folders(tmp_path: Path) -> None:
+    rows = {m.name: m for m in scale.run(tmp_path, rows=1, variants=3, parts=("status", "compare"))}
+    assert {m.unit for m in rows.values()} == {"s", "GB"}
+    assert rows["variants, compare"].bar == 3
+    assert all(m.value > 0 for m in rows.values())
 
 
 def test_a_ratio_is_the_median_over_rounds_of_ratios_within_a_round() -> None:
