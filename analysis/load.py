@@ -219,11 +219,6 @@ def select(episodes: pd.DataFrame, scenario: str, mask: str, decision: str) -> p
     return episodes[chosen.astype(bool)]
 
 
-def information_of(rows: pd.DataFrame) -> str:
-    """What the variant of some rows observes."""
-    return ", or ".join(sorted(map(str, rows[results.INFORMATION].dropna().unique())))
-
-
 def information_note(table: pd.DataFrame) -> str | None:
     """One line if the variants of a ranking do not observe the same; else None.
 

@@ -17,7 +17,7 @@ from rllib_scale.results.tables import INFORMATION
 from ..labels import OUTCOMES
 from ..load import SETTING
 from ..paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, papers_methods
-from .summary import summary_table
+from .summary import information_by, summary_table
 
 BOUND = "above_bound_percent"
 TABLE3_METRICS = (*OUTCOMES, BOUND, "episode_return", "invalid_share")
@@ -125,9 +125,7 @@ def side_by_side(tables: Mapping[tuple[str, str, str], pd.DataFrame]) -> pd.Data
 def _described(rows: pd.DataFrame, by: Sequence[str], metrics: Sequence[str]) -> pd.DataFrame:
     """A `summary_table` with what each variant observes, and its episodes in which no task completed."""
     table = summary_table(rows, by, metrics)
-    observed = rows[[*by, INFORMATION]].dropna().drop_duplicates().sort_values(INFORMATION)
-    names = observed.groupby([*by])[INFORMATION].agg(", or ".join)
-    table.insert(len(by), INFORMATION, _aligned(table, by, names).fillna(""))
+    table.insert(len(by), INFORMATION, _aligned(table, by, information_by(rows, by)).fillna(""))
     without = rows["response_mean_s"].isna().groupby([rows[name] for name in by]).sum()
     return table.assign(without_response=_aligned(table, by, without[without > 0]).astype("Int64"))
 

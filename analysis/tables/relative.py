@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..load import information_of, require_one_setting, variants
+from ..load import require_one_setting, variants
 from ..stats import intervals
 from ..stats.intervals import MeanTest, Unit
 from ..stats.scores import scores_by
-from .summary import interval_note
+from .summary import information_by, interval_note
 
 BASE = "fastest-idle"
 METRICS = (
@@ -56,7 +56,7 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
     scores = dict(scores_by(episodes, by, [*measured, *[LOWER_BOUND] * len(bounded)]))
     firsts = episodes.drop_duplicates("variant").set_index("variant")[["method", "overrides"]]
     bases = {str(name): str(row["overrides"]) for name, row in firsts.iterrows() if row["method"] == BASE}
-    observed = dict(list(episodes.groupby(list(by))))
+    information = information_by(episodes, by).to_dict()
     records: list[dict[str, Any]] = []
     for servers in sorted({servers for servers, _ in scores}):
         here = {name: overrides for name, overrides in bases.items() if (servers, name) in scores}
@@ -70,7 +70,7 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
                 continue
             unit: Unit = "seeds" if first.learned else "episodes"
             seeds = len(first.seeds) if first.learned else 0
-            record = {"test_servers": servers, "variant": name, "information": information_of(observed[servers, name])}
+            record = {"test_servers": servers, "variant": name, "information": information.get((servers, name), "")}
             record |= {"seeds": seeds, "seeds_note": interval_note(seeds, not first.learned)}
             for metric in measured:
                 with np.errstate(divide="ignore", invalid="ignore"):

@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from rllib_scale.results.tables import INFORMATION
+
 from ..load import require_one_setting, variants
 from ..stats.intervals import MIN_SEEDS
 from ..stats.scores import scores_by
@@ -52,3 +54,9 @@ def summary_table(
         records.append(record | {"episodes": len(scores.episodes)})
     columns = [f"{metric}{end}" for metric in metrics for end in ends]
     return pd.DataFrame(records, columns=[*by, "seeds", "seeds_note", *columns, "episodes"])
+
+
+def information_by(rows: pd.DataFrame, by: Sequence[str]) -> pd.Series:
+    """What the variant of each group of rows observes, where that is known."""
+    known = rows[[*by, INFORMATION]].dropna().drop_duplicates().sort_values(INFORMATION)
+    return known.groupby([*by])[INFORMATION].agg(", or ".join)
