@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..labels import CURVES, LOWER_IS_BETTER, label
-from ..load import variants
+from ..load import require_one_setting, variants
 from ..shown import MOST_SHOWN
 from .chart import Chart, Marks, Panel, count_range
 from .style import Look, looks
@@ -97,6 +97,7 @@ def drift(features: pd.DataFrame) -> Chart:
 
     Methods without a drift are left out: their network has a fixed N.
     """
+    require_one_setting(features)
     features = features.dropna(subset=["drift_mmd2"])
     if features.empty:
         return Chart(caption="no drift of features")
