@@ -12,6 +12,8 @@ from rllib_scale.observation.backend import Answer
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.workloads.model import Workload
+from simulator import literal
+from simulator.literal import task, workflow
 
 OBSERVATION = ObservationConfig(task_compute_max_gflop=16.0, server_compute_max_gflops=4.0, memory_max_gb=16.0)
 """The unit of time is 4 s."""
@@ -31,15 +33,8 @@ Flow = tuple[float, Sequence[tuple[float, float]], list[list[int]]]
 
 def workload(*flows: Flow) -> Workload:
     """Workflows (arrival [s], tasks (GFLOP, GB), edges)."""
-    content = [
-        {
-            "arrival_s": arrival,
-            "tasks": [{"compute_gflop": c, "memory_gb": m, "output_gb": 1.0} for c, m in tasks],
-            "edges": edges,
-        }
-        for arrival, tasks, edges in flows
-    ]
-    return Workload.from_dict({"format": "rllib-scale-workload", "version": 1, "workflows": content}, "test")
+    given = (workflow(arrival, *(task(c, m, 1.0) for c, m in tasks), edges=edges) for arrival, tasks, edges in flows)
+    return literal.workload(*given)
 
 
 DIAMOND: Flow = (0.0, [(8.0, 4.0), (4.0, 12.0), (16.0, 4.0), (2.0, 4.0)], [[0, 1], [0, 2], [1, 3], [2, 3]])

@@ -14,6 +14,8 @@ LOADS = {
     "rllib_scale/cli": set(),
     "rllib_scale/config": set(),
     "rllib_scale/simulator": {"numba"},
+    "rllib_scale/envs/__init__.py": {"gymnasium"},
+    "rllib_scale/envs/scheduling.py": {"gymnasium", "numba"},
     "rllib_scale/networks": {"torch", "numba"},
     "rllib_scale/clusters": {"pandas"},
     "rllib_scale/live/worker.py": set(),

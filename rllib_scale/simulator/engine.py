@@ -159,7 +159,10 @@ class Engine:
             workload.check_fits(float(self._servers["memory"].max()), "workload")
             problem = self._problem_now
             if not self._draws_whole:
-                problem = build_problem(self.config, self._servers, bool(workload.delay_s.any()))
+                delays = self.config.workload.has_delays or bool(
+                    workload.delay_s.any()
+                )  # of what is drawn after it, too
+                problem = build_problem(self.config, self._servers, delays)
             self._use(self._state, given.with_workloads(problem, {layout.SHARED: workload}))
             self._state.env["plays_next"][slice(None) if which is None else np.asarray(which)] = layout.SHARED
         elif which is None and not self._draws_whole and self._problem_now is not self._drawn:

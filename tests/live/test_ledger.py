@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from live.problems import problem, set_fields, task, work
 from live.virtual import VirtualBackend
 from marks import slow
-from reference.mode_cases import random_mode_config, random_mode_workload
+from reference.cases import random_mode_config, random_mode_workload
 from rllib_scale.config import EnvConfig, scenario
 from rllib_scale.live.metrics import live_metrics
 from rllib_scale.observation.backend import Answer

@@ -1,24 +1,25 @@
-"""Random problems in the paper's mode, workloads and actions for them: everything follows from one generator."""
+"""Random problems and workloads, in the paper's mode and in every mode: everything follows from one generator."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from reference.simulator import ReferenceSimulator
-from rllib_scale.config import (
-    ClusterConfig,
-    EnvConfig,
-    EpisodeConfig,
-    NormalConfig,
+from rllib_scale.config import ClusterConfig, EnvConfig, EpisodeConfig, NormalConfig, TierConfig, WorkloadConfig
+from rllib_scale.config.cluster import ChangeConfig, ChangesConfig
+from rllib_scale.config.problem import (
+    CommunicationConfig,
+    DecisionConfig,
+    InformationConfig,
+    NamedOrder,
     ObservationConfig,
     RewardConfig,
-    TierConfig,
-    WorkloadConfig,
 )
 
 TOPOLOGIES = ("random-predecessors", "chain", "fork-join", "layered", "erdos-renyi", "tree")
+ORDERS = get_args(NamedOrder)
+EVENTS = ("join", "drain", "fail")
 
 
 def pick(rng: np.random.Generator, *choices: Any) -> Any:
@@ -26,91 +27,163 @@ def pick(rng: np.random.Generator, *choices: Any) -> Any:
     return choices[rng.integers(len(choices))]
 
 
-def random_cluster(rng: np.random.Generator) -> ClusterConfig:
-    """4 to 64 servers: the paper's tiers at some scale, or own tiers; half of them with empty slots."""
-    network = {
-        "empty_slots": int(pick(rng, 0, 0, 1, 3)),
-        "bandwidth_gb_s": float(pick(rng, 10.0, 2.0, 0.5)),
-        "latency_s": float(pick(rng, 0.01, 0.0, 0.3)),
-    }
-    servers = int(rng.integers(4, 13) if rng.random() < 0.6 else rng.integers(13, 65))
-    if rng.random() < 0.4:
-        return ClusterConfig(servers=servers, **network)
+def uniform(rng: np.random.Generator, low: float, high: float, grid: bool) -> float:
+    """A number in low..high; on a grid a multiple of 1/2."""
+    value = float(rng.uniform(low, high))
+    return max(low, round(2 * value) / 2) if grid else value
+
+
+def random_changes(
+    rng: np.random.Generator, tiers: tuple[TierConfig, ...], horizon: float, grid: bool
+) -> ChangesConfig:
+    """None, scheduled ones, random ones that every server sees more than once in an episode, or both."""
+    servers = sum(tier.count for tier in tiers)
+    names = [tier.name for tier in tiers]
+    schedule = []
+    if rng.random() < 0.5:
+        for _ in range(rng.integers(1, 8)):
+            named = {"servers": tuple(int(s) for s in rng.permutation(servers)[: rng.integers(1, 3)])}
+            if rng.random() < 0.4:
+                named = {"share": float(pick(rng, 0.5, 0.3, 1.0, 0.25)), "tiers": pick(rng, (), (pick(rng, *names),))}
+            moment = uniform(rng, 0, 0.9 * horizon, grid)
+            schedule.append(ChangeConfig(time_s=moment, event=pick(rng, *EVENTS), **named))
+    if rng.random() < 0.6:
+        return ChangesConfig(schedule=tuple(schedule))
+    return ChangesConfig(
+        schedule=tuple(schedule),
+        failures_per_1000_h=pick(rng, 0.0, 3.6e6 / float(rng.uniform(2, 20))),
+        repair_s=pick(rng, None, float(rng.uniform(0.5, 5))),
+        departures_per_h=pick(rng, 0.0, 3600 / float(rng.uniform(2, 20))),
+        notice_s=float(pick(rng, 0.0, 1.0, 3.0)),
+        return_s=pick(rng, None, float(rng.uniform(0.5, 5))),
+        tiers=pick(rng, (), (), (pick(rng, *names),)),
+    )
+
+
+def random_mode_cluster(rng: np.random.Generator, horizon: float, grid: bool) -> ClusterConfig:
+    """1 to 12 rows mostly, of servers with 1 to 4 slots."""
     tiers = []
-    for k in range(rng.integers(1, 5)):
+    for k in range(rng.integers(1, 4)):
         idle = float(rng.uniform(0, 100))
+        slots = int(pick(rng, 1, 1, 2, 3, 4))
         tiers.append(
             TierConfig(
                 name=f"tier_{k}",
-                count=int(rng.integers(1, 6)),
-                compute_gflops=float(rng.uniform(0.5, 6)),
-                memory_gb=float(rng.uniform(4, 60)),
+                count=int(rng.integers(1, 3 if slots > 1 else 5)),
+                compute_gflops=float(pick(rng, 0.5, 1, 2, 4)) if grid else float(rng.uniform(0.5, 5)),
+                memory_gb=float(rng.integers(4, 25)) if grid else float(rng.uniform(4, 25)),
                 idle_power_w=idle,
                 busy_power_w=idle + float(rng.uniform(0, 300)),
+                slots=slots,
+                slot_slowdown=pick(rng, 0.0, 0.5, 1.0) if grid else pick(rng, 0.0, float(rng.uniform(0, 1))),
             )
         )
-    return ClusterConfig(tiers=tuple(tiers), servers=servers, **network)
+    return ClusterConfig(
+        tiers=tuple(tiers),
+        empty_slots=int(pick(rng, 0, 0, 1, 2)),
+        bandwidth_gb_s=float(pick(rng, 10.0, 2.0, 0.5)),
+        latency_s=float(pick(rng, 0.0, 0.5)) if grid else float(pick(rng, 0.01, 0.0, 0.3)),
+        changes=random_changes(rng, tuple(tiers), horizon, grid),
+    )
 
 
-def random_config(rng: np.random.Generator) -> EnvConfig:
-    """A problem with every setting drawn, small enough for the reference."""
-    cluster = random_cluster(rng)
+def random_mode_config(rng: np.random.Generator, grid: bool = False) -> EnvConfig:
+    """A small problem with every setting drawn; on a grid its times are multiples of simple fractions."""
+    horizon = float(rng.integers(4, 25)) if grid else float(rng.uniform(4, 25))
+    cluster = random_mode_cluster(rng, horizon, grid)
     largest = max(tier.memory_gb for tier in cluster.tiers)
-    horizon = float(rng.uniform(3, 40))
-    min_tasks = int(rng.integers(1, 6))
+    least = int(rng.integers(1, 5))
+    delay = NormalConfig(mean=float(rng.uniform(0, 1)), std=0.7, low=0.05)
     workload = WorkloadConfig(
-        arrival_rate_per_server=float(rng.uniform(0.3, 2.0)) / cluster.num_servers,
-        offered_load=pick(rng, None, None, float(rng.uniform(0.2, 1.2)) * min(1.0, 8 / cluster.num_servers)),
-        min_tasks=min_tasks,
-        max_tasks=min_tasks + int(rng.integers(0, 8)),
-        compute_gflop=NormalConfig(mean=float(rng.uniform(2, 12)), std=3.0, low=1.0, bound="truncate"),
-        memory_gb=NormalConfig(mean=0.5 * largest, std=0.4 * largest, low=0.5, high=largest),
+        offered_load=float(rng.uniform(0.3, 1.6)),
+        min_tasks=least,
+        max_tasks=least + int(rng.integers(0, 6)),
+        compute_gflop=NormalConfig(mean=float(rng.uniform(1, 6)), std=2.0, low=0.3),
+        memory_gb=NormalConfig(mean=0.4 * largest, std=0.4 * largest, low=0.5, high=largest),
+        output_gb=NormalConfig(mean=0.5, std=0.5, low=0.01),
+        delay_s=pick(rng, None, None, delay),
         topology=pick(rng, *TOPOLOGIES),
         max_predecessors=int(rng.integers(1, 5)),
         layer_width=int(rng.integers(1, 5)),
         edge_probability=float(rng.uniform(0, 1)),
-        branching=int(rng.integers(1, 4)),
     )
     episode = EpisodeConfig(
         horizon_s=horizon,
         arrivals_until_s=pick(rng, None, float(rng.uniform(0.2, 0.6)) * horizon, 1.5 * horizon),
-        clock_step_s=float(pick(rng, 0.1, float(rng.uniform(0.02, 1.5)), 0.5)),
+        clock_step_s=0.5 if grid else float(pick(rng, 0.1, float(rng.uniform(0.05, 1.5)))),
         idle_advance=pick(rng, "event", "clock-step"),
         first_arrival=pick(rng, "exponential", "at-zero"),
-        mask=pick(rng, "none", "feasible"),
-        max_decisions=pick(rng, None, None, int(rng.integers(1, 60))),
+        mask=pick(rng, "none", "none", "feasible"),
+        horizon_is_terminal=pick(rng, True, False),
+        max_decisions=pick(rng, None, None, None, int(rng.integers(1, 80))),
+    )
+    on_busy = pick(rng, "step", "reserve", "reserve")
+    decision = DecisionConfig(
+        on_busy=on_busy,
+        offer=pick(rng, "all", "all", "startable") if on_busy == "reserve" else "all",
+        order=pick(rng, *ORDERS, "open", "open", "open"),
+        ties=pick(rng, "first-ready", "first-arrival"),
+        candidates=int(rng.integers(1, 6)),
+        open_by=pick(rng, *ORDERS),
+        preemption=pick(rng, "none", "none", "restart", "resume"),
+    )
+    communication = CommunicationConfig(
+        mode=pick(rng, "reward", "transfer"),
+        predecessors=pick(rng, "first", "all"),
+        first=pick(rng, "lowest-index", "largest-output"),
+    )
+    information = InformationConfig(
+        estimate_error=pick(rng, 0.0, float(rng.uniform(0.1, 1.5))), workflows=pick(rng, "whole", "revealed")
     )
     reward = RewardConfig(
         name=pick(rng, "paper", "tasks-in-system"),
-        time_weight=float(rng.uniform(0, 2)),
         time_scale_s=float(rng.uniform(0.5, 5)),
         communication_weight=float(rng.uniform(0, 1)),
-        communication_scale_s=float(rng.uniform(0.1, 1)),
         energy_weight=pick(rng, 0.0, float(rng.uniform(0, 1))),
-        energy_scale_j=float(rng.uniform(100, 3000)),
         energy_power=pick(rng, "busy", "above-idle"),
         invalid_reward=float(rng.uniform(-0.1, 0)),
     )
     observation = ObservationConfig(
         task_compute_max_gflop=float(rng.uniform(5, 30)),
-        server_compute_max_gflops=float(rng.uniform(1, 8)),
         memory_max_gb=float(rng.uniform(20, 100)),
+        output_unit_gb=pick(rng, 1.0, float(rng.uniform(0.1, 20))),
+        delay_unit_s=pick(rng, 1.0, float(rng.uniform(0.1, 20))),
+        time_unit_s=pick(rng, 1.0, float(rng.uniform(0.1, 20))),
     )
-    return EnvConfig(cluster=cluster, workload=workload, episode=episode, reward=reward, observation=observation)
+    if rng.random() < 0.25:
+        stragglers = {"straggler_share": float(rng.uniform(0.05, 0.5)), "straggler_factor": float(rng.uniform(1, 6))}
+        information = information.model_copy(update=stragglers)
+    return EnvConfig(
+        cluster=cluster,
+        workload=workload,
+        episode=episode,
+        decision=decision,
+        communication=communication,
+        information=information,
+        reward=reward,
+        observation=observation,
+    )
 
 
-def on_a_grid(config: EnvConfig) -> EnvConfig:
-    """The same problem with capacities, clock step and horizon that are multiples of 1/4, so that events coincide."""
-    tiers = []
-    for tier in config.cluster.tiers:
-        compute = 2.0 ** round(np.log2(max(tier.compute_gflops, 0.5)))
-        tiers.append(tier.model_copy(update={"compute_gflops": compute, "memory_gb": float(np.ceil(tier.memory_gb))}))
-    episode = {"clock_step_s": 0.5, "horizon_s": float(np.ceil(config.episode.horizon_s))}
-    return config.model_copy(
-        update={
-            "cluster": config.cluster.model_copy(update={"tiers": tuple(tiers)}),
-            "episode": config.episode.model_copy(update=episode),
-        }
+def random_config(rng: np.random.Generator, grid: bool = False) -> EnvConfig:
+    """A problem in the paper's mode: two of five on the paper's tiers at some scale, the others on own ones."""
+    config = random_mode_config(rng, grid)
+    cluster = config.cluster
+    tiers = {"tiers": tuple(tier.model_copy(update={"slots": 1}) for tier in cluster.tiers)}
+    if rng.random() < 0.4:
+        tiers = {"servers": int(pick(rng, rng.integers(4, 13), rng.integers(13, 65)))}
+    network = {name: getattr(cluster, name) for name in ("empty_slots", "bandwidth_gb_s", "latency_s")}
+    weights = {
+        "time_weight": float(rng.uniform(0, 2)),
+        "communication_scale_s": float(rng.uniform(0.1, 1)),
+        "energy_scale_j": float(rng.uniform(100, 3000)),
+    }
+    return EnvConfig(
+        cluster=ClusterConfig(**tiers, **network),
+        workload=config.workload.model_copy(update={"delay_s": None, "branching": int(rng.integers(1, 4))}),
+        episode=config.episode,
+        reward=config.reward.model_copy(update=weights),
+        observation=config.observation.model_copy(update={"server_compute_max_gflops": float(rng.uniform(1, 8))}),
     )
 
 
@@ -142,20 +215,14 @@ def random_workload(rng: np.random.Generator, config: EnvConfig, grid: bool) -> 
     return {"format": "rllib-scale-workload", "version": 1, "workflows": workflows}
 
 
-class RandomActions:
-    """Mixes any slot, a feasible server, and a slot that is known to be refused, in shares drawn once an episode."""
-
-    def __init__(self, rng: np.random.Generator):
-        self.rng = rng
-        self.shares = rng.dirichlet([1.0, 2.0, 0.7])
-
-    def __call__(self, simulator: ReferenceSimulator) -> int:
-        slots = range(len(simulator.slots))
-        kind = self.rng.choice(3, p=self.shares)
-        feasible = [server.index for server in simulator.feasible_servers(simulator.current)]
-        if kind == 1 and feasible:
-            return int(self.rng.choice(feasible))
-        refused = [j for j in slots if j not in feasible]
-        if kind == 2 and refused:
-            return int(self.rng.choice(refused))
-        return int(self.rng.integers(len(slots)))
+def random_mode_workload(rng: np.random.Generator, config: EnvConfig, grid: bool) -> dict[str, Any]:
+    """A given workload, half of the time with release delays of some of its tasks."""
+    workload = random_workload(rng, config, grid) | {"version": 2}
+    delayed = pick(rng, 0.0, 0.0, float(rng.uniform(0.2, 1)), float(rng.uniform(0.2, 1)))
+    for workflow in workload["workflows"]:
+        for task in workflow["tasks"]:
+            if grid:
+                task["output_gb"] = float(np.round(2 * task["output_gb"]) / 2)
+            if rng.random() < delayed:
+                task["delay_s"] = uniform(rng, 0, 3, grid)
+    return workload

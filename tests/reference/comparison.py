@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reference.mode_cases import ModeActions, ModeDispatch, random_mode_config, random_mode_workload
+from reference.answers import RandomActions, RandomDispatch
+from reference.cases import random_config, random_mode_config, random_mode_workload, random_workload
+from reference.parts import Row, Workflow
 from reference.simulator import OUTCOMES, ReferenceSimulator
 from rllib_scale.config import EnvConfig
+from rllib_scale.observation.snapshot import AWAY, BUSY, DRAINING, IDLE, LiveWorkflow
 from rllib_scale.simulator.changes import change_events
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import estimate_factors, generate, straggler_factors
@@ -19,16 +22,17 @@ COLUMNS = ("workflow", "task", "server", "tier", "arrival_s", "ready_s", "start_
 ATTEMPT_COLUMNS = ("outcome", "transfer_s", "work_gflop")
 
 
-def case_config(case: int) -> EnvConfig:
-    """The random problem of a case; every third one on a grid, so that events coincide."""
-    return random_mode_config(np.random.default_rng([case, 7]), grid=case % 3 == 0)
+def random_case(case: int, paper: bool) -> tuple[EnvConfig, Workload | None]:
+    """A problem in the paper's mode or in any, and a given workload for every second one, None for a drawn one.
 
-
-def case_workload(case: int, config: EnvConfig, rng: np.random.Generator) -> Workload | None:
-    """A given workload for every second case, for the others None: a drawn one."""
+    Every third problem is on a grid, so that events coincide.
+    """
+    rng, grid = np.random.default_rng([case, 7]), case % 3 == 0
+    config = random_config(rng, grid) if paper else random_mode_config(rng, grid)
     if case % 2 == 0:
-        return None
-    return Workload.from_dict(random_mode_workload(rng, config, grid=case % 3 == 0), "case")
+        return config, None
+    content = random_workload(rng, config, grid) if paper else random_mode_workload(rng, config, grid)
+    return config, Workload.from_dict(content, "case")
 
 
 def begin(config: EnvConfig, seed: int, episode: int, workload: Workload | None) -> tuple[Engine, ReferenceSimulator]:
@@ -51,35 +55,37 @@ def reference(config: EnvConfig, seed: int, episode: int, workload: Workload | N
     )
 
 
-def play_both(engine: Engine, sim: ReferenceSimulator, rng: np.random.Generator, most: int) -> int:
+def play_both(engine: Engine, sim: ReferenceSimulator, answers: np.random.Generator | RandomActions, most: int) -> int:
     """At most so many answers to both, everything compared after each; returns how many it were."""
-    actions = ModeActions(rng)
+    actions = answers if isinstance(answers, RandomActions) else RandomActions(answers)
+    rng, played = actions.rng, 0
     assert_same_state(engine, sim)
-    for k in range(most):
-        if sim.done:
-            break
+    while played < most and not sim.done:
         if rng.random() < 0.02:
             assert_refused(engine, sim, actions.impossible(sim))
         action = actions(sim)
         sim.step(action)
         engine.step([action])
-        assert OUTCOMES[engine.outcome[0]] == sim.outcome, k
+        assert OUTCOMES[engine.outcome[0]] == sim.outcome, played
         assert_same_state(engine, sim)
-    else:
-        k = most
+        if played % 5 == 0 and not sim.done:
+            assert_same_snapshot(engine, sim)
+        played += 1
     assert_same_totals(engine, sim)
-    return k
+    return played
 
 
 def dispatch_both(engine: Engine, sim: ReferenceSimulator, rng: np.random.Generator, most: int) -> None:
     """The same dispatches to both, everything but the candidates compared after each."""
-    answers = ModeDispatch(rng)
+    answers = RandomDispatch(rng)
     for _ in range(most):
         if sim.done:
             break
         sim.dispatch(answers(sim))
         engine.dispatch(np.array([(0, *answer) for answer in answers.given], dtype=np.int64).reshape(-1, 4))
         assert_same_state(engine, sim, candidates=False)
+        if not sim.done:
+            assert_same_snapshot(engine, sim)
     assert_same_totals(engine, sim)
 
 
@@ -103,6 +109,68 @@ def assert_same_state(engine: Engine, sim: ReferenceSimulator, candidates: bool 
         assert engine.fit[0].tolist() == sim.fit().tolist()
     np.testing.assert_allclose(engine.available(0), sim.available(), err_msg="available", **EXACT)
     np.testing.assert_allclose(engine.observation[0], sim.observation(), err_msg="observation", **FLOAT32)
+
+
+def assert_same_snapshot(engine: Engine, sim: ReferenceSimulator) -> None:
+    """What a scheduler is shown between two answers is what there is."""
+    now = engine.snapshot()
+    assert_close(now.clock_s, sim.clock, "clock", 1e-12)
+    assert now.num_arrived == sum(workflow.arrived for workflow in sim.workflows)
+    assert now.host.tolist() == [-1 if row.host is None else row.host.index for row in sim.slots]
+    assert now.status.tolist() == [_status(row) for row in sim.slots]
+    tasks = [row.task for row in sim.slots]
+    assert now.running.tolist() == [[-1, -1] if t is None else [t.workflow.index, t.index] for t in tasks]
+    servers = {
+        "capacity_gflops": [row.compute_gflops for row in sim.slots],
+        "memory_gb": [row.host.memory_gb if row.host else 0 for row in sim.slots],
+        "free_memory_gb": [row.host.free_gb if row.host and row.host.there else 0 for row in sim.slots],
+        "expected_end_s": [row.attempt.expected_s if row.attempt else np.inf for row in sim.slots],
+        "available_at_s": [row.available_s(sim.clock) for row in sim.slots],
+    }
+    for name, expected in servers.items():
+        np.testing.assert_allclose(getattr(now, name), expected, err_msg=name, **EXACT)
+    waiting = sim.waiting()
+    assert now.ready[["workflow", "task"]].tolist() == [(t.workflow.index, t.index) for t in waiting]
+    for name, column in {
+        "compute_gflop": [t.left_gflop * t.factor for t in waiting],
+        "memory_gb": [t.memory_gb for t in waiting],
+        "output_gb": [t.output_gb for t in waiting],
+        "arrival_s": [t.workflow.arrival_s for t in waiting],
+        "ready_s": [t.ready_s for t in waiting],
+    }.items():
+        np.testing.assert_allclose(now.ready[name], column, err_msg=name, **EXACT)
+    for task, transfers in zip(waiting[:5], now.transfer_s, strict=False):
+        expected = [sim.transfer_s(task, row.host) if row.host else 0 for row in sim.slots]
+        np.testing.assert_allclose(transfers, expected, **EXACT)
+    live = [w for w in sim.workflows if w.arrived and w.num_completed < len(w.tasks)]
+    assert list(now.workflows) == [workflow.index for workflow in live]
+    for workflow in live:
+        _assert_same_workflow(now.workflow(workflow.index), workflow, sim.config.information.workflows == "whole")
+
+
+def _status(row: Row) -> int:
+    if row.host is None or not row.host.there:
+        return AWAY
+    if row.host.draining:
+        return DRAINING
+    return IDLE if row.attempt is None else BUSY
+
+
+def _assert_same_workflow(live: LiveWorkflow, workflow: Workflow, whole: bool) -> None:
+    """A whole one, or of one that is revealed as it runs, those tasks whose predecessors have ended."""
+    seen = [task for task in workflow.tasks if whole or task.revealed]
+    assert live.arrival_s == workflow.arrival_s
+    assert live.task.tolist() == [task.index for task in seen]
+    assert live.completed.tolist() == [task.completed for task in seen]
+    on = [task.server.index if task.completed or (task.server and task.server.task is task) else -1 for task in seen]
+    assert live.host.tolist() == on
+    for name in ("memory_gb", "output_gb", "delay_s"):
+        assert getattr(live, name).tolist() == [getattr(task, name) for task in seen]
+    np.testing.assert_allclose(live.compute_gflop, [task.compute_gflop * task.factor for task in seen], **EXACT)
+    of_seen = sorted((t.index, s.index) for t in seen for s in t.successors if s in seen)
+    assert sorted((live.task[p], live.task[s]) for p, s in live.edges.tolist()) == of_seen
+    if whole:
+        assert live.hop.tolist() == [task.hop for task in seen]
 
 
 def assert_close(value: float, expected: float, name: str, tolerance: float = 1e-9) -> None:

@@ -53,10 +53,6 @@ class Task:
         return self.attempts[-1].row if self.attempts else None
 
     @property
-    def start_s(self) -> float | None:
-        return self.attempts[-1].start_s if self.attempts else None
-
-    @property
     def finish_s(self) -> float | None:
         """When its last attempt ends, known to the reference from its start on."""
         return self.attempts[-1].finish_s if self.attempts else None

@@ -82,15 +82,6 @@ class ReferenceSimulator:
     # ------------------------------------------------------------------ what there is
 
     @property
-    def servers(self) -> list[Row]:
-        """Every row with a server, there or not."""
-        return [row for row in self.slots if row.host is not None]
-
-    @property
-    def current(self) -> Task | None:
-        return self.offered[0] if self.offered else None
-
-    @property
     def running(self) -> list[Attempt]:
         return [row.attempt for row in self.slots if row.attempt is not None]
 
@@ -488,7 +479,7 @@ class ReferenceSimulator:
     # ------------------------------------------------------------------ what is seen and summed up
 
     def observation(self) -> np.ndarray:
-        scales, task = self.config.observation, self.current
+        scales, task = self.config.observation, self.offered[0] if self.offered else None
         whole = self.config.information.workflows == "whole"
         values = []
         for each in self.offered:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reference.mode_cases import random_mode_config, random_mode_workload
+from reference.cases import random_mode_config, random_mode_workload
 from rllib_scale.config import EnvConfig, scenario
 from rllib_scale.evaluation.play import Player, play, run
 from rllib_scale.policies.policy import load_policy

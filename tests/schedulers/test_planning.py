@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from reference.cases import on_a_grid, random_config, random_workload
-from reference.comparison import assert_same_totals
+from reference.cases import random_config, random_workload
+from reference.comparison import assert_same_snapshot, assert_same_state, assert_same_totals
 from reference.simulator import ReferenceSimulator
 from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.play import play
@@ -74,43 +74,16 @@ class RandomDispatch(Dispatcher):
 
 def assert_same_system(engine, reference):
     """What a dispatcher is shown is what there is in the reference."""
-    assert bool(engine.done[0]) == reference.done
-    assert engine.clock[0] == pytest.approx(reference.clock, rel=1e-12, abs=1e-12)
-    np.testing.assert_allclose(engine.observation[0], reference.observation(), rtol=1e-6, atol=1e-6)
-    if reference.done:
-        return
-    system = engine.snapshot()
-    ready = sorted(reference.ready, key=reference._priority)
-    assert system.ready[["workflow", "task", "hop"]].tolist() == [(t.workflow.index, t.index, t.hop) for t in ready]
-    columns = np.array([(t.compute_gflop, t.memory_gb, t.output_gb, t.workflow.arrival_s, t.ready_s) for t in ready])
-    for k, name in enumerate(["compute_gflop", "memory_gb", "output_gb", "arrival_s", "ready_s"]):
-        np.testing.assert_allclose(system.ready[name], columns[:, k], rtol=1e-12, atol=1e-12)
-    running = {server.index: server.task for server in reference.servers}
-    assert system.idle.tolist() == [j in running and running[j] is None for j in range(len(system.idle))]
-    for j, task in running.items():
-        assert system.free_at_s[j] == pytest.approx(reference.clock if task is None else task.finish_s)
-    assert system.num_arrived == sum(w.arrived for w in reference.workflows)
-    for w in reference.workflows:
-        if not w.arrived or w.num_completed == len(w.tasks):
-            with pytest.raises(KeyError):
-                system.workflow(w.index)
-            continue
-        live = system.workflow(w.index)
-        assert live.arrival_s == w.arrival_s
-        assert live.hop.tolist() == [task.hop for task in w.tasks]
-        assert live.completed.tolist() == [task.completed for task in w.tasks]
-        assert live.host.tolist() == [-1 if task.server is None else task.server.index for task in w.tasks]
-        assert sorted(live.edges.tolist()) == sorted([t.index, s.index] for t in w.tasks for s in t.successors)
-        for name in ("compute_gflop", "memory_gb", "output_gb"):
-            assert getattr(live, name).tolist() == [getattr(task, name) for task in w.tasks]
+    assert_same_state(engine, reference, candidates=False)
+    if not reference.done:
+        assert_same_snapshot(engine, reference)
 
 
 @each_of(range(160))
 def test_dispatching_is_played_as_by_the_reference(case):
     """Every second case has a given workload, some of them on a grid."""
     rng = np.random.default_rng(case)
-    config, given = random_config(rng), None
-    config = on_a_grid(config) if case % 4 == 3 else config
+    config, given = random_config(rng, grid=case % 4 == 3), None
     if case % 2:
         given = Workload.from_dict(random_workload(rng, config, grid=case % 4 == 3), "case")
     open_ended = given is None and config.episode.arrivals_until_s is None

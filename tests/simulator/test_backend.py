@@ -5,47 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rllib_scale.config import (
-    ClusterConfig,
-    DecisionConfig,
-    EnvConfig,
-    EpisodeConfig,
-    TierConfig,
-    WorkloadConfig,
-    scenario,
-)
+from rllib_scale.config import scenario
 from rllib_scale.evaluation.play import play, run
 from rllib_scale.observation.backend import Answer
 from rllib_scale.observation.snapshot import BUSY, IDLE
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.workloads.model import Workload
+from simulator.literal import problem, task, tier, workflow, workload
 
-TIERS = (
-    TierConfig(name="slow", count=1, compute_gflops=1.0, memory_gb=8.0),
-    TierConfig(name="fast", count=1, compute_gflops=4.0, memory_gb=16.0),
-)
-
-
-def task(compute: float, memory: float) -> dict[str, float]:
-    return {"compute_gflop": compute, "memory_gb": memory, "output_gb": 0.0}
+TIERS = (tier("slow", memory=8), tier("fast", compute=4, memory=16))
+WORK = workload(workflow(1, task(8, 4), task(4, 4), task(4, 12)))
 
 
-WORK = {
-    "format": "rllib-scale-workload",
-    "version": 1,
-    "workflows": [{"arrival_s": 1.0, "tasks": [task(8, 4), task(4, 4), task(4, 12)], "edges": []}],
-}
-
-
-def backend(on_busy: str = "reserve", preemption: str = "none") -> SimulatedBackend:
-    config = EnvConfig(
-        cluster=ClusterConfig(tiers=TIERS),
-        workload=WorkloadConfig(memory_gb={"mean": 4, "std": 1, "low": 1, "high": 16}),
-        decision=DecisionConfig(on_busy=on_busy, preemption=preemption),
-        episode=EpisodeConfig(horizon_s=100),
-    )
-    return SimulatedBackend(config, workload=Workload.from_dict(WORK, "test"))
+def backend(on_busy: str = "reserve", preemption: str = "none", given: Workload = WORK) -> SimulatedBackend:
+    decision = {"on_busy": on_busy, "preemption": preemption}
+    return SimulatedBackend(problem(*TIERS, decision=decision, horizon_s=100), workload=given)
 
 
 def test_a_round_by_hand() -> None:
@@ -87,10 +62,8 @@ def test_steps_and_dispatches_of_one_round() -> None:
 
 
 def test_a_step_after_a_dispatch_answers_where_no_row_is_open() -> None:
-    two = [task(8, 4), task(8, 4)]
-    late = [{"arrival_s": 0.0, "tasks": two, "edges": []}, {"arrival_s": 1.0, "tasks": [task(1, 4)], "edges": []}]
-    config = backend().engine.config
-    engine = SimulatedBackend(config, workload=Workload.from_dict(WORK | {"workflows": late}, "test")).engine
+    given = workload(workflow(0, task(8, 4), task(8, 4)), workflow(1, task(1, 4)))
+    engine = backend(given=given).engine
     engine.dispatch(np.array([(0, 0, 0, 0), (0, 0, 1, 1)]))
     assert (engine.clock[0], engine.offers()) == (1.0, [(1, 0)])
     engine.step([1])
@@ -134,11 +107,10 @@ def test_a_running_task_is_stopped_and_goes_on() -> None:
         cluster.apply(Answer(0, -1, 0))
 
 
-@pytest.mark.parametrize("name", ["heft", "cpop"])
-def test_a_dispatcher_on_a_backend_plays_as_on_the_engine(name: str) -> None:
+def test_a_dispatcher_on_a_backend_plays_as_on_the_engine() -> None:
     env = scenario("steady-0.7").at_scale(8)
-    expected = play(make_scheduler(name, env.observation), env, 3, [2])
-    cluster, dispatcher = SimulatedBackend(env, 3, 2), make_scheduler(name, env.observation)
+    expected = play(make_scheduler("heft", env.observation), env, 3, [2])
+    cluster, dispatcher = SimulatedBackend(env, 3, 2), make_scheduler("heft", env.observation)
     dispatcher.reset([(3, 2)])
     run(dispatcher, cluster)
     got, wanted = cluster.engine.schedule(), expected.schedule()

@@ -28,58 +28,19 @@ import math
 import numpy as np
 import pytest
 
-from reference.simulator import ReferenceSimulator
-from rllib_scale.config import (
-    ClusterConfig,
-    EnvConfig,
-    EpisodeConfig,
-    ObservationConfig,
-    RewardConfig,
-    TierConfig,
-    WorkloadConfig,
-)
-from rllib_scale.simulator.engine import Engine
-from rllib_scale.workloads.model import Workload
+from rllib_scale.config import RewardConfig
+from simulator.literal import play, problem, task, tier, workflow, workload
 
 TIERS = (
-    TierConfig(name="slow", count=1, compute_gflops=1, memory_gb=4, idle_power_w=10, busy_power_w=50),
-    TierConfig(name="fast", count=1, compute_gflops=2, memory_gb=8, idle_power_w=20, busy_power_w=100),
-    TierConfig(name="large", count=1, compute_gflops=4, memory_gb=16, idle_power_w=40, busy_power_w=200),
+    tier("slow", memory=4),
+    tier("fast", compute=2, memory=8, idle_power_w=20, busy_power_w=100),
+    tier("large", compute=4, memory=16, idle_power_w=40, busy_power_w=200),
 )
-
-
-def task(compute, memory, output):
-    return {"compute_gflop": compute, "memory_gb": memory, "output_gb": output}
-
-
-WORKLOAD = {
-    "format": "rllib-scale-workload",
-    "version": 1,
-    "workflows": [
-        {"arrival_s": 0.5, "tasks": [task(2, 4, 1), task(4, 2, 0.5), task(4, 10, 0.25)], "edges": [[0, 1], [0, 2]]},
-        {"arrival_s": 1.0, "tasks": [task(8, 12, 2), task(1, 1, 0.5)], "edges": [[0, 1]]},
-    ],
-}
-PAPER = RewardConfig(
-    time_weight=1,
-    time_scale_s=2,
-    communication_weight=0.5,
-    communication_scale_s=2,
-    energy_weight=0.25,
-    energy_scale_j=100,
-    invalid_reward=-0.125,
+NETWORK = {"empty_slots": 1, "bandwidth_gb_s": 4, "latency_s": 0.25}
+WORKLOAD = workload(
+    workflow(0.5, task(2, 4, 1), task(4, 2, 0.5), task(4, 10, 0.25), edges=[(0, 1), (0, 2)]),
+    workflow(1, task(8, 12, 2), task(1, 1, 0.5), edges=[(0, 1)]),
 )
-
-
-def config(reward=PAPER, **episode):
-    return EnvConfig(
-        cluster=ClusterConfig(tiers=TIERS, empty_slots=1, bandwidth_gb_s=4, latency_s=0.25),
-        workload=WorkloadConfig(memory_gb={"mean": 8, "std": 2, "low": 1, "high": 16}),
-        episode=EpisodeConfig(**{"horizon_s": 20, "clock_step_s": 0.5} | episode),
-        reward=reward,
-        observation=ObservationConfig(task_compute_max_gflop=8, server_compute_max_gflops=4, memory_max_gb=16),
-    )
-
 
 # Each line: action, clock before it, its current task and what happens, reward.
 #   valid:   exp(-tau / 2)  -  0.5 * delta / 2  -  0.25 * busy power * tau / 100
@@ -140,25 +101,11 @@ OBSERVATIONS = {
         [1, 1, 0, 40, 0],
         [0, 0, 0, 0, 0],
     ],
-    1: [  # at 1.0: B0, server 1 runs A0 for another 0.5 s
-        [1, 0.75, 0.2, 0, 2],
-        [0.25, 0.25, 0, 10, 0],
-        [0.5, 0.5, 0.5, 100, 0],
-        [1, 1, 0, 40, 0],
-        [0, 0, 0, 0, 0],
-    ],
     4: [  # at 2.0: A1, 1 of 3 tasks done, A0 ran on server 1: elsewhere 1/4 + 0.25; server 2 runs B0 until 4
         [0.5, 0.125, 0, 1 / 3, 0.5],
         [0.25, 0.25, 0, 10, 0.5],
         [0.5, 0.5, 0, 20, 0],
         [1, 1, 2, 200, 0.5],
-        [0, 0, 0, 0, 0],
-    ],
-    7: [  # at 3.0: A2; server 0 runs A1 until 6.5, server 2 runs B0 until 4
-        [0.5, 0.625, 0, 1 / 3, 0.25],
-        [0.25, 0.25, 3.5, 50, 0.5],
-        [0.5, 0.5, 0, 20, 0],
-        [1, 1, 1, 200, 0.5],
         [0, 0, 0, 0, 0],
     ],
     10: [  # at 4.0: B1, 1 of 2 tasks done, B0 ran on server 2: elsewhere 2/4 + 0.25; server 2 runs A2 until 5
@@ -216,40 +163,8 @@ METRICS = {
 }
 
 
-class EngineUnderTest:
-    """The compiled engine, one episode."""
-
-    def __init__(self, config):
-        self.engine = Engine(config)
-        self.engine.reset(np.array([0]), np.array([0]), workload=Workload.from_dict(WORKLOAD, "literal"))
-
-    def step(self, action):
-        self.engine.step(np.array([action]))
-
-    clock = property(lambda self: self.engine.clock[0])
-    reward = property(lambda self: self.engine.reward[0])
-    done = property(lambda self: bool(self.engine.done[0]))
-
-    def observation(self):
-        return self.engine.observation[0]
-
-    def metrics(self):
-        return self.engine.metrics()
-
-    def schedule(self):
-        return self.engine.schedule().tolist()
-
-
-class ReferenceUnderTest(ReferenceSimulator):
-    """The reference must give the same literal numbers, or it is no reference."""
-
-    def __init__(self, config):
-        super().__init__(config, Workload.from_dict(WORKLOAD, "literal"), open_ended=False)
-
-
-@pytest.fixture(params=[EngineUnderTest, ReferenceUnderTest], ids=["engine", "reference"])
-def simulator(request):
-    return request.param
+def start(simulator, **settings):
+    return simulator(problem(*TIERS, cluster=NETWORK, **settings), WORKLOAD)
 
 
 def assert_schedule(schedule, expected):
@@ -259,55 +174,42 @@ def assert_schedule(schedule, expected):
     assert [row[8:10] for row in schedule] == [("running" if math.isnan(row[7]) else "finished", 0) for row in schedule]
 
 
-def play(sim, actions):
+def rewards_of(sim, actions=ACTIONS):
     rewards = []
     for action in actions:
-        assert not sim.done
-        sim.step(action)
+        play(sim, action)
         rewards.append(sim.reward)
     return rewards
 
 
-def test_clock_rewards_and_end(simulator):
-    sim = simulator(config())
-    for action, clock, reward in DECISIONS:
+def test_what_is_seen_and_rewarded_decision_by_decision(simulator):
+    sim = start(simulator)
+    for k, (action, clock, reward) in enumerate(DECISIONS):
         assert sim.clock == clock
-        assert not sim.done
-        sim.step(action)
+        if k in OBSERVATIONS:
+            np.testing.assert_allclose(sim.observation().reshape(5, 5), OBSERVATIONS[k], rtol=1e-7)
+        play(sim, action)
         assert sim.reward == pytest.approx(reward, abs=1e-12)
     assert sim.done
     assert sim.clock == END
-
-
-def test_observations(simulator):
-    sim = simulator(config())
-    for k in range(len(ACTIONS) + 1):
-        if k in OBSERVATIONS:
-            np.testing.assert_allclose(sim.observation().reshape(5, 5), OBSERVATIONS[k], rtol=1e-7)
-            assert sim.observation().dtype == np.float32
-        if k < len(ACTIONS):
-            sim.step(ACTIONS[k])
-
-
-def test_schedule_and_metrics(simulator):
-    sim = simulator(config())
-    rewards = play(sim, ACTIONS)
+    np.testing.assert_allclose(sim.observation().reshape(5, 5), OBSERVATIONS[11], rtol=1e-7)
+    assert sim.observation().dtype == np.float32
     assert_schedule(sim.schedule(), SCHEDULE)
     metrics = sim.metrics()
-    assert metrics.pop("episode_return") == pytest.approx(sum(rewards), abs=1e-12)
+    assert metrics.pop("episode_return") == pytest.approx(sum(reward for _, _, reward in DECISIONS), abs=1e-12)
     assert metrics == pytest.approx(METRICS)
 
 
 def test_tasks_in_system_reward(simulator):
-    sim = simulator(config(reward=RewardConfig(name="tasks-in-system", invalid_reward=-7)))
-    assert play(sim, ACTIONS) == pytest.approx(TASKS_IN_SYSTEM, abs=1e-12)
+    sim = start(simulator, reward=RewardConfig(name="tasks-in-system", invalid_reward=-7))
+    assert rewards_of(sim) == pytest.approx(TASKS_IN_SYSTEM, abs=1e-12)
     assert sim.metrics()["episode_return"] == pytest.approx(-18)  # all completed: minus the sum of the responses
 
 
 def test_cut_at_the_horizon(simulator):
     # At 5.0: A2 finishes exactly then and counts; A1 would need until 6.5.
-    sim = simulator(config(horizon_s=5))
-    play(sim, ACTIONS)
+    sim = start(simulator, horizon_s=5)
+    play(sim, *ACTIONS)
     assert sim.done
     assert sim.clock == 5
     assert_schedule(sim.schedule(), [(*row[:7], math.nan if row[:2] == (0, 1) else row[7]) for row in SCHEDULE])
@@ -319,54 +221,45 @@ def test_cut_at_the_horizon(simulator):
     assert metrics["makespan_mean_s"] == pytest.approx(3.5)
     assert metrics["utilisation_slow"] == pytest.approx(0.5)  # 2.5 to 5.0 of A1
     assert metrics["energy_j"] == pytest.approx(10 * 5 + 40 * 2.5 + 20 * 5 + 80 * 1.5 + 40 * 5 + 160 * 3)
-    end = [[0, 0, 0, 0, 0], [0.25, 0.25, 1.5, 50, 0], [0.5, 0.5, 0, 20, 0], [1, 1, 0, 40, 0], [0, 0, 0, 0, 0]]
-    np.testing.assert_allclose(sim.observation().reshape(5, 5), end)
+    assert sim.observation()[5 + 2] == 1.5  # A1 is still seen on server 0
 
 
-def test_the_clock_step_of_an_invalid_decision_ends_at_the_horizon(simulator):
-    sim = simulator(config(horizon_s=1.25))
-    play(sim, [1, 0])  # at 1.0 B0 does not fit: 0.25 s are left of the step
+@pytest.mark.parametrize(
+    ("cut", "actions", "end"),
+    [
+        ({"horizon_s": 1.25}, [1, 0], 1.25),  # at 1.0 B0 does not fit: 0.25 s are left of the step
+        ({"max_decisions": 7}, ACTIONS[:7], 3.0),  # the seventh is invalid at 2.5
+        ({"max_decisions": 1}, [1], 0.5),  # A0 starts at 0.5; with nothing ready the clock would run on to 1.0
+    ],
+)
+def test_an_episode_ends_at_its_horizon_or_right_after_its_last_decision(simulator, cut, actions, end):
+    sim = start(simulator, **cut)
+    play(sim, *actions)
     assert sim.done
-    assert sim.clock == 1.25
+    assert sim.clock == end
+    assert sim.metrics()["decisions"] == len(actions)
 
 
-def test_cut_after_max_decisions(simulator):
-    sim = simulator(config(max_decisions=7))
-    play(sim, ACTIONS[:7])
+def clocks_of(sim, actions):
+    """The clock before each action; the last one ends the episode."""
+    clocks = [sim.clock, *(clock for clock, _ in play(sim, *actions))]
     assert sim.done
-    assert sim.clock == 3.0  # the seventh is invalid at 2.5
-    assert sim.metrics()["decisions"] == 7
-    assert len(sim.schedule()) == 3
-
-
-def test_the_last_of_max_decisions_is_not_followed_by_a_wait(simulator):
-    sim = simulator(config(max_decisions=1))
-    play(sim, [1])  # A0 starts at 0.5; with nothing ready the clock would run on to 1.0
-    assert sim.done
-    assert sim.clock == 0.5
-    assert sim.metrics()["workflows_arrived"] == 1
+    return clocks
 
 
 def test_feasible_mask_waits_for_a_server_that_fits_the_current_task(simulator):
     # As before up to A1 on server 0 at 2.5, less the invalid decisions: A0 at 0.5, B0 at 1.0 on server 2 until 3.0.
     # A0 finishes at 1.5: A1 is asked for at 1.5 and goes to server 0 until 5.5.
     # A2 (10 GB) fits server 2 alone, busy until 3.0: no decision until then, though server 1 is idle.
-    sim = simulator(config(mask="feasible"))
-    clocks = []
-    for action in [1, 2, 0, 2, 1]:
-        clocks.append(sim.clock)
-        sim.step(action)
-    assert clocks == [0.5, 1.0, 1.5, 3.0, 3.0]
-    assert sim.done
-    expected = [
-        (0, 0, 1, "fast", 0.5, 0.5, 0.5, 1.5),
-        (1, 0, 2, "large", 1.0, 1.0, 1.0, 3.0),
-        (0, 1, 0, "slow", 0.5, 1.5, 1.5, 5.5),
-        (0, 2, 2, "large", 0.5, 1.5, 3.0, 4.0),
-        (1, 1, 1, "fast", 1.0, 3.0, 3.0, 3.5),
+    sim = start(simulator, mask="feasible")
+    assert clocks_of(sim, [1, 2, 0, 2, 1]) == [0.5, 1.0, 1.5, 3.0, 3.0, 5.5]
+    assert [row[:3] + row[6:8] for row in sim.schedule()] == [
+        (0, 0, 1, 0.5, 1.5),
+        (1, 0, 2, 1.0, 3.0),
+        (0, 1, 0, 1.5, 5.5),
+        (0, 2, 2, 3.0, 4.0),
+        (1, 1, 1, 3.0, 3.5),
     ]
-    assert_schedule(sim.schedule(), expected)
-    assert sim.metrics()["decisions"] == 5
 
 
 def test_idle_clock_step_looks_only_at_multiples_of_the_step(simulator):
@@ -374,19 +267,6 @@ def test_idle_clock_step_looks_only_at_multiples_of_the_step(simulator):
     # B0 runs on server 2 until 3.5. Then nothing is ready until A0 finishes at 1.75, which is seen at 2.25: A1 runs on
     # server 0 until 6.25. A2 must wait for server 2, two steps to 3.75, and B1, ready at 3.5, starts then too.
     # Steps to 4.5, 5.25 and 6.0; in the next one, at 6.25 exactly, the system is empty: the end.
-    sim = simulator(config(idle_advance="clock-step", clock_step_s=0.75))
-    clocks = []
-    for action in [1, 2, 0, 2, 2, 2, 1]:
-        clocks.append(sim.clock)
-        sim.step(action)
-    assert clocks == [0.75, 1.5, 2.25, 2.25, 3.0, 3.75, 3.75]
-    assert sim.done
-    assert sim.clock == 6.25
-    expected = [
-        (0, 0, 1, "fast", 0.5, 0.5, 0.75, 1.75),
-        (1, 0, 2, "large", 1.0, 1.0, 1.5, 3.5),
-        (0, 1, 0, "slow", 0.5, 1.75, 2.25, 6.25),
-        (0, 2, 2, "large", 0.5, 1.75, 3.75, 4.75),
-        (1, 1, 1, "fast", 1.0, 3.5, 3.75, 4.25),
-    ]
-    assert_schedule(sim.schedule(), expected)
+    sim = start(simulator, idle_advance="clock-step", clock_step_s=0.75)
+    assert clocks_of(sim, [1, 2, 0, 2, 2, 2, 1]) == [0.75, 1.5, 2.25, 2.25, 3.0, 3.75, 3.75, 6.25]
+    assert [row[5:7] for row in sim.schedule()] == [(0.5, 0.75), (1.0, 1.5), (1.75, 2.25), (1.75, 3.75), (3.5, 3.75)]

@@ -1,0 +1,79 @@
+"""Random answers to the reference, all that a mode allows: everything follows from one generator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from reference.simulator import ReferenceSimulator
+
+
+class RandomActions:
+    """Flat answers of every kind, in shares drawn once an episode; a kind that is impossible gives way to another."""
+
+    def __init__(self, rng: np.random.Generator):
+        self.rng = rng
+        self.shares = rng.dirichlet([3.0, 1.0, 0.3, 0.4, 0.4])
+
+    def kinds(self, simulator: ReferenceSimulator) -> list[np.ndarray]:
+        """Flat actions that start a task, name a row that is busy or reserved, or one that is closed; pass; stop."""
+        fit = simulator.fit()[: len(simulator.offered)].ravel()
+        passes = simulator.config.decision.offered * len(simulator.slots)
+        stops = [passes + 1 + row.index for row in simulator.slots if row.attempt is not None]
+        if simulator.config.decision.preemption == "none":
+            stops = []
+        return [*(np.flatnonzero(fit == value) for value in (2, 1, 0)), np.array([passes]), np.array(stops, dtype=int)]
+
+    def __call__(self, simulator: ReferenceSimulator) -> int:
+        kinds = self.kinds(simulator)
+        kind = self.rng.choice(len(kinds), p=self.shares)
+        while not len(kinds[kind]):
+            kind = self.rng.integers(len(kinds))
+        return int(self.rng.choice(kinds[kind]))
+
+    def impossible(self, simulator: ReferenceSimulator) -> int | None:
+        """An action that must be refused, where there is one."""
+        n = len(simulator.slots)
+        last = (simulator.config.decision.offered + 1) * n
+        possible = np.concatenate(self.kinds(simulator))
+        refused = np.setdiff1d(np.arange(last + 1), possible)
+        return int(self.rng.choice(refused)) if len(refused) else None
+
+
+class RandomDispatch:
+    """Answers of a dispatcher, each drawn when those before it have been played; `given` holds the last ones."""
+
+    def __init__(self, rng: np.random.Generator):
+        self.rng = rng
+        self.eagerness = rng.uniform(0.2, 1)
+        self.given: list[tuple[int, int, int]] = []
+
+    def __call__(self, simulator: ReferenceSimulator) -> Iterator[tuple[int, int, int]]:
+        self.given = []
+        answered = set()
+        for _ in range(int(self.rng.integers(0, 2 + 2 * len(simulator.ready)))):
+            answer = self._stop(simulator) if self.rng.random() < 0.15 else self._place(simulator, answered)
+            if answer is not None:
+                answered.add(answer[:2])
+                self.given.append(answer)
+                yield answer
+
+    def _stop(self, simulator: ReferenceSimulator) -> tuple[int, int, int] | None:
+        if simulator.config.decision.preemption == "none" or not simulator.running:
+            return None
+        attempt = simulator.running[self.rng.integers(len(simulator.running))]
+        return -1, -1, attempt.row.index
+
+    def _place(self, simulator: ReferenceSimulator, answered: set[tuple[int, int]]) -> tuple[int, int, int] | None:
+        """A task that has not been answered for, on an open row or one to wait for."""
+        tasks = [t for t in simulator.waiting() if (t.workflow.index, t.index) not in answered]
+        if not tasks or self.rng.random() > self.eagerness:
+            return None
+        task = tasks[self.rng.integers(len(tasks))]
+        rows = simulator.feasible_servers(task)
+        if simulator.config.decision.on_busy == "reserve" and (not rows or self.rng.random() < 0.3):
+            rows = [row for row in simulator.slots if row.fits(task)]
+        if not rows:
+            return None
+        return task.workflow.index, task.index, rows[self.rng.integers(len(rows))].index
