@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from reference.answers import random_answer
 from reference.cases import random_mode_config, random_mode_workload
 from rllib_scale.config import EnvConfig
 from rllib_scale.observation.feature_sets import FEATURE_SETS
@@ -31,16 +32,6 @@ def problem(seed: int, features: str) -> tuple[EnvConfig, Workload]:
     return config, Workload.from_dict(random_mode_workload(rng, config, grid), "random")
 
 
-def choose(rng: np.random.Generator, engine: Engine) -> int:
-    """Any answer that is possible, one that starts a task more often than not."""
-    opened = np.flatnonzero(engine.fit[0].ravel() == 2)
-    if len(opened) and rng.random() < 0.6:
-        return int(rng.choice(opened))
-    actions = np.arange(engine.mask.shape[1])
-    possible = [a for a in actions if engine.answerable(np.array([a]))[0]]
-    return int(rng.choice(possible))
-
-
 def moments(config: EnvConfig, workload: Workload, seed: int) -> Any:
     """The engine at every moment of an episode of random answers, the last one included."""
     engine, rng = Engine(config), np.random.default_rng(seed)
@@ -49,7 +40,7 @@ def moments(config: EnvConfig, workload: Workload, seed: int) -> Any:
         yield engine
         if engine.done[0]:
             return
-        engine.step([choose(rng, engine)])
+        engine.step([random_answer(rng, engine)])
     yield engine
 
 

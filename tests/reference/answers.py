@@ -1,4 +1,4 @@
-"""Random answers to the reference, all that a mode allows: everything follows from one generator."""
+"""Random answers of every kind that a mode allows: everything follows from one generator."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ from collections.abc import Iterator
 import numpy as np
 
 from reference.simulator import ReferenceSimulator
+from rllib_scale.simulator.engine import Engine
+
+
+def random_answer(rng: np.random.Generator, engine: Engine, b: int = 0) -> int:
+    """Any answer that the engine takes; one that starts a task more often than not."""
+    opened = np.flatnonzero(engine.fit[b].ravel() == 2)
+    if len(opened) and rng.random() < 0.6:
+        return int(rng.choice(opened))
+    passes = engine.candidates * engine.num_slots
+    running = engine.schedule(b)["server"][engine.schedule(b)["outcome"] == "running"]
+    if len(running) and engine.config.decision.preemption != "none" and rng.random() < 0.2:
+        return passes + 1 + int(rng.choice(running))
+    named = len(engine.offers(b)) * engine.num_slots
+    return passes if rng.random() < 0.2 or not named else int(rng.integers(named))
 
 
 class RandomActions:

@@ -129,7 +129,7 @@ def assert_same_snapshot(engine: Engine, sim: ReferenceSimulator) -> None:
     }
     for name, expected in servers.items():
         np.testing.assert_allclose(getattr(now, name), expected, err_msg=name, **EXACT)
-    waiting = sim.waiting()
+    waiting, whole = sim.waiting(), sim.config.information.workflows == "whole"
     assert now.ready[["workflow", "task"]].tolist() == [(t.workflow.index, t.index) for t in waiting]
     for name, column in {
         "compute_gflop": [t.left_gflop * t.factor for t in waiting],
@@ -137,15 +137,17 @@ def assert_same_snapshot(engine: Engine, sim: ReferenceSimulator) -> None:
         "output_gb": [t.output_gb for t in waiting],
         "arrival_s": [t.workflow.arrival_s for t in waiting],
         "ready_s": [t.ready_s for t in waiting],
+        "hop": [t.hop for t in waiting] if whole else now.ready["hop"],
     }.items():
         np.testing.assert_allclose(now.ready[name], column, err_msg=name, **EXACT)
+    assert now.ready[["workflow", "task"]][now.candidates].tolist() == engine.offers(0)
     for task, transfers in zip(waiting[:5], now.transfer_s, strict=False):
         expected = [sim.transfer_s(task, row.host) if row.host else 0 for row in sim.slots]
         np.testing.assert_allclose(transfers, expected, **EXACT)
     live = [w for w in sim.workflows if w.arrived and w.num_completed < len(w.tasks)]
     assert list(now.workflows) == [workflow.index for workflow in live]
     for workflow in live:
-        _assert_same_workflow(now.workflow(workflow.index), workflow, sim.config.information.workflows == "whole")
+        _assert_same_workflow(now.workflow(workflow.index), workflow, whole)
 
 
 def _status(row: Row) -> int:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from reference.answers import random_answer
 from reference.cases import random_config, random_mode_config, random_mode_workload
 from reference.simulator import OUTCOMES
 from rllib_scale.config import EnvConfig, EpisodeConfig, WorkloadConfig
@@ -44,26 +45,13 @@ def start(config, seed, num_envs=1):
     return engine
 
 
-def choose(rng, engine, b=0):
-    """Any answer that is possible; one that starts a task more often than not."""
-    opened = np.flatnonzero(engine.fit[b].ravel() == 2)
-    if len(opened) and rng.random() < 0.6:
-        return int(rng.choice(opened))
-    passes = engine.candidates * engine.num_slots
-    running = engine.schedule(b)["server"][engine.schedule(b)["outcome"] == "running"]
-    if len(running) and engine.config.decision.preemption != "none" and rng.random() < 0.2:
-        return passes + 1 + int(rng.choice(running))
-    named = len(engine.offers(b)) * engine.num_slots
-    return passes if rng.random() < 0.2 or not named else int(rng.integers(named))
-
-
 def play(config, seed, answer_seed, on_step=lambda engine: None):
     """An engine after an episode of random answers."""
     engine, rng = start(config, seed), np.random.default_rng(answer_seed)
     for _ in range(MOST):
         if engine.done[0]:
             break
-        engine.step([choose(rng, engine)])
+        engine.step([random_answer(rng, engine)])
         on_step(engine)
     return engine
 
@@ -217,7 +205,7 @@ def test_empty_slots_change_nothing_else(config, seed, answer_seed, added):
     for _ in range(MOST):
         if engine.done[0]:
             break
-        action = choose(rng, engine)
+        action = random_answer(rng, engine)
         engine.step([action])
         wider.step([action if action < engine.num_slots else wider.num_slots])
         np.testing.assert_array_equal(wider.observation[:, :width], engine.observation)
@@ -237,7 +225,7 @@ def test_a_batch_equals_single_engines(config, seed, answer_seed):
     for single, key in zip(singles, keys, strict=True):
         single.reset(key[:1], key[1:])
     for _ in range(60):
-        actions, active = np.array([choose(rng, single) for single in singles]), rng.random(batch) < 0.8
+        actions, active = np.array([random_answer(rng, single) for single in singles]), rng.random(batch) < 0.8
         together.step(actions, active=active)
         for b in np.flatnonzero(active):
             singles[b].step(actions[b : b + 1])
@@ -269,7 +257,7 @@ def test_workflows_drawn_after_a_given_workload_have_their_release_delays():
 def test_a_saved_state_goes_on_bit_by_bit(config, seed, answer_seed, steps):
     engine, rng = start(config, seed, num_envs=2), np.random.default_rng(answer_seed)
     for _ in range(steps):
-        engine.step([choose(rng, engine, b) for b in range(2)])
+        engine.step([random_answer(rng, engine, b) for b in range(2)])
     saved = pickle.loads(pickle.dumps(engine.get_state()))  # as a checkpoint stores it
     actions = rng.integers(engine.mask.shape[1], size=(60, 2))
     first = trajectory(engine, actions)
