@@ -150,14 +150,10 @@ def derive(episodes: pd.DataFrame, training: pd.DataFrame) -> tuple[pd.DataFrame
     """Both frames with DERIVED_COLUMNS, and with "" for missing overrides."""
     episodes = episodes.assign(overrides=episodes["overrides"].fillna(""))
     training = training.assign(overrides=training["overrides"].fillna(""))
-    cells = pd.concat(
-        [
-            episodes[["cell", *_CELL_COLUMNS, "epochs"]],
-            training[["cell", *(c for c in _CELL_COLUMNS if c != "kind")]].assign(
-                kind="learned", epochs=pd.array([pd.NA] * len(training), dtype="Int64")
-            ),
-        ]
-    ).drop_duplicates("cell")
+    trained = training[["cell", *(name for name in _CELL_COLUMNS if name != "kind")]].drop_duplicates("cell")
+    trained = trained.assign(kind="learned", epochs=pd.array([pd.NA] * len(trained), dtype="Int64"))
+    evaluated = episodes[["cell", *_CELL_COLUMNS, "epochs"]].drop_duplicates("cell")
+    cells = pd.concat([evaluated, trained]).drop_duplicates("cell")
     labels = variant_labels(cells)
     invalid = episodes[list(_INVALID)].sum(axis=1, min_count=len(_INVALID)).astype("float64")
     decisions, bound = (episodes[name].astype("float64") for name in ("decisions", "bound_capacity_s"))

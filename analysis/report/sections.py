@@ -186,7 +186,8 @@ def _together(results: Results, found: Sequence[Section]) -> Section:
     together.add_table("league", league.TITLE, league.league(results.episodes), league.HOW_TO_READ)
     every = [one.setting for one in found]
     bases = {setting_label(one.setting, every): together.rows_shown(one.base) for one in found if len(one.base)}
-    of = looks(results.episodes, variants(together.rows_shown(results.episodes)))
+    identities = results.episodes[["variant", "method", "kind"]].drop_duplicates()
+    of = looks(identities, variants(together.rows_shown(identities)))
     for metric, name in (("response_censored_s", "Response"), ("sojourn_mean_s", "Time on the cluster")):
         title = f"{name} {relative.TITLE.lower()}"
         chart = comparison.against_base(bases, of, metric)
