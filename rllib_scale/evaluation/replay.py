@@ -73,6 +73,7 @@ class Replay:
     def __init__(self, folder: Path, trust: bool = False) -> None:
         self.folder = folder
         self.trust = trust
+        self._units: dict[Any, dict[tuple[Any, ...], plan.EvaluationUnit]] = {}
 
     def __call__(self, rows: Sequence[Row], titles: Sequence[str]) -> Figure:
         """Gantt charts of the episodes of some rows, one above the other; raises as `episode` does."""
@@ -108,21 +109,23 @@ class Replay:
         Raises:
             UserError: the config does not lead to it.
         """
-        unit = self._units.get(tuple(row[name] for name in UNIT_KEY))
-        if unit is None:
-            raise UserError(f"{self.folder}: its config has no evaluation of {_described(row)}")
-        return unit
+        key = tuple(row[name] for name in UNIT_KEY)
+        learned = not pd.isna(row["train_seed"])
+        part = (row["method"], row["train_seed"], row["test_servers"]) if learned else (None, None, row["test_servers"])
+        for wanted in (part, None):  # to expand all of a large sweep takes minutes
+            if wanted not in self._units:
+                units = [unit for sweep in self._sweeps for unit in _units(sweep, wanted)]
+                self._units[wanted] = {tuple(unit.columns[name] for name in UNIT_KEY): unit for unit in units}
+            if key in self._units[wanted]:
+                return self._units[wanted][key]
+        raise UserError(f"{self.folder}: its config has no evaluation of {_described(row)}")
 
     @cached_property
-    def _units(self) -> dict[tuple[Any, ...], plan.EvaluationUnit]:
+    def _sweeps(self) -> list[plan.SweepConfig]:
         config = (read_manifest(self.folder) or {}).get("config", {})
-        found: dict[tuple[Any, ...], plan.EvaluationUnit] = {}
-        for content in [config] if "methods" in config else config.values():  # of a sweep, or of a reproduction's parts
-            source = str(self.folder / "manifest.json")
-            sweep = build_model(plan.SweepConfig, content, source, foreign=True)
-            for unit in plan.evaluation_units(sweep, plan.expand(sweep, source)):
-                found[tuple(unit.columns[name] for name in UNIT_KEY)] = unit
-        return found
+        contents = [config] if "methods" in config else config.values()  # of a sweep, or of a reproduction's parts
+        source = str(self.folder / "manifest.json")
+        return [build_model(plan.SweepConfig, content, source, foreign=True) for content in contents]
 
     def player(self, unit: plan.EvaluationUnit) -> Player:
         """The scheduler of a unit.
@@ -150,6 +153,26 @@ class Replay:
         policies = [place / "policies" / unit.scheduler for place in places]
         found = next((policy for policy in policies if policy.is_dir()), policies[0])
         return load_policy(found, mask=mask, decision=unit.decision, trust=trust)
+
+
+def _units(sweep: plan.SweepConfig, wanted: tuple[Any, Any, int] | None) -> list[plan.EvaluationUnit]:
+    """The evaluations of a sweep: all, or those of a method and training seed (None: of rules) at some servers."""
+    if wanted is None:
+        return plan.evaluation_units(sweep, plan.expand(sweep, sweep.name))
+    method, seed, servers = wanted
+    evaluation: dict[str, Any] = {"scales": tuple(n for n in sweep.evaluation.scales if n == servers)}
+    if method is None:
+        choice: dict[str, Any] = {"methods": sweep.methods[:1], "seeds": sweep.seeds[:1]}
+    else:
+        choice = {"methods": tuple(name for name in sweep.methods if name == method), "seeds": (int(seed),)}
+        evaluation["heuristics"] = ()
+        if not choice["methods"] or seed not in sweep.seeds:
+            return []
+    part = sweep.model_copy(update=choice | {"evaluation": sweep.evaluation.model_copy(update=evaluation)})
+    cells = plan.expand(part, sweep.name)
+    if method is None:  # a rule is evaluated once for all trainings on one problem
+        cells = list({cell.trial.env.model_dump_json(): cell for cell in cells}.values())
+    return plan.evaluation_units(part, cells)
 
 
 def _described(row: Row) -> str:
