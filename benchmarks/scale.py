@@ -54,7 +54,8 @@ def make_rows(folder: Path, rows: int) -> None:
     """A results folder of about so many rows in 16 scenarios: few variants, many episodes."""
     source = ROOT / "analysis" / "transfer"
     episodes = results.read_table(source / "episodes.parquet", results.EPISODE_COLUMNS)
-    copies = max(1, round(rows / (SETTINGS_OF_ROWS * len(episodes))))
+    learned = int((episodes["kind"] == "learned").sum())
+    copies = max(1, round(rows / (SETTINGS_OF_ROWS * learned + len(episodes) - learned)))
     changes = [f"grid.training.learning_rate={_rates(SETTINGS_OF_ROWS)}", f"evaluation.episodes={30 * copies}"]
     _make(folder, ROOT / "tune_configs" / "transfer.yaml", changes, episodes, copies)
 
