@@ -32,7 +32,8 @@ SETTING = ("scenario", "mask", "decision")
 
 PAPER_SETTING = ("paper", "none", "argmax")
 TRAINING_KEY = ("cell", "epoch")
-_INVALID = ("invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable")
+INVALID = ("invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable")
+"""Columns with the invalid decisions, by cause."""
 _CELL_COLUMNS = ("method", "kind", "lambda_decorrelation", "lambda_kl", "overrides", "train_servers")
 
 
@@ -155,7 +156,7 @@ def derive(episodes: pd.DataFrame, training: pd.DataFrame) -> tuple[pd.DataFrame
     evaluated = episodes[["cell", *_CELL_COLUMNS, "epochs"]].drop_duplicates("cell")
     cells = pd.concat([evaluated, trained]).drop_duplicates("cell")
     labels = variant_labels(cells)
-    invalid = episodes[list(_INVALID)].sum(axis=1, min_count=len(_INVALID)).astype("float64")
+    invalid = episodes[list(INVALID)].sum(axis=1, min_count=len(INVALID)).astype("float64")
     decisions, bound = (episodes[name].astype("float64") for name in ("decisions", "bound_capacity_s"))
     episodes = episodes.assign(
         variant=episodes["cell"].map(labels).astype("string"),

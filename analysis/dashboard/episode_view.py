@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ..load import variants
+from ..load import INVALID, variants
 from ..tables import render
 from . import episodes
 from .controls import PLOT, one, selected_rows
@@ -25,9 +25,7 @@ def episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     row = _chosen_row(rows)
     inspected = _inspected(snapshot.folder, tuple(row.items()))
     episode, decisions = inspected.episode, inspected.decisions
-    invalid = sum(
-        int(row[name] or 0) for name in ("invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable")
-    )
+    invalid = sum(int(row[name] or 0) for name in INVALID)
     figures = {
         "completed tasks": str(row["completed"]),
         "unfinished tasks": str(row["unfinished"]),

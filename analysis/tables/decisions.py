@@ -7,14 +7,9 @@ import pandas as pd
 from rllib_scale.results.tables import UTILISATION_PREFIX
 
 from ..labels import TIER_PREFIX
+from ..load import INVALID
 from .summary import summary_table
 
-CAUSES = {
-    "invalid_no_fit": "server too small",
-    "invalid_busy_avoidable": "busy, another was free",
-    "invalid_busy_unavoidable": "busy, none was free",
-}
-"""Why a decision was invalid, as `rllib_scale.results.tables.METRIC_COLUMNS` defines it."""
 HOW_TO_READ = (
     "means over training seeds of the mean over a seed's episodes; [low, high] is their 95 % interval. Decisions, all "
     "and invalid, are per episode; an invalid one costs a clock step. Utilisation: share of the time servers are busy."
@@ -29,11 +24,11 @@ def behaviour_table(episodes: pd.DataFrame, servers: int) -> pd.DataFrame:
         servers: the scale N.
 
     Returns:
-        decisions, the CAUSES, utilisation and tier_NAME for each tier, with their _low and _high.
+        decisions, the INVALID ones, utilisation and tier_NAME for each tier, with their _low and _high.
     """
     rows = episodes[episodes["test_servers"] == servers]
     measured = [str(name) for name in rows.columns[rows.notna().any()] if str(name).startswith(UTILISATION_PREFIX)]
     of_tiers = {name: TIER_PREFIX + name.removeprefix(UTILISATION_PREFIX) for name in measured}
     rows = rows.rename(columns=of_tiers)
-    metrics = ("decisions", *CAUSES, "utilisation", *of_tiers.values())
+    metrics = ("decisions", *INVALID, "utilisation", *of_tiers.values())
     return summary_table(rows, ("variant",), metrics, ("", "_low", "_high"))
