@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.measure import Measure
 from rllib_scale.config import TrialConfig, scenario
-from rllib_scale.config.heuristics import PriceParameters
+from rllib_scale.config.schedulers import PriceParameters
 from rllib_scale.networks.build import build_network
 from rllib_scale.policies.policy import TrainedPolicy
 from rllib_scale.schedulers.context import initial_weights

@@ -26,10 +26,9 @@ from rich.console import Console
 
 from benchmarks.__main__ import describe, machine, table
 from benchmarks.measure import Measure
-from rllib_scale.config.plan import evaluation_units, expand
-from rllib_scale.config.sweep import SweepConfig
-from rllib_scale.config.yaml_files import load_model
+from rllib_scale.config.plan import make_plan
 from rllib_scale.files import write_json
+from rllib_scale.loading import load_sweep
 from rllib_scale.results import tables as results
 
 ROOT = Path(__file__).parents[1]
@@ -80,8 +79,8 @@ def _rates(count: int) -> list[float]:
 def _make(
     folder: Path, sweep_file: Path, changes: list[str], episodes: pd.DataFrame, copies: int, curves: Path | None = None
 ) -> None:
-    sweep = load_model(SweepConfig, sweep_file, changes)
-    cells = expand(sweep, str(sweep_file))
+    sweep = load_sweep(sweep_file, changes)
+    cells = make_plan(sweep, str(sweep_file)).cells
     results.open_folder(folder, sweep.name, sweep.model_dump(mode="json"), "0" * 12)
     lambdas = ["lambda_decorrelation", "lambda_kl"]
     sources: dict[Any, pd.DataFrame] = {}
@@ -101,7 +100,7 @@ def _make(
             curve = training[(training["method"] == identity["method"]) & (training["train_seed"] == 42)]
             known = {name: value for name, value in identity.items() if name in curve and name != "env_steps"}
             epochs.append(curve.assign(**known, response_mean_s=factor * curve["response_mean_s"]))
-    for unit in evaluation_units(sweep, cells):
+    for unit in make_plan(sweep, "test").units:
         write_json(folder / "evaluations" / f"{unit.key}.parquet", None)  # counted, and not read beside the table
     if epochs:
         joined = pd.concat(epochs, ignore_index=True)

@@ -19,7 +19,7 @@ import yaml
 
 from rllib_scale.config import EnvConfig, scenario
 from rllib_scale.evaluation.play import play, played_to_its_end
-from rllib_scale.evaluation.players import named_scheduler
+from rllib_scale.policies.make import make_policy
 from rllib_scale.workloads.generators import TOPOLOGIES, generate
 from rllib_scale.workloads.model import Workload
 
@@ -70,7 +70,7 @@ def duel(names: tuple[str, str], point: np.ndarray, seed: int) -> tuple[list[flo
     env = played_to_its_end(env, workload)
     responses = []
     for name in names:
-        metrics = play(named_scheduler(name, env, "argmax"), env, 1000, [0], workload=workload).metrics()
+        metrics = play(make_policy(name, env), env, 1000, [0], workload=workload).metrics()
         done = metrics["workflows_completed"] == workload.num_workflows > 0
         responses.append(float(metrics["response_mean_s"]) if done else math.nan)
     return responses, env, workload

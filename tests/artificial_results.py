@@ -11,7 +11,7 @@ import pandas as pd
 from rllib_scale_analysis.load import derive
 
 from rllib_scale.config import InformationConfig
-from rllib_scale.config.heuristics import information
+from rllib_scale.config.schedulers import information
 from rllib_scale.results import tables as results
 
 SEEDS = (42, 43, 44, 45, 46)

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from networks.observations import random_network
-from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
+from rllib_scale.config.plan import SweepConfig, make_plan
 from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.policies.policy import policy_files, save_policy
 from rllib_scale.results import tables as results
@@ -24,7 +24,7 @@ def play_folder(home: Path, name: str = "played", **settings: Any) -> pd.DataFra
     """
     sweep = SweepConfig.model_validate({"name": name} | settings)
     results.open_folder(home, name, sweep.model_dump(mode="json"), "0123456789ab")
-    cells = expand(sweep, name)
+    cells = make_plan(sweep, name).cells
     policies = {}
     for cell in cells:
         target = home / "policies" / cell.trial.name
@@ -32,7 +32,7 @@ def play_folder(home: Path, name: str = "played", **settings: Any) -> pd.DataFra
         policies[cell.trial.name] = policy_files(target)
     rows: list[dict[str, Any]] = []
     features: list[dict[str, Any]] = []
-    for unit in evaluation_units(sweep, cells):
+    for unit in make_plan(sweep, "test").units:
         found = evaluate_unit(unit, policies.get(unit.scheduler))
         rows += [{"sweep": name} | unit.columns | row for row in found.episodes]
         if found.features is not None:

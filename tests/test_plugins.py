@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,13 @@ import pytest
 from networks.observations import random_network
 from rllib_scale import plugins
 from rllib_scale.config import EnvConfig, ProblemsConfig, TrialConfig, scenario
-from rllib_scale.config.heuristics import heuristic_name, pinned_heuristic
-from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
+from rllib_scale.config.plan import SweepConfig, make_plan
+from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate
 from rllib_scale.evaluation.replay import Replay
+from rllib_scale.loading import env_from, resolve, sweep_from
 from rllib_scale.networks.build import build_network
 from rllib_scale.observation.answers import OUTCOMES
 from rllib_scale.policies.policy import initial_network, load_policy, save_policy
@@ -34,7 +34,7 @@ from sweep_runs import episodes, refused, succeed
 
 RULES = '''
 import numpy as np
-from rllib_scale.config.heuristics import FinishParameters
+from rllib_scale.config.schedulers import FinishParameters
 from rllib_scale.schedulers.base import Rule
 from rllib_scale.schedulers.dispatcher import Dispatcher
 
@@ -210,8 +210,8 @@ def test_a_rule_of_ones_own_plays_as_the_same_one_of_ours(own: Path) -> None:
     assert rows("strange.rules:Patient:waiting=0") != rows("earliest-finish")
     assert rows("strange.rules:First") != rows("fastest-idle")
     assert isinstance(make_scheduler("strange.rules:First", EnvConfig().observation), Dispatcher)
-    assert heuristic_name("strange.rules:Patient:waiting=1.0") == "strange.rules:Patient"
-    assert heuristic_name("strange.rules:Patient:waiting=2.0") == "strange.rules:Patient:waiting=2"
+    assert resolve(parse_scheduler("strange.rules:Patient:waiting=1.0")).label == "strange.rules:Patient"
+    assert resolve(parse_scheduler("strange.rules:Patient:waiting=2.0")).label == "strange.rules:Patient:waiting=2"
     for name, told in (("Fastest", "waiting tasks"), ("First", "clairvoyant")):
         succeed("evaluate", f"strange.rules:{name}", "--scales", 8, "--episodes", 1, "--output", "rows.csv")
         table = pd.read_csv("rows.csv")
@@ -258,31 +258,37 @@ def test_an_entry_point_is_a_name_like_any_other(own: Path) -> None:
     (folder / "entry_points.txt").write_text("[rllib_scale.schedulers]\nstranger = strange.rules:Patient\n")
     sys.path.append(str(own))
     assert rows("stranger:waiting=1") == rows("earliest-finish")
-    assert heuristic_name("stranger:waiting=1") == "stranger"
+    assert resolve(parse_scheduler("stranger:waiting=1")).label == "stranger"
     assert "stranger" in succeed("schedulers")
     assert "did you mean 'stranger'" in refused("evaluate", "strangr")
 
 
 def sweep_of(rule: str, **more: object) -> SweepConfig:
     data = {"name": "own", "methods": [], "evaluation": {"scales": [4], "episodes": 1, "heuristics": [rule]}} | more
-    return build_model(SweepConfig, data, "test")
+    return sweep_from(data, "test")
+
+
+def trained(method: str = "crossattn", **sections: object) -> TrialConfig:
+    """The training of a sweep with these sections."""
+    (cell,) = make_plan(sweep_from({"name": "own", "methods": [method]} | sections, "test"), "test").cells
+    return cell.trial
 
 
 def test_its_source_is_part_of_the_hashes_and_of_the_manifest(own: Path) -> None:
     def of_rule() -> tuple[str, str, str]:
         forget()
         sweep = sweep_of("strange.rules:Fastest")
-        (unit,) = evaluation_units(sweep, [])
+        (unit,) = make_plan(sweep, "test").units
         assert unit.identity["method"] == unit.identity["cell"] == "strange.rules:Fastest"
-        trial = build_model(TrialConfig, {"method": "crossattn", "imitation": {"expert": "strange.rules:Fastest"}}, "t")
+        trial = trained(imitation={"expert": "strange.rules:Fastest"})
         return unit.key, trial.cell, sweep.evaluation.heuristics[0]
 
     def of_generator() -> tuple[str, str, str]:
         env = {"workload": {"generator": "strange.things:pairs"}}
-        trial = build_model(TrialConfig, {"method": "crossattn", "env": env}, "test")
-        (unit,) = evaluation_units(sweep_of("sticky", env=env), [])
+        trial = trained(env=env)
+        (unit,) = make_plan(sweep_of("sticky", env=env), "test").units
         assert unit.code == [trial.env.workload.generator]
-        return unit.key, trial.cell, unit.code[0]
+        return unit.key, trial.cell, str(trial.env.workload.generator)
 
     for named, module in ((of_rule, "rules"), (of_generator, "things")):
         before = named()
@@ -297,43 +303,48 @@ def test_its_source_is_part_of_the_hashes_and_of_the_manifest(own: Path) -> None
 def test_values_of_a_grid_are_pinned_too(own: Path) -> None:
     grid = {"imitation.expert": ["strange.rules:Fastest", "sticky"]}
     sweep = sweep_of("fastest-idle", methods=["crossattn"], grid=grid)
-    ours, theirs = (cell.trial.imitation.expert for cell in expand(sweep, "test"))
-    assert ours == pinned_heuristic("strange.rules:Fastest")
+    ours, theirs = (cell.trial.imitation.expert for cell in make_plan(sweep, "test").cells)
+    assert ours == str(resolve(parse_scheduler("strange.rules:Fastest")))
     assert plugins.MARK in ours
     assert theirs == "sticky"
     grid = {"env.workload.generator": ["strange.things:pairs", None]}
-    varied = expand(sweep_of("sticky", methods=["crossattn"], grid=grid), "test")
+    varied = make_plan(sweep_of("sticky", methods=["crossattn"], grid=grid), "test").cells
     pinned = plugins.pinned("generator", "strange.things:pairs")
     assert [cell.trial.env.workload.generator for cell in varied] == [pinned, None]
 
 
-FOREIGN = [
-    ({"evaluation": {"heuristics": ["strange.broken:X"]}}, "no other is imported"),
-    ({"methods": ["scale"], "grid": {"imitation.expert": ["strange.broken:X"]}}, "no other is imported"),
-    ({"env": {"workload": {"generator": "strange.broken:X"}}}, "is not imported because a file says so"),
-    ({"env": {"cluster": "strange.broken:X"}}, "unknown cluster"),
-    ({"grid": {"env.cluster": ["strange.broken:X"]}}, "unknown cluster"),
-    ({"scenario": "strange.broken:X"}, "unknown scenario"),
-]
+UNKNOWN = f"strange.broken:X{plugins.MARK}0123456789abcdef"
 
 
-def test_no_file_of_a_stranger_imports_anything(own: Path) -> None:
-    """Neither a policy nor a manifest that names code, pinned or not; a pinned name is read, and nothing more."""
-    unknown = f"strange.broken:X{plugins.MARK}0123456789abcdef"
+@pytest.mark.parametrize("name", [UNKNOWN, "strange.broken:X"])
+def test_no_file_of_a_stranger_imports_anything(own: Path, name: str) -> None:
+    """A policy or a manifest that names code, pinned or not, is read; playing what it names needs trust."""
     content = sweep_of("sticky").model_dump(mode="json")
-    named = {"evaluation": content["evaluation"] | {"heuristics": [unknown]}}
-    build_model(SweepConfig, content | named, "manifest", foreign=True)
-    for change, message in FOREIGN:
-        with pytest.raises(UserError, match=message):
-            evaluation_units(build_model(SweepConfig, content | change, "manifest", foreign=True), [])
+    rules = content["evaluation"] | {"heuristics": [name]}
+    for change in ({"evaluation": rules}, {"env": {"workload": {"generator": name}}}):
+        sweep = build_model(SweepConfig, content | change, "manifest")
+        (unit,) = make_plan(sweep, "test").units
+        folder = own / f"out-{len(change)}-{'env' in change}"
+        open_folder(folder, "own", sweep.model_dump(mode="json"), "hash")
+        with pytest.raises(UserError, match=r"names code to import, strange\.broken:X, .* --trust"):
+            Replay(folder).player(unit)
+    make_plan(
+        build_model(SweepConfig, content | {"methods": ["scale"], "grid": {"imitation.expert": [name]}}, "manifest"),
+        "m",
+    )
+    for key, change in (
+        ("cluster", {"env": {"cluster": name}}),
+        ("cluster", {"grid": {"env.cluster": [name]}}),
+        ("scenario", {"scenario": name}),
+    ):
+        with pytest.raises(UserError, match=f"unknown {key}"):
+            make_plan(build_model(SweepConfig, content | change, "manifest"), "manifest")
     save_policy(own / "policy", random_network(), TrialConfig(), epochs=1)
     path = own / "policy" / "policy.json"
-    for name, refusal in ((unknown, nullcontext()), ("strange.broken:X", pytest.raises(UserError, match="no other"))):
-        description = json.loads(path.read_text())
-        description["trial"]["imitation"]["expert"] = name
-        path.write_text(json.dumps(description))
-        with refusal:
-            load_policy(own / "policy")
+    description = json.loads(path.read_text())
+    description["trial"]["imitation"]["expert"] = name
+    path.write_text(json.dumps(description))
+    load_policy(own / "policy")
     assert "strange.broken" not in sys.modules
 
 
@@ -350,7 +361,7 @@ def test_a_cluster_of_ones_own_is_kept_by_its_tiers(own: Path) -> None:
     sweep = sweep_of("sticky", env={"cluster": "strange.things:RACK"})
     content = sweep.model_dump(mode="json")
     assert "strange" not in json.dumps(content["env"])
-    assert build_model(SweepConfig, content, "manifest", foreign=True) == sweep
+    assert build_model(SweepConfig, content, "manifest") == sweep
 
 
 def test_a_scenario_of_ones_own_is_kept_by_its_content(own: Path) -> None:
@@ -360,15 +371,15 @@ def test_a_scenario_of_ones_own_is_kept_by_its_content(own: Path) -> None:
     assert rows[0] == rows[1] == rows[2]
     sweep = sweep_of("sticky", scenario="strange.things:quiet")
     assert sweep.env == scenario("steady-0.5")
-    (unit,) = evaluation_units(sweep, [])
+    (unit,) = make_plan(sweep, "test").units
     assert (unit.scenario, unit.env.episode) == ("strange.things:quiet", scenario("steady-0.5").episode)
     listed = {"scales": [4], "episodes": 1, "heuristics": ["sticky"], "scenarios": ["strange.things:quiet", "paper"]}
-    assert evaluation_units(sweep_of("sticky", evaluation=listed), [])[0].key == unit.key
+    assert make_plan(sweep_of("sticky", evaluation=listed), "test").units[0].key == unit.key
     content = sweep.model_dump(mode="json")
     changed = json.loads(json.dumps(content).replace("550.0", "551.0"))
     forget()
-    assert build_model(SweepConfig, content, "manifest", foreign=True) == sweep
-    (other,) = evaluation_units(build_model(SweepConfig, changed, "manifest", foreign=True), [])
+    assert build_model(SweepConfig, content, "manifest") == sweep
+    (other,) = make_plan(build_model(SweepConfig, changed, "manifest"), "test").units
     assert other.key != unit.key
     assert "strange.things" not in sys.modules
     with pytest.raises(UserError, match=r"own_scenarios\.paper: is a scenario of ours"):
@@ -376,7 +387,7 @@ def test_a_scenario_of_ones_own_is_kept_by_its_content(own: Path) -> None:
 
 
 def problem_of(generator: str) -> EnvConfig:
-    return build_model(EnvConfig, {"workload": {"generator": f"strange.things:{generator}"}}, "test")
+    return env_from({"workload": {"generator": f"strange.things:{generator}"}}, "test")
 
 
 def test_a_generator_of_ones_own_draws_the_workloads(own: Path) -> None:
@@ -396,7 +407,7 @@ def test_a_results_folder_of_a_stranger_draws_nothing_without_trust(own: Path) -
     content = sweep.model_dump(mode="json")
     forget()
     open_folder(own / "out", "own", content, "hash")
-    (unit,) = evaluation_units(build_model(SweepConfig, content, "manifest", foreign=True), [])
+    (unit,) = make_plan(build_model(SweepConfig, content, "manifest"), "test").units
     with pytest.raises(UserError, match=r"names code to import, strange\.things:pairs, .* --trust"):
         Replay(own / "out").player(unit)
     assert Replay(own / "out", trust=True).player(unit).name == "sticky"
@@ -404,7 +415,7 @@ def test_a_results_folder_of_a_stranger_draws_nothing_without_trust(own: Path) -
 
 
 def encoded(name: str, method: str = "crossattn", **network: object) -> TrialConfig:
-    return build_model(TrialConfig, {"method": method, "network": {"encoder": name} | network}, "test")
+    return trained(method, network={"encoder": name} | network)
 
 
 def test_an_encoder_of_ones_own_plays_and_its_policy_needs_trust(own: Path) -> None:
@@ -420,7 +431,7 @@ def test_an_encoder_of_ones_own_plays_and_its_policy_needs_trust(own: Path) -> N
     assert "strange.nets" not in sys.modules
     succeed(*words, "--trust")
     begins = {"training": {"initial_policy": str(own / "policy")}}
-    again = build_model(TrialConfig, trial.model_dump(mode="json") | begins, "test")
+    again = trained("crossattn", network={"encoder": "strange.nets:Mean"}, **begins)
     assert initial_network(again).state_dict().keys() == build_network(trial).state_dict().keys()
     with pytest.raises(UserError, match="names code to import"):
         initial_network(build_model(TrialConfig, {"method": "crossattn"} | begins, "test"))
@@ -432,8 +443,7 @@ def test_an_encoder_of_ones_own_plays_and_its_policy_needs_trust(own: Path) -> N
         ("Narrow", "crossattn", r"failed \(RuntimeError"),
         ("Unfinished", "crossattn", r"failed \(TypeError"),
         ("hurry", "crossattn", r"is a function; valid: a subclass of rllib_scale\.networks\.pointer\.SetPointer"),
-        ("Mean", "ppo", "has none to replace"),
-        ("Mean", "scale-r", r"network\.skip price"),
+        ("Mean", "ppo", r"no method of the sweep \(ppo\) uses it"),
     ],
 )
 def test_what_is_no_encoder_or_has_no_place_is_refused_in_one_line(
@@ -441,7 +451,8 @@ def test_what_is_no_encoder_or_has_no_place_is_refused_in_one_line(
 ) -> None:
     with pytest.raises(UserError, match=part):
         build_network(encoded(f"strange.nets:{name}", method))
-    assert encoded("strange.nets:Mean", "scale-r", skip="none").network.encoder is not None
+    of_rounds = trained("scale-r", scenario="steady-0.7", network={"encoder": "strange.nets:Mean"})
+    assert of_rounds.network.encoder is not None
 
 
 def training_steps(reward: str | None, problems: ProblemsConfig | None) -> list[tuple[np.ndarray, ...]]:
@@ -474,7 +485,7 @@ def test_what_is_no_reward_is_refused_in_one_line(own: Path) -> None:
         with pytest.raises(UserError, match=part):
             training_steps(name, None)
     reward = {"training": {"reward": "strange.nets:hurry"}}
-    assert build_model(TrialConfig, reward, "test").cell != TrialConfig().cell
+    assert trained(**reward).cell != trained().cell
     with pytest.raises(UserError, match="cma-es learns from none"):
         build_model(TrialConfig, reward | {"method": "context-price"}, "test")
 
@@ -501,5 +512,6 @@ def test_a_sweep_plays_it_on_workers_that_do_not_have_it(
     assert "crossattn" in table.index
     config = json.loads((tmp_path / "out" / "manifest.json").read_text())["config"]
     assert config["env"]["workload"]["generator"].startswith("strange.things:pairs#source=")
-    assert config["evaluation"]["heuristics"] == ["fastest-idle", pinned_heuristic("strange.rules:Fastest")]
+    theirs = str(resolve(parse_scheduler("strange.rules:Fastest")))
+    assert config["evaluation"]["heuristics"] == ["fastest-idle", theirs]
     assert "strange.rules:Fastest" in (tmp_path / "out" / "report" / "report.html").read_text()

@@ -13,8 +13,9 @@ from click.testing import CliRunner
 
 from artificial_results import artificial_episodes, artificial_training, write_folder
 from rllib_scale.cli import main
-from rllib_scale.config.plan import SweepConfig, expand
-from rllib_scale.config.yaml_files import build_model, parse_yaml
+from rllib_scale.config.plan import make_plan
+from rllib_scale.config.yaml_files import parse_yaml
+from rllib_scale.loading import sweep_from
 
 ROOT = Path(__file__).parent.parent
 NAMES = (
@@ -83,12 +84,12 @@ def test_the_worst_instance_of_the_example_is_played_to_the_same_response(tmp_pa
 
 def test_yaml_examples_are_sweeps_and_a_search() -> None:
     ours, sweep, search = (parse_yaml(text, "page") for language, text in BLOCKS if language == "yaml")
-    trainings = [cell for cell in expand(build_model(SweepConfig, ours, "README.md"), "README.md") if cell.trial]
+    trainings = [cell for cell in make_plan(sweep_from(ours, "README.md"), "README.md").cells if cell.trial]
     assert len(trainings) == 20
     assert "20 trainings" in PAGES["README.md"]
-    assert len(expand(build_model(SweepConfig, sweep, "sweeps.md"), "sweeps.md")) == 5 * (2 + 1)
+    assert len(make_plan(sweep_from(sweep, "sweeps.md"), "sweeps.md").cells) == 5 * (2 + 1)
     searched = {"name": "search", "methods": ["scale"]} | search
-    assert len(expand(build_model(SweepConfig, searched, "sweeps.md"), "sweeps.md")) == 32
+    assert len(make_plan(sweep_from(searched, "sweeps.md"), "sweeps.md").cells) == 32
 
 
 def test_every_command_of_the_program_is_on_its_page_and_the_other_way_round() -> None:

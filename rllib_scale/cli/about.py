@@ -24,7 +24,7 @@ def methods() -> None:
 @json_option
 def schedulers() -> None:
     """List the heuristics, what they are told, and their parameters: NAME:key=value,key=value."""
-    from rllib_scale.config.heuristics import HEURISTICS, plain
+    from rllib_scale.config.schedulers import HEURISTICS, plain
     from rllib_scale.plugins import entry_points
     from rllib_scale.schedulers.rules import SCHEDULERS
 

@@ -30,7 +30,7 @@ _path = click.Path(path_type=Path)
 @click.option("--scales", help="Servers, by commas.  [default: 16,32,48,128, or those of a cluster of your own]")
 @click.option("--episodes", type=EPISODES, default=30, show_default=True)
 @click.option("--seed", type=SEED, default=1000, show_default=True, help="(seed, episode) fixes a workload.")
-@click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`.")
+@click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`; or FILE.yaml.")
 @own_options
 @click.option("--workload", type=_path, help="Play this one (JSON), to its end unless a horizon is set.")
 @click.option("--horizon", type=float, help="End of an episode in s (default: the scenario's).")
@@ -62,7 +62,7 @@ def evaluate(
     """
     import pandas as pd
 
-    from rllib_scale.config.heuristics import information
+    from rllib_scale.config.schedulers import information
     from rllib_scale.evaluation.play import evaluate as run
     from rllib_scale.files import check_writable
 

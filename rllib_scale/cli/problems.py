@@ -36,11 +36,10 @@ def own_problem(config: Path | None, overrides: tuple[str, ...]) -> dict[str, An
     Raises:
         UserError: the file cannot be read, or is no mapping.
     """
-    from rllib_scale.config.yaml_files import parse_override, parse_yaml, read_text, set_path
+    from rllib_scale.config.yaml_files import parse_override, set_path
+    from rllib_scale.loading import read_mapping
 
-    data = {} if config is None else parse_yaml(read_text(config), str(config))
-    if not isinstance(data, dict):
-        raise UserError(f"{config}: a mapping of keys to values is expected, not {type(data).__name__}")
+    data = {} if config is None else read_mapping(config)
     for override in overrides:
         path, value = parse_override(override)
         set_path(data, path.removeprefix("env."), value)
@@ -62,26 +61,26 @@ def named_problem(
     Raises:
         UserError: there is none of that name, or not at so few servers; or a key or a value is not valid.
     """
-    from rllib_scale.config import EnvConfig, scenario
-    from rllib_scale.config.yaml_files import build_model, merged
+    from rllib_scale.config.yaml_files import merged
+    from rllib_scale.loading import env_from, named_scenario
 
-    data = merged(scenario(name).model_dump(mode="json"), own or {})
-    source = "--config, --set" if own else name
+    data = merged(named_scenario(name).model_dump(mode="json"), own or {})
+    source, folder = "--config, --set" if own else name, folder or Path()
     if isinstance(data["cluster"], str):
-        data["cluster"] = build_model(EnvConfig, data, source, folder).cluster.model_dump(mode="json")
+        data["cluster"] = env_from(data, source, folder).cluster.model_dump(mode="json")
     if servers is not None and isinstance(data["cluster"], dict):
         data["cluster"]["servers"] = servers
     for key, value in (("mask", mask), ("horizon_s", horizon)):
         if value is not None and isinstance(data["episode"], dict):
             data["episode"][key] = value
-    return build_model(EnvConfig, data, source, folder)
+    return env_from(data, source, folder)
 
 
 def named_scheduler(name: str, env: EnvConfig, decision: str, trust: bool = False) -> Player:
-    """A heuristic by its name, the policy in a folder, or `zoo:NAME`: see `rllib_scale.evaluation.players`."""
-    from rllib_scale.evaluation import players
+    """A scheduler by its name: see `rllib_scale.policies.make`."""
+    from rllib_scale.policies.make import make_policy
 
-    return players.named_scheduler(name, env, decision, trust)
+    return make_policy(name, env, decision, trust)  # type: ignore[arg-type]
 
 
 def given_workload(path: Path, ctx: click.Context, drawn_by: tuple[str, ...]) -> Workload:

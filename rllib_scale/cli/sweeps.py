@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from rllib_scale.cli.results import write_report
 from rllib_scale.cli.terminal import console, errors, json_option, say, show, wants_json
 
 if TYPE_CHECKING:
-    from rllib_scale.config.plan import SweepConfig
+    from rllib_scale.config.plan import Plan
 
 
 @click.command()
@@ -41,8 +42,7 @@ def sweep(
 
     Run again, it skips what is finished and goes on with what is not.
     """
-    config = _read_sweep(file, overrides)
-    _run(config, results, str(file), address, trust, reuse)
+    _run(_plan(file, overrides), results, address, trust, reuse)
 
 
 @click.command()
@@ -78,27 +78,24 @@ def reproduce(budget: str, results: Path | None, address: str | None, overrides:
 @json_option
 def validate(file: Path, overrides: tuple[str, ...], full: bool, trust: bool) -> None:
     """Show what the sweep of FILE expands to, without running it."""
-    from rllib_scale.config import plan
-
-    config = _read_sweep(file, overrides)
-    cells = plan.expand(config, str(file))
+    plan = _plan(file, overrides)
     table = Table("training", "method", "seed", "lambda_1", "lambda_2", "epochs", "servers", "other settings")
-    for cell in cells:
+    for cell in plan.cells:
         trial = cell.trial
         lambdas = (f"{trial.srr.lambda_decorrelation:g}", f"{trial.srr.lambda_kl:g}")
         numbers = (str(trial.stop_epochs), str(trial.env.cluster.num_servers))
-        table.add_row(trial.name, trial.method, str(trial.seed), *lambdas, *numbers, cell.label)
+        table.add_row(cell.name, trial.method, str(trial.seed), *lambdas, *numbers, cell.label)
     if wants_json():
         show(
             table,
-            [cell.identity | {"name": cell.trial.name, "trial": cell.trial.model_dump(mode="json")} for cell in cells],
+            [cell.identity | {"name": cell.name, "trial": cell.trial.model_dump(mode="json")} for cell in plan.cells],
         )
-    elif cells:
+    elif plan.cells:
         console.print(table)
     if full and not wants_json():
-        for cell in cells:
+        for cell in plan.cells:
             console.print_json(cell.trial.model_dump_json())
-    _print_plan(config, str(file), trust)
+    _check_and_print(plan, trust)
 
 
 @click.command()
@@ -110,7 +107,7 @@ def validate(file: Path, overrides: tuple[str, ...], full: bool, trust: bool) ->
     help="Also the length of the learning-rate cosine. Default: 1000; for context-price 150 generations, for decima "
     "and deeprm 200.",
 )
-@click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`.")
+@click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`; or FILE.yaml.")
 @click.option("--scales", default="16,32,48", show_default=True, help="Servers to evaluate at, by commas.")
 @click.option("--env-runners", default=0, show_default=True, help="Remote samplers; 0 samples in the learner.")
 @address_option
@@ -131,8 +128,9 @@ def train(
 ) -> None:
     """Train one policy and evaluate it: a sweep of a single cell."""
     from rllib_scale.config import METHODS, CMAConfig, ReinforceConfig, TrainingConfig
-    from rllib_scale.config.plan import SweepConfig
-    from rllib_scale.config.yaml_files import build_model, parse_override, set_path
+    from rllib_scale.config.plan import make_plan
+    from rllib_scale.config.yaml_files import parse_override, set_path
+    from rllib_scale.loading import sweep_from
 
     by_default: dict[str, CMAConfig | ReinforceConfig | TrainingConfig]
     by_default = {"cma": CMAConfig(), "reinforce": ReinforceConfig(), "training": TrainingConfig()}
@@ -150,62 +148,60 @@ def train(
     }
     for override in overrides:
         set_path(data, *parse_override(override))
-    config = build_model(SweepConfig, data, "train")
-    _run(config, results, "train", address, trust)
+    plan = make_plan(sweep_from(data, "train"), "train")
+    _run(plan, results, address, trust)
 
 
-def _read_sweep(file: Path, overrides: tuple[str, ...]) -> SweepConfig:
-    from rllib_scale.config.plan import SweepConfig
-    from rllib_scale.config.yaml_files import load_model
+def _plan(file: Path, overrides: tuple[str, ...]) -> Plan:
+    from rllib_scale.config.plan import make_plan
+    from rllib_scale.loading import load_sweep
 
-    return load_model(SweepConfig, file, overrides)
+    return make_plan(load_sweep(file, overrides), str(file))
 
 
-def _print_plan(config: SweepConfig, source: str, trust: bool) -> None:
-    from rllib_scale.config import plan
-    from rllib_scale.evaluation.units import check_rules
+def _check_and_print(plan: Plan, trust: bool) -> None:
+    """Refuse a plan that cannot be carried out, or say how much there is to do."""
+    from rllib_scale.config.plan import cpus_per_trial, training_steps
+    from rllib_scale.sweeps.checks import check_plan
 
-    cells = plan.expand(config, source)
-    units = plan.evaluation_units(config, cells)
-    check_rules(units, trust)
-    each = plan.cpus_per_trial(config.resources)
-    epochs, steps = sorted({cell.trial.stop_epochs for cell in cells}), plan.training_steps(cells)
+    check_plan(plan, trust)
+    sweep, cells = plan.sweep, plan.cells
+    each = cpus_per_trial(sweep.resources)
+    epochs, steps = sorted({cell.trial.stop_epochs for cell in cells}), training_steps(cells)
     noun = "training" if len(cells) == 1 else "trainings"
     if epochs:
         shown = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
         say(
-            f"{config.name}: {len(cells)} {noun} of {shown} epochs (the paper trains 1000), "
+            f"{sweep.name}: {len(cells)} {noun} of {shown} epochs (the paper trains 1000), "
             + (f"{steps:,} env steps in all; " if steps else "")
             + f"each needs {each:g} CPUs"
         )
     else:
-        say(f"{config.name}: rules alone, nothing to train")
-    say(f"{len(units)} evaluations of {config.evaluation.episodes} episodes at {config.evaluation.scales} servers")
+        say(f"{sweep.name}: rules alone, nothing to train")
+    say(f"{len(plan.units)} evaluations of {sweep.evaluation.episodes} episodes at {sweep.evaluation.scales} servers")
     skipped = sorted({cell.trial.method for cell in cells if not cell.trial.spec.any_scale})
     if skipped:
         say(f"{', '.join(skipped)}: evaluated only at the number of servers trained on, to which the network is fixed")
 
 
-def _run(
-    config: SweepConfig,
-    place: str | None,
-    source: str,
-    address: str | None,
-    trust: bool,
-    reuse: tuple[Path, ...] = (),
-) -> None:
+def _run(plan: Plan, place: str | None, address: str | None, trust: bool, reuse: tuple[Path, ...] = ()) -> None:
     from rllib_scale.results.storage import results_folder
     from rllib_scale.sweeps.run import run_sweep
 
-    _print_plan(config, source, trust)
-    with results_folder(place or f"results/{config.name}", say) as (folder, mirror):
-        failures = run_sweep(config, folder, source, address, say, reuse, mirror, trust)
+    _check_and_print(plan, trust)
+    with results_folder(place or f"results/{plan.sweep.name}", say) as (folder, mirror):
+        failures = run_sweep(plan, folder, address, say, reuse, mirror, trust)
         _finish(folder, failures)
 
 
 def _finish(folder: Path, failures: list[str]) -> None:
-    """Write the report; the exit code is 1 where a training failed."""
-    write_report(folder)
+    """Write the report; the exit code is 1 if a training failed."""
+    report = folder / "report" / "report.html"
+    tables = [path.stat().st_mtime for path in folder.glob("*.parquet")]
+    if report.is_file() and report.stat().st_mtime >= max(tables, default=math.inf):
+        say(f"Its report is {report}")
+    else:
+        write_report(folder)
     for line in failures:
         errors.print(f"Failed: {line}", style="red", markup=False)
     if failures:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from rllib_scale import plugins
 from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Model, NonNegative, Positive
 from rllib_scale.config.yaml_files import explain
-from rllib_scale.errors import UserError, choice_error
+from rllib_scale.errors import choice_error
 
 
 class TierConfig(Model):
@@ -174,26 +173,11 @@ class ChangesConfig(Model):
         return not (self.schedule or self.at_random)
 
 
-def _own_cluster(name: str) -> dict[str, Any]:
-    """The content of a cluster that is a Python object; configs keep its tiers, not its name.
-
-    Raises:
-        ValueError: there is none, or it is something else.
-    """
-    try:
-        found = plugins.load("cluster", name, list(CLUSTER_PRESETS))[0]
-    except UserError as error:
-        raise ValueError(str(error)) from None
-    if not isinstance(found, ClusterConfig):
-        raise ValueError(f"cluster {name!r}: is a {type(found).__name__}; valid: a rllib_scale.config.ClusterConfig")
-    return found.model_dump()
-
-
 class ClusterConfig(Model):
     """Servers and the network between them.
 
-    In YAML either a preset name (`cluster: paper-32`), one of one's own by its import path or entry point
-    (`rllib_scale.plugins`), `servers: N` (the tiers at N servers in total), or own `tiers` with their counts.
+    In YAML either a preset name (`cluster: paper-32`), a user-defined cluster by its import path or entry point
+    (`rllib_scale.loading`), `servers: N` (the tiers at N servers in total), or own `tiers` with their counts.
     """
 
     tiers: tuple[TierConfig, ...] = Field(default=PAPER_TIERS, min_length=1)
@@ -209,12 +193,10 @@ class ClusterConfig(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _preset(cls, value: Any, info: ValidationInfo) -> Any:
+    def _preset(cls, value: Any) -> Any:
         if isinstance(value, str):
             if value not in CLUSTER_PRESETS:
-                if info.context and info.context.get("foreign"):
-                    raise ValueError(str(choice_error("cluster", value, CLUSTER_PRESETS)))
-                return _own_cluster(value)
+                raise ValueError(str(choice_error("cluster", value, CLUSTER_PRESETS)))
             tiers, servers = CLUSTER_PRESETS[value]
             return {"tiers": tiers, "servers": servers}
         return value

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from rllib_scale import plugins
 from rllib_scale.config import (
     MAX_SERVERS,
     METHODS,
@@ -24,9 +23,7 @@ from rllib_scale.config import (
     scenario,
 )
 from rllib_scale.config.base import MAX_EPISODES
-from rllib_scale.config.heuristics import pinned_heuristic
-from rllib_scale.config.policies import names_policy, pin_scheduler, player_label
-from rllib_scale.config.rounds import refuse_replaced
+from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.config.trial import Sections
 from rllib_scale.config.used_settings import refuse_unused
@@ -56,7 +53,7 @@ class EvaluationConfig(Model):
     scales: tuple[_Scale, ...] = Field(default=(16, 32, 48), min_length=1, description="servers")
     scenarios: tuple[str, ...] = Field(
         default=(),
-        description="named problems, `package.module:Name` of one's own, or 'train' for each cell's own; empty: the "
+        description="named problems, `package.module:Name`, or 'train' for each cell's own; empty: the "
         "sweep's scenario",
     )
     episodes: Annotated[int, Field(ge=1, le=MAX_EPISODES)] = 30
@@ -67,18 +64,21 @@ class EvaluationConfig(Model):
     heuristics: tuple[str, ...] = Field(
         default=("random-feasible", "fastest-idle", "earliest-finish", "large-only"),
         description="rules, with parameters as `reserve:waiting=2`; see `rllib-scale schedulers`, or "
-        "`package.module:Name` of one's own; and policies, `zoo:NAME` or a folder, whose path has a slash",
+        "`package.module:Name`; and policies, `zoo:NAME` or a folder, whose path has a slash",
     )
 
     @field_validator("heuristics")
     @classmethod
-    def _heuristics_are_known(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        players = tuple(dict.fromkeys(pin_scheduler(name, info) for name in names))
-        labels = [player_label(player) for player in players]
+    def _schedulers_differ(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            specs = list(dict.fromkeys(parse_scheduler(name) for name in names))
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        labels = [spec.label for spec in specs]
         for label in labels:
             if labels.count(label) > 1:
                 raise ValueError(f"two schedulers are named {label}; give folders of policies other names")
-        return players
+        return tuple(map(str, specs))
 
 
 class CheckpointConfig(Model):
@@ -97,7 +97,7 @@ class SweepResources(TrialResources):
 class _Product(Model):
     name: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]*$")
     description: str = ""
-    scenario: str = Field(default="paper", description="a named problem, or `package.module:Name` of one's own")
+    scenario: str = Field(default="paper", description="a named problem, or `package.module:Name`")
     methods: tuple[str, ...] = Field(description="to train; empty: rules alone, and nothing is trained")
     seeds: tuple[Seed, ...] = Field(default=(42,), min_length=1)
     grid: dict[str, tuple[Any, ...]] = Field(default={}, description="config path -> values")
@@ -114,47 +114,30 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         default=(), description="where else training curves go; `pip install rllib-scale[tracking]`"
     )
     own_scenarios: dict[str, EnvConfig] = Field(
-        default={}, description="problems of one's own by name; those of an import path come here as they are read"
+        default={},
+        description="user-defined problems by name; those named by import path are added on loading",
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _env_builds_on_scenario(cls, data: Any, info: ValidationInfo) -> Any:
-        """What `env` leaves out comes from the scenario; what is of one's own is kept by its content."""
-        if not isinstance(data, dict) or not isinstance(data.get("scenario", "paper"), str):
+    def _env_builds_on_scenario(cls, data: Any) -> Any:
+        """What `env` leaves out comes from the scenario."""
+        if not isinstance(data, dict):
             return data
-        foreign = bool(info.context and info.context.get("foreign"))
-        if not foreign:
-            refuse_replaced(data)
         name, own, evaluation = data.get("scenario", "paper"), data.get("own_scenarios", {}), data.get("evaluation")
-        if not isinstance(own, dict):
+        if not isinstance(name, str) or not isinstance(own, dict):
             return data
         listed = evaluation.get("scenarios") if isinstance(evaluation, dict) else None
-        own = dict(own)
+        for each in (name, *(listed if isinstance(listed, list | tuple) else ())):
+            if isinstance(each, str) and each not in (*SCENARIOS, *own, TRAIN_SCENARIO):
+                raise ValueError(str(choice_error("scenario", each, (*SCENARIOS, *own))))
         try:
-            for each in (name, *(listed if isinstance(listed, list | tuple) else ())):
-                if isinstance(each, str) and each not in (*SCENARIOS, *own, TRAIN_SCENARIO):
-                    if foreign:
-                        raise choice_error("scenario", each, (*SCENARIOS, *own))
-                    own[each] = scenario(each)
             base = scenario(name) if name not in own else build_model(EnvConfig, own[name], f"own_scenarios.{name}")
         except UserError as error:
             raise ValueError(str(error)) from None
-        data = data | {"own_scenarios": own}
         if isinstance(data.get("env", {}), dict):
-            data["env"] = merged(base.model_dump(mode="json"), data.get("env", {}))
+            data = data | {"env": merged(base.model_dump(mode="json"), data.get("env", {}))}
         return data
-
-    @field_validator("grid", "search", mode="before")
-    @classmethod
-    def _code_is_pinned(cls, value: Any, info: ValidationInfo) -> Any:
-        """Code of one's own that cells vary is imported, or refused, as the config is read; cells only name it."""
-        space = value.get("space", {}) if info.field_name == "search" and isinstance(value, dict) else value
-        foreign = bool(info.context and info.context.get("foreign"))
-        if not isinstance(space, dict):
-            return value
-        changed = {path: _pinned(path, values, foreign) for path, values in space.items()}
-        return changed if info.field_name == "grid" else value | {"space": changed}
 
     @model_validator(mode="after")
     def _scenarios_are_known(self) -> SweepConfig:
@@ -211,22 +194,6 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
             raise ValueError("search.scheduler pbt lets trainings go on as copies of others: no grid beside it")
         return self
 
-    @model_validator(mode="after")
-    def _settings_are_used(self, info: ValidationInfo) -> SweepConfig:
-        """Of a sweep that is to run; that of a results folder was accepted when it ran, and is read as it is."""
-        if not (info.context and info.context.get("foreign")):
-            space = self.search.space if self.search is not None else {}
-            include: dict[str, Any] = {name: True for name in CELL_SECTIONS if name != "env"}
-            include["resources"] = {"sampler", "learner", "compile"}
-            base = self.model_dump(mode="json", exclude_defaults=True, include=include)
-            refuse_unused(
-                self.methods,
-                {**self.grid, **{path: values.choice or (values.bounds,) for path, values in space.items()}},
-                base,
-                {**dict.fromkeys(self.grid, "grid."), **dict.fromkeys(space, "search.space.")},
-            )
-        return self
-
     def problem(self, name: str) -> EnvConfig:
         """The problem of a scenario's name, ours or one of one's own."""
         return self.own_scenarios[name] if name in self.own_scenarios else scenario(name)
@@ -240,25 +207,18 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         return (TRAIN_SCENARIO,) if own else (self.scenario,)
 
 
-CODE: dict[str, plugins.Kind] = {
-    "env.workload.generator": "generator",
-    "network.encoder": "encoder",
-    "training.reward": "reward",
-}
-"""Settings that may name code of one's own, beside the expert of an imitation."""
+def refuse_unused_settings(sweep: SweepConfig) -> None:
+    """Refuse settings that no method of a sweep uses.
 
-
-def _pinned(path: Any, value: Any, foreign: bool) -> Any:
-    """The values of a grid or a search, with the code that they name pinned."""
-    if isinstance(value, (list, tuple)):
-        return [_pinned(path, item, foreign) for item in value]
-    if isinstance(value, dict):
-        return {key: _pinned(f"{path}.{key}".replace(".choice", ""), item, foreign) for key, item in value.items()}
-    if not isinstance(value, str) or path not in (*CODE, "imitation.expert"):
-        return value
-    try:
-        if path in CODE:
-            return plugins.pinned(CODE[path], value, foreign)
-        return value if names_policy(value) else pinned_heuristic(value, foreign)
-    except UserError as error:
-        raise ValueError(str(error)) from None
+    Raises:
+        ValueError: naming the setting and what would be valid.
+    """
+    space = sweep.search.space if sweep.search is not None else {}
+    include: dict[str, Any] = {name: True for name in CELL_SECTIONS if name != "env"}
+    include["resources"] = {"sampler", "learner", "compile"}
+    refuse_unused(
+        sweep.methods,
+        {**sweep.grid, **{path: values.choice or (values.bounds,) for path, values in space.items()}},
+        sweep.model_dump(mode="json", exclude_defaults=True, include=include),
+        {**dict.fromkeys(sweep.grid, "grid."), **dict.fromkeys(space, "search.space.")},
+    )

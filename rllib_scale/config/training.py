@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from rllib_scale.config.base import (
     MAX_SERVERS,
@@ -17,9 +17,8 @@ from rllib_scale.config.base import (
     Positive,
     Width,
 )
-from rllib_scale.config.pinned import MARK, pin_code
-from rllib_scale.config.policies import pin_policy, pin_scheduler, policy_folder
 from rllib_scale.config.problem import EnvConfig
+from rllib_scale.config.schedulers import PolicySpec, parse_scheduler
 
 
 class NetworkConfig(Model):
@@ -49,11 +48,6 @@ class NetworkConfig(Model):
         default=4.0,
         description="price: what a second more of the rule's cost takes off a logit at the beginning",
     )
-
-    @field_validator("encoder")
-    @classmethod
-    def _pinned(cls, value: str | None, info: ValidationInfo) -> str | None:
-        return None if value is None else pin_code("encoder", value, info)
 
     @model_validator(mode="after")
     def _heads_divide(self) -> NetworkConfig:
@@ -163,16 +157,6 @@ class TrainingConfig(Model):
         description="a number of servers and a load drawn for each episode; null: those of `env`",
     )
 
-    @field_validator("initial_policy")
-    @classmethod
-    def _pinned(cls, value: str | None, info: ValidationInfo) -> str | None:
-        return None if value is None else pin_policy(value, info)
-
-    @field_validator("reward")
-    @classmethod
-    def _pinned_reward(cls, value: str | None, info: ValidationInfo) -> str | None:
-        return None if value is None else pin_code("reward", value, info)
-
     @model_validator(mode="after")
     def _reference_is_there(self) -> TrainingConfig:
         if self.reference_kl_coefficient > 0 and self.initial_policy is None:
@@ -203,11 +187,6 @@ class ImitationConfig(Model):
     episodes: Count = Field(default=256, description="that it plays to be learned from")
     holdout_episodes: Count = Field(default=32, description="more of them, on which only agreement is measured")
 
-    @field_validator("expert")
-    @classmethod
-    def _known(cls, value: str | None, info: ValidationInfo) -> str | None:
-        return None if value is None else pin_scheduler(value, info)
-
     @property
     def policy(self) -> Path | None:
         """Folder of the policy that is the expert; None where it is a rule, or there is none.
@@ -215,9 +194,8 @@ class ImitationConfig(Model):
         Raises:
             UserError: it is missing or has changed.
         """
-        if self.expert is None or MARK not in self.expert:
-            return None
-        return policy_folder(self.expert, "imitation.expert")
+        spec = None if self.expert is None else parse_scheduler(self.expert)
+        return spec.folder("imitation.expert") if isinstance(spec, PolicySpec) else None
 
 
 class StopConfig(Model):

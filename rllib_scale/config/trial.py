@@ -11,13 +11,13 @@ from rllib_scale.config.base import (
     Seed,
     digest,
 )
-from rllib_scale.config.heuristics import DISPATCHERS, HEURISTICS
 from rllib_scale.config.methods import METHODS, AlgorithmName, MethodSpec
-from rllib_scale.config.pinned import MARK, without_places
+from rllib_scale.config.pinned import without_places
 from rllib_scale.config.price_search import CMAConfig
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.reinforce import DecimaConfig, DeepRMConfig, ReinforceConfig
 from rllib_scale.config.rounds import SKIP, TRAINING, in_rounds, with_unset, without_paper_mode
+from rllib_scale.config.schedulers import DISPATCHERS, HEURISTICS, RuleSpec, parse_scheduler
 from rllib_scale.config.training import (
     DQNConfig,
     ImitationConfig,
@@ -87,7 +87,8 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         if self.spec.rounds:
             object.__setattr__(self, "env", in_rounds(self.env))
             object.__setattr__(self, "training", with_unset(self.training, TRAINING))
-            object.__setattr__(self, "network", with_unset(self.network, {"skip": SKIP}))
+            if self.network.encoder is None:
+                object.__setattr__(self, "network", with_unset(self.network, {"skip": SKIP}))
         return self
 
     @model_validator(mode="after")
@@ -173,11 +174,10 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
             return self
         if self.training.reference_kl_coefficient > 0:
             raise ValueError("training.reference_kl_coefficient: is of PPO; valid with imitation.expert: 0")
-        if MARK in self.imitation.expert:
-            return self
-        name = self.imitation.expert.partition(":")[0]
-        if name not in HEURISTICS:
-            return self  # of one's own: looked at as it is loaded, before anything is trained
+        expert = parse_scheduler(self.imitation.expert)
+        if not isinstance(expert, RuleSpec):
+            return self  # a policy or user code is checked when it is loaded, before anything is trained
+        name = expert.name
         if HEURISTICS[name].plans:
             valid = offered(other for other, spec in HEURISTICS.items() if not spec.plans)
             raise ValueError(f"imitation.expert {name}: plans ahead and cannot be asked about one task; valid: {valid}")

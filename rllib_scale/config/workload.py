@@ -6,10 +6,10 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from rllib_scale.config.base import Count, Finite, Fraction, Model, NonNegative, Positive, Seed
-from rllib_scale.config.pinned import MARK, check_unchanged, digest_of, folders_of, pin, pin_code, split
+from rllib_scale.config.pinned import MARK, check_unchanged, digest_of, split
 
 _TABLES = Path(__file__).parents[1] / "workloads" / "tables"
 TABLES = {path.stem: path for path in sorted(_TABLES.glob("*.json"))}
@@ -92,11 +92,6 @@ class TraceConfig(Model):
     def _file_alone(cls, value: Any) -> Any:
         return {"file": value} if isinstance(value, str) else value
 
-    @field_validator("file")
-    @classmethod
-    def _pinned(cls, value: str, info: ValidationInfo) -> str:
-        return pin(value, folders_of(info))
-
     @property
     def place(self) -> str:
         """The path of the file, for messages."""
@@ -125,13 +120,8 @@ class FittedConfig(Model):
 
     @field_validator("table")
     @classmethod
-    def _pinned(cls, value: str, info: ValidationInfo) -> str:
-        if value in TABLES:
-            return f"{value}{MARK}{digest_of(TABLES[value])}"
-        try:
-            return pin(value, folders_of(info))
-        except ValueError as error:
-            raise ValueError(f"{error}; valid: {', '.join(TABLES)}, or a file") from None
+    def _ours_is_pinned(cls, value: str) -> str:
+        return f"{value}{MARK}{digest_of(TABLES[value])}" if value in TABLES else value
 
     @property
     def path(self) -> Path:
@@ -181,11 +171,6 @@ class WorkloadConfig(Model):
     layer_width: Count = Field(default=3, description="layered: tasks a layer, uniform from 1")
     edge_probability: Fraction = Field(default=0.3, description="erdos-renyi: of each forward edge")
     branching: Count = Field(default=2, description="tree: children a node, at most")
-
-    @field_validator("generator")
-    @classmethod
-    def _pinned(cls, value: str | None, info: ValidationInfo) -> str | None:
-        return None if value is None else pin_code("generator", value, info)
 
     @model_validator(mode="after")
     def _ordered(self) -> WorkloadConfig:

@@ -95,31 +95,14 @@ def read_text(path: Path) -> str:
         raise UserError(f"{path}: not a UTF-8 text file") from None
 
 
-def load_model(model: type[M], path: Path, overrides: Iterable[str] = ()) -> M:
-    """Read a YAML file into a config model, `key.path=value` overrides applied first.
+def build_model(model: type[M], data: Any, source: str) -> M:
+    """Validate plain data into a config model.
 
     Raises:
         UserError: one line for the first mistakes, each with its key, value and what would be valid.
     """
-    data = parse_yaml(read_text(path), str(path))
-    if not isinstance(data, dict):
-        raise UserError(f"{path}: a mapping of keys to values is expected, not {type(data).__name__}")
-    for override in overrides:
-        set_path(data, *parse_override(override))
-    return build_model(model, data, str(path), path.parent)
-
-
-def build_model(model: type[M], data: Any, source: str, folder: Path | None = None, foreign: bool = False) -> M:
-    """Validate plain data into a config model; files that it names may be relative to `folder`.
-
-    `foreign` data, of a file that another may have written, names no code that would be imported to read it.
-
-    Raises:
-        UserError: see `load_model`.
-    """
-    context = ({} if folder is None else {"folder": folder}) | ({"foreign": True} if foreign else {})
     try:
-        return model.model_validate(data, context=context or None)
+        return model.model_validate(data)
     except ValidationError as error:
         raise UserError(f"{source}: {explain(error, model)}") from None
 
@@ -159,11 +142,12 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """One line that says what is wrong, at which key, and what would be valid."""
     parts = []
-    # A misspelt key makes the right one missing too: name the cause first. A list whose entries are wrong is not empty.
+    # A misspelt key makes the right one missing too: name the cause first, and what is missing last.
+    # A list whose entries are wrong is not empty.
     every = error.errors()
     within = {item["loc"][:-1] for item in every}
     items = [item for item in every if item["type"] != "too_short" or item["loc"] not in within]
-    items.sort(key=lambda item: item["type"] != "extra_forbidden")
+    items.sort(key=lambda item: (item["type"] != "extra_forbidden", item["type"] == "missing"))
     for item in items[:3]:
         where = ".".join(str(p) for p in item["loc"])
         if item["type"] == "extra_forbidden":
@@ -181,7 +165,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         if item["type"] == "literal_error":
             near = difflib.get_close_matches(str(item["input"]), re.findall(r"'([^']*)'", message), n=1)
             message += f"; did you mean {near[0]!r}?" if near else ""
-        value = "" if isinstance(item["input"], (dict, BaseModel)) else f" (got {_short(item['input'])})"
+        is_mapping = isinstance(item["input"], (dict, BaseModel))
+        value = f" (got {'a mapping' if is_mapping else _short(item['input'])})"
         if item["type"] in ("value_error", "missing"):
             value = ""
         parts.append(f"{where}: {message}{value}" if where else message)

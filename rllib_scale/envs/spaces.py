@@ -10,10 +10,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rllib_scale.config import EnvConfig, scenario
-from rllib_scale.config.yaml_files import build_model
+from rllib_scale.config import EnvConfig
 from rllib_scale.envs import ENV_ID, ROUNDS_ENV_ID
 from rllib_scale.errors import UserError
+from rllib_scale.loading import env_from, named_scenario
 from rllib_scale.observation.feature_sets import FEATURE_SETS
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
@@ -82,9 +82,9 @@ def resolve_config(config: str | Mapping[str, Any] | EnvConfig | None) -> EnvCon
     if config is None:
         return EnvConfig()
     if isinstance(config, str):
-        return scenario(config)
+        return named_scenario(config)
     if isinstance(config, Mapping):
-        return build_model(EnvConfig, dict(config), "config")
+        return env_from(dict(config), "config")
     raise UserError(f"config must be a scenario name, a mapping or an EnvConfig, not {type(config).__name__}")
 
 

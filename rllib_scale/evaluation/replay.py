@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rllib_scale.config import plan
-from rllib_scale.config.yaml_files import build_model
+from rllib_scale.config.plan import EvaluationUnit
 from rllib_scale.envs.gantt import Chart, draw_gantts
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import Player, Watch, play
 from rllib_scale.plugins import unpinned
+from rllib_scale.policies.make import make_policy
+from rllib_scale.results.status import homes, plans
 from rllib_scale.results.tables import FEATURE_KEY, read_manifest
 from rllib_scale.results.trust import is_own
 from rllib_scale.simulator.engine import Engine
@@ -40,7 +41,7 @@ class Episode:
         engine: the engine after the last decision, a batch of one.
     """
 
-    unit: plan.EvaluationUnit
+    unit: EvaluationUnit
     episode: int
     player: Player
     engine: Engine
@@ -73,7 +74,6 @@ class Replay:
     def __init__(self, folder: Path, trust: bool = False) -> None:
         self.folder = folder
         self.trust = trust
-        self._units: dict[Any, dict[tuple[Any, ...], plan.EvaluationUnit]] = {}
 
     def __call__(self, rows: Sequence[Row], titles: Sequence[str]) -> Figure:
         """Gantt charts of the episodes of some rows, one above the other; raises as `episode` does."""
@@ -103,37 +103,28 @@ class Replay:
                 )
         return Episode(unit, number, player, engine)
 
-    def unit(self, row: Row) -> plan.EvaluationUnit:
+    def unit(self, row: Row) -> EvaluationUnit:
         """The scheduler and the problem of a row.
 
         Raises:
             UserError: the config does not lead to it.
         """
-        key = tuple(row[name] for name in UNIT_KEY)
-        learned = not pd.isna(row["train_seed"])
-        part = (row["method"], row["train_seed"], row["test_servers"]) if learned else (None, None, row["test_servers"])
-        for wanted in (part, None):  # to expand all of a large sweep takes minutes
-            if wanted not in self._units:
-                units = [unit for sweep in self._sweeps for unit in _units(sweep, wanted)]
-                self._units[wanted] = {tuple(unit.columns[name] for name in UNIT_KEY): unit for unit in units}
-            if key in self._units[wanted]:
-                return self._units[wanted][key]
-        raise UserError(f"{self.folder}: its config has no evaluation of {_described(row)}")
+        unit = self._units.get(tuple(row[name] for name in UNIT_KEY))
+        if unit is None:
+            raise UserError(f"{self.folder}: its config has no evaluation of {_described(row)}")
+        return unit
 
     @cached_property
-    def _sweeps(self) -> list[plan.SweepConfig]:
-        config = (read_manifest(self.folder) or {}).get("config", {})
-        contents = [config] if "methods" in config else config.values()  # of a sweep, or of a reproduction's parts
-        source = str(self.folder / "manifest.json")
-        return [build_model(plan.SweepConfig, content, source, foreign=True) for content in contents]
+    def _units(self) -> dict[tuple[Any, ...], EvaluationUnit]:
+        units = (unit for home in homes(self.folder) for plan in plans(home) for unit in plan.units)
+        return {tuple(unit.columns[name] for name in UNIT_KEY): unit for unit in units}
 
-    def player(self, unit: plan.EvaluationUnit) -> Player:
+    def player(self, unit: EvaluationUnit) -> Player:
         """The scheduler of a unit.
 
         Raises:
             UserError: its policy is missing; or it is code of somebody's, in a folder that this account did not make.
         """
-        mask = unit.env.episode.mask
         created = str((read_manifest(self.folder) or {}).get("created"))
         trust = self.trust or is_own(str(self.folder.absolute()), created)
         if unit.code and not trust:
@@ -141,38 +132,14 @@ class Replay:
                 f"{self.folder}: names code to import, {unpinned(unit.code[0])}, and was not made by this "
                 "account here; if you know where it comes from, say --trust"
             )
-        if not unit.learned and unit.policy is None:
-            from rllib_scale.schedulers.rules import make_scheduler
-
-            return make_scheduler(unit.scheduler, unit.env.observation, mask)
+        if unit.spec is not None:
+            return make_policy(unit.spec, unit.env, unit.decision, trust, "evaluation.heuristics")
         from rllib_scale.policies.policy import load_policy
 
-        if unit.policy is not None:
-            return load_policy(unit.policy, mask=mask, decision=unit.decision, trust=trust)
         places = [self.folder, *sorted(self.folder.glob("parts/*"))]
         policies = [place / "policies" / unit.scheduler for place in places]
         found = next((policy for policy in policies if policy.is_dir()), policies[0])
-        return load_policy(found, mask=mask, decision=unit.decision, trust=trust)
-
-
-def _units(sweep: plan.SweepConfig, wanted: tuple[Any, Any, int] | None) -> list[plan.EvaluationUnit]:
-    """The evaluations of a sweep: all, or those of a method and training seed (None: of rules) at some servers."""
-    if wanted is None:
-        return plan.evaluation_units(sweep, plan.expand(sweep, sweep.name))
-    method, seed, servers = wanted
-    evaluation: dict[str, Any] = {"scales": tuple(n for n in sweep.evaluation.scales if n == servers)}
-    if method is None:
-        choice: dict[str, Any] = {"methods": sweep.methods[:1], "seeds": sweep.seeds[:1]}
-    else:
-        choice = {"methods": tuple(name for name in sweep.methods if name == method), "seeds": (int(seed),)}
-        evaluation["heuristics"] = ()
-        if not choice["methods"] or seed not in sweep.seeds:
-            return []
-    part = sweep.model_copy(update=choice | {"evaluation": sweep.evaluation.model_copy(update=evaluation)})
-    cells = plan.expand(part, sweep.name)
-    if method is None:  # a rule is evaluated once for all trainings on one problem
-        cells = list({cell.trial.env.model_dump_json(): cell for cell in cells}.values())
-    return plan.evaluation_units(part, cells)
+        return load_policy(found, unit.env.episode.mask, decision=unit.decision, trust=trust)
 
 
 def _described(row: Row) -> str:

@@ -16,7 +16,6 @@ from ray.exceptions import ObjectLostError
 
 from rllib_scale.clusters.session import ray_session
 from rllib_scale.config import SCENARIOS, ClusterConfig, EnvConfig, TierConfig
-from rllib_scale.config.heuristics import is_policy
 from rllib_scale.errors import UserError
 from rllib_scale.live.backend import Ended, RayBackend
 from rllib_scale.live.execute import dispatcher_of
@@ -25,9 +24,9 @@ from rllib_scale.live.ledger import Attempt
 from rllib_scale.live.servers import Call, for_servers, nodes_as_servers
 from rllib_scale.live.worker import Packed
 from rllib_scale.observation.backend import Answer
+from rllib_scale.policies.make import make_policy
 from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.schedulers.dispatcher import Dispatcher
-from rllib_scale.schedulers.rules import make_scheduler
 
 MAX_SENT_BYTES = 20_000
 """Functions up to this size travel with each call: to look one up in Ray's store takes longer."""
@@ -143,11 +142,7 @@ class Cluster:
         given, env = self._given, self._env
         if isinstance(given, Scheduler | Dispatcher):
             return given
-        if not is_policy(str(given)):
-            return make_scheduler(str(given), env.observation, env.episode.mask)
-        from rllib_scale.policies.policy import load_policy
-
-        return load_policy(given, mask=env.episode.mask)
+        return make_policy(str(given), env)
 
     # ------------------------------------------------------------------ life
 

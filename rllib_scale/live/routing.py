@@ -18,17 +18,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig, scenario
+from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig
 from rllib_scale.config.base import Model, NonNegative, Positive
-from rllib_scale.config.heuristics import is_policy, spec_of
+from rllib_scale.config.schedulers import HEURISTICS, PolicySpec, RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError
 from rllib_scale.live.execute import dispatcher_of
 from rllib_scale.live.flows import Flow
 from rllib_scale.live.ledger import Ledger
 from rllib_scale.live.servers import for_servers
+from rllib_scale.loading import named_scenario, resolve
+from rllib_scale.policies.make import make_policy
 from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.schedulers.dispatcher import Dispatcher
-from rllib_scale.schedulers.rules import make_scheduler
 
 SESSIONS = 100_000
 """Sessions whose last replica is remembered; the one that was longest silent is forgotten first."""
@@ -96,20 +97,16 @@ def player_of(settings: RouterSettings) -> tuple[Scheduler | Dispatcher, EnvConf
     Raises:
         UserError: there is no such scheduler or scenario, or it does not decide for any number of replicas.
     """
-    env = scenario(settings.scenario)
+    env = named_scenario(settings.scenario)
     # A request waits for a busy replica, and others are decided on meanwhile; whoever has a mask waits only without.
     env = env.model_copy(update={"decision": env.decision.model_copy(update={"on_busy": "reserve"})})
     name = settings.scheduler
-    if not is_policy(name):
-        player: Scheduler | Dispatcher = make_scheduler(name, env.observation)
-        if spec_of(name).plans:
-            raise UserError(f"{name}: plans ahead, and cannot be asked about one moment; name another scheduler")
-        return player, env
-    from rllib_scale.policies.policy import load_policy
-
-    policy = load_policy(name, mask="feasible")
-    trial = policy.trial
-    if not trial.spec.any_scale:
+    spec = resolve(parse_scheduler(name))
+    policy = make_policy(spec, env.with_mask("feasible" if isinstance(spec, PolicySpec) else "none"))
+    if HEURISTICS[spec.name].plans if isinstance(spec, RuleSpec) else getattr(policy, "plans", False):
+        raise UserError(f"{name}: plans ahead, and cannot be asked about one state; name another scheduler")
+    trial = getattr(policy, "trial", None)  # of an exported policy
+    if trial is not None and not trial.spec.any_scale:
         slots = trial.env.cluster.num_slots
         raise UserError(f"{name}: was trained at {slots} server slots and knows no other number; replicas come and go")
     return policy, env

@@ -12,7 +12,7 @@ import pandas as pd
 
 from rllib_scale.bounds.lower_bounds import lower_bounds
 from rllib_scale.config import EnvConfig
-from rllib_scale.config.heuristics import information
+from rllib_scale.config.schedulers import information
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import run
 from rllib_scale.evaluation.workflows import workflow_metrics

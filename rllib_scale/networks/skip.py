@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rllib_scale.config import ObservationConfig
-from rllib_scale.config.heuristics import PriceParameters
+from rllib_scale.config.schedulers import PriceParameters
 from rllib_scale.networks.inputs import Inputs, InputSpec
 from rllib_scale.observation.feature_sets import FEATURE_SETS
 

@@ -28,8 +28,9 @@ from safetensors.torch import save as save_tensors
 
 from rllib_scale import zoo
 from rllib_scale.config import DecisionMode, EnvConfig, MaskMode, TrialConfig
-from rllib_scale.config.policies import policy_folder
+from rllib_scale.config.pinned import split
 from rllib_scale.config.rounds import in_own_rounds
+from rllib_scale.config.schedulers import PolicySpec
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.files import check_regular, write_atomic, write_json
@@ -170,7 +171,7 @@ def policy_from_bytes(
         UserError: see `load_policy`.
     """
     description = _read_description(files[DESCRIPTION], f"{source}: {DESCRIPTION}")
-    trial = build_model(TrialConfig, description.get("trial"), f"{source}: {DESCRIPTION}: trial", foreign=True)
+    trial = build_model(TrialConfig, description.get("trial"), f"{source}: {DESCRIPTION}: trial")
     for key, value in _facts(trial).items():
         # The cell hashes every setting there was when the policy was saved: later versions may know more.
         if key not in ("trial", "cell") and description.get(key) != value:
@@ -225,7 +226,7 @@ def initial_network(trial: TrialConfig) -> Network | None:
     if trial.training.initial_policy is None:
         return None
     key = "training.initial_policy"
-    folder = policy_folder(trial.training.initial_policy, key)
+    folder = PolicySpec(*split(trial.training.initial_policy)).folder(key)
     initial = load_policy(folder, trust=trial.network.encoder)
     ours, theirs = (_shape(t) for t in (trial, initial.trial))
     for name, value in ours.items():

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from rllib_scale.config.plan import Cell, SweepConfig, evaluation_units, expand
+from rllib_scale.config.plan import Plan, SweepConfig, make_plan
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.results.tables import read_manifest
@@ -79,36 +79,55 @@ def planned_trainings(folder: Path) -> dict[str, tuple[dict[str, Any], int]]:
     Raises:
         UserError: see `trainings`.
     """
-    manifest = read_manifest(folder)
-    if manifest is None or "methods" not in manifest.get("config", {}):
-        return {}  # a reproduction, whose parts have their own, or nothing yet
-    return _expanded(json.dumps(manifest["config"]), str(folder / "manifest.json"))
+    manifest = _manifest_of_sweep(folder)
+    if manifest is None:
+        return {}
+    if manifest.get("plan") is not None:  # the plan as it is stored: to validate ten thousand trainings takes seconds
+        return {each["name"]: (each["columns"], each["epochs"]) for each in manifest["plan"]["trainings"]}
+    return {cell.name: (cell.identity, cell.trial.stop_epochs) for plan in plans(folder) for cell in plan.cells}
 
 
 def evaluations(folder: Path) -> tuple[int, int]:
-    """Evaluations of a sweep's folder that are finished, and those planned; (0, 0) where its parts have their own.
-
-    Points that a search has yet to choose are not planned.
+    """Evaluations of a sweep's folder that are finished, and those planned; (0, 0) if its parts have their own.
 
     Raises:
         UserError: see `trainings`.
     """
-    manifest = read_manifest(folder)
-    if manifest is None or "methods" not in manifest.get("config", {}):
+    if _manifest_of_sweep(folder) is None:
         return 0, 0
-    source = str(folder / "manifest.json")
-    sweep = build_model(SweepConfig, manifest["config"], source, foreign=True)
-    units = evaluation_units(sweep, as_trained(folder, expand(sweep, source)))
-    return sum((folder / "evaluations" / f"{unit.key}.parquet").is_file() for unit in units), len(units)
+    keys = [unit.key for plan in plans(folder) for unit in plan.units]
+    finished = {path.stem for path in folder.glob("evaluations/*.parquet")}
+    return len(finished.intersection(keys)), len(keys)
 
 
-def as_trained(folder: Path, cells: Sequence[Cell]) -> list[Cell]:
-    """Cells of a results folder with the epochs that they ran, where a scheduler stopped them early."""
-    ran = [published_epochs(folder / "policies" / cell.trial.name) for cell in cells]
-    return [
-        replace(cell, stopped_epochs=epochs if 0 < epochs < cell.trial.stop_epochs else None)
-        for cell, epochs in zip(cells, ran, strict=True)
-    ]
+def _manifest_of_sweep(folder: Path) -> dict[str, Any] | None:
+    """The manifest; None if there is none, or for a reproduction, whose parts have their own."""
+    manifest = read_manifest(folder)
+    return manifest if manifest is not None and "methods" in manifest.get("config", {}) else None
+
+
+def plans(folder: Path) -> list[Plan]:
+    """The plan that a manifest holds, as it was carried out; for a reproduction those of its parts.
+
+    Raises:
+        UserError: the manifest cannot be read, or its config not by this version.
+    """
+    manifest = read_manifest(folder) or {}
+    config, source = manifest.get("config", {}), str(folder / "manifest.json")
+    found = []
+    for content in [config] if "methods" in config else config.values():
+        sweep = build_model(SweepConfig, content, source)
+        stored = manifest.get("plan")
+        # Manifests of version 0.2 hold the settings alone.
+        plan = make_plan(sweep, source) if stored is None else Plan.from_json(sweep, stored, source)
+        found.append(as_trained(folder, plan))
+    return found
+
+
+def as_trained(folder: Path, plan: Plan) -> Plan:
+    """The plan with the epochs that trainings ran which ASHA stopped."""
+    stopped = (path.stem for path in folder.glob("stopped/*.json"))
+    return plan.as_trained({name: published_epochs(folder / "policies" / name) for name in stopped})
 
 
 def published_epochs(policy: Path) -> int:
@@ -123,12 +142,6 @@ def stopped_at(folder: Path, name: str) -> int | None:
     """The epoch after which a scheduler stopped a training for good; None where it did not."""
     mark = folder / "stopped" / f"{name}.json"
     return int(json.loads(mark.read_text(encoding="utf-8"))["epoch"]) if mark.is_file() else None
-
-
-@lru_cache(maxsize=16)
-def _expanded(config: str, source: str) -> dict[str, tuple[dict[str, Any], int]]:
-    cells = expand(build_model(SweepConfig, json.loads(config), source, foreign=True), source)
-    return {cell.trial.name: (cell.identity, cell.trial.stop_epochs) for cell in cells}
 
 
 def read_curve(path: Path) -> list[dict[str, Any]]:

@@ -20,13 +20,15 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from rllib_scale import __version__
 from rllib_scale.errors import UserError
@@ -205,6 +207,23 @@ def read_table(path: Path, columns: Mapping[str, tuple[str, str]]) -> pd.DataFra
         raise UserError(f"{path}: not a readable results table ({type(error).__name__})") from None
 
 
+def read_tables(paths: Sequence[Path], columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
+    """Read files of rows as one table, typed; one file may have columns that another lacks.
+
+    Raises:
+        UserError: a file is torn or not a table.
+    """
+    tables = []
+    for path in paths:
+        try:
+            tables.append(pq.ParquetFile(path).read())
+        except Exception as error:
+            raise UserError(f"{path}: not a readable results table ({type(error).__name__})") from None
+    if not tables:
+        return typed(pd.DataFrame(), columns)
+    return typed(pa.concat_tables(tables, promote_options="permissive").to_pandas(), columns)
+
+
 def is_there(folder: Path) -> bool:
     """Whether a results folder is where it was: a disk may go, and what writes there make the folder anew."""
     try:
@@ -245,8 +264,17 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     return dict(manifest)
 
 
-def open_folder(folder: Path, sweep: str, config: dict[str, Any], config_hash: str) -> None:
+def open_folder(
+    folder: Path, sweep: str, config: dict[str, Any], config_hash: str, plan: dict[str, Any] | None = None
+) -> None:
     """Create the results folder, or open it again for the same sweep, and write its manifest.
+
+    Args:
+        folder: results folder.
+        sweep: its name.
+        config: settings of the sweep.
+        config_hash: of the settings.
+        plan: trainings and evaluations, `Plan.to_json`.
 
     Raises:
         UserError: it belongs to another sweep, holds something else, or cannot be written.
@@ -272,6 +300,8 @@ def open_folder(folder: Path, sweep: str, config: dict[str, Any], config_hash: s
             "sweep": sweep,
             "config": config,
             "config_hash": config_hash,
+            "plan": plan,
+            "tables": None if manifest is None else manifest.get("tables"),
             "created": manifest["created"] if manifest else now,
             "updated": now,
             "host": {"machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count()},

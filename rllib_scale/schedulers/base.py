@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rllib_scale.config import DecisionMode, EnvConfig, MaskMode, ObservationConfig
-from rllib_scale.config.heuristics import HEURISTICS, NoParameters
+from rllib_scale.config.schedulers import HEURISTICS, NoParameters
 from rllib_scale.errors import UserError
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.feature_sets import ObservationView, first_candidate, view
@@ -92,7 +92,7 @@ class Rule(Scheduler):
         observation: as for `Scheduler`.
         mask: as for `Scheduler`.
         decision: as for `Scheduler`.
-        parameters: of its model in `rllib_scale.config.heuristics`, or of `takes`; None: the defaults.
+        parameters: of its model in `rllib_scale.config.schedulers`, or of `takes`; None: the defaults.
     """
 
     feature_set: str | None = None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.config.heuristics import HEURISTICS, NoParameters
+from rllib_scale.config.schedulers import HEURISTICS, NoParameters
 from rllib_scale.observation.moments import Moments
 from rllib_scale.observation.snapshot import Snapshot
 
@@ -36,7 +36,7 @@ class Dispatcher(ABC):
     """Whether it has `dispatch_all`, by which it is played in the simulator."""
 
     def __init__(self, parameters: NoParameters | None = None) -> None:
-        """`parameters`: of its model in `rllib_scale.config.heuristics`, or of `takes`; None: the defaults."""
+        """`parameters`: of its model in `rllib_scale.config.schedulers`, or of `takes`; None: the defaults."""
         known = HEURISTICS.get(self.name)
         self.parameters: Any = parameters or (known.parameters if known is not None else self.takes)()
 

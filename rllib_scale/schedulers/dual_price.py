@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_matrix, hstack
 
 from rllib_scale.config import ClusterConfig, EnvConfig
-from rllib_scale.config.heuristics import DualPriceParameters, PriceParameters
+from rllib_scale.config.schedulers import DualPriceParameters, PriceParameters
 from rllib_scale.errors import UserError
 from rllib_scale.observation.moments import Moments
 from rllib_scale.schedulers.context import LOAD_UNIT, PRIOR_LOAD, context_names, initial_weights, theta_names

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from rllib_scale.config.heuristics import PriceParameters
+from rllib_scale.config.schedulers import PriceParameters
 from rllib_scale.observation.moments import Moments
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.schedulers.dispatcher import Dispatcher

@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 
 from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
-from rllib_scale.config.heuristics import heuristic_name, load_heuristic, parse_heuristic
-from rllib_scale.errors import UserError
+from rllib_scale.config.schedulers import (
+    PolicySpec,
+    RuleSpec,
+    SchedulerSpec,
+    parse_parameters,
+    parse_scheduler,
+    with_arguments,
+)
+from rllib_scale.errors import UserError, offered
+from rllib_scale.loading import load_scheduler
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.feature_sets import ObservationView
 from rllib_scale.schedulers.base import Rule, Scheduler
@@ -123,20 +131,32 @@ SCHEDULERS: dict[str, type[Rule] | type[Dispatcher]] = {**RULES, **DISPATCHERS}
 
 
 def make_scheduler(
-    text: str, observation: ObservationConfig, mask: MaskMode = "none", decision: DecisionMode = "argmax"
+    scheduler: SchedulerSpec | str,
+    observation: ObservationConfig,
+    mask: MaskMode = "none",
+    decision: DecisionMode = "argmax",
 ) -> Scheduler | Dispatcher:
-    """The heuristic `NAME` or `NAME:key=value,...`; observation and mask are for rules, a dispatcher uses neither.
+    """A rule, or a user-defined scheduler, which is imported. Observation and mask are for rules.
 
-    One of one's own is imported, see `rllib_scale.plugins`.
+    `rllib_scale.policies.make.make_policy` takes exported policies, too.
 
     Raises:
         UserError: there is none, it has no such parameter, or sampling is asked of a rule, whose scores are no
             probabilities.
     """
-    name, parameters = parse_heuristic(text)
+    spec = parse_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
+    if isinstance(spec, PolicySpec):
+        raise UserError(f"scheduler {spec.label!r}: is a policy, and a rule is asked for; valid: {offered(SCHEDULERS)}")
     if decision == "sample":
-        raise UserError(f"decision sample: {name!r} is a rule; only trained policies can sample")
-    found: type[Any] = SCHEDULERS[name] if name in SCHEDULERS else load_heuristic(text)
+        raise UserError(f"decision sample: {spec.name!r} is a rule; only trained policies can sample")
+    found: type[Any]
+    if isinstance(spec, RuleSpec):
+        found, parameters = SCHEDULERS[spec.name], spec.parameters
+    else:
+        found, _ = load_scheduler(spec)
+        parameters = parse_parameters(found.takes, spec.arguments, spec.label)
+        spec = with_arguments(spec, found.takes)
+    name = spec.name
     if issubclass(found, Dispatcher):
         given: tuple[Any, ...] = (parameters,)
     else:
@@ -145,5 +165,5 @@ def make_scheduler(
         made: Scheduler | Dispatcher = found(*given)
     except TypeError as error:
         raise UserError(f"scheduler {name!r}: cannot be made with {len(given)} arguments ({error})") from None
-    made.name = heuristic_name(text)
+    made.name = spec.label
     return made

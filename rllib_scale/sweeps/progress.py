@@ -7,6 +7,7 @@ import signal
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,11 @@ from typing import Any
 from ray import tune
 
 from rllib_scale.clusters.placement import STARTING
+from rllib_scale.config.plan import Cell
+from rllib_scale.errors import UserError
 from rllib_scale.results.tables import is_there
+from rllib_scale.sweeps.evaluations import Evaluations
+from rllib_scale.sweeps.sweep import Sweep
 
 LOOK_INTERVAL_S = 1.0
 """Between two looks at the results folder."""
@@ -82,6 +87,33 @@ class NoteStops(tune.Callback):
         name, epoch = str(trial.config["trial"]), int(trial.last_result.get("epoch", 0))
         if 0 < epoch < self.targets[name] and not self.stop.stop_all():
             self.note(name, epoch)
+
+
+class PublishPolicies(tune.Callback):
+    """Publishes the policy of a training as soon as it ends, and evaluates it while others train.
+
+    Args:
+        cells: by name, the trainings.
+        sweep: whose results folder receives the policies.
+        evaluations: receives the names of what is published.
+    """
+
+    def __init__(self, cells: dict[str, Cell], sweep: Sweep, evaluations: Evaluations) -> None:
+        self.cells = cells
+        self.sweep = sweep
+        self.evaluations = evaluations
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
+        """Publish its policy; Tune has written its last checkpoint. What fails here is tried again at the end."""
+        name = str(trial.config["trial"])
+        with suppress(UserError, OSError):
+            if is_there(self.sweep.folder) and self.sweep.publish(self.cells[name]):
+                self.evaluations.add_policy(name)
+
+    def on_step_end(self, iteration: int, trials: list[Any], **_: Any) -> None:
+        """Write what is evaluated by now."""
+        if is_there(self.sweep.folder):
+            self.evaluations.poll()
 
 
 class TuneProgress(tune.Callback):

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from rllib_scale.clusters.session import ray_session
 from rllib_scale.config import digest
-from rllib_scale.config.plan import SweepConfig
-from rllib_scale.config.yaml_files import load_model
+from rllib_scale.config.plan import make_plan
 from rllib_scale.errors import UserError
+from rllib_scale.loading import load_sweep
 from rllib_scale.results.tables import (
     EPISODE_COLUMNS,
     EPISODE_KEY,
@@ -21,10 +19,11 @@ from rllib_scale.results.tables import (
     TRAINING_COLUMNS,
     open_folder,
     read_manifest,
-    read_table,
+    read_tables,
     typed,
     write_table,
 )
+from rllib_scale.sweeps.checks import check_plan
 from rllib_scale.sweeps.run import run_sweep
 
 CONFIGS = Path(__file__).parents[2] / "tune_configs"
@@ -65,17 +64,20 @@ def run_reproduction(
     """
     if not CONFIGS.is_dir():
         raise UserError(f"{CONFIGS}: no such folder; reproduce runs from a checkout of the project, which brings it")
-    sweeps = {name: load_model(SweepConfig, CONFIGS / f"{name}.yaml", BUDGETS[budget] + overrides) for name in PARTS}
-    content: dict[str, Any] = {name: sweep.model_dump(mode="json") for name, sweep in sweeps.items()}
+    files = {name: CONFIGS / f"{name}.yaml" for name in PARTS}
+    plans = {name: make_plan(load_sweep(file, BUDGETS[budget] + overrides), file.name) for name, file in files.items()}
+    for plan in plans.values():
+        check_plan(plan, trust)
+    content: dict[str, Any] = {name: plan.sweep.model_dump(mode="json") for name, plan in plans.items()}
     open_folder(folder, "reproduction", content, digest(content))
     folders = {name: folder / "parts" / name for name in PARTS}
     failures = []
     try:
         with ray_session(address, say=say):
-            for position, (name, sweep) in enumerate(sweeps.items()):
+            for position, (name, plan) in enumerate(plans.items()):
                 say(f"part {position + 1} of {len(PARTS)}: {name}")
                 others = [other for key, other in folders.items() if key != name and read_manifest(other) is not None]
-                failures += run_sweep(sweep, folders[name], f"{name}.yaml", address, say, others, trust=trust)
+                failures += run_sweep(plan, folders[name], address, say, others, trust=trust)
     finally:
         join(folder, list(folders.values()))
     return failures
@@ -85,6 +87,6 @@ def join(folder: Path, parts: list[Path]) -> None:
     """Write the rows of all parts as tables of `folder`; what several hold stands there once."""
     for name, (columns, key) in _TABLES.items():
         paths = [part / f"{name}.parquet" for part in parts]
-        frames = [typed(pd.DataFrame(), columns), *(read_table(path, columns) for path in paths if path.is_file())]
-        rows = pd.concat(frames, ignore_index=True).drop_duplicates(list(key)).assign(sweep="reproduction")
+        rows = read_tables([path for path in paths if path.is_file()], columns)
+        rows = rows.drop_duplicates(list(key)).assign(sweep="reproduction")
         write_table(folder / f"{name}.parquet", typed(rows.sort_values(list(key), ignore_index=True), columns))

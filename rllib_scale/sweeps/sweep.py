@@ -10,9 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from rllib_scale.config import plan
+from rllib_scale.config import digest
 from rllib_scale.config.pinned import without_places
+from rllib_scale.config.plan import Cell, EvaluationUnit, Plan
 from rllib_scale.config.search import SearchConfig, recent
+from rllib_scale.config.sweep import CELL_SECTIONS
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
 from rllib_scale.results.status import as_trained, published_epochs, stopped_at
@@ -27,6 +29,7 @@ from rllib_scale.results.tables import (
     open_folder,
     read_manifest,
     read_table,
+    read_tables,
     typed,
     write_table,
 )
@@ -35,43 +38,43 @@ from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint, publish
 
 
 class Sweep:
-    """A sweep, its folder and its cells.
+    """A planned sweep and its results folder.
 
-    What is finished is read from the folder whenever it is asked for: nothing is remembered that a file says.
+    What is finished is read from the folder whenever it is asked for: the object remembers nothing that a file says.
 
     Args:
-        config: what to run.
+        plan: what to train and evaluate.
         folder: results folder; `open` makes it.
-        source: where the config came from, for messages.
         say: receives one line per interval of progress.
         mirror: copies `folder` to a bucket, to which checkpoints go, too; None where every node sees `folder`.
 
     Attributes:
-        cells: its trainings.
+        plan: with the epochs that trainings ran which ASHA stopped, as of the last `refresh`.
         home: the results folder as every node sees it.
         trials: Tune's folder in it.
-
-    Raises:
-        UserError: a value is not valid at its path.
     """
 
     def __init__(
         self,
-        config: plan.SweepConfig,
+        plan: Plan,
         folder: Path,
-        source: str,
         say: Callable[[str], None],
         mirror: Mirror | None = None,
     ) -> None:
-        self.config = config
-        self.search = config.search or SearchConfig()
+        self.planned = self.plan = plan
+        self.config = plan.sweep
+        self.search = self.config.search or SearchConfig()
         self.folder = folder.absolute()
-        self.source = source
         self.say = say
         self.mirror = mirror
         self.home = mirror.storage if mirror else Location(str(self.folder))
         self.trials = self.home / "trials"
-        self.cells = plan.expand(config, source)
+        self._of_name = {cell.name: cell for cell in plan.cells}
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Its trainings."""
+        return self.plan.cells
 
     def open(self) -> bool:
         """Make the results folder, or open it again; says whether this account made it.
@@ -83,13 +86,29 @@ class Sweep:
         content = self.config.model_dump(mode="json")
         self._refuse_other_settings(content)
         new = not self.folder.exists() or read_manifest(self.folder) is None
-        open_folder(self.folder, self.config.name, content, plan.digest(content))
+        open_folder(self.folder, self.config.name, content, digest(content), self.planned.to_json())
         if self.mirror:
             self.mirror.save()  # a bucket that cannot be written is refused before anything is trained
         created = str((read_manifest(self.folder) or {})["created"])
         if new:
             remember(str(self.home), created)
         return is_own(str(self.home), created)
+
+    def refresh(self) -> None:
+        """Read from the folder which trainings ASHA stopped."""
+        self.plan = as_trained(self.folder, self.planned)
+
+    def is_complete(self) -> bool:
+        """Whether all trainings and evaluations are finished and the tables hold their rows."""
+        manifest = read_manifest(self.folder)
+        if manifest is None or manifest.get("tables") is None or not (self.folder / "episodes.parquet").is_file():
+            return False
+        self.refresh()
+        return (
+            manifest["tables"] == self._tables_digest()
+            and all(map(self.is_finished, self.plan.cells))
+            and all(map(self.is_evaluated, self.plan.units))
+        )
 
     def save(self) -> None:
         """Copy what is new in the folder to its bucket, if it has one. What fails is copied by the next call."""
@@ -116,9 +135,9 @@ class Sweep:
         """Folder of the policy of a finished training."""
         return self.folder / "policies" / name
 
-    def curve(self, cell: plan.Cell) -> list[dict[str, Any]]:
+    def curve(self, cell: Cell) -> list[dict[str, Any]]:
         """The training curve of a finished cell; empty where there is none."""
-        path = self.policy(cell.trial.name) / "curve.json"
+        path = self.policy(cell.name) / "curve.json"
         return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
 
     def note_stop(self, name: str, epoch: int) -> None:
@@ -126,31 +145,27 @@ class Sweep:
         write_json(self.folder / "stopped" / f"{name}.json", {"epoch": epoch})
         self.save()
 
-    def target_epochs(self, cell: plan.Cell) -> int:
+    def target_epochs(self, cell: Cell) -> int:
         """Epochs after which a cell is finished: those of its config, or fewer where ASHA stopped it for good."""
-        stopped = stopped_at(self.folder, cell.trial.name) if self.search.scheduler == "asha" else None
+        stopped = stopped_at(self.folder, cell.name) if self.search.scheduler == "asha" else None
         return cell.trial.stop_epochs if stopped is None else stopped
 
-    def is_finished(self, cell: plan.Cell) -> bool:
+    def is_finished(self, cell: Cell) -> bool:
         """Whether the policy of a cell is published."""
-        return published_epochs(self.policy(cell.trial.name)) >= self.target_epochs(cell)
+        return published_epochs(self.policy(cell.name)) >= self.target_epochs(cell)
 
-    def checkpoint(self, cell: plan.Cell) -> Location | None:
+    def checkpoint(self, cell: Cell) -> Location | None:
         """The whole checkpoint of a cell with the highest epoch."""
-        return latest_checkpoint(self.trials, cell.trial.name)
+        return latest_checkpoint(self.trials, cell.name)
 
-    def publish(self, cell: plan.Cell) -> bool:
+    def publish(self, cell: Cell) -> bool:
         """Copy the policy of a training to the results, if it is finished; says whether it is."""
         checkpoint = self.checkpoint(cell)
         if checkpoint is None or epoch_of(checkpoint) < self.target_epochs(cell):
             return False
-        publish(checkpoint, self.policy(cell.trial.name))
+        publish(checkpoint, self.policy(cell.name))
         self.save()
         return True
-
-    def trained(self) -> list[plan.Cell]:
-        """The cells with the epochs that they ran, where a scheduler stopped them early."""
-        return as_trained(self.folder, self.cells)
 
     # ------------------------------------------------------------------ search
 
@@ -164,8 +179,8 @@ class Sweep:
         problems = [(cell.trial.env, cell.trial.training.problems) for cell in self.cells]
         if self.config.search is None or any(problem != problems[0] for problem in problems):
             return None
-        of_settings: dict[tuple[Any, ...], list[plan.Cell]] = {}
-        for cell in self.trained():
+        of_settings: dict[tuple[Any, ...], list[Cell]] = {}
+        for cell in self.plan.cells:
             if cell.stopped_epochs is None:
                 of_settings.setdefault((cell.trial.method, repr(cell.overrides)), []).append(cell)
         key = self.search.better({key: self._mean_score(group) for key, group in of_settings.items()})
@@ -177,25 +192,29 @@ class Sweep:
         score = f"{self.search.metric} {self._mean_score(group):.4g}"
         return f"best in training: {group[0].trial.method}{settings}: {score} ({seeds})"
 
-    def _mean_score(self, cells: list[plan.Cell]) -> float:
+    def _mean_score(self, cells: list[Cell]) -> float:
         scores = [recent(self.curve(cell), self.search.metric, self.search.window) for cell in cells]
         return sum(scores) / len(scores) if scores else math.nan
 
     # ------------------------------------------------------------------ evaluations and tables
 
-    def units(self) -> list[plan.EvaluationUnit]:
-        """Its evaluations."""
-        return plan.evaluation_units(self.config, self.trained())
+    def units_of(self, name: str) -> list[EvaluationUnit]:
+        """The evaluations of the policy of a finished training."""
+        return self.planned.units_of(self._of_name[name].as_trained(published_epochs(self.policy(name))))
 
-    def rows_file(self, unit: plan.EvaluationUnit) -> Path:
+    def encoder_of(self, name: str) -> str | None:
+        """The user-defined encoder of a training."""
+        return self._of_name[name].trial.network.encoder
+
+    def rows_file(self, unit: EvaluationUnit) -> Path:
         """Rows of a finished unit, one an episode."""
         return self.folder / "evaluations" / f"{unit.key}.parquet"
 
-    def features_file(self, unit: plan.EvaluationUnit) -> Path:
+    def features_file(self, unit: EvaluationUnit) -> Path:
         """The row about the attention feature of a finished unit that asks for it."""
         return self.folder / "features" / f"{unit.key}.parquet"
 
-    def is_evaluated(self, unit: plan.EvaluationUnit) -> bool:
+    def is_evaluated(self, unit: EvaluationUnit) -> bool:
         """Whether all that a unit gives is there."""
         return self.rows_file(unit).is_file() and (not unit.features or self.features_file(unit).is_file())
 
@@ -206,19 +225,20 @@ class Sweep:
             UserError: it cannot be written, or the results folder is gone.
         """
         check_there(self.folder)
+        self.refresh()
         self._write_training()
         self._write_units()
-        self._write_nodes()
+        self._write_manifest()
 
     def _write_training(self) -> None:
-        frames = [typed(pd.DataFrame(), TRAINING_COLUMNS)]
-        for cell in self.trained():
-            if rows := self.curve(cell):
-                identity = {k: v for k, v in cell.identity.items() if k in TRAINING_COLUMNS and k != "env_steps"}
-                frames.append(typed(pd.DataFrame(rows).assign(sweep=self.config.name, **identity), TRAINING_COLUMNS))
+        rows: list[dict[str, Any]] = []
+        for cell in self.cells:
+            identity = {k: v for k, v in cell.identity.items() if k in TRAINING_COLUMNS and k != "env_steps"}
+            rows += [row | {"sweep": self.config.name, **identity} for row in self.curve(cell)]
+        frames = [typed(pd.DataFrame(rows), TRAINING_COLUMNS)]
         if (self.folder / "training.parquet").is_file():
             earlier = read_table(self.folder / "training.parquet", TRAINING_COLUMNS)
-            frames.append(earlier[~earlier["cell"].isin({cell.trial.cell for cell in self.cells})])
+            frames.append(earlier[~earlier["cell"].isin({cell.identity["cell"] for cell in self.cells})])
         write_table(self.folder / "training.parquet", typed(pd.concat(frames, ignore_index=True), TRAINING_COLUMNS))
 
     def _write_units(self) -> None:
@@ -226,30 +246,33 @@ class Sweep:
 
         Those of earlier runs with other seeds, grids or evaluations stay; of rows with one key the present one counts.
         """
-        units = self.units()
         for name, folder, columns, key, file_of in (
             ("episodes", "evaluations", EPISODE_COLUMNS, EPISODE_KEY, self.rows_file),
             ("features", "features", FEATURE_COLUMNS, FEATURE_KEY, self.features_file),
         ):
-            own = sorted({file_of(unit) for unit in units})
+            own = sorted({file_of(unit) for unit in self.plan.units})
             files = dict.fromkeys([*own, *sorted((self.folder / folder).glob("*.parquet"))])
-            frames = [typed(pd.DataFrame(), columns)]
-            frames += [read_table(path, columns).assign(sweep=self.config.name) for path in files if path.is_file()]
-            table = typed(pd.concat(frames, ignore_index=True).drop_duplicates(list(key)), columns)
+            rows = read_tables([path for path in files if path.is_file()], columns).assign(sweep=self.config.name)
+            table = typed(rows.drop_duplicates(list(key)), columns)
             write_table(self.folder / f"{name}.parquet", table.sort_values(list(key), ignore_index=True))
 
-    def _write_nodes(self) -> None:
-        """Into the manifest: on which nodes of the cluster each finished training ran, from which epoch on."""
+    def _write_manifest(self) -> None:
+        """On which nodes of the cluster each finished training ran, from which epoch on; and what the tables hold."""
         manifest = read_manifest(self.folder) or {}
-        paths = {cell.trial.name: self.policy(cell.trial.name) / "nodes.json" for cell in self.cells}
+        paths = {cell.name: self.policy(cell.name) / "nodes.json" for cell in self.cells}
         nodes = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.is_file()}
-        write_json(self.folder / "manifest.json", manifest | {"nodes": nodes})
+        whole = all(map(self.is_finished, self.cells)) and all(map(self.is_evaluated, self.plan.units))
+        tables = self._tables_digest() if whole else None
+        write_json(self.folder / "manifest.json", manifest | {"nodes": nodes, "tables": tables})
+
+    def _tables_digest(self) -> str:
+        return digest([[cell.name for cell in self.cells], [unit.key for unit in self.plan.units]])
 
 
 def _unnamed(config: Mapping[str, Any]) -> dict[str, Any]:
     """What of a sweep's config decides its rows and is named by none of their columns."""
     population = (config.get("search") or {}).get("scheduler") == "pbt"  # each member depends on all of it
-    sections = {name: config[name] for name in ("scenario", *plan.CELL_SECTIONS, "own_scenarios") if name in config}
+    sections = {name: config[name] for name in ("scenario", *CELL_SECTIONS, "own_scenarios") if name in config}
     resources = config.get("resources", {})
     chosen = {name: resources[name] for name in ("env_runners", "sampler", "learner", "compile") if name in resources}
     members = {name: config.get(name) if population else None for name in ("search", "methods", "seeds")}

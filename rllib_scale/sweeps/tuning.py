@@ -19,6 +19,7 @@ from rllib_scale.results.status import MAX_RESTARTS, published_epochs
 from rllib_scale.results.storage import Location, is_uri
 from rllib_scale.results.tables import check_there
 from rllib_scale.sweeps.checkpoints import check_format, copy_policy, curve_at, settings_at
+from rllib_scale.sweeps.evaluations import Evaluations
 from rllib_scale.sweeps.sweep import Sweep
 
 INTERVAL_S = 10.0
@@ -27,14 +28,17 @@ SYNC_S = 15
 """Between two copies of Tune's files, with the curves of running trainings, to results on this machine."""
 
 
-def train(sweep: Sweep, reuse: Sequence[Path], trusted: bool, at_once: int | None) -> list[str]:
+def train(
+    sweep: Sweep, reuse: Sequence[Path], trusted: bool, at_once: int | None, evaluations: Evaluations
+) -> list[str]:
     """Train what is not finished and publish every finished policy; returns one line for each training that failed.
 
     Args:
         sweep: whose cells to train.
         reuse: results folders whose finished trainings of the same cells are taken over.
         trusted: whether checkpoints, which are pickles, may be loaded.
-        at_once: how many trainings fit side by side; None where Ray decides.
+        at_once: how many trainings fit side by side; None if Ray decides.
+        evaluations: receives each policy as it is published.
 
     Raises:
         UserError: there are checkpoints to go on from, and they are not trusted or of another version; or the results
@@ -46,16 +50,19 @@ def train(sweep: Sweep, reuse: Sequence[Path], trusted: bool, at_once: int | Non
     pending: list[Cell] = []
     taken = 0
     for cell in sweep.cells:
-        name = cell.trial.name
+        name = cell.name
         if sweep.is_finished(cell):
+            evaluations.add_policy(name)
             continue
         elsewhere = (other / "policies" / name for other in reuse)
         found = next((policy for policy in elsewhere if published_epochs(policy) >= cell.trial.stop_epochs), None)
         if found is not None:
             copy_policy(found, sweep.policy(name))
+            evaluations.add_policy(name)
             taken += 1
             continue
         if sweep.publish(cell):
+            evaluations.add_policy(name)
             continue
         if checkpoint := sweep.checkpoint(cell):
             checkpoints[name] = checkpoint
@@ -74,14 +81,25 @@ def train(sweep: Sweep, reuse: Sequence[Path], trusted: bool, at_once: int | Non
         check_format(checkpoint)
     if not pending:
         return []
-    errors = _fit(sweep, pending, checkpoints, sweep.config.resources.max_concurrent or at_once)
-    unfinished = [cell.trial.name for cell in pending if not sweep.publish(cell)]
+    errors = _fit(sweep, pending, checkpoints, sweep.config.resources.max_concurrent or at_once, evaluations)
+    unfinished = []
+    for cell in pending:
+        if sweep.is_finished(cell):  # published as it ended
+            continue
+        if sweep.publish(cell):
+            evaluations.add_policy(cell.name)
+        else:
+            unfinished.append(cell.name)
     where = f"(see error.txt in {sweep.trials})"
     return [f"{name}: {errors.get(name, 'stopped without an error')} {where}" for name in unfinished]
 
 
 def _fit(
-    sweep: Sweep, pending: Sequence[Cell], checkpoints: Mapping[str, Location], at_once: int | None
+    sweep: Sweep,
+    pending: Sequence[Cell],
+    checkpoints: Mapping[str, Location],
+    at_once: int | None,
+    evaluations: Evaluations,
 ) -> dict[str, str]:
     """Train the pending cells. Returns trial name -> last line of the error, for those that failed.
 
@@ -94,7 +112,7 @@ def _fit(
     for name in ("ray.tune", "ray.train"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what failed is said once, at the end
     warnings.filterwarnings("ignore", "Consider boosting PBT")  # see `reuse_actors` below
-    from rllib_scale.sweeps.progress import NoteStops, StopAll, TuneProgress
+    from rllib_scale.sweeps.progress import NoteStops, PublishPolicies, StopAll, TuneProgress
     from rllib_scale.sweeps.stopping import make_scheduler
     from rllib_scale.sweeps.tracking import trackers
     from rllib_scale.sweeps.trainable import SchedulingTrial
@@ -107,15 +125,15 @@ def _fit(
     keep_credentials_out_of_logs()
     keep_trackers_unloaded()
     run = f"run-{1 + sum(name.startswith('run-') for name in sweep.trials.folders()):03d}"
-    targets = {cell.trial.name: sweep.target_epochs(cell) for cell in pending}
-    curves = {cell.trial.name: sweep.curve(cell) for cell in sweep.cells}
+    targets = {cell.name: sweep.target_epochs(cell) for cell in pending}
+    curves = {cell.name: sweep.curve(cell) for cell in sweep.cells}
     curves |= {name: curve_at(checkpoint) for name, checkpoint in checkpoints.items()}
     bundles: list[dict[str, float]] = [{"CPU": resources.cpus}]
     bundles += [{"CPU": 1.0}] * resources.env_runners
     trainable = tune.with_resources(
         tune.with_parameters(
             SchedulingTrial,
-            trials={cell.trial.name: cell.trial.model_dump_json() for cell in pending},
+            trials={cell.name: cell.trial.model_dump_json() for cell in pending},
             targets=targets,
             restore={name: str(checkpoint) for name, checkpoint in checkpoints.items()},
             folder=str(sweep.trials),
@@ -123,7 +141,7 @@ def _fit(
         ),
         tune.PlacementGroupFactory(bundles),
     )
-    settings = {cell.trial.name: cell.identity | dict(cell.overrides) for cell in pending}  # for whoever reads its logs
+    settings = {cell.name: cell.identity | dict(cell.overrides) for cell in pending}  # for whoever reads its logs
     scheduler = make_scheduler(search, pending, curves)
     stop = StopAll(sweep.folder)
     progress = TuneProgress(targets, sweep.say, INTERVAL_S, why_waiting(resources, at_once))
@@ -132,7 +150,7 @@ def _fit(
         param_space={
             "trial": tune.grid_search(list(targets)),
             "settings": tune.sample_from(lambda config: settings[config["trial"]]),
-            **_changing(search, {c.trial.name: settings_at(checkpoints.get(c.trial.name), c) for c in pending}),
+            **_changing(search, {c.name: settings_at(checkpoints.get(c.name), c) for c in pending}),
         },
         tune_config=tune.TuneConfig(
             scheduler=scheduler,
@@ -149,6 +167,7 @@ def _fit(
             callbacks=[
                 progress,
                 NoteStops(targets, stop, sweep.note_stop),
+                PublishPolicies({cell.name: cell for cell in pending}, sweep, evaluations),
                 *trackers(sweep),
             ],
             failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),

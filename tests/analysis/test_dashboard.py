@@ -23,7 +23,7 @@ from rllib_scale_analysis.tables.methods import table4
 from artificial_results import HEURISTICS, artificial_episodes, artificial_training, episode_row, write_folder
 from played_results import play_folder
 from rllib_scale.config import ClusterConfig
-from rllib_scale.config.plan import SweepConfig, expand
+from rllib_scale.config.plan import SweepConfig, make_plan
 from rllib_scale.envs.gantt import Chart
 from rllib_scale.evaluation.inspection import DECISION, STARTED, WAITS, inspect_episode
 from rllib_scale.evaluation.replay import Replay
@@ -184,7 +184,7 @@ def test_runs_are_all_that_was_trained_or_evaluated_each_once(tmp_path: Path) ->
     sweep = SweepConfig.model_validate(
         {"name": "artificial", "methods": ["scale"], "seeds": [1, 2, 3], "grid": {"env.episode.horizon_s": [6.0, 9.0]}}
     )
-    cells = expand(sweep, "artificial")
+    cells = make_plan(sweep, "artificial").cells
     rows = [episode_row("scale", 0, 16, k) | cell.identity | {"epochs": 7} for cell in cells[:2] for k in range(4)]
     rows += artificial_episodes(seeds=(), scales=(16, 32), methods=("fastest-idle",), episodes=3)
     folder = write_folder(tmp_path, rows, [])

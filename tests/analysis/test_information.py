@@ -17,8 +17,9 @@ from rllib_scale_analysis.tables.methods import table3, table4
 
 from artificial_results import episode_row, typed_episodes, write_folder
 from parsed_html import Parsed
-from rllib_scale.config.plan import EvaluationUnit
+from rllib_scale.config.plan import EvaluationUnit, Problem
 from rllib_scale.config.problem import EnvConfig
+from rllib_scale.evaluation.units import information_of
 from rllib_scale.results.tables import EPISODE_COLUMNS, typed
 
 NOTE = "The methods do not all observe the same: heft: clairvoyant; the others: waiting tasks."
@@ -81,6 +82,6 @@ def test_page_and_terminal_say_it(tmp_path: Path) -> None:
 def test_a_units_rows_say_what_its_problem_tells_and_its_key_does_not_depend_on_it() -> None:
     env = EnvConfig.model_validate({"information": {"estimate_error": 0.3}})
     identity = {"cell": "heft", "method": "heft", "kind": "heuristic", "overrides": ""}
-    unit = EvaluationUnit("heft", identity, "train", env, "argmax", 1000, 3)
-    assert unit.information == "estimates"
+    unit = EvaluationUnit("heft", identity, Problem("train", env), "argmax", 1000, 3)
+    assert information_of(unit) == "estimates"
     assert "information" not in unit.columns

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from networks.observations import random_network
 from rllib_scale.cli import main
 from rllib_scale.config import METHODS, SCENARIOS, TrialConfig, scenario
-from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
+from rllib_scale.config.plan import SweepConfig, make_plan
 from rllib_scale.files import write_json
 from rllib_scale.policies.policy import load_policy, save_policy
 from rllib_scale.results.tables import open_folder
@@ -259,9 +259,9 @@ def test_status_says_what_is_finished_and_what_is_not(tmp_path: Path) -> None:
         {"name": "tiny", "methods": ["scale"], "stop": {"epochs": 2}, "evaluation": evaluation}
     )
     open_folder(folder, "tiny", sweep.model_dump(mode="json"), "hash")
-    cells = expand(sweep, "test")
+    cells = make_plan(sweep, "test").cells
     (folder / "evaluations").mkdir()
-    for unit in evaluation_units(sweep, cells):
+    for unit in make_plan(sweep, "test").units:
         (folder / "evaluations" / f"{unit.key}.parquet").touch()
     write_json(folder / "policies" / cells[0].trial.name / "curve.json", [{"epoch": 1}, {"epoch": 2}])
     before = shown("status", folder)

@@ -22,8 +22,7 @@ from networks.observations import random_network
 from refused import refused
 from rllib_scale.cli import main
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.plan import SweepConfig
-from rllib_scale.config.yaml_files import build_model
+from rllib_scale.loading import sweep_from
 from rllib_scale.networks.build import build_network
 from rllib_scale.policies.policy import TENSORS, save_policy
 from workloads.mutations import mutations
@@ -165,7 +164,7 @@ def test_damaged_files_are_read_or_refused(
     (tmp_path / "mlp").mkdir()
     for name in ("fits.json", "mlp/policy.json", f"mlp/{TENSORS}"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
-    sweep = build_model(SweepConfig, SWEEP, "sweep").model_dump(mode="json")
+    sweep = sweep_from(SWEEP, "sweep").model_dump(mode="json")
     good = sweep if file == "bad.yaml" else json.loads((tmp_path / file).read_text())
     (tmp_path / file).write_text(json.dumps(good))
     assert CliRunner().invoke(main, shlex.split(command)).exit_code == 0

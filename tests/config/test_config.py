@@ -21,9 +21,8 @@ from rllib_scale.config import (
     scale_counts,
     scenario,
 )
-from rllib_scale.config.pinned import pin
-from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
+from rllib_scale.loading import env_from
 from workloads.made_trace import made_trace
 
 
@@ -185,10 +184,10 @@ def test_a_trace_is_held_to_its_content_wherever_it_lies(tmp_path: Path) -> None
     trace, copy = tmp_path / "trace.json", tmp_path / "copy.json"
     for path in (trace, copy):
         made_trace().save(path)
-    env, other = (build_model(EnvConfig, {"workload": {"trace": p.name}}, "x", tmp_path) for p in (trace, copy))
+    env, other = (env_from({"workload": {"trace": p.name}}, "x", tmp_path) for p in (trace, copy))
     assert env.workload.trace is not None
     assert (env.workload.trace.path, env.workload.trace.place) == (trace, str(trace))
-    assert pin(env.workload.trace.file, []) == env.workload.trace.file
+    assert env_from(env.model_dump(mode="json"), "x") == env
     assert TrialConfig(env=env).cell == TrialConfig(env=other).cell != TrialConfig().cell
     made_trace(seed=1).save(trace)
     with pytest.raises(UserError, match=r"workload.trace.file: .*trace.json has changed"):

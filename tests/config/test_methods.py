@@ -6,21 +6,21 @@ from typing import Any
 import pytest
 
 from rllib_scale.config import InformationConfig
-from rllib_scale.config.heuristics import (
+from rllib_scale.config.schedulers import (
     DISPATCHERS,
     HEURISTICS,
     RULES,
+    PluginSpec,
+    PolicySpec,
     PriceParameters,
     ReserveParameters,
-    heuristic_name,
+    RuleSpec,
     information,
-    is_heuristic,
-    is_policy,
-    parse_heuristic,
-    pinned_heuristic,
+    parse_scheduler,
 )
 from rllib_scale.config.sweep import EvaluationConfig
 from rllib_scale.errors import UserError
+from rllib_scale.loading import resolve
 from rllib_scale.schedulers import rules
 
 
@@ -43,28 +43,51 @@ def test_heuristics_that_a_config_may_name_are_exactly_those_there_are() -> None
     ],
 )
 def test_a_rule_has_one_name_however_it_is_written(text: str, name: str, parameters: Any) -> None:
-    assert heuristic_name(text) == heuristic_name(name) == pinned_heuristic(text) == name
-    assert parse_heuristic(text) == (name.partition(":")[0], parameters)
+    spec = parse_scheduler(text)
+    assert spec == parse_scheduler(name) == RuleSpec(name.partition(":")[0], parameters)
+    assert str(spec) == spec.label == name
     assert EvaluationConfig(heuristics=(text, "fastest-idle", name)).heuristics == (name, "fastest-idle")
 
 
-def test_a_name_is_a_rule_or_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize(
+    ("text", "spec", "label"),
+    [
+        ("my.rules:Greedy", PluginSpec("my.rules:Greedy"), "my.rules:Greedy"),
+        (
+            "my.rules:Greedy:waiting=2#source=0",
+            PluginSpec("my.rules:Greedy", "waiting=2", "0"),
+            "my.rules:Greedy:waiting=2",
+        ),
+        ("mine", PluginSpec("mine"), "mine"),
+        ("zoo:scale#sha256=0", PolicySpec("zoo:scale", "0"), "zoo:scale"),
+        ("out/mine", PolicySpec("out/mine"), "mine"),
+        ("/out/mine/policy.json#sha256=0", PolicySpec("/out/mine/policy.json", "0"), "mine"),
+    ],
+)
+def test_a_text_names_user_code_or_a_policy_and_a_spec_is_written_as_it_is_read(
+    text: str, spec: Any, label: str
+) -> None:
+    assert parse_scheduler(text) == spec
+    assert (str(spec), spec.label) == (text, label)
+
+
+def test_a_folder_with_a_policy_is_one_unless_a_rule_has_its_name(tmp_path: Path) -> None:
     for name in ("mine", "heft"):
         (tmp_path / name).mkdir()
-    named = ["heft", "reserve:waiting=2", "my.rules:Greedy", "my.rules:Greedy:waiting=2#source=0"]
-    policies = ["zoo:scale", "mine"]
-    assert [is_heuristic(name) for name in (*named, *policies, "nobody")] == [True] * 4 + [False] * 3
-    assert [is_policy(name) for name in (*named, *policies, "nobody")] == [False] * 4 + [True] * 2 + [False]
-
-
-def test_a_file_imports_no_rule() -> None:
-    assert pinned_heuristic("my.rules:Greedy#source=0", foreign=True) == "my.rules:Greedy#source=0"
-    assert pinned_heuristic("heft", foreign=True) == "heft"
-    with pytest.raises(UserError, match=r"unknown scheduler 'json:loads'.*no other is imported because a file says so"):
-        pinned_heuristic("json:loads", foreign=True)
+        (tmp_path / name / "policy.json").write_text(name)
+    mine = resolve(parse_scheduler("mine"), (tmp_path,))
+    assert isinstance(mine, PolicySpec)
+    assert mine.place == str(tmp_path / "mine" / "policy.json")
+    assert resolve(mine) == resolve(parse_scheduler(str(mine))) == mine
+    assert mine.folder("key") == tmp_path / "mine"
+    assert isinstance(resolve(parse_scheduler("heft"), (tmp_path,)), RuleSpec)
+    (tmp_path / "mine" / "policy.json").write_text("other")
+    with pytest.raises(UserError, match=r"key: .*policy.json has changed since the config was read"):
+        mine.folder("key")
+    with pytest.raises(UserError, match=r"unknown scheduler 'nobody'.*or the folder of a policy; or zoo:NAME"):
+        resolve(parse_scheduler("nobody"), (tmp_path,))
     with pytest.raises(UserError, match="scheduler 'json:loads': is a function; valid: a subclass of"):
-        pinned_heuristic("json:loads")
+        resolve(parse_scheduler("json:loads"))
 
 
 @pytest.mark.parametrize(

@@ -6,33 +6,34 @@ from pathlib import Path
 
 import pytest
 
-from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
-from rllib_scale.config.yaml_files import build_model, load_model
+from rllib_scale.config.plan import SweepConfig, make_plan
 from rllib_scale.errors import UserError
+from rllib_scale.evaluation.units import information_of
+from rllib_scale.loading import load_sweep, sweep_from
 from workloads.made_trace import made_trace
 
 CONFIGS = sorted(Path("tune_configs").glob("*.yaml"))
 
 
 def sweep(**data: object) -> SweepConfig:
-    return build_model(SweepConfig, {"name": "test", "methods": ["scale"], **data}, "test")
+    return sweep_from({"name": "test", "methods": ["scale"], **data}, "test")
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_shipped_config_expands(path: Path) -> None:
-    config = load_model(SweepConfig, path)
+    config = load_sweep(path)
     assert config.name == path.stem
-    assert bool(expand(config, str(path))) == bool(config.methods)
-    assert evaluation_units(config, expand(config, str(path)))
+    assert bool(make_plan(config, str(path)).cells) == bool(config.methods)
+    assert make_plan(config, str(path)).units
 
 
 def test_smoke_expands_to_these_names_and_keys() -> None:
     """By these names and keys a results folder is read again: what is finished in it would be done anew."""
-    config = load_model(SweepConfig, Path("tune_configs/smoke.yaml"))
-    cells = expand(config, "smoke")
+    config = load_sweep(Path("tune_configs/smoke.yaml"))
+    cells = make_plan(config, "smoke").cells
     trained = ["scale-s1-3d19615bd187", "scale-s2-f86f7eb455e5", "ppo-s1-bd5e2080407d", "ppo-s2-7076e22000eb"]
     assert [cell.trial.name for cell in cells] == trained
-    assert [(unit.scheduler, unit.env.cluster.num_servers, unit.key) for unit in evaluation_units(config, cells)] == [
+    assert [(unit.scheduler, unit.env.cluster.num_servers, unit.key) for unit in make_plan(config, "test").units] == [
         ("random-feasible", 16, "dd0289170c01"),
         ("random-feasible", 32, "4eeca5772a7a"),
         ("fastest-idle", 16, "b3f34806ae9a"),
@@ -52,21 +53,21 @@ def test_grid_is_the_product_and_methods_without_srr_stand_once() -> None:
         seeds=[1, 2],
         grid={"srr.lambda_decorrelation": [0.0, 0.1], "srr.lambda_kl": [0.0, 0.01, 0.1]},
     )
-    cells = expand(config, "test")
+    cells = make_plan(config, "test").cells
     assert len([cell for cell in cells if cell.trial.method == "scale"]) == 2 * 2 * 3
     assert len([cell for cell in cells if cell.trial.method == "crossattn"]) == 2
     assert len({cell.trial.cell for cell in cells}) == len(cells)
 
 
 def test_any_config_path_can_be_a_grid_axis_and_labels_its_rows() -> None:
-    cells = expand(sweep(grid={"env.episode.clock_step_s": [0.1, 0.2], "training.gamma": [0.9]}), "test")
+    cells = make_plan(sweep(grid={"env.episode.clock_step_s": [0.1, 0.2], "training.gamma": [0.9]}), "test").cells
     assert [cell.trial.env.episode.clock_step_s for cell in cells] == [0.1, 0.2]
     assert cells[1].label == "env.episode.clock_step_s=0.2; training.gamma=0.9"
 
 
 def test_a_section_can_be_a_grid_axis_and_settings_of_srr_that_vary_together_label_as_if_apart() -> None:
     weights = [{"lambda_kl": 0.1}, {"lambda_kl": 0.2, "reduction": "mean"}]
-    cells = expand(sweep(methods=["scale", "crossattn"], grid={"srr": weights}), "test")
+    cells = make_plan(sweep(methods=["scale", "crossattn"], grid={"srr": weights}), "test").cells
     labels = [(cell.trial.method, cell.trial.srr.lambda_kl, cell.label) for cell in cells]
     assert labels == [("scale", 0.1, ""), ("scale", 0.2, "srr.reduction=mean"), ("crossattn", 0, "")]
 
@@ -85,7 +86,7 @@ def test_rules_are_evaluated_once_and_a_fixed_network_only_where_it_was_trained(
     for features in (True, False):
         evaluation = {"scales": [16, 32], "heuristics": ["fastest-idle"], "features": features}
         config = sweep(methods=["scale", "ppo"], seeds=[1, 2], stop={"env_steps": 1025}, evaluation=evaluation)
-        units[features] = evaluation_units(config, expand(config, "test"))
+        units[features] = make_plan(config, "test").units
     at = [(unit.identity["method"], unit.env.cluster.num_servers, unit.features) for unit in units[True]]
     rules = [("fastest-idle", servers, False) for servers in (16, 32)]
     assert at == [*rules, *[("scale", servers, True) for servers in (16, 32)] * 2, *[("ppo", 16, True)] * 2]
@@ -97,13 +98,13 @@ def test_rules_are_evaluated_once_and_a_fixed_network_only_where_it_was_trained(
 def test_rules_alone_play_every_problem_of_a_grid_and_say_what_they_are_told() -> None:
     evaluation = {"scales": [16], "heuristics": ["heft", "sticky", "zoo:context-price"], "masks": ["none", "feasible"]}
     config = sweep(methods=[], grid={"env.episode.clock_step_s": [0.1, 0.2]}, evaluation=evaluation)
-    units = evaluation_units(config, expand(config, "test"))
+    units = make_plan(config, "test").units
     assert len(units) == 3 * 2 * 2
     assert {unit.identity["cell"] for unit in units} >= {f"heft@env.episode.clock_step_s={step}" for step in (0.1, 0.2)}
-    assert [unit.information for unit in units[::4]] == ["clairvoyant", "waiting tasks", "clairvoyant"]
+    assert [information_of(unit) for unit in units[::4]] == ["clairvoyant", "waiting tasks", "clairvoyant"]
     evaluation = {"scales": [16], "decisions": ["argmax", "sample"], "heuristics": []}
     config = sweep(methods=["scale", "context-price"], scenario="steady-0.7", evaluation=evaluation)
-    drawn = [(unit.identity["method"], unit.decision) for unit in evaluation_units(config, expand(config, "test"))]
+    drawn = [(unit.identity["method"], unit.decision) for unit in make_plan(config, "test").units]
     assert drawn == [("scale", "argmax"), ("scale", "sample"), ("context-price", "argmax")], (
         "prices are no probabilities"
     )
@@ -114,9 +115,9 @@ def test_a_sweep_over_a_trace_trains_on_one_part_and_is_evaluated_on_the_other(t
     (block,) = re.findall(r"```yaml\n(.*?)```", Path("docs/workloads.md").read_text(encoding="utf-8"), flags=re.DOTALL)
     made_trace().save(tmp_path / "trace.json")
     (tmp_path / "traced.yaml").write_text(block)
-    config = load_model(SweepConfig, tmp_path / "traced.yaml")
-    (cell,) = expand(config, "docs")
-    units = evaluation_units(config, [cell])
+    config = load_sweep(tmp_path / "traced.yaml")
+    (cell,) = make_plan(config, "docs").cells
+    units = make_plan(config, "test").units
     assert cell.trial.env.workload.trace.part == "train"
     assert {unit.env.workload.trace.part for unit in units} == {"test"}
 
@@ -128,9 +129,9 @@ def test_a_schedule_that_names_a_server_beyond_a_scale_is_refused_by_its_own_nam
     with pytest.raises(
         UserError, match=r"evaluation.scales 16: .*changes.schedule.0.servers: no server 20; valid: 0 to 15"
     ):
-        evaluation_units(config, expand(config, "test"))
+        make_plan(config, "test")
     with pytest.raises(UserError, match=r"training.problems.servers 16: .*no server 20"):
-        expand(sweep(env=env, training={"problems": {"servers": [16]}}), "test")
+        make_plan(sweep(env=env, training={"problems": {"servers": [16]}}), "test")
 
 
 def test_a_folder_of_a_policy_is_named_as_on_the_command_line_and_no_two_schedulers_alike(
@@ -139,13 +140,13 @@ def test_a_folder_of_a_policy_is_named_as_on_the_command_line_and_no_two_schedul
     for name in ("pol", "out/fastest-idle", "fastest-idle"):
         shutil.copytree("rllib_scale/zoo/scale", tmp_path / name)
     data = {"name": "test", "methods": [], "evaluation": {"heuristics": ["pol", "fastest-idle"]}}
-    config = build_model(SweepConfig, data, "test", tmp_path)  # relative to the YAML file
+    config = sweep_from(data, "test", tmp_path)  # relative to the YAML file
     monkeypatch.chdir(tmp_path)
-    assert build_model(SweepConfig, data, "test") == config
-    assert {unit.identity["method"] for unit in evaluation_units(config, expand(config, "test"))} == {
+    assert sweep_from(data, "test") == config
+    assert {unit.identity["method"] for unit in make_plan(config, "test").units} == {
         "pol",
         "fastest-idle",
     }
     data["evaluation"] = {"heuristics": ["fastest-idle", "out/fastest-idle"]}
     with pytest.raises(UserError, match="two schedulers are named fastest-idle; give folders of policies other names"):
-        build_model(SweepConfig, data, "test")
+        sweep_from(data, "test")

@@ -50,8 +50,8 @@ env: {workload: {compute_gflop: {mean: 1, std: 1, low: 4.1, bound: truncate}}} |
 env: {workload: {compute_gflop: {mean: 9, std: 1, low: 1, high: 5.9, bound: truncate}}} | high 5.9
 env: {workload: {rate_wave: {period_s: 1, amplitude: 0.5, levels: [1]}}} | amplitude and levels
 env: {workload: {rate_wave: {period_s: 1, levels: [0, 0]}}} | levels [0.0, 0.0]
-env: {workload: {trace: nowhere.json}} | env.workload.trace.file: no file
-env: {workload: {fitted: coding}} | env.workload.fitted.table: no file | valid: coding-agents, or a file
+env: {workload: {trace: nowhere.json}} | env.workload.trace: no file
+env: {workload: {fitted: coding}} | env.workload.fitted: no file | valid: coding-agents, or a file
 env: {workload: {fitted: coding-agents, generator: 'json:loads'}} | generator
 env: {decision: {offer: startable}} | offer startable: goes with on_busy reserve
 evaluation: {scales: [3]} | evaluation.scales | 4 | 3

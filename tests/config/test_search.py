@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import kstest
 
-from rllib_scale.config.plan import SweepConfig, expand
+from rllib_scale.config.plan import SweepConfig, make_plan
 from rllib_scale.config.search import SearchConfig, points, recent
 from rllib_scale.config.yaml_files import build_model
+from rllib_scale.loading import sweep_from
 
 LAMBDAS = {
     "srr.lambda_decorrelation": {"loguniform": [1e-4, 1.0]},
@@ -23,7 +24,7 @@ def search(**data: Any) -> SearchConfig:
 
 
 def sweep(**data: Any) -> SweepConfig:
-    return build_model(SweepConfig, {"name": "test", "methods": ["scale"], **data}, "test")
+    return sweep_from({"name": "test", "methods": ["scale"], **data}, "test")
 
 
 def test_loguniform_draws_have_uniform_logarithms_within_their_bounds() -> None:
@@ -51,19 +52,19 @@ def test_draws_depend_on_the_seed_alone_and_more_samples_leave_the_first_what_th
 
 def test_points_become_cells_with_their_seeds_and_a_grid() -> None:
     config = sweep(seeds=[1, 2], grid={"training.gamma": [0.9, 0.99]}, search={"space": LAMBDAS, "samples": 3})
-    cells = expand(config, "test")
+    cells = make_plan(config, "test").cells
     assert len(cells) == 2 * 2 * 3
     assert {cell.trial.srr.lambda_kl for cell in cells} == {point["srr.lambda_kl"] for point in points(config.search)}
     assert {cell.label for cell in cells} == {"training.gamma=0.9", "training.gamma=0.99"}
     # A cell is what its values are, whoever chose them.
     first = cells[0].trial
     by_hand = sweep(seeds=[1], training={"gamma": 0.9}, srr=first.srr.model_dump())
-    assert [cell.trial.cell for cell in expand(by_hand, "test")] == [first.cell]
+    assert [cell.trial.cell for cell in make_plan(by_hand, "test").cells] == [first.cell]
 
 
 def test_members_of_a_population_are_cells_of_their_own() -> None:
     plain, population = (
-        expand(sweep(search={"space": LAMBDAS, "samples": 2, "scheduler": scheduler}), "test")
+        make_plan(sweep(search={"space": LAMBDAS, "samples": 2, "scheduler": scheduler}), "test").cells
         for scheduler in ("asha", "pbt")
     )
     assert not {cell.trial.cell for cell in plain} & {cell.trial.cell for cell in population}

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from rllib_scale.config import METHODS, SCENARIOS, EnvConfig, SRRConfig, TrialConfig
-from rllib_scale.config.plan import SweepConfig, expand
+from rllib_scale.config.plan import make_plan
 from rllib_scale.config.rounds import in_own_rounds
-from rllib_scale.config.yaml_files import build_model
+from rllib_scale.loading import sweep_from
 
 STEADY = SCENARIOS["steady-0.7"][0]
 
@@ -116,12 +116,12 @@ def test_a_hash_stays_what_it_is(settings: dict[str, object], name: str) -> None
 )
 def test_what_cannot_be_trained_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        TrialConfig.model_validate(settings, context={"foreign": True})
+        TrialConfig.model_validate(settings)
 
 
 def test_parts_of_ones_own_have_their_place() -> None:
     settings = {"method": "deepsets", "network": {"encoder": "x:Y#source=0"}, "training": {"reward": "x:y#source=0"}}
-    assert TrialConfig.model_validate(settings, context={"foreign": True}).network.encoder == "x:Y#source=0"
+    assert TrialConfig.model_validate(settings).network.encoder == "x:Y#source=0"
 
 
 # ---------------------------------------------------------------------- methods for reserving rounds
@@ -129,7 +129,7 @@ def test_parts_of_ones_own_have_their_place() -> None:
 
 def sweep(**settings: Any) -> TrialConfig:
     data = {"name": "x", "methods": ["crossattn-r"], "scenario": "steady-0.7", **settings}
-    (cell,) = expand(build_model(SweepConfig, data, "x.yaml"), "x.yaml")
+    (cell,) = make_plan(sweep_from(data, "x.yaml"), "x.yaml").cells
     return cell.trial
 
 

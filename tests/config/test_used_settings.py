@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 
 from rllib_scale.config import METHODS, TrialConfig
-from rllib_scale.config.plan import SweepConfig, expand
+from rllib_scale.config.plan import SweepConfig, make_plan
 from rllib_scale.config.used_settings import used_settings
-from rllib_scale.config.yaml_files import build_model
+from rllib_scale.loading import sweep_from
 from rllib_scale.results.status import planned_trainings
 
 GAMMAS = {"training.gamma": [0.9, 0.99]}
 
 
 def sweep(methods: list[str], **data: Any) -> SweepConfig:
-    return build_model(SweepConfig, {"name": "test", "scenario": "steady-0.7", "methods": methods, **data}, "test")
+    return sweep_from({"name": "test", "scenario": "steady-0.7", "methods": methods, **data}, "test")
 
 
 def trained(config: SweepConfig) -> list[str]:
-    return [f"{cell.trial.method} {cell.label}" for cell in expand(config, "test")]
+    return [f"{cell.trial.method} {cell.label}" for cell in make_plan(config, "test").cells]
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_points_of_a_search_too() -> None:
 
 
 def test_who_trains_beside_a_method_does_not_change_its_identity() -> None:
-    both = expand(sweep(["scale", "dqn"], grid={"dqn.learning_rate": [1e-3], **GAMMAS}), "test")
-    alone = expand(sweep(["dqn"], grid={"dqn.learning_rate": [1e-3], **GAMMAS}), "test")
-    assert [cell for cell in both if cell.trial.method == "dqn"] == alone
-    of_scale = [cell for cell in both if cell.trial.method == "scale"]
-    assert of_scale == expand(sweep(["scale"], grid=GAMMAS), "test")
+    both = make_plan(sweep(["scale", "dqn"], grid={"dqn.learning_rate": [1e-3], **GAMMAS}), "test").cells
+    alone = make_plan(sweep(["dqn"], grid={"dqn.learning_rate": [1e-3], **GAMMAS}), "test").cells
+    assert tuple(cell for cell in both if cell.trial.method == "dqn") == alone
+    of_scale = tuple(cell for cell in both if cell.trial.method == "scale")
+    assert of_scale == make_plan(sweep(["scale"], grid=GAMMAS), "test").cells
 
 
 def test_a_results_folder_is_read_whatever_it_says(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.base import Model
-from rllib_scale.config.plan import SweepConfig
-from rllib_scale.config.yaml_files import load_model, merged, parse_yaml
+from rllib_scale.config.yaml_files import build_model, merged, parse_yaml
 from rllib_scale.errors import UserError
+from rllib_scale.loading import load_sweep, read_mapping
 
 BOMB = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
     f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]\n" for k in range(1, 9)
@@ -55,7 +55,7 @@ def test_numbers_merges_and_aliases_are_read() -> None:
 def test_what_is_no_config_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(UserError, match=message) as caught:
-        load_model(TrialConfig, tmp_path / "bad.yaml")
+        build_model(TrialConfig, read_mapping(tmp_path / "bad.yaml"), str(tmp_path / "bad.yaml"))
     assert str(caught.value).startswith(str(tmp_path))
     assert "\n" not in str(caught.value)
 
@@ -63,17 +63,17 @@ def test_what_is_no_config_is_refused_in_one_line(tmp_path: Path, text: str, mes
 def test_an_override_sets_a_path(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("name: s\nmethods: [scale]\nsearch: {samples: 3}\nenv: {cluster: paper-32}\n")
     overrides = ["search.space.srr.lambda_kl={uniform: [0.1, 0.2]}", "search.seed=3", "grid.training.gamma=[0.5]"]
-    config = load_model(SweepConfig, tmp_path / "s.yaml", [*overrides, "env.cluster.servers=8"])
+    config = load_sweep(tmp_path / "s.yaml", [*overrides, "env.cluster.servers=8"])
     assert config.search is not None
     assert list(config.search.space) == ["srr.lambda_kl"]
     assert (config.search.samples, config.search.seed, config.grid) == (3, 3, {"training.gamma": (0.5,)})
     assert config.env.cluster.num_servers == 8, "it replaces the name of a preset"
     for wrong in ("search.seed", "=3"):
         with pytest.raises(UserError, match=f"--set '{wrong}': must be key.path=value"):
-            load_model(SweepConfig, tmp_path / "s.yaml", [wrong])
+            load_sweep(tmp_path / "s.yaml", [wrong])
     for key in ("dqn.learning_rate", "grid.dqn.learning_rate"):
         with pytest.raises(UserError, match=f"{key}: no method of the sweep"):
-            load_model(SweepConfig, tmp_path / "s.yaml", [f"{key}={'[0.1]' if key.startswith('grid') else 0.1}"])
+            load_sweep(tmp_path / "s.yaml", [f"{key}={'[0.1]' if key.startswith('grid') else 0.1}"])
 
 
 def models(base: type[Model] = Model) -> Iterator[type[Model]]:

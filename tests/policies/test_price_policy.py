@@ -13,7 +13,7 @@ from safetensors.torch import save
 from policies.folders import put_tensors
 from rllib_scale.cli import main
 from rllib_scale.config import ProblemsConfig, TrainingConfig, TrialConfig, scenario
-from rllib_scale.config.heuristics import PriceParameters
+from rllib_scale.config.schedulers import PriceParameters
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
 from rllib_scale.policies.policy import load_policy, save_prices

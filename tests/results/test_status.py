@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.plan import SweepConfig, evaluation_units, expand
+from rllib_scale.config.plan import SweepConfig, make_plan
 from rllib_scale.errors import UserError
 from rllib_scale.results import tables as results
 from rllib_scale.results.status import (
@@ -40,7 +39,7 @@ def sweep(tmp_path: Path) -> tuple[Path, list[str]]:
     """A results folder of a sweep with two trainings of 60 epochs, and their names."""
     config = SweepConfig(name="two", methods=("scale", "ppo"), training={"epochs": 60})  # type: ignore[arg-type]
     results.open_folder(tmp_path, "two", config.model_dump(mode="json"), "0")
-    return tmp_path, [cell.trial.name for cell in expand(config, "two")]
+    return tmp_path, [cell.trial.name for cell in make_plan(config, "two").cells]
 
 
 def only(folder: Path, name: str) -> Training:
@@ -133,8 +132,7 @@ def test_a_training_that_asha_stopped_is_done(sweep: tuple[Path, list[str]]) -> 
     results.write_json(folder / "policies" / name / "policy.json", {"epochs": 3})
     assert (only(folder, name).state, only(folder, name).epochs) == ("finished", 3)
     config = SweepConfig(name="two", methods=("scale", "ppo"), training={"epochs": 60})  # type: ignore[arg-type]
-    one, two = expand(config, "two")
-    units = evaluation_units(config, [replace(one, stopped_epochs=3), two])
+    units = make_plan(config, "two").as_trained({name: 3}).units
     for unit in units:
         if unit.scheduler == name:
             results.write_json(folder / "evaluations" / f"{unit.key}.parquet", {})

@@ -18,6 +18,7 @@ from rllib_scale.config.training import ImitationConfig
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
+from rllib_scale.loading import sweep_from
 from rllib_scale.networks.build import build_network, input_spec
 from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
 from rllib_scale.policies.policy import TrainedPolicy, save_policy, save_prices
@@ -221,9 +222,7 @@ def test_a_network_learns_for_which_server_to_wait(algorithm_of: Callable[[Trial
 @pytest.mark.parametrize(
     ("changed", "parts"),
     [
-        ({"imitation": {"expert": "fastest"}}, ["imitation.expert", "unknown scheduler 'fastest'", "fastest-idle"]),
         ({"imitation": {"expert": "reserve"}}, ["imitation.expert reserve", "env.decision.on_busy reserve"]),
-        ({"imitation": {"expert": "no/where"}}, ["imitation.expert", "no/where/policy.json"]),
         ({"imitation": {"expert": "heft"}}, ["imitation.expert heft", "plans ahead", "valid: random-feasible, "]),
         ({"method": "dqn"}, ["imitation.expert", "dqn", "valid: methods that PPO trains"]),
     ],
@@ -233,3 +232,11 @@ def test_what_cannot_be_imitated_is_refused(changed: dict[str, Any], parts: list
     with pytest.raises(UserError) as refused:
         build_model(TrialConfig, {"imitation": {"expert": "fastest-idle"}} | changed, "trial")
     assert all(part in str(refused.value) for part in parts), refused.value
+
+
+@pytest.mark.parametrize(
+    ("expert", "message"), [("fastest", "'fastest'.*fastest-idle"), ("no/where", "no/where/policy")]
+)
+def test_an_expert_that_is_not_there_is_refused_as_the_sweep_is_read(expert: str, message: str) -> None:
+    with pytest.raises(UserError, match=f"imitation.expert: .*{message}"):
+        sweep_from({"name": "x", "methods": ["crossattn"], "imitation": {"expert": expert}}, "x.yaml")

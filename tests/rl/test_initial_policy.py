@@ -17,8 +17,10 @@ from marks import slow
 from networks.observations import random_network, random_observations
 from rl.learned import distance, learner_of, module_of, update, weights_of
 from rllib_scale.config import TrialConfig
+from rllib_scale.config.schedulers import PolicySpec
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
+from rllib_scale.loading import resolve
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.policies.policy import DESCRIPTION, initial_network, load_policy, save_policy
 from rllib_scale.rl.ppo.loss import Outputs, Rows, Weights, ppo_loss
@@ -36,7 +38,9 @@ def exported(tmp_path: Path) -> Path:
 
 
 def trial_from(folder: Path | None, coefficient: float = 0.0, **more: Any) -> TrialConfig:
-    start = {"initial_policy": str(folder), "reference_kl_coefficient": coefficient} if folder else {}
+    start: dict[str, Any] = {}
+    if folder:
+        start = {"initial_policy": str(resolve(PolicySpec(str(folder)))), "reference_kl_coefficient": coefficient}
     return build_model(TrialConfig, {"method": "crossattn", "training": SHORT | start} | more, "trial")
 
 

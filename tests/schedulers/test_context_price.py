@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rllib_scale.config import SCENARIOS, EnvConfig
-from rllib_scale.config.heuristics import PriceParameters
+from rllib_scale.config.schedulers import PriceParameters
 from rllib_scale.evaluation.play import play
 from rllib_scale.observation.backend import Answer
 from rllib_scale.schedulers.context import context_names, idle_shares, initial_weights, row_prices, theta_names

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rllib_scale.config import SCENARIOS, scenario
-from rllib_scale.config.heuristics import DualPriceParameters
+from rllib_scale.config.schedulers import DualPriceParameters
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
 from rllib_scale.schedulers.context import context_names, link, theta_names

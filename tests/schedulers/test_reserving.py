@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from rllib_scale.cli import main
 from rllib_scale.config import EnvConfig, NamedOrder
-from rllib_scale.config.heuristics import PriceParameters
+from rllib_scale.config.schedulers import PriceParameters
 from rllib_scale.evaluation.play import play
 from rllib_scale.observation.answers import WAITS
 from rllib_scale.observation.backend import Answer

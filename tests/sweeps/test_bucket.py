@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from local_ray import LOCAL_RAY
-from rllib_scale.config.plan import SweepConfig
-from rllib_scale.config.yaml_files import load_model
+from rllib_scale.config.plan import make_plan
+from rllib_scale.loading import load_sweep
 from rllib_scale.results.storage import Location, fetch, results_folder
 from rllib_scale.sweeps.run import run_sweep
 from s3_server import s3_server
@@ -34,7 +34,7 @@ def test_manifest_and_rows_of_each_unit_are_in_the_bucket_before_the_sweep_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "rules.yaml").write_text(RULES)
-    config = load_model(SweepConfig, tmp_path / "rules.yaml")
+    config = load_sweep(tmp_path / "rules.yaml")
     there: list[set[str]] = []
     with s3_server(monkeypatch) as bucket:
         place = Location(bucket % "rules")
@@ -44,7 +44,7 @@ def test_manifest_and_rows_of_each_unit_are_in_the_bucket_before_the_sweep_ends(
                 there.append(set(place.files()))
 
         with results_folder(str(place), say) as (folder, mirror):
-            assert run_sweep(config, folder, "rules.yaml", None, say, mirror=mirror) == []
+            assert run_sweep(make_plan(config, "rules.yaml"), folder, None, say, mirror=mirror) == []
         fetch(place, tmp_path / "here", say)
         none = (bucket % "rules").replace("s3://bucket/", "s3://no-such-bucket/")
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # where what cannot be copied is kept

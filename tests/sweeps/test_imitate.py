@@ -11,8 +11,9 @@ import pytest
 pytest.importorskip("ray")
 
 from local_ray import LOCAL_RAY
-from rllib_scale.config.plan import SweepConfig, expand
-from rllib_scale.config.yaml_files import build_model, parse_yaml
+from rllib_scale.config.plan import make_plan
+from rllib_scale.config.yaml_files import parse_yaml
+from rllib_scale.loading import sweep_from
 from rllib_scale.policies.policy import load_policy
 from sweep_runs import episodes, refused, succeed, training
 
@@ -66,6 +67,6 @@ def test_a_training_begins_with_the_clone(results: Path) -> None:
 
 def test_the_sweep_of_the_page_is_one() -> None:
     (text,) = (text for language, text in BLOCKS if language == "yaml")
-    cells = expand(build_model(SweepConfig, parse_yaml(text, "page"), "page"), "page")
+    cells = make_plan(sweep_from(parse_yaml(text, "page"), "page"), "page").cells
     assert {cell.trial.imitation.expert for cell in cells} == {"reserve:waiting=2", "price"}
     assert len(cells) == 2 * 3 * 2

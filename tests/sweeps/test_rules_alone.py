@@ -8,13 +8,14 @@ import pytest
 
 from networks.observations import random_network
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.plan import evaluation_units, expand
+from rllib_scale.config.plan import make_plan
 from rllib_scale.config.sweep import SweepConfig
-from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate
-from rllib_scale.evaluation.units import check_rules, evaluate_unit
+from rllib_scale.evaluation.units import evaluate_unit, information_of
+from rllib_scale.loading import sweep_from
 from rllib_scale.policies.policy import load_policy, policy_files, save_policy
+from rllib_scale.sweeps.checks import check_schedulers
 from sweep_runs import episodes, succeed
 
 RULES = {
@@ -26,13 +27,13 @@ RULES = {
 
 
 def test_every_problem_of_the_grid_is_played_by_every_rule() -> None:
-    sweep = build_model(SweepConfig, RULES, "test")
-    assert expand(sweep, "test") == []
-    units = evaluation_units(sweep, [])
+    sweep = sweep_from(RULES, "test")
+    assert make_plan(sweep, "test").cells == ()
+    units = make_plan(sweep, "test").units
     played = [(unit.scheduler, unit.env.workload.offered_load) for unit in units]
     assert played == [*product(("fastest-idle", "reserve"), (0.5, 0.9))]
     with pytest.raises(UserError, match="search"):
-        build_model(SweepConfig, RULES | {"search": {"samples": 2, "space": {}}}, "test")
+        sweep_from(RULES | {"search": {"samples": 2, "space": {}}}, "test")
 
 
 def test_a_league_of_three_rules_and_four_scenarios(tmp_path: Path) -> None:
@@ -56,24 +57,24 @@ def test_a_league_of_three_rules_and_four_scenarios(tmp_path: Path) -> None:
 
 def with_policies(*names: str, scale: int = 4, scenario: str = "steady-0.7") -> SweepConfig:
     evaluation = {"scales": [scale], "episodes": 2, "heuristics": names}
-    return build_model(SweepConfig, RULES | {"scenario": scenario, "grid": {}, "evaluation": evaluation}, "test")
+    return sweep_from(RULES | {"scenario": scenario, "grid": {}, "evaluation": evaluation}, "test")
 
 
 def test_a_policy_is_evaluated_beside_rules_and_known_by_its_content(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     save_policy(folder, random_network(), TrialConfig(), epochs=1)
     sweep = with_policies("fastest-idle", "zoo:context-price", str(folder))
-    rule, price, mine = evaluation_units(sweep, [])
+    rule, price, mine = make_plan(sweep, "test").units
     assert [unit.identity["method"] for unit in (rule, price, mine)] == ["fastest-idle", "zoo:context-price", "mine"]
-    assert (price.information, mine.information) == ("clairvoyant", "waiting tasks")
-    check_rules([rule, price, mine])
+    assert (information_of(price), information_of(mine)) == ("clairvoyant", "waiting tasks")
+    check_schedulers([rule, price, mine])
     (tmp_path / "elsewhere").mkdir()
     moved = folder.rename(tmp_path / "elsewhere" / "mine")
-    assert evaluation_units(with_policies(str(moved)), [])[0].key == mine.key
+    assert make_plan(with_policies(str(moved)), "test").units[0].key == mine.key
     rows = evaluate_unit(mine, policy_files(moved)).episodes
     assert rows == evaluate(load_policy(moved, mask="feasible"), mine.env, mine.seed, 2)
     save_policy(moved, random_network(seed=1), TrialConfig(), epochs=1)
-    assert evaluation_units(with_policies(str(moved)), [])[0].key != mine.key
+    assert make_plan(with_policies(str(moved)), "test").units[0].key != mine.key
 
 
 def test_a_policy_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -84,10 +85,10 @@ def test_a_policy_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> No
         ("zoo:context-price", "paper", "valid: mask feasible"),
     ):
         with pytest.raises(UserError) as error:
-            check_rules(evaluation_units(with_policies(heuristic, scenario=scenario), []))
+            check_schedulers(make_plan(with_policies(heuristic, scenario=scenario), "test").units)
         assert str(error.value).startswith(f"evaluation.heuristics, scenario {scenario}: ")
         assert part in str(error.value)
-    check_rules(evaluation_units(with_policies(f"{tmp_path}/mlp", scale=16), []))
+    check_schedulers(make_plan(with_policies(f"{tmp_path}/mlp", scale=16), "test").units)
     save_policy(tmp_path / "other" / "mlp", random_network(method="ppo"), trial, epochs=1)
     with pytest.raises(UserError, match="two schedulers are named mlp"):
         with_policies(f"{tmp_path}/mlp", f"{tmp_path}/other/mlp")

@@ -12,9 +12,9 @@ import ray
 from ray.tune.schedulers import TrialScheduler
 
 from local_ray import LOCAL_RAY
-from rllib_scale.config.plan import SweepConfig, expand
+from rllib_scale.config.plan import make_plan
 from rllib_scale.config.search import ASHAConfig, SearchConfig
-from rllib_scale.config.yaml_files import load_model
+from rllib_scale.loading import load_sweep
 from rllib_scale.sweeps.stopping import GoingOnASHA, score_of
 from sweep_runs import SHORT, episodes, file_times, succeed, training
 
@@ -77,7 +77,7 @@ def test_a_population_changes_settings_on_the_way(tmp_path: Path) -> None:
     settings += [f"search.pbt.interval_steps={2 * STEPS}", f"resources.cpus={ray.cluster_resources()['CPU']}"]
     run(tmp_path, *settings)
     rows = training(tmp_path / "results")
-    cells = expand(load_model(SweepConfig, tmp_path / "search.yaml", settings), "test")
+    cells = make_plan(load_sweep(tmp_path / "search.yaml", settings), "test").cells
     initial = {"; ".join(f"{path}={value}" for path, value in cell.overrides) for cell in cells}
     assert rows.groupby("cell")["epoch"].agg(list).to_dict() == {cell.trial.cell: [*range(1, 7)] for cell in cells}
     assert set(rows["settings"][rows["epoch"] <= 2]) <= initial  # of a copy, as of what it was copied from

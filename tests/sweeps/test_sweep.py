@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("ray")
 
 from local_ray import LOCAL_RAY
-from rllib_scale.config import plan
-from rllib_scale.config.yaml_files import load_model
+from rllib_scale.config.plan import make_plan
 from rllib_scale.evaluation.units import evaluate_unit
+from rllib_scale.loading import load_sweep
 from rllib_scale.policies.policy import load_policy, policy_files
 from rllib_scale.results.tables import EPISODE_KEY, FEATURE_KEY, read_manifest
 from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint
@@ -90,8 +90,8 @@ def test_a_sweep_writes_manifest_policies_tables_and_report(base: Path) -> None:
 
 
 def test_rows_do_not_depend_on_where_they_are_computed(base: Path) -> None:
-    config = load_model(plan.SweepConfig, base / "tiny.yaml")
-    for unit in plan.evaluation_units(config, plan.expand(config, "test")):
+    config = load_sweep(base / "tiny.yaml")
+    for unit in make_plan(config, "test").units:
         policy = policy_files(base / "results" / "policies" / unit.scheduler) if unit.learned else None
         result = evaluate_unit(unit, policy)
         stored, told = (
@@ -170,7 +170,7 @@ def test_a_killed_sweep_resumes_and_says_in_one_line_what_failed(
     file, results = tmp_path / "long.yaml", tmp_path / "results"
     file.write_text(LONG + "checkpoints: {every_epochs: 5}\n")
     settings = ["grid={training.learning_rate: [0.0003, 1.0e+300]}"]
-    good, _ = (cell.trial.name for cell in plan.expand(load_model(plan.SweepConfig, file, settings), "test"))
+    good, _ = (cell.trial.name for cell in make_plan(load_sweep(file, settings), "test").cells)
     killed = start(tmp_path / "home", "sweep", file, "--results", results, settings=settings)
     await_that(lambda: saved_epoch(results, good) > 0, killed)
     kill(killed)

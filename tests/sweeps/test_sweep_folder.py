@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rllib_scale.config.plan import SweepConfig
-from rllib_scale.config.yaml_files import build_model
+from rllib_scale.config.plan import make_plan
 from rllib_scale.errors import UserError
+from rllib_scale.loading import sweep_from
 from rllib_scale.results.tables import EPISODE_COLUMNS, EPISODE_KEY, TRAINING_COLUMNS, read_table, write_table
 from rllib_scale.sweeps.sweep import Sweep
 from sweep_runs import run
@@ -21,8 +21,8 @@ HEURISTICS = {"evaluation": {"scales": [8], "episodes": 2, "heuristics": ["faste
 
 def opened(folder: Path, **data: Any) -> Sweep:
     """A sweep in the folder whose trainings and evaluations are all done."""
-    config = build_model(SweepConfig, {"name": "x", "methods": [], **data}, "x.yaml")
-    sweep = Sweep(config, folder, "x.yaml", print)
+    config = sweep_from({"name": "x", "methods": [], **data}, "x.yaml")
+    sweep = Sweep(make_plan(config, "x.yaml"), folder, print)
     sweep.open()
     for cell in sweep.cells:
         policy = sweep.policy(cell.trial.name)
@@ -31,7 +31,7 @@ def opened(folder: Path, **data: Any) -> Sweep:
         rows = [{"epoch": epoch, "episode_return": rate * epoch} for epoch in (1, 2)]
         (policy / "curve.json").write_text(json.dumps(rows))
         (policy / "policy.json").write_text(json.dumps({"epochs": cell.trial.stop_epochs}))
-    for unit in sweep.units():
+    for unit in sweep.plan.units:
         rows = [unit.columns | {"episode": episode} for episode in range(unit.episodes)]
         write_table(sweep.rows_file(unit), pd.DataFrame(rows))
     sweep.write_tables()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rllib_scale.config.plan import Cell, EvaluationUnit, SweepConfig, evaluation_units, expand
-from rllib_scale.config.yaml_files import load_model
+from rllib_scale.config.plan import Cell, EvaluationUnit, make_plan
+from rllib_scale.loading import load_sweep
 from rllib_scale.workloads.generators import generate
 from sweep_runs import SHORT, refused
 from workloads.made_trace import made_trace, sessions_of
@@ -35,9 +35,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def planned(folder: Path) -> tuple[Cell, list[EvaluationUnit]]:
-    config = load_model(SweepConfig, folder / "traced.yaml")
-    (cell,) = expand(config, "test")
-    return cell, evaluation_units(config, [cell])
+    config = load_sweep(folder / "traced.yaml")
+    (cell,) = make_plan(config, "test").cells
+    return cell, make_plan(config, "test").units
 
 
 def test_no_session_is_trained_and_tested_on_and_the_content_is_the_identity(folder: Path) -> None:

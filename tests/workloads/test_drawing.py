@@ -9,7 +9,7 @@ import pytest
 
 from reference.cases import TOPOLOGIES
 from rllib_scale.config import EnvConfig, scenario
-from rllib_scale.config.yaml_files import build_model
+from rllib_scale.loading import env_from
 from rllib_scale.workloads.generators import generate
 from workloads.made_trace import made_trace
 
@@ -28,7 +28,7 @@ def problem(file: str, **workload: Any) -> EnvConfig:
     if "trace" in workload:
         workload["trace"] = {"file": file} | workload["trace"]
     episode = {"horizon_s": 2 * UNTIL, "arrivals_until_s": UNTIL}
-    return build_model(EnvConfig, {"workload": workload, "episode": episode}, "test")
+    return env_from({"workload": workload, "episode": episode}, "test")
 
 
 TRACE = {"trace": {"part": None}, "offered_load": 0.7}

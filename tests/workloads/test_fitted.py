@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from rllib_scale.cli import main
-from rllib_scale.config import EnvConfig, scenario
+from rllib_scale.config import scenario
 from rllib_scale.config.workload import TABLES
-from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
+from rllib_scale.loading import env_from
 from rllib_scale.workloads.fit import PROBABILITIES, compare, fit, halves, join, sample
 from rllib_scale.workloads.fitted import FittedTable, load_table
 from rllib_scale.workloads.generators import generate
@@ -145,7 +145,7 @@ def test_the_command_writes_a_table_that_a_config_draws_from(tmp_path: Path) -> 
     assert done.exit_code == 0, done.output
     assert "KS" in done.output
     assert "100 sessions" in done.output
-    env = build_model(EnvConfig, {"workload": {"fitted": str(tmp_path / "t.json"), "offered_load": 0.5}}, "test")
+    env = env_from({"workload": {"fitted": str(tmp_path / "t.json"), "offered_load": 0.5}}, "test")
     found, trace = generate(env.model_copy(update={"episode": SCENARIO.episode}), 0, 0), made_trace(100)
     assert found.num_workflows > 200
     assert np.median(found.compute_gflop) == pytest.approx(np.median(trace.compute_gflop), rel=0.2)
@@ -177,7 +177,7 @@ def test_a_table_that_is_none_is_refused(tmp_path: Path, change: dict[str, objec
 
 
 def test_a_table_whose_tasks_fit_no_server_is_refused() -> None:
-    env = build_model(EnvConfig, {"workload": {"fitted": "coding-agents"}}, "test")
+    env = env_from({"workload": {"fitted": "coding-agents"}}, "test")
     with pytest.raises(UserError, match=r"workload.fitted coding-agents: has tasks of up to .* GB.*80"):
         generate(env, 0, 0)
 

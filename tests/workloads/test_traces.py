@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.config.yaml_files import build_model, load_model
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate
+from rllib_scale.loading import env_from, read_mapping
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
@@ -35,7 +35,7 @@ def problem(file: Path, load: float | None = 0.7, servers: int = 16, **trace: An
         "workload": {"trace": {"file": str(file), **trace}, "offered_load": load},
         "episode": {"horizon_s": 2 * UNTIL, "arrivals_until_s": UNTIL},
     }
-    return build_model(EnvConfig, data, "test")
+    return env_from(data, "test")
 
 
 def test_workflows_are_those_of_the_trace_whole(file: Path) -> None:
@@ -149,13 +149,13 @@ def test_a_path_is_looked_for_beside_the_yaml_file_and_in_the_working_directory(
     monkeypatch.chdir(tmp_path / "work")
     for name, folder in (("beside", "yaml"), ("here", "work")):
         (tmp_path / "yaml" / "env.yaml").write_text(f"workload: {{trace: {name}.json}}")
-        config = load_model(EnvConfig, tmp_path / "yaml" / "env.yaml")
+        config = env_from(read_mapping(tmp_path / "yaml" / "env.yaml"), "env.yaml", tmp_path / "yaml")
         assert config.workload.trace is not None
         assert config.workload.trace.place == str(tmp_path / folder / f"{name}.json")
     (tmp_path / "yaml" / "env.yaml").write_text("workload: {trace: nowhere.json}")
     with pytest.raises(UserError) as caught:
-        load_model(EnvConfig, tmp_path / "yaml" / "env.yaml")
-    for part in ("workload.trace.file", str(tmp_path / "yaml" / "nowhere.json"), str(tmp_path / "work")):
+        env_from(read_mapping(tmp_path / "yaml" / "env.yaml"), "env.yaml", tmp_path / "yaml")
+    for part in ("workload.trace: no file", str(tmp_path / "yaml" / "nowhere.json"), str(tmp_path / "work")):
         assert part in str(caught.value)
 
 
@@ -178,4 +178,4 @@ def test_a_mistake_names_its_key_and_what_is_valid(file: Path) -> None:
         ({"rate_wave": {"period_s": 10}}, r"workload\.rate_wave.*one of the two"),
     ):
         with pytest.raises(UserError, match=message):
-            build_model(EnvConfig, {"workload": content}, "test")
+            env_from({"workload": content}, "test")

@@ -15,11 +15,12 @@ from rllib_scale_analysis import load
 from rllib_scale import zoo
 from rllib_scale.cli import main, sweeps
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.plan import SweepConfig, expand
+from rllib_scale.config.plan import Plan, make_plan
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import Replay
+from rllib_scale.loading import sweep_from
 from rllib_scale.policies.policy import DESCRIPTION, TENSORS, initial_network, load_policy, policy_files
 from zoo.cards import ROOT, results
 
@@ -53,14 +54,14 @@ def test_a_policy_is_the_one_beside_the_rows(name: str) -> None:
 @pytest.mark.parametrize("name", CARDS)
 def test_the_command_on_a_card_trains_that_policy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the command would run holds a training with every setting of the policy's."""
-    asked: list[SweepConfig] = []
-    monkeypatch.setattr(sweeps, "_run", lambda config, *_, **__: asked.append(config))
+    asked: list[Plan] = []
+    monkeypatch.setattr(sweeps, "_run", lambda plan, *_, **__: asked.append(plan))
     program, *arguments = shlex.split(CARDS[name]["command"])
     assert program == "rllib-scale"
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
     policy = load_policy(f"zoo:{name}").trial
-    (same,) = [cell.trial for cell in expand(asked[0], "card") if cell.trial == policy]
+    (same,) = [cell.trial for cell in asked[0].cells if cell.trial == policy]
     assert same.cell == policy.cell
 
 
@@ -135,7 +136,9 @@ def test_a_policy_plays_the_published_rows_again(name: str) -> None:
 
 def test_a_config_holds_a_name_to_its_content_wherever_the_package_lies() -> None:
     def trial(policy: object) -> TrialConfig:
-        return build_model(TrialConfig, {"training": {"initial_policy": str(policy)}}, "trial")
+        data = {"name": "x", "methods": ["scale"], "training": {"initial_policy": str(policy)}}
+        (cell,) = make_plan(sweep_from(data, "x"), "x").cells
+        return cell.trial
 
     named, by_path = trial("zoo:scale"), trial(ROOT / CARDS["scale"]["policy"])
     assert str(named.training.initial_policy).startswith("zoo:scale#sha256=")
@@ -157,7 +160,7 @@ def test_a_name_is_an_expert() -> None:
     trial = build_model(TrialConfig, {"method": "crossattn", "imitation": {"expert": "zoo:scale"}}, "trial")
     assert trial.imitation.policy == PACKAGE / "zoo" / "scale"
     grid = {"name": "g", "methods": ["crossattn"], "grid": {"imitation.expert": ["zoo:scale", "fastest-idle"]}}
-    experts = {cell.trial.imitation.expert for cell in expand(build_model(SweepConfig, grid, "grid"), "grid")}
+    experts = {cell.trial.imitation.expert for cell in make_plan(sweep_from(grid, "grid"), "grid").cells}
     assert {str(expert).partition("#")[0] for expert in experts} == {"zoo:scale", "fastest-idle"}
 
 
@@ -167,7 +170,7 @@ def test_what_a_config_cannot_name_is_refused() -> None:
         value = ["zoo:scal"] if field == "heuristics" else "zoo:scal"
         content = {"name": "n", "methods": ["scale"], section: {field: value}}
         with pytest.raises(UserError, match=rf"{key}.*did you mean 'zoo:scale'"):
-            build_model(SweepConfig, content, "sweep.yaml")
+            sweep_from(content, "sweep.yaml")
 
 
 # ---------------------------------------------------------------------- live

@@ -1,0 +1,303 @@
+"""Schedulers by name: rules with their parameters, user-defined schedulers, exported policies.
+
+`rllib_scale.schedulers.rules` holds the rules that the names stand for, in this order. `rllib_scale.loading.resolve`
+finds what else a name stands for; `rllib_scale.policies.make.make_policy` makes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from rllib_scale import plugins, zoo
+from rllib_scale.config.base import Finite, Model, NonNegative, Positive
+from rllib_scale.config.methods import METHODS
+from rllib_scale.config.pinned import MARK, check_unchanged
+from rllib_scale.config.problem import InformationConfig, NamedOrder
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError
+
+
+def _split(value: Any) -> Any:
+    return value.split("/") if isinstance(value, str) else value
+
+
+class NoParameters(Model):
+    """Of a rule without any."""
+
+
+class OrderParameters(NoParameters):
+    """Of the rules that visit the waiting tasks in a named order."""
+
+    order: NamedOrder = Field(default="longest-hop", description="in which the waiting tasks are visited")
+
+
+class ReserveParameters(OrderParameters):
+    """Of `reserve`."""
+
+    waiting: Positive = Field(
+        default=1.5, description="so many times the earliest finish must be below that on the best idle row, to wait"
+    )
+
+
+class FinishParameters(NoParameters):
+    """Of the rules that weigh waiting against transfer and execution."""
+
+    waiting: NonNegative = Field(default=1.0, description="how many times a second of waiting counts")
+
+
+class AffinityParameters(NoParameters):
+    """Of `prefix-affinity`."""
+
+    imbalance: Annotated[float, Field(ge=0)] = Field(
+        default=0.5,
+        description="the holder of the prefix is preferred up to this difference between two servers' shares of busy "
+        "slots; inf, Ray Serve's default: always",
+    )
+
+
+class HungarianParameters(NoParameters):
+    """Of `hungarian`."""
+
+    alpha: Finite = Field(default=1.0, description="a task's cost counts descendants^alpha times, itself included")
+    kappa: NonNegative = Field(default=2.0, description="how many times a second of waiting counts")
+
+
+class PriceParameters(NoParameters):
+    """Of `price`: n descendants, itself included; c GFLOP; p seconds on a row; w seconds until it is available."""
+
+    a: Finite = Field(default=4.4, description="visited first: the largest n^a (c/10)^b + age (s since arrival)/10")
+    b: Finite = Field(default=-0.9, description="see a")
+    age: Finite = Field(default=0.035, description="see a")
+    alpha: Finite = Field(default=2.0, description="to the row of least n^alpha (kappa w + p) + price p + penalty")
+    kappa: NonNegative = Field(default=2.8, description="how many times a second of waiting counts")
+    prices: Annotated[tuple[NonNegative, ...], BeforeValidator(_split)] = Field(
+        default=(0.8, 6.6),
+        description="of a second on each class of speed but the slowest, by speed, as 0.8/6.6; the last one holds for "
+        "all beyond",
+    )
+    penalty: NonNegative = Field(default=2.9, description="of a row that has to be waited for")
+
+
+class DualPriceParameters(NoParameters):
+    """Of `dual-price`."""
+
+    load: Positive | None = Field(
+        default=None, description="offered load that the prices are of; unset: the problem's own"
+    )
+    discount: NonNegative = Field(default=0.8, description="times the duals: the prices")
+    kappa: NonNegative = Field(default=2.0, description="how many times a second of waiting counts")
+    penalty: NonNegative = Field(
+        default=0.6, description="of a row that has to be waited for, in executions of a mean task on a mean row"
+    )
+
+
+@dataclass(frozen=True)
+class HeuristicSpec:
+    """What a rule takes and what it uses; a user-defined class says it in `takes`, `sees` and `plans`.
+
+    Attributes:
+        parameters: what may stand behind its name.
+        sees: the tasks that wait, or whole workflows with the demands of all their tasks.
+        plans: whether it decides ahead, so that it cannot be asked about one task at one moment.
+        knows: what it is told beside, before anything arrives.
+    """
+
+    parameters: type[NoParameters] = NoParameters
+    sees: Literal["tasks", "workflows"] = "tasks"
+    plans: bool = False
+    knows: str = ""
+
+
+RULES = {
+    "random-feasible": HeuristicSpec(),
+    "round-robin": HeuristicSpec(),
+    "fastest-idle": HeuristicSpec(),
+    "earliest-finish": HeuristicSpec(),
+    "large-only": HeuristicSpec(),
+    "best-fit-memory": HeuristicSpec(),
+    "earliest-finish-transfer": HeuristicSpec(FinishParameters),
+    "sticky": HeuristicSpec(FinishParameters),
+    "power-of-two": HeuristicSpec(),
+    "least-loaded": HeuristicSpec(),
+    "prefix-affinity": HeuristicSpec(AffinityParameters),
+}
+"""Asked for one task at a time, in the problem's own way of deciding."""
+DISPATCHERS = {
+    "heft": HeuristicSpec(sees="workflows", plans=True),
+    "cpop": HeuristicSpec(sees="workflows", plans=True),
+    "min-min": HeuristicSpec(),
+    "max-min": HeuristicSpec(),
+    "non-blocking": HeuristicSpec(OrderParameters),
+    "reserve": HeuristicSpec(ReserveParameters),
+    "hungarian": HeuristicSpec(HungarianParameters),
+    "price": HeuristicSpec(PriceParameters),
+    "dual-price": HeuristicSpec(DualPriceParameters, knows="the workload's distribution and load"),
+}
+"""Asked at each event for all tasks that wait."""
+HEURISTICS = RULES | DISPATCHERS
+
+
+@dataclass(frozen=True)
+class RuleSpec:
+    """A rule of this package: `NAME` or `NAME:key=value,...`."""
+
+    name: str
+    parameters: NoParameters
+
+    def __str__(self) -> str:
+        return _written(self.name, self.parameters)
+
+    @property
+    def label(self) -> str:
+        """Its name in tables."""
+        return str(self)
+
+
+@dataclass(frozen=True)
+class PluginSpec:
+    """A user-defined scheduler: an import path or the name of an entry point, and what stands behind it.
+
+    Attributes:
+        name: `package.module:Name`, or a word. `rllib_scale.loading.resolve` takes a word that names a folder with a
+            policy for that.
+        arguments: `key=value,...`, which the class itself checks.
+        source: digest of its source; empty before it is resolved.
+    """
+
+    name: str
+    arguments: str | None = None
+    source: str = ""
+
+    def __str__(self) -> str:
+        return self.label + (plugins.MARK + self.source if self.source else "")
+
+    @property
+    def label(self) -> str:
+        """Its name in tables."""
+        return self.name if self.arguments is None else f"{self.name}:{self.arguments}"
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """An exported policy: `zoo:NAME`, or a folder, whose path has a slash.
+
+    Attributes:
+        place: as written; once resolved `zoo:NAME`, or the absolute path of its policy.json.
+        content: digest of policy.json, which holds that of the weights; empty before it is resolved.
+    """
+
+    place: str
+    content: str = ""
+
+    def __str__(self) -> str:
+        return self.place + (MARK + self.content if self.content else "")
+
+    @property
+    def label(self) -> str:
+        """Its name in tables: `zoo:NAME`, or the name of the folder."""
+        path = Path(self.place)
+        return self.place if zoo.is_named(self.place) else path.parent.name if path.suffix == ".json" else path.name
+
+    def folder(self, key: str) -> Path:
+        """Where it is; `key` is where the config names it.
+
+        Raises:
+            UserError: it is missing, or has changed since it was resolved.
+        """
+        path = zoo.folder_of(self.place) if zoo.is_named(self.place) else Path(self.place)
+        path = path if path.suffix == ".json" else path / "policy.json"
+        return check_unchanged(path, self.content, key).parent if self.content else path.parent
+
+
+SchedulerSpec = RuleSpec | PluginSpec | PolicySpec
+
+
+def parse_scheduler(text: str) -> SchedulerSpec:
+    """The scheduler that a text names, pinned or not. The only code that takes such a text apart; it opens no file.
+
+    >>> str(parse_scheduler("reserve:waiting=2.0,order=longest-hop"))
+    'reserve:waiting=2'
+    >>> parse_scheduler("my_package.rules:Greedy:waiting=2")
+    PluginSpec(name='my_package.rules:Greedy', arguments='waiting=2', source='')
+    >>> parse_scheduler("zoo:scale"), parse_scheduler("out/scale")
+    (PolicySpec(place='zoo:scale', content=''), PolicySpec(place='out/scale', content=''))
+
+    Raises:
+        UserError: a rule has no such parameter, or not such a value.
+    """
+    first, _, rest = text.partition(":")
+    if zoo.is_named(text) or "/" in first:
+        place, _, content = text.partition(MARK)
+        return PolicySpec(place, content)
+    if first in HEURISTICS:
+        given = rest if ":" in text else None
+        return RuleSpec(first, parse_parameters(HEURISTICS[first].parameters, given, text))
+    label, _, source = text.partition(plugins.MARK)
+    word, *more = label.split(":")
+    if more and plugins.is_import_path(f"{word}:{more[0]}"):
+        word, more = f"{word}:{more[0]}", more[1:]
+    return PluginSpec(word, ":".join(more) if more else None, source)
+
+
+def parse_parameters(model: type[NoParameters], text: str | None, scheduler: str) -> NoParameters:
+    """Parameters from `key=value,...`; None: none are given.
+
+    Raises:
+        UserError: there is no such parameter, or it does not have such a value.
+    """
+    if text is not None and not model.model_fields:
+        raise UserError(f"scheduler {scheduler!r}: {scheduler.partition(':' + text)[0]} has no parameters")
+    given: dict[str, str] = {}
+    for part in text.split(",") if text is not None else ():
+        key, _, value = part.partition("=")
+        if not value or key in given:
+            valid = ", ".join(model.model_fields)
+            raise UserError(f"scheduler {scheduler!r}: {part!r} must be key=value, each key once; keys: {valid}")
+        given[key] = value
+    return build_model(model, given, f"scheduler {scheduler!r}")
+
+
+def _written(name: str, parameters: NoParameters) -> str:
+    """The canonical text: parameters in their order, without those at their default."""
+    default = type(parameters)()
+    changed = [key for key in type(parameters).model_fields if getattr(parameters, key) != getattr(default, key)]
+    values = ",".join(f"{key}={plain(getattr(parameters, key))}" for key in changed)
+    return f"{name}:{values}" if values else name
+
+
+def with_arguments(spec: PluginSpec, takes: type[NoParameters]) -> PluginSpec:
+    """The spec with its arguments in their canonical form.
+
+    Raises:
+        UserError: see `parse_parameters`.
+    """
+    written = _written(spec.name, parse_parameters(takes, spec.arguments, spec.label))
+    return replace(spec, arguments=written.removeprefix(spec.name)[1:] or None)
+
+
+def plain(value: Any) -> str:
+    """A parameter's value as it is written behind a rule's name."""
+    if isinstance(value, tuple):
+        return "/".join(map(plain, value))
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def information(method: str, told: InformationConfig, sees: str = "tasks") -> str:
+    """What a method observes in a problem: whole workflows as `told.label` says, or of the waiting tasks only.
+
+    Args:
+        method: a rule or a learned method, by its name in tables.
+        told: of the problem.
+        sees: as in `HeuristicSpec`, of a method that is not ours.
+
+    >>> information("heft", InformationConfig()), information("scale", InformationConfig(estimate_error=0.5))
+    ('clairvoyant', 'waiting tasks, estimates')
+    """
+    spec = HEURISTICS.get(method.partition(":")[0]) or METHODS.get(method)
+    if (spec.sees if spec is not None else sees) == "workflows":
+        return told.label
+    return "waiting tasks" if told.label == "clairvoyant" else f"waiting tasks, {told.label}"

@@ -1,0 +1,286 @@
+"""From YAML to the settings of an experiment. What a file names is found here once, and is pinned to its content.
+
+The models in `rllib_scale.config` import no user code and open no files. `resolve` and the functions below do: paths of
+files become absolute and end in `#sha256=` and a digest, names of user code end in `#source=` and the digest of its
+source, and scenarios and clusters in user code are replaced by their content. In that form settings travel to other
+processes and are kept in manifests, from which they are read without importing or opening what they name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from os.path import isfile  # False for a name that is too long for a file
+from pathlib import Path
+from typing import Any, cast
+
+from rllib_scale import plugins, zoo
+from rllib_scale.config.base import Model
+from rllib_scale.config.cluster import CLUSTER_PRESETS, ClusterConfig
+from rllib_scale.config.pinned import MARK, digest_of
+from rllib_scale.config.problem import EnvConfig
+from rllib_scale.config.rounds import refuse_replaced
+from rllib_scale.config.scenarios import SCENARIOS, read_scenario, scenario
+from rllib_scale.config.schedulers import (
+    HEURISTICS,
+    PluginSpec,
+    PolicySpec,
+    SchedulerSpec,
+    parse_scheduler,
+    with_arguments,
+)
+from rllib_scale.config.sweep import TRAIN_SCENARIO, SweepConfig, refuse_unused_settings
+from rllib_scale.config.workload import TABLES
+from rllib_scale.config.yaml_files import build_model, parse_override, parse_yaml, read_text, set_path
+from rllib_scale.errors import UserError, offered
+
+TASK_BY_TASK, EVENT_BY_EVENT = "rllib_scale.schedulers.base.Scheduler", "rllib_scale.schedulers.dispatcher.Dispatcher"
+"""A user-defined scheduler is a subclass of one of the two; by name, as they are in packages above this module."""
+Folders = tuple[Path, ...]
+"""Where relative paths begin: the folder of the YAML file, then the working directory."""
+
+
+def load_sweep(file: Path, overrides: Iterable[str] = ()) -> SweepConfig:
+    """Read the YAML of a sweep, with `key.path=value` overrides.
+
+    Raises:
+        UserError: one line for the first mistakes, each with its key, its value and what would be valid.
+    """
+    return sweep_from(read_mapping(file, overrides), str(file), file.parent)
+
+
+def sweep_from(data: Any, source: str, folder: Path = Path()) -> SweepConfig:
+    """The sweep that plain data describe, as they would stand in YAML.
+
+    Args:
+        data: a mapping of keys to values.
+        source: where it came from, for messages.
+        folder: in which files that it names may lie.
+
+    Raises:
+        UserError: see `load_sweep`.
+    """
+    folders = (folder, Path())
+    data = _with_scenarios(_resolved("", data, source, folders), source, folders)
+    try:
+        refuse_replaced(data)
+        sweep = build_model(SweepConfig, data, source)
+        refuse_unused_settings(sweep)
+    except ValueError as error:
+        raise UserError(f"{source}: {error}") from None
+    return sweep
+
+
+def env_from(data: Any, source: str, folder: Path = Path()) -> EnvConfig:
+    """The problem that plain data describe, what stands below `env` in a sweep; arguments as of `sweep_from`.
+
+    Raises:
+        UserError: see `load_sweep`.
+    """
+    return build_model(EnvConfig, _resolved("env", data, source, (folder, Path()), shown_from=len("env.")), source)
+
+
+def named_scenario(name: str, folders: Folders = (Path(),)) -> EnvConfig:
+    """The named problem at its own number of servers, 16 but for the mixes and for grow-shrink.
+
+    A user-defined one is a file, `FILE.yaml`, or in code, by its import path or entry point (`rllib_scale.plugins`), an
+    EnvConfig, or a function without arguments that returns one.
+
+    Args:
+        name: of the scenario.
+        folders: in which a file may lie.
+
+    Raises:
+        UserError: there is none, it cannot be read or imported, or it is something else.
+    """
+    if name in SCENARIOS:
+        return scenario(name)
+    if name.endswith((".yaml", ".yml")):
+        found = [path for path in (folder / name for folder in folders) if isfile(path)]
+        path = (found or [Path(name)])[0]
+        return read_scenario(path, lambda env: _resolved("env", env, str(path), (path.parent, Path()))).env
+    found = plugins.load("scenario", name, list(SCENARIOS))[0]
+    if inspect.isfunction(found):
+        found = plugins.call("scenario", name, found)
+    if not isinstance(found, EnvConfig):
+        valid = "a rllib_scale.config.EnvConfig, or a function without arguments that returns one"
+        raise UserError(f"scenario {name!r}: is a {type(found).__name__}; valid: {valid}")
+    return env_from(found.model_dump(mode="json"), f"scenario {name!r}")  # plain data: no worker needs the module
+
+
+def read_mapping(file: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """A YAML file of keys and values, with `key.path=value` overrides.
+
+    Raises:
+        UserError: it cannot be read, or is not a mapping.
+    """
+    data = parse_yaml(read_text(file), str(file))
+    if not isinstance(data, dict):
+        raise UserError(f"{file}: a mapping of keys to values is expected, not {type(data).__name__}")
+    for override in overrides:
+        set_path(data, *parse_override(override))
+    return data
+
+
+def resolve(spec: SchedulerSpec, folders: Folders = (Path(),)) -> SchedulerSpec:
+    """A scheduler that exists, pinned to the content that it has now; a pinned one as it is.
+
+    Raises:
+        UserError: it does not exist, cannot be imported, or takes no such parameters.
+    """
+    if isinstance(spec, PolicySpec):
+        return spec if spec.content else _policy(spec, folders)
+    if not isinstance(spec, PluginSpec) or spec.source:
+        return spec
+    if any(isfile(folder / spec.name / "policy.json") for folder in folders):
+        return _policy(PolicySpec(spec.label), folders)
+    try:
+        found, source = load_scheduler(spec)
+    except UserError as error:
+        raise UserError(f"{error}; or the folder of a policy; or zoo:NAME") from None
+    return PluginSpec(spec.name, with_arguments(spec, found.takes).arguments, source)
+
+
+def load_scheduler(spec: PluginSpec) -> tuple[type[Any], str]:
+    """The class of a user-defined scheduler, and the digest of its source.
+
+    Raises:
+        UserError: there is none, it cannot be imported, or it is no scheduler.
+    """
+    name = spec.name
+    found, source = plugins.load("scheduler", name + (plugins.MARK + spec.source if spec.source else ""), [*HEURISTICS])
+    bases = {f"{c.__module__}.{c.__qualname__}" for c in getattr(found, "__mro__", ())}
+    if not bases & {TASK_BY_TASK, EVENT_BY_EVENT}:
+        raise UserError(
+            f"scheduler {name!r}: is a {type(found).__name__}; valid: a subclass of "
+            f"{TASK_BY_TASK.removesuffix('Scheduler')}Rule, {TASK_BY_TASK} or {EVENT_BY_EVENT}"
+        )
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise UserError(f"scheduler {name!r}: does not define {', '.join(missing)}")
+    for method, wanted in (("rate", 1), ("scores", 2), ("dispatch", 1)):
+        defined = getattr(found, method, None)
+        if defined is not None and not _takes(defined, wanted + 1):
+            given = inspect.signature(defined)
+            raise UserError(f"scheduler {name!r}: {method}{given} must take {wanted} argument(s) beside self")
+    return cast(type[Any], found), source
+
+
+def _takes(function: Any, count: int) -> bool:
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------------- settings that name a file or user code
+
+
+def _file(value: str, folders: Folders) -> str:
+    """The absolute path with the digest of the file, looked for in each of the folders."""
+    if MARK in value:
+        return value
+    paths = list(dict.fromkeys((folder / value).absolute() for folder in folders))
+    for path in paths:
+        if isfile(path):
+            return f"{path}{MARK}{digest_of(path)}"
+    raise UserError(f"no file {' or '.join(map(str, paths))}")
+
+
+def _table(value: str, folders: Folders) -> str:
+    if value in TABLES:
+        return value
+    try:
+        return _file(value, folders)
+    except UserError as error:
+        raise UserError(f"{error}; valid: {offered(TABLES)}, or a file") from None
+
+
+def _policy(spec: PolicySpec, folders: Folders) -> PolicySpec:
+    if zoo.is_named(spec.place):  # it keeps its name, for the package may lie elsewhere on another node
+        return PolicySpec(spec.place, digest_of(zoo.folder_of(spec.place) / "policy.json"))
+    place = spec.place if spec.place.endswith(".json") else f"{spec.place}/policy.json"
+    try:
+        return PolicySpec(*_file(place, folders).split(MARK))
+    except UserError as error:
+        raise UserError(f"policy {spec.place!r}: {error}") from None
+
+
+def _cluster(value: str, folders: Folders) -> Any:
+    if value in CLUSTER_PRESETS:
+        return value
+    found = plugins.load("cluster", value, list(CLUSTER_PRESETS))[0]
+    if not isinstance(found, ClusterConfig):
+        raise UserError(f"cluster {value!r}: is a {type(found).__name__}; valid: a rllib_scale.config.ClusterConfig")
+    return found.model_dump(mode="json")
+
+
+def _code(kind: plugins.Kind) -> Callable[[str, Folders], str]:
+    return lambda value, folders: plugins.pinned(kind, value)
+
+
+NAMED: dict[str, Callable[[str, Folders], Any]] = {
+    "env.cluster": _cluster,
+    "env.workload.trace": _file,
+    "env.workload.trace.file": _file,
+    "env.workload.fitted": _table,
+    "env.workload.fitted.table": _table,
+    "env.workload.generator": _code("generator"),
+    "network.encoder": _code("encoder"),
+    "training.reward": _code("reward"),
+    "training.initial_policy": lambda value, folders: str(resolve(PolicySpec(*value.split(MARK)), folders)),
+    "imitation.expert": lambda value, folders: str(resolve(parse_scheduler(value), folders)),
+    "evaluation.heuristics": lambda value, folders: str(resolve(parse_scheduler(value), folders)),
+}
+"""Config path -> what finds what the text there names."""
+
+
+def _resolved(path: str, value: Any, source: str, folders: Folders, shown_from: int = 0) -> Any:
+    """A value at a config path with all that it names resolved; what is of a wrong type is left to validation.
+
+    Messages show the path from the character `shown_from` on.
+    """
+    if path in ("grid", "search.space") and isinstance(value, Mapping):
+        # The keys of a grid and of a search's space are config paths themselves.
+        return {key: _choices(str(key), item, source, folders) for key, item in value.items()}
+    if isinstance(value, Mapping):
+        return {k: _resolved(f"{path}.{k}".lstrip("."), v, source, folders, shown_from) for k, v in value.items()}
+    if path == "evaluation.heuristics" and isinstance(value, list | tuple):
+        return [_resolved(path, item, source, folders) for item in value]
+    if path not in NAMED or not isinstance(value, str):
+        return value
+    try:
+        return NAMED[path](value, folders)
+    except UserError as error:
+        raise UserError(f"{source}: {path[shown_from:]}: {error}") from None
+
+
+def _choices(path: str, value: Any, source: str, folders: Folders) -> Any:
+    """The values of a grid, or the distribution of a search, of one setting."""
+    if isinstance(value, Mapping):
+        return {key: _choices(path, item, source, folders) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_resolved(path, item, source, folders) for item in value]
+    return value
+
+
+def _with_scenarios(data: Any, source: str, folders: Folders) -> Any:
+    """With the content of the user-defined scenarios that a sweep names."""
+    if not isinstance(data, dict):
+        return data
+    own, evaluation = data.get("own_scenarios", {}), data.get("evaluation")
+    listed = evaluation.get("scenarios") if isinstance(evaluation, Mapping) else None
+    if not isinstance(own, Mapping):
+        return data
+    own = dict(own)
+    for name in (data.get("scenario", "paper"), *(listed if isinstance(listed, list | tuple) else ())):
+        if isinstance(name, str) and name not in (*SCENARIOS, *own, TRAIN_SCENARIO):
+            try:
+                own[name] = _plain(named_scenario(name, folders))
+            except UserError as error:
+                raise UserError(f"{source}: {error}") from None
+    return data | ({"own_scenarios": own} if own else {})
+
+
+def _plain(model: Model) -> dict[str, Any]:
+    return model.model_dump(mode="json")

@@ -1,0 +1,38 @@
+"""Whatever decides, from its spec. The only code that makes a policy from a name, wherever it plays."""
+
+from __future__ import annotations
+
+from rllib_scale.config import DecisionMode, EnvConfig
+from rllib_scale.config.schedulers import PolicySpec, SchedulerSpec, parse_scheduler
+from rllib_scale.loading import resolve
+from rllib_scale.schedulers.base import Scheduler
+from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.rules import make_scheduler
+
+
+def make_policy(
+    spec: SchedulerSpec | str,
+    env: EnvConfig,
+    decision: DecisionMode = "argmax",
+    trust: bool | str | None = False,
+    key: str = "scheduler",
+) -> Scheduler | Dispatcher:
+    """A rule, a user-defined scheduler or an exported policy, for a problem.
+
+    Args:
+        spec: as `parse_scheduler` gives it, or its text.
+        env: the problem; a policy that the network has learned decides under its mask.
+        decision: argmax, or sample for a policy that has learned probabilities.
+        trust: as for `load_policy`.
+        key: where the spec was given, for messages.
+
+    Raises:
+        UserError: there is none, it has changed since it was resolved, or it cannot decide in that way.
+    """
+    shown = spec if isinstance(spec, str) else spec.label
+    found = resolve(parse_scheduler(spec) if isinstance(spec, str) else spec)
+    if not isinstance(found, PolicySpec):
+        return make_scheduler(found, env.observation, env.episode.mask, decision)
+    from rllib_scale.policies.policy import policy_files, policy_from_bytes  # late: it imports torch
+
+    return policy_from_bytes(policy_files(found.folder(key)), shown, env.episode.mask, decision, trust)

@@ -1,0 +1,121 @@
+"""Evaluations of a sweep as Ray tasks: each as soon as its scheduler is there, also while trainings run."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pandas as pd
+import ray
+from ray.exceptions import RayTaskError
+
+from rllib_scale.config.plan import EvaluationUnit
+from rllib_scale.errors import UserError
+from rllib_scale.evaluation.units import evaluate_unit, information_of
+from rllib_scale.results.status import MAX_RESTARTS
+from rllib_scale.results.tables import INFORMATION, write_table
+from rllib_scale.sweeps.sweep import Sweep
+
+INTERVAL_S = 10.0
+"""Between two lines of progress."""
+AHEAD = 1000
+"""Tasks that Ray has at once: more would only fill its memory."""
+
+
+class Evaluations:
+    """The unfinished evaluations of a sweep.
+
+    A unit is one batch of fixed composition, so its rows do not depend on when or where it runs.
+
+    Args:
+        sweep: what to evaluate.
+        trust: import the encoder that a given policy names. A policy of the sweep imports what its config names only.
+        beside: how many evaluations run beside trainings that occupy all CPUs, without a CPU of their own; None: each
+            takes a CPU and waits for one.
+    """
+
+    def __init__(self, sweep: Sweep, trust: bool, beside: int | None) -> None:
+        self.sweep = sweep
+        self.trust = trust
+        self.beside = beside
+        self.finished = 0
+        self.waiting: deque[EvaluationUnit] = deque()
+        self._running: dict[Any, EvaluationUnit] = {}
+        self._policies: dict[str, Any] = {}  # policy -> its files in Ray's object store
+        self._failure: Exception | None = None
+        self.add(unit for unit in sweep.plan.units if not unit.learned)
+
+    def add(self, units: Iterable[EvaluationUnit]) -> None:
+        """Evaluate these, those of them that are not finished."""
+        self.waiting.extend(unit for unit in units if not self.sweep.is_evaluated(unit))
+
+    def add_policy(self, name: str) -> None:
+        """Evaluate the policy of a training, which is published."""
+        self.add(self.sweep.units_of(name))
+
+    def poll(self) -> None:
+        """Start what may run beside trainings, and write what is finished. Errors are kept for `finish`."""
+        try:
+            self._start(self.beside)
+            self._collect(0.0)
+        except Exception as error:  # trainings go on; `finish` raises it
+            self._failure = self._failure or error
+
+    def finish(self) -> None:
+        """Evaluate what is left, with all CPUs.
+
+        Raises:
+            UserError: a scheduler cannot play its problem, or rows cannot be written.
+        """
+        start = spoken = time.monotonic()
+        left = len(self.waiting) + len(self._running)
+        while self.waiting or self._running:
+            if self._failure is not None:
+                raise self._failure
+            self._start(None)
+            self._collect(1.0)
+            now, remaining = time.monotonic(), len(self.waiting) + len(self._running)
+            if now - spoken >= INTERVAL_S or not remaining:
+                spoken = now
+                line = f"{datetime.now():%H:%M:%S} evaluations {self.finished}/{self.finished + remaining} done"
+                if left > remaining > 0:
+                    line += f" | {timedelta(seconds=round((now - start) / (left - remaining) * remaining))} left"
+                self.sweep.say(line)
+
+    def _start(self, beside: int | None) -> None:
+        """Hand units to Ray; with `beside`, so many at most, which take no CPU of Ray's."""
+        task = ray.remote(num_cpus=1 if beside is None else 0, max_retries=MAX_RESTARTS)(evaluate_unit)
+        while self.waiting and len(self._running) < (AHEAD if beside is None else beside):
+            unit = self.waiting.popleft()
+            folder = self.sweep.policy(unit.scheduler) if unit.learned else unit.policy
+            if folder is not None and unit.scheduler not in self._policies:
+                from rllib_scale.policies.policy import policy_files
+
+                self._policies[unit.scheduler] = ray.put(policy_files(folder))
+            trusts = self.sweep.encoder_of(unit.scheduler) if unit.learned else self.trust
+            self._running[task.remote(unit, self._policies.get(unit.scheduler), trusts)] = unit
+
+    def _collect(self, timeout_s: float) -> None:
+        """Write the rows of what is finished, after waiting so long for the first."""
+        if not self._running:
+            return
+        done, _ = ray.wait(list(self._running), num_returns=1, timeout=timeout_s)
+        more, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
+        for reference in {*done, *more}:
+            unit = self._running.pop(reference)
+            try:
+                result = ray.get(reference)
+            except RayTaskError as error:  # its text is a worker's traceback
+                if isinstance(error.cause, UserError):
+                    raise UserError(f"{unit.scheduler}, scenario {unit.scenario}: {error.cause}") from None
+                raise
+            columns = unit.columns | {INFORMATION: information_of(unit)}
+            write_table(self.sweep.rows_file(unit), pd.DataFrame([columns | row for row in result.episodes]))
+            if result.features is not None:
+                write_table(self.sweep.features_file(unit), pd.DataFrame([unit.columns | result.features]))
+            self.finished += 1
+        if done or more:
+            self.sweep.save()
