@@ -56,7 +56,12 @@ def files_of(folder: Path) -> set[str]:
 def test_it_is_one_page_and_a_csv_of_each_table_and_an_svg_of_each_figure(report: Path) -> None:
     files = files_of(report.parent)
     tables, drawn = ({Path(name).stem for name in files if name.startswith(kind)} for kind in ("tables/", "figures/"))
-    assert files == {"report.html", *(f"tables/{t}.csv" for t in tables), *(f"figures/{f}.svg" for f in drawn)}
+    assert files == {
+        "report.html",
+        "written-by-rllib-scale.txt",
+        *(f"tables/{t}.csv" for t in tables),
+        *(f"figures/{f}.svg" for f in drawn),
+    }
     assert {name.split("-")[0] for name in tables} == {"against", "decisions", "paired", "table3", "table4"}
     of_settings = {"differences", "methods", "servers"}
     assert {name.split("-")[0] for name in drawn} == of_settings | {"training", "verdicts", "ranks"}

@@ -77,7 +77,7 @@ zoo scal | unknown policy 'zoo:scal' | did you mean 'zoo:scale'
 import copilot s | --output
 import copilt s --output w.json | unknown format 'copilt' | 'copilot'
 import copilot missing --output w.json | missing | no such file
-import copilot empty --output w.json | the folder holds no file | .jsonl.gz
+import copilot empty --output w.json | the folder has no file | .jsonl.gz
 import copilot s --output w.json --set kv_mb_per_token=1 | mapping.KEY | kv_mb_per_token
 import copilot s --output w.json --set mapping.kv_mb=1 | unknown key 'kv_mb' | kv_mb_per_token
 import copilot s --output w.json --set mapping.duration=guessed | duration | fitted | recorded
