@@ -26,7 +26,7 @@ from rich.console import Console
 
 from benchmarks.__main__ import describe, machine, table
 from benchmarks.measure import Measure
-from rllib_scale.config.plan import make_plan
+from rllib_scale.config.planning import make_plan
 from rllib_scale.files import write_json
 from rllib_scale.loading import load_sweep
 from rllib_scale.results import tables as results

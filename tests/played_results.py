@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from networks.observations import random_network
-from rllib_scale.config.plan import SweepConfig, make_plan
+from rllib_scale.config.plan import SweepConfig
+from rllib_scale.config.planning import make_plan
 from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.policies.policy import policy_files, save_policy
 from rllib_scale.results import tables as results

@@ -15,7 +15,8 @@ import pytest
 from networks.observations import random_network
 from rllib_scale import plugins
 from rllib_scale.config import EnvConfig, ProblemsConfig, TrialConfig, scenario
-from rllib_scale.config.plan import SweepConfig, make_plan
+from rllib_scale.config.plan import SweepConfig
+from rllib_scale.config.planning import make_plan
 from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError

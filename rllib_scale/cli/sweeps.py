@@ -128,7 +128,7 @@ def train(
 ) -> None:
     """Train one policy and evaluate it: a sweep of a single cell."""
     from rllib_scale.config import METHODS, CMAConfig, ReinforceConfig, TrainingConfig
-    from rllib_scale.config.plan import make_plan
+    from rllib_scale.config.planning import make_plan
     from rllib_scale.config.yaml_files import parse_override, set_path
     from rllib_scale.loading import sweep_from
 
@@ -153,7 +153,7 @@ def train(
 
 
 def _plan(file: Path, overrides: tuple[str, ...]) -> Plan:
-    from rllib_scale.config.plan import make_plan
+    from rllib_scale.config.planning import make_plan
     from rllib_scale.loading import load_sweep
 
     return make_plan(load_sweep(file, overrides), str(file))

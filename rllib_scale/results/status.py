@@ -15,7 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from rllib_scale.config.plan import Plan, SweepConfig, make_plan
+from rllib_scale.config.plan import Plan, SweepConfig
+from rllib_scale.config.planning import make_plan
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.results.tables import read_manifest

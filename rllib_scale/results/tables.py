@@ -266,8 +266,8 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 
 def open_folder(
     folder: Path, sweep: str, config: dict[str, Any], config_hash: str, plan: dict[str, Any] | None = None
-) -> None:
-    """Create the results folder, or open it again for the same sweep, and write its manifest.
+) -> str:
+    """Create the results folder, or open it again for the same sweep, and write its manifest; returns when it was made.
 
     Args:
         folder: results folder.
@@ -291,6 +291,7 @@ def open_folder(
     if manifest is not None and manifest["sweep"] != sweep:
         raise UserError(f"{folder}: belongs to sweep {manifest['sweep']!r}, not {sweep!r}; give another --results")
     now = datetime.now(UTC).isoformat(timespec="seconds")
+    created = str(manifest["created"]) if manifest else now
     packages = ("ray", "torch", "numpy", "numba", "gymnasium", "pandas")
     write_json(
         folder / "manifest.json",
@@ -302,10 +303,11 @@ def open_folder(
             "config_hash": config_hash,
             "plan": plan,
             "tables": None if manifest is None else manifest.get("tables"),
-            "created": manifest["created"] if manifest else now,
+            "created": created,
             "updated": now,
             "host": {"machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count()},
             "versions": {"python": platform.python_version(), "rllib-scale": __version__}
             | {name: metadata.version(name) for name in packages},
         },
     )
+    return created

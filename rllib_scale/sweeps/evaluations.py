@@ -46,6 +46,7 @@ class Evaluations:
         self._running: dict[Any, EvaluationUnit] = {}
         self._policies: dict[str, Any] = {}  # policy -> its files in Ray's object store
         self._failure: Exception | None = None
+        self._task = ray.remote(max_retries=MAX_RESTARTS)(evaluate_unit)
         self.add(unit for unit in sweep.plan.units if not unit.learned)
 
     def add(self, units: Iterable[EvaluationUnit]) -> None:
@@ -58,11 +59,13 @@ class Evaluations:
 
     def poll(self) -> None:
         """Start what may run beside trainings, and write what is finished. Errors are kept for `finish`."""
+        if self._failure is not None:
+            return
         try:
             self._start(self.beside)
             self._collect(0.0)
         except Exception as error:  # trainings go on; `finish` raises it
-            self._failure = self._failure or error
+            self._failure = error
 
     def finish(self) -> None:
         """Evaluate what is left, with all CPUs.
@@ -87,7 +90,7 @@ class Evaluations:
 
     def _start(self, beside: int | None) -> None:
         """Hand units to Ray; with `beside`, so many at most, which take no CPU of Ray's."""
-        task = ray.remote(num_cpus=1 if beside is None else 0, max_retries=MAX_RESTARTS)(evaluate_unit)
+        task = self._task.options(num_cpus=1 if beside is None else 0)
         while self.waiting and len(self._running) < (AHEAD if beside is None else beside):
             unit = self.waiting.popleft()
             folder = self.sweep.policy(unit.scheduler) if unit.learned else unit.policy

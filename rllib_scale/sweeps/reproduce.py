@@ -8,7 +8,7 @@ from typing import Any
 
 from rllib_scale.clusters.session import ray_session
 from rllib_scale.config import digest
-from rllib_scale.config.plan import make_plan
+from rllib_scale.config.planning import make_plan
 from rllib_scale.errors import UserError
 from rllib_scale.loading import load_sweep
 from rllib_scale.results.tables import (

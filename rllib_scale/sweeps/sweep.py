@@ -83,14 +83,13 @@ class Sweep:
             UserError: it belongs to another sweep, or to other settings that its rows do not name, holds something
                 else, or cannot be written.
         """
-        content = self.config.model_dump(mode="json")
-        self._refuse_other_settings(content)
-        new = not self.folder.exists() or read_manifest(self.folder) is None
-        open_folder(self.folder, self.config.name, content, digest(content), self.planned.to_json())
+        content, manifest = self.config.model_dump(mode="json"), read_manifest(self.folder)
+        if manifest is not None and manifest["sweep"] == self.config.name:
+            self._refuse_other_settings(manifest["config"], content)
+        created = open_folder(self.folder, self.config.name, content, digest(content), self.planned.to_json())
         if self.mirror:
             self.mirror.save()  # a bucket that cannot be written is refused before anything is trained
-        created = str((read_manifest(self.folder) or {})["created"])
-        if new:
+        if manifest is None:
             remember(str(self.home), created)
         return is_own(str(self.home), created)
 
@@ -118,12 +117,9 @@ class Sweep:
         except UserError as error:
             self.say(f"Not copied for now: {error}")
 
-    def _refuse_other_settings(self, content: dict[str, Any]) -> None:
+    def _refuse_other_settings(self, earlier: dict[str, Any], content: dict[str, Any]) -> None:
         """One folder must not hold rows of two values of a setting that rows do not name."""
-        manifest = read_manifest(self.folder)
-        if manifest is None or manifest["sweep"] != self.config.name:
-            return
-        for path, old, new in _differing("", _unnamed(manifest["config"]), _unnamed(content)):
+        for path, old, new in _differing("", _unnamed(earlier), _unnamed(content)):
             raise UserError(
                 f"{self.folder}: its rows are of {path} {json.dumps(old)}, not {json.dumps(new)}; give the sweep "
                 "another name or another --results"

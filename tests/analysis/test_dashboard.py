@@ -23,7 +23,8 @@ from rllib_scale_analysis.tables.methods import table4
 from artificial_results import HEURISTICS, artificial_episodes, artificial_training, episode_row, write_folder
 from played_results import play_folder
 from rllib_scale.config import ClusterConfig
-from rllib_scale.config.plan import SweepConfig, make_plan
+from rllib_scale.config.plan import SweepConfig
+from rllib_scale.config.planning import make_plan
 from rllib_scale.envs.gantt import Chart
 from rllib_scale.evaluation.inspection import DECISION, STARTED, WAITS, inspect_episode
 from rllib_scale.evaluation.replay import Replay

@@ -19,7 +19,8 @@ from click.testing import CliRunner, Result
 from networks.observations import random_network
 from rllib_scale.cli import main
 from rllib_scale.config import METHODS, SCENARIOS, TrialConfig, scenario
-from rllib_scale.config.plan import SweepConfig, make_plan
+from rllib_scale.config.plan import SweepConfig
+from rllib_scale.config.planning import make_plan
 from rllib_scale.files import write_json
 from rllib_scale.policies.policy import load_policy, save_policy
 from rllib_scale.results.tables import open_folder

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rllib_scale.config.plan import SweepConfig, make_plan
+from rllib_scale.config.plan import SweepConfig
+from rllib_scale.config.planning import make_plan
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.units import information_of
 from rllib_scale.loading import load_sweep, sweep_from

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import kstest
 
-from rllib_scale.config.plan import SweepConfig, make_plan
+from rllib_scale.config.plan import SweepConfig
+from rllib_scale.config.planning import make_plan
 from rllib_scale.config.search import SearchConfig, points, recent
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.loading import sweep_from

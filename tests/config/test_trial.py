@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rllib_scale.config import METHODS, SCENARIOS, EnvConfig, SRRConfig, TrialConfig
-from rllib_scale.config.plan import make_plan
+from rllib_scale.config.planning import make_plan
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.loading import sweep_from
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rllib_scale.config import METHODS, TrialConfig
-from rllib_scale.config.plan import SweepConfig, make_plan
+from rllib_scale.config.plan import SweepConfig
+from rllib_scale.config.planning import make_plan
 from rllib_scale.config.used_settings import used_settings
 from rllib_scale.loading import sweep_from
 from rllib_scale.results.status import planned_trainings

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.plan import SweepConfig, make_plan
+from rllib_scale.config.plan import SweepConfig
+from rllib_scale.config.planning import make_plan
 from rllib_scale.errors import UserError
 from rllib_scale.results import tables as results
 from rllib_scale.results.status import (

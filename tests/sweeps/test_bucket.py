@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from local_ray import LOCAL_RAY
-from rllib_scale.config.plan import make_plan
+from rllib_scale.config.planning import make_plan
 from rllib_scale.loading import load_sweep
 from rllib_scale.results.storage import Location, fetch, results_folder
 from rllib_scale.sweeps.run import run_sweep

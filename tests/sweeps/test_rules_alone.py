@@ -8,7 +8,7 @@ import pytest
 
 from networks.observations import random_network
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.plan import make_plan
+from rllib_scale.config.planning import make_plan
 from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate

@@ -12,7 +12,7 @@ import ray
 from ray.tune.schedulers import TrialScheduler
 
 from local_ray import LOCAL_RAY
-from rllib_scale.config.plan import make_plan
+from rllib_scale.config.planning import make_plan
 from rllib_scale.config.search import ASHAConfig, SearchConfig
 from rllib_scale.loading import load_sweep
 from rllib_scale.sweeps.stopping import GoingOnASHA, score_of

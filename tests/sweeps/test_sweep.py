@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("ray")
 
 from local_ray import LOCAL_RAY
-from rllib_scale.config.plan import make_plan
+from rllib_scale.config.planning import make_plan
 from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.loading import load_sweep
 from rllib_scale.policies.policy import load_policy, policy_files

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rllib_scale.config.plan import make_plan
+from rllib_scale.config.planning import make_plan
 from rllib_scale.errors import UserError
 from rllib_scale.loading import sweep_from
 from rllib_scale.results.tables import EPISODE_COLUMNS, EPISODE_KEY, TRAINING_COLUMNS, read_table, write_table

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rllib_scale.config.plan import Cell, EvaluationUnit, make_plan
+from rllib_scale.config.plan import Cell, EvaluationUnit
+from rllib_scale.config.planning import make_plan
 from rllib_scale.loading import load_sweep
 from rllib_scale.workloads.generators import generate
 from sweep_runs import SHORT, refused

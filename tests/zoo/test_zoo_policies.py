@@ -15,7 +15,8 @@ from rllib_scale_analysis import load
 from rllib_scale import zoo
 from rllib_scale.cli import main, sweeps
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.plan import Plan, make_plan
+from rllib_scale.config.plan import Plan
+from rllib_scale.config.planning import make_plan
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
