@@ -1,4 +1,4 @@
-"""Code of one's own by name: `package.module:Name`, or the name of an entry point that an installed package declares.
+"""User code by name: `package.module:Name`, or the name of an entry point that an installed package declares.
 
 A config names it so; once validated, `#source=` and the digest of the file that defines it stand behind the name. In
 that form configs travel and are kept: hashes of them hold the digest, a config is read again without an import, and
@@ -120,7 +120,7 @@ def pinned(kind: Kind, name: str, foreign: bool = False) -> str:
 
 
 def call(kind: Kind, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function of one's own gives.
+    """What a user-defined function returns.
 
     Raises:
         UserError: it raises an exception.

@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from rllib_scale.cli.options import SEED, address_option, check_endings, code_option, played_options
-from rllib_scale.cli.problems import named_problem, named_scheduler
+from rllib_scale.cli.problems import named_problem
 from rllib_scale.cli.terminal import json_option, say, show
 
 _path = click.Path(path_type=Path)
@@ -84,13 +84,14 @@ def execute(
     from rllib_scale.live.servers import nodes_as_servers
     from rllib_scale.live.side_by_side import add_rows, open_results, simulated
     from rllib_scale.live.surrogates import Surrogates
+    from rllib_scale.policies.make import make_policy
     from rllib_scale.workloads.model import Workload
 
     check_endings({"--schedule": schedule, "--gantt": gantt})
     check_writable({"--schedule": schedule, "--gantt": gantt, "--trace": trace})
     given = Workload.load(workload)
     env, nodes = named_problem(scenario, servers, mask), None
-    player = named_scheduler(scheduler, env, "argmax", trust)
+    player = make_policy(scheduler, env, trust=trust)
     folder = results or Path("results") / f"live-{workload.stem}"
 
     def refuse_what_cannot_be() -> None:

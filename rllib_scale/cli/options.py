@@ -54,7 +54,7 @@ trust_option = click.option(
     "import code that given policies name.",
 )
 
-code_option = click.option("--trust", is_flag=True, help="Import the code of one's own that a policy's files name.")
+code_option = click.option("--trust", is_flag=True, help="Import the user code that a policy's files name.")
 
 
 def numbers(option: str, text: str) -> list[int]:

@@ -13,7 +13,6 @@ from rllib_scale.cli.options import EPISODES, SEED, check_endings, code_option, 
 from rllib_scale.cli.problems import (
     given_workload,
     named_problem,
-    named_scheduler,
     own_options,
     own_problem,
     say_what_is_left,
@@ -65,6 +64,7 @@ def evaluate(
     from rllib_scale.config.schedulers import information
     from rllib_scale.evaluation.play import evaluate as run
     from rllib_scale.files import check_writable
+    from rllib_scale.policies.make import make_policy
 
     check_endings({"--output": output})
     check_writable({"--output": output})
@@ -79,7 +79,7 @@ def evaluate(
         else:
             env.check_size()
         for policy in policies:
-            scheduler = named_scheduler(policy, env, decision, trust)
+            scheduler = make_policy(policy, env, decision, trust)  # type: ignore[arg-type]
             method = scheduler.trial.method if hasattr(scheduler, "trial") else scheduler.name
             rows = pd.DataFrame(run(scheduler, env, seed, episodes, given=given))
             if given is not None and (rows["workflows_completed"] < given.num_workflows).any():
@@ -186,6 +186,7 @@ def simulate(
     from rllib_scale.evaluation import exports
     from rllib_scale.evaluation.play import play
     from rllib_scale.files import check_writable, write_atomic
+    from rllib_scale.policies.make import make_policy
     from rllib_scale.schedulers.context_price import ContextPrice
     from rllib_scale.workloads.generators import generate
 
@@ -202,7 +203,7 @@ def simulate(
         env = to_its_end(env, given, workload, horizon is not None or "horizon_s" in own.get("episode", {}))
     else:
         env.check_size()
-    chosen = named_scheduler(scheduler, env, "argmax", trust)
+    chosen = make_policy(scheduler, env, trust=trust)
     if prices is not None:
         if not isinstance(chosen, ContextPrice):
             raise UserError(f"--prices: {chosen.name} has none; valid: a policy of the method context-price")

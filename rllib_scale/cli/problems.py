@@ -13,12 +13,11 @@ from rllib_scale.errors import UserError
 
 if TYPE_CHECKING:
     from rllib_scale.config import EnvConfig
-    from rllib_scale.evaluation.play import Player
     from rllib_scale.workloads.model import Workload
 
 
 def own_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--config` and `--set`, for a problem of one's own."""
+    """`--config` and `--set`, for a user-defined problem."""
     change = click.option(
         "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change the problem; keys as below `env`."
     )
@@ -54,7 +53,7 @@ def named_problem(
     own: dict[str, Any] | None = None,
     folder: Path | None = None,
 ) -> EnvConfig:
-    """A scenario, changed by what is one's own, at a number of servers; None: as many as it has then.
+    """A scenario, changed by `own`, at a number of servers; None: as many as it has then.
 
     Files that `own` names may be relative to `folder`.
 
@@ -74,13 +73,6 @@ def named_problem(
         if value is not None and isinstance(data["episode"], dict):
             data["episode"][key] = value
     return env_from(data, source, folder)
-
-
-def named_scheduler(name: str, env: EnvConfig, decision: str, trust: bool = False) -> Player:
-    """A scheduler by its name: see `rllib_scale.policies.make`."""
-    from rllib_scale.policies.make import make_policy
-
-    return make_policy(name, env, decision, trust)  # type: ignore[arg-type]
 
 
 def given_workload(path: Path, ctx: click.Context, drawn_by: tuple[str, ...]) -> Workload:

@@ -14,7 +14,7 @@ from rllib_scale.errors import UserError
 
 @click.command()
 @click.argument("results_dir", type=click.Path(path_type=Path))
-@click.option("--trust", is_flag=True, help="Import rules of one's own that RESULTS_DIR, made elsewhere, names.")
+@click.option("--trust", is_flag=True, help="Import the user code that RESULTS_DIR, made elsewhere, names.")
 @click.option("--latex", is_flag=True, help="Write every table as LaTeX, too.")
 def report(results_dir: Path, trust: bool, latex: bool) -> None:
     """Print the main tables of RESULTS_DIR and write report.html, tables (CSV) and figures (SVG) to RESULTS_DIR/report.

@@ -57,7 +57,7 @@ def keep_trackers_unloaded() -> None:
 
 
 def _worker_environment() -> dict[str, Any]:
-    """Of every worker: one thread, quiet, and the code of one's own that this process has loaded."""
+    """Of every worker: one thread, quiet, and the user code that this process has loaded."""
     environment: dict[str, Any] = {"env_vars": dict(ONE_THREAD), "worker_process_setup_hook": quieten}
     return environment | ({"py_modules": plugins.sources()} if plugins.sources() else {})
 

@@ -195,7 +195,7 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         return self
 
     def problem(self, name: str) -> EnvConfig:
-        """The problem of a scenario's name, ours or one of one's own."""
+        """The problem of a scenario, shipped or user-defined."""
         return self.own_scenarios[name] if name in self.own_scenarios else scenario(name)
 
     @property

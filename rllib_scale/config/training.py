@@ -32,7 +32,7 @@ class NetworkConfig(Model):
     induced_points: Width = Field(default=8, description="set-transformer: points through which servers attend")
     encoder: str | None = Field(
         default=None,
-        description="replaces the encoder of the method by a class of one's own, `package.module:Name` or an entry "
+        description="replaces the encoder of the method by a user-defined class, `package.module:Name` or an entry "
         "point: see docs/extending.md",
     )
     logit_clip: Positive = Field(default=10.0, description="attention-model: bound of the logits, 10 tanh")
@@ -144,7 +144,7 @@ class TrainingConfig(Model):
     )
     reward: str | None = Field(
         default=None,
-        description="what a training learns from in place of the problem's reward, a function of one's own, "
+        description="what a training learns from in place of the problem's reward, a user-defined function, "
         "`package.module:Name` or an entry point: see docs/extending.md",
     )
     lambda_by: Literal["decision", "time"] | None = Field(

@@ -154,7 +154,7 @@ class WorkloadConfig(Model):
     fitted: FittedConfig | None = Field(default=None, description="draws what resembles a trace, by a fitted table")
     generator: str | None = Field(
         default=None,
-        description="draws them by a function of one's own, `package.module:Name` or an entry point: see "
+        description="draws them by a user-defined function, `package.module:Name` or an entry point: see "
         "docs/extending.md",
     )
     min_tasks: Count = 3

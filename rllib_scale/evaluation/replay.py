@@ -68,7 +68,7 @@ class Replay:
 
     Args:
         folder: a results folder.
-        trust: import rules of one's own that it names though this account did not make it.
+        trust: import the user code that it names though this account did not make it.
     """
 
     def __init__(self, folder: Path, trust: bool = False) -> None:

@@ -38,7 +38,7 @@ def build_network(trial: TrialConfig) -> Network:
     """The untrained network of a trial.
 
     Raises:
-        UserError: its encoder is one of one's own, and cannot be imported, or is none.
+        UserError: its user-defined encoder cannot be imported, or is none.
     """
     sizes = trial.network
     inputs, d = input_spec(trial), sizes.embedding_dim
@@ -60,7 +60,7 @@ def build_network(trial: TrialConfig) -> Network:
 
 
 def _own_encoder(name: str, inputs: InputSpec, d: int) -> SetPointer:
-    """A class of one's own, made as `DeepSets` is, that has encoded two observations of three servers."""
+    """A user-defined class, made as `DeepSets` is, that has encoded two observations of three servers."""
     found, shown = plugins.load("encoder", name, [])[0], unpinned(name)
     if not (isinstance(found, type) and issubclass(found, SetPointer)):
         valid = "a subclass of rllib_scale.networks.pointer.SetPointer"

@@ -84,7 +84,10 @@ def planned_trainings(folder: Path) -> dict[str, tuple[dict[str, Any], int]]:
     if manifest is None:
         return {}
     if manifest.get("plan") is not None:  # the plan as it is stored: to validate ten thousand trainings takes seconds
-        return {each["name"]: (each["columns"], each["epochs"]) for each in manifest["plan"]["trainings"]}
+        try:
+            return {each["name"]: (each["columns"], each["epochs"]) for each in manifest["plan"]["trainings"]}
+        except (KeyError, TypeError):
+            raise UserError(f"{folder / 'manifest.json'}: plan: not readable") from None
     return {cell.name: (cell.identity, cell.trial.stop_epochs) for plan in plans(folder) for cell in plan.cells}
 
 

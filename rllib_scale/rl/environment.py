@@ -29,7 +29,7 @@ _TRAINING_STREAM = 1
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """What B environments did in one step: what a reward of one's own is told, all of them at once.
+    """What B environments did in one step: what a user-defined reward receives, all of them at once.
 
     Attributes:
         observation: (B, W) float32 that the decision was made on, of the problem's feature set.
@@ -51,7 +51,7 @@ class TrainingStep:
 
 
 def own_reward(name: str) -> Callable[[TrainingStep], NDArray[np.float64]]:
-    """A pinned function of one's own from what was done to rewards (B,).
+    """A pinned, user-defined function from what was done to rewards (B,).
 
     Raises:
         UserError: there is none, or, from what is returned, it gave something else.
@@ -120,7 +120,7 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         problems: episodes are of problems that are drawn; `config` is then the one to draw from, and the environment's
             own the largest of them.
         reward_unit: rewards are in this unit times the servers of the episode; None: as they are.
-        reward: pinned name of a function of one's own, see `TrainingStep`; None: the problem's own reward.
+        reward: pinned name of a user-defined function, see `TrainingStep`; None: the problem's own reward.
     """
 
     def __init__(

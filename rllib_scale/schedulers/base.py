@@ -29,7 +29,7 @@ class Scheduler(ABC):
     name = ""
     description = ""
     takes: type[NoParameters] = NoParameters
-    """Of one's own: what may stand behind its name. For this and what follows the registry speaks for ours."""
+    """Of a user-defined rule: the parameters that it takes. For this and what follows the registry speaks for ours."""
     sees: Literal["tasks", "workflows"] = "tasks"
     plans = False
 

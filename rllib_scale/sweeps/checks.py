@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
-from rllib_scale.config import METHODS
+from rllib_scale.config import METHODS, EnvConfig, TrialConfig
 from rllib_scale.config.plan import Cell, EvaluationUnit, Plan
 from rllib_scale.config.rounds import without_paper_mode
 from rllib_scale.errors import UserError
+from rllib_scale.policies.make import make_policy
+from rllib_scale.schedulers.base import Scheduler
+from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.workloads.generators import check_source
 
 
@@ -38,9 +40,6 @@ def check_schedulers(units: Iterable[EvaluationUnit], trust: bool = False) -> No
     Raises:
         UserError: naming the scheduler, the scenario and the setting.
     """
-    from rllib_scale.policies.make import make_policy
-    from rllib_scale.schedulers.dispatcher import Dispatcher
-
     for unit in {(u.identity["method"], u.learned, id(u.problem), u.decision): u for u in units}.values():
         if unit.learned:
             method = unit.identity["method"]
@@ -48,29 +47,25 @@ def check_schedulers(units: Iterable[EvaluationUnit], trust: bool = False) -> No
                 reason = without_paper_mode(method, method)
                 raise UserError(f"evaluation.scenarios {unit.scenario}: {reason}")
             continue
+        assert unit.spec is not None, "only policies that the sweep trains have none"
         try:
-            if unit.policy is not None:
-                _check_policy(unit, unit.policy, trust)
-                continue
-            assert unit.spec is not None
-            rule = make_policy(unit.spec, unit.env)
-            if isinstance(rule, Dispatcher):
-                rule.check(unit.env)
+            policy = make_policy(unit.spec, unit.env, unit.decision, trust, "evaluation.heuristics")
+            _check_fits(policy, unit.spec.label, unit.env)
         except UserError as error:
             raise UserError(f"evaluation.heuristics, scenario {unit.scenario}: {error}") from None
 
 
-def _check_policy(unit: EvaluationUnit, folder: Path, trust: bool) -> None:
-    from rllib_scale.policies.policy import TrainedPolicy, load_policy
-
-    policy = load_policy(folder, unit.env.episode.mask, unit.decision, trust)
-    slots, own = unit.env.cluster.num_slots, policy.trial.env.cluster.num_slots
-    if not policy.trial.spec.any_scale and slots != own:
-        raise UserError(f"{folder.name}: was trained at {own} server slots and knows no other number (got {slots})")
-    if isinstance(policy, TrainedPolicy):
-        policy.problem(unit.env)
+def _check_fits(policy: Scheduler | Dispatcher, name: str, env: EnvConfig) -> None:
+    trial: TrialConfig | None = getattr(policy, "trial", None)  # of an exported policy
+    if trial is not None and not trial.spec.any_scale and env.cluster.num_slots != trial.env.cluster.num_slots:
+        raise UserError(
+            f"{name}: was trained at {trial.env.cluster.num_slots} server slots and knows no other number "
+            f"(got {env.cluster.num_slots})"
+        )
+    if isinstance(policy, Dispatcher):
+        policy.check(env)
     else:
-        policy.check(unit.env)
+        policy.problem(env)
 
 
 def _check_trainings(cells: Iterable[Cell]) -> None:

@@ -23,7 +23,7 @@ def names() -> list[str]:
 
 
 def is_named(text: str | Path) -> bool:
-    """Whether a text names a policy of the zoo, which it may lack, and not a folder of one's own.
+    """Whether a text names a policy of the zoo, which it may lack, and not a user's folder.
 
     >>> is_named("zoo:scale"), is_named("zoo/scale"), is_named("fastest-idle")
     (True, False, False)

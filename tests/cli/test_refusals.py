@@ -130,7 +130,9 @@ def test_bad_input_is_one_line_and_writes_nothing(row: str, folder: Path, monkey
     def started(*_: object, **__: object) -> None:
         raise AssertionError("Ray was started")
 
-    monkeypatch.setattr("rllib_scale.clusters.session.ray_session", started)
+    # Where it is imported before where it is defined: a module that is imported meanwhile would keep the replacement.
+    for module in ("sweeps.run", "sweeps.reproduce", "live.library", "clusters.session"):
+        monkeypatch.setattr(f"rllib_scale.{module}.ray_session", started)
     monkeypatch.chdir(folder)
     before = sorted(folder.rglob("*"))
     command, *parts = row.split(" | ")
