@@ -1,12 +1,13 @@
 """A sweep's YAML and what it expands to."""
 
+import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from rllib_scale.config.plan import SweepConfig
+from rllib_scale.config.plan import Plan, SweepConfig
 from rllib_scale.config.planning import make_plan
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.units import information_of
@@ -24,8 +25,25 @@ def sweep(**data: object) -> SweepConfig:
 def test_every_shipped_config_expands(path: Path) -> None:
     config = load_sweep(path)
     assert config.name == path.stem
-    assert bool(make_plan(config, str(path)).cells) == bool(config.methods)
-    assert make_plan(config, str(path)).units
+    plan = make_plan(config, str(path))
+    assert bool(plan.cells) == bool(config.methods)
+    assert plan.units
+    stored = json.loads(json.dumps(plan.to_json(), sort_keys=True))
+    read = Plan.from_json(config, stored, "manifest.json")
+    assert read == plan
+    assert [(cell.name, cell.label) for cell in read.cells] == [(cell.name, cell.label) for cell in plan.cells]
+    assert [unit.key for unit in read.units] == [unit["key"] for unit in stored["evaluations"]]
+
+
+def test_a_stored_plan_of_another_format_or_with_less_is_refused() -> None:
+    config = sweep()
+    stored = make_plan(config, "test").to_json()
+    for change, message in (
+        ({"format": 0}, "format 0; this program reads 1"),
+        ({"problems": []}, "plan: not readable"),
+    ):
+        with pytest.raises(UserError, match=message):
+            Plan.from_json(config, stored | change, "manifest.json")
 
 
 def test_smoke_expands_to_these_names_and_keys() -> None:

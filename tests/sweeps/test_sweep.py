@@ -20,6 +20,8 @@ from rllib_scale.loading import load_sweep
 from rllib_scale.policies.policy import load_policy, policy_files
 from rllib_scale.results.tables import EPISODE_KEY, FEATURE_KEY, read_manifest
 from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint
+from rllib_scale.sweeps.evaluations import Evaluations
+from rllib_scale.sweeps.sweep import Sweep
 from sweep_runs import (
     SHORT,
     await_that,
@@ -87,6 +89,49 @@ def test_a_sweep_writes_manifest_policies_tables_and_report(base: Path) -> None:
     assert last.loc["ppo"].tolist() == [0, 0]
     assert sorted(load_policy(path).trial.method for path in (results / "policies").iterdir()) == ["ppo", "scale"]
     assert (results / "report" / "report.html").is_file()
+
+
+def test_a_finished_sweep_starts_no_ray_and_leaves_its_files(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("Ray was started")
+
+    monkeypatch.setattr("rllib_scale.sweeps.run.ray_session", started)
+    results = base / "results"
+    tables = [*results.glob("*.parquet"), results / "report" / "report.html"]
+    before = [path.stat().st_mtime_ns for path in tables]
+    said = succeed("sweep", base / "tiny.yaml", "--results", results)
+    assert "Nothing is left to do: 2 trainings and 5 evaluations are finished" in said
+    assert [path.stat().st_mtime_ns for path in tables] == before
+    next(results.glob("evaluations/*.parquet")).rename(base / "taken.parquet")
+    assert "Ray was started" in str(run("sweep", base / "tiny.yaml", "--results", results).exception)
+    succeed("status", results)
+    monkeypatch.undo()
+    succeed("sweep", base / "tiny.yaml", "--results", results)
+    assert len(list(results.glob("evaluations/*.parquet"))) == 5
+
+
+def test_a_policy_is_published_and_rules_are_evaluated_while_others_train(tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text(SWEEP.replace("[scale, ppo]", "[scale]").replace("epochs: 3", "epochs: 30"))
+    settings = ["seeds=[1, 2]", "resources={max_concurrent: 1}", "evaluation.features=false"]
+    succeed("sweep", tmp_path / "two.yaml", "--results", tmp_path / "out", settings=settings)
+    published = sorted(path.stat().st_mtime for path in tmp_path.glob("out/policies/*/policy.json"))
+    trained = sorted(path.stat().st_mtime for path in tmp_path.glob("out/trials/*/*/checkpoint_*/contents.json"))
+    assert len(published) == 2
+    assert published[0] < trained[-1], "the last checkpoint is of the training that came second"
+
+
+def test_evaluations_run_beside_trainings(tmp_path: Path) -> None:
+    rules = "{name: rules, methods: [], evaluation: {scales: [8, 16], episodes: 1, heuristics: [sticky]}}"
+    (tmp_path / "rules.yaml").write_text(rules)
+    sweep = Sweep(make_plan(load_sweep(tmp_path / "rules.yaml"), "rules.yaml"), tmp_path / "out", print)
+    sweep.open()
+    evaluations = Evaluations(sweep, trust=False, beside=1)
+    until = time.monotonic() + 120
+    while not all(map(sweep.is_evaluated, sweep.plan.units)):
+        assert time.monotonic() < until
+        evaluations.poll()
+        time.sleep(0.05)
+    assert evaluations.finished == 2
 
 
 def test_rows_do_not_depend_on_where_they_are_computed(base: Path) -> None:
