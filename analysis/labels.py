@@ -4,7 +4,7 @@ from __future__ import annotations
 
 LABELS = {
     "variant": "method",
-    "information": "observes",
+    "observability": "observes",
     "lambda_decorrelation": "λ1 (decorrelation)",
     "lambda_kl": "λ2 (KL)",
     "test_servers": "N",
@@ -14,10 +14,10 @@ LABELS = {
     "response_mean_s": "response (s)",
     "response_censored_s": "censored response (s)",
     "above_bound_percent": "above bound (%)",
-    "makespan_mean_s": "job completion time (s)",
-    "makespan_median_s": "median (s)",
-    "makespan_p95_s": "95 % (s)",
-    "makespan_p99_s": "99 % (s)",
+    "jct_mean_s": "job completion time (s)",
+    "jct_median_s": "median (s)",
+    "jct_p95_s": "95 % (s)",
+    "jct_p99_s": "99 % (s)",
     "sojourn_mean_s": "on the cluster (s)",
     "sojourn_p95_s": "on it, 95 % (s)",
     "slo_share": "within objective",
@@ -53,8 +53,8 @@ LABELS |= {
     for metric, name in (
         ("response_censored_s", "response"),
         ("response_p95_s", "response, 95th percentile"),
-        ("makespan_mean_s", "job completion time"),
-        ("makespan_p95_s", "job completion time, 95th percentile"),
+        ("jct_mean_s", "job completion time"),
+        ("jct_p95_s", "job completion time, 95th percentile"),
         ("sojourn_mean_s", "on the cluster"),
         ("sojourn_p95_s", "on the cluster, 95th percentile"),
     )

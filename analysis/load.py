@@ -31,10 +31,10 @@ SETTING = ("scenario", "mask", "decision")
 """A table or figure holds rows of one setting: others answer another question."""
 
 PAPER_SETTING = ("paper", "none", "argmax")
-TRAINING_KEY = ("cell", "epoch")
+TRAINING_KEY = ("trial_id", "epoch")
 INVALID = ("invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable")
 """Columns with the invalid decisions, by cause."""
-_CELL_COLUMNS = ("method", "kind", "lambda_decorrelation", "lambda_kl", "overrides", "train_servers")
+_TRIAL_COLUMNS = ("method", "kind", "lambda_decorrelation", "lambda_kl", "overrides", "train_servers")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +88,11 @@ def load(folder: str | Path) -> Results:
     features = results.typed(pd.DataFrame(), results.FEATURE_COLUMNS)
     if (folder / "features.parquet").is_file():
         features = _optional(folder / "features.parquet", results.FEATURE_COLUMNS, results.FEATURE_KEY, notes)
-    labels = dict(zip(episodes["cell"], episodes["variant"], strict=True))
-    variant = features["cell"].map(labels).astype("string")
+    labels = dict(zip(episodes["trial_id"], episodes["variant"], strict=True))
+    variant = features["trial_id"].map(labels).astype("string")
     if variant.isna().any():
-        cells = sorted(features.loc[variant.isna(), "cell"].unique())
-        notes.append(f"features.parquet: left out, as they have no evaluation episodes: {', '.join(cells)}.")
+        trials = sorted(features.loc[variant.isna(), "trial_id"].unique())
+        notes.append(f"features.parquet: left out, as they have no evaluation episodes: {', '.join(trials)}.")
     features = features.assign(overrides=features["overrides"].fillna(""), variant=variant)[variant.notna()]
     return Results(folder, episodes, training, features.reset_index(drop=True), manifest, tuple(notes))
 
@@ -100,19 +100,19 @@ def load(folder: str | Path) -> Results:
 def labelled(episodes: pd.DataFrame, training: pd.DataFrame, notes: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Both as by `derive`, without variants with several trials of one training seed; a note names these."""
     episodes, training = derive(episodes, training)
-    place = ["variant", "train_seed", *(name for name in results.EPISODE_KEY if name != "cell")]
-    trials = episodes[["cell", "variant", "train_seed"]].drop_duplicates()
+    place = ["variant", "train_seed", *(name for name in results.EPISODE_KEY if name != "trial_id")]
+    trials = episodes[["trial_id", "variant", "train_seed"]].drop_duplicates()
     of_one_seed = trials[trials.duplicated(["variant", "train_seed"], keep=False)]
-    rows = episodes[episodes["cell"].isin(of_one_seed["cell"])]
+    rows = episodes[episodes["trial_id"].isin(of_one_seed["trial_id"])]
     if mixed := sorted(rows.loc[rows.duplicated(place), "variant"].unique()):
-        notes.append(f"Left out, as several cells of it hold the same training seed: {', '.join(mixed)}.")
+        notes.append(f"Left out, as several trials of it hold the same training seed: {', '.join(mixed)}.")
         episodes = episodes[~episodes["variant"].isin(mixed)].reset_index(drop=True)
     return episodes, training
 
 
 def _lacking_note(path: Path, columns: Iterable[str]) -> list[str]:
     """A sentence if a readable table lacks some of the columns."""
-    present = set(pq.read_schema(path).names)
+    present = {results.RENAMED_COLUMNS.get(name, name) for name in pq.read_schema(path).names}
     lacking = [column for column in columns if column not in present]
     if not lacking:
         return []
@@ -151,33 +151,33 @@ def derive(episodes: pd.DataFrame, training: pd.DataFrame) -> tuple[pd.DataFrame
     """Both frames with DERIVED_COLUMNS, and with "" for missing overrides."""
     episodes = episodes.assign(overrides=episodes["overrides"].fillna(""))
     training = training.assign(overrides=training["overrides"].fillna(""))
-    trained = training[["cell", *(name for name in _CELL_COLUMNS if name != "kind")]].drop_duplicates("cell")
+    trained = training[["trial_id", *(name for name in _TRIAL_COLUMNS if name != "kind")]].drop_duplicates("trial_id")
     trained = trained.assign(kind="learned", epochs=pd.array([pd.NA] * len(trained), dtype="Int64"))
-    evaluated = episodes[["cell", *_CELL_COLUMNS, "epochs"]].drop_duplicates("cell")
-    cells = pd.concat([evaluated, trained]).drop_duplicates("cell")
-    labels = variant_labels(cells)
+    evaluated = episodes[["trial_id", *_TRIAL_COLUMNS, "epochs"]].drop_duplicates("trial_id")
+    trials = pd.concat([evaluated, trained]).drop_duplicates("trial_id")
+    labels = variant_labels(trials)
     invalid = episodes[list(INVALID)].sum(axis=1, min_count=len(INVALID)).astype("float64")
     decisions, bound = (episodes[name].astype("float64") for name in ("decisions", "bound_capacity_s"))
     episodes = episodes.assign(
-        variant=episodes["cell"].map(labels).astype("string"),
+        variant=episodes["trial_id"].map(labels).astype("string"),
         invalid_share=(invalid / decisions.where(decisions > 0)).astype("float64"),
         above_bound_percent=100 * (episodes["response_censored_s"] / bound.where(bound > 0) - 1),
     )
-    return episodes, training.assign(variant=training["cell"].map(labels).astype("string"))
+    return episodes, training.assign(variant=training["trial_id"].map(labels).astype("string"))
 
 
-def variant_labels(cells: pd.DataFrame) -> dict[str, str]:
+def variant_labels(trials: pd.DataFrame) -> dict[str, str]:
     """Name each trial after its method and, if the method has several, after the settings that differ among them.
 
     Args:
-        cells: one row per trial, with the columns cell, method, lambda_decorrelation, lambda_kl, overrides,
+        trials: one row per trial, with the columns trial_id, method, lambda_decorrelation, lambda_kl, overrides,
             train_servers, epochs. The trials of one name differ in their seeds.
 
     Returns:
         Trial -> name, e.g. "scale" or "scale (λ1=0.01, λ2=0.001)".
     """
     labels: dict[str, str] = {}
-    for method, group in cells.groupby("method"):
+    for method, group in trials.groupby("method"):
         parts = pd.DataFrame(
             {
                 "λ1": "λ1=" + group["lambda_decorrelation"].map("{:g}".format),
@@ -189,9 +189,9 @@ def variant_labels(cells: pd.DataFrame) -> dict[str, str]:
             index=group.index,
         )
         telling = [name for name in parts if parts[name].nunique() > 1]
-        for cell, values in zip(group["cell"], parts[telling].itertuples(index=False), strict=True):
+        for trial_id, values in zip(group["trial_id"], parts[telling].itertuples(index=False), strict=True):
             described = ", ".join(str(value) for value in values if pd.notna(value) and value != "")
-            labels[str(cell)] = f"{method} ({described})" if described else str(method)
+            labels[str(trial_id)] = f"{method} ({described})" if described else str(method)
     return labels
 
 
@@ -222,8 +222,8 @@ def information_note(table: pd.DataFrame) -> str | None:
     Args:
         table: with the columns variant and information.
     """
-    rows = table.drop_duplicates(["variant", results.INFORMATION])
-    groups = rows.groupby(results.INFORMATION, sort=True)["variant"]
+    rows = table.drop_duplicates(["variant", results.OBSERVABILITY])
+    groups = rows.groupby(results.OBSERVABILITY, sort=True)["variant"]
     if groups.ngroups < 2:
         return None
     most = groups.size().idxmax()

@@ -32,7 +32,7 @@ from rllib_scale.loading import load_sweep
 from rllib_scale.results import tables as results
 
 ROOT = Path(__file__).parents[1]
-TIMES = ("response_mean_s", "response_censored_s", "makespan_mean_s", "makespan_p95_s", "sojourn_mean_s")
+TIMES = ("response_mean_s", "response_censored_s", "jct_mean_s", "jct_p95_s", "sojourn_mean_s")
 """What a copy has its own values of: those of its source times a factor near 1."""
 AIMS = {
     ("rows", "report"): 60.0,
@@ -80,7 +80,7 @@ def _make(
     folder: Path, sweep_file: Path, changes: list[str], episodes: pd.DataFrame, copies: int, curves: Path | None = None
 ) -> None:
     sweep = load_sweep(sweep_file, changes)
-    cells = make_plan(sweep, str(sweep_file)).cells
+    trials = make_plan(sweep, str(sweep_file)).trials
     results.open_folder(folder, sweep.name, sweep.model_dump(mode="json"), "0" * 12)
     lambdas = ["lambda_decorrelation", "lambda_kl"]
     sources: dict[Any, pd.DataFrame] = {}
@@ -88,14 +88,14 @@ def _make(
         sources[key] = rows
     training = None if curves is None else results.read_table(curves / "training.parquet", results.TRAINING_COLUMNS)
     tables, epochs = [_more_episodes(episodes[episodes["kind"] == "heuristic"], copies)], []
-    for number, cell in enumerate(cells):
-        identity = cell.identity
+    for number, trial in enumerate(trials):
+        identity = trial.identity
         rows = sources[tuple(identity[name] for name in ("method", "train_seed", *lambdas))]
         factor = 1 + 0.1 * np.random.default_rng(number).random()
         copy = rows.assign(**identity, **{name: factor * rows[name] for name in TIMES})
         tables.append(_more_episodes(copy, copies))
-        policy = folder / "policies" / cell.trial.name
-        write_json(policy / "policy.json", {"epochs": cell.epochs})
+        policy = folder / "policies" / trial.config.name
+        write_json(policy / "policy.json", {"epochs": trial.epochs})
         if training is not None:
             curve = training[(training["method"] == identity["method"]) & (training["train_seed"] == 42)]
             known = {name: value for name, value in identity.items() if name in curve and name != "env_steps"}

@@ -268,7 +268,7 @@ def _with_scenarios(data: Any, source: str, folders: Folders) -> Any:
     """With the content of the user-defined scenarios that a sweep names."""
     if not isinstance(data, dict):
         return data
-    own, evaluation = data.get("own_scenarios", {}), data.get("evaluation")
+    own, evaluation = data.get("custom_scenarios", {}), data.get("evaluation")
     listed = evaluation.get("scenarios") if isinstance(evaluation, Mapping) else None
     if not isinstance(own, Mapping):
         return data
@@ -279,7 +279,7 @@ def _with_scenarios(data: Any, source: str, folders: Folders) -> Any:
                 own[name] = _plain(named_scenario(name, folders))
             except UserError as error:
                 raise UserError(f"{source}: {error}") from None
-    return data | ({"own_scenarios": own} if own else {})
+    return data | ({"custom_scenarios": own} if own else {})
 
 
 def _plain(model: Model) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pandas as pd
 from rllib_scale_analysis.load import derive
 
 from rllib_scale.config import InformationConfig
-from rllib_scale.config.schedulers import information
+from rllib_scale.config.schedulers import observability
 from rllib_scale.results import tables as results
 
 SEEDS = (42, 43, 44, 45, 46)
@@ -35,7 +35,7 @@ def episode_row(method: str, seed: int | None, servers: int, episode: int, **val
     learned = method not in HEURISTICS
     row: dict[str, Any] = {
         "sweep": "artificial",
-        "cell": f"{method}-{seed}" if learned else method,
+        "trial_id": f"{method}-{seed}" if learned else method,
         "method": method,
         "kind": "learned" if learned else "heuristic",
         "train_seed": seed,
@@ -51,7 +51,7 @@ def episode_row(method: str, seed: int | None, servers: int, episode: int, **val
         "decision": "argmax",
         "eval_seed": 1,
         "episode": episode,
-        "information": information(method, InformationConfig()),
+        "observability": observability(method, InformationConfig()),
     }
     return row | dict.fromkeys(results.METRIC_COLUMNS, 0) | values
 
@@ -110,7 +110,7 @@ def _row(method: str, seed: int | None, servers: int, episode: int) -> dict[str,
         response_median_s=response - 0.1,
         response_p95_s=response + 2,
         response_censored_s=response + 1.2,
-        makespan_mean_s=np.nan if episode == 0 else response + 3,
+        jct_mean_s=np.nan if episode == 0 else response + 3,
         workflows_arrived=arrived // 5,
         workflows_completed=completed // 6,
         episode_return=0.11 * completed,

@@ -25,12 +25,12 @@ def play_folder(home: Path, name: str = "played", **settings: Any) -> pd.DataFra
     """
     sweep = SweepConfig.model_validate({"name": name} | settings)
     results.open_folder(home, name, sweep.model_dump(mode="json"), "0123456789ab")
-    cells = make_plan(sweep, name).cells
+    trials = make_plan(sweep, name).trials
     policies = {}
-    for cell in cells:
-        target = home / "policies" / cell.trial.name
-        save_policy(target, random_network(method=cell.trial.method), cell.trial, epochs=1)
-        policies[cell.trial.name] = policy_files(target)
+    for trial in trials:
+        target = home / "policies" / trial.config.name
+        save_policy(target, random_network(method=trial.config.method), trial.config, epochs=1)
+        policies[trial.config.name] = policy_files(target)
     rows: list[dict[str, Any]] = []
     features: list[dict[str, Any]] = []
     for unit in make_plan(sweep, "test").units:

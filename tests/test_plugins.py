@@ -216,7 +216,7 @@ def test_a_rule_of_ones_own_plays_as_the_same_one_of_ours(own: Path) -> None:
     for name, told in (("Fastest", "waiting tasks"), ("First", "clairvoyant")):
         succeed("evaluate", f"strange.rules:{name}", "--scales", 8, "--episodes", 1, "--output", "rows.csv")
         table = pd.read_csv("rows.csv")
-        assert (table["method"][0], table["information"][0]) == (f"strange.rules:{name}", told)
+        assert (table["method"][0], table["observability"][0]) == (f"strange.rules:{name}", told)
 
 
 REFUSED = """
@@ -271,8 +271,8 @@ def sweep_of(rule: str, **more: object) -> SweepConfig:
 
 def trained(method: str = "crossattn", **sections: object) -> TrialConfig:
     """The training of a sweep with these sections."""
-    (cell,) = make_plan(sweep_from({"name": "own", "methods": [method]} | sections, "test"), "test").cells
-    return cell.trial
+    (trial,) = make_plan(sweep_from({"name": "own", "methods": [method]} | sections, "test"), "test").trials
+    return trial.config
 
 
 def test_its_source_is_part_of_the_hashes_and_of_the_manifest(own: Path) -> None:
@@ -280,16 +280,16 @@ def test_its_source_is_part_of_the_hashes_and_of_the_manifest(own: Path) -> None
         forget()
         sweep = sweep_of("strange.rules:Fastest")
         (unit,) = make_plan(sweep, "test").units
-        assert unit.identity["method"] == unit.identity["cell"] == "strange.rules:Fastest"
+        assert unit.identity["method"] == unit.identity["trial_id"] == "strange.rules:Fastest"
         trial = trained(imitation={"expert": "strange.rules:Fastest"})
-        return unit.key, trial.cell, sweep.evaluation.heuristics[0]
+        return unit.key, trial.trial_id, sweep.evaluation.heuristics[0]
 
     def of_generator() -> tuple[str, str, str]:
         env = {"workload": {"generator": "strange.things:pairs"}}
         trial = trained(env=env)
         (unit,) = make_plan(sweep_of("sticky", env=env), "test").units
         assert unit.code == [trial.env.workload.generator]
-        return unit.key, trial.cell, str(trial.env.workload.generator)
+        return unit.key, trial.trial_id, str(trial.env.workload.generator)
 
     for named, module in ((of_rule, "rules"), (of_generator, "things")):
         before = named()
@@ -304,14 +304,14 @@ def test_its_source_is_part_of_the_hashes_and_of_the_manifest(own: Path) -> None
 def test_values_of_a_grid_are_pinned_too(own: Path) -> None:
     grid = {"imitation.expert": ["strange.rules:Fastest", "sticky"]}
     sweep = sweep_of("fastest-idle", methods=["crossattn"], grid=grid)
-    ours, theirs = (cell.trial.imitation.expert for cell in make_plan(sweep, "test").cells)
+    ours, theirs = (trial.config.imitation.expert for trial in make_plan(sweep, "test").trials)
     assert ours == str(resolve(parse_scheduler("strange.rules:Fastest")))
     assert plugins.MARK in ours
     assert theirs == "sticky"
     grid = {"env.workload.generator": ["strange.things:pairs", None]}
-    varied = make_plan(sweep_of("sticky", methods=["crossattn"], grid=grid), "test").cells
+    varied = make_plan(sweep_of("sticky", methods=["crossattn"], grid=grid), "test").trials
     pinned = plugins.pinned("generator", "strange.things:pairs")
-    assert [cell.trial.env.workload.generator for cell in varied] == [pinned, None]
+    assert [trial.config.env.workload.generator for trial in varied] == [pinned, None]
 
 
 UNKNOWN = f"strange.broken:X{plugins.MARK}0123456789abcdef"
@@ -383,8 +383,8 @@ def test_a_scenario_of_ones_own_is_kept_by_its_content(own: Path) -> None:
     (other,) = make_plan(build_model(SweepConfig, changed, "manifest"), "test").units
     assert other.key != unit.key
     assert "strange.things" not in sys.modules
-    with pytest.raises(UserError, match=r"own_scenarios\.paper: is a scenario of ours"):
-        sweep_of("sticky", own_scenarios={"paper": {}})
+    with pytest.raises(UserError, match=r"custom_scenarios\.paper: is a scenario of ours"):
+        sweep_of("sticky", custom_scenarios={"paper": {}})
 
 
 def problem_of(generator: str) -> EnvConfig:
@@ -421,7 +421,7 @@ def encoded(name: str, method: str = "crossattn", **network: object) -> TrialCon
 
 def test_an_encoder_of_ones_own_plays_and_its_policy_needs_trust(own: Path) -> None:
     trial = encoded("strange.nets:Mean")
-    assert trial.cell != TrialConfig(method="crossattn").cell
+    assert trial.trial_id != TrialConfig(method="crossattn").trial_id
     save_policy(own / "policy", build_network(trial), trial, epochs=1)
     described = json.loads((own / "policy" / "policy.json").read_text())["trial"]
     assert described["network"]["encoder"].startswith("strange.nets:Mean#source=")
@@ -486,7 +486,7 @@ def test_what_is_no_reward_is_refused_in_one_line(own: Path) -> None:
         with pytest.raises(UserError, match=part):
             training_steps(name, None)
     reward = {"training": {"reward": "strange.nets:hurry"}}
-    assert trained(**reward).cell != trained().cell
+    assert trained(**reward).trial_id != trained().trial_id
     with pytest.raises(UserError, match="cma-es learns from none"):
         build_model(TrialConfig, reward | {"method": "context-price"}, "test")
 

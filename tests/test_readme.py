@@ -84,12 +84,12 @@ def test_the_worst_instance_of_the_example_is_played_to_the_same_response(tmp_pa
 
 def test_yaml_examples_are_sweeps_and_a_search() -> None:
     ours, sweep, search = (parse_yaml(text, "page") for language, text in BLOCKS if language == "yaml")
-    trainings = [cell for cell in make_plan(sweep_from(ours, "README.md"), "README.md").cells if cell.trial]
+    trainings = [trial for trial in make_plan(sweep_from(ours, "README.md"), "README.md").trials if trial.config]
     assert len(trainings) == 20
     assert "20 trainings" in PAGES["README.md"]
-    assert len(make_plan(sweep_from(sweep, "sweeps.md"), "sweeps.md").cells) == 5 * (2 + 1)
+    assert len(make_plan(sweep_from(sweep, "sweeps.md"), "sweeps.md").trials) == 5 * (2 + 1)
     searched = {"name": "search", "methods": ["scale"]} | search
-    assert len(make_plan(sweep_from(searched, "sweeps.md"), "sweeps.md").cells) == 32
+    assert len(make_plan(sweep_from(searched, "sweeps.md"), "sweeps.md").trials) == 32
 
 
 def test_every_command_of_the_program_is_on_its_page_and_the_other_way_round() -> None:

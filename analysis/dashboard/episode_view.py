@@ -63,9 +63,9 @@ def episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
 
 def _playable(rows: pd.DataFrame, snapshot: Snapshot) -> pd.DataFrame:
     """The rows that can be replayed, of rules and of policies in this folder; shows a note on the others."""
-    here = {training.identity["cell"] for training in snapshot.trainings if training.state == "finished"}
-    kept = rows[(rows["kind"] != "learned") | rows["cell"].isin(here)]
-    missing = rows.loc[~rows.index.isin(kept.index), "cell"].nunique()
+    here = {training.identity["trial_id"] for training in snapshot.trainings if training.state == "finished"}
+    kept = rows[(rows["kind"] != "learned") | rows["trial_id"].isin(here)]
+    missing = rows.loc[~rows.index.isin(kept.index), "trial_id"].nunique()
     if missing:
         st.caption(f"Episodes of {missing} trained policies cannot be played again: policies/ does not hold these.")
     return kept

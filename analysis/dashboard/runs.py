@@ -42,21 +42,21 @@ def runs(trainings: Iterable[Training], episodes: pd.DataFrame, epochs: Mapping[
         overrides; state: of the training, or RULE; epoch: the last one; planned: epochs; rows: evaluation episodes;
         updated_s: Unix time; error. The trainings in their order, then the others by name.
     """
-    by_cell = episodes.groupby("cell")
-    evaluated = by_cell[_IDENTITY].first().assign(rows=by_cell.size())
+    by_trial = episodes.groupby("trial_id")
+    evaluated = by_trial[_IDENTITY].first().assign(rows=by_trial.size())
     found: list[dict[str, Any]] = []
     known = set()
     for training in trainings:
-        cell = training.identity["cell"]
+        trial_id = training.identity["trial_id"]
         told = {name: getattr(training, name) for name in ("state", "updated_s", "error")}
         told |= {"run": training.name, "kind": "learned"}
         told |= {"epoch": epochs[training.name] or None, "planned": training.epochs}
-        if training.state != "waiting" or cell not in evaluated.index:
-            known.add(cell)
-            found.append({**training.identity, **told, "rows": evaluated["rows"].get(cell, 0)})
-    for cell, row in evaluated[~evaluated.index.isin(known)].iterrows():
+        if training.state != "waiting" or trial_id not in evaluated.index:
+            known.add(trial_id)
+            found.append({**training.identity, **told, "rows": evaluated["rows"].get(trial_id, 0)})
+    for trial_id, row in evaluated[~evaluated.index.isin(known)].iterrows():
         learned = row["kind"] == "learned"
-        name = f"{row['method']}-s{row['train_seed']}-{cell}" if learned else cell
+        name = f"{row['method']}-s{row['train_seed']}-{trial_id}" if learned else trial_id
         found.append({**row, "run": name, "state": "finished" if learned else RULE, "epoch": row["epochs"]})
     frame = pd.DataFrame(found, columns=list(_COLUMNS))
     whole = dict.fromkeys(("train_seed", "train_servers", "epoch", "planned", "rows"), "Int64")

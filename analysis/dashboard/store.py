@@ -148,12 +148,14 @@ class Store:
             if path.is_file():
                 table = self._read_once(path, read, notes, "Training curves come from the policies alone")
                 frames += [table] if table is not None else []
-        written = {cell: int(last) for cell, last in pd.concat(frames).groupby("cell")["epoch"].max().items()}
+        written = {
+            trial_id: int(last) for trial_id, last in pd.concat(frames).groupby("trial_id")["epoch"].max().items()
+        }
         epochs: dict[str, int] = {}
         for training in trainings:
-            cell = training.identity["cell"]
-            epochs[training.name] = written.get(cell, 0)
-            if training.curve is None or (training.state == "finished" and cell in written):
+            trial_id = training.identity["trial_id"]
+            epochs[training.name] = written.get(trial_id, 0)
+            if training.curve is None or (training.state == "finished" and trial_id in written):
                 continue
             rows = self._read_once(training.curve, status.read_curve, notes, "Its epochs are missing here")
             if rows is None:

@@ -50,7 +50,7 @@ def results(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     ranked = _ranked(table, by)
     hidden, too_many = left_out([(table, primary)])
     table, rows = (frame[~frame["variant"].isin(hidden)] for frame in (table, rows))
-    shown = ("test_servers", "variant", "information", "seeds", *SHOWN, "episodes")
+    shown = ("test_servers", "variant", "observability", "seeds", *SHOWN, "episodes")
     show_table(ranked[~ranked["variant"].isin(hidden)], shown, "results-table")
     save_csv(ranked, "results")
     if too_many:
@@ -95,7 +95,7 @@ def training(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     smoothing = one(right, "Mean over epochs", SMOOTHING, "smoothing")
     if metrics:
         show_chart(training_figures.training_curves(curves, metrics, smoothing, x), "training curves", dark)
-        save_csv(curves[["variant", "cell", "train_seed", *dict.fromkeys(["epoch", x]), *metrics]], "curves")
+        save_csv(curves[["variant", "trial_id", "train_seed", *dict.fromkeys(["epoch", x]), *metrics]], "curves")
 
 
 def compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:

@@ -174,7 +174,7 @@ def _range(tables: pd.DataFrame, column: str) -> tuple[float, float]:
 
 
 def lambda_heatmaps(table: pd.DataFrame, where: str = "") -> Chart:
-    """Completed tasks, response and censored response over lambda_1 x lambda_2.
+    """Completed tasks, response and censored response over lambda_decorrelation x lambda_kl.
 
     Pairs that were not trained or have no value are blank.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from rllib_scale.results.tables import INFORMATION
+from rllib_scale.results.tables import OBSERVABILITY
 
 from ..labels import NOUNS
 from ..load import Results, information_note, variants
@@ -24,10 +24,10 @@ MOST_FAILURES = 20
 def training_lines(results: Results) -> list[str]:
     """Epochs and seeds of each learned method, beside the paper's 1000 epochs."""
     learned = results.episodes[results.episodes["kind"] == "learned"]
-    cells = learned.drop_duplicates("cell")
-    of_variant = dict(list(cells.groupby("variant")))
+    trials = learned.drop_duplicates("trial_id")
+    of_variant = dict(list(trials.groupby("variant")))
     trained: dict[str, list[str]] = {}
-    for name in variants(cells):
+    for name in variants(trials):
         own = of_variant[name]
         seeds = own["train_seed"].nunique()
         how = f"{_range(own['epochs'])} epochs ({_range(own['env_steps'])} env steps), {_count(seeds, 'seed')}"
@@ -35,14 +35,14 @@ def training_lines(results: Results) -> list[str]:
     lines = [f"Trained for {how}: {listed(names)}." for how, names in trained.items()]
     if trained:
         lines.append(f"The paper trains {PAPER_EPOCHS} epochs with one seed.")
-    shorter = variants(cells[(cells["epochs"] < PAPER_EPOCHS).fillna(False)])
+    shorter = variants(trials[(trials["epochs"] < PAPER_EPOCHS).fillna(False)])
     if shorter:
         who = "" if len(shorter) == sum(map(len, trained.values())) else f" ({listed(shorter)})"
         lines.append(
             f"Fewer epochs than the paper's {PAPER_EPOCHS}{who}: the numbers show what the shorter training reaches, "
             "they are no reproduction of the paper's."
         )
-    seeds_of = cells.groupby("variant")["train_seed"].nunique()
+    seeds_of = trials.groupby("variant")["train_seed"].nunique()
     if len(seeds_of) and int(seeds_of.min()) < MIN_SEEDS:
         lines.append(f"Where a method has fewer than {MIN_SEEDS} seeds, no interval and no win or loss is claimed.")
     if results.episodes.empty:
@@ -86,7 +86,7 @@ def _best(table: pd.DataFrame, where: str) -> str | None:
 
 def _named(row: pd.Series, table: pd.DataFrame) -> str:
     """A variant, with what it observes if others of the table observe something else."""
-    return f"{row['variant']} ({row[INFORMATION]})" if table[INFORMATION].nunique() > 1 else str(row["variant"])
+    return f"{row['variant']} ({row[OBSERVABILITY]})" if table[OBSERVABILITY].nunique() > 1 else str(row["variant"])
 
 
 def _firsts(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -118,8 +118,8 @@ def training_state_lines(results: Results, now_s: float) -> list[str]:
     lines = failed[:MOST_FAILURES]
     if len(failed) > MOST_FAILURES:
         lines.append(f"Training failed: {len(failed) - MOST_FAILURES} more.")
-    evaluated = set(results.episodes["cell"])  # a published folder may hold nothing else of a training
-    absent = [one for one in found if one.identity["cell"] not in evaluated]
+    evaluated = set(results.episodes["trial_id"])  # a published folder may hold nothing else of a training
+    absent = [one for one in found if one.identity["trial_id"] not in evaluated]
     for state, said in (("running", "still running"), ("stopped", "stopped before its end"), ("waiting", "not begun")):
         names = [one.name for one in absent if one.state == state]
         if names:

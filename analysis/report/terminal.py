@@ -43,7 +43,7 @@ def print_report(results: Results, console: Console, content: list[Section] | No
     of_kind = {named.name.partition("-")[0]: named for named in reversed(section.tables)}
     if "table3" in of_kind:
         note = information_note(of_kind["table3"].shown)
-        shown = TABLE3_SHOWN if note is None else (*TABLE3_SHOWN, "information")
+        shown = TABLE3_SHOWN if note is None else (*TABLE3_SHOWN, "observability")
         _print_table(console, of_kind["table3"].shown, of_kind["table3"].title, shown)
         if note is not None:
             console.print(Text(note, style="dim"))

@@ -148,11 +148,11 @@ def _require_one(rows: pd.DataFrame, order: NDArray[np.int64], starts: NDArray[n
 def _refuse_twice(rows: pd.DataFrame) -> NoReturn:
     """Refuse rows of one group in which an episode of a training seed stands more than once."""
     repeated = rows[rows.duplicated(["train_seed", *EPISODE], keep=False)]
-    cells = ", ".join(sorted(set(repeated["cell"])))
+    trials = ", ".join(sorted(set(repeated["trial_id"])))
     row = repeated.iloc[0]
     seed = None if pd.isna(row["train_seed"]) else row["train_seed"]
     key = _describe(tuple(row[name] for name in PLACE), (seed, *(row[name] for name in EPISODE)))
-    raise UserError(f"{row['variant']}: more than one row, of {cells}, holds {key}; a statistic takes one")
+    raise UserError(f"{row['variant']}: more than one row, of {trials}, holds {key}; a statistic takes one")
 
 
 def require_partners(first: Scores, second: Scores) -> None:

@@ -1,4 +1,4 @@
-"""Tables over the weights of SRR, lambda_1 x lambda_2, as functions of the rows of one setting."""
+"""Tables over the weights of SRR, lambda_decorrelation x lambda_kl, as functions of the rows of one setting."""
 
 from __future__ import annotations
 

@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from rllib_scale.errors import UserError
-from rllib_scale.results.tables import INFORMATION
+from rllib_scale.results.tables import OBSERVABILITY
 
 from ..labels import OUTCOMES
 from ..load import SETTING
 from ..paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, papers_methods
-from .summary import information_by, summary_table
+from .summary import observability_by, summary_table
 
 BOUND = "above_bound_percent"
 TABLE3_METRICS = (*OUTCOMES, BOUND, "episode_return", "invalid_share")
 TABLE4_METRICS = ("response_mean_s", "completed", "unfinished", "response_censored_s", BOUND)
 WORKFLOW_METRICS = (
-    *("completed", "makespan_mean_s", "makespan_median_s", "makespan_p95_s", "makespan_p99_s"),
+    *("completed", "jct_mean_s", "jct_median_s", "jct_p95_s", "jct_p99_s"),
     *("sojourn_mean_s", "sojourn_p95_s", "slo_share", "moved_share", "utilisation"),
 )
 
@@ -47,8 +47,8 @@ def table3(episodes: pd.DataFrame, servers: int | None = None) -> pd.DataFrame:
         servers: the scale N; by default the only one that methods were trained at.
 
     Returns:
-        A `summary_table` of the TABLE3_METRICS by variant, with information: what the variant observes; in the paper's
-        setting paper_completed and paper_response_mean_s with their _sd; without_response: episodes, over all seeds,
+        A `summary_table` of the TABLE3_METRICS by variant, with observability; in the paper's setting
+        paper_completed and paper_response_mean_s with their _sd; without_response: episodes, over all seeds,
         in which no task completed, if any.
 
     Raises:
@@ -75,7 +75,7 @@ def table4(episodes: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         A `summary_table` of the TABLE4_METRICS by test_servers and variant, with trained: "here", "zero-shot" (at
-        another scale) or "rule"; information, without_response and paper_response_mean_s as in table3.
+        another scale) or "rule"; observability, without_response and paper_response_mean_s as in table3.
     """
     table = _by_scale(episodes, TABLE4_METRICS)
     if is_papers_setting(episodes):
@@ -92,7 +92,7 @@ def workflows_table(episodes: pd.DataFrame) -> pd.DataFrame:
     Returns:
         As table4, with the WORKFLOW_METRICS; no rows if the results lack them.
     """
-    return _by_scale(episodes[episodes["makespan_p95_s"].notna()], WORKFLOW_METRICS)
+    return _by_scale(episodes[episodes["jct_p95_s"].notna()], WORKFLOW_METRICS)
 
 
 def _by_scale(episodes: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
@@ -125,7 +125,7 @@ def side_by_side(tables: Mapping[tuple[str, str, str], pd.DataFrame]) -> pd.Data
 def _described(rows: pd.DataFrame, by: Sequence[str], metrics: Sequence[str]) -> pd.DataFrame:
     """A `summary_table` with what each variant observes, and its episodes in which no task completed."""
     table = summary_table(rows, by, metrics)
-    table.insert(len(by), INFORMATION, _aligned(table, by, information_by(rows, by)).fillna(""))
+    table.insert(len(by), OBSERVABILITY, _aligned(table, by, observability_by(rows, by)).fillna(""))
     without = rows["response_mean_s"].isna().groupby([rows[name] for name in by]).sum()
     return table.assign(without_response=_aligned(table, by, without[without > 0]).astype("Int64"))
 

@@ -12,11 +12,11 @@ from ..load import require_one_setting, variants
 from ..stats import intervals
 from ..stats.intervals import MeanTest, Unit
 from ..stats.scores import scores_by
-from .summary import information_by, interval_note
+from .summary import interval_note, observability_by
 
 BASE = "fastest-idle"
 METRICS = (
-    *("response_censored_s", "response_p95_s", "makespan_mean_s", "makespan_p95_s", "sojourn_mean_s"),
+    *("response_censored_s", "response_p95_s", "jct_mean_s", "jct_p95_s", "sojourn_mean_s"),
     "sojourn_p95_s",
 )
 """Times above 0, which are compared by their ratio."""
@@ -40,7 +40,7 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
         episodes: rows of one setting.
 
     Returns:
-        One row per (test_servers, variant) without the base: information, seeds, seeds_note; `against_base_<metric>`
+        One row per (test_servers, variant) without the base: observability, seeds, seeds_note; `against_base_<metric>`
         in per cent for each of the METRICS that has values, with _low and _high; if any row has a lower bound,
         `gap_closed_percent` with _low and _high, the share of the distance from the base's mean response to the bound;
         episodes that both have. No rows if the base was not evaluated. If a grid varied the base, the partner is the
@@ -56,7 +56,7 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
     scores = dict(scores_by(episodes, by, [*measured, *[LOWER_BOUND] * len(bounded)]))
     firsts = episodes.drop_duplicates("variant").set_index("variant")[["method", "overrides"]]
     bases = {str(name): str(row["overrides"]) for name, row in firsts.iterrows() if row["method"] == BASE}
-    information = information_by(episodes, by).to_dict()
+    observability = observability_by(episodes, by).to_dict()
     records: list[dict[str, Any]] = []
     for servers in sorted({servers for servers, _ in scores}):
         here = {name: overrides for name, overrides in bases.items() if (servers, name) in scores}
@@ -70,7 +70,7 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
                 continue
             unit: Unit = "seeds" if first.learned else "episodes"
             seeds = len(first.seeds) if first.learned else 0
-            record = {"test_servers": servers, "variant": name, "information": information.get((servers, name), "")}
+            record = {"test_servers": servers, "variant": name, "observability": observability.get((servers, name), "")}
             record |= {"seeds": seeds, "seeds_note": interval_note(seeds, not first.learned)}
             for metric in measured:
                 with np.errstate(divide="ignore", invalid="ignore"):
@@ -86,7 +86,7 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
             records.append(record | {"episodes": len(first.episodes)})
     shown = [*(f"{PREFIX}{metric}" for metric in measured), *bounded]
     named = [f"{column}{suffix}" for column in shown for suffix in ("", "_low", "_high")]
-    lead = ["test_servers", "variant", "information", "seeds", "seeds_note"]
+    lead = ["test_servers", "variant", "observability", "seeds", "seeds_note"]
     return pd.DataFrame(records, columns=[*lead, *named, "episodes"])
 
 

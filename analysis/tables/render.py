@@ -44,7 +44,7 @@ OPTIONAL_COLUMNS = (
 TEXT_COLUMNS = (
     "variant",
     "question",
-    "information",
+    "observability",
     "trained",
     "first",
     "second",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from rllib_scale.results.tables import INFORMATION
+from rllib_scale.results.tables import OBSERVABILITY
 
 from ..load import require_one_setting, variants
 from ..stats.intervals import MIN_SEEDS
@@ -56,7 +56,7 @@ def summary_table(
     return pd.DataFrame(records, columns=[*by, "seeds", "seeds_note", *columns, "episodes"])
 
 
-def information_by(rows: pd.DataFrame, by: Sequence[str]) -> pd.Series:
+def observability_by(rows: pd.DataFrame, by: Sequence[str]) -> pd.Series:
     """What the variant of each group of rows observes, where that is known."""
-    known = rows[[*by, INFORMATION]].dropna().drop_duplicates().sort_values(INFORMATION)
-    return known.groupby([*by])[INFORMATION].agg(", or ".join)
+    known = rows[[*by, OBSERVABILITY]].dropna().drop_duplicates().sort_values(OBSERVABILITY)
+    return known.groupby([*by])[OBSERVABILITY].agg(", or ".join)

@@ -30,7 +30,7 @@ from ..tables.summary import interval_note
 METRIC = "response_censored_s"
 DRIFTS = ("drift_training_wasserstein", "drift_training_mmd2")
 AGAINST, LOST = f"{PREFIX}{METRIC}", "lost_percent"
-IDENTITY = ("variant", "method", "kind", "lambda_decorrelation", "lambda_kl", "cell")
+IDENTITY = ("variant", "method", "kind", "lambda_decorrelation", "lambda_kl", "trial_id")
 FEWEST = 3
 """Problems, the training's left out, from which anything is said."""
 RESAMPLES = 999
@@ -47,21 +47,21 @@ def transfer(episodes: pd.DataFrame, features: pd.DataFrame) -> pd.DataFrame:
         features: feature rows of the same results.
 
     Returns:
-        One row per (setting, test_servers, variant, cell): DRIFTS, AGAINST and LOST. No rows of policies that were not
-        played on the problem of their training, or where fewer than FEWEST problems are left.
+        One row per (setting, test_servers, variant, trial_id): DRIFTS, AGAINST and LOST. No rows of policies that
+        were not played on the problem of their training, or where fewer than FEWEST problems are left.
     """
     place = list(PLACE)
     columns = [*place, *IDENTITY, *DRIFTS, AGAINST, LOST]
     features = features.dropna(subset=list(DRIFTS))
     base = episodes[episodes["method"] == BASE].groupby([*place, *EPISODE], observed=True)[METRIC].mean()
-    own = episodes[episodes["cell"].isin(features["cell"])].set_index([*place, *EPISODE])
+    own = episodes[episodes["trial_id"].isin(features["trial_id"])].set_index([*place, *EPISODE])
     ratio = (own[METRIC].astype(float) / base.reindex(own.index).astype(float)).map(np.log)
-    means = 100 * ratio.groupby([*(own.index.get_level_values(n) for n in place), own["cell"]]).mean().map(np.expm1)
-    means.index.names = [*place, "cell"]
-    rows = features.merge(means.rename(AGAINST).reset_index(), on=[*place, "cell"]).dropna(subset=[AGAINST])
+    means = 100 * ratio.groupby([*(own.index.get_level_values(n) for n in place), own["trial_id"]]).mean().map(np.expm1)
+    means.index.names = [*place, "trial_id"]
+    rows = features.merge(means.rename(AGAINST).reset_index(), on=[*place, "trial_id"]).dropna(subset=[AGAINST])
     trained = (rows["test_servers"] == rows["train_servers"]) & (rows["drift_mmd2"] == rows["drift_training_mmd2"])
-    at_home = rows[trained].groupby("cell")[AGAINST].mean()
-    rows[LOST] = rows[AGAINST] - at_home.reindex(rows["cell"]).to_numpy(float)
+    at_home = rows[trained].groupby("trial_id")[AGAINST].mean()
+    rows[LOST] = rows[AGAINST] - at_home.reindex(rows["trial_id"]).to_numpy(float)
     rows = rows[~trained].dropna(subset=[LOST])
     if rows[place].drop_duplicates().shape[0] < FEWEST:
         rows = rows.iloc[:0]
@@ -72,7 +72,7 @@ def transfer_table(rows: pd.DataFrame) -> pd.DataFrame:
     """One row per variant of `transfer`'s rows: means over its policies' means over the problems, with intervals."""
     records = []
     for name in variants(rows):
-        of = rows[rows["variant"] == name].groupby("cell")[[*DRIFTS, AGAINST, LOST]].mean()
+        of = rows[rows["variant"] == name].groupby("trial_id")[[*DRIFTS, AGAINST, LOST]].mean()
         record: dict[str, Any] = {"variant": name, "seeds": len(of), "seeds_note": interval_note(len(of))}
         for column in (*DRIFTS, AGAINST, LOST):
             interval = mean_interval(of[[column]].to_numpy(float))
@@ -98,7 +98,7 @@ def agreement(rows: pd.DataFrame) -> pd.DataFrame:
     records = []
     for drift in DRIFTS:
         tables = [
-            rows.pivot_table(index=place, columns="cell", values=column, observed=True) for column in (drift, LOST)
+            rows.pivot_table(index=place, columns="trial_id", values=column, observed=True) for column in (drift, LOST)
         ]
         x, y = (table.dropna(axis=1).to_numpy(float) for table in tables)  # (P, policies)
         policies = x.shape[1]

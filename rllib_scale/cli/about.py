@@ -50,10 +50,10 @@ def scenarios() -> None:
     from rllib_scale.config import SCENARIOS
     from rllib_scale.plugins import entry_points
 
-    table = Table("name", "what it is", "information")
+    table = Table("name", "what it is", "observability")
     for name, (env, text) in SCENARIOS.items():
         table.add_row(name, text, env.information.label)
-    content = [{"name": n, "description": t, "information": e.information.label} for n, (e, t) in SCENARIOS.items()]
+    content = [{"name": n, "description": t, "observability": e.information.label} for n, (e, t) in SCENARIOS.items()]
     for name, path in entry_points("scenario").items():
         table.add_row(name, f"{path}, of an installed package", "")
         content.append({"name": name, "import_path": path})

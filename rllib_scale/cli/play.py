@@ -61,7 +61,7 @@ def evaluate(
     """
     import pandas as pd
 
-    from rllib_scale.config.schedulers import information
+    from rllib_scale.config.schedulers import observability
     from rllib_scale.evaluation.play import evaluate as run
     from rllib_scale.files import check_writable
     from rllib_scale.policies.make import make_policy
@@ -90,11 +90,11 @@ def evaluate(
                     scenario=scenario,
                     test_servers=env.cluster.num_servers,
                     mask=env.episode.mask,
-                    information=information(method, env.information, scheduler.sees),
+                    observability=observability(method, env.information, scheduler.sees),
                 )
             )
     frame = pd.concat(frames, ignore_index=True).assign(decision=decision, eval_seed=seed)
-    several, told = len(policies) > 1, frame.groupby("information", sort=False)["method"].unique()
+    several, told = len(policies) > 1, frame.groupby("observability", sort=False)["method"].unique()
     title = f"{'' if several else frame['method'][0] + ', '}scenario {scenario}{' changed' if own else ''}"
     title += f", mask {frame['mask'][0]}, {decision}"
     title += f": mean ± sd over {episodes} episodes" if given is None else f": {workload}"
@@ -127,7 +127,7 @@ def evaluate(
             "invalid": f"{share:.0%}",
         }
         table.add_row(*[cells[column].replace("nan", "-") for column in columns])
-        facts = {key: rows[key].iloc[0] for key in ("method", "scenario", "mask", "decision", "information")}
+        facts = {key: rows[key].iloc[0] for key in ("method", "scenario", "mask", "decision", "observability")}
         summary = {"mean": mean.to_dict(), "sd": sd.to_dict()}
         content.append({**facts, "servers": at_scale, "episodes": len(rows), "invalid_share": share, **summary})
     show(table, content)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "--reuse",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     multiple=True,
-    help="Results folder whose finished trainings of the same cells are taken over; repeatable.",
+    help="Results folder whose finished trainings are reused where the trial is the same; repeatable.",
 )
 def sweep(
     file: Path,
@@ -38,7 +38,7 @@ def sweep(
     overrides: tuple[str, ...],
     reuse: tuple[Path, ...],
 ) -> None:
-    """Run the sweep of FILE: train and evaluate every cell, write the results and the report.
+    """Run the sweep of FILE: train and evaluate every trial, write the results and the report.
 
     Run again, it skips what is finished and goes on with what is not.
     """
@@ -79,22 +79,26 @@ def reproduce(budget: str, results: Path | None, address: str | None, overrides:
 def validate(file: Path, overrides: tuple[str, ...], full: bool, trust: bool) -> None:
     """Show what the sweep of FILE expands to, without running it."""
     plan = _plan(file, overrides)
-    table = Table("training", "method", "seed", "lambda_1", "lambda_2", "epochs", "servers", "other settings")
-    for cell in plan.cells:
-        trial = cell.trial
-        lambdas = (f"{trial.srr.lambda_decorrelation:g}", f"{trial.srr.lambda_kl:g}")
-        numbers = (str(trial.stop_epochs), str(trial.env.cluster.num_servers))
-        table.add_row(cell.name, trial.method, str(trial.seed), *lambdas, *numbers, cell.label)
+    lambdas = ("lambda_decorrelation", "lambda_kl")
+    table = Table("trial", "method", "seed", *lambdas, "epochs", "servers", "other settings")
+    for trial in plan.trials:
+        config = trial.config
+        weights = [f"{getattr(config.srr, name):g}" for name in lambdas]
+        numbers = (str(config.stop_epochs), str(config.env.cluster.num_servers))
+        table.add_row(trial.name, config.method, str(config.seed), *weights, *numbers, trial.label)
     if wants_json():
         show(
             table,
-            [cell.identity | {"name": cell.name, "trial": cell.trial.model_dump(mode="json")} for cell in plan.cells],
+            [
+                trial.identity | {"name": trial.name, "trial": trial.config.model_dump(mode="json")}
+                for trial in plan.trials
+            ],
         )
-    elif plan.cells:
+    elif plan.trials:
         console.print(table)
     if full and not wants_json():
-        for cell in plan.cells:
-            console.print_json(cell.trial.model_dump_json())
+        for trial in plan.trials:
+            console.print_json(trial.config.model_dump_json())
     _check_and_print(plan, trust)
 
 
@@ -126,7 +130,7 @@ def train(
     trust: bool,
     overrides: tuple[str, ...],
 ) -> None:
-    """Train one policy and evaluate it: a sweep of a single cell."""
+    """Train one policy and evaluate it: a sweep of a single trial."""
     from rllib_scale.config import METHODS, CMAConfig, ReinforceConfig, TrainingConfig
     from rllib_scale.config.planning import make_plan
     from rllib_scale.config.yaml_files import parse_override, set_path
@@ -165,21 +169,21 @@ def _check_and_print(plan: Plan, trust: bool) -> None:
     from rllib_scale.sweeps.checks import check_plan
 
     check_plan(plan, trust)
-    sweep, cells = plan.sweep, plan.cells
+    sweep, trials = plan.sweep, plan.trials
     each = cpus_per_trial(sweep.resources)
-    epochs, steps = sorted({cell.trial.stop_epochs for cell in cells}), training_steps(cells)
-    noun = "training" if len(cells) == 1 else "trainings"
+    epochs, steps = sorted({trial.config.stop_epochs for trial in trials}), training_steps(trials)
+    noun = "training" if len(trials) == 1 else "trainings"
     if epochs:
         shown = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
         say(
-            f"{sweep.name}: {len(cells)} {noun} of {shown} epochs (the paper trains 1000), "
+            f"{sweep.name}: {len(trials)} {noun} of {shown} epochs (the paper trains 1000), "
             + (f"{steps:,} env steps in all; " if steps else "")
             + f"each needs {each:g} CPUs"
         )
     else:
         say(f"{sweep.name}: rules alone, nothing to train")
     say(f"{len(plan.units)} evaluations of {sweep.evaluation.episodes} episodes at {sweep.evaluation.scales} servers")
-    skipped = sorted({cell.trial.method for cell in cells if not cell.trial.spec.any_scale})
+    skipped = sorted({trial.config.method for trial in trials if not trial.config.spec.any_scale})
     if skipped:
         say(f"{', '.join(skipped)}: evaluated only at the number of servers trained on, to which the network is fixed")
 

@@ -19,7 +19,7 @@ from rllib_scale.config import DecisionMode, EnvConfig, TrialConfig, TrialResour
 from rllib_scale.config.pinned import MARK, split
 from rllib_scale.config.schedulers import PluginSpec, PolicySpec, SchedulerSpec, parse_scheduler
 from rllib_scale.config.sweep import SweepConfig
-from rllib_scale.config.trial import CELL_FORMAT
+from rllib_scale.config.trial import TRIAL_FORMAT
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 
@@ -32,21 +32,21 @@ PLAN_FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Cell:
+class Trial:
     """One training of a sweep and the grid settings that distinguish it from the others."""
 
-    trial: TrialConfig
+    config: TrialConfig
     overrides: Overrides = ()
     stopped_epochs: int | None = None  # after which ASHA stopped the training; None: it ran to its end
 
-    def as_trained(self, epochs: int) -> Cell:
+    def as_trained(self, epochs: int) -> Trial:
         """The training that ran so many epochs; with fewer than planned, ASHA stopped it."""
-        return replace(self, stopped_epochs=epochs) if 0 < epochs < self.trial.stop_epochs else self
+        return replace(self, stopped_epochs=epochs) if 0 < epochs < self.config.stop_epochs else self
 
     @property
     def epochs(self) -> int:
         """Epochs that it trains, or trained if it was stopped early."""
-        return self.stopped_epochs or self.trial.stop_epochs
+        return self.stopped_epochs or self.config.stop_epochs
 
     @property
     def label(self) -> str:
@@ -57,16 +57,16 @@ class Cell:
     @cached_property
     def identity(self) -> dict[str, Any]:
         """The identity columns of its rows (`rllib_scale.results.tables`), except the sweep's name."""
-        trial, steps = self.trial, self.trial.env_steps_per_epoch
+        config, steps = self.config, self.config.env_steps_per_epoch
         return {
-            "cell": trial.cell,
-            "method": trial.method,
+            "trial_id": config.trial_id,
+            "method": config.method,
             "kind": "learned",
-            "train_seed": trial.seed,
-            "lambda_decorrelation": trial.srr.lambda_decorrelation,
-            "lambda_kl": trial.srr.lambda_kl,
+            "train_seed": config.seed,
+            "lambda_decorrelation": config.srr.lambda_decorrelation,
+            "lambda_kl": config.srr.lambda_kl,
             "overrides": self.label,
-            "train_servers": trial.env.cluster.num_servers,
+            "train_servers": config.env.cluster.num_servers,
             "epochs": self.epochs,
             "env_steps": None if steps is None else self.epochs * steps,
         }
@@ -74,7 +74,7 @@ class Cell:
     @cached_property
     def name(self) -> str:
         """Of its folders: unique within a sweep."""
-        return f"{self.trial.method}-s{self.trial.seed}-{self.identity['cell']}"
+        return f"{self.config.method}-s{self.config.seed}-{self.identity['trial_id']}"
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class EvaluationUnit:
             own = {"source": self.scheduler}  # with the digest of its source
         if isinstance(self.spec, PolicySpec):
             own = {"policy": self.spec.content}  # of its description, which holds that of its weights
-        problem = {"env": self.problem.identity, "episodes": self.episodes, "format": CELL_FORMAT}
+        problem = {"env": self.problem.identity, "episodes": self.episodes, "format": TRIAL_FORMAT}
         return digest(self.columns | problem | own)
 
 
@@ -166,17 +166,17 @@ class Plan:
 
     Attributes:
         sweep: what was planned.
-        cells: trainings, in the order methods, grid, points of the search, seeds; equal ones once.
+        trials: trainings, in the order methods, grid, points of the search, seeds; equal ones once.
         units: evaluations: rules and given policies first, then the policy of each training at each scale.
     """
 
     sweep: SweepConfig
-    cells: tuple[Cell, ...]
+    trials: tuple[Trial, ...]
     units: tuple[EvaluationUnit, ...]
 
-    def units_of(self, cell: Cell) -> list[EvaluationUnit]:
+    def units_of(self, trial: Trial) -> list[EvaluationUnit]:
         """The evaluations of the policy of a training, as it was trained."""
-        return [replace(unit, identity=cell.identity) for unit in self._units_by_training.get(cell.name, ())]
+        return [replace(unit, identity=trial.identity) for unit in self._units_by_training.get(trial.name, ())]
 
     @cached_property
     def _units_by_training(self) -> dict[str, list[EvaluationUnit]]:
@@ -192,11 +192,11 @@ class Plan:
         Args:
             epochs: name of a training -> epochs that it ran, of those that are finished.
         """
-        cells = tuple(cell.as_trained(epochs.get(cell.name, 0)) for cell in self.cells)
-        if cells == self.cells:
+        trials = tuple(trial.as_trained(epochs.get(trial.name, 0)) for trial in self.trials)
+        if trials == self.trials:
             return self
         units = [unit for unit in self.units if not unit.learned]
-        return replace(self, cells=cells, units=(*units, *itertools.chain.from_iterable(map(self.units_of, cells))))
+        return replace(self, trials=trials, units=(*units, *itertools.chain.from_iterable(map(self.units_of, trials))))
 
     def to_json(self) -> dict[str, Any]:
         """For the manifest. A training is its settings that differ from the defaults; an evaluation refers to them."""
@@ -206,13 +206,13 @@ class Plan:
             "format": PLAN_FORMAT,
             "trainings": [
                 {
-                    "name": cell.name,
-                    "epochs": cell.trial.stop_epochs,
-                    "columns": cell.identity,
-                    "settings": [list(pair) for pair in cell.overrides],  # their order is that of the label
-                    "trial": _without_defaults(cell.trial),
+                    "name": trial.name,
+                    "epochs": trial.config.stop_epochs,
+                    "columns": trial.identity,
+                    "settings": [list(pair) for pair in trial.overrides],  # their order is that of the label
+                    "trial": _without_defaults(trial.config),
                 }
-                for cell in self.cells
+                for trial in self.trials
             ],
             "problems": [{"scenario": problem.scenario, "env": _without_defaults(problem.env)} for problem in problems],
             "evaluations": [
@@ -238,8 +238,8 @@ class Plan:
         try:
             if content["format"] != PLAN_FORMAT:
                 raise UserError(f"{source}: plan: format {content['format']!r}; this program reads {PLAN_FORMAT}")
-            cells = [
-                Cell(
+            trials = [
+                Trial(
                     build_model(TrialConfig, each["trial"], f"{source}: plan.trainings.{index}"),
                     tuple((path, _as_tuple(value)) for path, value in each["settings"]),
                 )
@@ -252,7 +252,7 @@ class Plan:
                 )
                 for index, each in enumerate(content["problems"])
             ]
-            of_name = {cell.name: cell for cell in cells}
+            of_name = {trial.name: trial for trial in trials}
             units = [
                 EvaluationUnit(
                     each["scheduler"],
@@ -267,12 +267,12 @@ class Plan:
             ]
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise UserError(f"{source}: plan: not readable ({type(error).__name__}: {error})") from None
-        return cls(sweep, tuple(cells), tuple(units))
+        return cls(sweep, tuple(trials), tuple(units))
 
 
-def training_steps(cells: Iterable[Cell]) -> int:
+def training_steps(trials: Iterable[Trial]) -> int:
     """Decisions to train on in all, except for searches."""
-    return sum(cell.trial.stop_epochs * (cell.trial.env_steps_per_epoch or 0) for cell in cells)
+    return sum(trial.config.stop_epochs * (trial.config.env_steps_per_epoch or 0) for trial in trials)
 
 
 def cpus_per_trial(resources: TrialResources) -> float:

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rllib_scale.config import EnvConfig, TrialConfig, TrialResources, digest, identity
-from rllib_scale.config.plan import Cell, EvaluationUnit, Overrides, Plan, Problem, shown
+from rllib_scale.config.plan import EvaluationUnit, Overrides, Plan, Problem, Trial, shown
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.search import points
-from rllib_scale.config.sweep import CELL_SECTIONS, TRAIN_SCENARIO, SweepConfig
+from rllib_scale.config.sweep import TRAIN_SCENARIO, TRIAL_SECTIONS, SweepConfig
 from rllib_scale.config.used_settings import UNUSED, used_settings
 from rllib_scale.config.yaml_files import build_model, set_path
 from rllib_scale.errors import UserError
@@ -29,25 +29,25 @@ def make_plan(sweep: SweepConfig, source: str) -> Plan:
         UserError: a value is not valid at its path, a scenario cannot be scaled to a number of servers, or a policy
             that reserves servers would be evaluated where that is invalid.
     """
-    cells = _cells(sweep, source)
+    trials = _trials(sweep, source)
     # Without methods, the grid still varies problems: those of the trainings that any method would have.
-    posed = cells if sweep.methods else _cells(sweep.model_copy(update={"methods": ("crossattn",)}), sweep.name)
+    posed = trials if sweep.methods else _trials(sweep.model_copy(update={"methods": ("crossattn",)}), sweep.name)
     problems = _Problems(sweep)
     units = {unit.key: unit for unit in _rule_units(sweep, posed, problems)}
-    for unit in _policy_units(sweep, cells, problems):
+    for unit in _policy_units(sweep, trials, problems):
         units.setdefault(unit.key, unit)
-    return Plan(sweep, tuple(cells), tuple(units.values()))
+    return Plan(sweep, tuple(trials), tuple(units.values()))
 
 
-def _cells(sweep: SweepConfig, source: str) -> list[Cell]:
-    sections: dict[str, Any] = {name: getattr(sweep, name) for name in CELL_SECTIONS}
+def _trials(sweep: SweepConfig, source: str) -> list[Trial]:
+    sections: dict[str, Any] = {name: getattr(sweep, name) for name in TRIAL_SECTIONS}
     sections["resources"] = TrialResources(**sweep.resources.model_dump(include=set(TrialResources.model_fields)))
     plain = {name: section.model_dump(mode="json") for name, section in sections.items()}
     if sweep.search is not None and sweep.search.scheduler == "pbt":
         # The result of a member depends on the whole population, so its hash is part of the training's identity.
-        content = {name: identity(getattr(sweep, name)) for name in CELL_SECTIONS}
+        content = {name: identity(getattr(sweep, name)) for name in TRIAL_SECTIONS}
         sections["population"] = digest(content | sweep.model_dump(mode="json", include={"methods", "seeds", "search"}))
-    cells: dict[str, Cell] = {}
+    trials: dict[str, Trial] = {}
     for method, values, point, seed in itertools.product(
         sweep.methods, itertools.product(*sweep.grid.values()), points(sweep.search), sweep.seeds
     ):
@@ -58,10 +58,9 @@ def _cells(sweep: SweepConfig, source: str) -> list[Cell]:
         for path, value in overrides:
             set_path(changed, path, value)
         data = sections | changed | {"method": method, "seed": seed}
-        trial = build_model(TrialConfig, data, f"{source}: grid")
-        cell = Cell(trial, overrides)
-        cells.setdefault(cell.identity["cell"], cell)
-    return list(cells.values())
+        trial = Trial(build_model(TrialConfig, data, f"{source}: grid"), overrides)
+        trials.setdefault(trial.identity["trial_id"], trial)
+    return list(trials.values())
 
 
 def _used(method: str, base: Mapping[str, Any], overrides: Overrides) -> Overrides:
@@ -89,10 +88,10 @@ class _Problems:
         self.own_problems = TRAIN_SCENARIO in sweep.evaluated_scenarios
         self._known: dict[tuple[str, int], list[Problem]] = {}
 
-    def of(self, cell: Cell) -> Iterator[Problem]:
+    def of(self, trial: Trial) -> Iterator[Problem]:
         """For a training, or for the rules that are compared with it."""
         for label in self.sweep.evaluated_scenarios:
-            own = cell.trial.env if label == TRAIN_SCENARIO else None
+            own = trial.config.env if label == TRAIN_SCENARIO else None
             if (label, id(own)) not in self._known:
                 self._known[label, id(own)] = list(self._scaled(label, own or self.sweep.problem(label)))
             yield from self._known[label, id(own)]
@@ -108,35 +107,35 @@ class _Problems:
             yield Problem(label, at_scale.with_mask(mask).with_part("test"))
 
 
-def _rule_units(sweep: SweepConfig, cells: Iterable[Cell], problems: _Problems) -> Iterator[EvaluationUnit]:
+def _rule_units(sweep: SweepConfig, trials: Iterable[Trial], problems: _Problems) -> Iterator[EvaluationUnit]:
     """Evaluations of rules and given policies."""
-    posed: dict[tuple[int, str], tuple[Cell, list[str]]] = {}
-    for cell in cells:
-        settings = [f"{path}={shown(value)}" for path, value in cell.overrides if path.startswith("env.")]
-        key = (id(cell.trial.env), "; ".join(settings)) if problems.own_problems else (0, "")
-        posed.setdefault(key, (cell, settings))
-    for scheduler, (cell, settings) in itertools.product(sweep.evaluation.heuristics, posed.values()):
-        for problem in problems.of(cell):
+    posed: dict[tuple[int, str], tuple[Trial, list[str]]] = {}
+    for trial in trials:
+        settings = [f"{path}={shown(value)}" for path, value in trial.overrides if path.startswith("env.")]
+        key = (id(trial.config.env), "; ".join(settings)) if problems.own_problems else (0, "")
+        posed.setdefault(key, (trial, settings))
+    for scheduler, (trial, settings) in itertools.product(sweep.evaluation.heuristics, posed.values()):
+        for problem in problems.of(trial):
             own = settings if problem.scenario == TRAIN_SCENARIO else []
             label = parse_scheduler(scheduler).label
-            columns = {"cell": "@".join([label, *own]), "method": label, "kind": "heuristic"}
+            columns = {"trial_id": "@".join([label, *own]), "method": label, "kind": "heuristic"}
             columns["overrides"] = "; ".join(own)
             evaluation = sweep.evaluation
             yield EvaluationUnit(scheduler, columns, problem, "argmax", evaluation.seed, evaluation.episodes)
 
 
-def _policy_units(sweep: SweepConfig, cells: Iterable[Cell], problems: _Problems) -> Iterator[EvaluationUnit]:
+def _policy_units(sweep: SweepConfig, trials: Iterable[Trial], problems: _Problems) -> Iterator[EvaluationUnit]:
     """Evaluations of the policies that the sweep trains."""
     evaluation = sweep.evaluation
-    for cell in cells:
-        spec, own = cell.trial.spec, cell.trial.env
+    for trial in trials:
+        spec, own = trial.config.spec, trial.config.env
         decisions = evaluation.decisions if spec.network is not None else ("argmax",)  # prices are no probabilities
         features = evaluation.features and not spec.dispatches
-        for problem in problems.of(cell):
-            in_own_rounds(cell.name, own, problem.env)
+        for problem in problems.of(trial):
+            in_own_rounds(trial.name, own, problem.env)
             if not spec.any_scale and problem.env.cluster.num_slots != own.cluster.num_slots:
                 continue  # an MLP policy is fixed to the number of servers it was trained at
             for decision in decisions:
                 yield EvaluationUnit(
-                    cell.name, cell.identity, problem, decision, evaluation.seed, evaluation.episodes, features
+                    trial.name, trial.identity, problem, decision, evaluation.seed, evaluation.episodes, features
                 )

@@ -286,7 +286,7 @@ def plain(value: Any) -> str:
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def information(method: str, told: InformationConfig, sees: str = "tasks") -> str:
+def observability(method: str, told: InformationConfig, sees: str = "tasks") -> str:
     """What a method observes in a problem: whole workflows as `told.label` says, or of the waiting tasks only.
 
     Args:
@@ -294,7 +294,7 @@ def information(method: str, told: InformationConfig, sees: str = "tasks") -> st
         told: of the problem.
         sees: as in `HeuristicSpec`, of a method that is not ours.
 
-    >>> information("heft", InformationConfig()), information("scale", InformationConfig(estimate_error=0.5))
+    >>> observability("heft", InformationConfig()), observability("scale", InformationConfig(estimate_error=0.5))
     ('clairvoyant', 'waiting tasks, estimates')
     """
     spec = HEURISTICS.get(method.partition(":")[0]) or METHODS.get(method)

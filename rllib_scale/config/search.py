@@ -1,6 +1,6 @@
 """Searching for settings: random points, early stopping by ASHA, population-based training (PBT).
 
-A point's values are those of a cell, so a training found by a search is hashed, stored and skipped as any other. The
+A point's values are those of a trial, so a training found by a search is hashed, stored and skipped as any other. The
 points depend on the seed alone: the same sweep, run again, arrives at the same points. Free of ray and torch.
 """
 

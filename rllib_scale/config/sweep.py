@@ -30,11 +30,11 @@ from rllib_scale.config.used_settings import refuse_unused
 from rllib_scale.config.yaml_files import build_model, merged
 from rllib_scale.errors import UserError, choice_error
 
-CELL_SECTIONS = tuple(Sections.model_fields)
-"""Sections of a sweep that every cell starts from and a grid may vary."""
+TRIAL_SECTIONS = tuple(Sections.model_fields)
+"""Sections of a sweep that every trial starts from and a grid may vary."""
 TRAIN_SCENARIO = "train"
-"""Evaluation on the very problem a cell was trained on, at each test scale."""
-MAX_CELLS = 10_000
+"""Evaluation on the very problem a trial was trained on, at each test scale."""
+MAX_TRIALS = 10_000
 """Trainings of one sweep: more are a slip, and would take minutes to expand alone."""
 
 _Scale = Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)]
@@ -53,7 +53,7 @@ class EvaluationConfig(Model):
     scales: tuple[_Scale, ...] = Field(default=(16, 32, 48), min_length=1, description="servers")
     scenarios: tuple[str, ...] = Field(
         default=(),
-        description="named problems, `package.module:Name`, or 'train' for each cell's own; empty: the "
+        description="named problems, `package.module:Name`, or 'train' for each trial's own; empty: the "
         "sweep's scenario",
     )
     episodes: Annotated[int, Field(ge=1, le=MAX_EPISODES)] = 30
@@ -105,7 +105,7 @@ class _Product(Model):
 
 
 class SweepConfig(Sections, _Product):  # fields come from right to left: name and methods first
-    """A sweep: methods x seeds x grid, each cell trained once and evaluated at every scale."""
+    """A sweep: methods x seeds x grid, each trial trained once and evaluated at every scale."""
 
     evaluation: EvaluationConfig = EvaluationConfig()
     resources: SweepResources = SweepResources()
@@ -113,10 +113,19 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
     tracking: tuple[Literal["mlflow", "wandb"], ...] = Field(
         default=(), description="where else training curves go; `pip install rllib-scale[tracking]`"
     )
-    own_scenarios: dict[str, EnvConfig] = Field(
+    custom_scenarios: dict[str, EnvConfig] = Field(
         default={},
         description="user-defined problems by name; those named by import path are added on loading",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_are_the_present_ones(cls, data: Any) -> Any:
+        """Manifests of version 0.2 and earlier have `own_scenarios`; version 0.4 does not read it any more."""
+        if isinstance(data, dict) and "own_scenarios" in data:
+            old = data["own_scenarios"]
+            data = {key: value for key, value in data.items() if key != "own_scenarios"} | {"custom_scenarios": old}
+        return data
 
     @model_validator(mode="before")
     @classmethod
@@ -124,7 +133,7 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         """What `env` leaves out comes from the scenario."""
         if not isinstance(data, dict):
             return data
-        name, own, evaluation = data.get("scenario", "paper"), data.get("own_scenarios", {}), data.get("evaluation")
+        name, own, evaluation = data.get("scenario", "paper"), data.get("custom_scenarios", {}), data.get("evaluation")
         if not isinstance(name, str) or not isinstance(own, dict):
             return data
         listed = evaluation.get("scenarios") if isinstance(evaluation, dict) else None
@@ -132,7 +141,7 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
             if isinstance(each, str) and each not in (*SCENARIOS, *own, TRAIN_SCENARIO):
                 raise ValueError(str(choice_error("scenario", each, (*SCENARIOS, *own))))
         try:
-            base = scenario(name) if name not in own else build_model(EnvConfig, own[name], f"own_scenarios.{name}")
+            base = scenario(name) if name not in own else build_model(EnvConfig, own[name], f"custom_scenarios.{name}")
         except UserError as error:
             raise ValueError(str(error)) from None
         if isinstance(data.get("env", {}), dict):
@@ -141,9 +150,9 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
 
     @model_validator(mode="after")
     def _scenarios_are_known(self) -> SweepConfig:
-        for name in self.own_scenarios:
+        for name in self.custom_scenarios:
             if name in (*SCENARIOS, TRAIN_SCENARIO):
-                raise ValueError(f"own_scenarios.{name}: is a scenario of ours; name yours otherwise")
+                raise ValueError(f"custom_scenarios.{name}: is a scenario of ours; name yours otherwise")
         return self
 
     @model_validator(mode="after")
@@ -152,23 +161,25 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         if not self.methods and not self.evaluation.heuristics:
             raise ValueError("methods and evaluation.heuristics are both empty: there is nothing to run")
         for path, values in self.grid.items():
-            begins = path.split(".")[0] in CELL_SECTIONS
+            begins = path.split(".")[0] in TRIAL_SECTIONS
             if not begins and path not in ("resources.sampler", "resources.learner"):
                 raise ValueError(
-                    f"grid.{path}: must begin with {'., '.join(CELL_SECTIONS)}., "
+                    f"grid.{path}: must begin with {'., '.join(TRIAL_SECTIONS)}., "
                     "or be resources.sampler or resources.learner"
                 )
             if not values:
-                raise ValueError(f"grid.{path}: an empty list leaves no cell to run")
+                raise ValueError(f"grid.{path}: an empty list leaves no trial to run")
         return self
 
     @model_validator(mode="after")
     def _is_not_too_large(self) -> SweepConfig:
-        cells = len(self.methods) * len(self.seeds) * math.prod(len(values) for values in self.grid.values())
+        trials = len(self.methods) * len(self.seeds) * math.prod(len(values) for values in self.grid.values())
         if self.search is not None and self.search.space:
-            cells *= self.search.samples
-        if max(cells, len(self.seeds)) > MAX_CELLS:
-            raise ValueError(f"methods x seeds x grid x search.samples are {cells:,} trainings; at most {MAX_CELLS:,}")
+            trials *= self.search.samples
+        if max(trials, len(self.seeds)) > MAX_TRIALS:
+            raise ValueError(
+                f"methods x seeds x grid x search.samples are {trials:,} trainings; at most {MAX_TRIALS:,}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -178,8 +189,8 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         if not self.methods:
             raise ValueError("search: there is nothing to search for without methods")
         for path in self.search.space:
-            if path.split(".")[0] not in CELL_SECTIONS:
-                raise ValueError(f"search.space.{path}: must begin with {'., '.join(CELL_SECTIONS)}.")
+            if path.split(".")[0] not in TRIAL_SECTIONS:
+                raise ValueError(f"search.space.{path}: must begin with {'., '.join(TRIAL_SECTIONS)}.")
             if path in self.grid:
                 raise ValueError(f"search.space.{path}: stands in grid, too")
         if self.search.scheduler != "none" and len(self.methods) > 1:
@@ -196,7 +207,7 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
 
     def problem(self, name: str) -> EnvConfig:
         """The problem of a scenario, shipped or user-defined."""
-        return self.own_scenarios[name] if name in self.own_scenarios else scenario(name)
+        return self.custom_scenarios[name] if name in self.custom_scenarios else scenario(name)
 
     @property
     def evaluated_scenarios(self) -> tuple[str, ...]:
@@ -214,7 +225,7 @@ def refuse_unused_settings(sweep: SweepConfig) -> None:
         ValueError: naming the setting and what would be valid.
     """
     space = sweep.search.space if sweep.search is not None else {}
-    include: dict[str, Any] = {name: True for name in CELL_SECTIONS if name != "env"}
+    include: dict[str, Any] = {name: True for name in TRIAL_SECTIONS if name != "env"}
     include["resources"] = {"sampler", "learner", "compile"}
     refuse_unused(
         sweep.methods,

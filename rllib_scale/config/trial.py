@@ -41,12 +41,12 @@ OWN_SECTIONS = {
     "reinforce": ("reinforce", "decima", "deeprm"),
 }
 """Sections of a training that only trainings by one algorithm read; of the networks each only its method."""
-CELL_FORMAT = 2
+TRIAL_FORMAT = 2
 """Changes when a default does: hashes of trainings and evaluations leave out what stands at its default."""
 
 
 class Sections(Model):
-    """What a training is made of: a sweep gives it to all its cells, which a grid or a search may vary in it."""
+    """What a training is made of: a sweep gives it to all its trials, which a grid or a search may vary in it."""
 
     env: EnvConfig = EnvConfig()
     training: TrainingConfig = TrainingConfig()
@@ -68,7 +68,7 @@ class _Named(Model):
 
 
 class TrialConfig(Sections, _Named):  # fields come from right to left: the name first
-    """One training: a cell of a sweep."""
+    """One training of a sweep."""
 
     resources: TrialResources = TrialResources()
     population: str = Field(default="", description="PBT: hash of the search whose members trained side by side")
@@ -78,7 +78,7 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         if self.method not in METHODS:
             raise ValueError(str(choice_error("method", self.method, METHODS)))
         if not METHODS[self.method].srr:
-            # One cell, whatever lambda grid it stands in: a method without SRR has no lambdas.
+            # One trial, whatever lambda grid it stands in: a method without SRR has no lambdas.
             object.__setattr__(self, "srr", SRRConfig(lambda_decorrelation=0, lambda_kl=0))
         return self
 
@@ -263,10 +263,10 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
         return None if self.spec.dispatches else self.training.steps_per_epoch
 
     @property
-    def cell(self) -> str:
+    def trial_id(self) -> str:
         """Hash of everything that decides the trained weights (twelve hex digits).
 
-        Settings at their defaults are left out, so that a setting added later leaves finished cells what they are.
+        Settings at their defaults are left out, so that a setting added later changes no identity.
         """
         other_algorithms = {name for sections in OWN_SECTIONS.values() for name in sections}
         other_algorithms -= set(OWN_SECTIONS.get(self.spec.algorithm, ()))
@@ -277,9 +277,9 @@ class TrialConfig(Sections, _Named):  # fields come from right to left: the name
             decides -= {"env_runners", "sampler"}  # whoever lets the expert play, it plays the same
         content["resources"] = {k: v for k, v in content.get("resources", {}).items() if k in decides}
         content = without_places(content)
-        return digest(content | {"format": CELL_FORMAT, "method": self.method, "seed": self.seed})
+        return digest(content | {"format": TRIAL_FORMAT, "method": self.method, "seed": self.seed})
 
     @property
     def name(self) -> str:
-        """Readable and unique within a sweep: method, seed and cell hash."""
-        return f"{self.method}-s{self.seed}-{self.cell}"
+        """Readable and unique within a sweep: method, seed and hash."""
+        return f"{self.method}-s{self.seed}-{self.trial_id}"

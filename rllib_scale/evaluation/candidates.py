@@ -32,7 +32,7 @@ class Outcomes(NamedTuple):
 
     response_s: Floats  # mean over the tasks that arrived
     makespan_s: Floats  # mean over the workflows that arrived
-    makespan_p95_s: Floats
+    jct_p95_s: Floats
     completed: Floats  # tasks
     decisions: Floats
 

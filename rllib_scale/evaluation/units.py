@@ -6,7 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 from rllib_scale.config.plan import EvaluationUnit
-from rllib_scale.config.schedulers import PluginSpec, information
+from rllib_scale.config.schedulers import PluginSpec, observability
 from rllib_scale.evaluation.play import evaluate
 from rllib_scale.loading import load_scheduler
 from rllib_scale.policies.make import make_policy
@@ -36,11 +36,11 @@ def evaluate_unit(
     return UnitResult(*evaluate_with_features(trained, unit.env, unit.seed, unit.episodes))
 
 
-def information_of(unit: EvaluationUnit) -> str:
+def observability_of(unit: EvaluationUnit) -> str:
     """What the scheduler of a unit observes, the column of that name; it follows from the others."""
     method, sees = str(unit.identity["method"]), "tasks"
     if unit.policy is not None:
         method = json.loads((unit.policy / "policy.json").read_text(encoding="utf-8"))["method"]
     elif isinstance(unit.spec, PluginSpec):
         sees = load_scheduler(unit.spec)[0].sees
-    return information(method, unit.env.information, sees)
+    return observability(method, unit.env.information, sees)

@@ -35,9 +35,9 @@ def workflow_metrics(env: EnvConfig, workload: Workload, schedule: np.ndarray, e
     some = bool(complete.any())
     median, p95, p99 = (float(np.quantile(makespan[complete], q)) if some else math.nan for q in (0.5, 0.95, 0.99))
     return {
-        "makespan_median_s": median,
-        "makespan_p95_s": p95,
-        "makespan_p99_s": p99,
+        "jct_median_s": median,
+        "jct_p95_s": p95,
+        "jct_p99_s": p99,
         "sojourn_mean_s": float(sojourn.mean()) if some else math.nan,
         "sojourn_p95_s": float(np.quantile(sojourn, 0.95)) if some else math.nan,
         "slo_share": _share(makespan[: len(allowed)][judged] <= allowed[judged]),

@@ -12,7 +12,7 @@ import pandas as pd
 
 from rllib_scale.bounds.lower_bounds import lower_bounds
 from rllib_scale.config import EnvConfig
-from rllib_scale.config.schedulers import information
+from rllib_scale.config.schedulers import observability
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import run
 from rllib_scale.evaluation.workflows import workflow_metrics
@@ -76,10 +76,10 @@ def add_rows(folder: Path, name: str, scenario: str, seed: int, live: LiveRun, e
             update={"episode": live.env.episode.model_copy(update={"horizon_s": max(end_s, 1e-9)})}
         )
         identity: dict[str, Any] = {
-            **{"sweep": f"live-{scenario}", "cell": name + suffix, "method": name + suffix, "kind": "heuristic"},
+            **{"sweep": f"live-{scenario}", "trial_id": name + suffix, "method": name + suffix, "kind": "heuristic"},
             **{"overrides": "", "scenario": scenario, "test_servers": env.cluster.num_servers},
             **{"mask": env.episode.mask, "decision": "argmax", "eval_seed": seed, "episode": 0},
-            tables.INFORMATION: information(name, env.information),
+            tables.OBSERVABILITY: observability(name, env.information),
         }
         of_workflows = workflow_metrics(env, live.workload, schedule, end_s)
         rows.append(identity | metrics | of_workflows | lower_bounds(env, live.workload))

@@ -5,7 +5,7 @@ A policy folder holds::
     policy.safetensors   parameters and standardisation constants of the network, without the critic (decima and deeprm
                          have none); of context-price weights (5 + K, 10 + K) and speeds (K,) in GFLOPS, as
                          `ContextPrice` takes them
-    policy.json          {"format", "version", "method", "seed", "cell", "feature_set", "train_servers", "epochs",
+    policy.json          {"format", "version", "method", "seed", "trial_id", "feature_set", "train_servers", "epochs",
                           "trial": the whole TrialConfig, "sha256": of policy.safetensors}
 
 policy.json is written last and names the other's hash, so that a folder is either whole or refused.
@@ -173,8 +173,8 @@ def policy_from_bytes(
     description = _read_description(files[DESCRIPTION], f"{source}: {DESCRIPTION}")
     trial = build_model(TrialConfig, description.get("trial"), f"{source}: {DESCRIPTION}: trial")
     for key, value in _facts(trial).items():
-        # The cell hashes every setting there was when the policy was saved: later versions may know more.
-        if key not in ("trial", "cell") and description.get(key) != value:
+        # The trial's hash is of every setting there was when the policy was saved: later versions may know more.
+        if key not in ("trial", "trial_id") and description.get(key) != value:
             raise UserError(f"{source}: {DESCRIPTION}: {key} is {description.get(key)!r}, its trial says {value!r}")
     epochs = description.get("epochs")
     if not isinstance(epochs, int):
@@ -267,7 +267,7 @@ def _facts(trial: TrialConfig) -> dict[str, Any]:
         "version": VERSION,
         "method": trial.method,
         "seed": trial.seed,
-        "cell": trial.cell,
+        "trial_id": trial.trial_id,
         "feature_set": trial.env.observation.feature_set,
         "train_servers": trial.env.cluster.num_servers,
         "trial": trial.model_dump(mode="json"),

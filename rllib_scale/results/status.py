@@ -26,7 +26,7 @@ MAX_RESTARTS = 3
 """One failure more ends a training."""
 
 State = Literal["finished", "running", "stopped", "failed", "waiting"]
-_NAME = re.compile(r"(?P<method>[a-z0-9-]+)-s(?P<seed>\d+)-(?P<cell>[0-9a-f]+)")
+_NAME = re.compile(r"(?P<method>[a-z0-9-]+)-s(?P<train_seed>\d+)-(?P<trial_id>[0-9a-f]+)")
 _FAILURE = re.compile(r"^Failure # \d+", re.MULTILINE)
 
 
@@ -88,7 +88,7 @@ def planned_trainings(folder: Path) -> dict[str, tuple[dict[str, Any], int]]:
             return {each["name"]: (each["columns"], each["epochs"]) for each in manifest["plan"]["trainings"]}
         except (KeyError, TypeError):
             raise UserError(f"{folder / 'manifest.json'}: plan: not readable") from None
-    return {cell.name: (cell.identity, cell.trial.stop_epochs) for plan in plans(folder) for cell in plan.cells}
+    return {trial.name: (trial.identity, trial.config.stop_epochs) for plan in plans(folder) for trial in plan.trials}
 
 
 def evaluations(folder: Path) -> tuple[int, int]:
@@ -221,7 +221,7 @@ def _described(folder: Path, name: str) -> tuple[dict[str, Any], int | None]:
     """What is known of a training that the plan does not name: from its policy, or from its name alone."""
     match = _NAME.fullmatch(name)
     assert match is not None
-    identity: dict[str, Any] = {"method": match["method"], "train_seed": int(match["seed"]), "cell": match["cell"]}
+    identity: dict[str, Any] = match.groupdict() | {"train_seed": int(match["train_seed"])}
     for path in _descriptions(folder, name):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))

@@ -39,13 +39,13 @@ VERSION = 1
 
 IDENTITY_COLUMNS: dict[str, tuple[str, str]] = {
     "sweep": ("string", "name of the sweep"),
-    "cell": ("string", "hash of the training config; for a heuristic its name"),
+    "trial_id": ("string", "hash of the training config; for a heuristic its name"),
     "method": ("string", "method or heuristic"),
     "kind": ("string", "learned or heuristic"),
     "train_seed": ("Int64", "seed of the training; missing for a heuristic"),
-    "lambda_decorrelation": ("float64", "lambda_1 in force; 0 without SRR, NaN for a heuristic"),
-    "lambda_kl": ("float64", "lambda_2 in force; 0 without SRR, NaN for a heuristic"),
-    "overrides": ("string", "the other grid settings of the cell, 'path=value' joined by '; '; may be empty"),
+    "lambda_decorrelation": ("float64", "in force; 0 without SRR, NaN for a heuristic"),
+    "lambda_kl": ("float64", "in force; 0 without SRR, NaN for a heuristic"),
+    "overrides": ("string", "the other grid settings of the trial, 'path=value' joined by '; '; may be empty"),
     "train_servers": ("Int64", "servers trained at; missing for a heuristic"),
     "epochs": ("Int64", "training epochs; missing for a heuristic"),
     "env_steps": ("Int64", "decisions trained on; missing for a heuristic and methods trained on whole episodes"),
@@ -58,9 +58,9 @@ EVALUATION_COLUMNS: dict[str, tuple[str, str]] = {
     "eval_seed": ("Int64", "seed of the evaluation workloads"),
     "episode": ("Int64", "(eval_seed, episode) fixes the workload, the same for every method"),
 }
-INFORMATION = "information"
-INFORMATION_COLUMN: dict[str, tuple[str, str]] = {
-    INFORMATION: (
+OBSERVABILITY = "observability"
+OBSERVABILITY_COLUMN: dict[str, tuple[str, str]] = {
+    OBSERVABILITY: (
         "string",
         "what the method was told: clairvoyant (whole workflows, exact demands), estimates and/or revealed; "
         "or so of the waiting tasks only",
@@ -75,7 +75,7 @@ METRIC_COLUMNS: dict[str, tuple[str, str]] = {
     "response_median_s": ("float64", "median response over completed tasks [s]"),
     "response_p95_s": ("float64", "95th percentile of the response over completed tasks [s]"),
     "response_censored_s": ("float64", "mean over every arrived task, unfinished ones counted up to the end [s]"),
-    "makespan_mean_s": ("float64", "mean over completed workflows of last finish - arrival [s]; NaN if none"),
+    "jct_mean_s": ("float64", "mean over completed workflows of last finish - arrival [s]; NaN if none"),
     "workflows_arrived": ("Int64", "workflows that arrived"),
     "workflows_completed": ("Int64", "workflows whose tasks all completed"),
     "episode_return": ("float64", "undiscounted sum of rewards"),
@@ -95,9 +95,9 @@ METRIC_COLUMNS: dict[str, tuple[str, str]] = {
 UTILISATION_PREFIX = "utilisation_"
 """One more float64 column per tier, e.g. utilisation_large."""
 WORKFLOW_COLUMNS: dict[str, tuple[str, str]] = {
-    "makespan_median_s": ("float64", "median over completed workflows of last finish - arrival [s]"),
-    "makespan_p95_s": ("float64", "95th percentile of it [s]"),
-    "makespan_p99_s": ("float64", "99th percentile of it [s]"),
+    "jct_median_s": ("float64", "median over completed workflows of last finish - arrival [s]"),
+    "jct_p95_s": ("float64", "95th percentile of it [s]"),
+    "jct_p99_s": ("float64", "99th percentile of it [s]"),
     "sojourn_mean_s": (
         "float64",
         "mean over completed workflows of the times from ready to finished summed over its tasks [s]: what the cluster "
@@ -114,10 +114,10 @@ BOUND_COLUMNS: dict[str, tuple[str, str]] = {
 }
 """What no scheduler can beat, `rllib_scale.bounds.lower_bounds`."""
 EPISODE_COLUMNS = (
-    IDENTITY_COLUMNS | EVALUATION_COLUMNS | INFORMATION_COLUMN | METRIC_COLUMNS | WORKFLOW_COLUMNS | BOUND_COLUMNS
+    IDENTITY_COLUMNS | EVALUATION_COLUMNS | OBSERVABILITY_COLUMN | METRIC_COLUMNS | WORKFLOW_COLUMNS | BOUND_COLUMNS
 )
-EPISODE_KEY = ("cell", "scenario", "test_servers", "mask", "decision", "eval_seed", "episode")
-"""Identifies a row; pairs across methods share all but the cell."""
+EPISODE_KEY = ("trial_id", "scenario", "test_servers", "mask", "decision", "eval_seed", "episode")
+"""Identifies a row; pairs across methods share all but the trial."""
 
 FEATURE_COLUMNS: dict[str, tuple[str, str]] = {
     **IDENTITY_COLUMNS,
@@ -137,6 +137,13 @@ FEATURE_COLUMNS: dict[str, tuple[str, str]] = {
 }
 FEATURE_KEY = tuple(name for name in EPISODE_KEY if name != "episode")
 
+RENAMED_COLUMNS = {
+    "cell": "trial_id",
+    "information": "observability",
+    **{f"makespan_{statistic}_s": f"jct_{statistic}_s" for statistic in ("mean", "median", "p95", "p99")},
+}
+"""Names in tables of rllib-scale 0.2 and earlier -> names now. Version 0.4 does not read them any more."""
+
 TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
     **{name: IDENTITY_COLUMNS[name] for name in IDENTITY_COLUMNS if name not in ("kind", "epochs", "env_steps")},
     "epoch": ("Int64", "1 is the first"),
@@ -154,8 +161,8 @@ TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
     "srr_decorrelation": ("float64", "L_c, unweighted"),
     "srr_kl": ("float64", "L_d, unweighted"),
     "srr_ramp": ("float64", "0 to 1"),
-    "srr_lambda_decorrelation": ("float64", "ramp x lambda_1, as it reached the loss"),
-    "srr_lambda_kl": ("float64", "ramp x lambda_2, as it reached the loss"),
+    "srr_lambda_decorrelation": ("float64", "ramp x lambda_decorrelation, as it reached the loss"),
+    "srr_lambda_kl": ("float64", "ramp x lambda_kl, as it reached the loss"),
     "feature_covariance": ("float64", "mean |off-diagonal covariance| of f"),
     "feature_correlation": ("float64", "mean |off-diagonal correlation| of f"),
     "feature_effective_rank": ("float64", "exp of the entropy of the normalised eigenvalues of the covariance of f"),
@@ -202,7 +209,7 @@ def read_table(path: Path, columns: Mapping[str, tuple[str, str]]) -> pd.DataFra
     if not path.is_file():
         raise UserError(f"{path}: no such results table")
     try:
-        return typed(pd.read_parquet(path), columns)
+        return typed(pd.read_parquet(path).rename(columns=RENAMED_COLUMNS), columns)
     except Exception as error:
         raise UserError(f"{path}: not a readable results table ({type(error).__name__})") from None
 
@@ -216,7 +223,8 @@ def read_tables(paths: Sequence[Path], columns: Mapping[str, tuple[str, str]]) -
     tables = []
     for path in paths:
         try:
-            tables.append(pq.ParquetFile(path).read())
+            table = pq.ParquetFile(path).read()
+            tables.append(table.rename_columns([RENAMED_COLUMNS.get(name, name) for name in table.column_names]))
         except Exception as error:
             raise UserError(f"{path}: not a readable results table ({type(error).__name__})") from None
     if not tables:

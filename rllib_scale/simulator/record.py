@@ -82,7 +82,7 @@ def metrics(env: np.void, log: np.ndarray, floats: np.ndarray, cluster: ClusterC
         "response_median_s": _percentile(responses, 0.5),
         "response_p95_s": _percentile(responses, 0.95),
         "response_censored_s": censored,
-        "makespan_mean_s": makespan,
+        "jct_mean_s": makespan,
         "workflows_arrived": int(env["workflows_arrived"]),
         "workflows_completed": int(env["workflows_completed"]),
         "episode_return": float(env["episode_return"]),

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_scale import __version__
-from rllib_scale.config.plan import Cell
+from rllib_scale.config.plan import Trial
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
 from rllib_scale.results.storage import Location
@@ -81,12 +81,12 @@ def curve_at(checkpoint: Location) -> list[dict[str, Any]]:
     return list(json.loads((checkpoint / "curve.json").read_text()))
 
 
-def settings_at(checkpoint: Location | None, cell: Cell) -> dict[str, Any]:
-    """Values of what a cell's search varies, by config path: those in a checkpoint, which PBT may have changed."""
+def settings_at(checkpoint: Location | None, trial: Trial) -> dict[str, Any]:
+    """Values of what a trial's search varies, by config path: those in a checkpoint, which PBT may have changed."""
     if checkpoint is None:
-        return dict(cell.overrides)
+        return dict(trial.overrides)
     described = json.loads((checkpoint / "policy" / "policy.json").read_text())["trial"]
-    return {path: _at(described, path) for path, _ in cell.overrides}
+    return {path: _at(described, path) for path, _ in trial.overrides}
 
 
 def _at(content: Any, path: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rllib_scale.config import METHODS, EnvConfig, TrialConfig
-from rllib_scale.config.plan import Cell, EvaluationUnit, Plan
+from rllib_scale.config.plan import EvaluationUnit, Plan, Trial
 from rllib_scale.config.rounds import without_paper_mode
 from rllib_scale.errors import UserError
 from rllib_scale.policies.make import make_policy
@@ -27,11 +27,11 @@ def check_plan(plan: Plan, trust: bool = False) -> None:
     """
     check_schedulers(plan.units, trust)
     problems = {id(unit.problem): unit.env for unit in plan.units}
-    for env in {id(env): env for env in (*(cell.trial.env for cell in plan.cells), *problems.values())}.values():
+    for env in {id(env): env for env in (*(trial.config.env for trial in plan.trials), *problems.values())}.values():
         check_source(env)
     for env in problems.values():
         env.check_size()
-    _check_trainings(plan.cells)
+    _check_trainings(plan.trials)
 
 
 def check_schedulers(units: Iterable[EvaluationUnit], trust: bool = False) -> None:
@@ -68,14 +68,14 @@ def _check_fits(policy: Scheduler | Dispatcher, name: str, env: EnvConfig) -> No
         policy.problem(env)
 
 
-def _check_trainings(cells: Iterable[Cell]) -> None:
+def _check_trainings(trials: Iterable[Trial]) -> None:
     """Refuse trainings whose encoder, reward, initial policy or expert cannot be used.
 
     Raises:
         UserError: see `build_network`, `own_reward`, `initial_network` and `expert_of`.
     """
-    trials = [cell.trial for cell in cells]
-    distinct = {(t.method, id(t.env), id(t.network), id(t.training), id(t.imitation)): t for t in trials}
+    configs = [trial.config for trial in trials]
+    distinct = {(c.method, id(c.env), id(c.network), id(c.training), id(c.imitation)): c for c in configs}
     for trial in distinct.values():
         if trial.network.encoder is not None:
             from rllib_scale.networks.build import build_network

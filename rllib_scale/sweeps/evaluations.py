@@ -14,9 +14,9 @@ from ray.exceptions import RayTaskError
 
 from rllib_scale.config.plan import EvaluationUnit
 from rllib_scale.errors import UserError
-from rllib_scale.evaluation.units import evaluate_unit, information_of
+from rllib_scale.evaluation.units import evaluate_unit, observability_of
 from rllib_scale.results.status import MAX_RESTARTS
-from rllib_scale.results.tables import INFORMATION, write_table
+from rllib_scale.results.tables import OBSERVABILITY, write_table
 from rllib_scale.sweeps.sweep import Sweep
 
 INTERVAL_S = 10.0
@@ -115,7 +115,7 @@ class Evaluations:
                 if isinstance(error.cause, UserError):
                     raise UserError(f"{unit.scheduler}, scenario {unit.scenario}: {error.cause}") from None
                 raise
-            columns = unit.columns | {INFORMATION: information_of(unit)}
+            columns = unit.columns | {OBSERVABILITY: observability_of(unit)}
             write_table(self.sweep.rows_file(unit), pd.DataFrame([columns | row for row in result.episodes]))
             if result.features is not None:
                 write_table(self.sweep.features_file(unit), pd.DataFrame([unit.columns | result.features]))

@@ -15,7 +15,7 @@ from typing import Any
 from ray import tune
 
 from rllib_scale.clusters.placement import STARTING
-from rllib_scale.config.plan import Cell
+from rllib_scale.config.plan import Trial
 from rllib_scale.errors import UserError
 from rllib_scale.results.tables import is_there
 from rllib_scale.sweeps.evaluations import Evaluations
@@ -93,13 +93,13 @@ class PublishPolicies(tune.Callback):
     """Publishes the policy of a training as soon as it ends, and evaluates it while others train.
 
     Args:
-        cells: by name, the trainings.
+        trials: by name, the trainings.
         sweep: whose results folder receives the policies.
         evaluations: receives the names of what is published.
     """
 
-    def __init__(self, cells: dict[str, Cell], sweep: Sweep, evaluations: Evaluations) -> None:
-        self.cells = cells
+    def __init__(self, trials: dict[str, Trial], sweep: Sweep, evaluations: Evaluations) -> None:
+        self.trials = trials
         self.sweep = sweep
         self.evaluations = evaluations
 
@@ -107,7 +107,7 @@ class PublishPolicies(tune.Callback):
         """Publish its policy; Tune has written its last checkpoint. What fails here is tried again at the end."""
         name = str(trial.config["trial"])
         with suppress(UserError, OSError):
-            if is_there(self.sweep.folder) and self.sweep.publish(self.cells[name]):
+            if is_there(self.sweep.folder) and self.sweep.publish(self.trials[name]):
                 self.evaluations.add_policy(name)
 
     def on_step_end(self, iteration: int, trials: list[Any], **_: Any) -> None:

@@ -37,7 +37,7 @@ BUDGETS: dict[str, tuple[str, ...]] = {
 _TABLES: dict[str, tuple[dict[str, tuple[str, str]], tuple[str, ...]]] = {
     "episodes": (EPISODE_COLUMNS, EPISODE_KEY),
     "features": (FEATURE_COLUMNS, FEATURE_KEY),
-    "training": (TRAINING_COLUMNS, ("cell", "epoch")),
+    "training": (TRAINING_COLUMNS, ("trial_id", "epoch")),
 }
 
 

@@ -49,7 +49,7 @@ def run_sweep(
     sweep = Sweep(plan, folder, say, mirror)
     trusted = sweep.open() or trust
     if sweep.is_complete():
-        say(f"Nothing is left to do: {len(plan.cells)} trainings and {len(plan.units)} evaluations are finished")
+        say(f"Nothing is left to do: {len(plan.trials)} trainings and {len(plan.units)} evaluations are finished")
         if best := sweep.best():
             say(best)
         return []

@@ -10,7 +10,7 @@ from typing import Any
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining, TrialScheduler
 
-from rllib_scale.config.plan import Cell
+from rllib_scale.config.plan import Trial
 from rllib_scale.config.search import Distribution, SearchConfig, recent
 
 SCORE = "score"
@@ -69,11 +69,11 @@ class Population(PopulationBasedTraining):
         return config | {name: trial.config[name] for name in ("trial", "settings")}, operations
 
 
-def make_scheduler(search: SearchConfig, pending: Sequence[Cell], curves: Curves) -> TrialScheduler | None:
-    """The scheduler of the pending cells; None: first come, first served."""
+def make_scheduler(search: SearchConfig, pending: Sequence[Trial], curves: Curves) -> TrialScheduler | None:
+    """The scheduler of the pending trials; None: first come, first served."""
     if search.scheduler == "asha":
-        steps = max(cell.trial.stop_epochs * cell.trial.training.steps_per_epoch for cell in pending)
-        return GoingOnASHA(search, steps, curves, [cell.trial.name for cell in pending])
+        steps = max(trial.config.stop_epochs * trial.config.training.steps_per_epoch for trial in pending)
+        return GoingOnASHA(search, steps, curves, [trial.config.name for trial in pending])
     if search.scheduler == "pbt":
         return Population(
             time_attr=TIME,

@@ -12,9 +12,9 @@ import pandas as pd
 
 from rllib_scale.config import digest
 from rllib_scale.config.pinned import without_places
-from rllib_scale.config.plan import Cell, EvaluationUnit, Plan
+from rllib_scale.config.plan import EvaluationUnit, Plan, Trial
 from rllib_scale.config.search import SearchConfig, recent
-from rllib_scale.config.sweep import CELL_SECTIONS
+from rllib_scale.config.sweep import TRIAL_SECTIONS
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
 from rllib_scale.results.status import as_trained, published_epochs, stopped_at
@@ -68,13 +68,13 @@ class Sweep:
         self.say = say
         self.mirror = mirror
         self.home = mirror.storage if mirror else Location(str(self.folder))
-        self.trials = self.home / "trials"
-        self._of_name = {cell.name: cell for cell in plan.cells}
+        self.tune_folder = self.home / "trials"
+        self._of_name = {trial.name: trial for trial in plan.trials}
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
+    def trials(self) -> tuple[Trial, ...]:
         """Its trainings."""
-        return self.plan.cells
+        return self.plan.trials
 
     def open(self) -> bool:
         """Make the results folder, or open it again; says whether this account made it.
@@ -105,7 +105,7 @@ class Sweep:
         self.refresh()
         return (
             manifest["tables"] == self._tables_digest()
-            and all(map(self.is_finished, self.plan.cells))
+            and all(map(self.is_finished, self.plan.trials))
             and all(map(self.is_evaluated, self.plan.units))
         )
 
@@ -131,9 +131,9 @@ class Sweep:
         """Folder of the policy of a finished training."""
         return self.folder / "policies" / name
 
-    def curve(self, cell: Cell) -> list[dict[str, Any]]:
-        """The training curve of a finished cell; empty where there is none."""
-        path = self.policy(cell.name) / "curve.json"
+    def curve(self, trial: Trial) -> list[dict[str, Any]]:
+        """The training curve of a finished trial; empty where there is none."""
+        path = self.policy(trial.name) / "curve.json"
         return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
 
     def note_stop(self, name: str, epoch: int) -> None:
@@ -141,25 +141,25 @@ class Sweep:
         write_json(self.folder / "stopped" / f"{name}.json", {"epoch": epoch})
         self.save()
 
-    def target_epochs(self, cell: Cell) -> int:
-        """Epochs after which a cell is finished: those of its config, or fewer where ASHA stopped it for good."""
-        stopped = stopped_at(self.folder, cell.name) if self.search.scheduler == "asha" else None
-        return cell.trial.stop_epochs if stopped is None else stopped
+    def target_epochs(self, trial: Trial) -> int:
+        """Epochs after which a trial is finished: those of its config, or fewer where ASHA stopped it for good."""
+        stopped = stopped_at(self.folder, trial.name) if self.search.scheduler == "asha" else None
+        return trial.config.stop_epochs if stopped is None else stopped
 
-    def is_finished(self, cell: Cell) -> bool:
-        """Whether the policy of a cell is published."""
-        return published_epochs(self.policy(cell.name)) >= self.target_epochs(cell)
+    def is_finished(self, trial: Trial) -> bool:
+        """Whether the policy of a trial is published."""
+        return published_epochs(self.policy(trial.name)) >= self.target_epochs(trial)
 
-    def checkpoint(self, cell: Cell) -> Location | None:
-        """The whole checkpoint of a cell with the highest epoch."""
-        return latest_checkpoint(self.trials, cell.name)
+    def checkpoint(self, trial: Trial) -> Location | None:
+        """The whole checkpoint of a trial with the highest epoch."""
+        return latest_checkpoint(self.tune_folder, trial.name)
 
-    def publish(self, cell: Cell) -> bool:
+    def publish(self, trial: Trial) -> bool:
         """Copy the policy of a training to the results, if it is finished; says whether it is."""
-        checkpoint = self.checkpoint(cell)
-        if checkpoint is None or epoch_of(checkpoint) < self.target_epochs(cell):
+        checkpoint = self.checkpoint(trial)
+        if checkpoint is None or epoch_of(checkpoint) < self.target_epochs(trial):
             return False
-        publish(checkpoint, self.policy(cell.name))
+        publish(checkpoint, self.policy(trial.name))
         self.save()
         return True
 
@@ -172,24 +172,24 @@ class Sweep:
         A training's score is the mean over its last epochs, that of its settings the mean over their seeds. Evaluation
         episodes are left out: choosing by them would make their results too good.
         """
-        problems = [(cell.trial.env, cell.trial.training.problems) for cell in self.cells]
+        problems = [(trial.config.env, trial.config.training.problems) for trial in self.trials]
         if self.config.search is None or any(problem != problems[0] for problem in problems):
             return None
-        of_settings: dict[tuple[Any, ...], list[Cell]] = {}
-        for cell in self.plan.cells:
-            if cell.stopped_epochs is None:
-                of_settings.setdefault((cell.trial.method, repr(cell.overrides)), []).append(cell)
+        of_settings: dict[tuple[Any, ...], list[Trial]] = {}
+        for trial in self.plan.trials:
+            if trial.stopped_epochs is None:
+                of_settings.setdefault((trial.config.method, repr(trial.overrides)), []).append(trial)
         key = self.search.better({key: self._mean_score(group) for key, group in of_settings.items()})
-        if key is None or len({(cell.trial.method, repr(cell.overrides)) for cell in self.cells}) == 1:
+        if key is None or len({(trial.config.method, repr(trial.overrides)) for trial in self.trials}) == 1:
             return None
         group = of_settings[key]
         settings = "".join(f", {path}={value}" for path, value in group[0].overrides)
         seeds = f"mean of {len(group)} seeds" if len(group) > 1 else "one seed"
         score = f"{self.search.metric} {self._mean_score(group):.4g}"
-        return f"best in training: {group[0].trial.method}{settings}: {score} ({seeds})"
+        return f"best in training: {group[0].config.method}{settings}: {score} ({seeds})"
 
-    def _mean_score(self, cells: list[Cell]) -> float:
-        scores = [recent(self.curve(cell), self.search.metric, self.search.window) for cell in cells]
+    def _mean_score(self, trials: list[Trial]) -> float:
+        scores = [recent(self.curve(trial), self.search.metric, self.search.window) for trial in trials]
         return sum(scores) / len(scores) if scores else math.nan
 
     # ------------------------------------------------------------------ evaluations and tables
@@ -200,7 +200,7 @@ class Sweep:
 
     def encoder_of(self, name: str) -> str | None:
         """The user-defined encoder of a training."""
-        return self._of_name[name].trial.network.encoder
+        return self._of_name[name].config.network.encoder
 
     def rows_file(self, unit: EvaluationUnit) -> Path:
         """Rows of a finished unit, one an episode."""
@@ -228,13 +228,13 @@ class Sweep:
 
     def _write_training(self) -> None:
         rows: list[dict[str, Any]] = []
-        for cell in self.cells:
-            identity = {k: v for k, v in cell.identity.items() if k in TRAINING_COLUMNS and k != "env_steps"}
-            rows += [row | {"sweep": self.config.name, **identity} for row in self.curve(cell)]
+        for trial in self.trials:
+            identity = {k: v for k, v in trial.identity.items() if k in TRAINING_COLUMNS and k != "env_steps"}
+            rows += [row | {"sweep": self.config.name, **identity} for row in self.curve(trial)]
         frames = [typed(pd.DataFrame(rows), TRAINING_COLUMNS)]
         if (self.folder / "training.parquet").is_file():
             earlier = read_table(self.folder / "training.parquet", TRAINING_COLUMNS)
-            frames.append(earlier[~earlier["cell"].isin({cell.identity["cell"] for cell in self.cells})])
+            frames.append(earlier[~earlier["trial_id"].isin({trial.identity["trial_id"] for trial in self.trials})])
         write_table(self.folder / "training.parquet", typed(pd.concat(frames, ignore_index=True), TRAINING_COLUMNS))
 
     def _write_units(self) -> None:
@@ -255,20 +255,20 @@ class Sweep:
     def _write_manifest(self) -> None:
         """On which nodes of the cluster each finished training ran, from which epoch on; and what the tables hold."""
         manifest = read_manifest(self.folder) or {}
-        paths = {cell.name: self.policy(cell.name) / "nodes.json" for cell in self.cells}
+        paths = {trial.name: self.policy(trial.name) / "nodes.json" for trial in self.trials}
         nodes = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.is_file()}
-        whole = all(map(self.is_finished, self.cells)) and all(map(self.is_evaluated, self.plan.units))
+        whole = all(map(self.is_finished, self.trials)) and all(map(self.is_evaluated, self.plan.units))
         tables = self._tables_digest() if whole else None
         write_json(self.folder / "manifest.json", manifest | {"nodes": nodes, "tables": tables})
 
     def _tables_digest(self) -> str:
-        return digest([[cell.name for cell in self.cells], [unit.key for unit in self.plan.units]])
+        return digest([[trial.name for trial in self.trials], [unit.key for unit in self.plan.units]])
 
 
 def _unnamed(config: Mapping[str, Any]) -> dict[str, Any]:
     """What of a sweep's config decides its rows and is named by none of their columns."""
     population = (config.get("search") or {}).get("scheduler") == "pbt"  # each member depends on all of it
-    sections = {name: config[name] for name in ("scenario", *CELL_SECTIONS, "own_scenarios") if name in config}
+    sections = {name: config[name] for name in ("scenario", *TRIAL_SECTIONS, "custom_scenarios") if name in config}
     resources = config.get("resources", {})
     chosen = {name: resources[name] for name in ("env_runners", "sampler", "learner", "compile") if name in resources}
     members = {name: config.get(name) if population else None for name in ("search", "methods", "seeds")}

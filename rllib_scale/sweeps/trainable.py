@@ -19,7 +19,7 @@ from rllib_scale.sweeps.stopping import SCORE, score_of
 
 
 class SchedulingTrial(tune.Trainable):
-    """Trains one cell; a step is one epoch. The trial's config is looked up by name, so that Tune's logs stay small.
+    """Trains one trial; a step is one epoch. The trial's config is looked up by name, so that Tune's logs stay small.
 
     Args (of `setup`):
         config: {"trial": trial name, "settings": for logs}, and with PBT the present values of what it changes, by
@@ -56,11 +56,11 @@ class SchedulingTrial(tune.Trainable):
         changed = {path: value for path, value in config.items() if path not in ("trial", "settings")}
         for path, value in changed.items():
             set_path(content, path, value)
-        self.cell = TrialConfig.model_validate(content)
+        self.trial_config = TrialConfig.model_validate(content)
         self.settings = "; ".join(f"{path}={value}" for path, value in changed.items())
-        if not self.cell.spec.dispatches:
-            compile_once(self.cell)
-        self.learner = make_learner(self.cell, self._storage)
+        if not self.trial_config.spec.dispatches:
+            compile_once(self.trial_config)
+        self.learner = make_learner(self.trial_config, self._storage)
         self.curve: list[dict[str, Any]] = []
         self.nodes: list[dict[str, Any]] = []
         self.restarts = 0

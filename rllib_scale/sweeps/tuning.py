@@ -1,4 +1,4 @@
-"""Training by Ray Tune those cells of a sweep that are not finished, from their checkpoints where they have one."""
+"""Training by Ray Tune those trials of a sweep that are not finished, from their checkpoints where they have one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from rllib_scale.clusters.placement import why_waiting
 from rllib_scale.clusters.session import keep_credentials_out_of_logs, keep_trackers_unloaded
-from rllib_scale.config.plan import Cell
+from rllib_scale.config.plan import Trial
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.errors import UserError
 from rllib_scale.results.status import MAX_RESTARTS, published_epochs
@@ -34,8 +34,8 @@ def train(
     """Train what is not finished and publish every finished policy; returns one line for each training that failed.
 
     Args:
-        sweep: whose cells to train.
-        reuse: results folders whose finished trainings of the same cells are taken over.
+        sweep: whose trials to train.
+        reuse: results folders whose finished trainings of the same trials are taken over.
         trusted: whether checkpoints, which are pickles, may be loaded.
         at_once: how many trainings fit side by side; None if Ray decides.
         evaluations: receives each policy as it is published.
@@ -47,35 +47,35 @@ def train(
     """
     (sweep.folder / "policies").mkdir(exist_ok=True)
     checkpoints: dict[str, Location] = {}
-    pending: list[Cell] = []
+    pending: list[Trial] = []
     taken = 0
-    for cell in sweep.cells:
-        name = cell.name
-        if sweep.is_finished(cell):
+    for trial in sweep.trials:
+        name = trial.name
+        if sweep.is_finished(trial):
             evaluations.add_policy(name)
             continue
         elsewhere = (other / "policies" / name for other in reuse)
-        found = next((policy for policy in elsewhere if published_epochs(policy) >= cell.trial.stop_epochs), None)
+        found = next((policy for policy in elsewhere if published_epochs(policy) >= trial.config.stop_epochs), None)
         if found is not None:
             copy_policy(found, sweep.policy(name))
             evaluations.add_policy(name)
             taken += 1
             continue
-        if sweep.publish(cell):
+        if sweep.publish(trial):
             evaluations.add_policy(name)
             continue
-        if checkpoint := sweep.checkpoint(cell):
+        if checkpoint := sweep.checkpoint(trial):
             checkpoints[name] = checkpoint
-        pending.append(cell)
+        pending.append(trial)
     if reuse:
         sweep.say(f"{taken} trainings are taken over from {', '.join(map(str, reuse))}")
-    if len(pending) < len(sweep.cells) or checkpoints:
-        finished = len(sweep.cells) - len(pending)
-        sweep.say(f"{finished} of {len(sweep.cells)} trainings are finished, {len(checkpoints)} go on")
+    if len(pending) < len(sweep.trials) or checkpoints:
+        finished = len(sweep.trials) - len(pending)
+        sweep.say(f"{finished} of {len(sweep.trials)} trainings are finished, {len(checkpoints)} go on")
     if checkpoints and not trusted:
         raise UserError(
-            f"{sweep.trials}: holds checkpoints that this account did not write here; to go on from one runs the code "
-            "in it. If you know where they come from, say --trust"
+            f"{sweep.tune_folder}: holds checkpoints that this account did not write here; resuming from one runs the "
+            "code in it. If you know where they come from, say --trust"
         )
     for checkpoint in checkpoints.values():
         check_format(checkpoint)
@@ -83,25 +83,25 @@ def train(
         return []
     errors = _fit(sweep, pending, checkpoints, sweep.config.resources.max_concurrent or at_once, evaluations)
     unfinished = []
-    for cell in pending:
-        if sweep.is_finished(cell):  # published as it ended
+    for trial in pending:
+        if sweep.is_finished(trial):  # published as it ended
             continue
-        if sweep.publish(cell):
-            evaluations.add_policy(cell.name)
+        if sweep.publish(trial):
+            evaluations.add_policy(trial.name)
         else:
-            unfinished.append(cell.name)
-    where = f"(see error.txt in {sweep.trials})"
+            unfinished.append(trial.name)
+    where = f"(see error.txt in {sweep.tune_folder})"
     return [f"{name}: {errors.get(name, 'stopped without an error')} {where}" for name in unfinished]
 
 
 def _fit(
     sweep: Sweep,
-    pending: Sequence[Cell],
+    pending: Sequence[Trial],
     checkpoints: Mapping[str, Location],
     at_once: int | None,
     evaluations: Evaluations,
 ) -> dict[str, str]:
-    """Train the pending cells. Returns trial name -> last line of the error, for those that failed.
+    """Train the pending trials. Returns trial name -> last line of the error, for those that failed.
 
     Raises:
         UserError: the results folder is gone.
@@ -124,24 +124,24 @@ def _fit(
     os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"  # of a checkpoint that Tune, told to stop, no longer waits for
     keep_credentials_out_of_logs()
     keep_trackers_unloaded()
-    run = f"run-{1 + sum(name.startswith('run-') for name in sweep.trials.folders()):03d}"
-    targets = {cell.name: sweep.target_epochs(cell) for cell in pending}
-    curves = {cell.name: sweep.curve(cell) for cell in sweep.cells}
+    run = f"run-{1 + sum(name.startswith('run-') for name in sweep.tune_folder.folders()):03d}"
+    targets = {trial.name: sweep.target_epochs(trial) for trial in pending}
+    curves = {trial.name: sweep.curve(trial) for trial in sweep.trials}
     curves |= {name: curve_at(checkpoint) for name, checkpoint in checkpoints.items()}
     bundles: list[dict[str, float]] = [{"CPU": resources.cpus}]
     bundles += [{"CPU": 1.0}] * resources.env_runners
     trainable = tune.with_resources(
         tune.with_parameters(
             SchedulingTrial,
-            trials={cell.name: cell.trial.model_dump_json() for cell in pending},
+            trials={trial.name: trial.config.model_dump_json() for trial in pending},
             targets=targets,
             restore={name: str(checkpoint) for name, checkpoint in checkpoints.items()},
-            folder=str(sweep.trials),
+            folder=str(sweep.tune_folder),
             search=search.model_dump_json(),
         ),
         tune.PlacementGroupFactory(bundles),
     )
-    settings = {cell.name: cell.identity | dict(cell.overrides) for cell in pending}  # for whoever reads its logs
+    settings = {trial.name: trial.identity | dict(trial.overrides) for trial in pending}  # for whoever reads its logs
     scheduler = make_scheduler(search, pending, curves)
     stop = StopAll(sweep.folder)
     progress = TuneProgress(targets, sweep.say, INTERVAL_S, why_waiting(resources, at_once))
@@ -161,13 +161,13 @@ def _fit(
         ),
         run_config=tune.RunConfig(
             name=run,
-            storage_path=str(sweep.trials),
-            sync_config=tune.SyncConfig() if is_uri(str(sweep.trials)) else tune.SyncConfig(sync_period=SYNC_S),
+            storage_path=str(sweep.tune_folder),
+            sync_config=tune.SyncConfig() if is_uri(str(sweep.tune_folder)) else tune.SyncConfig(sync_period=SYNC_S),
             stop=stop,
             callbacks=[
                 progress,
                 NoteStops(targets, stop, sweep.note_stop),
-                PublishPolicies({cell.name: cell for cell in pending}, sweep, evaluations),
+                PublishPolicies({trial.name: trial for trial in pending}, sweep, evaluations),
                 *trackers(sweep),
             ],
             failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),

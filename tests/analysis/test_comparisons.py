@@ -132,7 +132,7 @@ def test_seeds_of_one_method_alone_are_refused_unless_the_shared_ones_are_wanted
 
 
 def test_complete_pairs_are_those_that_the_table_takes(episodes: pd.DataFrame) -> None:
-    rows = episodes[(episodes["cell"] != "ppo-43") & (episodes["test_servers"] == 16)]
+    rows = episodes[(episodes["trial_id"] != "ppo-43") & (episodes["test_servers"] == 16)]
     pairs, refusals = complete_pairs(rows, default_pairs(rows))
     others = [("scale", "fastest-idle"), ("crossattn", "fastest-idle"), ("ppo", "fastest-idle")]
     assert pairs == [("scale", "crossattn"), *others]

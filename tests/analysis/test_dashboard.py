@@ -37,7 +37,7 @@ def write_units(folder: Path, rows: list[dict[str, Any]]) -> list[Path]:
     results.open_folder(folder, "artificial", {"name": "artificial"}, "0123456789ab")
     frame = pd.DataFrame(rows)
     paths = []
-    for number, (_, unit) in enumerate(frame.groupby(["cell", "scenario", "test_servers", "mask", "decision"])):
+    for number, (_, unit) in enumerate(frame.groupby(["trial_id", "scenario", "test_servers", "mask", "decision"])):
         paths.append(folder / "evaluations" / f"{number:012d}.parquet")
         results.write_table(paths[-1], unit.dropna(axis=1, how="all"))
     return paths
@@ -185,22 +185,22 @@ def test_runs_are_all_that_was_trained_or_evaluated_each_once(tmp_path: Path) ->
     sweep = SweepConfig.model_validate(
         {"name": "artificial", "methods": ["scale"], "seeds": [1, 2, 3], "grid": {"env.episode.horizon_s": [6.0, 9.0]}}
     )
-    cells = make_plan(sweep, "artificial").cells
-    rows = [episode_row("scale", 0, 16, k) | cell.identity | {"epochs": 7} for cell in cells[:2] for k in range(4)]
+    trials = make_plan(sweep, "artificial").trials
+    rows = [episode_row("scale", 0, 16, k) | trial.identity | {"epochs": 7} for trial in trials[:2] for k in range(4)]
     rows += artificial_episodes(seeds=(), scales=(16, 32), methods=("fastest-idle",), episodes=3)
     folder = write_folder(tmp_path, rows, [])
     results.open_folder(folder, "artificial", sweep.model_dump(mode="json"), "0")
-    (folder / "policies" / cells[0].trial.name).mkdir(parents=True)
-    (folder / "trials" / "run-001" / cells[2].trial.name).mkdir(parents=True)
+    (folder / "policies" / trials[0].config.name).mkdir(parents=True)
+    (folder / "trials" / "run-001" / trials[2].config.name).mkdir(parents=True)
     snapshot = Store(folder).snapshot()
     assert snapshot.states == {"finished": 2, "running": 1, "waiting": 3}
     assert snapshot.rules == 1
     table = with_settings(snapshot.runs).set_index("run")
-    assert table.loc[cells[0].trial.name, ["state", "rows"]].to_list() == ["finished", 4]
-    assert table.loc[cells[1].trial.name, ["state", "rows", "epoch"]].to_list() == ["finished", 4, 7]
+    assert table.loc[trials[0].config.name, ["state", "rows"]].to_list() == ["finished", 4]
+    assert table.loc[trials[1].config.name, ["state", "rows", "epoch"]].to_list() == ["finished", 4, 7]
     assert table.loc["fastest-idle", ["kind", "state", "rows"]].to_list() == ["heuristic", "rule", 6]
     assert sorted(table["env.episode.horizon_s"].dropna()) == ["6.0"] * 3 + ["9.0"] * 3
-    assert not [line for line in training_state_lines(load(folder), 0.0) if cells[1].trial.name in line]
+    assert not [line for line in training_state_lines(load(folder), 0.0) if trials[1].config.name in line]
 
 
 def test_a_method_has_one_colour_in_all_figures_and_can_be_seen_on_dark(snapshot: Snapshot) -> None:

@@ -37,14 +37,14 @@ def grid_rows(methods: tuple[str, ...] = ("scale",)) -> list[dict[str, object]]:
     rows = []
     for number, (first, second) in enumerate(PAIRS):
         for row in artificial_episodes(seeds=SEEDS[:2], scales=(16, 32), methods=methods, episodes=2):
-            weights = {"lambda_decorrelation": first, "lambda_kl": second, "cell": f"{row['cell']}-{number}"}
+            weights = {"lambda_decorrelation": first, "lambda_kl": second, "trial_id": f"{row['trial_id']}-{number}"}
             rows.append(row | weights | {"completed": number + row["episode"]})
     return rows
 
 
 def test_grids_are_those_of_one_method_with_the_same_other_settings() -> None:
     others = artificial_episodes(seeds=SEEDS[:2], scales=(16,), episodes=2)
-    wider = [r | {"overrides": "network.embedding_dim=32", "cell": r["cell"] + "w"} for r in grid_rows()]
+    wider = [r | {"overrides": "network.embedding_dim=32", "trial_id": r["trial_id"] + "w"} for r in grid_rows()]
     grids = lambdas.lambda_grids(typed_episodes([*grid_rows(), *wider, *others]))
     assert [len(grid[["lambda_decorrelation", "lambda_kl"]].drop_duplicates()) for grid in grids] == [6, 5]
     assert [lambdas.grid_name(grid) for grid in grids] == ["scale", "scale (network.embedding_dim=32)"]

@@ -32,9 +32,11 @@ def rows(folder: Path) -> pd.DataFrame:
 
 
 def test_a_cell_is_named_as_in_the_episodes(tmp_path: Path) -> None:
-    grid = [r | {"lambda_kl": 0.1, "cell": r["cell"] + "-grid"} for r in artificial_episodes(methods=("scale",))]
+    grid = [
+        r | {"lambda_kl": 0.1, "trial_id": r["trial_id"] + "-grid"} for r in artificial_episodes(methods=("scale",))
+    ]
     episodes = artificial_episodes(methods=("scale",)) + grid
-    some = artificial_features(methods=("scale",), scales=(16,))  # of the plain cells alone
+    some = artificial_features(methods=("scale",), scales=(16,))  # of the plain trials alone
     assert set(load(write_folder(tmp_path / "r", episodes, [], some)).features["variant"]) == {"scale (λ2=0.001)"}
 
 

@@ -56,10 +56,11 @@ def many_methods() -> Rows:
     rows = artificial_episodes(seeds=SEEDS[:2], episodes=2)
     for weight in (0.1, 1.0):
         grid = artificial_episodes(seeds=SEEDS[:2], methods=("scale",), episodes=2)
-        rows += [r | {"lambda_decorrelation": weight, "cell": f"{r['cell']}-{weight}"} for r in grid]
+        rows += [r | {"lambda_decorrelation": weight, "trial_id": f"{r['trial_id']}-{weight}"} for r in grid]
     nothing = artificial_episodes(methods=("ppo",), episodes=2)
     return rows + [
-        r | {"method": "dqn", "cell": "dqn" + r["cell"], "completed": 0, "response_mean_s": math.nan} for r in nothing
+        r | {"method": "dqn", "trial_id": "dqn" + r["trial_id"], "completed": 0, "response_mean_s": math.nan}
+        for r in nothing
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_a_missing_torn_or_foreign_file_is_refused_by_name(tmp_path: Path) -> No
     whole, config = path.read_bytes(), re.compile(r'"config": \{[^}]*\}')
     for harm, message in (
         (lambda: path.write_bytes(whole[: len(whole) // 2]), r"episodes\.parquet: not a readable"),
-        (lambda: pd.DataFrame({"x": [1]}).to_parquet(path), "column 'cell' has missing values"),
+        (lambda: pd.DataFrame({"x": [1]}).to_parquet(path), "column 'trial_id' has missing values"),
         (lambda: pd.DataFrame({"episode": ["first"]}).to_parquet(path), r"episodes\.parquet: not a readable"),
         (path.unlink, r"episodes\.parquet: no such"),
         (lambda: manifest.write_text(config.sub('"config": [1]', manifest.read_text())), "not a readable manifest"),
@@ -104,16 +105,16 @@ def test_what_stands_beside_the_rows_is_left_out_where_it_cannot_be_read(tmp_pat
 
 def test_a_variant_with_two_cells_for_one_seed_is_left_out_and_named(tmp_path: Path) -> None:
     rows = artificial_episodes(seeds=(1, 2), scales=(16,), methods=("scale", "ppo"), episodes=2)
-    again = [row | {"cell": "of-an-older-version"} for row in rows if row["cell"] == "scale-1"]
+    again = [row | {"trial_id": "of-an-older-version"} for row in rows if row["trial_id"] == "scale-1"]
     loaded = load(write_folder(tmp_path / "r", [*rows, *again], []))
     assert set(loaded.episodes["variant"]) == {"ppo"}
-    assert loaded.notes == ("Left out, as several cells of it hold the same training seed: scale.",)
+    assert loaded.notes == ("Left out, as several trials of it hold the same training seed: scale.",)
 
 
 def test_features_of_cells_without_episodes_are_left_out(tmp_path: Path) -> None:
     rows = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=1)
     loaded = load(write_folder(tmp_path / "r", rows, [], artificial_features((1, 2), (16,), ("scale",))))
-    assert list(loaded.features["cell"]) == ["scale-1"]
+    assert list(loaded.features["trial_id"]) == ["scale-1"]
     assert loaded.notes == ("features.parquet: left out, as they have no evaluation episodes: scale-2.",)
 
 
@@ -128,13 +129,13 @@ def test_features_of_cells_without_episodes_are_left_out(tmp_path: Path) -> None
     ],
 )
 def test_a_variant_is_named_after_what_tells_it_apart(changes: dict[str, object], expected: set[str]) -> None:
-    other = episode_row("scale", 2, 16, 0) | {"cell": "other"} | changes
+    other = episode_row("scale", 2, 16, 0) | {"trial_id": "other"} | changes
     frame = typed_episodes([episode_row("scale", 1, 16, 0), other, episode_row("crossattn", 1, 16, 0)])
     assert set(frame["variant"]) == expected | {"crossattn"}
 
 
 def test_episodes_and_training_name_a_cell_alike() -> None:
-    training = [r | {"lambda_kl": 0.1, "cell": "other"} for r in artificial_training((1,), ("scale",), 1)]
+    training = [r | {"lambda_kl": 0.1, "trial_id": "other"} for r in artificial_training((1,), ("scale",), 1)]
     training += artificial_training((1,), ("scale",), 1)
     frames = derive(
         results.typed(pd.DataFrame([episode_row("scale", 1, 16, 0)]), results.EPISODE_COLUMNS),
@@ -167,6 +168,19 @@ def test_a_notebook_shows_who_was_evaluated_where(tmp_path: Path) -> None:
     assert f"{len(loaded.episodes)} episodes and {len(loaded.training)} epochs" in shown
     assert "&lt;b&gt;" in shown
     assert "<b>" not in shown
-    cells = re.findall("<td>(.*)</td>", shown)
-    at = cells.index("scale")
-    assert cells[at - 3 : at + 4] == ["paper", "none", "argmax", "scale", "16", "5", "30"]
+    trials = re.findall("<td>(.*)</td>", shown)
+    at = trials.index("scale")
+    assert trials[at - 3 : at + 4] == ["paper", "none", "argmax", "scale", "16", "5", "30"]
+
+
+def test_tables_of_the_last_version_are_read_by_the_names_of_now(results_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(results_folder, tmp_path / "old")
+    older = {now: old for old, now in results.RENAMED_COLUMNS.items()}
+    for path in (tmp_path / "old").glob("*.parquet"):
+        pd.read_parquet(path).rename(columns=older).to_parquet(path)
+    assert {"cell", "makespan_p95_s", "information"} <= set(pd.read_parquet(tmp_path / "old" / "episodes.parquet"))
+    now, old = load(results_folder), load(tmp_path / "old")
+    pd.testing.assert_frame_equal(old.episodes, now.episodes)
+    pd.testing.assert_frame_equal(old.training, now.training)
+    pd.testing.assert_frame_equal(old.features, now.features)
+    assert old.notes == now.notes

@@ -22,7 +22,7 @@ def test_of_many_variants_the_best_are_shown_and_each_is_compared_with_its_like(
     curve = artificial_training(seeds=(42,), methods=("scale",), epochs=3)
     for method in ("scale", "crossattn"):
         for k in SETTINGS:
-            identity = {"cell": f"{method}-{k}", "overrides": f"training.learning_rate={k}"}
+            identity = {"trial_id": f"{method}-{k}", "overrides": f"training.learning_rate={k}"}
             completed = 100 + 2 * k + (method == "scale")  # the higher the setting, the better
             episodes += [episode_row(method, 42, 16, e, **identity, completed=completed + e) for e in range(2)]
             training += [row | identity | {"method": method, "episode_return": completed} for row in curve]

@@ -64,7 +64,7 @@ def test_settings_of_a_grid_are_compared_with_their_own_base() -> None:
     for load_, base, other in (("0.5", 10.0, 9.0), ("0.9", 20.0, 10.0)):
         settings = f"env.workload.offered_load={load_}"
         for name, value in (("fastest-idle", base), ("large-only", other)):
-            rows += rule(name, value, cell=f"{name}@{settings}", overrides=settings)
+            rows += rule(name, value, trial_id=f"{name}@{settings}", overrides=settings)
     table = against_base(typed_episodes(rows))
     assert sorted(table[RESPONSE].round(6)) == [-50.0, -10.0]
 

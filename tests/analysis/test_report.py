@@ -222,7 +222,7 @@ def test_metrics_without_a_value_are_dashes(tmp_path: Path) -> None:
 def test_what_failed_or_is_missing_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     rows = artificial_episodes(seeds=(1, 2), scales=(16,), methods=("scale", "crossattn"), episodes=2)
-    rows = [row for row in rows if (row["cell"], row["episode"]) != ("crossattn-2", 1)]
+    rows = [row for row in rows if (row["trial_id"], row["episode"]) != ("crossattn-2", 1)]
     write_folder(folder, [*rows, rows[0] | {"completed": 3}], [])
     path = folder / "episodes.parquet"
     pd.read_parquet(path).drop(columns=["bound_capacity_s", "energy_j"]).to_parquet(path)
@@ -249,8 +249,8 @@ def test_what_failed_or_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_several_settings_and_a_lambda_grid_share_a_page(tmp_path: Path) -> None:
     rows = artificial_episodes(seeds=(1, 2), scales=(16, 32), methods=("scale", "large-only"), episodes=2)
-    grid = [r | {"lambda_kl": 0.1, "cell": r["cell"] + "-grid"} for r in rows if r["method"] == "scale"]
-    steady = [r | {"scenario": "steady-0.7", "mask": "feasible", "makespan_p95_s": 1.0} for r in rows]
+    grid = [r | {"lambda_kl": 0.1, "trial_id": r["trial_id"] + "-grid"} for r in rows if r["method"] == "scale"]
+    steady = [r | {"scenario": "steady-0.7", "mask": "feasible", "jct_p95_s": 1.0} for r in rows]
     page = write(tmp_path / "r", [*rows, *grid, *steady])
     ids = [str(attributes["id"]) for _, attributes in page.attributes if "id" in attributes]
     assert len(ids) == len(set(ids))

@@ -133,7 +133,7 @@ def test_a_statistic_of_a_mixture_is_refused() -> None:
         (frame("crossattn", {1: [1.0]}), "mixes variant crossattn, scale"),
         (frame("scale", {1: [1.0]}, servers=32), "mixes test_servers 16, 32"),
         (one.assign(mask="feasible", episode=1), "mixes mask feasible, none"),
-        (one.assign(cell="other"), "more than one row, of other, scale-1, holds seed 1, N=16"),
+        (one.assign(trial_id="other"), "more than one row, of other, scale-1, holds seed 1, N=16"),
     ):
         with pytest.raises(UserError, match=named):
             summarise(pd.concat([one, other]), [METRIC])

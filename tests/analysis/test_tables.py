@@ -78,7 +78,7 @@ def test_the_papers_numbers_stand_beside_its_own_setting_and_lambdas_alone(episo
         assert "paper_completed" not in table3(changed)
         assert "paper_response_mean_s" not in table4(changed)
     rows = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=2)
-    grid = [r | {"lambda_kl": weight, "cell": f"{weight}"} for weight in (0.001, 0.1) for r in rows]
+    grid = [r | {"lambda_kl": weight, "trial_id": f"{weight}"} for weight in (0.001, 0.1) for r in rows]
     table = table3(typed_episodes(grid))
     assert list(table["variant"]) == ["scale (λ2=0.001)", "scale (λ2=0.1)"]
     assert list(table["paper_completed"].isna()) == [False, True]
@@ -86,7 +86,7 @@ def test_the_papers_numbers_stand_beside_its_own_setting_and_lambdas_alone(episo
 
 def test_table3_at_several_training_scales_wants_one(episodes: pd.DataFrame) -> None:
     large = episodes[(episodes["method"] == "scale") & (episodes["test_servers"] == 32)]
-    both = pd.concat([episodes, large.assign(train_servers=32, cell=large["cell"] + "x", variant="scale (32)")])
+    both = pd.concat([episodes, large.assign(train_servers=32, trial_id=large["trial_id"] + "x", variant="scale (32)")])
     assert training_scales(both) == [16, 32]
     with pytest.raises(UserError, match="trained at N = 16, 32"):
         table3(both)
@@ -148,15 +148,15 @@ def test_percent_above_the_lower_bound_is_averaged_over_episodes_and_seeds() -> 
 
 
 def test_whole_workflows_of_literal_rows() -> None:
-    tail = {"makespan_median_s": 1.0, "makespan_p95_s": 4.0, "makespan_p99_s": 9.0, "moved_share": 0.5}
+    tail = {"jct_median_s": 1.0, "jct_p95_s": 4.0, "jct_p99_s": 9.0, "moved_share": 0.5}
     rows = [
-        episode_row("large-only", None, 16, e, makespan_mean_s=m, slo_share=share, **tail)
+        episode_row("large-only", None, 16, e, jct_mean_s=m, slo_share=share, **tail)
         for e, (m, share) in enumerate([(2.0, 1.0), (4.0, 0.5)])
     ]
     table = workflows_table(typed_episodes([*rows, episode_row("fastest-idle", None, 16, 0)]))
     assert table["variant"].tolist() == ["large-only"], "the other's rows are of a version that did not measure it"
     row = table.iloc[0]
-    assert (row["makespan_mean_s"], row["makespan_p99_s"]) == (3.0, 9.0)
+    assert (row["jct_mean_s"], row["jct_p99_s"]) == (3.0, 9.0)
     assert (row["slo_share"], row["moved_share"]) == (0.75, 0.5)
 
 

@@ -44,7 +44,7 @@ FOLDED = "#table3-steady-0\\.7-feasible-argmax-n16"
 START_S = 120.0
 VIEWS = ("Results", "Training", "Compare", "Episode", "Runs")
 SHOWN = ("completed", "response_mean_s", "response_censored_s", "above_bound_percent", "unfinished")
-COLUMNS = ("test_servers", "variant", "information", "seeds", *SHOWN, "episodes")
+COLUMNS = ("test_servers", "variant", "observability", "seeds", *SHOWN, "episodes")
 PAIRED = ("test_servers", "seeds", "completed", "unfinished", "response_mean_s", "response_censored_s", "episodes")
 
 
@@ -55,7 +55,7 @@ PAIRED = ("test_servers", "seeds", "completed", "unfinished", "response_mean_s",
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of several settings with everything that a report can hold but schedules."""
     rows = artificial_episodes(scales=(16, 48), methods=("scale", "crossattn", "ppo", "fastest-idle"), episodes=3)
-    grid = [r | {"lambda_kl": 0.1, "cell": r["cell"] + "-grid"} for r in rows if r["method"] == "scale"]
+    grid = [r | {"lambda_kl": 0.1, "trial_id": r["trial_id"] + "-grid"} for r in rows if r["method"] == "scale"]
     steady = [r | {"scenario": "steady-0.7", "mask": "feasible"} for r in rows]
     folder = tmp_path_factory.mktemp("artificial") / "r"
     write_folder(folder, [*rows, *grid, *steady], artificial_training(), artificial_features(scales=(16, 48)))
@@ -158,7 +158,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
     (failed,) = (folder / "policies").glob("crossattn-*")
     shutil.rmtree(failed)
     (folder / "episodes.parquet").unlink()
-    for cell, unit in rows[rows["method"] != "crossattn"].groupby("cell"):
+    for cell, unit in rows[rows["method"] != "crossattn"].groupby("trial_id"):
         results.write_table(folder / "evaluations" / f"{cell}.parquet", unit)
     trial = folder / "trials" / "run-001" / failed.name
     trial.mkdir(parents=True)

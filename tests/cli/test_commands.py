@@ -103,9 +103,9 @@ def test_every_table_can_be_had_as_json() -> None:
     (row,) = shown("bounds", "steady-0.5", "--scales", 4, "--episodes", 1)
     assert row["bound_fluid_s"] is None
     assert row["bound_capacity_s"] > 0
-    cells = shown("validate", "tune_configs/smoke.yaml")
-    assert {cell["method"] for cell in cells} >= {"scale"}
-    assert all(cell["trial"]["seed"] == cell["train_seed"] for cell in cells)
+    trials = shown("validate", "tune_configs/smoke.yaml")
+    assert {trial["method"] for trial in trials} >= {"scale"}
+    assert all(trial["trial"]["seed"] == trial["train_seed"] for trial in trials)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -119,9 +119,9 @@ def test_validate_shows_trainings_and_resources(path: Path) -> None:
 def test_validate_shows_resolved_configs_with_overrides() -> None:
     overrides = ["--set", "training.gamma=0.875", "--set", "seeds=[9]", "--set", "resources.env_runners=2"]
     text = succeed("validate", "tune_configs/smoke.yaml", "--full", *overrides)
-    cell, _ = json.JSONDecoder().raw_decode(text[text.index("\n{") + 1 :])
-    assert (cell["training"]["gamma"], cell["seed"]) == (0.875, 9)
-    steps = 2 * 2 * cell["training"]["steps_per_epoch"]
+    trial, _ = json.JSONDecoder().raw_decode(text[text.index("\n{") + 1 :])
+    assert (trial["training"]["gamma"], trial["seed"]) == (0.875, 9)
+    steps = 2 * 2 * trial["training"]["steps_per_epoch"]
     assert f"smoke: 2 trainings of 2 epochs (the paper trains 1000), {steps:,} env steps in all; each needs 3" in text
     assert "ppo: evaluated only at the number of servers trained on" in text
 
@@ -260,11 +260,11 @@ def test_status_says_what_is_finished_and_what_is_not(tmp_path: Path) -> None:
         {"name": "tiny", "methods": ["scale"], "stop": {"epochs": 2}, "evaluation": evaluation}
     )
     open_folder(folder, "tiny", sweep.model_dump(mode="json"), "hash")
-    cells = make_plan(sweep, "test").cells
+    trials = make_plan(sweep, "test").trials
     (folder / "evaluations").mkdir()
     for unit in make_plan(sweep, "test").units:
         (folder / "evaluations" / f"{unit.key}.parquet").touch()
-    write_json(folder / "policies" / cells[0].trial.name / "curve.json", [{"epoch": 1}, {"epoch": 2}])
+    write_json(folder / "policies" / trials[0].config.name / "curve.json", [{"epoch": 1}, {"epoch": 2}])
     before = shown("status", folder)
     (training,) = before["trainings"]
     assert (training["state"], training["epoch"], training["epochs"]) == ("finished", 2, 2)

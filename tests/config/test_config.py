@@ -188,7 +188,7 @@ def test_a_trace_is_held_to_its_content_wherever_it_lies(tmp_path: Path) -> None
     assert env.workload.trace is not None
     assert (env.workload.trace.path, env.workload.trace.place) == (trace, str(trace))
     assert env_from(env.model_dump(mode="json"), "x") == env
-    assert TrialConfig(env=env).cell == TrialConfig(env=other).cell != TrialConfig().cell
+    assert TrialConfig(env=env).trial_id == TrialConfig(env=other).trial_id != TrialConfig().trial_id
     made_trace(seed=1).save(trace)
     with pytest.raises(UserError, match=r"workload.trace.file: .*trace.json has changed"):
         _ = env.workload.trace.path

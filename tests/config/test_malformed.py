@@ -18,7 +18,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.loading import sweep_from
 
 VALID: dict[str, Any] = {"name": "x", "methods": ["scale"]}
-NO_SETTINGS = ("own_scenarios", "search.space")
+NO_SETTINGS = ("custom_scenarios", "search.space")
 """Written by the program; with keys that are config paths."""
 
 

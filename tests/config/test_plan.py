@@ -10,7 +10,7 @@ import pytest
 from rllib_scale.config.plan import Plan, SweepConfig
 from rllib_scale.config.planning import make_plan
 from rllib_scale.errors import UserError
-from rllib_scale.evaluation.units import information_of
+from rllib_scale.evaluation.units import observability_of
 from rllib_scale.loading import load_sweep, sweep_from
 from workloads.made_trace import made_trace
 
@@ -26,12 +26,12 @@ def test_every_shipped_config_expands(path: Path) -> None:
     config = load_sweep(path)
     assert config.name == path.stem
     plan = make_plan(config, str(path))
-    assert bool(plan.cells) == bool(config.methods)
+    assert bool(plan.trials) == bool(config.methods)
     assert plan.units
     stored = json.loads(json.dumps(plan.to_json(), sort_keys=True))
     read = Plan.from_json(config, stored, "manifest.json")
     assert read == plan
-    assert [(cell.name, cell.label) for cell in read.cells] == [(cell.name, cell.label) for cell in plan.cells]
+    assert [(trial.name, trial.label) for trial in read.trials] == [(trial.name, trial.label) for trial in plan.trials]
     assert [unit.key for unit in read.units] == [unit["key"] for unit in stored["evaluations"]]
 
 
@@ -49,20 +49,20 @@ def test_a_stored_plan_of_another_format_or_with_less_is_refused() -> None:
 def test_smoke_expands_to_these_names_and_keys() -> None:
     """By these names and keys a results folder is read again: what is finished in it would be done anew."""
     config = load_sweep(Path("tune_configs/smoke.yaml"))
-    cells = make_plan(config, "smoke").cells
+    trials = make_plan(config, "smoke").trials
     trained = ["scale-s1-3d19615bd187", "scale-s2-f86f7eb455e5", "ppo-s1-bd5e2080407d", "ppo-s2-7076e22000eb"]
-    assert [cell.trial.name for cell in cells] == trained
+    assert [trial.config.name for trial in trials] == trained
     assert [(unit.scheduler, unit.env.cluster.num_servers, unit.key) for unit in make_plan(config, "test").units] == [
-        ("random-feasible", 16, "dd0289170c01"),
-        ("random-feasible", 32, "4eeca5772a7a"),
-        ("fastest-idle", 16, "b3f34806ae9a"),
-        ("fastest-idle", 32, "b9752c9ff2dc"),
-        (trained[0], 16, "a87339afcf03"),
-        (trained[0], 32, "57a462b5e2bb"),
-        (trained[1], 16, "5ceddb200b73"),
-        (trained[1], 32, "0025e63e8601"),
-        (trained[2], 16, "034126fd5489"),
-        (trained[3], 16, "9d6740b3972e"),
+        ("random-feasible", 16, "38fa01d1838d"),
+        ("random-feasible", 32, "03c630ddf2fa"),
+        ("fastest-idle", 16, "cf1a614705cf"),
+        ("fastest-idle", 32, "84b01696041a"),
+        (trained[0], 16, "2289611ef57c"),
+        (trained[0], 32, "b5801950648a"),
+        (trained[1], 16, "11ce8576c8c8"),
+        (trained[1], 32, "8770503fc0cf"),
+        (trained[2], 16, "4c2227dc540e"),
+        (trained[3], 16, "2737f788a451"),
     ]
 
 
@@ -72,22 +72,22 @@ def test_grid_is_the_product_and_methods_without_srr_stand_once() -> None:
         seeds=[1, 2],
         grid={"srr.lambda_decorrelation": [0.0, 0.1], "srr.lambda_kl": [0.0, 0.01, 0.1]},
     )
-    cells = make_plan(config, "test").cells
-    assert len([cell for cell in cells if cell.trial.method == "scale"]) == 2 * 2 * 3
-    assert len([cell for cell in cells if cell.trial.method == "crossattn"]) == 2
-    assert len({cell.trial.cell for cell in cells}) == len(cells)
+    trials = make_plan(config, "test").trials
+    assert len([trial for trial in trials if trial.config.method == "scale"]) == 2 * 2 * 3
+    assert len([trial for trial in trials if trial.config.method == "crossattn"]) == 2
+    assert len({trial.config.trial_id for trial in trials}) == len(trials)
 
 
 def test_any_config_path_can_be_a_grid_axis_and_labels_its_rows() -> None:
-    cells = make_plan(sweep(grid={"env.episode.clock_step_s": [0.1, 0.2], "training.gamma": [0.9]}), "test").cells
-    assert [cell.trial.env.episode.clock_step_s for cell in cells] == [0.1, 0.2]
-    assert cells[1].label == "env.episode.clock_step_s=0.2; training.gamma=0.9"
+    trials = make_plan(sweep(grid={"env.episode.clock_step_s": [0.1, 0.2], "training.gamma": [0.9]}), "test").trials
+    assert [trial.config.env.episode.clock_step_s for trial in trials] == [0.1, 0.2]
+    assert trials[1].label == "env.episode.clock_step_s=0.2; training.gamma=0.9"
 
 
 def test_a_section_can_be_a_grid_axis_and_settings_of_srr_that_vary_together_label_as_if_apart() -> None:
     weights = [{"lambda_kl": 0.1}, {"lambda_kl": 0.2, "reduction": "mean"}]
-    cells = make_plan(sweep(methods=["scale", "crossattn"], grid={"srr": weights}), "test").cells
-    labels = [(cell.trial.method, cell.trial.srr.lambda_kl, cell.label) for cell in cells]
+    trials = make_plan(sweep(methods=["scale", "crossattn"], grid={"srr": weights}), "test").trials
+    labels = [(trial.config.method, trial.config.srr.lambda_kl, trial.label) for trial in trials]
     assert labels == [("scale", 0.1, ""), ("scale", 0.2, "srr.reduction=mean"), ("crossattn", 0, "")]
 
 
@@ -119,8 +119,10 @@ def test_rules_alone_play_every_problem_of_a_grid_and_say_what_they_are_told() -
     config = sweep(methods=[], grid={"env.episode.clock_step_s": [0.1, 0.2]}, evaluation=evaluation)
     units = make_plan(config, "test").units
     assert len(units) == 3 * 2 * 2
-    assert {unit.identity["cell"] for unit in units} >= {f"heft@env.episode.clock_step_s={step}" for step in (0.1, 0.2)}
-    assert [information_of(unit) for unit in units[::4]] == ["clairvoyant", "waiting tasks", "clairvoyant"]
+    assert {unit.identity["trial_id"] for unit in units} >= {
+        f"heft@env.episode.clock_step_s={step}" for step in (0.1, 0.2)
+    }
+    assert [observability_of(unit) for unit in units[::4]] == ["clairvoyant", "waiting tasks", "clairvoyant"]
     evaluation = {"scales": [16], "decisions": ["argmax", "sample"], "heuristics": []}
     config = sweep(methods=["scale", "context-price"], scenario="steady-0.7", evaluation=evaluation)
     drawn = [(unit.identity["method"], unit.decision) for unit in make_plan(config, "test").units]
@@ -135,9 +137,9 @@ def test_a_sweep_over_a_trace_trains_on_one_part_and_is_evaluated_on_the_other(t
     made_trace().save(tmp_path / "trace.json")
     (tmp_path / "traced.yaml").write_text(block)
     config = load_sweep(tmp_path / "traced.yaml")
-    (cell,) = make_plan(config, "docs").cells
+    (trial,) = make_plan(config, "docs").trials
     units = make_plan(config, "test").units
-    assert cell.trial.env.workload.trace.part == "train"
+    assert trial.config.env.workload.trace.part == "train"
     assert {unit.env.workload.trace.part for unit in units} == {"test"}
 
 

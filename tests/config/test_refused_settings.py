@@ -64,7 +64,7 @@ evaluation: {heuristics: ['reserve:waiting']} | 'waiting' must be key=value, eac
 evaluation: {heuristics: ['reserve:waiting=2,waiting=3']} | 'waiting=3' must be key=value, each key once
 evaluation: {heuristics: ['heft:waiting=2']} | heft has no parameters
 evaluation: {heuristics: ['prefix-affinity:imbalance=nan']} | imbalance: input should be greater than or equal to 0
-own_scenarios: {paper: {}} | own_scenarios.paper: is a scenario of ours
+custom_scenarios: {paper: {}} | custom_scenarios.paper: is a scenario of ours
 grid: {srr.lambda_kl: []} | grid.srr.lambda_kl: an empty list
 grid: {lambda: [1]} | grid.lambda: must begin with | srr.
 grid: {srr.lambda_kl: [much]} | srr.lambda_kl | 'much'

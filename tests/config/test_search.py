@@ -1,4 +1,4 @@
-"""What a search draws, what it scores by, and the cells that it becomes."""
+"""What a search draws, what it scores by, and the trials that it becomes."""
 
 from __future__ import annotations
 
@@ -53,22 +53,24 @@ def test_draws_depend_on_the_seed_alone_and_more_samples_leave_the_first_what_th
 
 def test_points_become_cells_with_their_seeds_and_a_grid() -> None:
     config = sweep(seeds=[1, 2], grid={"training.gamma": [0.9, 0.99]}, search={"space": LAMBDAS, "samples": 3})
-    cells = make_plan(config, "test").cells
-    assert len(cells) == 2 * 2 * 3
-    assert {cell.trial.srr.lambda_kl for cell in cells} == {point["srr.lambda_kl"] for point in points(config.search)}
-    assert {cell.label for cell in cells} == {"training.gamma=0.9", "training.gamma=0.99"}
-    # A cell is what its values are, whoever chose them.
-    first = cells[0].trial
+    trials = make_plan(config, "test").trials
+    assert len(trials) == 2 * 2 * 3
+    assert {trial.config.srr.lambda_kl for trial in trials} == {
+        point["srr.lambda_kl"] for point in points(config.search)
+    }
+    assert {trial.label for trial in trials} == {"training.gamma=0.9", "training.gamma=0.99"}
+    # A trial is what its values are, whoever chose them.
+    first = trials[0].config
     by_hand = sweep(seeds=[1], training={"gamma": 0.9}, srr=first.srr.model_dump())
-    assert [cell.trial.cell for cell in make_plan(by_hand, "test").cells] == [first.cell]
+    assert [trial.config.trial_id for trial in make_plan(by_hand, "test").trials] == [first.trial_id]
 
 
 def test_members_of_a_population_are_cells_of_their_own() -> None:
     plain, population = (
-        make_plan(sweep(search={"space": LAMBDAS, "samples": 2, "scheduler": scheduler}), "test").cells
+        make_plan(sweep(search={"space": LAMBDAS, "samples": 2, "scheduler": scheduler}), "test").trials
         for scheduler in ("asha", "pbt")
     )
-    assert not {cell.trial.cell for cell in plain} & {cell.trial.cell for cell in population}
+    assert not {trial.config.trial_id for trial in plain} & {trial.config.trial_id for trial in population}
 
 
 def test_score_is_the_mean_of_the_last_epochs_with_an_episode() -> None:

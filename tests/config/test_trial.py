@@ -65,8 +65,8 @@ def test_a_hash_sees_what_decides_the_weights_and_nothing_else(
     settings: dict[str, Any], changed: dict[str, Any], is_same: bool
 ) -> None:
     one, other = trial(**settings), trial(**settings | changed)
-    assert (one.cell == other.cell) == is_same
-    assert TrialConfig.model_validate_json(other.model_dump_json()).cell == other.cell
+    assert (one.trial_id == other.trial_id) == is_same
+    assert TrialConfig.model_validate_json(other.model_dump_json()).trial_id == other.trial_id
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_parts_of_ones_own_have_their_place() -> None:
 
 def sweep(**settings: Any) -> TrialConfig:
     data = {"name": "x", "methods": ["crossattn-r"], "scenario": "steady-0.7", **settings}
-    (cell,) = make_plan(sweep_from(data, "x.yaml"), "x.yaml").cells
-    return cell.trial
+    (trial,) = make_plan(sweep_from(data, "x.yaml"), "x.yaml").trials
+    return trial.config
 
 
 def test_a_method_for_rounds_needs_no_settings() -> None:

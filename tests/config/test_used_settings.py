@@ -21,7 +21,7 @@ def sweep(methods: list[str], **data: Any) -> SweepConfig:
 
 
 def trained(config: SweepConfig) -> list[str]:
-    return [f"{cell.trial.method} {cell.label}" for cell in make_plan(config, "test").cells]
+    return [f"{trial.config.method} {trial.label}" for trial in make_plan(config, "test").trials]
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,11 @@ def test_points_of_a_search_too() -> None:
 
 
 def test_who_trains_beside_a_method_does_not_change_its_identity() -> None:
-    both = make_plan(sweep(["scale", "dqn"], grid={"dqn.learning_rate": [1e-3], **GAMMAS}), "test").cells
-    alone = make_plan(sweep(["dqn"], grid={"dqn.learning_rate": [1e-3], **GAMMAS}), "test").cells
-    assert tuple(cell for cell in both if cell.trial.method == "dqn") == alone
-    of_scale = tuple(cell for cell in both if cell.trial.method == "scale")
-    assert of_scale == make_plan(sweep(["scale"], grid=GAMMAS), "test").cells
+    both = make_plan(sweep(["scale", "dqn"], grid={"dqn.learning_rate": [1e-3], **GAMMAS}), "test").trials
+    alone = make_plan(sweep(["dqn"], grid={"dqn.learning_rate": [1e-3], **GAMMAS}), "test").trials
+    assert tuple(trial for trial in both if trial.config.method == "dqn") == alone
+    of_scale = tuple(trial for trial in both if trial.config.method == "scale")
+    assert of_scale == make_plan(sweep(["scale"], grid=GAMMAS), "test").trials
 
 
 def test_a_results_folder_is_read_whatever_it_says(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_what_cannot_be_played_again_is_refused_by_name(played: tuple[Path, pd.D
     bare = tmp_path / "bare"
     bare.mkdir()
     shutil.copy(folder / "manifest.json", bare)
-    with pytest.raises(UserError, match=row["cell"]):
+    with pytest.raises(UserError, match=row["trial_id"]):
         Replay(bare).episode(row)
     (bare / "manifest.json").unlink()
     with pytest.raises(UserError, match="no evaluation of"):

@@ -14,7 +14,7 @@ import pytest
 
 from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import UNIT_KEY, Replay
-from rllib_scale.results.tables import METRIC_COLUMNS, UTILISATION_PREFIX
+from rllib_scale.results.tables import EPISODE_COLUMNS, METRIC_COLUMNS, UTILISATION_PREFIX, read_table
 
 FOLDER = Path(__file__).parents[2] / "analysis" / "reproduction"
 REPLAY = Replay(FOLDER)
@@ -23,9 +23,9 @@ REPLAY = Replay(FOLDER)
 @cache
 def published() -> pd.DataFrame:
     """The rows of the rules, and of the trainings whose policies are kept."""
-    rows = pd.read_parquet(FOLDER / "episodes.parquet")
+    rows = read_table(FOLDER / "episodes.parquet", EPISODE_COLUMNS)
     shipped = {path.name.rsplit("-", 1)[1] for path in (FOLDER / "policies").iterdir()}
-    return rows[(rows["kind"] == "heuristic") | rows["cell"].isin(shipped)]
+    return rows[(rows["kind"] == "heuristic") | rows["trial_id"].isin(shipped)]
 
 
 def check_played_again(rows: pd.DataFrame) -> None:

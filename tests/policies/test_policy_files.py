@@ -50,7 +50,7 @@ def test_round_trip(tmp_path: Path, method: str) -> None:
     assert sorted(p.name for p in (tmp_path / "policy").iterdir()) == [DESCRIPTION, TENSORS]
     description = json.loads((tmp_path / "policy" / DESCRIPTION).read_text())
     assert description["method"] == method
-    assert (description["seed"], description["cell"], description["train_servers"]) == (7, trial.cell, 16)
+    assert (description["seed"], description["trial_id"], description["train_servers"]) == (7, trial.trial_id, 16)
 
 
 def test_sizes_and_clip_are_those_of_the_trial_and_scales_those_of_the_file(tmp_path: Path) -> None:

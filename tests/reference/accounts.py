@@ -49,7 +49,7 @@ def metrics(sim: ReferenceSimulator) -> dict[str, float | int]:
         "response_median_s": statistics.median(responses) if responses else math.nan,
         "response_p95_s": float(np.percentile(responses, 95)) if responses else math.nan,
         "response_censored_s": _mean(censored),
-        "makespan_mean_s": _mean(makespans),
+        "jct_mean_s": _mean(makespans),
         "workflows_arrived": len(workflows),
         "workflows_completed": len(complete),
         "episode_return": sim.episode_return,

@@ -40,7 +40,7 @@ def sweep(tmp_path: Path) -> tuple[Path, list[str]]:
     """A results folder of a sweep with two trainings of 60 epochs, and their names."""
     config = SweepConfig(name="two", methods=("scale", "ppo"), training={"epochs": 60})  # type: ignore[arg-type]
     results.open_folder(tmp_path, "two", config.model_dump(mode="json"), "0")
-    return tmp_path, [cell.trial.name for cell in make_plan(config, "two").cells]
+    return tmp_path, [trial.config.name for trial in make_plan(config, "two").trials]
 
 
 def only(folder: Path, name: str) -> Training:
@@ -152,7 +152,7 @@ def test_trainings_that_the_plan_does_not_name_are_found_and_described(sweep: tu
     assert found.identity == {
         "method": "scale",
         "train_seed": 7,
-        "cell": trial.cell,
+        "trial_id": trial.trial_id,
         "lambda_decorrelation": 0.01,
         "lambda_kl": 0.001,
         "train_servers": 16,

@@ -86,8 +86,8 @@ def test_ray_tasks_show_what_one_process_does() -> None:
     spread = alone.model_copy(update={"resources": TrialResources(env_runners=2)})
     for here, there in zip(collect(alone), collect(spread), strict=True):
         assert_same(here, there)
-    assert alone.cell == spread.cell
-    assert alone.cell != trial_of("earliest-finish", episodes=20).cell
+    assert alone.trial_id == spread.trial_id
+    assert alone.trial_id != trial_of("earliest-finish", episodes=20).trial_id
 
 
 @pytest.mark.parametrize("expert", ["non-blocking", "reserve", "price", "hungarian"])

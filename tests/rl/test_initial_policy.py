@@ -98,9 +98,9 @@ def test_both_learners_hold_a_policy_the_same_way(
 def test_a_cell_knows_its_initial_policy_by_content(exported: Path, tmp_path: Path) -> None:
     shutil.copytree(exported, tmp_path / "copy")
     save_policy(tmp_path / "other", random_network(seed=6), TrialConfig(method="crossattn", seed=7), epochs=3)
-    cells = [trial_from(folder).cell for folder in (exported, tmp_path / "copy", tmp_path / "other", None)]
-    assert cells[0] == cells[1]
-    assert len(set(cells)) == 3
+    trials = [trial_from(folder).trial_id for folder in (exported, tmp_path / "copy", tmp_path / "other", None)]
+    assert trials[0] == trials[1]
+    assert len(set(trials)) == 3
     trial = trial_from(exported)
     assert TrialConfig.model_validate_json(trial.model_dump_json()) == trial
 

@@ -95,7 +95,14 @@ def minibatch(seed: int = 0, size: int = 64) -> tuple[Rows, Outputs]:
 @pytest.mark.parametrize("standardise", [True, False])
 def test_loss_by_numpy(standardise: bool) -> None:
     rows, outputs = minibatch()
-    terms_of = {"clip": 0.2, "value": 0.5, "entropy": 0.01, "decorrelation": 0.3, "kl": 0.7, "reduction": "sum"}
+    terms_of = {
+        "clip": 0.2,
+        "value": 0.5,
+        "entropy": 0.01,
+        "lambda_decorrelation": 0.3,
+        "lambda_kl": 0.7,
+        "reduction": "sum",
+    }
     weights = Weights(**terms_of, standardise=standardise, regularise=True)
     loss, terms = ppo_loss(rows, outputs, weights)
     logits, values = outputs.logits.detach().numpy().astype(float), outputs.values.detach().numpy()

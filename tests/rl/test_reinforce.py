@@ -68,7 +68,7 @@ def test_the_whole_cost_is_the_sum_of_response_times() -> None:
         assert cost == pytest.approx(metrics["response_mean_s"] * metrics["completed"])
         came, went = system_of(engine, b, given, whole=True)
         cost = cost_to_go(came, went, float(engine.clock[b]), np.array([0.0]), None)[0]
-        assert cost == pytest.approx(metrics["makespan_mean_s"] * metrics["workflows_completed"])
+        assert cost == pytest.approx(metrics["jct_mean_s"] * metrics["workflows_completed"])
         assert len(times[b]) == metrics["decisions"]
 
 

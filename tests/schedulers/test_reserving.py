@@ -151,7 +151,7 @@ def test_a_rule_with_parameters_is_named_on_the_command_line(tmp_path: Any) -> N
     done = CliRunner().invoke(main, [*words, f"--output={path}"])
     assert done.exit_code == 0, done.output
     header, *rows = path.read_text().splitlines()
-    assert "information" in header
+    assert "observability" in header
     assert len(rows) == 2
     assert all("reserve:waiting=2," in row and "waiting tasks" in row for row in rows)
     listed = CliRunner().invoke(main, ["schedulers"], env={"COLUMNS": "200"}).output

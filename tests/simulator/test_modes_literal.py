@@ -64,7 +64,7 @@ def test_a_task_is_ready_its_delay_after_the_arrival_and_after_its_last_predeces
     assert sim.done
     assert attempts(sim) == [(0, 0, 0, 1.5, 1.5, 3.5, "finished"), (0, 1, 0, 5, 5, 6, "finished")]
     assert sim.metrics()["response_mean_s"] == 3.75  # 3.5 - 1 and 6 - 1
-    assert sim.metrics()["makespan_mean_s"] == 5
+    assert sim.metrics()["jct_mean_s"] == 5
 
 
 # ------------------------------------------------------------------- transfers

@@ -170,7 +170,7 @@ def test_a_sweep_trains_exports_evaluates_and_reports_them(tmp_path: Path) -> No
         assert curve[["objective", "objective_validation", "response_mean_s", *columns]].notna().all(axis=None)
         (folder,) = (results / "policies").glob(f"{method}-*")
         own = episodes(results).query(f"method == '{method}'")
-        assert set(own["information"]) == {told}
+        assert set(own["observability"]) == {told}
         assert set(own["test_servers"]) == scales
         assert sorted(set(own["decision"])) == decisions
         env = load_policy(folder).trial.env.with_part("test")

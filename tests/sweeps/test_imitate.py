@@ -67,6 +67,6 @@ def test_a_training_begins_with_the_clone(results: Path) -> None:
 
 def test_the_sweep_of_the_page_is_one() -> None:
     (text,) = (text for language, text in BLOCKS if language == "yaml")
-    cells = make_plan(sweep_from(parse_yaml(text, "page"), "page"), "page").cells
-    assert {cell.trial.imitation.expert for cell in cells} == {"reserve:waiting=2", "price"}
-    assert len(cells) == 2 * 3 * 2
+    trials = make_plan(sweep_from(parse_yaml(text, "page"), "page"), "page").trials
+    assert {trial.config.imitation.expert for trial in trials} == {"reserve:waiting=2", "price"}
+    assert len(trials) == 2 * 3 * 2

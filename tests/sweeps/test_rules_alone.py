@@ -12,7 +12,7 @@ from rllib_scale.config.planning import make_plan
 from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate
-from rllib_scale.evaluation.units import evaluate_unit, information_of
+from rllib_scale.evaluation.units import evaluate_unit, observability_of
 from rllib_scale.loading import sweep_from
 from rllib_scale.policies.policy import load_policy, policy_files, save_policy
 from rllib_scale.sweeps.checks import check_schedulers
@@ -28,7 +28,7 @@ RULES = {
 
 def test_every_problem_of_the_grid_is_played_by_every_rule() -> None:
     sweep = sweep_from(RULES, "test")
-    assert make_plan(sweep, "test").cells == ()
+    assert make_plan(sweep, "test").trials == ()
     units = make_plan(sweep, "test").units
     played = [(unit.scheduler, unit.env.workload.offered_load) for unit in units]
     assert played == [*product(("fastest-idle", "reserve"), (0.5, 0.9))]
@@ -66,7 +66,7 @@ def test_a_policy_is_evaluated_beside_rules_and_known_by_its_content(tmp_path: P
     sweep = with_policies("fastest-idle", "zoo:context-price", str(folder))
     rule, price, mine = make_plan(sweep, "test").units
     assert [unit.identity["method"] for unit in (rule, price, mine)] == ["fastest-idle", "zoo:context-price", "mine"]
-    assert (information_of(price), information_of(mine)) == ("clairvoyant", "waiting tasks")
+    assert (observability_of(price), observability_of(mine)) == ("clairvoyant", "waiting tasks")
     check_schedulers([rule, price, mine])
     (tmp_path / "elsewhere").mkdir()
     moved = folder.rename(tmp_path / "elsewhere" / "mine")

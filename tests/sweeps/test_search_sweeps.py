@@ -49,8 +49,8 @@ def test_asha_stops_the_worse_for_good_and_the_best_is_named(tmp_path: Path) -> 
     assert rows["env_steps"].tolist() == [2 * STEPS, 6 * STEPS]
     labels = ["training.learning_rate=10.0; stopped=asha", "training.learning_rate=0.001"]
     assert rows["overrides"].tolist() == labels
-    trained = training(results).groupby("cell")["epoch"].max()
-    assert trained.to_dict() == rows.set_index("cell")["epochs"].to_dict()
+    trained = training(results).groupby("trial_id")["epoch"].max()
+    assert trained.to_dict() == rows.set_index("trial_id")["epochs"].to_dict()
     (best,) = [line for line in said.splitlines() if line.startswith("best in training")]
     assert "training.learning_rate=0.001: episode_return" in best
 
@@ -77,11 +77,13 @@ def test_a_population_changes_settings_on_the_way(tmp_path: Path) -> None:
     settings += [f"search.pbt.interval_steps={2 * STEPS}", f"resources.cpus={ray.cluster_resources()['CPU']}"]
     run(tmp_path, *settings)
     rows = training(tmp_path / "results")
-    cells = make_plan(load_sweep(tmp_path / "search.yaml", settings), "test").cells
-    initial = {"; ".join(f"{path}={value}" for path, value in cell.overrides) for cell in cells}
-    assert rows.groupby("cell")["epoch"].agg(list).to_dict() == {cell.trial.cell: [*range(1, 7)] for cell in cells}
+    trials = make_plan(load_sweep(tmp_path / "search.yaml", settings), "test").trials
+    initial = {"; ".join(f"{path}={value}" for path, value in trial.overrides) for trial in trials}
+    assert rows.groupby("trial_id")["epoch"].agg(list).to_dict() == {
+        trial.config.trial_id: [*range(1, 7)] for trial in trials
+    }
     assert set(rows["settings"][rows["epoch"] <= 2]) <= initial  # of a copy, as of what it was copied from
-    one, other = (own.set_index("epoch")[["settings", "policy_loss"]] for _, own in rows.groupby("cell"))
+    one, other = (own.set_index("epoch")[["settings", "policy_loss"]] for _, own in rows.groupby("trial_id"))
     pd.testing.assert_frame_equal(one.loc[:4], other.loc[:4], check_exact=True)  # compared at the same epoch, the last
     before = set(one["settings"].loc[:4])
     after = [set(member["settings"].loc[5:]) for member in (one, other)]

@@ -77,7 +77,7 @@ def test_a_sweep_writes_manifest_policies_tables_and_report(base: Path) -> None:
     counts = rows.groupby(["method", "test_servers"])["episode"].agg(sorted).to_dict()
     wanted = [("fastest-idle", 8), ("fastest-idle", 16), ("scale", 8), ("scale", 16), ("ppo", 16)]
     assert counts == {key: [0, 1, 2] for key in wanted}
-    assert set(rows["information"]) == {"waiting tasks"}
+    assert set(rows["observability"]) == {"waiting tasks"}
     table = features(results)
     assert not table.duplicated(list(FEATURE_KEY)).any()
     at = [*zip(table["method"], table["test_servers"], table["feature_dim"], strict=True)]
@@ -141,7 +141,10 @@ def test_rows_do_not_depend_on_where_they_are_computed(base: Path) -> None:
         policy = policy_files(base / "results" / "policies" / unit.scheduler) if unit.learned else None
         result = evaluate_unit(unit, policy)
         stored, told = (
-            table[(table["cell"] == unit.identity["cell"]) & (table["test_servers"] == unit.columns["test_servers"])]
+            table[
+                (table["trial_id"] == unit.identity["trial_id"])
+                & (table["test_servers"] == unit.columns["test_servers"])
+            ]
             for table in (episodes(base / "results"), features(base / "results"))
         )
         fresh = pd.DataFrame(result.episodes)
@@ -216,7 +219,7 @@ def test_a_killed_sweep_resumes_and_says_in_one_line_what_failed(
     file, results = tmp_path / "long.yaml", tmp_path / "results"
     file.write_text(LONG + "checkpoints: {every_epochs: 5}\n")
     settings = ["grid={training.learning_rate: [0.0003, 1.0e+300]}"]
-    good, _ = (cell.trial.name for cell in make_plan(load_sweep(file, settings), "test").cells)
+    good, _ = (trial.config.name for trial in make_plan(load_sweep(file, settings), "test").trials)
     killed = start(tmp_path / "home", "sweep", file, "--results", results, settings=settings)
     await_that(lambda: saved_epoch(results, good) > 0, killed)
     kill(killed)

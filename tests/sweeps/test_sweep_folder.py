@@ -24,13 +24,13 @@ def opened(folder: Path, **data: Any) -> Sweep:
     config = sweep_from({"name": "x", "methods": [], **data}, "x.yaml")
     sweep = Sweep(make_plan(config, "x.yaml"), folder, print)
     sweep.open()
-    for cell in sweep.cells:
-        policy = sweep.policy(cell.trial.name)
+    for trial in sweep.trials:
+        policy = sweep.policy(trial.config.name)
         policy.mkdir(parents=True, exist_ok=True)
-        rate = cell.trial.training.learning_rate
+        rate = trial.config.training.learning_rate
         rows = [{"epoch": epoch, "episode_return": rate * epoch} for epoch in (1, 2)]
         (policy / "curve.json").write_text(json.dumps(rows))
-        (policy / "policy.json").write_text(json.dumps({"epochs": cell.trial.stop_epochs}))
+        (policy / "policy.json").write_text(json.dumps({"epochs": trial.config.stop_epochs}))
     for unit in sweep.plan.units:
         rows = [unit.columns | {"episode": episode} for episode in range(unit.episodes)]
         write_table(sweep.rows_file(unit), pd.DataFrame(rows))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rllib_scale.config.plan import Cell, EvaluationUnit
+from rllib_scale.config.plan import EvaluationUnit, Trial
 from rllib_scale.config.planning import make_plan
 from rllib_scale.loading import load_sweep
 from rllib_scale.workloads.generators import generate
@@ -35,15 +35,15 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def planned(folder: Path) -> tuple[Cell, list[EvaluationUnit]]:
+def planned(folder: Path) -> tuple[Trial, list[EvaluationUnit]]:
     config = load_sweep(folder / "traced.yaml")
-    (cell,) = make_plan(config, "test").cells
-    return cell, make_plan(config, "test").units
+    (trial,) = make_plan(config, "test").trials
+    return trial, make_plan(config, "test").units
 
 
 def test_no_session_is_trained_and_tested_on_and_the_content_is_the_identity(folder: Path) -> None:
-    cell, units = planned(folder)
-    drawn = [sessions_of(generate(env, 0, b)) for env in (cell.trial.env, units[0].env) for b in range(20)]
+    trial, units = planned(folder)
+    drawn = [sessions_of(generate(env, 0, b)) for env in (trial.config.env, units[0].env) for b in range(20)]
     trained, tested = set.union(*drawn[:20]), set.union(*drawn[20:])
     assert trained
     assert tested
@@ -51,10 +51,10 @@ def test_no_session_is_trained_and_tested_on_and_the_content_is_the_identity(fol
 
     moved = folder.rename(folder.parent / "moved")
     again, same = planned(moved)
-    assert (again.trial.name, [u.key for u in same]) == (cell.trial.name, [u.key for u in units])
+    assert (again.config.name, [u.key for u in same]) == (trial.config.name, [u.key for u in units])
     made_trace(seed=1).save(moved / "trace.json")
     other, others = planned(moved)
-    assert other.trial.cell != cell.trial.cell
+    assert other.config.trial_id != trial.config.trial_id
     assert {u.key for u in others}.isdisjoint(u.key for u in units)
 
 

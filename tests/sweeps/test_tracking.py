@@ -38,7 +38,7 @@ def test_mlflow_has_settings_and_curve_of_each_training(tmp_path: Path, words: l
     assert {entry.data.params["settings/training.learning_rate"] for entry in tracked} == {"0.001", "0.0001"}
     for entry in tracked:
         assert entry.info.status == "FINISHED"
-        rows = training(results).query(f"cell == '{entry.data.params['settings/cell']}'")
+        rows = training(results).query(f"trial_id == '{entry.data.params['settings/trial_id']}'")
         history = client.get_metric_history(entry.info.run_id, "policy_loss")
         curve = {point.step: point.value for point in history}
         assert curve == dict(zip(rows["epoch"], rows["policy_loss"], strict=True))

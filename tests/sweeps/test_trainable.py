@@ -26,14 +26,14 @@ from rllib_scale.sweeps.compile_once import compile_once, take_turns  # noqa: E4
 from rllib_scale.sweeps.trainable import SchedulingTrial  # noqa: E402
 
 SMALL = TrainingConfig(epochs=2, steps_per_epoch=64, minibatch_size=32, passes=1, num_envs=2)
-CELL = TrialConfig(training=SMALL, resources=TrialResources(env_runners=2))
+TRIAL = TrialConfig(training=SMALL, resources=TrialResources(env_runners=2))
 
 
-def trainable_of(folder: Path, *cells: TrialConfig) -> Any:
+def trainable_of(folder: Path, *trials: TrialConfig) -> Any:
     return tune.with_parameters(
         SchedulingTrial,
-        trials={cell.name: cell.model_dump_json() for cell in cells},
-        targets={cell.name: 2 for cell in cells},
+        trials={trial.name: trial.model_dump_json() for trial in trials},
+        targets={trial.name: 2 for trial in trials},
         restore={},
         folder=str(folder),
         search=SearchConfig().model_dump_json(),
@@ -42,7 +42,7 @@ def trainable_of(folder: Path, *cells: TrialConfig) -> Any:
 
 @pytest.fixture
 def trial(tmp_path: Path) -> Iterator[SchedulingTrial]:
-    training = trainable_of(tmp_path, CELL)({"trial": CELL.name})
+    training = trainable_of(tmp_path, TRIAL)({"trial": TRIAL.name})
     yield training
     training.stop()
 

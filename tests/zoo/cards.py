@@ -27,21 +27,21 @@ def results(card: dict[str, Any]) -> list[dict[str, Any]]:
     """
     trial = load_policy(f"zoo:{card['name']}").trial
     rows = pd.concat([load(ROOT / folder).episodes for folder in card["rows"]], ignore_index=True)
-    own = rows[rows["cell"].isin([trial.cell, f"zoo:{card['name']}"])]
+    own = rows[rows["trial_id"].isin([trial.trial_id, f"zoo:{card['name']}"])]
     assert len(own), f"no rows of {trial.name} in {card['rows']}"
-    (cell,), (variant,) = own["cell"].unique(), own["variant"].unique()
+    (trial_id,), (variant,) = own["trial_id"].unique(), own["variant"].unique()
     rows = rows[rows["variant"].isin([variant, "fastest-idle"])]
     found = []
     for row in card["results"]:
         at = select(rows, row["scenario"], row["mask"], "argmax")
         at = at[at["test_servers"] == row["servers"]]
         (of_all,) = against_base(at).to_dict("records")
-        ours, base = (Scores.of(at[at["cell"] == name], [METRIC]) for name in (cell, "fastest-idle"))
+        ours, base = (Scores.of(at[at["trial_id"] == name], [METRIC]) for name in (trial_id, "fastest-idle"))
         assert ours.episodes == base.episodes
         ratio = np.log(ours.values[METRIC] / base.values[METRIC])
         test = intervals.mean_test(ratio, "episodes")
         every = [of_all[f"against_base_{METRIC}{end}"] for end in ("", "_low", "_high")]
-        seeds = {"seeds": of_all["seeds"], "percent_of_all_seeds": _rounded(every)} if cell == trial.cell else {}
+        seeds = {"seeds": of_all["seeds"], "percent_of_all_seeds": _rounded(every)} if trial == trial.trial_id else {}
         found.append(
             {key: row[key] for key in ("scenario", "mask", "servers")}
             | {

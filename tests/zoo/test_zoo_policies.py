@@ -23,6 +23,7 @@ from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import Replay
 from rllib_scale.loading import sweep_from
 from rllib_scale.policies.policy import DESCRIPTION, TENSORS, initial_network, load_policy, policy_files
+from rllib_scale.results.tables import EPISODE_COLUMNS, read_table
 from zoo.cards import ROOT, results
 
 PACKAGE = ROOT / "rllib_scale"
@@ -62,8 +63,8 @@ def test_the_command_on_a_card_trains_that_policy(name: str, monkeypatch: pytest
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
     policy = load_policy(f"zoo:{name}").trial
-    (same,) = [cell.trial for cell in asked[0].cells if cell.trial == policy]
-    assert same.cell == policy.cell
+    (same,) = [trial.config for trial in asked[0].trials if trial.config == policy]
+    assert same.trial_id == policy.trial_id
 
 
 def test_the_zoo_is_small_and_holds_nothing_else() -> None:
@@ -75,7 +76,7 @@ def test_the_zoo_is_small_and_holds_nothing_else() -> None:
 
 @pytest.mark.slow
 def test_the_shipped_seed_is_the_one_that_validation_prefers() -> None:
-    weights = {"response_censored_s": 0.8, "makespan_mean_s": 0.1, "makespan_p95_s": 0.1}
+    weights = {"response_censored_s": 0.8, "jct_mean_s": 0.1, "jct_p95_s": 0.1}
     keys = ["test_servers", "scenario", "episode"]
     scores = []
     for name in ("steady", "servers_128", "more_servers"):
@@ -119,8 +120,8 @@ def test_evaluate_plays_a_name_as_it_plays_the_folder(tmp_path: Path) -> None:
 def test_a_policy_plays_the_published_rows_again(name: str) -> None:
     """Those of the reproduction are played again by tests/evaluation/test_reproduction_rows.py."""
     folder, policy = ROOT / CARDS[name]["rows"][0], load_policy(f"zoo:{name}")
-    rows = pd.read_parquet(folder / "episodes.parquet")
-    rows = rows[rows["cell"].isin([policy.trial.cell, f"zoo:{name}"]) & (rows["scenario"] == "steady-0.7")]
+    rows = read_table(folder / "episodes.parquet", EPISODE_COLUMNS)
+    rows = rows[rows["trial_id"].isin([policy.trial.trial_id, f"zoo:{name}"]) & (rows["scenario"] == "steady-0.7")]
     rows = rows[(rows["test_servers"] == 16) & (rows["episode"] < 2)]
     unit = Replay(folder).unit(rows.iloc[0])
     engine = play(policy, unit.env, unit.seed, rows["episode"].tolist())
@@ -138,12 +139,12 @@ def test_a_policy_plays_the_published_rows_again(name: str) -> None:
 def test_a_config_holds_a_name_to_its_content_wherever_the_package_lies() -> None:
     def trial(policy: object) -> TrialConfig:
         data = {"name": "x", "methods": ["scale"], "training": {"initial_policy": str(policy)}}
-        (cell,) = make_plan(sweep_from(data, "x"), "x").cells
-        return cell.trial
+        (trial,) = make_plan(sweep_from(data, "x"), "x").trials
+        return trial.config
 
     named, by_path = trial("zoo:scale"), trial(ROOT / CARDS["scale"]["policy"])
     assert str(named.training.initial_policy).startswith("zoo:scale#sha256=")
-    assert named.cell == by_path.cell != trial("zoo:crossattn").cell
+    assert named.trial_id == by_path.trial_id != trial("zoo:crossattn").trial_id
     assert TrialConfig.model_validate_json(named.model_dump_json()) == named
     network = initial_network(named)
     assert network is not None
@@ -161,7 +162,7 @@ def test_a_name_is_an_expert() -> None:
     trial = build_model(TrialConfig, {"method": "crossattn", "imitation": {"expert": "zoo:scale"}}, "trial")
     assert trial.imitation.policy == PACKAGE / "zoo" / "scale"
     grid = {"name": "g", "methods": ["crossattn"], "grid": {"imitation.expert": ["zoo:scale", "fastest-idle"]}}
-    experts = {cell.trial.imitation.expert for cell in make_plan(sweep_from(grid, "grid"), "grid").cells}
+    experts = {trial.config.imitation.expert for trial in make_plan(sweep_from(grid, "grid"), "grid").trials}
     assert {str(expert).partition("#")[0] for expert in experts} == {"zoo:scale", "fastest-idle"}
 
 

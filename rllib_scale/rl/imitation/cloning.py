@@ -107,7 +107,7 @@ class CloningLearner(SchedulingLearner):
             loss = imitation = cross_entropy(logits, lessons.alike[chosen])
             decorrelation, kl = srr(features, reduction=weights.reduction)
             if weights.regularise:
-                loss = loss + weights.decorrelation * decorrelation + weights.kl * kl
+                loss = loss + weights.lambda_decorrelation * decorrelation + weights.lambda_kl * kl
             self._descend(loss)
             terms.append(torch.stack([imitation, entropy(logits), decorrelation, kl]).detach())
         names = ("imitation_loss", "entropy", "srr_decorrelation", "srr_kl")

@@ -68,8 +68,8 @@ class LeanPass:
         if self._compiled:  # a number would be compiled in, and these change from epoch to epoch
             weights = weights._replace(
                 entropy=torch.tensor(weights.entropy),
-                decorrelation=torch.tensor(weights.decorrelation),
-                kl=torch.tensor(weights.kl),
+                lambda_decorrelation=torch.tensor(weights.lambda_decorrelation),
+                lambda_kl=torch.tensor(weights.lambda_kl),
                 sampling_kl=torch.tensor(weights.sampling_kl),
             )
         features, logits = self._forward(*self._split_mask(observations))

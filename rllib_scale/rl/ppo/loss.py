@@ -36,8 +36,8 @@ class Weights(NamedTuple):
     clip: float
     value: float
     entropy: float | Tensor
-    decorrelation: float | Tensor  # ramp x lambda_1
-    kl: float | Tensor  # ramp x lambda_2
+    lambda_decorrelation: float | Tensor  # after the ramp
+    lambda_kl: float | Tensor  # after the ramp
     reduction: Literal["sum", "mean"]
     standardise: bool  # advantages, over the rows
     regularise: bool  # whether the last two are ever above 0
@@ -88,7 +88,7 @@ def ppo_loss(rows: Rows, outputs: Outputs, weights: Weights) -> tuple[Tensor, Te
     decorrelation, kl = srr(outputs.features, reduction=weights.reduction)
     loss = policy_loss + weights.value * value_loss - weights.entropy * entropy
     if weights.regularise:
-        loss = loss + weights.decorrelation * decorrelation + weights.kl * kl
+        loss = loss + weights.lambda_decorrelation * decorrelation + weights.lambda_kl * kl
     if rows.reference_logits is not None:
         loss = loss + weights.reference * kl_divergence(outputs.logits, rows.reference_logits)
     sampling_kl = loss.new_zeros(())

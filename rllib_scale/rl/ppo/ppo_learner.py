@@ -138,8 +138,8 @@ class SchedulingLearner(PPOTorchLearner):
             clip=settings.clip_param,
             value=settings.vf_loss_coeff,
             entropy=float(self.entropy_coeff_schedulers_per_module[DEFAULT_MODULE_ID].get_current_value()),
-            decorrelation=share * regulariser.lambda_decorrelation,
-            kl=share * regulariser.lambda_kl,
+            lambda_decorrelation=share * regulariser.lambda_decorrelation,
+            lambda_kl=share * regulariser.lambda_kl,
             reduction=regulariser.reduction,
             standardise=training.standardise_advantages == "minibatch",
             regularise=regulariser.lambda_decorrelation > 0 or regulariser.lambda_kl > 0,
@@ -304,8 +304,8 @@ class SchedulingLearner(PPOTorchLearner):
         return {
             "learning_rate": self.learning_rate(),
             "srr_ramp": self.srr_ramp(),
-            "srr_lambda_decorrelation": weights.decorrelation,
-            "srr_lambda_kl": weights.kl,
+            "srr_lambda_decorrelation": weights.lambda_decorrelation,
+            "srr_lambda_kl": weights.lambda_kl,
         }
 
     @torch.no_grad()

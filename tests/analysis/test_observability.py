@@ -19,7 +19,7 @@ from artificial_results import episode_row, typed_episodes, write_folder
 from parsed_html import Parsed
 from rllib_scale.config.plan import EvaluationUnit, Problem
 from rllib_scale.config.problem import EnvConfig
-from rllib_scale.evaluation.units import information_of
+from rllib_scale.evaluation.units import observability_of
 from rllib_scale.results.tables import EPISODE_COLUMNS, typed
 
 NOTE = "The methods do not all observe the same: heft: clairvoyant; the others: waiting tasks."
@@ -27,7 +27,7 @@ NOTE = "The methods do not all observe the same: heft: clairvoyant; the others: 
 
 def rule(name: str, level: float, **values: Any) -> list[dict[str, Any]]:
     """Three rows of a rule."""
-    no_training = {"kind": "heuristic", "cell": name, "train_servers": None, "epochs": None, "env_steps": None}
+    no_training = {"kind": "heuristic", "trial_id": name, "train_servers": None, "epochs": None, "env_steps": None}
     no_training |= {"lambda_decorrelation": None, "lambda_kl": None}
     outcome = {"completed": 10, "arrived": 10, "decisions": 10, "response_mean_s": level, "response_censored_s": level}
     return [episode_row(name, None, 16, e, **(no_training | outcome | values)) for e in range(3)]
@@ -37,8 +37,8 @@ MIXED = [*rule("heft", 4.0), *rule("fastest-idle", 5.0), *rule("price", 4.5)]
 
 
 def test_older_rows_are_filled_in_with_what_was_told_then_and_others_stay() -> None:
-    rows = typed(pd.DataFrame([*MIXED, *rule("sticky", 5.0, information="waiting tasks, revealed")]), EPISODE_COLUMNS)
-    told = rows.drop_duplicates("method").set_index("method")["information"].to_dict()
+    rows = typed(pd.DataFrame([*MIXED, *rule("sticky", 5.0, observability="waiting tasks, revealed")]), EPISODE_COLUMNS)
+    told = rows.drop_duplicates("method").set_index("method")["observability"].to_dict()
     assert told == {
         "heft": "clairvoyant",
         "fastest-idle": "waiting tasks",
@@ -50,7 +50,7 @@ def test_older_rows_are_filled_in_with_what_was_told_then_and_others_stay() -> N
 @pytest.mark.parametrize("make", [table3, table4])
 def test_a_ranking_has_a_column_and_a_line_where_it_mixes(make: Any) -> None:
     table = make(typed_episodes(MIXED))
-    assert dict(zip(table["variant"], table["information"], strict=True)) == {
+    assert dict(zip(table["variant"], table["observability"], strict=True)) == {
         "heft": "clairvoyant",
         "price": "waiting tasks",
         "fastest-idle": "waiting tasks",
@@ -81,7 +81,7 @@ def test_page_and_terminal_say_it(tmp_path: Path) -> None:
 
 def test_a_units_rows_say_what_its_problem_tells_and_its_key_does_not_depend_on_it() -> None:
     env = EnvConfig.model_validate({"information": {"estimate_error": 0.3}})
-    identity = {"cell": "heft", "method": "heft", "kind": "heuristic", "overrides": ""}
+    identity = {"trial_id": "heft", "method": "heft", "kind": "heuristic", "overrides": ""}
     unit = EvaluationUnit("heft", identity, Problem("train", env), "argmax", 1000, 3)
-    assert information_of(unit) == "estimates"
-    assert "information" not in unit.columns
+    assert observability_of(unit) == "estimates"
+    assert "observability" not in unit.columns
