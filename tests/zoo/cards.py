@@ -41,7 +41,9 @@ def results(card: dict[str, Any]) -> list[dict[str, Any]]:
         ratio = np.log(ours.values[METRIC] / base.values[METRIC])
         test = intervals.mean_test(ratio, "episodes")
         every = [of_all[f"against_base_{METRIC}{end}"] for end in ("", "_low", "_high")]
-        seeds = {"seeds": of_all["seeds"], "percent_of_all_seeds": _rounded(every)} if trial == trial.trial_id else {}
+        seeds = (
+            {"seeds": of_all["seeds"], "percent_of_all_seeds": _rounded(every)} if trial_id == trial.trial_id else {}
+        )
         found.append(
             {key: row[key] for key in ("scenario", "mask", "servers")}
             | {
