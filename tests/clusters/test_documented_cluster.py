@@ -186,7 +186,7 @@ def test_a_job_sends_no_secret_streams_its_log_and_is_resumed_under_a_new_id(loo
 
     assert "smoke already exists" in loopback.run(submit, code=1).stderr
     resumed = loopback.run(submit.replace("--submission-id smoke", "--submission-id smoke-2"))
-    assert "1 of 1 trainings are finished" in resumed.stdout
+    assert "Nothing is left to do" in resumed.stdout
     wrong = submit.replace("--submission-id smoke", "--submission-id wrong") + " --set seeds=x"
     assert "seeds" in loopback.run(wrong, code=1).stdout  # the job's own error
 
