@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = {"rllib_scale": "rllib_scale", "analysis": "rllib_scale_analysis"}
 DATA = (
-    *("workloads/tables/*.json", "zoo/*/*.json", "zoo/*/*.safetensors"),
+    *("scenarios/*.yaml", "workloads/tables/*.json", "zoo/*/*.json", "zoo/*/*.safetensors"),
     *("report/*.css", "report/*.html", "report/*.js"),
 )
 
