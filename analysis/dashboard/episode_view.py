@@ -11,7 +11,7 @@ import streamlit as st
 
 from ..load import INVALID, variants
 from ..tables import render
-from . import episodes
+from . import charts, episodes
 from .controls import PLOT, one, selected_rows
 from .selection import Filters
 from .store import Snapshot
@@ -135,16 +135,13 @@ def _decision(inspected: Any, chosen: int, dark: bool) -> None:
     left, right = st.columns([2, 3])
     first, last = workload.task_offsets[workflow : workflow + 2]
     edges = workload.edges[workload.edge_offsets[workflow] : workload.edge_offsets[workflow + 1]]
-    texts = [
-        f"task {k}: {c:.1f} GFLOP, {m:.1f} GB, {d:.2f} GB of output"
-        for k, (c, m, d) in enumerate(
-            zip(*(getattr(workload, n)[first:last] for n in ("compute_gflop", "memory_gb", "output_gb")), strict=True)
-        )
-    ]
+    demands = zip(*(getattr(workload, n)[first:last] for n in ("compute_gflop", "memory_gb", "output_gb")), strict=True)
+    texts = [f"task {k}: {c:.1f} GFLOP, {m:.1f} GB, {d:.2f} GB of output" for k, (c, m, d) in enumerate(demands)]
     states = episodes.task_states(inspected.episode.schedule, inspected.decisions, chosen, len(texts), edges)
     with left:
         st.markdown(f"Workflow {workflow}")
-        st.plotly_chart(episodes.dag(edges, states, texts, dark), config=PLOT, key="dag")
+        st.graphviz_chart(episodes.dag(edges, states, texts, dark), alt=f"The tasks of workflow {workflow}")
+        st.caption("Grey: waiting. Yellow: ready. Red: decided on now. Blue: running. Green: completed.")
     with right:
         servers = inspected.servers(chosen)
         if servers is None:
@@ -155,10 +152,11 @@ def _decision(inspected: Any, chosen: int, dark: bool) -> None:
         view = _evaluation().look(inspected, chosen)
         st.markdown("Servers: probability and state" if view else "Servers: a rule has no probabilities")
         values = view.probabilities if view else None
-        figure = episodes.probabilities(values, servers, server, dark)
-        st.plotly_chart(figure, config=PLOT, key="probabilities")
+        st.plotly_chart(
+            charts.plot(episodes.probabilities(values, servers, server), dark), config=PLOT, key="probabilities"
+        )
         if view is not None and view.attention is not None:
             st.markdown("Attention weights over the servers")
-            st.plotly_chart(episodes.attention(view.attention), config=PLOT, key="attention")
+            st.plotly_chart(charts.plot(episodes.attention(view.attention), dark), config=PLOT, key="attention")
         elif view is not None:
             st.caption("This network has no attention over the servers.")

@@ -13,8 +13,8 @@ import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from ..figures.chart import Chart, Grid, Panel
-from . import charts
+from ..figures.chart import Chart, Grid, Marks, Panel
+from ..figures.style import Look
 
 if TYPE_CHECKING:
     from rllib_scale.envs import gantt as schedules
@@ -32,8 +32,6 @@ ARRIVALS = -1.2
 CHOSEN = "#D55E00"
 MOST_BARS = 2000
 """A browser takes about a second for this many."""
-CLEARANCE = 0.35
-"""Distance of an edge from a task that it passes; tasks of one layer have distance 1."""
 
 
 def nearest(schedule: NDArray[Any], clock_s: float) -> NDArray[np.int64]:
@@ -170,8 +168,8 @@ def task_states(
     return states
 
 
-def dag(edges: NDArray[np.int64], states: list[str], texts: list[str], dark: bool = False) -> go.Figure:
-    """A workflow: tasks from left to right by the longest path to them, arrows to their successors.
+def dag(edges: NDArray[np.int64], states: list[str], texts: list[str], dark: bool = False) -> str:
+    """A workflow in the DOT language: tasks in the colours of their states, from left to right, and their edges.
 
     Args:
         edges: (E, 2) predecessor and successor.
@@ -179,118 +177,46 @@ def dag(edges: NDArray[np.int64], states: list[str], texts: list[str], dark: boo
         texts: shown under the pointer.
         dark: for a dark page.
     """
-    x, y = _layout(len(states), edges)
     ink = "#BBBBBB" if dark else "#555555"
-    figure = go.Figure()
-    arrow = {"showarrow": True, "arrowhead": 2, "arrowcolor": ink, "arrowwidth": 1.3, "arrowsize": 1.1}
-    axes = {"xref": "x", "yref": "y", "axref": "x", "ayref": "y"}
-    for a, b in edges.tolist():
-        way = _way(a, b, x, y)
-        (tail_x, tail_y), (head_x, head_y) = way[-2:]
-        gap = 15 if len(way) == 2 else 0
-        ends = {"x": head_x, "y": head_y, "ax": tail_x, "ay": tail_y, "standoff": 15, "startstandoff": gap}
-        figure.add_annotation(**ends, **axes, **arrow, text="")
-        if len(way) > 2:
-            xs, ys = zip(*way[:-1], strict=True)
-            line = {"color": ink, "width": 1.3}
-            figure.add_trace(go.Scatter(x=xs, y=ys, mode="lines", line=line, hoverinfo="skip", showlegend=False))
-    for state, colour in STATE_COLOURS.items():
-        tasks = [task for task, is_now in enumerate(states) if is_now == state]
-        figure.add_trace(
-            go.Scatter(
-                x=x[tasks],
-                y=y[tasks],
-                mode="markers+text",
-                marker={"size": 28, "color": colour, "line": {"color": ink, "width": 3 if state == DECIDED else 1}},
-                text=[str(task) for task in tasks],
-                textfont={"color": "#000000", "size": 13},
-                customdata=[texts[task] for task in tasks],
-                hovertemplate="%{customdata}<extra></extra>",
-                name=state,
-                showlegend=bool(tasks),
-            )
-        )
-    bare = {"visible": False, "showgrid": False, "zeroline": False}
-    figure.update_xaxes(**bare, range=[-0.6, x.max() + 0.6])
-    spread = max(1.0, float(np.abs(y).max()))
-    figure.update_yaxes(**bare, range=[-spread - 0.6, spread + 0.6])
-    legend = {"orientation": "h", "y": -0.02, "yanchor": "top", "x": 0}
-    figure.update_layout(height=340, margin={"t": 10, "b": 10, "l": 10, "r": 10}, legend=legend)
-    return figure
+    common = [
+        "rankdir=LR; bgcolor=transparent",
+        f'node [shape=circle, style=filled, fixedsize=true, width=0.4, color="{ink}", fontname="sans-serif"]',
+        f'edge [color="{ink}"]',
+    ]
+    tasks = [
+        f'{task} [fillcolor="{STATE_COLOURS[state]}", penwidth={3 if state == DECIDED else 1}, tooltip="{text}"]'
+        for task, (state, text) in enumerate(zip(states, texts, strict=True))
+    ]
+    arrows = [f"{a} -> {b}" for a, b in edges.tolist()]
+    return f"digraph {{ {'; '.join([*common, *tasks, *arrows])} }}"
 
 
-def _layout(num_tasks: int, edges: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """x: edges on the longest path from a source; y: spread evenly around 0 within one x."""
-    depth = np.zeros(num_tasks, dtype=int)
-    for _ in range(num_tasks):
-        for a, b in edges.tolist():
-            depth[b] = max(depth[b], depth[a] + 1)
-    y = np.zeros(num_tasks)
-    for layer in range(depth.max() + 1):
-        tasks = np.flatnonzero(depth == layer)
-        y[tasks] = (len(tasks) - 1) / 2 - np.arange(len(tasks))
-    return depth.astype(float), y
-
-
-def _way(a: int, b: int, x: NDArray[np.float64], y: NDArray[np.float64]) -> list[tuple[float, float]]:
-    """Points of an edge, which passes between the tasks of the layers that it skips."""
-    way = [(float(x[a]), float(y[a]))]
-    for layer in range(int(x[a]) + 1, int(x[b])):
-        level = y[a] + (y[b] - y[a]) * (layer - x[a]) / (x[b] - x[a])
-        nearest = y[x == layer][np.abs(y[x == layer] - level).argmin()]
-        if abs(level - nearest) < CLEARANCE:
-            level = nearest + (0.5 if level >= nearest else -0.5)
-        way.append((float(layer), float(level)))
-    return [*way, (float(x[b]), float(y[b]))]
-
-
-def probabilities(
-    values: NDArray[np.float64] | None, states: NDArray[np.str_], chosen: int, dark: bool = False
-) -> go.Figure:
-    """The probability of each server in the colour of its state, the chosen one outlined; for a rule the states alone.
+def probabilities(values: NDArray[np.float64] | None, states: NDArray[np.str_], chosen: int) -> Chart:
+    """The probability of each server in the colour of its state, the chosen one circled; for a rule the states alone.
 
     Args:
         values: (N,); None for a rule.
         states: (N,) keys of SERVER_COLOURS.
         chosen: the server of the decision.
-        dark: for a dark page.
     """
-    height = values if values is not None else np.ones(len(states))
-    ink = "#EBEBEB" if dark else "#000000"
-    figure = go.Figure()
+    heights = np.zeros(len(states)) if values is None else values
+    hover = np.array([f"server {k}" + ("" if values is None else f": {p:.3f}") for k, p in enumerate(heights)])
+    marks = []
     for state, colour in SERVER_COLOURS.items():
         servers = np.flatnonzero(states == state)
-        outline = np.where(servers == chosen, 3.0, 0.0).tolist()
-        figure.add_trace(
-            go.Bar(
-                x=servers,
-                y=height[servers],
-                name=state,
-                marker={"color": colour, "line": {"color": ink, "width": outline}},
-                hovertemplate="server %{x}: %{y:.3f}<extra></extra>"
-                if values is not None
-                else "server %{x}<extra></extra>",
-                showlegend=bool(len(servers)),
-            )
-        )
-    figure.add_annotation(
-        x=chosen, y=float(height[chosen]), text="chosen", showarrow=True, arrowhead=2, arrowcolor=ink, ax=0, ay=-24
-    )
-    figure.update_xaxes(range=[-0.6, len(states) - 0.4], title_text="server")
-    top = float(height.max()) * 1.3 or 1.0
-    title = "probability" if values is not None else None
-    figure.update_yaxes(range=[0, top], title_text=title, showticklabels=values is not None)
-    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
-    figure.update_layout(
-        height=260 if values is not None else 170, barmode="overlay", margin={"t": 30, "b": 45, "l": 60, "r": 10}
-    )
-    figure.update_layout(legend=legend, bargap=0.15)
-    return figure
+        look = Look(colour, "o", "")
+        marks.append(Marks(servers, heights[servers], look, state, hover=hover[servers].tolist()))
+    circle = Look(CHOSEN, "o", "", hollow=True)
+    marks.append(Marks([chosen], [heights[chosen]], circle, "chosen", size=2.0, hover=[str(hover[chosen])]))
+    if values is None:
+        return Chart([Panel(marks, x_label="server", rows=("",))], columns=1)
+    top = float(values.max()) * 1.2 or 1.0
+    return Chart([Panel(marks, x_label="server", y_label="probability", y_range=(-0.05 * top, top))], columns=1)
 
 
-def attention(weights: NDArray[np.float64]) -> go.Figure:
+def attention(weights: NDArray[np.float64]) -> Chart:
     """Attention weights (L, H, N) over the servers: one row per head, the blocks from top to bottom."""
     blocks, heads, servers = weights.shape
     labels = [f"block {b + 1}, head {h + 1}" for b in range(blocks) for h in range(heads)]
     values = pd.DataFrame(weights.reshape(-1, servers), index=labels)
-    return charts.plot(Chart([Panel(x_label="server", grid=Grid(values, values.map(lambda _: "")))], columns=1))
+    return Chart([Panel(x_label="server", grid=Grid(values, values.map(lambda _: "")))], columns=1)

@@ -10,10 +10,8 @@ import pandas as pd
 
 from ..labels import LOWER_IS_BETTER, label
 from ..stats.families import QUESTIONS, TESTED
-from ..tables.lambdas import AXES, METRICS
 from ..tables.relative import BASE, PREFIX
-from ..tables.render import format_value
-from .chart import Chart, Grid, Marks, Panel, counts, varies
+from .chart import Chart, Grid, Marks, Panel, varies
 from .style import Look
 
 Setting = tuple[str, str, str]
@@ -171,25 +169,3 @@ def _range(tables: pd.DataFrame, column: str) -> tuple[float, float]:
     low, high = (float(f(np.append(ends[np.isfinite(ends)], values))) for f in (np.min, np.max))
     pad = 0.05 * room
     return max(low, values.min() - room) - pad, min(high, values.max() + room) + pad
-
-
-def lambda_heatmaps(table: pd.DataFrame, where: str = "") -> Chart:
-    """Completed tasks, response and censored response over lambda_decorrelation x lambda_kl.
-
-    Pairs that were not trained or have no value are blank.
-
-    Args:
-        table: of `analysis.tables.lambdas.lambda_table`.
-        where: the first words of the caption.
-    """
-    if table.empty:
-        return Chart(caption="no grid of lambdas here")
-    panels = []
-    for metric in METRICS:
-        values = table.pivot(index=AXES[0], columns=AXES[1], values=metric)
-        values.index, values.columns = (pd.Index([f"{v:g}" for v in axis]) for axis in (values.index, values.columns))
-        grid = Grid(values, values.map(lambda value: format_value(float(value))))
-        panels.append(Panel(title=label(metric), x_label="λ2", y_label="λ1", grid=grid))
-    blank = any(panel.grid and panel.grid.values.isna().any(axis=None) for panel in panels)
-    said = f"{where}{counts(table)} Means over seeds. λ1 weighs the decorrelation, λ2 the KL term."
-    return Chart(panels, said + " Blank: not trained, or no value." * blank, columns=1)

@@ -264,7 +264,7 @@ def _add_comparisons(section: Section, rows: pd.DataFrame) -> None:
 
 
 def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, of: dict[str, Look]) -> None:
-    """Table 3 and its figures, and the heat maps of a lambda grid."""
+    """Table 3 and its figure, and the table of each grid of lambdas."""
     slug = f"{section.name}-n{servers}"
     table3 = methods.table3(rows, servers)
     section.best += summary.best_lines(table3, servers)
@@ -274,10 +274,7 @@ def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, of: 
     section.add(f"methods-{slug}", title, chart, wide=True)
     for number, grid in enumerate(lambdas.lambda_grids(section.rows_shown(rows)), start=1):
         title = f"Weights of SRR: {lambdas.grid_name(grid)} at N = {servers}"
-        weights = lambdas.lambda_table(grid, servers)
-        section.add_table(f"weights{number}-{slug}", title, weights, HOW_TO_READ)
-        chart = comparison.lambda_heatmaps(weights, f"{lambdas.grid_name(grid)} at N = {servers}. ")
-        section.add(f"lambdas{number}-{slug}", title, chart, fixed=True)
+        section.add_table(f"weights{number}-{slug}", title, lambdas.lambda_table(grid, servers), HOW_TO_READ)
 
 
 def _add_features(section: Section, rows: pd.DataFrame) -> None:

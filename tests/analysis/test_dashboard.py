@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -308,29 +309,24 @@ def test_each_bar_knows_its_decision_where_tasks_wait(tmp_path: Path) -> None:
         assert started[name].tolist() == schedule[of_schedule].tolist()
 
 
-def test_dag_has_a_node_for_each_task_and_an_arrow_for_each_edge_beside_the_tasks_it_leaps_over() -> None:
+def test_dag_has_a_node_in_the_colour_of_its_state_for_each_task_and_an_arrow_for_each_edge() -> None:
     edges = np.array([[0, 1], [0, 2], [1, 3], [2, 3]])
     states = [episodes.DONE, episodes.RUNNING, episodes.READY, episodes.WAITING]
-    figure = episodes.dag(edges, states, ["a", "b", "c", "d"])
-    nodes = {text: (x, y) for trace in figure.data for text, x, y in zip(trace.text, trace.x, trace.y, strict=True)}
-    assert {text: x for text, (x, _) in nodes.items()} == {"0": 0, "1": 1, "2": 1, "3": 2}
-    assert len(set(nodes.values())) == 4
-    arrows = {(note.ax, note.ay, note.x, note.y) for note in figure.layout.annotations}
-    assert arrows == {(*nodes[str(a)], *nodes[str(b)]) for a, b in edges.tolist()}
-    figure = episodes.dag(np.array([[0, 1], [1, 2], [0, 2]]), [episodes.WAITING] * 3, ["a", "b", "c"])
-    (line,) = [trace for trace in figure.data if trace.mode == "lines"]
-    assert list(zip(line.x, line.y, strict=True)) == [(0, 0), (1, 0.5)]
-    assert (figure.layout.annotations[2].ax, figure.layout.annotations[2].x) == (1, 2)
+    dot = episodes.dag(edges, states, ["a", "b", "c", "d"])
+    nodes = re.findall(r'(\d+) \[fillcolor="(#\w+)".*?tooltip="(\w)"\]', dot)
+    assert nodes == [(str(k), episodes.STATE_COLOURS[state], "abcd"[k]) for k, state in enumerate(states)]
+    assert re.findall(r"(\d+) -> (\d+)", dot) == [(str(a), str(b)) for a, b in edges.tolist()]
 
 
 def test_attention_and_probabilities_are_shown_as_they_are() -> None:
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.ones(5), size=(2, 3))
-    heat = episodes.attention(weights).data[0]
+    heat = charts.plot(episodes.attention(weights)).data[0]
     assert np.array(heat.z) == pytest.approx(weights.reshape(6, 5))
     assert heat.y[3] == "block 2, head 1"
     states = np.array(["idle and fits", "busy", "busy", "too small", "empty slot"])
-    figure = episodes.probabilities(weights[0, 0], states, 0)
-    shown = {server: p for bar in figure.data for server, p in zip(bar.x, bar.y, strict=True)}
-    assert [shown[j] for j in range(5)] == pytest.approx(weights[0, 0].tolist())
-    assert [bar.name for bar in figure.data for j in bar.x if j == 0] == ["idle and fits"]
+    (panel,) = episodes.probabilities(weights[0, 0], states, 0).panels
+    *by_state, chosen = panel.marks
+    shown = {server: (p, marks.name) for marks in by_state for server, p in zip(marks.x, marks.y, strict=True)}
+    assert [shown[j] for j in range(5)] == list(zip(weights[0, 0], states, strict=True))
+    assert (chosen.name, chosen.x) == ("chosen", [0])

@@ -1,11 +1,9 @@
-"""Invalid decisions by cause, utilisation by tier, and heat maps over the weights of SRR."""
+"""Invalid decisions by cause, utilisation by tier, and tables over the weights of SRR."""
 
 from __future__ import annotations
 
 import itertools
 
-import numpy as np
-from rllib_scale_analysis.figures import comparison
 from rllib_scale_analysis.tables import decisions as behaviour
 from rllib_scale_analysis.tables import lambdas, render
 
@@ -51,12 +49,7 @@ def test_grids_are_those_of_one_method_with_the_same_other_settings() -> None:
     assert lambdas.lambda_grids(typed_episodes(others)) == []
 
 
-def test_every_cell_of_the_map_prints_the_mean_of_its_pair() -> None:
+def test_the_table_has_the_mean_of_each_pair_that_was_trained() -> None:
     (grid,) = lambdas.lambda_grids(typed_episodes(grid_rows()))
-    chart = comparison.lambda_heatmaps(lambdas.lambda_table(grid, 16))
-    cells = chart.panels[0].grid
-    assert cells is not None
-    assert (list(cells.values.index), list(cells.values.columns)) == (["0", "0.001", "0.1"], ["0", "0.01"])
-    np.testing.assert_array_equal(cells.values, [[0.5, 1.5], [2.5, 3.5], [4.5, np.nan]])
-    assert cells.texts.to_numpy().ravel()[:5].tolist() == [f"{n + 0.5:.2f}" for n in range(5)]
-    assert "Blank: not trained, or no value." in chart.caption
+    table = lambdas.lambda_table(grid, 16)
+    assert table[[*lambdas.AXES, "completed"]].to_numpy().tolist() == [[*p, n + 0.5] for n, p in enumerate(PAIRS)]

@@ -16,7 +16,6 @@ from rllib_scale_analysis.figures.chart import Chart, Panel
 from rllib_scale_analysis.load import variants
 from rllib_scale_analysis.methods import METHODS as KNOWN
 from rllib_scale_analysis.tables.comparisons import paired_table
-from rllib_scale_analysis.tables.lambdas import lambda_table
 from rllib_scale_analysis.tables.methods import table3, table4
 from rllib_scale_analysis.tables.relative import against_base
 
@@ -43,7 +42,6 @@ PLOTTED: dict[str, Callable[[pd.DataFrame], Chart]] = {
 FIGURES = PLOTTED | {
     "differences": lambda rows: comparison.differences(paired_table(rows, shared_seeds=True)),
     "against the base": lambda rows: comparison.against_base({"paper": against_base(rows)}, looks(rows)),
-    "weights": lambda rows: comparison.lambda_heatmaps(lambda_table(rows[rows["method"] == "scale"], 16)),
 }
 
 
@@ -80,7 +78,7 @@ def test_every_figure_is_drawn_whole_and_not_blank(name: str, case: str) -> None
     pixels = drawn_whole(draw.draw(chart))
     assert (pixels[..., :3].min(axis=2) < 230).mean() > 0.002
     assert bool(charts.plot(chart).data) == bool(chart.panels)
-    assert chart.panels or case != "sweep" or name == "weights"
+    assert chart.panels or case != "sweep"
 
 
 @pytest.mark.parametrize("name", PLOTTED)

@@ -232,10 +232,10 @@ def check_episode(page: Page, folder: Path) -> None:
     text = f"Decision 1 at {first['clock_s']:.2f} s: task {first['task']} of workflow {first['workflow']}"
     expect(page.get_by_text(re.compile(r"^Decision 1 at"))).to_contain_text(text)
     expect(page.locator(".st-key-attention .heatmaplayer image")).to_have_count(1)
-    expect(page.locator(".st-key-probabilities .barlayer .point path")).to_have_count(16)
+    expect(page.locator(".st-key-probabilities .scatterlayer .point")).to_have_count(17)
     offsets = inspected.workload.task_offsets
     tasks = int(offsets[first["workflow"] + 1] - offsets[first["workflow"]])
-    expect(page.locator(".st-key-dag .scatterlayer .point")).to_have_count(tasks)
+    expect(page.get_by_test_id("stGraphVizChart").locator("g.node")).to_have_count(tasks)
     last = len(schedule) - 1
     place = bars(page).nth(last).bounding_box()
     assert place is not None
