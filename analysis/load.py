@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from rllib_scale.errors import UserError
+from rllib_scale.results import status
 from rllib_scale.results import tables as results
+from rllib_scale.results.status import Training
 
 from .methods import METHODS
 
@@ -37,17 +41,25 @@ INVALID = ("invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable
 _TRIAL_COLUMNS = ("method", "kind", "lambda_decorrelation", "lambda_kl", "overrides", "train_servers")
 
 
+Columns = Mapping[str, tuple[str, str]]
+Stamp = tuple[int, int]
+"""Modification time [ns] and size of a file; either changes with the file."""
+_PROGRESS = ("finished", "running", "failed", "stopped", "waiting")
+
+
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The contents of a results folder.
+    """The contents of a results folder at one time.
 
     Attributes:
         folder: the results folder.
         episodes: one row per evaluation episode: EPISODE_COLUMNS, a utilisation_TIER per tier, DERIVED_COLUMNS.
         training: one row per training epoch: TRAINING_COLUMNS and "variant".
         features: one row per (trial, setting, scale): FEATURE_COLUMNS and "variant"; empty if none were computed.
-        manifest: sweep, config, config_hash, created, updated, host, versions.
+        manifest: sweep, config, config_hash, created, updated, host, versions; empty before a sweep has written it.
+        trainings: each with its state.
         notes: one sentence for each file, column or row that could not be used.
+        stamp: changes with every file of the folder.
     """
 
     folder: Path
@@ -55,21 +67,18 @@ class Results:
     training: pd.DataFrame
     features: pd.DataFrame
     manifest: dict[str, Any]
+    trainings: tuple[Training, ...] = ()
     notes: tuple[str, ...] = ()
+    stamp: int = 0
 
-    def _repr_html_(self) -> str:
-        """Shown in a notebook: the episodes of each variant."""
-        of_variant = self.episodes.groupby([*SETTING, "variant", "test_servers"], sort=False, observed=True)
-        table = of_variant.agg(train_seeds=("train_seed", "nunique"), episodes=("episode", "size"))
-        lines = [f"{len(self.episodes)} episodes and {len(self.training)} epochs in {self.folder}", *self.notes]
-        return "".join(f"<p>{escape(line)}</p>" for line in lines) + table.reset_index().to_html(index=False)
+    @property
+    def sweep(self) -> str:
+        """Its name; without a manifest the folder's name."""
+        return str(self.manifest.get("sweep", self.folder.name))
 
 
 def load(folder: str | Path) -> Results:
-    """Read a results folder.
-
-    A resumed run may have written an episode or an epoch twice: the last row counts. Two things are left out, and notes
-    name them: variants with several trials of one training seed, and training curves or features that cannot be read.
+    """Read a results folder, of a finished sweep or of one that runs: see `Reader`.
 
     Raises:
         UserError: the folder, its manifest or its evaluation rows are missing or unreadable.
@@ -77,24 +86,170 @@ def load(folder: str | Path) -> Results:
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder}: no such results folder")
-    manifest = results.read_manifest(folder)
-    if manifest is None:
+    if results.read_manifest(folder) is None:
         raise UserError(f"{folder}: not a results folder (no manifest.json)")
-    notes: list[str] = []
-    episodes, told = read_rows(folder / "episodes.parquet", results.EPISODE_COLUMNS, results.EPISODE_KEY)
-    notes += told
-    training = _optional(folder / "training.parquet", results.TRAINING_COLUMNS, TRAINING_KEY, notes)
-    episodes, training = labelled(episodes, training, notes)
-    features = results.typed(pd.DataFrame(), results.FEATURE_COLUMNS)
-    if (folder / "features.parquet").is_file():
-        features = _optional(folder / "features.parquet", results.FEATURE_COLUMNS, results.FEATURE_KEY, notes)
-    labels = dict(zip(episodes["trial_id"], episodes["variant"], strict=True))
-    variant = features["trial_id"].map(labels).astype("string")
-    if variant.isna().any():
-        trials = sorted(features.loc[variant.isna(), "trial_id"].unique())
-        notes.append(f"features.parquet: left out, as they have no evaluation episodes: {', '.join(trials)}.")
-    features = features.assign(overrides=features["overrides"].fillna(""), variant=variant)[variant.notna()]
-    return Results(folder, episodes, training, features.reset_index(drop=True), manifest, tuple(notes))
+    reader, table = Reader(folder), folder / "episodes.parquet"
+    found = reader.read()
+    if found.episodes.empty or isinstance(reader.content_of(table), UserError):
+        read_rows(table, results.EPISODE_COLUMNS, results.EPISODE_KEY)  # raises what is wrong with it
+    return found
+
+
+class Reader:
+    """Reads a results folder, as often as it is asked; only files that changed are read again. Safe between threads.
+
+    A resumed run may have written an episode or an epoch twice: the last row counts. Rows of evaluations that finished
+    after the table was written, and curves of trainings that it does not hold yet, are read from their own files. A
+    file that cannot be read raises no error: it is left out, and a note names it. Variants with several trials of one
+    training seed are left out as well.
+
+    Args:
+        folder: of a sweep or a reproduction, running or finished; may be empty.
+        clock: returns the time [Unix s].
+    """
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self.folder = folder
+        self._clock = clock
+        self._kept: dict[Path, tuple[Stamp, Any]] = {}
+        self._before = self._kept
+        self._last: Results | None = None
+        self._lock = threading.Lock()
+
+    def stamp(self) -> int:
+        """A number that changes with every file of the folder; far cheaper than `read`."""
+        states = [(training.name, training.state, training.updated_s) for training in self._trainings([])]
+        names = ("manifest.json", "*.parquet", "evaluations/*.parquet")
+        paths = sorted(path for home in status.homes(self.folder) for name in names for path in home.glob(name))
+        return hash((tuple((path, _stamp(path)) for path in paths), tuple(states)))
+
+    def read(self) -> Results:
+        """The folder as it is now."""
+        with self._lock:
+            stamp = self.stamp()
+            if self._last is None or self._last.stamp != stamp:
+                self._before, self._kept = self._kept, {}  # forgets files that are gone
+                self._last = self._read(stamp)
+            return self._last
+
+    def content_of(self, path: Path) -> Any:
+        """What the last `read` found in a file: an error if it could not be read, None if it did not need the file."""
+        return self._kept.get(path, (None, None))[1]
+
+    def _read(self, stamp: int) -> Results:
+        notes: list[str] = []
+        manifest = None
+        try:
+            manifest = results.read_manifest(self.folder)
+            if manifest is None:
+                notes.append(f"{self.folder}: no manifest.json yet; a sweep writes it first.")
+        except UserError:
+            pass  # `_trainings` adds a note
+        trainings = self._trainings(notes)
+        episodes, training = labelled(self._episodes(notes), self._curves(trainings, notes), notes)
+        features = self._table(self.folder / "features.parquet", results.FEATURE_COLUMNS, results.FEATURE_KEY, notes)
+        labels = episodes.drop_duplicates("trial_id").set_index("trial_id")["variant"]
+        variant = features["trial_id"].map(labels).astype("string")
+        if variant.isna().any():
+            without = sorted(features.loc[variant.isna(), "trial_id"].unique())
+            notes.append(f"features.parquet: left out, as they have no evaluation episodes: {', '.join(without)}.")
+        features = features.assign(overrides=features["overrides"].fillna(""), variant=variant)[variant.notna()]
+        features = features.reset_index(drop=True)
+        return Results(self.folder, episodes, training, features, manifest or {}, trainings, tuple(notes), stamp)
+
+    def _trainings(self, notes: list[str]) -> tuple[Training, ...]:
+        """Every training once: parts of a reproduction reuse each other's, and the furthest counts."""
+        found: list[Training] = []
+        for home in status.homes(self.folder):
+            try:
+                found += status.trainings(home, self._clock())
+            except UserError as error:
+                notes.append(f"{error}. Trainings that have not begun are not listed.")
+                found += status.found_trainings(home, self._clock())
+        furthest = sorted(found, key=lambda training: _PROGRESS.index(training.state))
+        chosen = {training.name: training for training in reversed(furthest)}
+        return tuple(chosen[name] for name in dict.fromkeys(training.name for training in found))
+
+    def _episodes(self, notes: list[str]) -> pd.DataFrame:
+        """The rows of episodes.parquet and of evaluations that are newer; the newest row of each key."""
+        tables: list[tuple[int, Path, pd.DataFrame]] = []
+        joined = 0  # age of a reproduction's joined table, which holds all older rows of its parts
+        for home in status.homes(self.folder):
+            path, since = home / "episodes.parquet", joined
+            if (age := _stamp(path)[0]) > joined:
+                rows = self._table(path, results.EPISODE_COLUMNS, results.EPISODE_KEY, notes)
+                tables.append((age, path, rows))
+                since = age if len(rows) else joined
+            for unit in home.glob("evaluations/*.parquet"):
+                if (age := _stamp(unit)[0]) > since:
+                    rows = self._table(unit, results.EPISODE_COLUMNS, results.EPISODE_KEY, notes, is_unit=True)
+                    tables.append((age, unit, rows))
+            joined = since if home == self.folder else joined
+        tables.sort(key=lambda table: table[:2])
+        return _newest([rows for *_, rows in tables], results.EPISODE_COLUMNS, results.EPISODE_KEY)
+
+    def _curves(self, trainings: Iterable[Training], notes: list[str]) -> pd.DataFrame:
+        """The rows of training.parquet, and the curves of trainings that it does not hold yet."""
+        frames = [
+            self._table(home / "training.parquet", results.TRAINING_COLUMNS, TRAINING_KEY, notes)
+            for home in status.homes(self.folder)
+        ]
+        written = {trial_id for frame in frames for trial_id in frame["trial_id"].unique()}
+        for training in trainings:
+            if training.curve is None or (training.state == "finished" and training.identity["trial_id"] in written):
+                continue
+            rows = self._content(training.curve, status.read_curve, notes)
+            if rows is not None:
+                known = {name: value for name, value in training.identity.items() if name in results.TRAINING_COLUMNS}
+                known.pop("env_steps", None)
+                frames.append(results.typed(pd.DataFrame(rows).assign(**known), results.TRAINING_COLUMNS))
+        return _newest(frames, results.TRAINING_COLUMNS, TRAINING_KEY)
+
+    def _table(
+        self, path: Path, columns: Columns, key: Sequence[str], notes: list[str], is_unit: bool = False
+    ) -> pd.DataFrame:
+        """The rows of a table, none if it is missing or cannot be read. The file of a unit may lack columns."""
+        read = partial(read_rows, columns=columns, key=key)
+        rows, said = (self._content(path, read, notes) if path.is_file() else None) or (None, [])
+        notes += [] if is_unit else said
+        return results.typed(pd.DataFrame(), columns) if rows is None else rows
+
+    def _content(self, path: Path, read: Callable[[Path], Any], notes: list[str]) -> Any:
+        """The result of `read` for a file, None if it cannot be read; a file is read again only after a change."""
+        stamp = _stamp(path)
+        kept = self._before.get(path)
+        if kept is None or kept[0] != stamp:
+            try:
+                kept = stamp, read(path)
+            except UserError as error:
+                kept = stamp, error
+        self._kept[path] = kept
+        if isinstance(kept[1], UserError):
+            notes.append(f"{kept[1]}. What it would show is left out.")
+            return None
+        return kept[1]
+
+
+@lru_cache(maxsize=8)
+def reader_of(folder: Path) -> Reader:
+    """The reader of a folder, shared by all visits of the dashboard."""
+    return Reader(folder)
+
+
+def _stamp(path: Path) -> Stamp:
+    try:
+        info = path.stat()
+    except OSError:
+        return 0, 0
+    return info.st_mtime_ns, info.st_size
+
+
+def _newest(frames: Sequence[pd.DataFrame], columns: Columns, key: Sequence[str]) -> pd.DataFrame:
+    """The rows of some tables, of each key the last."""
+    frames = [frame for frame in frames if len(frame)] or [results.typed(pd.DataFrame(), columns)]
+    if len(frames) == 1:
+        return frames[0]
+    return pd.concat(frames, ignore_index=True).drop_duplicates(list(key), keep="last", ignore_index=True)
 
 
 def labelled(episodes: pd.DataFrame, training: pd.DataFrame, notes: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -110,16 +265,7 @@ def labelled(episodes: pd.DataFrame, training: pd.DataFrame, notes: list[str]) -
     return episodes, training
 
 
-def _lacking_note(path: Path, columns: Iterable[str]) -> list[str]:
-    """A sentence if a readable table lacks some of the columns."""
-    present = {results.RENAMED_COLUMNS.get(name, name) for name in pq.read_schema(path).names}
-    lacking = [column for column in columns if column not in present]
-    if not lacking:
-        return []
-    return [f"{path.name}: without {', '.join(lacking)}; these are shown as missing."]
-
-
-def read_rows(path: Path, columns: Mapping[str, tuple[str, str]], key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+def read_rows(path: Path, columns: Columns, key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     """The rows of a table, each key once, and notes on them, one sentence each.
 
     Raises:
@@ -129,22 +275,14 @@ def read_rows(path: Path, columns: Mapping[str, tuple[str, str]], key: Sequence[
     for name in (*key, "method", *(("kind",) if "kind" in columns else ())):
         if frame[name].isna().any():
             raise UserError(f"{path}: column {name!r} has missing values; not a table of this program")
-    notes = _lacking_note(path, columns)
+    notes = []
+    present = {results.RENAMED_COLUMNS.get(name, name) for name in pq.read_schema(path).names}
+    if lacking := [name for name in columns if name not in present]:
+        notes.append(f"{path.name}: without {', '.join(lacking)}; these are shown as missing.")
     kept = frame.drop_duplicates(list(key), keep="last", ignore_index=True)
     if len(kept) < len(frame):
         notes.append(f"{path.name}: {len(frame) - len(kept)} rows stood there twice; the last of each counts.")
     return kept, notes
-
-
-def _optional(path: Path, columns: Mapping[str, tuple[str, str]], key: Sequence[str], notes: list[str]) -> pd.DataFrame:
-    """As `read_rows`, but without rows if the table cannot be read."""
-    try:
-        rows, told = read_rows(path, columns, key)
-        notes += told
-        return rows
-    except UserError as error:
-        notes.append(f"{error}. What it would show is left out.")
-        return results.typed(pd.DataFrame(), columns)
 
 
 def derive(episodes: pd.DataFrame, training: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -159,7 +297,7 @@ def derive(episodes: pd.DataFrame, training: pd.DataFrame) -> tuple[pd.DataFrame
     invalid = episodes[list(INVALID)].sum(axis=1, min_count=len(INVALID)).astype("float64")
     decisions, bound = (episodes[name].astype("float64") for name in ("decisions", "bound_capacity_s"))
     episodes = episodes.assign(
-        variant=episodes["trial_id"].map(labels).astype("string"),
+        variant=episodes["trial_id"].astype("category").map(labels).astype("string"),
         invalid_share=(invalid / decisions.where(decisions > 0)).astype("float64"),
         above_bound_percent=100 * (episodes["response_censored_s"] / bound.where(bound > 0) - 1),
     )

@@ -44,7 +44,7 @@ AIMS = {
     ("variants", "episode"): 3.0,
 }
 """Seconds at most, at the default sizes."""
-VIEWS = ("results", "training", "compare", "episode", "runs")
+VIEWS = ("evaluations", "training", "compare", "episode", "runs")
 SETTINGS_OF_ROWS = 4
 """Learning rates of DIR/rows: 18 variants. Its other rows are more episodes."""
 
@@ -143,14 +143,14 @@ def _view(name: str, folder: Path) -> Work:
     logging.disable(logging.WARNING)  # of Streamlit without its server
     from rllib_scale_analysis.dashboard import episode_view, selection, views
     from rllib_scale_analysis.dashboard.selection import Filters
-    from rllib_scale_analysis.dashboard.store import Store
+    from rllib_scale_analysis.load import Reader
 
-    snapshot = Store(folder).snapshot()
+    found = Reader(folder).read()
     # Policies are copies without weights: the episode is one of a rule.
     methods = ("fastest-idle",) if name == "episode" else ()
-    filters = Filters(selection.options(snapshot.episodes, snapshot.curves).settings[0], methods)
+    filters = Filters(selection.options(found.episodes, found.training).settings[0], methods)
     view = getattr(episode_view if name == "episode" else views, name)
-    return partial(view, snapshot, filters, False)
+    return partial(view, found, filters, False)
 
 
 PARTS: dict[str, Callable[[Path], Work]] = {"report": _report, "status": _status}

@@ -1,7 +1,6 @@
 """A live page over a results folder: `rllib-scale dashboard DIR`.
 
     runs.py        the table of runs: trainings and evaluations
-    store.py       the contents of a folder; only changed files are read again
     selection.py   filters
     charts.py      figures of evaluation and training
     episodes.py    figures of one replayed episode

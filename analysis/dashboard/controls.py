@@ -11,10 +11,10 @@ import streamlit as st
 
 from ..figures import draw
 from ..figures.chart import Chart
+from ..load import Results
 from ..tables import render
 from . import charts, selection
 from .selection import Filters
-from .store import Snapshot
 
 PLOT = {
     "displaylogo": False,
@@ -97,12 +97,12 @@ def show_chart(chart: Chart, key: str, dark: bool) -> None:
         st.download_button("Save as PNG", to_png, f"{name}.png", "image/png", key=f"png {name}", on_click="ignore")
 
 
-def selected_rows(snapshot: Snapshot, filters: Filters) -> pd.DataFrame:
+def selected_rows(results: Results, filters: Filters) -> pd.DataFrame:
     """The evaluation rows that pass the filters; shows a note if there are none."""
-    if snapshot.episodes.empty:
+    if results.episodes.empty:
         st.info("No evaluation rows yet: they appear here as they are written.")
-        return snapshot.episodes
-    rows = selection.apply(snapshot.episodes, filters)
+        return results.episodes
+    rows = selection.apply(results.episodes, filters)
     if rows.empty:
         st.info("No row passes these filters.")
     return rows

@@ -9,21 +9,20 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ..load import INVALID, variants
+from ..load import INVALID, Results, variants
 from ..tables import render
 from . import charts, episodes
 from .controls import PLOT, one, selected_rows
 from .selection import Filters
-from .store import Snapshot
 
 
-def episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
+def episode(results: Results, filters: Filters, dark: bool) -> None:
     """One evaluation episode: its numbers, its Gantt chart, and one decision with workflow and attention."""
-    rows = _playable(selected_rows(snapshot, filters), snapshot)
+    rows = _playable(selected_rows(results, filters), results)
     if rows.empty:
         return
     row = _chosen_row(rows)
-    inspected = _inspected(snapshot.folder, tuple(row.items()))
+    inspected = _inspected(results.folder, tuple(row.items()))
     episode, decisions = inspected.episode, inspected.decisions
     invalid = sum(int(row[name] or 0) for name in INVALID)
     figures = {
@@ -61,9 +60,9 @@ def episode(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     _decision(inspected, chosen, dark)
 
 
-def _playable(rows: pd.DataFrame, snapshot: Snapshot) -> pd.DataFrame:
+def _playable(rows: pd.DataFrame, results: Results) -> pd.DataFrame:
     """The rows that can be replayed, of rules and of policies in this folder; shows a note on the others."""
-    here = {training.identity["trial_id"] for training in snapshot.trainings if training.state == "finished"}
+    here = {training.identity["trial_id"] for training in results.trainings if training.state == "finished"}
     kept = rows[(rows["kind"] != "learned") | rows["trial_id"].isin(here)]
     missing = rows.loc[~rows.index.isin(kept.index), "trial_id"].nunique()
     if missing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,15 +10,16 @@ import streamlit as st
 
 from rllib_scale.errors import UserError
 
+from ..load import Reader, Results, reader_of
 from . import episode_view, selection, views
 from .controls import STYLE, escaped, one, several
+from .runs import RULE, runs
 from .selection import Filters, Options
-from .store import Snapshot, Store, store_of
 
 REFRESH_S = 3.0
 """Time between two looks at the folder while a page is open."""
 VIEWS = {
-    "Results": views.results,
+    "Results": views.evaluations,
     "Training": views.training,
     "Compare": views.compare,
     "Episode": episode_view.episode,
@@ -30,12 +32,12 @@ def main(folder: Path) -> None:
     """Draw the page of a results folder."""
     st.set_page_config(page_title=f"{folder.name} · rllib-scale", layout="wide")
     st.html(STYLE)
-    store = store_of(folder.absolute())
-    snapshot = store.snapshot()
-    options = selection.options(snapshot.episodes, snapshot.curves)
+    reader = reader_of(folder.absolute())
+    results = reader.read()
+    options = selection.options(results.episodes, results.training)
     with st.sidebar:
-        filters = _header_and_filters(snapshot, options)
-    _notes(snapshot.notes)
+        filters = _header_and_filters(results, options)
+    _notes(results.notes)
     dark = st.context.theme.type == "dark"
     for view, tab in zip(
         VIEWS.values(), st.tabs(list(VIEWS), key="view", on_change="rerun", bind="query-params"), strict=True
@@ -43,17 +45,17 @@ def main(folder: Path) -> None:
         if tab.open:
             with tab:
                 try:
-                    view(snapshot, filters, dark)
+                    view(results, filters, dark)
                 except UserError as error:
                     st.warning(escaped(str(error)))
     st.session_state["just_drawn"] = True
-    _watch(store, snapshot.stamp)
+    _watch(reader, results.stamp)
 
 
 @st.fragment(run_every=REFRESH_S)
-def _watch(store: Store, shown: int) -> None:
+def _watch(reader: Reader, shown: int) -> None:
     """Draws the page again when the folder has changed."""
-    if not st.session_state.pop("just_drawn", False) and store.stamp() != shown:
+    if not st.session_state.pop("just_drawn", False) and reader.stamp() != shown:
         st.rerun()
 
 
@@ -65,12 +67,14 @@ def _notes(notes: Iterable[str]) -> None:
         st.info(f"and {len(notes) - MOST_NOTES} more notes like these")
 
 
-def _header_and_filters(snapshot: Snapshot, options: Options) -> Filters:
-    st.title(escaped(snapshot.sweep), anchor=False)
-    states = ", ".join(f"{count} {views.STATES[state].partition(':')[0]}" for state, count in snapshot.states.items())
-    parts = [f"{len(snapshot.episodes):,} evaluation rows", f"trainings: {states}" * bool(states)]
-    st.caption(" · ".join(filter(None, [*parts, f"rules: {snapshot.rules}" * bool(snapshot.rules)])))
-    st.caption(escaped(str(snapshot.folder)))
+def _header_and_filters(results: Results, options: Options) -> Filters:
+    st.title(escaped(results.sweep), anchor=False)
+    counts = Counter(runs(results)["state"])
+    rules = counts.pop(RULE, 0)
+    states = ", ".join(f"{count} {views.STATES[state].partition(':')[0]}" for state, count in counts.items())
+    parts = [f"{len(results.episodes):,} evaluation rows", f"trainings: {states}" * bool(states)]
+    st.caption(" · ".join(filter(None, [*parts, f"rules: {rules}" * bool(rules)])))
+    st.caption(escaped(str(results.folder)))
     st.subheader("Setting", anchor=False, help="Rows that differ here answer different questions and never mix.")
     scenario = one(st, "Scenario", [setting[0] for setting in options.settings], "Scenario")
     mask = one(st, "Mask", [setting[1] for setting in options.settings if setting[0] == scenario], "Mask")

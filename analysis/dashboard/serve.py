@@ -10,6 +10,8 @@ from typing import NoReturn
 
 from rllib_scale.errors import UserError, require_free_port
 
+from ..load import reader_of
+
 ADDRESS = "127.0.0.1"
 OPTIONS = {
     "server.address": ADDRESS,
@@ -47,8 +49,7 @@ def serve(folder: Path, port: int | None) -> NoReturn:
 
     # Imports and the first read take seconds: they begin before the first visit.
     from . import charts, episodes  # noqa: F401
-    from .store import store_of
 
-    threading.Thread(target=store_of(folder.absolute()).snapshot, daemon=True).start()
+    threading.Thread(target=reader_of(folder.absolute()).read, daemon=True).start()
     arguments = ["run", str(script), *(f"--{name}={value}" for name, value in options.items()), "--", str(folder)]
     sys.exit(cli.main(arguments, prog_name="streamlit"))

@@ -13,15 +13,15 @@ from ..figures import comparison, evaluation
 from ..figures import training as training_figures
 from ..figures.style import looks
 from ..labels import CURVES, LOWER_IS_BETTER, OUTCOMES, label
-from ..load import information_note, variants
+from ..load import Results, information_note, variants
 from ..shown import MOST_SHOWN, left_out
 from ..stats.families import endpoint
 from ..tables import comparisons, methods, render
 from . import selection
 from .controls import escaped, one, save_csv, selected_rows, several, show_chart, show_table
-from .runs import RULE, with_settings
+from .runs import RULE
+from .runs import runs as table_of_runs
 from .selection import Filters
-from .store import Snapshot
 
 SHOWN = ("completed", "response_mean_s", "response_censored_s", "above_bound_percent", "unfinished")
 BY_METHOD = "method"
@@ -38,12 +38,12 @@ RUN_COLUMNS = {"train_seed": "seed", "lambda_decorrelation": "λ₁", "lambda_kl
 RUN_COLUMNS |= {"planned": "of epochs", "rows": "evaluated episodes"}
 
 
-def results(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
+def evaluations(results: Results, filters: Filters, dark: bool) -> None:
     """Every method at every scale: the table, and metrics against N."""
-    rows = selected_rows(snapshot, filters)
+    rows = selected_rows(results, filters)
     if rows.empty:
         return
-    table = _table4(rows, (snapshot.stamp, filters))
+    table = _table4(rows, (results.stamp, filters))
     primary = endpoint(filters.setting[0])
     orders = list(dict.fromkeys([primary, BY_METHOD, *SHOWN]))
     by = one(st.columns(3)[0], "Order at each N", orders, "order", label)
@@ -80,12 +80,12 @@ def _ranked(table: pd.DataFrame, by: str) -> pd.DataFrame:
     return table.sort_values(["test_servers", by], ascending=[True, by in LOWER_IS_BETTER], kind="stable")
 
 
-def training(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
+def training(results: Results, filters: Filters, dark: bool) -> None:
     """Training curves, also of running trainings."""
-    curves = selection.apply_to_trainings(snapshot.curves, filters)
+    curves = selection.apply_to_trainings(results.training, filters)
     shown = [name for name in CURVES if curves[name].notna().any()]
     if not shown:
-        st.info("No training epochs yet." if snapshot.curves.empty else "No training passes these filters.")
+        st.info("No training epochs yet." if results.training.empty else "No training passes these filters.")
         return
     left, middle, right = st.columns([3, 1, 1])
     with left:
@@ -98,9 +98,9 @@ def training(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
         save_csv(curves[["variant", "trial_id", "train_seed", *dict.fromkeys(["epoch", x]), *metrics]], "curves")
 
 
-def compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
+def compare(results: Results, filters: Filters, dark: bool) -> None:
     """Two variants on identical episodes: the paired table, and the differences at each N."""
-    rows = selected_rows(snapshot, filters)
+    rows = selected_rows(results, filters)
     if rows.empty:
         return
     names = variants(rows)
@@ -112,7 +112,7 @@ def compare(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
     second = one(right, "Second", [name for name in names if name != first], "second")
     # The family of a verdict is that of the whole setting, whatever methods and scales are shown.
     whole = replace(filters, methods=(), scales=())
-    paired = _paired(selection.apply(snapshot.episodes, whole), first, second, (snapshot.stamp, whole))
+    paired = _paired(selection.apply(results.episodes, whole), first, second, (results.stamp, whole))
     paired = paired[paired["test_servers"].isin(rows["test_servers"])]
     if paired.empty:
         st.info("These two were not evaluated at the same number of servers.")
@@ -133,19 +133,20 @@ def _paired(_rows: pd.DataFrame, first: str, second: str, key: tuple[Any, ...]) 
     return comparisons.paired_table(_rows, [(first, second)], shared_seeds=True)
 
 
-def runs(snapshot: Snapshot, filters: Filters, dark: bool) -> None:
+def runs(results: Results, filters: Filters, dark: bool) -> None:
     """Every run: its settings, the state of its training, the number of its evaluations, its error."""
-    kept = selection.apply_to_trainings(snapshot.runs, filters)
+    every = table_of_runs(results)
+    kept = selection.apply_to_trainings(every, filters)
     if kept.empty:
         nothing = "No run is known yet: there is none in the manifest, in policies/, trials/ or evaluations/."
-        st.info(nothing if snapshot.runs.empty else "No run passes these filters.")
+        st.info(nothing if every.empty else "No run passes these filters.")
         return
     for column, (state, count) in zip(st.columns(len(STATES)), _counted(kept).items(), strict=True):
         column.metric(state, count)
     now = time.time()
     ago = kept["updated_s"].map(lambda at: _ago(now - at), na_action="ignore")
     table = kept.assign(state=kept["state"].map(STATES), updated_s=ago).drop(columns="kind")
-    shown = with_settings(table).rename(columns={"updated_s": "changed"}).dropna(axis=1, how="all")
+    shown = table.rename(columns={"updated_s": "changed"}).dropna(axis=1, how="all")
     st.dataframe(shown.rename(columns=RUN_COLUMNS), hide_index=True, placeholder=render.MISSING, key="runs table")
     save_csv(shown, "runs")
     failed = kept.loc[kept["error"].notna(), ["run", "error"]]

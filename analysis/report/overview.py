@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pandas as pd
 
 from ..labels import LOWER_IS_BETTER
@@ -44,7 +42,7 @@ def five_lines(results: Results, content: list[Section]) -> list[str]:
 
 def missing(results: Results, content: list[Section]) -> list[str]:
     """One sentence for everything that failed, is unfinished, could not be read or could not be compared."""
-    lines = [*summary.training_state_lines(results, time.time()), *results.notes]
+    lines = [*summary.training_state_lines(results), *results.notes]
     if refused := sum(len(section.refusals) for section in content):
         lines.append(f"{refused} pairs could not be compared; each section says which.")
     return lines

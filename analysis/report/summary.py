@@ -13,7 +13,6 @@ from ..load import Results, information_note, variants
 from ..paper import PAPER_EPOCHS
 from ..stats.intervals import MIN_SEEDS
 from ..tables.render import format_value
-from ..trainings import trainings_of
 
 MOST_NAMES = 9
 """Names in one sentence."""
@@ -111,9 +110,9 @@ def manifest_lines(results: Results) -> list[str]:
     ]
 
 
-def training_state_lines(results: Results, now_s: float) -> list[str]:
-    """Failed and unfinished trainings of a results folder. `now_s`: Unix time."""
-    found, _ = trainings_of(results.folder, now_s)
+def training_state_lines(results: Results) -> list[str]:
+    """Failed and unfinished trainings."""
+    found = results.trainings
     failed = [f"Training failed: {one.name}: {one.error}" for one in found if one.state == "failed"]
     lines = failed[:MOST_FAILURES]
     if len(failed) > MOST_FAILURES:

@@ -59,7 +59,7 @@ def write_report(
         print_report(results, console, content)
     for named in (table for section in content for table in section.tables):
         files.table(named, latex)
-    title = f"Report: {results.manifest.get('sweep', results.folder.name)}"
+    title = f"Report: {results.sweep}"
     made = [*summary.training_lines(results), *summary.manifest_lines(results)]
     config = results.manifest.get("config", {})
     opening = (five_lines(results, content), missing(results, content))

@@ -11,13 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from rllib_scale_analysis.dashboard import charts, episodes, selection
-from rllib_scale_analysis.dashboard.runs import with_settings
+from rllib_scale_analysis.dashboard.runs import runs
 from rllib_scale_analysis.dashboard.selection import Filters
-from rllib_scale_analysis.dashboard.store import Snapshot, Store
 from rllib_scale_analysis.figures import evaluation
 from rllib_scale_analysis.figures.style import looks
 from rllib_scale_analysis.figures.training import training_curves
-from rllib_scale_analysis.load import PAPER_SETTING, load, variants
+from rllib_scale_analysis.load import PAPER_SETTING, Reader, Results, load, variants
 from rllib_scale_analysis.report.summary import training_state_lines
 from rllib_scale_analysis.tables.methods import table4
 
@@ -51,10 +50,10 @@ def test_rows_of_a_finished_and_of_a_running_sweep_are_those_that_are_loaded(
     results_folder: Path, tmp_path: Path
 ) -> None:
     expected = load(results_folder).episodes
-    snapshot = Store(results_folder).snapshot()
+    snapshot = Reader(results_folder).read()
     pd.testing.assert_frame_equal(snapshot.episodes, expected)
     write_units(tmp_path, artificial_episodes())
-    running = Store(tmp_path).snapshot().episodes
+    running = load(tmp_path).episodes
     key = list(results.EPISODE_KEY)
     pd.testing.assert_frame_equal(
         running.sort_values(key, ignore_index=True), expected.sort_values(key, ignore_index=True)
@@ -64,15 +63,15 @@ def test_rows_of_a_finished_and_of_a_running_sweep_are_those_that_are_loaded(
 def test_only_files_that_changed_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = artificial_episodes(seeds=(42,), scales=(16,), methods=("scale", "ppo"))
     folder = write_folder(tmp_path, rows, [])
-    store, read = Store(folder), []
+    reader, read = Reader(folder), []
     original = pd.read_parquet
     monkeypatch.setattr(pd, "read_parquet", lambda path: read.append(Path(path).name) or original(path))
-    first = store.snapshot()
-    assert store.snapshot() is first
+    first = reader.read()
+    assert reader.read() is first
     assert read == ["episodes.parquet", "training.parquet"]
     later = pd.DataFrame(artificial_episodes(seeds=(42,), scales=(32,), methods=("scale",)))
     results.write_table(folder / "evaluations" / "new.parquet", later)
-    second = store.snapshot()
+    second = reader.read()
     assert read[2:] == ["new.parquet"]
     assert (len(first.episodes), len(second.episodes)) == (12, 18)
     assert first.stamp != second.stamp
@@ -85,7 +84,7 @@ def test_a_unit_evaluated_after_the_table_was_written_replaces_its_rows(tmp_path
     older = folder / "evaluations" / "older.parquet"
     results.write_table(older, pd.DataFrame(artificial_episodes((42,), (32,), ("scale",))))
     os.utime(older, (1, 1))  # from before: the sweep has left it out of its table
-    rows = Store(folder).snapshot().episodes
+    rows = Reader(folder).read().episodes
     assert rows[["test_servers", "completed"]].to_numpy().tolist() == [[16, 100]] * 5
 
 
@@ -96,13 +95,13 @@ def test_parts_of_a_reproduction_count_until_they_are_joined_and_a_training_once
     write_units(tmp_path / "parts" / "two", two)
     for place in ("one/policies/ppo-s42-0123", "two/trials/run-001/ppo-s42-0123", "two/trials/run-001/scale-s42-4567"):
         (tmp_path / "parts" / place).mkdir(parents=True)
-    store = Store(tmp_path)
-    assert sorted(set(store.snapshot().episodes["test_servers"])) == [16, 32]
-    states = {training.name: training.state for training in store.snapshot().trainings}
+    reader = Reader(tmp_path)
+    assert sorted(set(reader.read().episodes["test_servers"])) == [16, 32]
+    states = {training.name: training.state for training in reader.read().trainings}
     assert states == {"ppo-s42-0123": "finished", "scale-s42-4567": "running"}, "what it got furthest with"
     joined = pd.DataFrame([*one, *two, *artificial_episodes((42,), (48,), ("scale",))])
     results.write_table(tmp_path / "episodes.parquet", results.typed(joined, results.EPISODE_COLUMNS))
-    snapshot = store.snapshot()
+    snapshot = reader.read()
     assert sorted(set(snapshot.episodes["test_servers"])) == [16, 32, 48]
     assert snapshot.notes == ()
 
@@ -117,38 +116,38 @@ def test_what_cannot_be_read_is_a_note_and_units_replace_a_torn_table(tmp_path: 
     results.write_table(folder / "evaluations" / "x.parquet", pd.DataFrame(rows))
     for name in ("manifest.json", "training.parquet", "evaluations/x.parquet"):
         torn(folder / name)
-        snapshot = Store(folder).snapshot()
-        assert (len(snapshot.episodes), len(snapshot.curves)) == (12, 40 if name == "manifest.json" else 0)
+        snapshot = Reader(folder).read()
+        assert (len(snapshot.episodes), len(snapshot.training)) == (12, 40 if name == "manifest.json" else 0)
         assert any(f"{name}: not a readable" in note for note in snapshot.notes)
     torn(folder / "episodes.parquet")
-    snapshot = Store(folder).snapshot()
+    snapshot = Reader(folder).read()
     assert (len(snapshot.episodes), len(snapshot.notes)) == (0, 4)
     results.write_table(folder / "evaluations" / "whole.parquet", pd.DataFrame(rows))
-    assert len(Store(folder).snapshot().episodes) == 12
+    assert len(Reader(folder).read().episodes) == 12
     for name in ("manifest.json", "training.parquet", "episodes.parquet", "evaluations/x.parquet"):
         (folder / name).unlink()
-    snapshot = Store(folder).snapshot()
+    snapshot = Reader(folder).read()
     assert len(snapshot.episodes) == 12
     (note,) = snapshot.notes
     assert "no manifest.json yet" in note
 
 
 def test_an_empty_folder_has_nothing_to_show(tmp_path: Path) -> None:
-    snapshot = Store(tmp_path).snapshot()
-    assert selection.options(snapshot.episodes, snapshot.curves) == selection.Options((), (), (), (), ())
-    assert (len(snapshot.episodes), snapshot.trainings, len(snapshot.curves)) == (0, (), 0)
+    snapshot = Reader(tmp_path).read()
+    assert selection.options(snapshot.episodes, snapshot.training) == selection.Options((), (), (), (), ())
+    assert (len(snapshot.episodes), snapshot.trainings, len(snapshot.training)) == (0, (), 0)
 
 
 # ---------------------------------------------------------------------- filters
 
 
 @pytest.fixture(scope="module")
-def snapshot(results_folder: Path) -> Snapshot:
-    return Store(results_folder).snapshot()
+def snapshot(results_folder: Path) -> Results:
+    return Reader(results_folder).read()
 
 
-def test_options_are_what_occurs(snapshot: Snapshot) -> None:
-    options = selection.options(snapshot.episodes, snapshot.curves)
+def test_options_are_what_occurs(snapshot: Results) -> None:
+    options = selection.options(snapshot.episodes, snapshot.training)
     assert options.settings == (PAPER_SETTING,)
     assert options.methods[:4] == ("scale", "crossattn", "ppo", "fastest-idle")
     assert options.seeds == (42, 43, 44, 45, 46)
@@ -164,18 +163,18 @@ def test_options_are_what_occurs(snapshot: Snapshot) -> None:
         ({"lambdas": ((0.0, 0.0),), "methods": ("scale", "crossattn")}, {"crossattn"}),
     ],
 )
-def test_filters_leave_what_was_chosen(snapshot: Snapshot, choice: dict[str, Any], expected: set[str]) -> None:
+def test_filters_leave_what_was_chosen(snapshot: Results, choice: dict[str, Any], expected: set[str]) -> None:
     kept = selection.apply(snapshot.episodes, Filters(PAPER_SETTING, **choice))
     assert set(kept["method"]) == expected
 
 
-def test_seeds_filter_policies_and_leave_heuristics(snapshot: Snapshot) -> None:
+def test_seeds_filter_policies_and_leave_heuristics(snapshot: Results) -> None:
     kept = selection.apply(snapshot.episodes, Filters(PAPER_SETTING, seeds=(42, 43), scales=(16,)))
     assert set(kept["test_servers"]) == {16}
     table = table4(kept).set_index("variant")
     assert table.loc[["scale", "ppo"], "seeds"].tolist() == [2, 2]
     assert table.loc["fastest-idle", "seeds"] == 0
-    curves = selection.apply_to_trainings(snapshot.curves, Filters(PAPER_SETTING, seeds=(42,)))
+    curves = selection.apply_to_trainings(snapshot.training, Filters(PAPER_SETTING, seeds=(42,)))
     assert set(curves["train_seed"]) == {42}
 
 
@@ -193,22 +192,20 @@ def test_runs_are_all_that_was_trained_or_evaluated_each_once(tmp_path: Path) ->
     results.open_folder(folder, "artificial", sweep.model_dump(mode="json"), "0")
     (folder / "policies" / trials[0].config.name).mkdir(parents=True)
     (folder / "trials" / "run-001" / trials[2].config.name).mkdir(parents=True)
-    snapshot = Store(folder).snapshot()
-    assert snapshot.states == {"finished": 2, "running": 1, "waiting": 3}
-    assert snapshot.rules == 1
-    table = with_settings(snapshot.runs).set_index("run")
+    snapshot = Reader(folder).read()
+    table = runs(snapshot).set_index("run")
+    assert table["state"].value_counts().to_dict() == {"finished": 2, "running": 1, "waiting": 3, "rule": 1}
     assert table.loc[trials[0].config.name, ["state", "rows"]].to_list() == ["finished", 4]
     assert table.loc[trials[1].config.name, ["state", "rows", "epoch"]].to_list() == ["finished", 4, 7]
     assert table.loc["fastest-idle", ["kind", "state", "rows"]].to_list() == ["heuristic", "rule", 6]
-    assert sorted(table["env.episode.horizon_s"].dropna()) == ["6.0"] * 3 + ["9.0"] * 3
-    assert not [line for line in training_state_lines(load(folder), 0.0) if trials[1].config.name in line]
+    assert not [line for line in training_state_lines(load(folder)) if trials[1].config.name in line]
 
 
-def test_a_method_has_one_colour_in_all_figures_and_can_be_seen_on_dark(snapshot: Snapshot) -> None:
+def test_a_method_has_one_colour_in_all_figures_and_can_be_seen_on_dark(snapshot: Results) -> None:
     of = looks(snapshot.episodes, variants(snapshot.episodes))
     made = [
         evaluation.against_servers(table4(snapshot.episodes), of),
-        training_curves(snapshot.curves, ["completed"]),
+        training_curves(snapshot.training, ["completed"]),
     ]
     colours: dict[bool, dict[str, set[str]]] = {False: {}, True: {}}
     for dark, seen in colours.items():

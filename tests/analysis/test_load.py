@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +99,7 @@ def test_what_stands_beside_the_rows_is_left_out_where_it_cannot_be_read(tmp_pat
         assert getattr(loaded, name).empty
         assert "variant" in getattr(loaded, name)
         told = [note for note in loaded.notes if note.startswith(str(path)) and note.endswith("is left out.")]
-        assert len(told) == (0 if name == "features" and not path.exists() else 1)
+        assert len(told) == path.exists()
 
 
 def test_a_variant_with_two_cells_for_one_seed_is_left_out_and_named(tmp_path: Path) -> None:
@@ -160,27 +159,3 @@ def test_settings_are_listed_selected_and_not_mixed() -> None:
     assert len(select(frame, "paper", "none", "argmax")) == 2
     with pytest.raises(UserError, match="mixes masks: feasible, none"):
         require_one_setting(frame)
-
-
-def test_a_notebook_shows_who_was_evaluated_where(tmp_path: Path) -> None:
-    loaded = load(write_folder(tmp_path / "<b>", artificial_episodes(), artificial_training()))
-    shown = loaded._repr_html_()
-    assert f"{len(loaded.episodes)} episodes and {len(loaded.training)} epochs" in shown
-    assert "&lt;b&gt;" in shown
-    assert "<b>" not in shown
-    trials = re.findall("<td>(.*)</td>", shown)
-    at = trials.index("scale")
-    assert trials[at - 3 : at + 4] == ["paper", "none", "argmax", "scale", "16", "5", "30"]
-
-
-def test_tables_of_the_last_version_are_read_by_the_names_of_now(results_folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(results_folder, tmp_path / "old")
-    older = {now: old for old, now in results.RENAMED_COLUMNS.items()}
-    for path in (tmp_path / "old").glob("*.parquet"):
-        pd.read_parquet(path).rename(columns=older).to_parquet(path)
-    assert {"cell", "makespan_p95_s", "information"} <= set(pd.read_parquet(tmp_path / "old" / "episodes.parquet"))
-    now, old = load(results_folder), load(tmp_path / "old")
-    pd.testing.assert_frame_equal(old.episodes, now.episodes)
-    pd.testing.assert_frame_equal(old.training, now.training)
-    pd.testing.assert_frame_equal(old.features, now.features)
-    assert old.notes == now.notes
