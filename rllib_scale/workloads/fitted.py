@@ -265,13 +265,7 @@ def _chain(rng, law, latent, first, n, memory, tasks):  # type: ignore[no-untype
                 memory += growth
         memory = min(max(memory, values[MEMORY, 0]), values[MEMORY, -1])
         tasks[k, 1] = memory
-        tasks[k, 2] = _quantile(_rank(memory, p, values[MEMORY]), p, values[OUTPUT])
-
-
-@internal
-def _rank(value, probabilities, values):  # type: ignore[no-untyped-def]
-    """Probability at a value, the inverse of `_quantile`."""
-    return _quantile(value, values, probabilities)
+        tasks[k, 2] = _quantile(_quantile(memory, values[MEMORY], p), p, values[OUTPUT])
 
 
 @internal

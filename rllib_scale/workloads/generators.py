@@ -20,7 +20,7 @@ from rllib_scale.plugins import unpinned
 from rllib_scale.workloads.arrivals import WAVE, draw_gap, end_of_arrivals, wave_of
 from rllib_scale.workloads.fitted import draw_fitted, table_of
 from rllib_scale.workloads.model import Workload
-from rllib_scale.workloads.random_numbers import ESTIMATES, STRAGGLERS, integer, lognormal, new_generator, uniform
+from rllib_scale.workloads.random_numbers import integer, new_generator, uniform
 from rllib_scale.workloads.traces import draw_from_trace, part_of_trace
 
 TOPOLOGIES: tuple[str, ...] = get_args(Topology)
@@ -228,25 +228,6 @@ def estimate_parameters(error: float) -> tuple[float, float]:
     """Mean and standard deviation of the logarithm of a lognormal with mean 1 and coefficient of variation `error`."""
     variance = math.log1p(error**2)
     return -variance / 2, math.sqrt(variance)
-
-
-def estimate_factors(config: EnvConfig, seed: int, episode: int, workload: Workload) -> np.ndarray:
-    """(T,) estimated compute demand over the true one, of each task of a workload."""
-    if config.information.estimate_error == 0:
-        return np.ones(workload.num_tasks)
-    rng = new_generator(seed, episode, ESTIMATES)
-    mean, std = estimate_parameters(config.information.estimate_error)
-    return np.array([lognormal(rng, mean, std) for _ in range(workload.num_tasks)], dtype=np.float64)
-
-
-def straggler_factors(config: EnvConfig, seed: int, episode: int, workload: Workload) -> np.ndarray:
-    """(T,) true compute demand over that of the workload, of each of its tasks."""
-    information = config.information
-    if not information.straggles:
-        return np.ones(workload.num_tasks)
-    rng = new_generator(seed, episode, STRAGGLERS)
-    drawn = np.array([uniform(rng) for _ in range(workload.num_tasks)], dtype=np.float64)
-    return np.where(drawn < information.straggler_share, information.straggler_factor, 1.0)
 
 
 def generate(config: EnvConfig, seed: int, episode: int) -> Workload:

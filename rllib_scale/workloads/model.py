@@ -83,16 +83,6 @@ class Workload:
         """T, of all workflows together."""
         return len(self.compute_gflop)
 
-    def _repr_html_(self) -> str:
-        """Summary for a notebook."""
-        import pandas as pd
-
-        columns = {name: getattr(self, name) for name in TASK_FIELDS}
-        columns["tasks of a workflow"], columns["arrival_s"] = np.diff(self.task_offsets), self.arrival_s
-        about = {name: {"least": v.min(), "mean": v.mean(), "most": v.max()} for name, v in columns.items() if len(v)}
-        sizes = f"{self.num_workflows} workflows, {self.num_tasks} tasks, {len(self.edges)} edges"
-        return f"<p>{sizes}</p>{pd.DataFrame(about).T.to_html(float_format='{:.4g}'.format)}"
-
     @classmethod
     def collected(cls, workflows: Accumulator, sources: Sequence[Path], from_zero: bool = False) -> Workload:
         """The workload of collected workflows; `from_zero`: arrivals count from the first one.
@@ -102,7 +92,7 @@ class Workload:
         """
         if not len(workflows):
             raise UserError(f"{', '.join(map(str, sources))}: no workflow in there: at least one is needed")
-        return cls(**workflows.arrays(by_arrival=True, from_zero=from_zero))
+        return cls(**workflows.arrays(from_zero=from_zero))
 
     def take(self, workflows: Ints, arrival_s: Floats) -> Workload:
         """Some of its workflows with other arrivals.

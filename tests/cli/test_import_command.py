@@ -19,7 +19,6 @@ from rllib_scale.cli import main
 from rllib_scale.workloads.formats.registry import FORMATS
 from rllib_scale.workloads.model import Workload
 from workloads.mutations import mutations
-from workloads.test_langgraph import DIAMOND, LOOP
 from workloads.test_wfformat import instance
 from workloads.trace_samples import (
     copilot_sample,
@@ -152,14 +151,11 @@ def test_a_mistake_in_csv_names_line_and_column(tmp_path: Path, output: Path) ->
         check_refused(output, "csv", tmp_path, part)
 
 
-RUN = ["agent", ["tools", "tools"], "agent"]
 FILES: dict[str, list[Any]] = {
     "kv-cache-tester": [kv_sample()],
     "copilot": [copilot_sample()],
     "tracelab": [tracelab_sample()[0]],
     "wfformat": [instance()],
-    "langgraph": [DIAMOND],
-    "langgraph and a run": [LOOP, RUN],
 }
 """What sources hold, of which the last is damaged."""
 
@@ -170,7 +166,7 @@ def test_damaged_json_is_read_or_refused(name: str, tmp_path: Path, output: Path
     count = 0
     for damaged in itertools.islice(mutations(1, FILES[name][-1]), 40):
         sources[-1].write_bytes(damaged)
-        result = invoke(name.partition(" ")[0], *sources, "--output", output)
+        result = invoke(name, *sources, "--output", output)
         if result.exit_code == 0:
             Workload.load(output)
             shutil.rmtree(output.parent)

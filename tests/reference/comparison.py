@@ -7,13 +7,14 @@ import pytest
 
 from reference.answers import RandomActions, RandomDispatch
 from reference.cases import random_config, random_mode_config, random_mode_workload, random_workload
+from reference.factors import estimate_factors, straggler_factors
 from reference.parts import Row, Workflow
 from reference.simulator import OUTCOMES, ReferenceSimulator
 from rllib_scale.config import EnvConfig
 from rllib_scale.observation.snapshot import AWAY, BUSY, DRAINING, IDLE, LiveWorkflow
 from rllib_scale.simulator.changes import change_events
 from rllib_scale.simulator.engine import Engine
-from rllib_scale.workloads.generators import estimate_factors, generate, straggler_factors
+from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}  # float64, sums in another order

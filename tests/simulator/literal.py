@@ -7,6 +7,7 @@ candidate x N + row; K x N passes; K x N + 1 + row stops what runs on the row.
 
 import numpy as np
 
+from reference.factors import estimate_factors, straggler_factors
 from reference.simulator import OUTCOMES, ReferenceSimulator
 from rllib_scale.config import (
     ClusterConfig,
@@ -19,7 +20,6 @@ from rllib_scale.config import (
 )
 from rllib_scale.simulator.changes import change_events
 from rllib_scale.simulator.engine import Engine
-from rllib_scale.workloads.generators import estimate_factors, straggler_factors
 from rllib_scale.workloads.model import Workload
 
 REWARD = RewardConfig(

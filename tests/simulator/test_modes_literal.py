@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from reference.factors import estimate_factors, straggler_factors
 from rllib_scale.config import ClusterConfig, EnvConfig
 from rllib_scale.config.cluster import ChangesConfig
 from rllib_scale.simulator.changes import change_events
-from rllib_scale.workloads.generators import estimate_factors, straggler_factors
 from simulator.literal import attempts, play, problem, task, tier, workflow, workload
 
 AWAY = math.inf

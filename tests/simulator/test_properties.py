@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from reference.answers import random_answer
 from reference.cases import random_config, random_mode_config, random_mode_workload
+from reference.factors import straggler_factors
 from reference.simulator import OUTCOMES
 from rllib_scale.config import EnvConfig, EpisodeConfig, WorkloadConfig
 from rllib_scale.simulator.engine import Engine
-from rllib_scale.workloads.generators import generate, straggler_factors
+from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 from simulator.literal import task, workflow, workload
 

@@ -7,6 +7,7 @@ import pytest
 
 from reference.answers import RandomActions
 from reference.comparison import begin, play_both
+from reference.factors import straggler_factors
 from rllib_scale.config import EnvConfig, scenario
 from rllib_scale.config.scenarios import TROUBLE
 from rllib_scale.errors import UserError
@@ -14,7 +15,7 @@ from rllib_scale.evaluation.play import play
 from rllib_scale.schedulers.planning import PlanningDispatcher
 from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
 from rllib_scale.simulator.changes import change_events
-from rllib_scale.workloads.generators import generate, straggler_factors
+from rllib_scale.workloads.generators import generate
 
 SERVERS, STEPS = 6, 600
 CHANGING = {"failures-1", "failures-10", "failures-often", "spot", "grow-shrink"}

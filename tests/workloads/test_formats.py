@@ -10,7 +10,6 @@ import pytest
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats.base import Progress
 from rllib_scale.workloads.formats.registry import find_format
-from workloads.test_langgraph import LOOP
 from workloads.test_wfformat import instance
 from workloads.trace_samples import copilot_sample, csv_sample, kv_sample, tracelab_sample, write_csv, write_lines
 
@@ -19,7 +18,6 @@ RECORDS: dict[str, tuple[Any, Any]] = {
     "copilot": (copilot_sample(), {"turns": 3}),
     "tracelab": (tracelab_sample()[0], tracelab_sample()[0] | {"output_tokens": -5}),
     "wfformat": (instance(), instance(schemaVersion="1.3")),
-    "langgraph": (["agent"], ["tools"]),
 }
 """A good record and a bad one."""
 
@@ -32,8 +30,7 @@ def sources(folder: Path, name: str, bad: bool) -> list[Path]:
         rows[1]["compute_gflop"] = "0"
         return [write_csv(folder / "source.csv", rows if bad else rows[::2])]
     good, damaged = RECORDS[name]
-    records = write_lines(folder / "source.jsonl", *([good, damaged, good] if bad else [good, good]))
-    return [write_lines(folder / "graph.json", LOOP), records] if name == "langgraph" else [records]
+    return [write_lines(folder / "source.jsonl", *([good, damaged, good] if bad else [good, good]))]
 
 
 @pytest.mark.parametrize("name", [*RECORDS, "csv"])

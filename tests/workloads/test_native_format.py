@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import re
 
 import numpy as np
 import pytest
@@ -219,11 +218,3 @@ def test_a_file_is_replaced_as_a_whole_or_left_alone(path):
             one.save(target)
     assert Workload.load(path).equals(one)
     assert sorted(path.parent.iterdir()) == [path.parent / "taken", path]
-
-
-def test_a_notebook_shows_what_it_amounts_to():
-    shown = Workload.from_dict(valid(), "here")._repr_html_()
-    assert "2 workflows, 5 tasks, 3 edges" in shown
-    cells = re.findall("<t[hd]>(.*)</t[hd]>", shown)
-    assert cells[4:8] == ["compute_gflop", "2", "4.62", "9.1"], "least, mean, most"
-    assert "0 workflows" in Workload([], [0], [], [], [], [0], [])._repr_html_(), "nothing arrived"

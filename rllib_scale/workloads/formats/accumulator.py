@@ -44,29 +44,20 @@ class Accumulator:
         self._task_offsets.append(len(self._columns[TASK_FIELDS[0]]))
         self._edge_offsets.append(len(self._edges) // 2)
 
-    def arrays(self, by_arrival: bool, from_zero: bool = False) -> dict[str, NDArray[Any]]:
-        """The arrays of `Workload`; call it once, as the buffers are released.
+    def arrays(self, from_zero: bool = False) -> dict[str, NDArray[Any]]:
+        """The arrays of `Workload`, in the order of the calls of `add`.
 
         Args:
-            by_arrival: sort the workflows by arrival, one buffer after the other. `Workload` sorts as well, but holds
-                the old and the new arrays at once.
             from_zero: count arrivals from the first one.
         """
         arrivals = np.frombuffer(self._arrivals)
         arrivals = arrivals - arrivals.min() if from_zero else arrivals
-        order = np.argsort(arrivals, kind="stable") if by_arrival else np.arange(len(self))
-        rows, task_offsets = gather_blocks(np.frombuffer(self._task_offsets, np.int64), order)
-        arrays = {name: np.frombuffer(self._columns.pop(name))[rows] for name in TASK_FIELDS}
-        del rows
-        rows, edge_offsets = gather_blocks(np.frombuffer(self._edge_offsets, np.int64), order)
-        edges = np.frombuffer(self._edges, np.int64).reshape(-1, 2)
-        del self._edges
-        return arrays | {
-            "arrival_s": arrivals[order],
-            "session": np.frombuffer(self._sessions, np.int64)[order],
-            "task_offsets": task_offsets,
-            "edge_offsets": edge_offsets,
-            "edges": edges[rows],
+        return {name: np.frombuffer(column) for name, column in self._columns.items()} | {
+            "arrival_s": arrivals,
+            "session": np.frombuffer(self._sessions, np.int64),
+            "task_offsets": np.frombuffer(self._task_offsets, np.int64),
+            "edge_offsets": np.frombuffer(self._edge_offsets, np.int64),
+            "edges": np.frombuffer(self._edges, np.int64).reshape(-1, 2),
         }
 
 

@@ -85,7 +85,7 @@ def parse(data: Any) -> dict[str, NDArray[Any]]:
         numbered = workflow.session is not None
         columns = {name: [getattr(task, name) for task in workflow.tasks] for name in TASK_FIELDS}
         out.add(workflow.arrival_s, workflow.session or 0, columns, workflow.edges)
-    arrays = out.arrays(by_arrival=False)
+    arrays = out.arrays()
     return arrays if numbered else {name: array for name, array in arrays.items() if name != "session"}
 
 

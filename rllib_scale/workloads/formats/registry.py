@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from rllib_scale import plugins
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats import copilot, csv_files, kv_cache_tester, langgraph, tracelab, wfformat
+from rllib_scale.workloads.formats import copilot, csv_files, kv_cache_tester, tracelab, wfformat
 from rllib_scale.workloads.formats.base import Format
 
-_MODULES = (kv_cache_tester, copilot, tracelab, wfformat, langgraph, csv_files)
+_MODULES = (kv_cache_tester, copilot, tracelab, wfformat, csv_files)
 FORMATS: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
 
 
 def find_format(name: str) -> Format:
-    """The format of a name, of an import path or of an entry point.
+    """The format with this name, import path or entry point.
 
     Raises:
-        UserError: there is none; the message names those there are.
+        UserError: it does not exist; the message lists the valid names.
     """
     if name in FORMATS:
         return FORMATS[name]
