@@ -32,7 +32,7 @@ _SMALLEST_EIGENVALUE = 0.02
 
 
 class _Observed(NamedTuple):
-    """Observations of a trace."""
+    """What is measured in a trace."""
 
     values: dict[str, Floats]  # of each of QUANTITIES
     workflow: Ints  # (C,) of each later call of a main chain that is no compaction
@@ -93,7 +93,7 @@ def halves(workload: Workload) -> tuple[Workload, Workload]:
 
 
 def join(workloads: Sequence[Workload]) -> Workload:
-    """One workload of several, each with sessions of its own."""
+    """One workload of several; their sessions are numbered apart."""
     names = ("arrival_s", *TASK_FIELDS, "edges")
     columns: dict[str, Any] = {name: np.concatenate([getattr(w, name) for w in workloads]) for name in names}
     for name in ("task_offsets", "edge_offsets"):

@@ -1,10 +1,10 @@
-"""Workloads drawn by a fitted table: chains of calls with growing context, release delays and occasional forks.
+"""Workloads drawn from a fitted table: chains of calls with growing context, release delays and occasional forks.
 
 A table (`rllib-scale fit-workload`) has quantiles of each quantity and their dependence: a Gaussian copula over what a
 workflow has once (CHAIN), and one over what each call has anew (CALL), a share of which persists within the workflow.
 Memory follows the context: that of the first call plus the growth of each later one, rarely reduced to a share of it
-(compaction). The output follows the memory by rank. A fork runs chains of its own (subagents), which join before the
-next call of the parent.
+(compaction). The output follows the memory by rank. A fork runs separate chains (subagents), which join before the next
+call of the parent.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _Correlations = tuple[tuple[Annotated[float, Field(ge=-1, le=1)], ...], ...]
 
 
 class FittedTable(Model):
-    """What `rllib-scale fit-workload` writes: everything that the generator draws from."""
+    """The output of `rllib-scale fit-workload`: the generator draws from it alone."""
 
     format: Literal["rllib-scale-fitted-workload"] = "rllib-scale-fitted-workload"
     version: Literal[1] = 1

@@ -1,6 +1,6 @@
 """Drawing workloads: Poisson arrivals, task distributions and named DAG topologies.
 
-Only (seed, episode) decides a workload. Each environment has a generator of its own.
+Only (seed, episode) decides a workload. Each environment has a separate random number generator.
 """
 
 from __future__ import annotations

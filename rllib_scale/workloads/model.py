@@ -1,4 +1,4 @@
-"""A workload: workflow DAGs and their arrivals as flat arrays, and what makes them valid [SCALE, sec. 3]."""
+"""A workload: workflow DAGs and their arrivals as flat arrays, and their validation [SCALE, sec. 3]."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Workload:
         edge_offsets: (W + 1,) first edge row of each workflow, then E.
         edges: (E, 2) predecessor and successor, task indices local to their workflow; unique, acyclic.
         session: (W,) number of the session that the workflow belongs to, at least 0: the turns of one conversation
-            share one. By default every workflow is a session of its own: 0 to W - 1 in the order of arrival.
+            share one. By default every workflow is a separate session: 0 to W - 1 in the order of arrival.
 
     Raises:
         UserError: naming the workflow and the task, by their position as given.
@@ -91,7 +91,7 @@ class Workload:
             UserError: the sources have no workflow.
         """
         if not len(workflows):
-            raise UserError(f"{', '.join(map(str, sources))}: no workflow in there: at least one is needed")
+            raise UserError(f"{', '.join(map(str, sources))}: holds no workflow; at least one is needed")
         return cls(**workflows.arrays(from_zero=from_zero))
 
     def take(self, workflows: Ints, arrival_s: Floats) -> Workload:

@@ -1,4 +1,4 @@
-"""A sample of the workflows of a problem and their rate of arrivals, apart from every episode."""
+"""A sample of a problem's workflows and their arrival rate, drawn apart from every episode."""
 
 from __future__ import annotations
 

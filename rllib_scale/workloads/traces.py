@@ -1,4 +1,4 @@
-"""Workloads drawn from a trace: its workflows at other times.
+"""Workloads drawn from a trace: its workflows with other arrivals.
 
 (seed, episode) decides everything. The sequence of workflows does not depend on the rate of arrivals: episodes at other
 loads, or on other clusters, have the same one.

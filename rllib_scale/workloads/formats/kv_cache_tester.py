@@ -1,11 +1,10 @@
 """Sessions of coding agents as github.com/callanjfox/kv-cache-tester publishes them (`traces/`, Apache-2.0).
 
-A session is one JSON object, in a file of its own or one per line: `{"id": ..., "requests": [...]}`. Of a request,
+A session is one JSON object; a file holds one, or one per line: `{"id": ..., "requests": [...]}`. Of a request,
 `t` [s from the session's start], `type`, `in` and `out` [tokens], `stop`, and the optional `api_time` [s] and
-`input_types` are read. A request of type `subagent` has `requests` of its own, whose `t` counts from the subagent's
-start.
+`input_types` are read. A request of type `subagent` has nested `requests`, whose `t` counts from the subagent's start.
 
-What real files contain and their description does not say:
+Facts of real files that their description does not state:
 
 - `t` of a subagent is when its result came: it began `duration_ms` earlier. If that is null (`status` async_launched),
   `t` is when it began, and its parent continues meanwhile.
@@ -64,7 +63,7 @@ def _agent(
     began_s: float = 0.0,
     turn: int | None = None,
 ) -> Agent:
-    """An agent from its requests. Those of a subagent all belong to the `turn` in which it was sent out."""
+    """An agent from its requests. Those of a subagent all belong to the `turn` in which it was started."""
     calls: list[Call] = []
     subagents: list[Agent] = []
     current = turn or 0
@@ -89,7 +88,7 @@ def _agent(
             current += 1
         stop = entry.stop
         tokens, answer = entry.input_tokens, entry.output_tokens
-        # A prompt shorter than the one before it is a different one: nothing of it is taken to be in the cache.
+        # A prompt shorter than the one before it is a different one: none of it is assumed to be cached.
         new = tokens if calls and tokens < calls[-1].input_tokens else max(0, tokens - context)
         context = tokens + answer
         calls.append(Call(began_s + t, entry.api_time or None, tokens, answer, new, current))

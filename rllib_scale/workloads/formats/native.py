@@ -6,7 +6,7 @@
          "edges": [[0, 1], ...]}, ...]}
 
 An edge [p, s] says that task s of the workflow needs the output of its task p. `delay_s` is optional: 0. `session` is
-given in every workflow or in none: then each workflow is a session of its own. Version 2 added `delay_s`, version 3
+given in every workflow or in none: then each workflow is a separate session. Version 2 added `delay_s`, version 3
 `session`; a workload is written in the lowest version that can hold it.
 """
 

@@ -8,8 +8,8 @@ subagent's end joins it. Tasks number the calls of the parent first, so that the
 whose context it continues.
 
 Recorded clocks are coarse: a call that seems to overlap the start of the next one by at most `clock_tolerance_s` and at
-most half its duration is taken to have ended at that start. A call without a recorded duration has the fitted one, cut
-at the start of the next call.
+most half its duration is assumed to have ended at that start. A call without a recorded duration has the fitted one,
+cut at the start of the next call.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Call:
         output_tokens: of the answer.
         new_tokens: of the prompt that were in no cache.
         turn: the user's turn that it belongs to, counted from 0.
-        end_s: when it ended [s], as `Sessions` takes it.
+        end_s: when it ended [s], estimated by `Sessions`.
         needs: the tasks that it waited for, by their numbers in the session; set by `Sessions`.
     """
 
@@ -118,7 +118,7 @@ class Call:
 
 @dataclass(slots=True)
 class Agent:
-    """The calls of an agent in the order of their starts, and the subagents that it sent out."""
+    """The calls of an agent in the order of their starts, and the subagents that it started."""
 
     calls: list[Call]
     subagents: list[Agent] = field(default_factory=list)

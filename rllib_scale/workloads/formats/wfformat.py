@@ -49,7 +49,7 @@ class WfFormatMapping(Model):
         default=0.001, description="shorter runtimes count as this; many are 0 [assumed: a millisecond]"
     )
     default_runtime_s: Positive | None = Field(
-        default=None, description="of tasks without runtimeInSeconds [unset: they are an error, as nothing tells it]"
+        default=None, description="of tasks without runtimeInSeconds [unset: a missing runtime is an error]"
     )
     default_memory_gb: NonNegative = Field(
         default=1.0, description="of tasks without memoryInBytes, which many recordings lack [assumed]"
