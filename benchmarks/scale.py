@@ -1,10 +1,11 @@
-"""How long report, status and dashboard take over large results folders, made of committed rows under new names.
+"""How long report, status, dashboard, `validate` and a finished sweep take at scale. Rows are copies of committed ones.
 
-    python -m benchmarks.scale DIR [--rows 1020000] [--variants 996]
+    python -m benchmarks.scale DIR [--rows 1020000] [--variants 996] [--trials 1000]
 
-makes DIR/rows, the transfer study with more settings and episodes, and DIR/variants, SCALE, CrossAttn and PPO of the
-reproduction with a learning rate of their own each, where they are not there yet. Each part is then timed in a process
-of its own.
+makes DIR/rows, the transfer study with more settings and episodes; DIR/variants, SCALE, CrossAttn and PPO of the
+reproduction, each at many learning rates; and DIR/trials, a finished sweep whose evaluations are one file each. What is
+there already stays. Each part is then timed in a process of its own; `validate`, `again` and `status` of DIR/trials are
+whole commands, with their imports.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from rich.console import Console
 from benchmarks.__main__ import describe, machine, table
 from benchmarks.measure import Measure
 from rllib_scale.config.planning import make_plan
-from rllib_scale.files import write_json
+from rllib_scale.files import write_atomic, write_json
 from rllib_scale.loading import load_sweep
 from rllib_scale.results import tables as results
 
@@ -44,6 +45,8 @@ AIMS = {
     ("variants", "episode"): 3.0,
 }
 """Seconds at most, at the default sizes."""
+AIMS_OF_COMMANDS = {"validate": 15.0, "again": 8.0, "status": 5.0}
+"""CPU seconds at most: `validate` of ten times the trials of DIR/trials, the finished `sweep` once more, `status`."""
 VIEWS = ("evaluations", "training", "compare", "episode", "runs")
 SETTINGS_OF_ROWS = 4
 """Learning rates of DIR/rows: 18 variants. Its other rows are more episodes."""
@@ -121,6 +124,65 @@ def _more_episodes(rows: pd.DataFrame, copies: int) -> pd.DataFrame:
     )
 
 
+SWEEP = """
+name: trials
+methods: [scale]
+seeds: [{seeds}]
+training: {{epochs: 3}}
+grid:
+  srr.lambda_decorrelation: {weights}
+  srr.lambda_kl: {weights}
+evaluation: {{scales: [16, 32, 48, 64], features: false}}
+"""
+
+
+def make_trials(folder: Path, trials: int) -> None:
+    """A finished sweep of so many trials and four evaluations of each, and the sweep file of ten times as many."""
+    weights = [0.001 * k for k in range(10)]
+    for name, count in (("sweep", trials), ("ten_times", 10 * trials)):
+        seeds = ", ".join(map(str, range(max(1, count // 100))))
+        write_atomic(folder / f"{name}.yaml", lambda p, s=seeds: p.write_text(SWEEP.format(seeds=s, weights=weights)))
+    episodes = results.read_table(ROOT / "analysis" / "reproduction" / "episodes.parquet", results.EPISODE_COLUMNS)
+    rows = episodes[(episodes["method"] == "scale") & (episodes["scenario"] == "paper")].head(30)
+    plan = make_plan(load_sweep(folder / "sweep.yaml"), "sweep")
+    results.open_folder(
+        folder / "results", plan.sweep.name, plan.sweep.model_dump(mode="json"), "0" * 12, plan.to_json()
+    )
+    for trial in plan.trials:
+        policy = folder / "results" / "policies" / trial.name
+        write_json(policy / "curve.json", [{"epoch": 1 + k, "episode_return": float(k)} for k in range(trial.epochs)])
+        write_json(policy / "policy.json", {"epochs": trial.epochs})
+    for unit in plan.units:
+        columns = unit.columns | {"episode": range(len(rows)), results.OBSERVABILITY: "clairvoyant"}
+        path = folder / "results" / "evaluations" / f"{unit.key}.parquet"
+        results.write_table(path, rows.drop(columns="sweep").assign(**columns))
+
+
+def time_commands(folder: Path) -> list[Measure]:
+    """Wall and CPU seconds of whole commands over DIR/trials."""
+    sweep = ["sweep", str(folder / "sweep.yaml"), "--results", str(folder / "results")]
+    commands = {
+        "validate": ["validate", str(folder / "ten_times.yaml")],
+        "first": sweep,  # reads all files, writes tables and report
+        "again": sweep,
+        "status": ["status", str(folder / "results")],
+    }
+    found = []
+    for part, arguments in commands.items():
+        wall, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run([sys.executable, "-m", "rllib_scale", *arguments], check=True, stdout=subprocess.PIPE)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if part == "again" and b"Nothing is left to do" not in done.stdout:
+            raise SystemExit("trials, again: the sweep was not finished")
+        taken = {
+            "wall_s": time.perf_counter() - wall,
+            "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        }
+        aim = AIMS_OF_COMMANDS.get(part)
+        found.append(Measure(f"trials, {part}", "s", taken["cpu_s"], taken["wall_s"], aim, aim, True, (taken,)))
+    return found
+
+
 Work = Callable[[], object]
 
 
@@ -155,6 +217,7 @@ def _view(name: str, folder: Path) -> Work:
 
 PARTS: dict[str, Callable[[Path], Work]] = {"report": _report, "status": _status}
 PARTS |= {name: partial(_view, name) for name in VIEWS}
+ALL = (*PARTS, "commands")
 
 
 def measure(folder: Path, part: str) -> dict[str, float]:
@@ -166,13 +229,17 @@ def measure(folder: Path, part: str) -> dict[str, float]:
     return taken | {"peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}
 
 
-def run(folder: Path, rows: int, variants: int, parts: tuple[str, ...] = tuple(PARTS)) -> list[Measure]:
+def run(folder: Path, rows: int, variants: int, trials: int, parts: tuple[str, ...] = ALL) -> list[Measure]:
     """All measures, each in a process of its own; the size of the report beside them."""
     found = []
+    if "commands" in parts:
+        if not (folder / "trials").exists():
+            make_trials(folder / "trials", trials)
+        found += time_commands(folder / "trials")
     for name, make, size in (("rows", make_rows, rows), ("variants", make_variants, variants)):
-        if not (folder / name).exists():
+        if set(parts) & set(PARTS) and not (folder / name).exists():
             make(folder / name, size)
-        for part in parts:
+        for part in (part for part in parts if part in PARTS):
             command = [sys.executable, "-m", "benchmarks.scale", str(folder / name), "--measure", part]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
             taken = json.loads(done.stdout.splitlines()[-1])
@@ -190,16 +257,17 @@ def run(folder: Path, rows: int, variants: int, parts: tuple[str, ...] = tuple(P
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--rows", default=1_020_000, show_default=True)
 @click.option("--variants", default=996, show_default=True)
-@click.option("--part", "parts", multiple=True, type=click.Choice(list(PARTS)), help="All by default.")
+@click.option("--trials", default=1000, show_default=True, help="A multiple of 100.")
+@click.option("--part", "parts", multiple=True, type=click.Choice(ALL), help="All by default.")
 @click.option("--measure", "part", type=click.Choice(list(PARTS)), hidden=True)
-def main(folder: Path, rows: int, variants: int, parts: tuple[str, ...], part: str | None) -> None:
+def main(folder: Path, rows: int, variants: int, trials: int, parts: tuple[str, ...], part: str | None) -> None:
     """Make results folders in FOLDER and time what shows them."""
     if part is not None:
         click.echo("\n" + json.dumps(measure(folder, part)))
         return
     console = Console()
     console.print(describe(machine()), markup=False)
-    console.print(table("scale", run(folder.absolute(), rows, variants, parts or tuple(PARTS)), 1))
+    console.print(table("scale", run(folder.absolute(), rows, variants, trials, parts or ALL), 1))
 
 
 if __name__ == "__main__":
