@@ -127,7 +127,8 @@ def test_turns_come_at_the_load_of_the_replicas() -> None:
 
 @pytest.mark.slow
 def test_large_folders(tmp_path: Path) -> None:
-    rows = {m.name: m for m in scale.run(tmp_path, rows=1, variants=3, trials=100, parts=("status", "compare", "commands"))}
+    parts = ("status", "compare", "commands")
+    rows = {m.name: m for m in scale.run(tmp_path, rows=1, variants=3, trials=100, parts=parts)}
     assert {m.unit for m in rows.values()} == {"s", "GB"}
     assert rows["variants, compare"].bar == 3
     assert all(m.value > 0 for m in rows.values())
