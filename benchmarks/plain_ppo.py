@@ -14,12 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rllib_scale.config import TrainingConfig, TrialConfig
+from rllib_scale.config import PPO, TrialConfig
+from rllib_scale.config.training import NO_SRR
 from rllib_scale.envs.vector import SchedulingVectorEnv
 from rllib_scale.networks.build import build_network
 from rllib_scale.networks.mlp import Critic
 from rllib_scale.networks.srr import ramp
 from rllib_scale.rl.ppo.loss import Outputs, Rows, Weights, ppo_loss
+from rllib_scale.rl.settings import ppo_of
 
 
 class Agent(nn.Module):
@@ -28,7 +30,7 @@ class Agent(nn.Module):
     def __init__(self, trial: TrialConfig) -> None:
         super().__init__()
         self.network = build_network(trial)
-        self.critic = Critic(self.network.feature_dim, trial.network.critic_hidden)
+        self.critic = Critic(self.network.feature_dim, ppo_of(trial).critic_hidden)
 
     def forward(self, observation: Tensor) -> Outputs:
         """Features, logits and values of observations (B, 5 + 5N)."""
@@ -59,7 +61,7 @@ class PlainPPO:
         torch.manual_seed(trial.seed)
         torch.set_num_threads(1)
         self.trial = trial
-        self.training = trial.training
+        self.training = ppo_of(trial)
         self.env = SchedulingVectorEnv(self.training.num_envs, trial.env)
         self.agent = Agent(trial)
         self.optimizer = torch.optim.Adam(
@@ -130,7 +132,7 @@ class PlainPPO:
 
     def weights(self) -> Weights:
         """Weights of the loss terms in this epoch."""
-        srr = self.trial.srr
+        srr = self.trial.srr or NO_SRR
         share = ramp(self.epochs_done, srr.ramp_start_epoch, srr.ramp_epochs)
         return Weights(
             clip=self.training.clip,
@@ -144,7 +146,7 @@ class PlainPPO:
         )
 
 
-def cosine(epoch: int, training: TrainingConfig) -> float:
+def cosine(epoch: int, training: PPO) -> float:
     """Learning rate of an epoch."""
     first, last = training.learning_rate, training.final_learning_rate
     return last + (first - last) * (1 + math.cos(math.pi * min(epoch / training.epochs, 1.0))) / 2

@@ -14,6 +14,7 @@ from benchmarks.train import training
 from rllib_scale.clusters.session import ray_session
 from rllib_scale.config import TrialConfig
 from rllib_scale.rl.methods import build_algorithm_config
+from rllib_scale.rl.settings import ppo_of
 
 COUNTS = (1, 2, 4)
 
@@ -77,7 +78,7 @@ def _side_by_side(rounds: int, epochs: int, trial: TrialConfig, counts: tuple[in
     def together(count: int) -> Work:
         def work() -> float:
             peaks.extend(ray.get([process.train.remote(epochs) for process in processes[:count]]))
-            return float(epochs * trial.training.steps_per_epoch * count)
+            return float(epochs * ppo_of(trial).steps_per_epoch * count)
 
         return work
 

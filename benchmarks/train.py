@@ -17,6 +17,7 @@ from benchmarks.plain_ppo import PlainPPO
 from rllib_scale.clusters.session import ray_session
 from rllib_scale.config import TrialConfig
 from rllib_scale.rl.methods import build_algorithm_config
+from rllib_scale.rl.settings import ppo_of
 
 
 def run(rounds: int, epochs: int = 3, trial: TrialConfig | None = None) -> list[Measure]:
@@ -48,9 +49,9 @@ def _throughput(rounds: int, epochs: int, trial: TrialConfig) -> list[Measure]:
     def plain_epochs() -> float:
         for _ in range(epochs):
             plain.epoch()
-        return epochs * trial.training.steps_per_epoch
+        return epochs * ppo_of(trial).steps_per_epoch
 
-    with_compile = trial.model_copy(update={"resources": trial.resources.model_copy(update={"compile": True})})
+    with_compile = trial.model_copy(update={"algorithm": ppo_of(trial).model_copy(update={"compile": True})})
     with (
         training(build_algorithm_config(trial), epochs) as ours,
         training(build_algorithm_config(with_compile), epochs) as compiled,

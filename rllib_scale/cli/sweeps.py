@@ -83,7 +83,7 @@ def validate(file: Path, overrides: tuple[str, ...], full: bool, trust: bool) ->
     table = Table("trial", "method", "seed", *lambdas, "epochs", "servers", "other settings")
     for trial in plan.trials:
         config = trial.config
-        weights = [f"{getattr(config.srr, name):g}" for name in lambdas]
+        weights = [f"{trial.identity[name]:g}" for name in lambdas]
         numbers = (str(config.stop_epochs), str(config.env.cluster.num_servers))
         table.add_row(trial.name, config.method, str(config.seed), *weights, *numbers, trial.label)
     if wants_json():

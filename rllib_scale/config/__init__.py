@@ -3,6 +3,7 @@
 Nothing in this package imports torch, gymnasium, numba or ray; only `search`, which draws, imports numpy.
 """
 
+from rllib_scale.config.algorithms import CMAES, DQN, PPO, SAC, Imitation, Reinforce
 from rllib_scale.config.base import (
     MAX_SERVERS,
     MIN_SERVERS,
@@ -23,6 +24,7 @@ from rllib_scale.config.cluster import (
     scale_counts,
 )
 from rllib_scale.config.methods import METHODS, MethodSpec
+from rllib_scale.config.network import DecimaConfig, DeepRMConfig, NetworkConfig
 from rllib_scale.config.price_search import CMAConfig
 from rllib_scale.config.problem import (
     CommunicationConfig,
@@ -34,11 +36,10 @@ from rllib_scale.config.problem import (
     ObservationConfig,
     RewardConfig,
 )
-from rllib_scale.config.reinforce import DecimaConfig, DeepRMConfig, ReinforceConfig
+from rllib_scale.config.reinforce import ReinforceConfig
 from rllib_scale.config.scenarios import SCENARIOS, scenario
 from rllib_scale.config.training import (
     DQNConfig,
-    NetworkConfig,
     ProblemsConfig,
     SACConfig,
     SRRConfig,
@@ -58,10 +59,14 @@ from rllib_scale.config.workload import (
 )
 
 __all__ = [
+    "CMAES",
+    "DQN",
     "MAX_SERVERS",
     "METHODS",
     "MIN_SERVERS",
     "PAPER_TIERS",
+    "PPO",
+    "SAC",
     "SCENARIOS",
     "CMAConfig",
     "ChangeConfig",
@@ -77,6 +82,7 @@ __all__ = [
     "EnvConfig",
     "EpisodeConfig",
     "FittedConfig",
+    "Imitation",
     "InformationConfig",
     "MaskMode",
     "MethodSpec",
@@ -87,6 +93,7 @@ __all__ = [
     "ObservationConfig",
     "ProblemsConfig",
     "RateWaveConfig",
+    "Reinforce",
     "ReinforceConfig",
     "RewardConfig",
     "SACConfig",

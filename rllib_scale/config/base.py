@@ -47,6 +47,14 @@ class Model(BaseModel):
         return value
 
 
+def name_of(value: Any) -> Any:
+    """The `name` by which a union of models is told apart, of a model or of plain data.
+
+    Pydantic reads no discriminator of a field that has a validator, as every field here has.
+    """
+    return value.get("name") if isinstance(value, Mapping) else getattr(value, "name", None)
+
+
 @cache
 def _asks_for_number(model: type[BaseModel], field: str) -> bool:
     types = list(_types_in(model.model_fields[field].annotation))

@@ -26,6 +26,11 @@ class MethodSpec:
         return self.network not in ("mlp", "image")
 
     @property
+    def takes_encoder(self) -> bool:
+        """Whether a user-defined encoder may replace that of its network."""
+        return self.any_scale and not self.dispatches
+
+    @property
     def dispatches(self) -> bool:
         """Whether its policy decides for all tasks that wait at an event, from snapshots, and is trained on whole
         episodes, outside of RLlib.

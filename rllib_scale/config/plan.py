@@ -19,7 +19,8 @@ from rllib_scale.config import DecisionMode, EnvConfig, TrialConfig, TrialResour
 from rllib_scale.config.pinned import MARK, split
 from rllib_scale.config.schedulers import PluginSpec, PolicySpec, SchedulerSpec, parse_scheduler
 from rllib_scale.config.sweep import SweepConfig
-from rllib_scale.config.trial import TRIAL_FORMAT
+from rllib_scale.config.training import NO_SRR
+from rllib_scale.config.trial import TRIAL_FORMAT, read_trial
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 
@@ -57,14 +58,14 @@ class Trial:
     @cached_property
     def identity(self) -> dict[str, Any]:
         """The identity columns of its rows (`rllib_scale.results.tables`), except the sweep's name."""
-        config, steps = self.config, self.config.env_steps_per_epoch
+        config, steps, srr = self.config, self.config.env_steps_per_epoch, self.config.srr or NO_SRR
         return {
             "trial_id": config.trial_id,
             "method": config.method,
             "kind": "learned",
             "train_seed": config.seed,
-            "lambda_decorrelation": config.srr.lambda_decorrelation,
-            "lambda_kl": config.srr.lambda_kl,
+            "lambda_decorrelation": srr.lambda_decorrelation,
+            "lambda_kl": srr.lambda_kl,
             "overrides": self.label,
             "train_servers": config.env.cluster.num_servers,
             "epochs": self.epochs,
@@ -240,7 +241,7 @@ class Plan:
                 raise UserError(f"{source}: plan: format {content['format']!r}; this program reads {PLAN_FORMAT}")
             trials = [
                 Trial(
-                    build_model(TrialConfig, each["trial"], f"{source}: plan.trainings.{index}"),
+                    read_trial(each["trial"], f"{source}: plan.trainings.{index}"),
                     tuple((path, _as_tuple(value)) for path, value in each["settings"]),
                 )
                 for index, each in enumerate(content["trainings"])
@@ -252,11 +253,11 @@ class Plan:
                 )
                 for index, each in enumerate(content["problems"])
             ]
-            of_name = {trial.name: trial for trial in trials}
+            of_name = {each["name"]: trial for each, trial in zip(content["trainings"], trials, strict=True)}
             units = [
                 EvaluationUnit(
-                    each["scheduler"],
-                    each["columns"] if "columns" in each else of_name[each["scheduler"]].identity,
+                    trial.name if trial is not None else each["scheduler"],
+                    trial.identity if trial is not None else each["columns"],
                     problems[each["problem"]],
                     each["decision"],
                     sweep.evaluation.seed,
@@ -264,6 +265,7 @@ class Plan:
                     each["features"],
                 )
                 for each in content["evaluations"]
+                for trial in [None if "columns" in each else of_name[each["scheduler"]]]
             ]
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise UserError(f"{source}: plan: not readable ({type(error).__name__}: {error})") from None

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rllib_scale.config.base import Count, Model, NonNegative, Positive, Width
+from rllib_scale.config.base import Count, Model, NonNegative, Positive
 
 
 class ReinforceConfig(Model):
@@ -42,27 +42,3 @@ class ReinforceConfig(Model):
     validate_every: Count = Field(
         default=10, description="epochs, and after the last; the weights that do best there are exported"
     )
-
-
-class DecimaConfig(Model):
-    """Sizes of the graph network of `decima`; the defaults are those of its authors."""
-
-    embedding_dim: Width = Field(default=8, description="of a task, a workflow, the whole")
-    hidden: tuple[Width, ...] = Field(default=(16, 8), description="layers of what makes and passes messages")
-    head_hidden: tuple[Width, ...] = Field(default=(32, 16), description="layers of the heads that score")
-
-
-class DeepRMConfig(Model):
-    """The image of `deeprm` and its layer; the defaults are those of its authors, but for the length of a step."""
-
-    time_steps: Annotated[int, Field(ge=1, le=1024)] = Field(default=20, description="columns of the image")
-    step_s: Positive | None = Field(
-        default=None,
-        description="time that a column stands for; unset: the largest task on the slowest server is as wide as the "
-        "image (observation.task_compute_max_gflop)",
-    )
-    queue: Annotated[int, Field(ge=1, le=1024)] = Field(
-        default=10, description="waiting tasks that are shown, the first that became ready; others are only counted"
-    )
-    backlog: Count = Field(default=60, description="tasks beyond them that the image can count")
-    hidden: Width = 20

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-from rllib_scale.config.base import Model, settings_of
+from rllib_scale.config.base import settings_of
 from rllib_scale.config.methods import METHODS
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.errors import UserError
-
-M = TypeVar("M", bound=Model)
 
 REPLACED: dict[str, Any] = {
     "env.decision.on_busy": "reserve",
@@ -21,15 +19,17 @@ REPLACED: dict[str, Any] = {
     "env.reward": {"name": "tasks-in-system"},
 }
 """Settings of the problem that such a method replaces, whatever they are; of `env.reward` it reads the name alone."""
-TRAINING = {"time_unit_s": 0.5, "reward_unit": 50.0, "lambda_by": "time"}
-"""What such a training has where its config leaves it unset."""
-SKIP = "price"
-"""The `network.skip` of such a training where its config leaves it unset."""
+OWN_VALUES: dict[str, Any] = {
+    "training.time_unit_s": 0.5,
+    "training.reward_unit": 50.0,
+    "training.lambda_by": "time",
+    "network.skip": "price",
+}
+"""What the training of such a method has where its config leaves it unset."""
 REPLACED_VALUES: dict[str, Any] = {
     "env.decision.order": "longest-hop",
     "env.observation.feature_set": "paper",
-    **{f"training.{name}": None for name in TRAINING},
-    "network.skip": None,
+    **dict.fromkeys(OWN_VALUES),
 }
 """Values, those of the paper's problem and what is unset, in whose place such a method takes its own."""
 WITHOUT_PAPER_MODE = (
@@ -71,11 +71,6 @@ def in_rounds(env: EnvConfig) -> EnvConfig:
             "reward": env.reward.model_copy(update={"name": "tasks-in-system"}),
         }
     )
-
-
-def with_unset(model: M, values: Mapping[str, Any]) -> M:
-    """The model with these values where it has None."""
-    return model.model_copy(update={name: value for name, value in values.items() if getattr(model, name) is None})
 
 
 def refuse_replaced(data: Mapping[str, Any]) -> None:

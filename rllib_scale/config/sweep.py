@@ -25,7 +25,7 @@ from rllib_scale.config import (
 from rllib_scale.config.base import MAX_EPISODES
 from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.search import SearchConfig
-from rllib_scale.config.trial import Sections
+from rllib_scale.config.sections import Sections
 from rllib_scale.config.used_settings import refuse_unused
 from rllib_scale.config.yaml_files import build_model, merged
 from rllib_scale.errors import UserError, choice_error

@@ -1,8 +1,7 @@
-"""The sections of a training: algorithm, network, regulariser, when to stop, what to ask Ray for."""
+"""YAML sections of a training: training, imitation, DQN, SAC, regulariser, when to stop, what to ask Ray for."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -15,45 +14,8 @@ from rllib_scale.config.base import (
     Model,
     NonNegative,
     Positive,
-    Width,
 )
 from rllib_scale.config.problem import EnvConfig
-from rllib_scale.config.schedulers import PolicySpec, parse_scheduler
-
-
-class NetworkConfig(Model):
-    """Sizes of the networks [SCALE, sec. 4.2 and 5]."""
-
-    embedding_dim: Width = 16
-    num_heads: Width = 4
-    num_blocks: Annotated[int, Field(ge=1, le=64)] = 2
-    critic_hidden: Width = 64
-    mlp_hidden: tuple[Width, ...] = Field(default=(256, 256), min_length=1)
-    induced_points: Width = Field(default=8, description="set-transformer: points through which servers attend")
-    encoder: str | None = Field(
-        default=None,
-        description="replaces the encoder of the method by a user-defined class, `package.module:Name` or an entry "
-        "point: see docs/extending.md",
-    )
-    logit_clip: Positive = Field(default=10.0, description="attention-model: bound of the logits, 10 tanh")
-    standardise: Literal["fixed", "none"] = Field(
-        default="fixed", description="inputs standardised by fixed constants inside the network, or raw"
-    )
-    skip: Literal["none", "linear", "price"] | None = Field(
-        default=None,
-        description="cross-attention: logits also linear in a server's features, by weights linear in the task's, "
-        "which begin at 0 or as the price rule; unset: as the method says",
-    )
-    skip_sharpness: Positive = Field(
-        default=4.0,
-        description="price: what a second more of the rule's cost takes off a logit at the beginning",
-    )
-
-    @model_validator(mode="after")
-    def _heads_divide(self) -> NetworkConfig:
-        if self.embedding_dim % self.num_heads:
-            raise ValueError(f"embedding_dim {self.embedding_dim} is not a multiple of num_heads {self.num_heads}")
-        return self
 
 
 class SRRConfig(Model):
@@ -64,6 +26,10 @@ class SRRConfig(Model):
     ramp_start_epoch: NonNegative = 10
     ramp_epochs: Positive = 50
     reduction: Literal["sum", "mean"] = Field(default="sum", description="over the off-diagonal entries of L_c")
+
+
+NO_SRR = SRRConfig(lambda_decorrelation=0, lambda_kl=0)
+"""Of a method without it."""
 
 
 class ProblemsConfig(Model):
@@ -100,42 +66,28 @@ class ProblemsConfig(Model):
         return drawn.model_copy(update={"workload": workload})
 
 
-class TrainingConfig(Model):
-    """The paper's PPO [SCALE, sec. 5]; DQN and SAC take epochs, gamma, steps_per_epoch and num_envs from here."""
+class Drawn(Model):
+    """What every training has: the problems that it draws."""
+
+    problems: ProblemsConfig | None = Field(
+        default=None,
+        description="a number of servers and a load drawn for each episode; null: those of `env`",
+    )
+
+
+class InEpochs(Drawn):
+    """What trainings by RLlib have: epochs of a number of decisions."""
 
     epochs: Count = Field(default=1000, description="one collect and its update; also the length of the cosine")
-    learning_rate: Positive = 3e-4
-    final_learning_rate: NonNegative = 5e-5
-    gamma: Fraction = 0.99
-    time_unit_s: Positive | None = Field(
-        default=None,
-        description="PPO: gamma discounts so much time, so that answers that take none are not discounted; unset: it "
-        "discounts every decision [SCALE, sec. 4.1]",
-    )
-    gae_lambda: Fraction = 0.95
-    clip: Positive = 0.2
-    entropy_coefficient: NonNegative = 0.01
-    value_coefficient: NonNegative = Field(default=0.5, description="c_1, open in the paper")
-    gradient_clip: Positive = Field(default=0.5, description="global norm")
     steps_per_epoch: Count = 1024
+
+
+class Rewarded(InEpochs):
+    """What PPO, DQN and SAC have: environments that they sample, and rewards that they learn from."""
+
+    gamma: Fraction = 0.99
     num_envs: Annotated[int, Field(ge=1, le=65_536)] = Field(
         default=4, description="parallel environments an environment runner"
-    )
-    minibatch_size: Annotated[int, Field(ge=2)] = 256
-    passes: Count = 8
-    adam_epsilon: Positive = 1e-5
-    standardise_advantages: Literal["minibatch", "epoch", "none"] = Field(
-        default="minibatch",
-        description="to mean 0 and deviation 1 over those rows; open in the paper",
-    )
-    initial_policy: str | None = Field(
-        default=None,
-        description="PPO and imitation: folder of an exported policy, or `zoo:NAME`, whose weights the network begins "
-        "with; its critic is new",
-    )
-    reference_kl_coefficient: NonNegative = Field(
-        default=0.0,
-        description="PPO: weight of KL(policy || initial policy) in the loss, which keeps it near that one",
     )
     reward_unit: Positive | None = Field(
         default=None,
@@ -147,29 +99,49 @@ class TrainingConfig(Model):
         description="what a training learns from in place of the problem's reward, a user-defined function, "
         "`package.module:Name` or an entry point: see docs/extending.md",
     )
+
+
+class Minibatched(InEpochs):
+    """What PPO and imitation have: minibatches, and a learning rate that follows a cosine."""
+
+    learning_rate: Positive = 3e-4
+    final_learning_rate: NonNegative = 5e-5
+    gradient_clip: Positive = Field(default=0.5, description="global norm")
+    minibatch_size: Annotated[int, Field(ge=2)] = 256
+    adam_epsilon: Positive = 1e-5
+    initial_policy: str | None = Field(
+        default=None,
+        description="PPO and imitation: folder of an exported policy, or `zoo:NAME`, whose weights the network begins "
+        "with; its critic is new",
+    )
+
+
+class TrainingConfig(Minibatched, Rewarded):
+    """The paper's PPO [SCALE, sec. 5]; DQN and SAC take epochs, gamma, steps_per_epoch and num_envs from here."""
+
+    time_unit_s: Positive | None = Field(
+        default=None,
+        description="PPO: gamma discounts so much time, so that answers that take none are not discounted; unset: it "
+        "discounts every decision [SCALE, sec. 4.1]",
+    )
+    gae_lambda: Fraction = 0.95
     lambda_by: Literal["decision", "time"] | None = Field(
         default=None,
         description="PPO: gae_lambda counts once a decision, or once a time_unit_s; unset: a decision, or as the "
         "method says",
     )
-    problems: ProblemsConfig | None = Field(
-        default=None,
-        description="a number of servers and a load drawn for each episode; null: those of `env`",
+    clip: Positive = 0.2
+    entropy_coefficient: NonNegative = 0.01
+    value_coefficient: NonNegative = Field(default=0.5, description="c_1, open in the paper")
+    passes: Count = 8
+    standardise_advantages: Literal["minibatch", "epoch", "none"] = Field(
+        default="minibatch",
+        description="to mean 0 and deviation 1 over those rows; open in the paper",
     )
-
-    @model_validator(mode="after")
-    def _reference_is_there(self) -> TrainingConfig:
-        if self.reference_kl_coefficient > 0 and self.initial_policy is None:
-            raise ValueError("reference_kl_coefficient: there is no policy to stay near; give initial_policy, too")
-        return self
-
-    @model_validator(mode="after")
-    def _divides(self) -> TrainingConfig:
-        if self.steps_per_epoch % self.minibatch_size:
-            raise ValueError(
-                f"steps_per_epoch {self.steps_per_epoch} is not a multiple of minibatch_size {self.minibatch_size}"
-            )
-        return self
+    reference_kl_coefficient: NonNegative = Field(
+        default=0.0,
+        description="PPO: weight of KL(policy || initial policy) in the loss, which keeps it near that one",
+    )
 
 
 class ImitationConfig(Model):
@@ -186,16 +158,6 @@ class ImitationConfig(Model):
     )
     episodes: Count = Field(default=256, description="that it plays to be learned from")
     holdout_episodes: Count = Field(default=32, description="more of them, on which only agreement is measured")
-
-    @property
-    def policy(self) -> Path | None:
-        """Folder of the policy that is the expert; None where it is a rule, or there is none.
-
-        Raises:
-            UserError: it is missing or has changed.
-        """
-        spec = None if self.expert is None else parse_scheduler(self.expert)
-        return spec.folder("imitation.expert") if isinstance(spec, PolicySpec) else None
 
 
 class StopConfig(Model):
@@ -250,18 +212,37 @@ class SACConfig(OffPolicyConfig):
     )
 
 
-class TrialResources(Model):
-    """What one training asks Ray for, and which environment runner and update loop work for it."""
+class UpdateLoop(Model):
+    """Which update loop works for a training by RLlib."""
 
-    sampler: Literal["array", "rllib"] = Field(
-        default="array", description="our environment runner over whole arrays, or RLlib's own step by step"
-    )
     learner: Literal["lean", "rllib"] = Field(
         default="lean", description="our update loop over whole arrays, or RLlib's own; equal but for rounding"
     )
+
+
+class CompiledLoop(UpdateLoop):
+    """The same, of PPO and imitation."""
+
     compile: bool = Field(
         default=False,
         description="lean only: torch.compile critic and loss; half a minute of warm-up, needs a C++ compiler",
     )
+
+
+class Sampler(Model):
+    """Which environment runner works for a training by rewards."""
+
+    sampler: Literal["array", "rllib"] = Field(
+        default="array", description="our environment runner over whole arrays, or RLlib's own step by step"
+    )
+
+
+class Workers(Model):
+    """What one training asks Ray for."""
+
     env_runners: Annotated[int, Field(ge=0)] = Field(default=0, description="remote samplers; 0 samples in the learner")
     cpus: Positive = Field(default=1.0, description="of the learner process; each environment runner takes one more")
+
+
+class TrialResources(Workers, CompiledLoop, Sampler):
+    """What one training asks Ray for, and which environment runner and update loop work for it."""

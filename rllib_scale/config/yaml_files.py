@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 
 from rllib_scale.errors import UserError, nearest, offered
 from rllib_scale.files import check_regular
@@ -182,12 +182,24 @@ def _short(value: Any) -> str:
 def _model_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> Iterable[str]:
     """Field names of the model that a validation error's location points into."""
     current: Any = model
+    tagged: dict[Any, Any] = {}  # of a union of models, each by its tag
     for key in loc:
         fields = getattr(current, "model_fields", None)
         if fields is None or key not in fields:
-            continue  # an index, or the tag of a union
+            current = tagged.get(key, current)  # otherwise an index
+            continue
+        tagged = dict(_tagged(fields[key].annotation))
         current = _inner_model(fields[key].annotation)
     return getattr(current, "model_fields", {})
+
+
+def _tagged(annotation: Any) -> Iterator[tuple[str, Any]]:
+    """Tag and model of each part of a union."""
+    for part in get_args(annotation):
+        yield from (
+            (mark.tag, _inner_model(part)) for mark in getattr(part, "__metadata__", ()) if isinstance(mark, Tag)
+        )
+        yield from _tagged(part)
 
 
 def _inner_model(annotation: Any) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from rllib_scale.config.pinned import MARK
 from rllib_scale.config.plan import EvaluationUnit
 from rllib_scale.envs.gantt import Chart, draw_gantts
 from rllib_scale.errors import UserError
@@ -19,13 +21,16 @@ from rllib_scale.evaluation.play import Player, Watch, play
 from rllib_scale.plugins import unpinned
 from rllib_scale.policies.make import make_policy
 from rllib_scale.results.status import homes, plans
-from rllib_scale.results.tables import FEATURE_KEY, read_manifest
+from rllib_scale.results.tables import FEATURE_KEY, IDENTITY_COLUMNS, read_manifest
 from rllib_scale.results.trust import is_own
 from rllib_scale.simulator.engine import Engine
 
 Row = Mapping[str, Any] | pd.Series
 UNIT_KEY = FEATURE_KEY
-"""The columns that name an evaluation unit: those of a row's key but for the episode."""
+"""The columns that name an evaluation unit: those of a row's key without the episode."""
+_NOT_COMPARED = {"sweep", "trial_id", "kind", "overrides", "env_steps"}
+UNIT_COLUMNS = tuple(name for name in (*IDENTITY_COLUMNS, *UNIT_KEY) if name not in _NOT_COMPARED)
+"""The columns that say the same of the policy of a training, without its hash."""
 CHECKED = ("arrived", "completed", "decisions")
 """What a row and its episode played again must agree on."""
 
@@ -83,7 +88,7 @@ class Replay:
         """Play the episode of a row again.
 
         Args:
-            row: with the columns of `rllib_scale.results.tables.EPISODE_KEY` and those CHECKED.
+            row: of `episodes.parquet`.
             watch: as for `play`.
 
         Raises:
@@ -110,6 +115,9 @@ class Replay:
             UserError: the config does not lead to it.
         """
         unit = self._units.get(tuple(row[name] for name in UNIT_KEY))
+        if unit is None and (like := self._learned.get(_described_by(row))) is not None:
+            name = f"{row['method']}-s{row['train_seed']}-{row['trial_id']}"
+            unit = replace(like, scheduler=name, identity=like.identity | {"trial_id": row["trial_id"]})
         if unit is None:
             raise UserError(f"{self.folder}: its config has no evaluation of {_described(row)}")
         return unit
@@ -118,6 +126,11 @@ class Replay:
     def _units(self) -> dict[tuple[Any, ...], EvaluationUnit]:
         units = (unit for home in homes(self.folder) for plan in plans(home) for unit in plan.units)
         return {tuple(unit.columns[name] for name in UNIT_KEY): unit for unit in units}
+
+    @cached_property
+    def _learned(self) -> dict[tuple[Any, ...], EvaluationUnit]:
+        """Evaluations of trained policies by what their rows say: version 0.2 made other hashes of trainings."""
+        return {_described_by(unit.columns): unit for unit in self._units.values() if unit.learned}
 
     def player(self, unit: EvaluationUnit) -> Player:
         """The scheduler of a unit.
@@ -140,6 +153,12 @@ class Replay:
         policies = [place / "policies" / unit.scheduler for place in places]
         found = next((policy for policy in policies if policy.is_dir()), policies[0])
         return load_policy(found, unit.env.episode.mask, decision=unit.decision, trust=trust)
+
+
+def _described_by(row: Row) -> tuple[Any, ...]:
+    """What a row says of the policy of a training. Version 0.2 wrote the digest of a policy of the zoo, too."""
+    overrides = re.sub(rf"(zoo:[\w-]+){MARK}\w+", r"\1", str(row["overrides"]))
+    return (overrides, *(row[name] for name in UNIT_COLUMNS))
 
 
 def _described(row: Row) -> str:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import torch
 
 from rllib_scale import plugins
-from rllib_scale.config import TrialConfig
+from rllib_scale.config import ObservationConfig, TrialConfig
+from rllib_scale.config.network import (
+    AttentionModelConfig,
+    CrossAttentionConfig,
+    CustomEncoderConfig,
+    EncoderConfig,
+    MLPConfig,
+    SetTransformerConfig,
+)
 from rllib_scale.errors import UserError
 from rllib_scale.networks.cross_attention import CrossAttentionPointer
 from rllib_scale.networks.deep_sets import DeepSets
@@ -23,7 +31,7 @@ Network = CrossAttentionPointer | SetPointer | StructuredMLP
 def input_spec(trial: TrialConfig) -> InputSpec:
     """What the network of a trial knows about its observation."""
     features = FEATURE_SETS[trial.env.observation.feature_set]
-    fixed = trial.network.standardise == "fixed"
+    fixed = _sizes(trial).standardise == "fixed"
     head = (*features.context, *features.task)  # what stands before the servers: the moment and the one candidate
     return InputSpec(
         task_mean=tuple(f.mean if fixed else 0.0 for f in head),
@@ -40,23 +48,27 @@ def build_network(trial: TrialConfig) -> Network:
     Raises:
         UserError: its user-defined encoder cannot be imported, or is none.
     """
-    sizes = trial.network
+    sizes = _sizes(trial)
     inputs, d = input_spec(trial), sizes.embedding_dim
-    if sizes.encoder is not None:
-        return _own_encoder(sizes.encoder, inputs, d)
-    match trial.spec.network:
-        case "mlp":
+    match sizes:
+        case CustomEncoderConfig():
+            return _own_encoder(sizes.encoder, inputs, d)
+        case MLPConfig():
             return StructuredMLP(inputs, trial.env.cluster.num_slots, d, sizes.mlp_hidden)
-        case "deep-sets":
-            return DeepSets(inputs, d)
-        case "set-transformer":
+        case SetTransformerConfig():
             return SetTransformer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.induced_points)
-        case "cross-attention":
-            return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, skip=_skip(trial, inputs))
-        case "attention-model":
+        case CrossAttentionConfig():
+            skip = _skip(sizes, trial.env.observation, inputs)
+            return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, skip=skip)
+        case AttentionModelConfig():
             return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.logit_clip)
-        case "graph" | "image" | None:
-            raise ValueError(f"method {trial.method} has no network over an observation")
+        case _:
+            return DeepSets(inputs, d)
+
+
+def _sizes(trial: TrialConfig) -> EncoderConfig:
+    assert isinstance(trial.network, EncoderConfig), f"method {trial.method} has no network over an observation"
+    return trial.network
 
 
 def _own_encoder(name: str, inputs: InputSpec, d: int) -> SetPointer:
@@ -71,10 +83,10 @@ def _own_encoder(name: str, inputs: InputSpec, d: int) -> SetPointer:
     return network
 
 
-def _skip(trial: TrialConfig, inputs: InputSpec) -> Skip | None:
-    if trial.network.skip in (None, "none"):
+def _skip(sizes: CrossAttentionConfig, observation: ObservationConfig, inputs: InputSpec) -> Skip | None:
+    if sizes.skip in (None, "none"):
         return None
     skip = Skip(inputs)
-    if trial.network.skip == "price":
-        skip.start_from_price(inputs, trial.env.observation, trial.network.skip_sharpness)
+    if sizes.skip == "price":
+        skip.start_from_price(inputs, observation, sizes.skip_sharpness)
     return skip

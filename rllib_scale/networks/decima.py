@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rllib_scale.config import ObservationConfig
-from rllib_scale.config.reinforce import DecimaConfig
+from rllib_scale.config.network import DecimaConfig
 from rllib_scale.networks.graph import NODE, PAIR, SERVER, Graph, after_start, graph_of, pairs_of
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.observation.starting import Starting

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rllib_scale.config import ClusterConfig, ObservationConfig
-from rllib_scale.config.reinforce import DeepRMConfig
+from rllib_scale.config.network import DeepRMConfig
 from rllib_scale.networks.decima import entropy, pick
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.observation.starting import Starting

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from rllib_scale.config import DecisionMode, EnvConfig, TrialConfig
+from rllib_scale.config.network import DecimaConfig, DeepRMConfig
 from rllib_scale.config.rounds import without_paper_mode
 from rllib_scale.errors import UserError
 from rllib_scale.networks.decima import Decima, DecimaStep
@@ -27,9 +28,10 @@ def build_dispatch_network(trial: TrialConfig) -> DispatchNetwork:
     """The network of a trial of `decima` or `deeprm`, with the weights that its seed decides."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(trial.seed)
-        if trial.spec.network == "graph":
-            return Decima(trial.env.observation, trial.decima)
-        return DeepRM(trial.env.observation, trial.env.cluster, trial.deeprm)
+        if isinstance(trial.network, DecimaConfig):
+            return Decima(trial.env.observation, trial.network)
+        assert isinstance(trial.network, DeepRMConfig), f"method {trial.method} decides by another network"
+        return DeepRM(trial.env.observation, trial.env.cluster, trial.network)
 
 
 class DispatchPolicy(Dispatcher):

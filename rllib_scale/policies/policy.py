@@ -6,7 +6,7 @@ A policy folder holds::
                          have none); of context-price weights (5 + K, 10 + K) and speeds (K,) in GFLOPS, as
                          `ContextPrice` takes them
     policy.json          {"format", "version", "method", "seed", "trial_id", "feature_set", "train_servers", "epochs",
-                          "trial": the whole TrialConfig, "sha256": of policy.safetensors}
+                          "trial": the TrialConfig, "sha256": of policy.safetensors}
 
 policy.json is written last and names the other's hash, so that a folder is either whole or refused.
 """
@@ -27,11 +27,11 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from rllib_scale import zoo
-from rllib_scale.config import DecisionMode, EnvConfig, MaskMode, TrialConfig
+from rllib_scale.config import PPO, DecisionMode, EnvConfig, Imitation, MaskMode, TrialConfig
 from rllib_scale.config.pinned import split
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import PolicySpec
-from rllib_scale.config.yaml_files import build_model
+from rllib_scale.config.trial import read_trial
 from rllib_scale.errors import UserError
 from rllib_scale.files import check_regular, write_atomic, write_json
 from rllib_scale.networks.build import Network, build_network
@@ -171,7 +171,7 @@ def policy_from_bytes(
         UserError: see `load_policy`.
     """
     description = _read_description(files[DESCRIPTION], f"{source}: {DESCRIPTION}")
-    trial = build_model(TrialConfig, description.get("trial"), f"{source}: {DESCRIPTION}: trial")
+    trial = read_trial(description.get("trial"), f"{source}: {DESCRIPTION}: trial")
     for key, value in _facts(trial).items():
         # The trial's hash is of every setting there was when the policy was saved: later versions may know more.
         if key not in ("trial", "trial_id") and description.get(key) != value:
@@ -187,7 +187,7 @@ def policy_from_bytes(
         asked = build_dispatch_network(trial)
         _load_weights(asked, files[TENSORS], source, trial.method)
         return DispatchPolicy(asked, trial, epochs, decision)
-    encoder = trial.network.encoder
+    encoder = trial.encoder
     if encoder is not None and trust not in (True, encoder):
         raise UserError(
             f"{source}: {DESCRIPTION}: names code to import, {unpinned(encoder)}; if you know where it comes from, say "
@@ -223,25 +223,27 @@ def initial_network(trial: TrialConfig) -> Network | None:
     Raises:
         UserError: that policy is not there, has changed, or has another network or another observation.
     """
-    if trial.training.initial_policy is None:
+    place = trial.algorithm.initial_policy if isinstance(trial.algorithm, PPO | Imitation) else None
+    if place is None:
         return None
     key = "training.initial_policy"
-    folder = PolicySpec(*split(trial.training.initial_policy)).folder(key)
-    initial = load_policy(folder, trust=trial.network.encoder)
+    folder = PolicySpec(*split(place)).folder(key)
+    initial = load_policy(folder, trust=trial.encoder)
     ours, theirs = (_shape(t) for t in (trial, initial.trial))
     for name, value in ours.items():
-        if theirs[name] != value:
-            raise UserError(f"{key}: {folder}: its {name} is {theirs[name]}, that of this training {value}")
+        if theirs.get(name) != value:
+            raise UserError(f"{key}: {folder}: its {name} is {theirs.get(name)}, that of this training {value}")
     assert isinstance(initial, TrainedPolicy), "the only other kind has no network, and is refused above"
     return initial.network
 
 
 def _shape(trial: TrialConfig) -> dict[str, Any]:
     """What two trainings must share for one to go on with the other's network, by its name in a config."""
-    sizes = trial.network.model_dump(mode="json", exclude={"critic_hidden", "skip_sharpness"})
+    sizes = {} if trial.network is None else trial.network.model_dump(mode="json", exclude={"name", "skip_sharpness"})
     facts: dict[str, Any] = {"network": trial.spec.network} | {f"network.{name}": sizes[name] for name in sizes}
     observation = trial.env.observation.model_dump(mode="json")
-    facts["network.skip"] = trial.network.skip or "none"
+    if "skip" in sizes:
+        facts["network.skip"] = sizes["skip"] or "none"
     facts |= {f"env.observation.{name}": value for name, value in observation.items()}
     if not trial.spec.any_scale:
         facts["number of servers"] = trial.env.cluster.num_slots

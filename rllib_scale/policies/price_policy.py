@@ -19,7 +19,7 @@ def as_html(policy: Any) -> str:
     import pandas as pd
 
     trial: TrialConfig = policy.trial
-    servers = (trial.training.problems or ProblemsConfig()).servers or (trial.env.cluster.num_servers,)
+    servers = (trial.algorithm.problems or ProblemsConfig()).servers or (trial.env.cluster.num_servers,)
     facts = {
         "policy": policy.name,
         "method": f"{trial.method}: {policy.description}",
@@ -45,7 +45,7 @@ class PricePolicy(ContextPrice):
     def __init__(
         self, weights: Floats, speeds: Floats, trial: TrialConfig, epochs: int, decision: DecisionMode = "argmax"
     ) -> None:
-        searched = (trial.training.problems or ProblemsConfig()).all(trial.env)
+        searched = (trial.algorithm.problems or ProblemsConfig()).all(trial.env)
         rows = [env.cluster.num_slots for env in searched]
         beyond = (max(rows) / min(rows)) ** EXTRAPOLATION
         super().__init__(weights, speeds, (min(rows) / beyond, max(rows) * beyond))

@@ -15,8 +15,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from rllib_scale.config import TrialConfig
 from rllib_scale.config.plan import Plan, SweepConfig
 from rllib_scale.config.planning import make_plan
+from rllib_scale.config.training import NO_SRR
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.results.tables import read_manifest
@@ -225,10 +227,10 @@ def _described(folder: Path, name: str) -> tuple[dict[str, Any], int | None]:
     for path in _descriptions(folder, name):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            lambdas = content["trial"]["srr"]
-            identity |= {key: lambdas[key] for key in ("lambda_decorrelation", "lambda_kl")}
-            identity["train_servers"] = content["train_servers"]
-            return identity, int(content["trial"]["training"]["epochs"])
+            trial = TrialConfig.model_validate(content["trial"])
+            identity |= (trial.srr or NO_SRR).model_dump(include={"lambda_decorrelation", "lambda_kl"})
+            identity["train_servers"] = trial.env.cluster.num_servers
+            return identity, trial.stop_epochs
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return identity, None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ray.tune.registry import register_env
 
 from rllib_scale import plugins
-from rllib_scale.config import EnvConfig, ProblemsConfig, TrialConfig
+from rllib_scale.config import DQN, PPO, SAC, EnvConfig, ProblemsConfig, TrialConfig
 from rllib_scale.envs.scheduling import SchedulingEnv
 from rllib_scale.envs.spaces import observation_space
 from rllib_scale.envs.vector import SchedulingVectorEnv, StepResult
@@ -206,10 +206,11 @@ def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | Scheduling
         context: "trial", a TrialConfig as plain data, and "num_envs" for a vector environment.
     """
     trial = TrialConfig.model_validate(context["trial"])
-    problems = trial.training.problems
+    settings = trial.algorithm
+    problems = settings.problems
     if "num_envs" in context:
-        more = (problems, trial.training.reward_unit, trial.training.reward)
-        return TrainingVectorEnv(context["num_envs"], trial.env, trial.seed, *more)
+        rewards = (settings.reward_unit, settings.reward) if isinstance(settings, PPO | DQN | SAC) else ()
+        return TrainingVectorEnv(context["num_envs"], trial.env, trial.seed, problems, *rewards)
     return TrainingEnv(trial.env if problems is None else largest(problems, trial.env))
 
 

@@ -16,7 +16,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
-from rllib_scale.config import TrialConfig
+from rllib_scale.config import DQN, PPO, SAC, TrialConfig
 from rllib_scale.results.tables import TRAINING_COLUMNS
 from rllib_scale.rl.algorithm import SchedulingPPO
 from rllib_scale.rl.env_runner import ArrayEnvRunner
@@ -27,6 +27,7 @@ from rllib_scale.rl.off_policy.off_policy_learner import TOTALS, DQNLearner, SAC
 from rllib_scale.rl.off_policy.off_policy_modules import DQNModule, SACModule
 from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner
 from rllib_scale.rl.ppo.ppo_module import SchedulingModule
+from rllib_scale.rl.settings import off_policy_of, ppo_of
 
 EPISODE_METRICS = ("episode_return", "completed", "response_mean_s")
 """Averaged over the episodes that end in an epoch."""
@@ -54,17 +55,19 @@ def build_algorithm_config(trial: TrialConfig) -> AlgorithmConfig:
         "ppo": _ppo,
         "dqn": _dqn,
         "sac": _sac,
-        "bc": _bc,
+        "imitation": _bc,
     }
+    # An expert samples where a training imitates one.
+    sampled = trial.algorithm if isinstance(trial.algorithm, PPO | DQN | SAC) else ppo_of(trial)
     plain = {"trial": trial.model_dump(mode="json")}
     return (
-        algorithms[trial.algorithm](trial)
+        algorithms[trial.algorithm.name](trial)
         .framework("torch")
         .environment(TRAINING_ENV, env_config=plain)
         .env_runners(
-            env_runner_cls=ArrayEnvRunner if trial.resources.sampler == "array" else SingleAgentEnvRunner,
-            num_env_runners=0 if trial.algorithm == "bc" else trial.resources.env_runners,  # an expert samples there
-            num_envs_per_env_runner=trial.training.num_envs,
+            env_runner_cls=ArrayEnvRunner if sampled.sampler == "array" else SingleAgentEnvRunner,
+            num_env_runners=trial.resources.env_runners if sampled is trial.algorithm else 0,
+            num_envs_per_env_runner=sampled.num_envs,
             gym_env_vectorize_mode="vector_entry_point",
             rollout_fragment_length="auto",
             batch_mode="truncate_episodes",
@@ -86,7 +89,7 @@ def _module(kind: type[RLModule], trial: TrialConfig) -> RLModuleSpec:
 
 def _ppo(trial: TrialConfig) -> AlgorithmConfig:
     """PPO exactly as in the paper [SCALE, sec. 5]."""
-    training = trial.training
+    training = ppo_of(trial)
     return (
         PPOConfig(algo_class=SchedulingPPO)
         .learners(learner_class=SchedulingLearner)
@@ -119,8 +122,9 @@ def _bc(trial: TrialConfig) -> AlgorithmConfig:
 
 
 def _dqn(trial: TrialConfig) -> AlgorithmConfig:
-    """DQN by `trial.dqn`."""
-    settings = trial.dqn
+    """DQN by its settings of the trial."""
+    settings = trial.algorithm
+    assert isinstance(settings, DQN)
     return _off_policy(
         DQNConfig(algo_class=SchedulingDQN).learners(learner_class=DQNLearner),
         DQNModule,
@@ -136,8 +140,9 @@ def _dqn(trial: TrialConfig) -> AlgorithmConfig:
 
 
 def _sac(trial: TrialConfig) -> AlgorithmConfig:
-    """SAC by `trial.sac`."""
-    settings = trial.sac
+    """SAC by its settings of the trial."""
+    settings = trial.algorithm
+    assert isinstance(settings, SAC)
     return _off_policy(
         SACConfig(algo_class=SchedulingSAC).learners(learner_class=SACLearner),
         SACModule,
@@ -157,11 +162,11 @@ def _off_policy(
     config: AlgorithmConfig, module: type[RLModule], trial: TrialConfig, **training: Any
 ) -> AlgorithmConfig:
     """What DQN and SAC share, with what is their own in `training`. When and on what they update is `OffPolicy`'s."""
-    settings = trial.off_policy
+    settings = off_policy_of(trial)
     return (
         config.training(
             n_step=1,
-            gamma=trial.training.gamma,
+            gamma=settings.gamma,
             train_batch_size_per_learner=settings.batch_size,
             grad_clip=settings.gradient_clip,
             grad_clip_by="global_norm",
@@ -175,7 +180,7 @@ def _off_policy(
 def is_epoch(algorithm: Algorithm, result: dict[str, Any], epoch: int) -> bool:
     """Whether `Algorithm.train` finished an epoch, 1 being the first: without samples it returns all the same."""
     if isinstance(algorithm, OffPolicy):  # nothing is learned from before the warm-up ends
-        return algorithm.env_steps >= epoch * algorithm.trial.training.steps_per_epoch
+        return algorithm.env_steps >= epoch * algorithm.settings.steps_per_epoch
     return DEFAULT_MODULE_ID in result.get("learners", {})
 
 

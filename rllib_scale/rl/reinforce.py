@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from rllib_scale.config import EnvConfig, TrialConfig
+from rllib_scale.config import EnvConfig, Reinforce, TrialConfig
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, Step, build_dispatch_network
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
@@ -50,7 +50,7 @@ def learn_from(
     network: Any = build_dispatch_network(trial)
     network.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in weights.items()})
     policy = DispatchPolicy(network, trial, 0, "sample")
-    engine, times, steps = roll_out(policy, env, seed, trial.reinforce.episodes)
+    engine, times, steps = roll_out(policy, env, seed, reinforce_of(trial).episodes)
     advantages = advantages_of(engine, generate(env, seed, 0), times, trial)
     flat = [step for of_one in steps for step in of_one]
     policy_loss = entropy = 0.0
@@ -70,6 +70,12 @@ def learn_from(
         float(np.mean([m["response_censored_s"] for m in metrics])),
         float(np.mean([m["completed"] for m in metrics])),
     )
+
+
+def reinforce_of(trial: TrialConfig) -> Reinforce:
+    """The settings of a training by REINFORCE."""
+    assert isinstance(trial.algorithm, Reinforce)
+    return trial.algorithm
 
 
 def roll_out(
@@ -102,7 +108,7 @@ def advantages_of(engine: Engine, workload: Workload, times: Sequence[np.ndarray
 
     In units of their deviation over the workload, so that large problems and small ones count the same.
     """
-    settings = trial.reinforce
+    settings = reinforce_of(trial)
     changes = [system_of(engine, b, workload, settings.objective == "workflows") for b in range(engine.num_envs)]
     found = []
     for b, at in enumerate(times):

@@ -8,7 +8,7 @@ from typing import Any
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
-from rllib_scale.config import TrialConfig
+from rllib_scale.config import DQN, PPO, SAC, Imitation, TrialConfig
 from rllib_scale.errors import UserError
 
 FOLLOWED_BY_RLLIBS_LEARNER = (
@@ -132,14 +132,29 @@ def overridden(kind: type, methods: Iterable[str]) -> str | None:
     return next((f"{kind.__name__}.{name}" for name in methods if getattr(kind, name) is not getattr(ours, name)), None)
 
 
+def ppo_of(trial: TrialConfig) -> PPO:
+    """The settings of PPO of a trial. Imitation has PPO's module, learner and configuration, and none of its terms."""
+    if isinstance(trial.algorithm, PPO):
+        return trial.algorithm
+    shared = trial.algorithm.model_dump(include=set(PPO.model_fields) & set(Imitation.model_fields) - {"name"})
+    return PPO(name="ppo", **shared)
+
+
+def off_policy_of(trial: TrialConfig) -> DQN | SAC:
+    """The settings of a DQN or SAC training."""
+    assert isinstance(trial.algorithm, DQN | SAC)
+    return trial.algorithm
+
+
 def refuse_time_discount(trial: TrialConfig, obstacle: str) -> None:
     """Refuse `training.time_unit_s` where RLlib's own path, which discounts by step, does the work.
 
     Raises:
         UserError: the trial has it.
     """
-    if trial.training.time_unit_s is not None:
-        raise UserError(f"training.time_unit_s {trial.training.time_unit_s:g}: not with {obstacle}; valid: null")
+    time_unit_s = ppo_of(trial).time_unit_s
+    if time_unit_s is not None:
+        raise UserError(f"training.time_unit_s {time_unit_s:g}: not with {obstacle}; valid: null")
 
 
 def _set(config: AlgorithmConfig, names: Iterable[str]) -> str | None:

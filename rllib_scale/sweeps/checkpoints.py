@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_scale import __version__
+from rllib_scale.config import TrialConfig
 from rllib_scale.config.plan import Trial
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
@@ -86,7 +87,8 @@ def settings_at(checkpoint: Location | None, trial: Trial) -> dict[str, Any]:
     if checkpoint is None:
         return dict(trial.overrides)
     described = json.loads((checkpoint / "policy" / "policy.json").read_text())["trial"]
-    return {path: _at(described, path) for path, _ in trial.overrides}
+    sections = TrialConfig.model_validate(described).sections()
+    return {path: _at(sections, path) for path, _ in trial.overrides}
 
 
 def _at(content: Any, path: str) -> Any:

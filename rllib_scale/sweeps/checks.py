@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from rllib_scale.config import METHODS, EnvConfig, TrialConfig
+from rllib_scale.config import METHODS, PPO, EnvConfig, Imitation, TrialConfig
 from rllib_scale.config.plan import EvaluationUnit, Plan, Trial
 from rllib_scale.config.rounds import without_paper_mode
 from rllib_scale.errors import UserError
@@ -74,22 +75,25 @@ def _check_trainings(trials: Iterable[Trial]) -> None:
     Raises:
         UserError: see `build_network`, `own_reward`, `initial_network` and `expert_of`.
     """
-    configs = [trial.config for trial in trials]
-    distinct = {(c.method, id(c.env), id(c.network), id(c.training), id(c.imitation)): c for c in configs}
+    distinct: dict[Any, TrialConfig] = {}
+    for config in (trial.config for trial in trials):
+        named = [getattr(config.algorithm, name, None) for name in ("reward", "initial_policy", "expert")]
+        if config.encoder is not None or any(named):
+            distinct.setdefault((config.method, id(config.env), config.network, *named), config)
     for trial in distinct.values():
-        if trial.network.encoder is not None:
+        if trial.encoder is not None:
             from rllib_scale.networks.build import build_network
 
             build_network(trial)
-        if trial.training.reward is not None:
+        if (reward := getattr(trial.algorithm, "reward", None)) is not None:
             from rllib_scale.rl.environment import own_reward
 
-            own_reward(trial.training.reward)
-        if trial.training.initial_policy is not None:
+            own_reward(reward)
+        if isinstance(trial.algorithm, PPO | Imitation):
             from rllib_scale.policies.policy import initial_network
 
             initial_network(trial)
-        if trial.imitation.expert is not None:
+        if isinstance(trial.algorithm, Imitation):
             from rllib_scale.rl.imitation.demonstrations import expert_of
 
             expert_of(trial, trial.env)

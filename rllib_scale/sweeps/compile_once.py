@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rllib_scale.compiled import SOURCES
 from rllib_scale.config import TrialConfig
+from rllib_scale.config.network import CrossAttentionConfig
 
 
 def compile_once(trial: TrialConfig) -> None:
@@ -74,16 +75,17 @@ def _pass(trial: TrialConfig) -> None:
     from rllib_scale.networks.build import build_network
     from rllib_scale.networks.compiled.fused import fuse
     from rllib_scale.networks.compiled.inference import compile_network
+    from rllib_scale.rl.settings import ppo_of
 
-    if trial.spec.network != "cross-attention":
+    if not isinstance(trial.network, CrossAttentionConfig):
         return  # nothing that takes long
     with torch.random.fork_rng(devices=[]):
         network = build_network(trial)
     width = network.inputs.spec.task_dim + trial.env.cluster.num_slots * network.inputs.spec.server_dim
     observations = np.zeros((2, width), dtype=np.float32)
-    if trial.resources.sampler == "array":
+    if ppo_of(trial).sampler == "array":
         compile_network(network)(observations)
     fused = fuse(network)
-    if fused is not None and trial.resources.learner == "lean":
+    if fused is not None and ppo_of(trial).learner == "lean":
         features, logits = fused(torch.from_numpy(observations))
         (features.sum() + logits.sum()).backward()

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 import ray
 
-from rllib_scale.config import TrialConfig
+from rllib_scale.config import CMAES, TrialConfig
 from rllib_scale.config.training import ProblemsConfig
 from rllib_scale.evaluation.candidates import Instance, Outcomes, play_base, play_candidates
 from rllib_scale.files import write_atomic
@@ -69,7 +69,7 @@ def draw_instances(trial: TrialConfig, count: int, stream: int, generation: int 
     generator = np.random.default_rng(_sequence(trial.seed, stream, generation))
     loads = (generator.permutation(count) + generator.random(count)) / count
     seeds = generator.integers(2**63, size=count)
-    problems = trial.training.problems or ProblemsConfig()
+    problems = trial.algorithm.problems or ProblemsConfig()
     counts = shares(count, [1 / env.cluster.num_servers for env in problems.all(trial.env)])
     sizes = np.repeat(np.arange(len(counts)), counts)
     return [
@@ -129,7 +129,9 @@ class PriceSearch:
 
         self.trial = trial
         self.speeds = np.unique([tier.compute_gflops for tier in trial.env.cluster.tiers])
-        rule = trial.cma.initial
+        assert isinstance(trial.algorithm, CMAES)
+        self.settings: CMAES = trial.algorithm
+        rule = self.settings.initial
         initial = (
             initial_weights_by_duals(trial.env, self.speeds)
             if rule == "dual-price"
@@ -137,12 +139,12 @@ class PriceSearch:
         )
         self._shape = initial.shape
         # It neither writes files, nor reads any for options, nor touches NumPy's own generator.
-        options = {"popsize": trial.cma.population, "randn": Normals(trial.seed), "seed": np.nan}
+        options = {"popsize": self.settings.population, "randn": Normals(trial.seed), "seed": np.nan}
         options |= {"CMA_diagonal": True, "verbose": -10, "verb_log": 0, "verb_disp": 0}
         of_rows = np.maximum(1.0, np.abs(initial).max(axis=1) / UNSCALED)
         if (of_rows > 1).any():
             options["CMA_stds"] = np.repeat(of_rows, initial.shape[1])
-        self._strategy = cma.CMAEvolutionStrategy(initial.ravel(), trial.cma.initial_step, options)
+        self._strategy = cma.CMAEvolutionStrategy(initial.ravel(), self.settings.initial_step, options)
         self._env_steps = 0
         self._average = initial.ravel()
         self.best, self.best_score = initial, math.inf
@@ -156,7 +158,7 @@ class PriceSearch:
 
     def epoch(self, number: int) -> dict[str, Any]:
         """One generation: its row of the training table, without the time before it."""
-        settings, start = self.trial.cma, time.monotonic()
+        settings, start = self.settings, time.monotonic()
         if number == 1:
             self._validate()
         candidates = self._strategy.ask()
@@ -186,7 +188,7 @@ class PriceSearch:
     def _validate(self) -> float:
         """The score of the average on the validation instances, less that of fastest-idle; kept if the best."""
         average = self._average.reshape(self._shape)
-        settings = self.trial.cma
+        settings = self.settings
         instances = draw_instances(self.trial, settings.validation_instances, VALIDATION)
         weights = [instance.weight for instance in instances]
         if self._base is None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import ray
 
-from rllib_scale.config import TrialConfig
+from rllib_scale.config import CMAES, Reinforce, TrialConfig
 from rllib_scale.policies.policy import save_policy
 
 EMPTY_ITERATIONS = 20
@@ -45,11 +45,11 @@ class Learner(Protocol):
 
 def make_learner(trial: TrialConfig, storage: Any) -> Learner:
     """The learner of a trial, untrained; `storage` is Tune's."""
-    if trial.spec.algorithm == "cma-es":
+    if isinstance(trial.algorithm, CMAES):
         from rllib_scale.sweeps.evolution import PriceSearch
 
         return PriceSearch(trial)
-    if trial.spec.algorithm == "reinforce":
+    if isinstance(trial.algorithm, Reinforce):
         from rllib_scale.sweeps.policy_gradient import PolicyGradient
 
         return PolicyGradient(trial)
@@ -88,7 +88,8 @@ class RLlibLearner:
                 break
         else:
             raise RuntimeError(f"no samples in {EMPTY_ITERATIONS} iterations: the environment runners stay dead")
-        steps, wall_s = self.trial.training.steps_per_epoch, result["time_this_iter_s"]
+        steps, wall_s = self.trial.env_steps_per_epoch, result["time_this_iter_s"]
+        assert steps is not None
         return training_row(result, number, steps) | {"wall_s": wall_s, "env_steps_per_s": steps / wall_s}
 
     def save(self, folder: Path) -> None:

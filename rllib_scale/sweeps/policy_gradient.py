@@ -18,7 +18,7 @@ from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of, p
 from rllib_scale.files import write_atomic
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
 from rllib_scale.policies.policy import save_policy
-from rllib_scale.rl.reinforce import learn_from
+from rllib_scale.rl.reinforce import learn_from, reinforce_of
 from rllib_scale.sweeps.evolution import STATE, TRAINING, VALIDATION, draw_instances, epoch_row, largest_first, scores
 
 Weights = Mapping[str, np.ndarray]
@@ -50,7 +50,7 @@ class PolicyGradient:
     def __init__(self, trial: TrialConfig) -> None:
         self.trial = trial
         self.network = build_dispatch_network(trial)
-        self._optimizer = torch.optim.Adam(self.network.parameters(), trial.reinforce.learning_rate)
+        self._optimizer = torch.optim.Adam(self.network.parameters(), reinforce_of(trial).learning_rate)
         self._env_steps = 0
         self.best, self.best_score = self._weights(), math.inf
         self._base: float | None = None
@@ -63,7 +63,7 @@ class PolicyGradient:
 
     def epoch(self, number: int) -> dict[str, Any]:
         """See `Learner`."""
-        settings, start = self.trial.reinforce, time.monotonic()
+        settings, start = reinforce_of(self.trial), time.monotonic()
         if number == 1:
             self._validate()
         instances = draw_instances(self.trial, settings.instances, TRAINING, number)
@@ -100,7 +100,7 @@ class PolicyGradient:
         for at, parameter in enumerate(self.network.parameters()):
             total = sum(share * of_one[at].astype(np.float64) for share, of_one in zip(shares, gradients, strict=True))
             parameter.grad = torch.from_numpy(np.asarray(total, dtype=np.float32))
-        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.trial.reinforce.gradient_clip)
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), reinforce_of(self.trial).gradient_clip)
         if not torch.isfinite(norm):
             raise RuntimeError(f"the gradient of {self.trial.name} is not finite")
         self._optimizer.step()
@@ -108,7 +108,7 @@ class PolicyGradient:
 
     def _validate(self) -> float:
         """Mean ln(response) on the validation instances less that of fastest-idle; the weights are kept if the best."""
-        instances = draw_instances(self.trial, self.trial.reinforce.validation_instances, VALIDATION)
+        instances = draw_instances(self.trial, reinforce_of(self.trial).validation_instances, VALIDATION)
         counts = [instance.weight for instance in instances]
         remote, weights = self.trial.resources.env_runners, self._weights()
         if self._base is None:

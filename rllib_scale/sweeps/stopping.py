@@ -72,7 +72,7 @@ class Population(PopulationBasedTraining):
 def make_scheduler(search: SearchConfig, pending: Sequence[Trial], curves: Curves) -> TrialScheduler | None:
     """The scheduler of the pending trials; None: first come, first served."""
     if search.scheduler == "asha":
-        steps = max(trial.config.stop_epochs * trial.config.training.steps_per_epoch for trial in pending)
+        steps = max(trial.config.stop_epochs * (trial.config.env_steps_per_epoch or 0) for trial in pending)
         return GoingOnASHA(search, steps, curves, [trial.config.name for trial in pending])
     if search.scheduler == "pbt":
         return Population(

@@ -172,7 +172,7 @@ class Sweep:
         A training's score is the mean over its last epochs, that of its settings the mean over their seeds. Evaluation
         episodes are left out: choosing by them would make their results too good.
         """
-        problems = [(trial.config.env, trial.config.training.problems) for trial in self.trials]
+        problems = [(trial.config.env, trial.config.algorithm.problems) for trial in self.trials]
         if self.config.search is None or any(problem != problems[0] for problem in problems):
             return None
         of_settings: dict[tuple[Any, ...], list[Trial]] = {}
@@ -200,7 +200,7 @@ class Sweep:
 
     def encoder_of(self, name: str) -> str | None:
         """The user-defined encoder of a training."""
-        return self._of_name[name].config.network.encoder
+        return self._of_name[name].config.encoder
 
     def rows_file(self, unit: EvaluationUnit) -> Path:
         """Rows of a finished unit, one an episode."""

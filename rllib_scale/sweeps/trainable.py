@@ -52,11 +52,13 @@ class SchedulingTrial(tune.Trainable):
         self.folder = Location(folder)
         self.search = SearchConfig.model_validate_json(search)
         self.target = targets[config["trial"]]
-        content = json.loads(trials[config["trial"]])
+        self.trial_config = TrialConfig.model_validate_json(trials[config["trial"]])
         changed = {path: value for path, value in config.items() if path not in ("trial", "settings")}
-        for path, value in changed.items():
-            set_path(content, path, value)
-        self.trial_config = TrialConfig.model_validate(content)
+        if changed:
+            sections = self.trial_config.sections()
+            for path, value in changed.items():
+                set_path(sections, path, value)
+            self.trial_config = TrialConfig.model_validate(sections)
         self.settings = "; ".join(f"{path}={value}" for path, value in changed.items())
         if not self.trial_config.spec.dispatches:
             compile_once(self.trial_config)

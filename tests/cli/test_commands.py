@@ -120,8 +120,8 @@ def test_validate_shows_resolved_configs_with_overrides() -> None:
     overrides = ["--set", "training.gamma=0.875", "--set", "seeds=[9]", "--set", "resources.env_runners=2"]
     text = succeed("validate", "tune_configs/smoke.yaml", "--full", *overrides)
     trial, _ = json.JSONDecoder().raw_decode(text[text.index("\n{") + 1 :])
-    assert (trial["training"]["gamma"], trial["seed"]) == (0.875, 9)
-    steps = 2 * 2 * trial["training"]["steps_per_epoch"]
+    assert (trial["algorithm"]["gamma"], trial["seed"]) == (0.875, 9)
+    steps = 2 * 2 * trial["algorithm"]["steps_per_epoch"]
     assert f"smoke: 2 trainings of 2 epochs (the paper trains 1000), {steps:,} env steps in all; each needs 3" in text
     assert "ppo: evaluated only at the number of servers trained on" in text
 

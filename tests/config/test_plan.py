@@ -50,19 +50,19 @@ def test_smoke_expands_to_these_names_and_keys() -> None:
     """By these names and keys a results folder is read again: what is finished in it would be done anew."""
     config = load_sweep(Path("tune_configs/smoke.yaml"))
     trials = make_plan(config, "smoke").trials
-    trained = ["scale-s1-3d19615bd187", "scale-s2-f86f7eb455e5", "ppo-s1-bd5e2080407d", "ppo-s2-7076e22000eb"]
+    trained = ["scale-s1-d032eeb76f85", "scale-s2-e4adbda08d53", "ppo-s1-9abf07047179", "ppo-s2-234fdf68dd1b"]
     assert [trial.config.name for trial in trials] == trained
     assert [(unit.scheduler, unit.env.cluster.num_servers, unit.key) for unit in make_plan(config, "test").units] == [
-        ("random-feasible", 16, "38fa01d1838d"),
-        ("random-feasible", 32, "03c630ddf2fa"),
-        ("fastest-idle", 16, "cf1a614705cf"),
-        ("fastest-idle", 32, "84b01696041a"),
-        (trained[0], 16, "2289611ef57c"),
-        (trained[0], 32, "b5801950648a"),
-        (trained[1], 16, "11ce8576c8c8"),
-        (trained[1], 32, "8770503fc0cf"),
-        (trained[2], 16, "4c2227dc540e"),
-        (trained[3], 16, "2737f788a451"),
+        ("random-feasible", 16, "395d29db035b"),
+        ("random-feasible", 32, "f9d3971f88f0"),
+        ("fastest-idle", 16, "b5ad38bc65ac"),
+        ("fastest-idle", 32, "1d736758d8b9"),
+        (trained[0], 16, "778ac0f86e86"),
+        (trained[0], 32, "c9b937121411"),
+        (trained[1], 16, "cc66697cadfc"),
+        (trained[1], 32, "7d9ca44343d6"),
+        (trained[2], 16, "5a6fd1029970"),
+        (trained[3], 16, "999eec826c48"),
     ]
 
 
@@ -87,7 +87,7 @@ def test_any_config_path_can_be_a_grid_axis_and_labels_its_rows() -> None:
 def test_a_section_can_be_a_grid_axis_and_settings_of_srr_that_vary_together_label_as_if_apart() -> None:
     weights = [{"lambda_kl": 0.1}, {"lambda_kl": 0.2, "reduction": "mean"}]
     trials = make_plan(sweep(methods=["scale", "crossattn"], grid={"srr": weights}), "test").trials
-    labels = [(trial.config.method, trial.config.srr.lambda_kl, trial.label) for trial in trials]
+    labels = [(trial.config.method, trial.identity["lambda_kl"], trial.label) for trial in trials]
     assert labels == [("scale", 0.1, ""), ("scale", 0.2, "srr.reduction=mean"), ("crossattn", 0, "")]
 
 

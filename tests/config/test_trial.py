@@ -7,6 +7,9 @@ import pytest
 from rllib_scale.config import METHODS, SCENARIOS, EnvConfig, SRRConfig, TrialConfig
 from rllib_scale.config.planning import make_plan
 from rllib_scale.config.rounds import in_own_rounds
+from rllib_scale.config.sections import TrialSections
+from rllib_scale.config.trial import read_trial
+from rllib_scale.errors import UserError
 from rllib_scale.loading import sweep_from
 
 STEADY = SCENARIOS["steady-0.7"][0]
@@ -22,7 +25,7 @@ def trial(**settings: Any) -> TrialConfig:
         ({"method": "scale"}, "ppo", 1000, 1000, 1024),
         ({"method": "sac", "training": {"epochs": 60}, "stop": {"epochs": 5}}, "sac", 60, 5, 1024),
         ({"method": "dqn", "stop": {"env_steps": 1025}}, "dqn", 1000, 2, 1024),
-        ({"method": "crossattn", "imitation": {"expert": "fastest-idle"}}, "bc", 1000, 1000, 1024),
+        ({"method": "crossattn", "imitation": {"expert": "fastest-idle"}}, "imitation", 1000, 1000, 1024),
         ({"method": "context-price", "env": STEADY}, "cma-es", 150, 150, None),
         ({"method": "decima", "env": STEADY, "reinforce": {"epochs": 7}}, "reinforce", 7, 7, None),
     ],
@@ -31,18 +34,36 @@ def test_how_long_a_training_is(
     settings: dict[str, Any], algorithm: str, epochs: int, stop_epochs: int, steps: int | None
 ) -> None:
     made = trial(**settings)
-    assert (made.algorithm, made.epochs, made.stop_epochs) == (algorithm, epochs, stop_epochs)
+    assert (made.algorithm.name, made.algorithm.epochs, made.stop_epochs) == (algorithm, epochs, stop_epochs)
     assert made.env_steps_per_epoch == steps
 
 
 def test_a_method_has_its_own_settings() -> None:
     dqn, sac = (trial(method=name, dqn={"batch_size": 32}, sac={"batch_size": 128}) for name in ("dqn", "sac"))
-    assert (dqn.off_policy.batch_size, sac.off_policy.batch_size) == (32, 128)
+    assert (dqn.algorithm.batch_size, sac.algorithm.batch_size) == (32, 128)
     for name, spec in METHODS.items():
         assert spec.any_scale != ("fixed number of servers" in spec.description), name
         assert spec.dispatches == (spec.algorithm in ("cma-es", "reinforce")), name
-    weighted = trial(method="crossattn", srr={"lambda_kl": 0.5})
-    assert weighted.srr.lambda_kl == weighted.srr.lambda_decorrelation == 0
+    assert trial(method="crossattn", srr={"lambda_kl": 0.5}).srr is None
+    assert trial(method="context-price", env=STEADY).network is None
+
+
+def test_a_trial_holds_what_its_method_uses_and_nothing_else() -> None:
+    made = trial(method="deepsets", dqn={"batch_size": 32}, network={"num_heads": 2, "embedding_dim": 10})
+    assert made.network.model_dump() == {"name": "deep-sets", "embedding_dim": 10, "standardise": "fixed"}
+    assert not hasattr(made.algorithm, "batch_size")
+    assert "clip" in type(made.algorithm).model_fields
+    assert "clip" not in type(trial(imitation={"expert": "fastest-idle"}).algorithm).model_fields
+    with pytest.raises(UserError, match=r"unknown key 'network.deep-sets.num_heads'; valid: .*embedding_dim, standard"):
+        read_trial(made.model_dump(mode="json") | {"network": {"name": "deep-sets", "num_heads": 2}}, "policy.json")
+
+
+def test_a_description_in_the_form_of_sections_is_read() -> None:
+    """Policies that version 0.2 published hold every section."""
+    old = TrialSections(method="sac", seed=3, sac={"batch_size": 32}, dqn={"batch_size": 16}).model_dump(mode="json")
+    assert read_trial(old, "policy.json") == trial(method="sac", seed=3, sac={"batch_size": 32})
+    with pytest.raises(UserError, match=r"policy.json: unknown key 'sac.batchsize'; did you mean 'batch_size'"):
+        read_trial(old | {"sac": {"batchsize": 1}}, "policy.json")
 
 
 @pytest.mark.parametrize(
@@ -53,6 +74,8 @@ def test_a_method_has_its_own_settings() -> None:
         ({}, {"training": {"problems": {"servers": [8]}}}, False),
         ({}, {"resources": {"env_runners": 2}}, False),
         ({}, {"resources": {"cpus": 2}}, True),
+        ({"method": "deepsets"}, {"network": {"num_heads": 2}}, True),
+        ({"method": "sac"}, {"network": {"critic_hidden": 8}}, True),
         ({}, {"dqn": {"batch_size": 32}, "decima": {"embedding_dim": 4}}, True),
         ({"method": "crossattn"}, {"srr": {"lambda_kl": 0.5}}, True),
         ({"imitation": {"expert": "fastest-idle"}}, {"resources": {"env_runners": 2, "sampler": "rllib"}}, True),
@@ -72,9 +95,9 @@ def test_a_hash_sees_what_decides_the_weights_and_nothing_else(
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
-        ({}, "scale-s42-8dbe94c0d36d"),
-        ({"method": "dqn", "seed": 7, "dqn": {"batch_size": 32}}, "dqn-s7-59f63d61b415"),
-        ({"method": "ppo", "resources": {"env_runners": 2, "cpus": 3}}, "ppo-s42-adeaa9b6ae5c"),
+        ({}, "scale-s42-7e00354b70ab"),
+        ({"method": "dqn", "seed": 7, "dqn": {"batch_size": 32}}, "dqn-s7-0ba1896b0dcd"),
+        ({"method": "ppo", "resources": {"env_runners": 2, "cpus": 3}}, "ppo-s42-b88157ca4074"),
         (
             {
                 "env": {"cluster": {"servers": 32}},
@@ -83,7 +106,7 @@ def test_a_hash_sees_what_decides_the_weights_and_nothing_else(
                 "stop": {"epochs": 5},
                 "population": "abc",
             },
-            "scale-s42-c68ec99b4dd5",
+            "scale-s42-e51872110dc8",
         ),
     ],
 )
@@ -95,22 +118,37 @@ def test_a_hash_stays_what_it_is(settings: dict[str, object], name: str) -> None
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "ppo", "network": {"encoder": "x:Y#source=0"}}, "network.encoder: method ppo has none to replace"),
-        ({"method": "decima", "network": {"encoder": "x:Y#source=0"}}, "network.encoder: method decima"),
-        ({"method": "crossattn", "network": {"encoder": "x:Y#source=0", "skip": "linear"}}, "skip linear"),
-        ({"method": "decima", "training": {"reward": "x:y#source=0"}}, "training.reward: reinforce learns from none"),
+        (
+            {"method": "ppo", "network": {"encoder": "x:Y#source=0"}},
+            "network.encoder x:Y#source=0: method ppo does",
+        ),
+        (
+            {"method": "decima", "network": {"encoder": "x:Y#source=0"}},
+            "encoder .*: method decima does",
+        ),
+        (
+            {"method": "crossattn", "network": {"encoder": "x:Y#source=0", "skip": "linear"}},
+            "skip linear: method crossattn",
+        ),
+        (
+            {"method": "decima", "training": {"reward": "x:y#source=0"}},
+            "training.reward .* decima .*as scale",
+        ),
         (
             {"imitation": {"expert": "fastest-idle"}, "training": {"reward": "x:y#source=0"}},
-            "training.reward: bc learns from none",
+            "training.reward x:y#source=0: method scale with imitation.expert does not",
         ),
-        ({"method": "decima", "env": STEADY, "stop": {"env_steps": 9}}, "stop.env_steps: method decima counts epochs"),
+        (
+            {"method": "decima", "env": STEADY, "stop": {"env_steps": 9}},
+            "env_steps 9: method decima .*stop its epochs",
+        ),
         ({"training": {"time_unit_s": 1}, "resources": {"learner": "rllib"}}, "training.time_unit_s: .*rllib"),
         (
             {
                 "imitation": {"expert": "fastest-idle"},
                 "training": {"initial_policy": "zoo:scale", "reference_kl_coefficient": 1},
             },
-            "training.reference_kl_coefficient: is of PPO",
+            "training.reference_kl_coefficient 1.0: method scale with imitation.expert",
         ),
     ],
 )
@@ -140,7 +178,7 @@ def test_a_method_for_rounds_needs_no_settings() -> None:
     assert (decision.on_busy, decision.offer, decision.order) == ("reserve", "startable", "descendants-per-work")
     assert (episode.mask, episode.horizon_is_terminal) == ("none", False)
     assert (made.env.reward.name, made.env.observation.feature_set) == ("tasks-in-system", "pairs")
-    assert (made.training.time_unit_s, made.training.lambda_by, made.network.skip) == (0.5, "time", "price")
+    assert (made.algorithm.time_unit_s, made.algorithm.lambda_by, made.network.skip) == (0.5, "time", "price")
     assert TrialConfig.model_validate_json(made.model_dump_json()) == made
     assert sweep(methods=["crossattn"], env={"episode": {"mask": "none"}}).env.decision.on_busy == "step"
 
@@ -152,7 +190,7 @@ def test_what_is_set_stays() -> None:
         network={"skip": "none"},
     )
     assert (made.env.decision.order, made.env.observation.feature_set) == ("first-ready", "rounds")
-    training = made.training
+    training = made.algorithm
     assert (training.time_unit_s, training.lambda_by, training.reward_unit) == (3.0, "decision", 2.0)
     assert made.network.skip == "none"
 

@@ -9,10 +9,11 @@ import pytest
 from rllib_scale.config import METHODS, TrialConfig
 from rllib_scale.config.plan import SweepConfig
 from rllib_scale.config.planning import make_plan
-from rllib_scale.config.used_settings import used_settings
+from rllib_scale.config.sections import Sections, TrialSections, used_settings
 from rllib_scale.loading import sweep_from
 from rllib_scale.results.status import planned_trainings
 
+SECTIONS = set(Sections.model_fields) - {"env", "stop"}
 GAMMAS = {"training.gamma": [0.9, 0.99]}
 
 
@@ -100,13 +101,18 @@ def test_a_results_folder_is_read_whatever_it_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_table_names_settings_that_there_are(method: str) -> None:
+def test_every_setting_of_a_trial_has_its_place_in_yaml(method: str) -> None:
     feasible = {"episode": {"mask": "feasible"}}
-    whole = TrialConfig(method=method, env=feasible, training={"problems": {}}).model_dump()
+    whole = TrialSections(env=feasible, training={"problems": {}}).model_dump()
     for imitates in (False, True):
         used = used_settings(method, imitates)
-        for path in (*used.sections, *used.exceptions):
+        for path in (*used.paths, *used.exceptions):
             value: Any = whole
             for key in path.split("."):
                 assert key in value, path
                 value = value[key]
+    made = TrialConfig(method=method, env=feasible)
+    assert TrialConfig.model_validate(made.sections()) == made
+    held = {(section, key) for section, values in made.sections().items() if section in SECTIONS for key in values}
+    for section, key in held:
+        assert f"{section}.{key}" in used_settings(method), (section, key)

@@ -12,7 +12,7 @@ from safetensors.torch import save
 
 from policies.folders import put_tensors
 from rllib_scale.cli import main
-from rllib_scale.config import ProblemsConfig, TrainingConfig, TrialConfig, scenario
+from rllib_scale.config import TrialConfig, scenario
 from rllib_scale.config.schedulers import PriceParameters
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
@@ -44,8 +44,9 @@ def test_what_is_saved_is_what_plays(folder: Path) -> None:
 
 
 def test_a_policy_follows_size_a_third_of_the_searched_range_beyond_it(tmp_path: Path) -> None:
-    training = TrainingConfig(problems=ProblemsConfig(servers=(8, 64)))
-    save_prices(tmp_path, WEIGHTS, SPEEDS, TRIAL.model_copy(update={"training": training}), epochs=3)
+    training = {"problems": {"servers": (8, 64)}}
+    trial = TrialConfig(method="context-price", seed=7, env=ENV, training=training)
+    save_prices(tmp_path, WEIGHTS, SPEEDS, trial, epochs=3)
     policy = load_policy(tmp_path)
     assert isinstance(policy, PricePolicy)
     assert policy.sizes == pytest.approx((4.0, 128.0))

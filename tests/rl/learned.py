@@ -20,7 +20,7 @@ SHORT = {"epochs": 4, "steps_per_epoch": 64, "minibatch_size": 32, "passes": 2, 
 
 def train(algorithm: Any, epochs: int) -> list[dict[str, Any]]:
     """Rows of the training table, counted from this call on."""
-    steps = trial_of(algorithm).training.steps_per_epoch
+    steps = trial_of(algorithm).env_steps_per_epoch
     return [training_row(algorithm.train(), epoch, steps) for epoch in range(1, epochs + 1)]
 
 

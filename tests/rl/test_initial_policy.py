@@ -112,7 +112,7 @@ def test_a_cell_knows_its_initial_policy_by_content(exported: Path, tmp_path: Pa
         ("exported", {"network": {"embedding_dim": 8}}, r"network\.embedding_dim is 16, .* 8"),
         ("exported", {"env": {"observation": {"feature_set": "rounds"}}}, "feature_set is paper, .* rounds"),
         ("exported", {"env": {"observation": {"memory_max_gb": 40}}}, "memory_max_gb is 80.0, .* 40"),
-        ("exported", {"method": "dqn"}, "method dqn is not one of PPO's"),
+        ("exported", {"method": "dqn"}, "method dqn does not use it"),
         ("exported", {"imitation": {"expert": "fastest-idle"}}, "reference_kl_coefficient"),
         ("mlp", {"method": "ppo", "env": {"cluster": "paper-32"}}, "number of servers is 16, that of this training 32"),
         ("nowhere", {}, r"policy\.json"),

@@ -90,7 +90,7 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_finite(build: Any, cap
 def test_the_learner_discounts_by_time_and_standardises_over_the_epoch(build: Any) -> None:
     training = {"time_unit_s": 10.0, "standardise_advantages": "epoch", "steps_per_epoch": 256, "minibatch_size": 64}
     algorithm = build("crossattn-r", training=training)
-    settings = trial_of(algorithm).training
+    settings = trial_of(algorithm).algorithm
     learner, episodes = learner_of(algorithm), algorithm.env_runner.sample(num_timesteps=256)
     values, discounts = learner._lean.values, (settings.gamma, settings.gae_lambda)
     expected = [train_batch(episodes, values, *discounts, *by) for by in ((10.0, True), (10.0, False), (None, False))]

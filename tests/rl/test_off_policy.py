@@ -124,7 +124,7 @@ def test_loss_of_double_and_plain_q_learning(build: Any, double: bool) -> None:
     assert not torch.equal(best, other), "online and target network disagree, or the test means nothing"
     following = target.gather(1, best)[:, 0] * ~batch["terminateds"]
     chosen = q.gather(1, batch["actions"][:, None])[:, 0]
-    gamma = algorithm.trial.training.gamma
+    gamma = algorithm.trial.algorithm.gamma
     expected = torch.nn.functional.huber_loss(chosen, batch["rewards"] + gamma * following)
     assert loss_of(algorithm, batch).item() == pytest.approx(expected.item(), rel=1e-5)
 

@@ -44,7 +44,7 @@ TRIAL = TrialConfig(
     ),
     env=EnvConfig(episode=EpisodeConfig(horizon_s=6.0)),
 )
-BY_TIME = TRIAL.model_copy(update={"training": TRIAL.training.model_copy(update={"time_unit_s": 1.0})})
+BY_TIME = TRIAL.model_copy(update={"algorithm": TRIAL.algorithm.model_copy(update={"time_unit_s": 1.0})})
 IMITATING = TrialConfig(imitation=ImitationConfig(expert="fastest-idle"))
 ROUNDING = 0.03
 """Of the learning rate, in 16 steps of Adam."""

@@ -14,15 +14,16 @@ from local_ray import LOCAL_RAY
 pytest.importorskip("ray")
 pytestmark = LOCAL_RAY
 
-from rllib_scale.config import (  # noqa: E402  # noqa: E402
+from rllib_scale.config import (  # noqa: E402
     CMAConfig,
     ProblemsConfig,
     ReinforceConfig,
     TrainingConfig,
     TrialConfig,
-    TrialResources,
     scenario,
 )
+from rllib_scale.config.sections import TrialSections  # noqa: E402
+from rllib_scale.config.training import Workers  # noqa: E402
 from rllib_scale.evaluation.candidates import play_base, play_candidates  # noqa: E402
 from rllib_scale.evaluation.play import evaluate  # noqa: E402
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network  # noqa: E402
@@ -33,7 +34,7 @@ from sweep_runs import episodes, features, refused, succeed, training  # noqa: E
 
 STEADY = scenario("steady-0.7").at_scale(4)
 SHORT = STEADY.episode.model_copy(update={"horizon_s": 90.0, "arrivals_until_s": 30.0})
-TRIAL = TrialConfig(
+SETTINGS = TrialSections(
     seed=5,
     env=STEADY.model_copy(update={"episode": SHORT}),
     cma=CMAConfig(epochs=4, population=4, instances=2, validation_instances=3, validate_every=2),
@@ -67,7 +68,8 @@ def exported(learner: Learner, folder: Path) -> bytes:
 def whole(request: pytest.FixtureRequest) -> Whole:
     """A training from its beginning to its end, and its rows."""
     prices = request.param == "context-price"
-    learner = make(TRIAL, method=request.param, training=PROBLEMS if prices else TrainingConfig())
+    settings = {"method": request.param, "training": PROBLEMS if prices else TrainingConfig()}
+    learner = make(TrialConfig.model_validate(SETTINGS.model_copy(update=settings)))
     return learner, play(learner, 1, 2, 3, 4)
 
 
@@ -89,7 +91,7 @@ def test_a_stopped_training_goes_on_bit_for_bit(whole: Whole, tmp_path: Path) ->
 
 def test_how_many_play_makes_no_difference(whole: Whole) -> None:
     learner, rows = whole
-    spread = make(learner.trial, resources=TrialResources(env_runners=2))
+    spread = make(learner.trial, resources=Workers(env_runners=2))
     pd.testing.assert_frame_equal(play(spread, 1, 2), rows[:2], check_exact=True)
 
 
@@ -97,7 +99,7 @@ def test_how_many_play_makes_no_difference(whole: Whole) -> None:
 def test_an_epoch_s_step_is_no_longer_than_adam_s_and_clipped(whole: Whole) -> None:
     settings = whole[0].trial
     narrow = PolicyGradient(
-        settings.model_copy(update={"reinforce": settings.reinforce.model_copy(update={"gradient_clip": 1e-12})})
+        settings.model_copy(update={"algorithm": settings.algorithm.model_copy(update={"gradient_clip": 1e-12})})
     )
     before = {name: tensor.clone() for name, tensor in narrow.network.state_dict().items()}
     assert narrow.epoch(1)["gradient_norm"] == whole[1]["gradient_norm"][0] > 1e-6

@@ -34,7 +34,7 @@ TRIAL = TrialConfig(
 
 def changed(**cma: object) -> TrialConfig:
     """The trial with other settings of its search."""
-    return TRIAL.model_copy(update={"cma": TRIAL.cma.model_copy(update=cma)})
+    return TRIAL.model_copy(update={"algorithm": TRIAL.algorithm.model_copy(update=cma)})
 
 
 def test_what_is_tried_is_the_average_of_the_means_of_which_later_ones_count_more() -> None:
@@ -52,7 +52,7 @@ def test_what_is_tried_is_the_average_of_the_means_of_which_later_ones_count_mor
 
 
 def test_a_search_lowers_its_objective_on_episodes_that_it_never_saw() -> None:
-    only_the_slow_are_free = TRIAL.cma.initial.model_copy(update={"prices": (8.0, 30.0), "penalty": 0.01})
+    only_the_slow_are_free = TRIAL.algorithm.initial.model_copy(update={"prices": (8.0, 30.0), "penalty": 0.01})
     search = PriceSearch(changed(initial=only_the_slow_are_free, epochs=12, population=8))
     initial = search.best
     for number in range(1, 13):

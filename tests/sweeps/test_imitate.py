@@ -48,7 +48,7 @@ def test_a_clone_learns_from_its_expert_and_is_evaluated_beside_it(results: Path
     assert curve["agreement"].between(0.2, 1).all()
     assert episodes(results / "clone").groupby("method").size().to_dict() == {"crossattn": 2, "fastest-idle": 2}
     (policy,) = (results / "clone" / "policies").iterdir()
-    assert load_policy(policy).trial.imitation.expert == "fastest-idle"
+    assert load_policy(policy).trial.algorithm.expert == "fastest-idle"
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_a_training_begins_with_the_clone(results: Path) -> None:
     succeed(*words(TUNE), settings=[*SMALL, "training.num_envs=2"])
     assert (training(results / "tuned")["reference_kl"] > 0).all()
     (policy,) = (results / "tuned" / "policies").iterdir()
-    settings = load_policy(policy).trial.training
+    settings = load_policy(policy).trial.algorithm
     assert settings.reference_kl_coefficient == 0.1
     assert str(clone.parent) in str(settings.initial_policy)
 
@@ -68,5 +68,5 @@ def test_a_training_begins_with_the_clone(results: Path) -> None:
 def test_the_sweep_of_the_page_is_one() -> None:
     (text,) = (text for language, text in BLOCKS if language == "yaml")
     trials = make_plan(sweep_from(parse_yaml(text, "page"), "page"), "page").trials
-    assert {trial.config.imitation.expert for trial in trials} == {"reserve:waiting=2", "price"}
+    assert {trial.config.algorithm.expert for trial in trials} == {"reserve:waiting=2", "price"}
     assert len(trials) == 2 * 3 * 2

@@ -27,7 +27,7 @@ def opened(folder: Path, **data: Any) -> Sweep:
     for trial in sweep.trials:
         policy = sweep.policy(trial.config.name)
         policy.mkdir(parents=True, exist_ok=True)
-        rate = trial.config.training.learning_rate
+        rate = trial.config.algorithm.learning_rate
         rows = [{"epoch": epoch, "episode_return": rate * epoch} for epoch in (1, 2)]
         (policy / "curve.json").write_text(json.dumps(rows))
         (policy / "policy.json").write_text(json.dumps({"epochs": trial.config.stop_epochs}))

@@ -143,7 +143,7 @@ def test_a_config_holds_a_name_to_its_content_wherever_the_package_lies() -> Non
         return trial.config
 
     named, by_path = trial("zoo:scale"), trial(ROOT / CARDS["scale"]["policy"])
-    assert str(named.training.initial_policy).startswith("zoo:scale#sha256=")
+    assert str(named.algorithm.initial_policy).startswith("zoo:scale#sha256=")
     assert named.trial_id == by_path.trial_id != trial("zoo:crossattn").trial_id
     assert TrialConfig.model_validate_json(named.model_dump_json()) == named
     network = initial_network(named)
@@ -160,9 +160,9 @@ def test_a_config_of_another_version_of_a_policy_is_refused() -> None:
 
 def test_a_name_is_an_expert() -> None:
     trial = build_model(TrialConfig, {"method": "crossattn", "imitation": {"expert": "zoo:scale"}}, "trial")
-    assert trial.imitation.policy == PACKAGE / "zoo" / "scale"
+    assert trial.algorithm.policy == PACKAGE / "zoo" / "scale"
     grid = {"name": "g", "methods": ["crossattn"], "grid": {"imitation.expert": ["zoo:scale", "fastest-idle"]}}
-    experts = {trial.config.imitation.expert for trial in make_plan(sweep_from(grid, "grid"), "grid").trials}
+    experts = {trial.config.algorithm.expert for trial in make_plan(sweep_from(grid, "grid"), "grid").trials}
     assert {str(expert).partition("#")[0] for expert in experts} == {"zoo:scale", "fastest-idle"}
 
 

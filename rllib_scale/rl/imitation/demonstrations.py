@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rllib_scale.config import EnvConfig, TrialConfig
+from rllib_scale.config import EnvConfig, Imitation, TrialConfig
 from rllib_scale.errors import UserError
 from rllib_scale.networks.build import input_spec
 from rllib_scale.networks.inputs import InputSpec
@@ -56,7 +56,7 @@ def demonstrate(trial: TrialConfig, episodes: Sequence[int]) -> Demonstrations:
     Raises:
         UserError: the expert cannot play the problem.
     """
-    seed, problems = demonstration_seed(trial.seed), trial.training.problems
+    seed, problems = demonstration_seed(trial.seed), trial.algorithm.problems
     if problems is None:
         return _play(trial, trial.env, seed, episodes)
     return joined([_play(trial, draw_problem(problems, trial.env, seed, k), seed, [k]) for k in episodes])
@@ -68,16 +68,16 @@ def expert_of(trial: TrialConfig, env: EnvConfig) -> Scheduler | Dispatcher:
     Raises:
         UserError: it is a policy that is not there, has changed, or decides otherwise than the problem asks for.
     """
-    folder = trial.imitation.policy
+    settings = _settings(trial)
+    folder = settings.policy
     if folder is None:
-        assert trial.imitation.expert is not None
-        rule = make_scheduler(trial.imitation.expert, env.observation, env.episode.mask)
+        rule = make_scheduler(settings.expert, env.observation, env.episode.mask)
         if isinstance(rule, Dispatcher) and not isinstance(rule, VisitingDispatcher):
             raise UserError(f"imitation.expert {rule.name}: cannot be asked about one task; valid: asked task by task")
         if isinstance(rule, Dispatcher) and env.decision.on_busy != "reserve":
             raise UserError(f"imitation.expert {rule.name}: lets tasks wait; valid: env.decision.on_busy reserve")
         return rule
-    expert = load_policy(folder, env.episode.mask, trust=trial.network.encoder)
+    expert = load_policy(folder, env.episode.mask, trust=trial.encoder)
     if isinstance(expert, Scheduler):
         own = expert.problem(env)
         differs = own.decision != env.decision or own.episode != env.episode
@@ -94,6 +94,11 @@ def expert_of(trial: TrialConfig, env: EnvConfig) -> Scheduler | Dispatcher:
             "than env.decision and env.episode.mask of this training; valid: those of the policy, as methods in -r have"
         )
     return expert
+
+
+def _settings(trial: TrialConfig) -> Imitation:
+    assert isinstance(trial.algorithm, Imitation)
+    return trial.algorithm
 
 
 def _play(trial: TrialConfig, env: EnvConfig, seed: int, episodes: Sequence[int]) -> Demonstrations:
@@ -197,7 +202,7 @@ def collect(trial: TrialConfig) -> tuple[Demonstrations, Demonstrations]:
     Raises:
         UserError: nothing can be learned: see `demonstrate`; or no decision is one that a learner could give.
     """
-    settings = trial.imitation
+    settings = _settings(trial)
     numbers = list(range(settings.episodes + settings.holdout_episodes))
     bounds = (numbers[: settings.episodes], numbers[settings.episodes :])
     pieces = [half[i : i + EPISODES_AT_ONCE] for half in bounds for i in range(0, len(half), EPISODES_AT_ONCE)]

@@ -23,7 +23,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.rl.algorithm import RemoteSamplers
 from rllib_scale.rl.environment import training_space
 from rllib_scale.rl.off_policy.replay_buffer import ReplayBuffer
-from rllib_scale.rl.settings import NOT_OFF_POLICY, refuse_unfollowed
+from rllib_scale.rl.settings import NOT_OFF_POLICY, off_policy_of, refuse_unfollowed
 
 COMPONENT_REPLAY = "replay"
 NEVER = 2**62
@@ -41,6 +41,7 @@ class OffPolicy(RemoteSamplers, DQN):
     def setup(self, config: Any) -> None:
         """Build as RLlib does."""
         self.trial = TrialConfig.model_validate(config.env_config["trial"])
+        self.settings = off_policy_of(self.trial)
         refuse_unfollowed(config, NOT_OFF_POLICY)
         if config.rollout_fragment_length not in ("auto", type(config)().rollout_fragment_length):
             raise UserError(
@@ -54,14 +55,14 @@ class OffPolicy(RemoteSamplers, DQN):
     def _create_local_replay_buffer_if_necessary(self, config: Any) -> ReplayBuffer:
         seed = np.random.SeedSequence(self.trial.seed, spawn_key=(REPLAY_STREAM,))
         (width,) = training_space(self.trial.env).shape
-        return ReplayBuffer(self.trial.off_policy.buffer_size, width, np.random.default_rng(seed))
+        return ReplayBuffer(self.settings.buffer_size, width, np.random.default_rng(seed))
 
     def training_step(self) -> None:
         """Train one epoch, or up to where no environment runner delivers: the next call goes on from there."""
-        steps_per_epoch = self.trial.training.steps_per_epoch
+        steps_per_epoch = self.settings.steps_per_epoch
         goal = (self.env_steps // steps_per_epoch + 1) * steps_per_epoch
         while self.env_steps < goal:
-            steps = self._sample(min(self.trial.off_policy.steps_per_round, goal - self.env_steps))
+            steps = self._sample(min(self.settings.steps_per_round, goal - self.env_steps))
             if steps == 0:
                 return
             self._update()
@@ -89,7 +90,7 @@ class OffPolicy(RemoteSamplers, DQN):
 
     def _update(self) -> None:
         """Make the updates that are due."""
-        settings = self.trial.off_policy
+        settings = self.settings
         due = max(0, self.env_steps - settings.warmup_steps) // settings.steps_per_update - self.updates
         if due <= 0:
             return

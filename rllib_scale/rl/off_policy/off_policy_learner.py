@@ -18,10 +18,10 @@ from ray.rllib.core.learner.learner import POLICY_LOSS_KEY
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from torch import Tensor, nn
 
-from rllib_scale.config import TrialConfig
+from rllib_scale.config import SAC, TrialConfig
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.rl.gradients import clip
-from rllib_scale.rl.settings import LEAN_REPLACES, fixed_rate, obstacle_to_lean_learner, overridden
+from rllib_scale.rl.settings import LEAN_REPLACES, fixed_rate, obstacle_to_lean_learner, off_policy_of, overridden
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +40,10 @@ class DQNLearner(DQNTorchLearner):
     def build(self) -> None:
         """Build as RLlib does."""
         self.trial = TrialConfig.model_validate(self.config.learner_config_dict["trial"])
+        self.settings = off_policy_of(self.trial)
         self._totals: dict[str, list[Tensor]] = {}
         super().build()
-        self._lean = self.trial.resources.learner == "lean"
+        self._lean = self.settings.learner == "lean"
         module = type(self.module[DEFAULT_MODULE_ID].unwrapped())
         obstacle = (
             obstacle_to_lean_learner(self.config)
@@ -58,7 +59,7 @@ class DQNLearner(DQNTorchLearner):
         self._register("q", self.get_parameters(self.module[module_id]), "lr")
 
     def _register(self, name: str, parameters: list[Tensor], rate: str) -> None:
-        lr, eps = fixed_rate(self.config, rate), self.trial.off_policy.adam_epsilon
+        lr, eps = fixed_rate(self.config, rate), self.settings.adam_epsilon
         self.register_optimizer(
             module_id=DEFAULT_MODULE_ID,
             optimizer_name=name,
@@ -156,7 +157,8 @@ class SACLearner(DQNLearner, SACTorchLearner):
         share of ln N may be out of reach, and the temperature would grow without end.
         """
         choices = (fwd_out[ACTION_LOG_PROBS] > MASKED / 2).sum(-1)
-        self.target_entropy[module_id] = self.trial.sac.target_entropy_share * choices.log().mean()
+        assert isinstance(self.settings, SAC)
+        self.target_entropy[module_id] = self.settings.target_entropy_share * choices.log().mean()
         return super().compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
 
     def _terms(self, loss: Tensor, fwd_out: dict[str, Tensor]) -> dict[str, Tensor]:

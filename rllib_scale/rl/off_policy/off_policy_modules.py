@@ -21,7 +21,7 @@ from ray.rllib.core.models.base import ENCODER_OUT
 from ray.rllib.utils.schedules.scheduler import Scheduler
 from torch import Tensor, nn
 
-from rllib_scale.config import TrialConfig
+from rllib_scale.config import DQN, TrialConfig
 from rllib_scale.networks.build import Network, build_network
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.networks.mlp import Critic
@@ -61,17 +61,19 @@ class DQNModule(EpsilonGreedy, DefaultDQNTorchRLModule):
         torch.set_num_threads(1)
         trial = TrialConfig.model_validate(self.model_config["trial"])
         self.masked = trial.env.masked
-        self.uses_dueling = trial.dqn.dueling
-        self.uses_double_q = trial.dqn.double
+        settings = trial.algorithm
+        assert isinstance(settings, DQN)
+        self.uses_dueling = settings.dueling
+        self.uses_double_q = settings.double
         self.num_atoms = 1
         self.epsilon_schedule = Scheduler(
-            [[0, trial.dqn.epsilon_initial], [trial.dqn.epsilon_steps, trial.dqn.epsilon_final]], framework="torch"
+            [[0, settings.epsilon_initial], [settings.epsilon_steps, settings.epsilon_final]], framework="torch"
         )
         self.encoder = Scores(trial)
         self.masked = self.encoder.masked
         self.af = nn.Identity()
         if self.uses_dueling:
-            self.vf = Critic(self.network.feature_dim, trial.network.critic_hidden)
+            self.vf = Critic(self.network.feature_dim, settings.critic_hidden)
 
     @property
     def network(self) -> Network:

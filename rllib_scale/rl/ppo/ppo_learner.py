@@ -27,6 +27,7 @@ from ray.rllib.utils.metrics import (
 from torch import Tensor
 
 from rllib_scale.config import TrialConfig
+from rllib_scale.config.training import NO_SRR
 from rllib_scale.networks.build import Network
 from rllib_scale.networks.srr import feature_statistics, ramp
 from rllib_scale.policies.policy import initial_network
@@ -41,6 +42,7 @@ from rllib_scale.rl.settings import (
     fixed_rate,
     obstacle_to_lean_learner,
     overridden,
+    ppo_of,
     refuse_time_discount,
     refuse_unfollowed,
 )
@@ -79,6 +81,7 @@ class SchedulingLearner(PPOTorchLearner):
         """Build as RLlib does, then append the selection of rows to its pipeline."""
         refuse_unfollowed(self.config, NOT_BY_PPO)
         self.trial = TrialConfig.model_validate(self.config.learner_config_dict["trial"])
+        self.ppo, self.srr = ppo_of(self.trial), self.trial.srr or NO_SRR
         self.epoch = 0
         self._terms: list[Tensor] = []
         self._gradient_norms: list[Tensor] = []
@@ -88,23 +91,23 @@ class SchedulingLearner(PPOTorchLearner):
         reference = initial_network(self.trial)
         if reference is not None:
             module.network.load_state_dict(reference.state_dict())
-        training, obstacle = self.trial.training, self._obstacle()
+        obstacle = self._obstacle()
         self._lean = None
         if obstacle is None:
-            self._lean = LeanPass(module, self.trial.resources.compile)
+            self._lean = LeanPass(module, self.ppo.compile)
         else:
             refuse_time_discount(self.trial, obstacle)
             self._say_once(obstacle)
         held_to = None
-        if reference is not None and training.reference_kl_coefficient > 0:
+        if reference is not None and self.ppo.reference_kl_coefficient > 0:
             held_to = partial(reference_logits, reference.eval().to(self._device), self.trial.env.masked)
         rows = self.config.train_batch_size_per_learner
-        self._exact_batch = ExactBatch(rows, training.standardise_advantages == "epoch", held_to)
+        self._exact_batch = ExactBatch(rows, self.ppo.standardise_advantages == "epoch", held_to)
         self._learner_connector.append(self._exact_batch)
 
     def _obstacle(self) -> str | None:
         """Why the lean update can never do the work; None: it can."""
-        if self.trial.resources.learner != "lean":
+        if self.ppo.learner != "lean":
             return ASKED_FOR
         module = type(self.module[DEFAULT_MODULE_ID].unwrapped())
         return (
@@ -121,7 +124,7 @@ class SchedulingLearner(PPOTorchLearner):
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Adam. RLlib is given no learning rate: it would set it anew after every update."""
         parameters = self.get_parameters(self.module[module_id])
-        rate, epsilon = fixed_rate(self._settings, "lr"), self.trial.training.adam_epsilon
+        rate, epsilon = fixed_rate(self._settings, "lr"), self.ppo.adam_epsilon
         optimizer = torch.optim.Adam(parameters, lr=rate, eps=epsilon, fused=True)
         self.register_optimizer(module_id=module_id, optimizer=optimizer, params=parameters)
 
@@ -132,7 +135,7 @@ class SchedulingLearner(PPOTorchLearner):
 
     def loss_weights(self) -> Weights:
         """Weights of the loss terms in the current epoch."""
-        training, regulariser, settings = self.trial.training, self.trial.srr, self._settings
+        regulariser, settings = self.srr, self._settings
         share = self.srr_ramp()
         return Weights(
             clip=settings.clip_param,
@@ -141,21 +144,20 @@ class SchedulingLearner(PPOTorchLearner):
             lambda_decorrelation=share * regulariser.lambda_decorrelation,
             lambda_kl=share * regulariser.lambda_kl,
             reduction=regulariser.reduction,
-            standardise=training.standardise_advantages == "minibatch",
+            standardise=self.ppo.standardise_advantages == "minibatch",
             regularise=regulariser.lambda_decorrelation > 0 or regulariser.lambda_kl > 0,
-            reference=training.reference_kl_coefficient,
+            reference=self.ppo.reference_kl_coefficient,
             sampling_kl=float(self.curr_kl_coeffs_per_module[DEFAULT_MODULE_ID]) if settings.use_kl_loss else 0.0,
             value_clip=settings.vf_clip_param,
         )
 
     def learning_rate(self) -> float:
         """In force in the current epoch."""
-        training = self.trial.training
-        return cosine(self.epoch, fixed_rate(self._settings, "lr"), training.final_learning_rate, training.epochs)
+        return cosine(self.epoch, fixed_rate(self._settings, "lr"), self.ppo.final_learning_rate, self.ppo.epochs)
 
     def srr_ramp(self) -> float:
         """Share of the regularisation in force in the current epoch."""
-        return ramp(self.epoch, self.trial.srr.ramp_start_epoch, self.trial.srr.ramp_epochs)
+        return ramp(self.epoch, self.srr.ramp_start_epoch, self.srr.ramp_epochs)
 
     def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Set the learning rate of the epoch."""
@@ -212,7 +214,7 @@ class SchedulingLearner(PPOTorchLearner):
             return "the input is not single-agent episodes"
         if rows % (minibatch_size or rows):
             return f"minibatch_size {minibatch_size} does not divide {rows} rows"
-        if self.trial.training.time_unit_s is not None and ELAPSED not in episodes[0].extra_model_outputs:
+        if self.ppo.time_unit_s is not None and ELAPSED not in episodes[0].extra_model_outputs:
             refuse_time_discount(self.trial, "RLlib's environment runner")
         if sum(map(len, episodes)) < rows:
             return f"fewer than {rows} steps were sampled"
@@ -220,14 +222,13 @@ class SchedulingLearner(PPOTorchLearner):
 
     def _lean_batch(self, lean: LeanPass, episodes: list[SingleAgentEpisode]) -> Batch:
         """The rows of the epoch, in random order."""
-        training = self.trial.training
         batch = train_batch(
             episodes,
             lean.values,
             self.config.gamma,
             self.config.lambda_,
-            training.time_unit_s,
-            lambda_by_time=training.lambda_by == "time",
+            self.ppo.time_unit_s,
+            lambda_by_time=self.ppo.lambda_by == "time",
         )
         kept = self._exact_batch.select(batch, torch.arange(len(batch[Columns.OBS])))
         self._exact_batch.kept = {DEFAULT_MODULE_ID: kept}

@@ -13,6 +13,7 @@ from torch import Tensor
 from rllib_scale.config import TrialConfig
 from rllib_scale.networks.build import build_network
 from rllib_scale.networks.mlp import Critic
+from rllib_scale.rl.settings import ppo_of
 
 
 class SchedulingModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):
@@ -28,7 +29,7 @@ class SchedulingModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):
         trial = TrialConfig.model_validate(self.model_config["trial"])
         self.masked = trial.env.masked
         self.network = build_network(trial)
-        self.critic = Critic(self.network.feature_dim, trial.network.critic_hidden)
+        self.critic = Critic(self.network.feature_dim, ppo_of(trial).critic_hidden)
 
     def get_non_inference_attributes(self) -> list[str]:
         """What environment runners do without."""

@@ -1,0 +1,172 @@
+"""The networks: the YAML sections `network`, `decima` and `deeprm`, and for each network a model of what it uses."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from rllib_scale.config.base import Count, Model, Positive, Width, name_of
+
+
+class CriticSize(Model):
+    """The critic beside a network."""
+
+    critic_hidden: Width = 64
+
+
+class EncoderConfig(Model):
+    """What every network over an observation has."""
+
+    embedding_dim: Width = 16
+    standardise: Literal["fixed", "none"] = Field(
+        default="fixed", description="inputs standardised by fixed constants inside the network, or raw"
+    )
+
+
+class _Attention(EncoderConfig):
+    num_heads: Width = 4
+    num_blocks: Annotated[int, Field(ge=1, le=64)] = 2
+
+
+class _Skip(Model):
+    skip: Literal["none", "linear", "price"] | None = Field(
+        default=None,
+        description="cross-attention: logits also linear in a server's features, by weights linear in the task's, "
+        "which begin at 0 or as the price rule; unset: as the method says",
+    )
+    skip_sharpness: Positive = Field(
+        default=4.0,
+        description="price: what a second more of the rule's cost takes off a logit at the beginning",
+    )
+
+
+class _InducedPoints(Model):
+    induced_points: Width = Field(default=8, description="set-transformer: points through which servers attend")
+
+
+class _LogitClip(Model):
+    logit_clip: Positive = Field(default=10.0, description="attention-model: bound of the logits, 10 tanh")
+
+
+class _Hidden(Model):
+    mlp_hidden: tuple[Width, ...] = Field(default=(256, 256), min_length=1)
+
+
+class NetworkConfig(_Skip, _LogitClip, _InducedPoints, _Hidden, CriticSize, _Attention):
+    """Sizes of the networks [SCALE, sec. 4.2 and 5]."""
+
+    encoder: str | None = Field(
+        default=None,
+        description="replaces the encoder of the method by a user-defined class, `package.module:Name` or an entry "
+        "point: see docs/extending.md",
+    )
+
+
+class DecimaConfig(Model):
+    """Sizes of the graph network of `decima`; the defaults are those of its authors."""
+
+    embedding_dim: Width = Field(default=8, description="of a task, a workflow, the whole")
+    hidden: tuple[Width, ...] = Field(default=(16, 8), description="layers of what makes and passes messages")
+    head_hidden: tuple[Width, ...] = Field(default=(32, 16), description="layers of the heads that score")
+
+
+class DeepRMConfig(Model):
+    """The image of `deeprm` and its layer; the defaults are those of its authors, except for the length of a step."""
+
+    time_steps: Annotated[int, Field(ge=1, le=1024)] = Field(default=20, description="columns of the image")
+    step_s: Positive | None = Field(
+        default=None,
+        description="time that a column stands for; unset: the largest task on the slowest server is as wide as the "
+        "image (observation.task_compute_max_gflop)",
+    )
+    queue: Annotated[int, Field(ge=1, le=1024)] = Field(
+        default=10, description="waiting tasks that are shown, the first that became ready; others are only counted"
+    )
+    backlog: Count = Field(default=60, description="tasks beyond them that the image can count")
+    hidden: Width = 20
+
+
+# ---------------------------------------------------------------------- each network with what it uses
+
+
+class _OverServers(EncoderConfig):
+    """A network that encodes the servers as a set, or as one vector."""
+
+    sections: ClassVar = ("network",)
+
+
+class _Attending(_Attention, _OverServers):
+    @model_validator(mode="after")
+    def _heads_divide(self) -> _Attending:
+        if self.embedding_dim % self.num_heads:
+            raise ValueError(
+                f"network.embedding_dim {self.embedding_dim}: is not a multiple of network.num_heads {self.num_heads}"
+            )
+        return self
+
+
+class CrossAttentionConfig(_Skip, _Attending):
+    """The cross-attention pointer."""
+
+    name: Literal["cross-attention"]
+
+
+class AttentionModelConfig(_LogitClip, _Attending):
+    """The pointer whose logits are scaled and clipped."""
+
+    name: Literal["attention-model"]
+
+
+class SetTransformerConfig(_InducedPoints, _Attending):
+    """Servers that attend to each other under the same pointer."""
+
+    name: Literal["set-transformer"]
+
+
+class DeepSetsConfig(_OverServers):
+    """Deep Sets under the same pointer."""
+
+    name: Literal["deep-sets"]
+
+
+class MLPConfig(_Hidden, _OverServers):
+    """The structured MLP, for one number of servers."""
+
+    name: Literal["mlp"]
+
+
+class CustomEncoderConfig(_OverServers):
+    """A user-defined encoder under the same pointer."""
+
+    name: Literal["custom"]
+    encoder: str
+
+
+class GraphConfig(DecimaConfig):
+    """The graph network of `decima`."""
+
+    sections: ClassVar = ("decima",)
+
+    name: Literal["graph"]
+
+
+class ImageConfig(DeepRMConfig):
+    """The image network of `deeprm`."""
+
+    sections: ClassVar = ("deeprm",)
+
+    name: Literal["image"]
+
+
+AnyNetwork = Annotated[
+    Annotated[CrossAttentionConfig, Tag("cross-attention")]
+    | Annotated[AttentionModelConfig, Tag("attention-model")]
+    | Annotated[SetTransformerConfig, Tag("set-transformer")]
+    | Annotated[DeepSetsConfig, Tag("deep-sets")]
+    | Annotated[MLPConfig, Tag("mlp")]
+    | Annotated[CustomEncoderConfig, Tag("custom")]
+    | Annotated[GraphConfig, Tag("graph")]
+    | Annotated[ImageConfig, Tag("image")],
+    Discriminator(name_of),
+]
