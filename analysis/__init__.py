@@ -17,6 +17,7 @@
     dashboard/  the live page
 """
 
-from .load import Results, load, select, settings
+from .load import Results, load
+from .rows import select, settings
 
 __all__ = ["Results", "load", "select", "settings"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from .load import PAPER_SETTING, settings
+from .rows import PAPER_SETTING, settings
 
 PAPER_EPOCHS = 1000
 PAPER_SERVERS = 16

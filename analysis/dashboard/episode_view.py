@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ..load import INVALID, Results, variants
+from ..load import Results
+from ..rows import INVALID, variants
 from ..tables import render
 from . import charts, episodes
 from .controls import PLOT, one, selected_rows

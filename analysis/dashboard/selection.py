@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ..load import select, settings, variants
+from ..rows import select, settings, variants
 
 Lambdas = tuple[float, float]
 

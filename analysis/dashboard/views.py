@@ -13,7 +13,8 @@ from ..figures import comparison, evaluation
 from ..figures import training as training_figures
 from ..figures.style import looks
 from ..labels import CURVES, LOWER_IS_BETTER, OUTCOMES, label
-from ..load import Results, information_note, variants
+from ..load import Results
+from ..rows import observability_note, variants
 from ..shown import MOST_SHOWN, left_out
 from ..stats.families import endpoint
 from ..tables import comparisons, methods, render
@@ -55,7 +56,7 @@ def evaluations(results: Results, filters: Filters, dark: bool) -> None:
     save_csv(ranked, "results")
     if too_many:
         st.caption(f"{too_many} The CSV file holds all.")
-    if note := information_note(table):
+    if note := observability_note(table):
         st.caption(escaped(note))
     st.caption(
         "mean over training seeds ± standard deviation over the episodes of a seed; [low, high]: 95 % interval of the "

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..labels import CURVES, LOWER_IS_BETTER, label
-from ..load import require_one_setting, variants
+from ..rows import require_one_setting, variants
 from ..shown import MOST_SHOWN
 from .chart import Chart, Marks, Panel, count_range
 from .style import Look, looks

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import jinja2
 
-from ..load import setting_label
+from ..rows import setting_label
 from ..tables import render
 from .sections import NamedFigure, NamedTable, Section, glance
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..load import require_one_setting, variants
+from ..rows import require_one_setting, variants
 from ..tables.comparisons import default_pairs
 from ..tables.render import format_value
 

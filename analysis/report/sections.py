@@ -14,7 +14,8 @@ from ..figures import comparison, evaluation, training
 from ..figures.chart import Chart
 from ..figures.style import Look, looks
 from ..labels import label
-from ..load import Results, information_note, select, setting_label, settings, variants
+from ..load import Results
+from ..rows import observability_note, select, setting_label, settings, variants
 from ..shown import left_out
 from ..stats.families import endpoint
 from ..stats.intervals import COVERAGE
@@ -247,7 +248,7 @@ def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt |
 
 def _how(section: Section, table: pd.DataFrame) -> str:
     """How to read a ranking, with what its variants observe if that differs."""
-    note = information_note(section.rows_shown(table))
+    note = observability_note(section.rows_shown(table))
     return HOW_TO_READ if note is None else f"{note} {HOW_TO_READ}"
 
 

@@ -9,8 +9,9 @@ import pandas as pd
 from rllib_scale.results.tables import OBSERVABILITY
 
 from ..labels import NOUNS
-from ..load import Results, information_note, variants
+from ..load import Results
 from ..paper import PAPER_EPOCHS
+from ..rows import observability_note, variants
 from ..stats.intervals import MIN_SEEDS
 from ..tables.render import format_value
 
@@ -58,7 +59,7 @@ def best_lines(table: pd.DataFrame, servers: int) -> list[str]:
         table: of `tables.table3`.
         servers: its scale N.
     """
-    lines = [_best(table, f"On average at N = {servers}"), information_note(table)]
+    lines = [_best(table, f"On average at N = {servers}"), observability_note(table)]
     learned = table[table["seeds"] > 0]
     if 0 < len(learned) < len(table):
         lines.append(_best(learned, f"Of the learned methods at N = {servers}"))

@@ -6,7 +6,8 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from ..load import Results, information_note
+from ..load import Results
+from ..rows import observability_note
 from ..tables import render
 from ..tables.methods import BOUND
 from .overview import five_lines, missing
@@ -42,7 +43,7 @@ def print_report(results: Results, console: Console, content: list[Section] | No
     section = next((section for section in content if section.tables), Section("", ""))
     of_kind = {named.name.partition("-")[0]: named for named in reversed(section.tables)}
     if "table3" in of_kind:
-        note = information_note(of_kind["table3"].shown)
+        note = observability_note(of_kind["table3"].shown)
         shown = TABLE3_SHOWN if note is None else (*TABLE3_SHOWN, "observability")
         _print_table(console, of_kind["table3"].shown, of_kind["table3"].title, shown)
         if note is not None:

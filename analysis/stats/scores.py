@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rllib_scale.errors import UserError
 
-from ..load import SETTING
+from ..rows import SETTING
 
 PLACE = (*SETTING, "test_servers")
 EPISODE = ("eval_seed", "episode")

@@ -10,7 +10,7 @@ import pandas as pd
 from rllib_scale.errors import UserError
 
 from ..labels import OUTCOMES
-from ..load import require_one_setting, variants
+from ..rows import require_one_setting, variants
 from ..shown import MOST_SHOWN
 from ..stats import families
 from ..stats.families import TESTED

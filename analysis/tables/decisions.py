@@ -7,7 +7,7 @@ import pandas as pd
 from rllib_scale.results.tables import UTILISATION_PREFIX
 
 from ..labels import TIER_PREFIX
-from ..load import INVALID
+from ..rows import INVALID
 from .summary import summary_table
 
 HOW_TO_READ = (

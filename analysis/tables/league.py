@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from ..load import SETTING, setting_label, settings, variants
+from ..rows import SETTING, setting_label, settings, variants
 from ..stats.intervals import MIN_SEEDS
 from ..stats.scores import EPISODE
 from .relative import BASE, GAP, LOWER_BOUND

@@ -15,8 +15,8 @@ from rllib_scale.errors import UserError
 from rllib_scale.results.tables import OBSERVABILITY
 
 from ..labels import OUTCOMES
-from ..load import SETTING
 from ..paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, papers_methods
+from ..rows import SETTING
 from .summary import observability_by, summary_table
 
 BOUND = "above_bound_percent"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..load import require_one_setting, variants
+from ..rows import require_one_setting, variants
 from ..stats import intervals
 from ..stats.intervals import MeanTest, Unit
 from ..stats.scores import scores_by

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rllib_scale.results.tables import OBSERVABILITY
 
-from ..load import require_one_setting, variants
+from ..rows import require_one_setting, variants
 from ..stats.intervals import MIN_SEEDS
 from ..stats.scores import scores_by
 from ..stats.summaries import summary

@@ -19,7 +19,8 @@ from ..figures import draw
 from ..figures.chart import Chart, Marks, Panel
 from ..figures.style import Look, looks
 from ..labels import label
-from ..load import load, variants
+from ..load import load
+from ..rows import variants
 from ..stats.intervals import MIN_SEEDS, mean_interval
 from ..stats.scores import EPISODE, PLACE
 from ..tables.league import BOOTSTRAP_SEED

@@ -16,8 +16,9 @@ from rllib_scale_analysis.dashboard.selection import Filters
 from rllib_scale_analysis.figures import evaluation
 from rllib_scale_analysis.figures.style import looks
 from rllib_scale_analysis.figures.training import training_curves
-from rllib_scale_analysis.load import PAPER_SETTING, Reader, Results, load, variants
+from rllib_scale_analysis.load import Reader, Results, load
 from rllib_scale_analysis.report.summary import training_state_lines
+from rllib_scale_analysis.rows import PAPER_SETTING, variants
 from rllib_scale_analysis.tables.methods import table4
 
 from artificial_results import HEURISTICS, artificial_episodes, artificial_training, episode_row, write_folder

@@ -13,8 +13,8 @@ from matplotlib import image
 from rllib_scale_analysis.dashboard import charts
 from rllib_scale_analysis.figures import comparison, draw, evaluation, style
 from rllib_scale_analysis.figures.chart import Chart, Panel
-from rllib_scale_analysis.load import variants
 from rllib_scale_analysis.methods import METHODS as KNOWN
+from rllib_scale_analysis.rows import variants
 from rllib_scale_analysis.tables.comparisons import paired_table
 from rllib_scale_analysis.tables.methods import table3, table4
 from rllib_scale_analysis.tables.relative import against_base

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from rllib_scale_analysis import load
-from rllib_scale_analysis.load import derive, require_one_setting, select, settings, variants
+from rllib_scale_analysis.load import derive
+from rllib_scale_analysis.rows import require_one_setting, select, settings, variants
 
 from artificial_results import (
     SEEDS,

@@ -9,10 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 from rich.console import Console
-from rllib_scale_analysis.load import information_note, load
+from rllib_scale_analysis.load import load
 from rllib_scale_analysis.report.summary import best_lines
 from rllib_scale_analysis.report.terminal import print_report
 from rllib_scale_analysis.report.write import write_report
+from rllib_scale_analysis.rows import observability_note
 from rllib_scale_analysis.tables.methods import table3, table4
 
 from artificial_results import episode_row, typed_episodes, write_folder
@@ -55,8 +56,8 @@ def test_a_ranking_has_a_column_and_a_line_where_it_mixes(make: Any) -> None:
         "price": "waiting tasks",
         "fastest-idle": "waiting tasks",
     }
-    assert information_note(table) == NOTE
-    assert information_note(make(typed_episodes(MIXED[3:]))) is None
+    assert observability_note(table) == NOTE
+    assert observability_note(make(typed_episodes(MIXED[3:]))) is None
 
 
 def test_who_is_first_is_named_with_what_it_is_told() -> None:

@@ -7,7 +7,7 @@ import pytest
 from rllib_scale_analysis import select, settings
 from rllib_scale_analysis.figures import comparison
 from rllib_scale_analysis.figures.style import looks
-from rllib_scale_analysis.load import variants
+from rllib_scale_analysis.rows import variants
 from rllib_scale_analysis.tables.relative import against_base
 
 from artificial_results import episode_row, typed_episodes

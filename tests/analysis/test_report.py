@@ -15,10 +15,11 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 from rllib_scale_analysis.figures import style
-from rllib_scale_analysis.load import load, select
+from rllib_scale_analysis.load import load
 from rllib_scale_analysis.report import page as report_page
 from rllib_scale_analysis.report.terminal import print_report
 from rllib_scale_analysis.report.write import write_report
+from rllib_scale_analysis.rows import select
 from rllib_scale_analysis.tables import comparisons, methods
 
 from artificial_results import SEEDS, artificial_episodes, artificial_training, write_folder

@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 from rllib_scale_analysis.figures.style import looks
-from rllib_scale_analysis.load import load, variants
+from rllib_scale_analysis.load import load
+from rllib_scale_analysis.rows import variants
 from rllib_scale_analysis.transfer import study
 from rllib_scale_analysis.transfer.study import AGAINST, DRIFTS, LOST, agreement, transfer, transfer_table
 

@@ -20,8 +20,9 @@ import psutil
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
-from rllib_scale_analysis.load import PAPER_SETTING, load, select
+from rllib_scale_analysis.load import load
 from rllib_scale_analysis.report.write import write_report
+from rllib_scale_analysis.rows import PAPER_SETTING, select
 from rllib_scale_analysis.tables.methods import table4
 from rllib_scale_analysis.tables.render import cell_lines, to_csv
 
