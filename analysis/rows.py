@@ -72,6 +72,6 @@ def variants(frame: pd.DataFrame) -> list[str]:
     """The variants of a frame: learned methods before rules, each kind in its fixed order, then by name."""
     order = {name: position for position, name in enumerate(METHODS)}
     rows = frame[["variant", "method"]].drop_duplicates()
-    heuristic = set(frame.loc[frame["kind"] == "heuristic", "variant"]) if "kind" in frame else set()
+    heuristic = set(frame.loc[frame["kind"] == "heuristic", "variant"].unique()) if "kind" in frame else set()
     keyed = [(v in heuristic, order.get(m, len(order)), str(m), str(v)) for v, m in rows.itertuples(index=False)]
     return [variant for *_, variant in sorted(keyed)]

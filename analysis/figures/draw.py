@@ -24,7 +24,7 @@ from .chart import Chart, Grid, Marks, Panel
 WIDTH, PANEL, ROW = 7.4, 2.6, 0.27
 """Width of a figure, height of a panel and of a row [inch]."""
 BESIDE, LETTER = 4.2, 0.075
-"""Width beside the names of rows, and of a letter of these [inch]."""
+"""Width of a panel beside the names of rows, of which further ones take half, and of a letter of these [inch]."""
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -45,9 +45,7 @@ def png(chart: Chart) -> bytes:
 
 
 def draw(chart: Chart) -> Figure:
-    """A chart as a figure of matplotlib."""
-    if not chart.panels:
-        return style.empty_figure(chart.caption)
+    """A chart with panels as a figure of matplotlib."""
     columns = min(chart.columns, len(chart.panels))
     lines = math.ceil(len(chart.panels) / columns)
     heights = [
@@ -58,9 +56,8 @@ def draw(chart: Chart) -> Figure:
         above = 0.24 * math.ceil(len(entries) / 3)
         narrow = columns == 1 and not any(panel.rows or panel.grid for panel in chart.panels)
         width = WIDTH * (0.87 if narrow else 1.3 if columns > 2 else 1.0)
-        if columns == 1:
-            letters = max((len(row) for panel in chart.panels for row in _beside(panel)), default=0)
-            width = max(width, BESIDE + LETTER * letters)
+        letters = max((len(row) for panel in chart.panels for row in _beside(panel)), default=0)
+        width = max(width, BESIDE * (1 + columns) / 2 + LETTER * letters)
         beside = 0.12 if any(map(_beside, chart.panels)) else 0.04167  # a browser's letters are wider
         layout = ConstrainedLayoutEngine(w_pad=beside)
         figure = Figure(figsize=(width, sum(heights) + above + 0.9), layout=layout)

@@ -99,16 +99,6 @@ def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> Non
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.2, handlelength=2.2)
 
 
-def empty_figure(message: str) -> Figure:
-    """A figure without axes that shows a message."""
-    with mpl.rc_context(RC):
-        figure = Figure(figsize=(6.4, 2.0), layout="constrained")
-        axes = figure.subplots()
-        axes.set_axis_off()
-        axes.text(0.5, 0.5, message, ha="center", va="center", wrap=True)
-    return figure
-
-
 def dark_colour(colour: str) -> str:
     """The colour for dark paper: greys are inverted, others become lighter until their contrast suffices.
 

@@ -18,7 +18,6 @@ TABLE3_SHOWN = (
     *(BOUND, "seeds"),
 )
 """Columns of Table 3; the first ones are kept if not all fit."""
-BY_SERVERS = {"response_mean_s": "response (s)", "completed": "completed tasks"}
 HOW_TO_READ = (
     "mean ± standard deviation over the episodes of a seed, [95 % interval over seeds]. A response covers completed "
     "tasks alone, the censored one every arrived task: a policy that completes less shows a lower response."
@@ -41,18 +40,13 @@ def print_report(results: Results, console: Console, content: list[Section] | No
         for line in lines:
             console.print(Text(f"- {line}"))
     section = next((section for section in content if section.tables), Section("", ""))
-    of_kind = {named.name.partition("-")[0]: named for named in reversed(section.tables)}
-    if "table3" in of_kind:
-        note = observability_note(of_kind["table3"].shown)
+    if any(named.name.startswith("table3-") for named in section.tables):
+        table3 = section.table("table3")
+        note = observability_note(table3.shown)
         shown = TABLE3_SHOWN if note is None else (*TABLE3_SHOWN, "observability")
-        _print_table(console, of_kind["table3"].shown, of_kind["table3"].title, shown)
+        _print_table(console, table3.shown, table3.title, shown)
         if note is not None:
             console.print(Text(note, style="dim"))
-    if "table4" in of_kind:
-        for metric, name in BY_SERVERS.items():
-            table = by_servers(of_kind["table4"].shown, metric)
-            if len(table.columns) > 2:
-                _print_table(console, table, f"Table 4: {name} against the number of servers", tuple(table.columns))
     console.print()
     if section.note:
         console.print(Text(section.note, style="dim"))
@@ -62,14 +56,6 @@ def print_report(results: Results, console: Console, content: list[Section] | No
         sum(isinstance(item, kind) for one in content for item in one.items) for kind in (NamedTable, NamedFigure)
     ]
     console.print(Text("All tables ({}) and figures ({}) of all settings: report.html.".format(*counts)))
-
-
-def by_servers(table4: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Means of one metric: a row for each variant, a column "N=16" for each number of servers."""
-    names = list(dict.fromkeys(table4["variant"]))
-    wide = table4.pivot(index="variant", columns="test_servers", values=metric).reindex(names)
-    wide.columns = pd.Index([f"N={servers}" for servers in wide.columns])
-    return wide.reset_index()
 
 
 def _print_table(console: Console, table: pd.DataFrame, title: str, columns: tuple[str, ...]) -> None:

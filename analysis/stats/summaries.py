@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 
 from ..labels import LOWER_IS_BETTER
 from . import intervals
@@ -101,18 +100,6 @@ def no_interval(seeds: int) -> str:
     return f"no interval ({f'{seeds} seed' + 's' * (seeds > 1) if seeds else 'rules'})"
 
 
-def summarise(rows: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Summary]:
-    """Summary of each metric column over the rows of one variant in one setting at one scale.
-
-    Raises:
-        UserError: the rows mix variants, settings or scales, or hold an episode of a seed twice.
-    """
-    if rows.empty:
-        return dict.fromkeys(metrics, NOTHING)
-    scores = Scores.of(rows, metrics)
-    return {metric: summary(scores, metric) for metric in metrics}
-
-
 def summary(scores: Scores, metric: str) -> Summary:
     """Summary of one metric of some scores."""
     values = scores.values[metric]
@@ -134,20 +121,15 @@ def summary(scores: Scores, metric: str) -> Summary:
     )
 
 
-def paired_differences(first: pd.DataFrame, second: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Difference]:
+def differences(first: Scores, second: Scores, metrics: Sequence[str]) -> dict[str, Difference]:
     """Difference first - second of each metric over identical episodes, of two variants.
 
     Pairs share PAIR_KEY and, if both are learned, the training seed; a rule is paired with every seed of a learned
     method. Differences are averaged over the episodes of a seed first, then over seeds.
 
     Raises:
-        UserError: a row has no partner (the pair is named), or a frame mixes variants.
+        UserError: a row has no partner; the pair is named.
     """
-    return differences(Scores.of(first, metrics), Scores.of(second, metrics), metrics)
-
-
-def differences(first: Scores, second: Scores, metrics: Sequence[str]) -> dict[str, Difference]:
-    """`paired_differences` of scores."""
     require_partners(first, second)
     learned = first.learned or second.learned
     present = int((first.present & second.present).sum())

@@ -92,8 +92,9 @@ def paired_table(
         UserError: the frame mixes settings, a variant is unknown, or a row has no partner (it is named).
     """
     require_one_setting(episodes)
-    methods = dict(zip(episodes["variant"], episodes["method"], strict=True))
-    learned = set(episodes.loc[episodes["kind"] == "learned", "variant"])
+    firsts = episodes.drop_duplicates("variant").set_index("variant")
+    methods = {str(name): str(method) for name, method in firsts["method"].items()}
+    learned = set(firsts.index[firsts["kind"] == "learned"])
     scores = _scores(episodes, OUTCOMES)
     every = default_pairs(episodes)
     shown = every if pairs is None else list(pairs)

@@ -34,8 +34,8 @@ Stated = Mapping[tuple[str, int], tuple[float, float]]
 
 def training_scales(episodes: pd.DataFrame) -> list[int]:
     """The scales of Table 3: those of training and evaluation or, with rules alone, the smallest."""
-    evaluated = {int(n) for n in episodes["test_servers"]}
-    trained = {int(n) for n in episodes["train_servers"].dropna()}
+    evaluated = {int(n) for n in episodes["test_servers"].unique()}
+    trained = {int(n) for n in episodes["train_servers"].dropna().unique()}
     return sorted(trained & evaluated) if trained else sorted(evaluated)[:1]
 
 

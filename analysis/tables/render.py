@@ -32,11 +32,8 @@ FEATURE_DECIMALS = 3
 MISSING = "–"  # noqa: RUF001 (an en dash)
 GAP = 2
 
-LATEX = {
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"},
-    **{"±": r"$\pm$", "λ": r"$\lambda$", "²": r"$^2$", MISSING: "--", "<": "$<$", ">": "$>$"},
-}
+LATEX = str.maketrans({"±": r"$\pm$", "λ": r"$\lambda$", "²": "$^2$", MISSING: "--", "<": "$<$", ">": "$>$"})
+"""Signs that pandas leaves as they are."""
 OPTIONAL_COLUMNS = (
     *("paper_completed", "paper_response_mean_s", "without_response", "above_bound_percent"),
     *("paper_feature_covariance", "paper_feature_kl"),
@@ -120,16 +117,11 @@ def to_csv(table: pd.DataFrame) -> str:
 def to_latex(table: pd.DataFrame) -> str:
     """A LaTeX tabular, with the rules of booktabs."""
     columns = stems(table)
-    places = "".join("l" if column in TEXT_COLUMNS else "r" for column in columns)
     rows = [[" ".join(cell_lines(row, column)) for column in columns] for row in table.to_dict("records")]
-    head, *body = (" & ".join(map(_latex, cells)) + r" \\" for cells in ([label(column) for column in columns], *rows))
-    lines = [rf"\begin{{tabular}}{{{places}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _latex(text: str) -> str:
-    escaped = "".join(LATEX.get(sign, sign) for sign in text)
-    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)
+    printed = pd.DataFrame(rows, columns=[label(column) for column in columns])
+    places = "".join("l" if column in TEXT_COLUMNS else "r" for column in columns)
+    text = printed.to_latex(index=False, escape=True, column_format=places).translate(LATEX)
+    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", text)
 
 
 def to_html(table: pd.DataFrame) -> str:

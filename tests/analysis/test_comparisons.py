@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from rllib_scale_analysis.stats.families import TESTED
 from rllib_scale_analysis.stats.intervals import holm
-from rllib_scale_analysis.stats.summaries import paired_differences
+from rllib_scale_analysis.stats.scores import Scores
+from rllib_scale_analysis.stats.summaries import differences
 from rllib_scale_analysis.tables.comparisons import complete_pairs, default_pairs, paired_table
 
 from artificial_results import artificial_episodes, episode_row, typed_episodes
@@ -68,8 +69,8 @@ def test_default_pairs_are_learned_methods_against_the_baselines_once_question_b
 
 def p_of(episodes: pd.DataFrame, row: pd.Series, metric: str) -> float:
     at = episodes[episodes["test_servers"] == row["test_servers"]]
-    sides = (at[at["variant"] == row[side]] for side in ("first", "second"))
-    return paired_differences(*sides, [metric])[metric].p
+    sides = (Scores.of(at[at["variant"] == row[side]], [metric]) for side in ("first", "second"))
+    return differences(*sides, [metric])[metric].p
 
 
 def test_the_family_is_a_question_in_the_primary_endpoint_or_in_the_others(

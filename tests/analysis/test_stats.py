@@ -10,7 +10,9 @@ import pandas as pd
 import pytest
 from rllib_scale_analysis.stats import intervals
 from rllib_scale_analysis.stats.families import TESTED, adjust, question
-from rllib_scale_analysis.stats.summaries import Difference, paired_differences, summarise
+from rllib_scale_analysis.stats.scores import Scores
+from rllib_scale_analysis.stats.summaries import Difference, Summary, differences
+from rllib_scale_analysis.stats.summaries import summary as summary_of
 
 from artificial_results import episode_row, typed_episodes
 from rllib_scale.errors import UserError
@@ -29,36 +31,40 @@ def frame(method: str, values: dict[int | None, list[float]], servers: int = 16)
 
 
 def difference_of(first: pd.DataFrame, second: pd.DataFrame) -> Difference:
-    return paired_differences(first, second, [METRIC])[METRIC]
+    return differences(Scores.of(first, [METRIC]), Scores.of(second, [METRIC]), [METRIC])[METRIC]
+
+
+def summarise(rows: pd.DataFrame) -> Summary:
+    return summary_of(Scores.of(rows, [METRIC]), METRIC)
 
 
 # ---------------------------------------------------------------------- summaries
 
 
 def test_summary_of_two_seeds_and_of_a_rule() -> None:
-    summary = summarise(frame("scale", {1: [1.0, 3.0], 2: [5.0, 9.0, 13.0]}), [METRIC])[METRIC]
+    summary = summarise(frame("scale", {1: [1.0, 3.0], 2: [5.0, 9.0, 13.0]}))
     assert summary.mean == pytest.approx((2 + 9) / 2)  # seeds weigh alike, whatever their episodes
     assert summary.sd == pytest.approx(math.sqrt((2 + 16) / 2))
     assert (summary.seeds, summary.episodes, summary.missing) == (2, 5, 0)
     assert math.isnan(summary.low)
     assert math.isnan(summary.high)
-    summary = summarise(frame("fastest-idle", {None: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}), [METRIC])[METRIC]
+    summary = summarise(frame("fastest-idle", {None: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}))
     assert (summary.mean, summary.seeds, summary.episodes) == (3.5, 0, 6)
     assert math.isnan(summary.low)
 
 
 def test_summary_leaves_missing_values_out_and_counts_them() -> None:
-    summary = summarise(frame("scale", {1: [1.0, math.nan], 2: [math.nan, math.nan]}), [METRIC])[METRIC]
+    summary = summarise(frame("scale", {1: [1.0, math.nan], 2: [math.nan, math.nan]}))
     assert (summary.mean, summary.seeds, summary.episodes, summary.missing) == (1.0, 1, 1, 3)
     assert math.isnan(summary.sd)
-    nothing = summarise(frame("scale", {1: [math.nan]}), [METRIC])[METRIC]
+    nothing = summarise(frame("scale", {1: [math.nan]}))
     assert math.isnan(nothing.mean)
     assert (nothing.seeds, nothing.episodes, nothing.missing) == (0, 0, 1)
 
 
 def test_summary_of_five_seeds_has_its_interval() -> None:
     values = {seed: [mean - 1, mean + 1, mean + 0.3] for seed, mean in enumerate((4.1, 4.9, 4.3, 5.2, 4.6))}
-    summary = summarise(frame("scale", values), [METRIC])[METRIC]
+    summary = summarise(frame("scale", values))
     assert intervals.mean_interval(np.array(list(values.values()))) == intervals.Interval(summary.low, summary.high)
     assert 4.0 < summary.low < summary.mean < summary.high < 5.3
 
@@ -136,7 +142,7 @@ def test_a_statistic_of_a_mixture_is_refused() -> None:
         (one.assign(trial_id="other"), "more than one row, of other, scale-1, holds seed 1, N=16"),
     ):
         with pytest.raises(UserError, match=named):
-            summarise(pd.concat([one, other]), [METRIC])
+            summarise(pd.concat([one, other]))
 
 
 # ---------------------------------------------------------------------- families

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from rllib_scale_analysis import select, settings
 from rllib_scale_analysis.report.replays import chosen_episodes
-from rllib_scale_analysis.stats.summaries import summarise
+from rllib_scale_analysis.stats.scores import Scores
+from rllib_scale_analysis.stats.summaries import summary
 from rllib_scale_analysis.tables.comparisons import paired_table
 from rllib_scale_analysis.tables.decisions import behaviour_table
 from rllib_scale_analysis.tables.lambdas import lambda_table
@@ -38,9 +39,11 @@ def test_table3_holds_the_training_scale_of_every_method(episodes: pd.DataFrame)
     table = table3(episodes)
     assert list(table["variant"][:4]) == ["scale", "crossattn", "ppo", "fastest-idle"]
     rows = episodes[(episodes["variant"] == "scale") & (episodes["test_servers"] == 16)]
-    for metric, summary in summarise(rows, ("completed", "unfinished", "response_censored_s")).items():
-        assert cell(table, metric, variant="scale") == summary.mean
-        assert cell(table, f"{metric}_high", variant="scale") == summary.high
+    metrics = ("completed", "unfinished", "response_censored_s")
+    for metric in metrics:
+        expected = summary(Scores.of(rows, metrics), metric)
+        assert cell(table, metric, variant="scale") == expected.mean
+        assert cell(table, f"{metric}_high", variant="scale") == expected.high
     assert cell(table, "seeds", variant="scale") == 5
     assert cell(table, "episodes", variant="scale") == 6
     assert pd.isna(cell(table, "seeds_note", variant="scale"))
