@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,15 +30,14 @@ class _Parts:
         self._draw, self._size = draw, 0
 
     def table(self, named: NamedTable, folded: bool) -> dict[str, Any]:
-        html, csv = render.to_html(named.shown), quote(render.to_csv(named.shown), safe=" ,:;()=@")
-        shown = {"name": named.name, "title": named.title, "how": named.how, "html": html, "csv": csv}
+        shown = {"name": named.name, "title": named.title, "how": named.how, "html": render.to_html(named.shown)}
         return shown | {"folded": folded or not named.name.startswith(OPEN_TABLES)}
 
     def figure(self, named: NamedFigure) -> dict[str, Any]:
         path = self._draw(named)
         if isinstance(path, str):
             return {"title": named.title, "note": path}
-        image = base64.b64encode(path.read_bytes()).decode()
+        image = quote(" ".join(path.read_text(encoding="utf-8").split()), safe=" =:/,;()!*$@?")
         if self._size + len(image) > MAX_FIGURES_BYTES:
             left_out = f"Left out to keep this page small: see figures/{path.name} of the report's folder."
             return {"title": named.title, "note": left_out}

@@ -253,15 +253,12 @@ def _how(section: Section, table: pd.DataFrame) -> str:
 
 
 def _add_comparisons(section: Section, rows: pd.DataFrame) -> None:
-    """The paired table, and its figure at the scale of training."""
+    """The paired table."""
     pairs, refused = comparisons.complete_pairs(rows, comparisons.default_pairs(rows), shared_seeds=True)
     section.refusals = [f"Not compared: {error}." for error in refused]
     section.paired = comparisons.paired_table(rows, pairs, shared_seeds=True)
     how = f"{PAIRED_HOW} The primary endpoint here: {label(section.endpoint)}."
     section.add_table(f"paired-{section.name}", "Paired differences", section.paired, how)
-    if len(section.paired):
-        chart = comparison.differences(section.at_first_scale(section.table("paired").shown))
-        section.add(f"differences-{section.name}", "Paired differences at the training scale", chart, wide=True)
 
 
 def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, of: dict[str, Look]) -> None:
