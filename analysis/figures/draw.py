@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,13 @@ def save(figure: Figure, path: Path) -> None:
     """Write a PNG of 200 dpi or an SVG whose text is text, by the suffix, atomically."""
     kind = path.suffix.removeprefix(".")
     metadata = {"Date": None} if kind == "svg" else None  # the same figure makes the same file
+    image = io.BytesIO()
     with mpl.rc_context(style.SVG_RC):
-        write_atomic(
-            path, lambda p: figure.savefig(p, format=kind, dpi=style.DPI, facecolor="white", metadata=metadata)
-        )
+        figure.savefig(image, format=kind, dpi=style.DPI, facecolor="white", metadata=metadata)
+    content = image.getvalue()
+    if kind == "svg":
+        content = re.sub(rb"(\.\d\d)\d+", rb"\1", content)  # a hundredth of a point is enough
+    write_atomic(path, lambda p: p.write_bytes(content))
 
 
 def png(chart: Chart) -> bytes:

@@ -74,7 +74,7 @@ def check_layout(page: Page, report: Path, theme: Theme, width: int) -> None:
     page.evaluate(OPEN)
     assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing is wider than the page"
     images = page.evaluate("[...document.images].map((one) => one.naturalWidth)")
-    assert len(images) > 10
+    assert len(images) > 8
     assert min(images) > 100
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, paper.removeprefix("rgb(").removesuffix(")").split(","))) < 384) == (theme == "dark")
