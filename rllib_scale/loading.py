@@ -17,7 +17,7 @@ from typing import Any, cast
 from rllib_scale import plugins, zoo
 from rllib_scale.config.base import Model
 from rllib_scale.config.cluster import CLUSTER_PRESETS, ClusterConfig
-from rllib_scale.config.pinned import MARK, digest_of
+from rllib_scale.config.pinned import DIGEST_SEPARATOR, digest_of
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.rounds import refuse_replaced
 from rllib_scale.config.scenarios import SCENARIOS, read_scenario, scenario
@@ -148,7 +148,9 @@ def load_scheduler(spec: PluginSpec) -> tuple[type[Any], str]:
         UserError: there is none, it cannot be imported, or it is no scheduler.
     """
     name = spec.name
-    found, source = plugins.load("scheduler", name + (plugins.MARK + spec.source if spec.source else ""), [*HEURISTICS])
+    found, source = plugins.load(
+        "scheduler", name + (plugins.SOURCE_SEPARATOR + spec.source if spec.source else ""), [*HEURISTICS]
+    )
     bases = {f"{c.__module__}.{c.__qualname__}" for c in getattr(found, "__mro__", ())}
     if not bases & {TASK_BY_TASK, EVENT_BY_EVENT}:
         raise UserError(
@@ -178,12 +180,12 @@ def _takes(function: Any, count: int) -> bool:
 
 def _file(value: str, folders: Folders) -> str:
     """The absolute path with the digest of the file, looked for in each of the folders."""
-    if MARK in value:
+    if DIGEST_SEPARATOR in value:
         return value
     paths = list(dict.fromkeys((folder / value).absolute() for folder in folders))
     for path in paths:
         if isfile(path):
-            return f"{path}{MARK}{digest_of(path)}"
+            return f"{path}{DIGEST_SEPARATOR}{digest_of(path)}"
     raise UserError(f"no file {' or '.join(map(str, paths))}")
 
 
@@ -201,7 +203,7 @@ def _policy(spec: PolicySpec, folders: Folders) -> PolicySpec:
         return PolicySpec(spec.place, digest_of(zoo.folder_of(spec.place) / "policy.json"))
     place = spec.place if spec.place.endswith(".json") else f"{spec.place}/policy.json"
     try:
-        return PolicySpec(*_file(place, folders).split(MARK))
+        return PolicySpec(*_file(place, folders).split(DIGEST_SEPARATOR))
     except UserError as error:
         raise UserError(f"policy {spec.place!r}: {error}") from None
 
@@ -228,7 +230,7 @@ NAMED: dict[str, Callable[[str, Folders], Any]] = {
     "env.workload.generator": _code("generator"),
     "network.encoder": _code("encoder"),
     "training.reward": _code("reward"),
-    "training.initial_policy": lambda value, folders: str(resolve(PolicySpec(*value.split(MARK)), folders)),
+    "training.initial_policy": lambda value, folders: str(resolve(PolicySpec(*value.split(DIGEST_SEPARATOR)), folders)),
     "imitation.expert": lambda value, folders: str(resolve(parse_scheduler(value), folders)),
     "evaluation.heuristics": lambda value, folders: str(resolve(parse_scheduler(value), folders)),
 }

@@ -30,7 +30,7 @@ GROUPS: dict[Kind, str] = {
     "reward": "rllib_scale.rewards",
 }
 """The group of entry points of each kind."""
-MARK = "#source="
+SOURCE_SEPARATOR = "#source="
 DIGITS = 16
 
 _shipped: dict[str, str] = {}
@@ -39,7 +39,7 @@ _shipped: dict[str, str] = {}
 
 def unpinned(name: str) -> str:
     """A name without the digest behind it."""
-    return name.partition(MARK)[0]
+    return name.partition(SOURCE_SEPARATOR)[0]
 
 
 def entry_points(kind: Kind) -> dict[str, str]:
@@ -68,7 +68,7 @@ def load(kind: Kind, name: str, valid: list[str]) -> tuple[Any, str]:
     Raises:
         UserError: there is none, it cannot be imported, or its source is not the one of the digest.
     """
-    plain, _, wanted = name.partition(MARK)
+    plain, _, wanted = name.partition(SOURCE_SEPARATOR)
     declared = entry_points(kind)
     path = declared.get(plain, plain)
     if not is_import_path(path):
@@ -112,11 +112,11 @@ def pinned(kind: Kind, name: str, foreign: bool = False) -> str:
     Raises:
         UserError: see `load`; or a foreign one would have to be imported.
     """
-    if MARK in name:
+    if SOURCE_SEPARATOR in name:
         return name
     if foreign:
         raise UserError(f"{kind} {name!r}: is not imported because a file says so")
-    return name + MARK + load(kind, name, [])[1]
+    return name + SOURCE_SEPARATOR + load(kind, name, [])[1]
 
 
 def call(kind: Kind, name: str, function: Callable[..., Any], *arguments: Any) -> Any:

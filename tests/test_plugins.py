@@ -306,7 +306,7 @@ def test_values_of_a_grid_are_pinned_too(own: Path) -> None:
     sweep = sweep_of("fastest-idle", methods=["crossattn"], grid=grid)
     ours, theirs = (trial.config.algorithm.expert for trial in make_plan(sweep, "test").trials)
     assert ours == str(resolve(parse_scheduler("strange.rules:Fastest")))
-    assert plugins.MARK in ours
+    assert plugins.SOURCE_SEPARATOR in ours
     assert theirs == "sticky"
     grid = {"env.workload.generator": ["strange.things:pairs", None]}
     varied = make_plan(sweep_of("sticky", methods=["crossattn"], grid=grid), "test").trials
@@ -314,7 +314,7 @@ def test_values_of_a_grid_are_pinned_too(own: Path) -> None:
     assert [trial.config.env.workload.generator for trial in varied] == [pinned, None]
 
 
-UNKNOWN = f"strange.broken:X{plugins.MARK}0123456789abcdef"
+UNKNOWN = f"strange.broken:X{plugins.SOURCE_SEPARATOR}0123456789abcdef"
 
 
 @pytest.mark.parametrize("name", [UNKNOWN, "strange.broken:X"])

@@ -13,13 +13,13 @@ from typing import Any
 
 from rllib_scale.errors import UserError
 
-MARK = "#sha256="
+DIGEST_SEPARATOR = "#sha256="
 DIGITS = 16
 
 
 def split(pinned: str) -> tuple[str, str]:
     """Place and digest of a file; the digest is empty if it is not pinned."""
-    place, _, content = pinned.partition(MARK)
+    place, _, content = pinned.partition(DIGEST_SEPARATOR)
     return place, content
 
 
@@ -66,4 +66,4 @@ def without_places(content: Any) -> Any:
         return {key: without_places(value) for key, value in content.items()}
     if isinstance(content, list):
         return [without_places(value) for value in content]
-    return split(content)[1] if isinstance(content, str) and MARK in content else content
+    return split(content)[1] if isinstance(content, str) and DIGEST_SEPARATOR in content else content

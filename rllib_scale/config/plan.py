@@ -16,7 +16,7 @@ from typing import Any
 
 from rllib_scale import zoo
 from rllib_scale.config import DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, identity
-from rllib_scale.config.pinned import MARK, split
+from rllib_scale.config.pinned import DIGEST_SEPARATOR, split
 from rllib_scale.config.schedulers import PluginSpec, PolicySpec, SchedulerSpec, parse_scheduler
 from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.config.training import NO_SRR
@@ -306,7 +306,7 @@ def _is_lambda(path: str) -> bool:
 
 def shown(value: Any) -> str:
     """A value in a label; of a pinned file its name and its digest, without its folder."""
-    if isinstance(value, str) and MARK in value:
+    if isinstance(value, str) and DIGEST_SEPARATOR in value:
         place, content = split(value)
-        return place if zoo.is_named(place) else f"{Path(place).name}{MARK}{content}"
+        return place if zoo.is_named(place) else f"{Path(place).name}{DIGEST_SEPARATOR}{content}"
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 from rllib_scale import plugins, zoo
 from rllib_scale.config.base import Finite, Model, NonNegative, Positive
 from rllib_scale.config.methods import METHODS
-from rllib_scale.config.pinned import MARK, check_unchanged
+from rllib_scale.config.pinned import DIGEST_SEPARATOR, check_unchanged
 from rllib_scale.config.problem import InformationConfig, NamedOrder
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
@@ -173,7 +173,7 @@ class PluginSpec:
     source: str = ""
 
     def __str__(self) -> str:
-        return self.label + (plugins.MARK + self.source if self.source else "")
+        return self.label + (plugins.SOURCE_SEPARATOR + self.source if self.source else "")
 
     @property
     def label(self) -> str:
@@ -194,7 +194,7 @@ class PolicySpec:
     content: str = ""
 
     def __str__(self) -> str:
-        return self.place + (MARK + self.content if self.content else "")
+        return self.place + (DIGEST_SEPARATOR + self.content if self.content else "")
 
     @property
     def label(self) -> str:
@@ -231,12 +231,12 @@ def parse_scheduler(text: str) -> SchedulerSpec:
     """
     first, _, rest = text.partition(":")
     if zoo.is_named(text) or "/" in first:
-        place, _, content = text.partition(MARK)
+        place, _, content = text.partition(DIGEST_SEPARATOR)
         return PolicySpec(place, content)
     if first in HEURISTICS:
         given = rest if ":" in text else None
         return RuleSpec(first, parse_parameters(HEURISTICS[first].parameters, given, text))
-    label, _, source = text.partition(plugins.MARK)
+    label, _, source = text.partition(plugins.SOURCE_SEPARATOR)
     word, *more = label.split(":")
     if more and plugins.is_import_path(f"{word}:{more[0]}"):
         word, more = f"{word}:{more[0]}", more[1:]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from rllib_scale.config.base import Count, Finite, Fraction, Model, NonNegative, Positive, Seed
-from rllib_scale.config.pinned import MARK, check_unchanged, digest_of, split
+from rllib_scale.config.pinned import DIGEST_SEPARATOR, check_unchanged, digest_of, split
 
 _TABLES = Path(__file__).parents[1] / "workloads" / "tables"
 TABLES = {path.stem: path for path in sorted(_TABLES.glob("*.json"))}
@@ -121,7 +121,7 @@ class FittedConfig(Model):
     @field_validator("table")
     @classmethod
     def _ours_is_pinned(cls, value: str) -> str:
-        return f"{value}{MARK}{digest_of(TABLES[value])}" if value in TABLES else value
+        return f"{value}{DIGEST_SEPARATOR}{digest_of(TABLES[value])}" if value in TABLES else value
 
     @property
     def path(self) -> Path:

@@ -6,7 +6,7 @@ import numpy as np
 
 from rllib_scale.observation.snapshot import BUSY, Snapshot
 
-HAIR_GB = 1e-9
+MEMORY_TOLERANCE_GB = 1e-9
 """What a task takes of a shared memory beyond its own, so that sums in another order never find it too small."""
 
 
@@ -56,7 +56,7 @@ class Starting:
         memory = self.snapshot.ready["memory_gb"]
         self.waits[task], self.is_open[row] = False, False
         self.ahead_s[row] += self.lasts_s[task, row]
-        self._free[self.snapshot.host[row]] -= memory[task] + HAIR_GB
+        self._free[self.snapshot.host[row]] -= memory[task] + MEMORY_TOLERANCE_GB
         self.started.append((task, row))
         self.can_start &= self.is_open & (memory[:, None] <= self.free_gb) & self.waits[:, None]
 

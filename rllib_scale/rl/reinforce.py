@@ -23,8 +23,8 @@ STEPS_AT_ONCE = 256
 """Choices whose probabilities are computed side by side in an update."""
 
 
-class Lesson(NamedTuple):
-    """What the episodes of one workload teach; means over its choices."""
+class WorkloadGradient(NamedTuple):
+    """Gradient and statistics of the episodes of one workload; means over its choices."""
 
     gradients: list[np.ndarray]  # of the loss, by the network's parameters, in their order
     decisions: int  # choices, in all episodes
@@ -36,7 +36,7 @@ class Lesson(NamedTuple):
 
 def learn_from(
     weights: Mapping[str, np.ndarray], trial: TrialConfig, env: EnvConfig, seed: int, entropy_coefficient: float
-) -> Lesson:
+) -> WorkloadGradient:
     """Play a workload in `reinforce.episodes` episodes by drawing from a policy's probabilities, and learn from it.
 
     Args:
@@ -62,7 +62,7 @@ def learn_from(
         (lost - entropy_coefficient * spread).backward()
         policy_loss, entropy = policy_loss + lost.item(), entropy + spread.item()
     metrics = [engine.metrics(b) for b in range(engine.num_envs)]
-    return Lesson(
+    return WorkloadGradient(
         [np.zeros(p.shape, np.float32) if p.grad is None else p.grad.numpy() for p in network.parameters()],
         len(flat),
         policy_loss,

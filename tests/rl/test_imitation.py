@@ -22,7 +22,7 @@ from rllib_scale.loading import sweep_from
 from rllib_scale.networks.build import build_network, input_spec
 from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
 from rllib_scale.policies.policy import TrainedPolicy, save_policy, save_prices
-from rllib_scale.rl.imitation.cloning import Lessons, cross_entropy
+from rllib_scale.rl.imitation.cloning import DemonstrationTensors, cross_entropy
 from rllib_scale.rl.imitation.demonstrations import (
     Demonstrations,
     alike,
@@ -183,7 +183,7 @@ def test_cross_entropy_is_of_the_probability_of_all_that_is_as_good() -> None:
 def test_every_row_is_learned_from_once_a_pass() -> None:
     trial = trial_of("fastest-idle", training=SHORT.model_copy(update={"steps_per_epoch": 512}))
     shown = demonstrate(trial, range(20))
-    lessons, rows = Lessons(trial, shown, 512), len(shown.chosen)
+    lessons, rows = DemonstrationTensors(trial, shown, 512), len(shown.chosen)
     assert 512 < rows < 2048
     order = torch.cat([lessons.of_epoch(epoch) for epoch in range(-(-2 * rows // 512))])
     for k in (0, 1):

@@ -48,7 +48,7 @@ def cross_entropy(logits: Tensor, alike: Tensor) -> Tensor:
     return (logits.logsumexp(-1) - logits.masked_fill(~alike, -torch.inf).logsumexp(-1)).mean()
 
 
-class Lessons:
+class DemonstrationTensors:
     """Demonstrations of one trial as tensors; what each epoch learns from.
 
     Args:
@@ -95,7 +95,7 @@ class CloningLearner(SchedulingLearner):
         refuse_unfollowed(self.config, NOT_BY_IMITATION)
         super().build()
 
-    def clone(self, lessons: Lessons, held_out: Lessons) -> Any:
+    def clone(self, lessons: DemonstrationTensors, held_out: DemonstrationTensors) -> Any:
         """Learn from the rows of one epoch."""
         self.before_gradient_based_update(timesteps={})
         self._weights_seq_no += 1
@@ -121,7 +121,7 @@ class CloningLearner(SchedulingLearner):
         return self.metrics.reduce()
 
     @torch.no_grad()
-    def _judge(self, held_out: Lessons) -> tuple[Tensor, float]:
+    def _judge(self, held_out: DemonstrationTensors) -> tuple[Tensor, float]:
         """Features (T, d) of what was held out, and the share of choices that are the expert's."""
         module = self._lean or self.module[DEFAULT_MODULE_ID].unwrapped()
         features, agreed = [], 0
@@ -145,7 +145,7 @@ class SchedulingBC(RemoteSamplers, PPO):
     def setup(self, config: Any) -> None:
         """Build as RLlib does."""
         self.trial = TrialConfig.model_validate(config.env_config["trial"])
-        self._lessons: tuple[Lessons, Lessons] | None = None
+        self._lessons: tuple[DemonstrationTensors, DemonstrationTensors] | None = None
         super().setup(config)
 
     def training_step(self) -> None:
@@ -153,7 +153,10 @@ class SchedulingBC(RemoteSamplers, PPO):
         if self._lessons is None:
             learned, held_out = collect(self.trial)
             size = self.config.train_batch_size_per_learner
-            self._lessons = Lessons(self.trial, learned, size), Lessons(self.trial, held_out, size)
+            self._lessons = (
+                DemonstrationTensors(self.trial, learned, size),
+                DemonstrationTensors(self.trial, held_out, size),
+            )
         results = self.learner_group.foreach_learner(lambda learner: learner.clone(*self._lessons))
         self.metrics.aggregate([result.get() for result in results], key=LEARNER_RESULTS)
         self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group, inference_only=True)
