@@ -79,7 +79,8 @@ def build_algorithm_config(trial: TrialConfig) -> AlgorithmConfig:
         .learners(num_learners=0, learner_config_dict=plain)
         .callbacks(EpisodeMetrics)
         .resources(num_cpus_for_main_process=trial.resources.cpus)
-        .debugging(seed=rllib_seed(trial.seed), log_level="ERROR")
+        # RLlib's monitor of the machine is a thread for whose end a process waits 0.7 s before the next training.
+        .debugging(seed=rllib_seed(trial.seed), log_level="ERROR", log_sys_usage=False)
     )
 
 

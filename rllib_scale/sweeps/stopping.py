@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining, TrialScheduler
+from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining, TrialScheduler
 
 from rllib_scale.config.plan import Trial
 from rllib_scale.config.search import Distribution, SearchConfig, recent
@@ -29,7 +30,25 @@ def score_of(curve: Sequence[Mapping[str, Any]], search: SearchConfig) -> float:
     return score if not math.isnan(score) else WORST if search.mode == "min" else -WORST
 
 
-class GoingOnASHA(ASHAScheduler):
+class FirstComeFirstServed(FIFOScheduler):
+    """Tune's order of submission, but an idle process goes to a training that has none.
+
+    Tune gives an idle process to the first training that waits. If its own process is starting, Tune kills it and
+    starts another: where trainings are shorter than the start of a process, no second process ever gets ready.
+    """
+
+    def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
+        """The first pending training without a process; None where there is none, and Tune proceeds in its order."""
+        processes, manager = tune_controller._trial_to_actor, tune_controller._actor_manager
+        for trial in tune_controller.get_trials():
+            if trial.status != TuneTrial.PENDING:
+                continue
+            if trial not in processes or not manager.is_actor_started(processes[trial]):
+                return trial
+        return None
+
+
+class ResumedASHA(ASHAScheduler):
     """ASHA that knows the rungs that trainings of an interrupted sweep, or of earlier batches, have reached."""
 
     def __init__(self, search: SearchConfig, max_steps: int, curves: Curves, pending: Sequence[str]) -> None:
@@ -69,11 +88,11 @@ class Population(PopulationBasedTraining):
         return config | {name: trial.config[name] for name in ("trial", "settings")}, operations
 
 
-def make_scheduler(search: SearchConfig, pending: Sequence[Trial], curves: Curves) -> TrialScheduler | None:
-    """The scheduler of the pending trials; None: first come, first served."""
+def make_scheduler(search: SearchConfig, pending: Sequence[Trial], curves: Curves) -> TrialScheduler:
+    """The scheduler of the pending trials."""
     if search.scheduler == "asha":
         steps = max(trial.config.stop_epochs * (trial.config.env_steps_per_epoch or 0) for trial in pending)
-        return GoingOnASHA(search, steps, curves, [trial.config.name for trial in pending])
+        return ResumedASHA(search, steps, curves, [trial.config.name for trial in pending])
     if search.scheduler == "pbt":
         return Population(
             time_attr=TIME,
@@ -85,7 +104,7 @@ def make_scheduler(search: SearchConfig, pending: Sequence[Trial], curves: Curve
             resample_probability=search.pbt.resample,
             hyperparam_mutations={path: _domain(values) for path, values in search.space.items()},
         )
-    return None
+    return FirstComeFirstServed()
 
 
 def _domain(values: Distribution) -> Any:

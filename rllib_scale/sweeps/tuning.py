@@ -157,7 +157,7 @@ def _fit(
             max_concurrent_trials=None if search.scheduler == "pbt" else at_once,
             trial_name_creator=lambda trial: str(trial.config["trial"]),
             trial_dirname_creator=lambda trial: str(trial.config["trial"]),
-            reuse_actors=scheduler is None,  # what is paused on the way goes on in a new process
+            reuse_actors=search.scheduler not in ("asha", "pbt"),  # what is paused is resumed in a new process
         ),
         run_config=tune.RunConfig(
             name=run,

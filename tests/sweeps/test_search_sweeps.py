@@ -15,7 +15,7 @@ from local_ray import LOCAL_RAY
 from rllib_scale.config.planning import make_plan
 from rllib_scale.config.search import ASHAConfig, SearchConfig
 from rllib_scale.loading import load_sweep
-from rllib_scale.sweeps.stopping import GoingOnASHA, score_of
+from rllib_scale.sweeps.stopping import ResumedASHA, score_of
 from sweep_runs import SHORT, episodes, file_times, succeed, training
 
 pytestmark = LOCAL_RAY
@@ -103,23 +103,23 @@ def curve(response: float, epochs: int) -> list[dict[str, float]]:
     return [{"env_steps": 100 * epoch, "response_mean_s": response} for epoch in range(1, epochs + 1)]
 
 
-def feed(scheduler: GoingOnASHA, one: Any, rows: list[dict[str, float]]) -> list[str]:
+def feed(scheduler: ResumedASHA, one: Any, rows: list[dict[str, float]]) -> list[str]:
     scheduler.on_trial_add(None, one)
     results = [{"env_steps": row["env_steps"], "score": row["response_mean_s"]} for row in rows]
     return [scheduler.on_trial_result(None, one, result) for result in results]
 
 
 def test_the_worse_of_two_stops_at_the_first_rung_also_if_the_better_ended_before_an_interruption() -> None:
-    scheduler = GoingOnASHA(SEARCH, 800, {}, ["good", "bad"])
+    scheduler = ResumedASHA(SEARCH, 800, {}, ["good", "bad"])
     assert feed(scheduler, trial("good"), curve(10.0, 1)) == [TrialScheduler.CONTINUE]
     assert feed(scheduler, trial("bad"), curve(20.0, 1)) == [TrialScheduler.STOP]
-    resumed = GoingOnASHA(SEARCH, 800, {"good": curve(10.0, 8)}, ["bad"])
+    resumed = ResumedASHA(SEARCH, 800, {"good": curve(10.0, 8)}, ["bad"])
     assert feed(resumed, trial("bad"), curve(20.0, 1)) == [TrialScheduler.STOP]
 
 
 def test_a_training_that_goes_on_is_not_judged_again_at_rungs_it_has_passed() -> None:
     """At 300 steps it has passed the rungs at 100 and 200, and judges others there."""
-    scheduler = GoingOnASHA(SEARCH, 800, {"on": curve(20.0, 3)}, ["on", "new"])
+    scheduler = ResumedASHA(SEARCH, 800, {"on": curve(20.0, 3)}, ["on", "new"])
     on = trial("on")
     scheduler.on_trial_add(None, on)
     assert feed(scheduler, trial("new"), curve(10.0, 2)) == [TrialScheduler.CONTINUE] * 2
