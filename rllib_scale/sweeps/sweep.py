@@ -262,7 +262,7 @@ class Sweep:
         write_json(self.folder / "manifest.json", manifest | {"nodes": nodes, "tables": tables})
 
     def _tables_digest(self) -> str:
-        return digest([[trial.name for trial in self.trials], [unit.key for unit in self.plan.units]])
+        return digest([[trial.name for trial in self.trials], [[unit.key, unit.features] for unit in self.plan.units]])
 
 
 def _unnamed(config: Mapping[str, Any]) -> dict[str, Any]:
