@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rllib_scale.config.pinned import MARK
+from rllib_scale.config.pinned import DIGEST_SEPARATOR
 from rllib_scale.config.plan import EvaluationUnit
 from rllib_scale.envs.gantt import Chart, draw_gantts
 from rllib_scale.errors import UserError
@@ -157,7 +157,7 @@ class Replay:
 
 def _described_by(row: Row) -> tuple[Any, ...]:
     """What a row says of the policy of a training. Version 0.2 wrote the digest of a policy of the zoo, too."""
-    overrides = re.sub(rf"(zoo:[\w-]+){MARK}\w+", r"\1", str(row["overrides"]))
+    overrides = re.sub(rf"(zoo:[\w-]+){DIGEST_SEPARATOR}\w+", r"\1", str(row["overrides"]))
     return (overrides, *(row[name] for name in UNIT_COLUMNS))
 
 

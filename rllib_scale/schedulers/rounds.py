@@ -10,7 +10,7 @@ import numpy as np
 from rllib_scale.compiled import Direct, compiled, internal
 from rllib_scale.observation.moments import Moments
 from rllib_scale.schedulers.kinds import KIND, MOST_KINDS, add, choose_by_kind, delay, sort_rows
-from rllib_scale.schedulers.visiting import HAIR_GB, LEAST_COST, choose
+from rllib_scale.schedulers.visiting import MEMORY_TOLERANCE_GB, LEAST_COST, choose
 
 NUMBERS = ("a", "b", "age", "alpha", "kappa", "penalty")
 """Of the price rule, in the order of the columns of `visit_by_price`; see PriceParameters."""
@@ -213,7 +213,7 @@ def visit_all(  # type: ignore[no-untyped-def]
                         starts[count, 0], starts[count, 1], starts[count, 2] = b, task.workflow, task.task
                         starts[count, 3] = best
                         count += 1
-                        free[h] -= task.memory_gb + HAIR_GB
+                        free[h] -= task.memory_gb + MEMORY_TOLERANCE_GB
                     is_open[best] = False
                     num_open -= 1
                 wait[best] += max(0.0, total - stays[h]) + task.compute_gflop / capacity[best]

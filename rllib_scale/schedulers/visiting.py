@@ -13,7 +13,7 @@ import numpy as np
 from rllib_scale.compiled import compiled, internal
 from rllib_scale.observation.snapshot import BUSY, Snapshot
 
-HAIR_GB = 1e-9
+MEMORY_TOLERANCE_GB = 1e-9
 """What a task takes of a shared memory beyond its own, so that sums in another order never find it too small."""
 FASTEST_OPEN, EARLIEST_FINISH, LEAST_COST = range(3)
 """How a row is chosen: the fastest of the open ones; the earliest finish, or the one on the best open row where that is
@@ -49,7 +49,7 @@ class Rows:
         starts = bool(self.is_open[row] and memory_gb <= self.free[host])
         if starts:
             self.is_open[row] = False
-            self.free[host] -= memory_gb + HAIR_GB
+            self.free[host] -= memory_gb + MEMORY_TOLERANCE_GB
         return starts
 
     def visit(
@@ -116,7 +116,7 @@ def _visit(  # type: ignore[no-untyped-def]
         if is_open[best]:
             if memory[i] <= free[host[best]]:
                 chosen[i] = best
-                free[host[best]] -= memory[i] + HAIR_GB
+                free[host[best]] -= memory[i] + MEMORY_TOLERANCE_GB
             is_open[best] = False
             num_open -= 1
         wait[best] += transfer[i, best] + compute[i] / capacity[best]
