@@ -72,7 +72,7 @@ def test_a_shared_folder_that_goes_away_and_comes_back(
     when_saved(shared / "results", go_away)
     line = refused("sweep", file, "--results", shared / "results")
     assert line.startswith(f"Error: {shared / 'results'}: gone in the middle")
-    assert "the same command goes on" in line
+    assert "the same command resumes" in line
     assert "Unhandled error" not in caplog.text, "of the checkpoint on its way, by Ray"
     assert not list(shared.rglob("*.parquet")), "nothing is taken for results of the sweep"
     if left == "a file":
@@ -99,7 +99,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     when_saved(results, fill)
     line = refused("sweep", file, "--results", results)
     assert line.startswith(f"Error: {results}: No space left on device")
-    assert "the same command goes on" in line
+    assert "the same command resumes" in line
     for folder in full:
         shutil.rmtree(folder, ignore_errors=True)
     assert_resumes(file, results)
