@@ -112,7 +112,10 @@ class Reader:
 
     def stamp(self) -> int:
         """A number that changes with every file of the folder; far cheaper than `read`."""
-        states = [(training.name, training.state, training.updated_s) for training in self._trainings([])]
+        return self._stamp_of(self._trainings([]))
+
+    def _stamp_of(self, trainings: Iterable[Training]) -> int:
+        states = [(training.name, training.state, training.updated_s) for training in trainings]
         names = ("manifest.json", "*.parquet", "evaluations/*.parquet")
         paths = sorted(path for home in status.homes(self.folder) for name in names for path in home.glob(name))
         return hash((tuple((path, _stamp(path)) for path in paths), tuple(states)))
@@ -120,26 +123,26 @@ class Reader:
     def read(self) -> Results:
         """The folder as it is now."""
         with self._lock:
-            stamp = self.stamp()
+            notes: list[str] = []
+            trainings = self._trainings(notes)
+            stamp = self._stamp_of(trainings)
             if self._last is None or self._last.stamp != stamp:
                 self._before, self._kept = self._kept, {}  # forgets files that are gone
-                self._last = self._read(stamp)
+                self._last = self._read(stamp, trainings, notes)
             return self._last
 
     def content_of(self, path: Path) -> Any:
         """What the last `read` found in a file: an error if it could not be read, None if it did not need the file."""
         return self._kept.get(path, (None, None))[1]
 
-    def _read(self, stamp: int) -> Results:
-        notes: list[str] = []
+    def _read(self, stamp: int, trainings: tuple[Training, ...], notes: list[str]) -> Results:
         manifest = None
         try:
             manifest = results.read_manifest(self.folder)
             if manifest is None:
                 notes.append(f"{self.folder}: no manifest.json yet; a sweep writes it first.")
         except UserError:
-            pass  # `_trainings` adds a note
-        trainings = self._trainings(notes)
+            pass  # `_trainings` has added a note
         episodes, training = labelled(self._episodes(notes), self._curves(trainings, notes), notes)
         features = self._table(self.folder / "features.parquet", results.FEATURE_COLUMNS, results.FEATURE_KEY, notes)
         labels = episodes.drop_duplicates("trial_id").set_index("trial_id")["variant"]

@@ -11,8 +11,8 @@ class UserError(Exception):
     """Bad input. The message names the key, the value and what would be valid."""
 
 
-ROOM = 100
-"""Characters of a list of names in a message."""
+MAX_LISTED_CHARACTERS = 100
+"""Of a list of names in a message."""
 LISTS = {"scheduler": "schedulers", "scenario": "scenarios", "method": "methods", "policy": "zoo"}
 """Commands that print all names of a kind."""
 
@@ -34,10 +34,10 @@ def offered(names: Iterable[str], near: Iterable[str] = (), listing: str | None 
     ('a, b', 'steady-0.7 and 1 more: `rllib-scale scenarios`')
     """
     every = list(dict.fromkeys(names))
-    if len(", ".join(every)) <= ROOM:
+    if len(", ".join(every)) <= MAX_LISTED_CHARACTERS:
         return ", ".join(every)
     ordered, shown = list(dict.fromkeys([*near, *every])), 1
-    while len(", ".join(ordered[: shown + 1])) <= ROOM:
+    while len(", ".join(ordered[: shown + 1])) <= MAX_LISTED_CHARACTERS:
         shown += 1
     more = f" and {len(every) - shown} more" + (f": `rllib-scale {listing}`" if listing else "")
     return ", ".join(ordered[:shown]) + more

@@ -1,4 +1,4 @@
-"""Code of one's own by import path and entry point: played, refused, hashed, kept out of what strangers wrote."""
+"""User code by import path and entry point: played, refused, hashed, kept out of what strangers wrote."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def undefined(step):
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a package of one's own."""
+    """A working directory with a user's package."""
     folder = tmp_path / "own"
     (folder / "strange").mkdir(parents=True)
     modules = {"__init__": "", "rules": RULES, "costs": COSTS, "things": THINGS, "nets": NETS}
@@ -496,7 +496,7 @@ def test_what_is_no_reward_is_refused_in_one_line(own: Path) -> None:
 def test_a_sweep_plays_it_on_workers_that_do_not_have_it(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the path of this process alone, in a local Ray of its own; the report draws schedules of one's own folder."""
+    """On the path of this process alone, in a local Ray of its own; the report draws schedules of the user's folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(own)
     (tmp_path / "rules.yaml").write_text(

@@ -37,7 +37,7 @@ class Commands(click.Group):
             errors.print(f"Error: {error.filename or 'output'}: {error.strerror}", style="red", markup=False)
             ctx.exit(2)
         except KeyboardInterrupt:
-            errors.print("Interrupted. What is finished is kept; the same command goes on from it.", markup=False)
+            errors.print("Interrupted. What is finished is kept; the same command resumes it.", markup=False)
             ctx.exit(130)
 
 

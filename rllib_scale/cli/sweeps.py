@@ -40,7 +40,7 @@ def sweep(
 ) -> None:
     """Run the sweep of FILE: train and evaluate every trial, write the results and the report.
 
-    Run again, it skips what is finished and goes on with what is not.
+    Run again, it skips what is finished and resumes the rest.
     """
     _run(_plan(file, overrides), results, address, trust, reuse)
 

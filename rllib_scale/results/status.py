@@ -231,7 +231,7 @@ def _described(folder: Path, name: str) -> tuple[dict[str, Any], int | None]:
             identity |= (trial.srr or NO_SRR).model_dump(include={"lambda_decorrelation", "lambda_kl"})
             identity["train_servers"] = trial.env.cluster.num_servers
             return identity, trial.stop_epochs
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, UserError):
             continue
     return identity, None
 

@@ -62,7 +62,7 @@ OBSERVABILITY = "observability"
 OBSERVABILITY_COLUMN: dict[str, tuple[str, str]] = {
     OBSERVABILITY: (
         "string",
-        "what the method was told: clairvoyant (whole workflows, exact demands), estimates and/or revealed; "
+        "what the method observes: clairvoyant (whole workflows, exact demands), estimates and/or revealed; "
         "or so of the waiting tasks only",
     ),
 }

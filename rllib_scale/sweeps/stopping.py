@@ -1,4 +1,4 @@
-"""Tune's ASHA and PBT over env steps, such that an interrupted sweep goes on with what it knew."""
+"""Tune's ASHA and PBT over env steps, such that an interrupted sweep resumes with what it knew."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def train(
         sweep.say(f"{taken} trainings are taken over from {', '.join(map(str, reuse))}")
     if len(pending) < len(sweep.trials) or checkpoints:
         finished = len(sweep.trials) - len(pending)
-        sweep.say(f"{finished} of {len(sweep.trials)} trainings are finished, {len(checkpoints)} go on")
+        sweep.say(f"{finished} of {len(sweep.trials)} trainings are finished, {len(checkpoints)} resume")
     if checkpoints and not trusted:
         raise UserError(
             f"{sweep.tune_folder}: holds checkpoints that this account did not write here; resuming from one runs the "

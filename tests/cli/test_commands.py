@@ -187,7 +187,7 @@ def test_names_are_whole_and_what_says_nothing_is_no_column() -> None:
     assert all(column in paper for column in ("unfinished", "censored", "invalid", "told: waiting tasks"))
 
 
-# ---------------------------------------------------------------------- a problem of one's own
+# ---------------------------------------------------------------------- a user-defined problem
 
 
 def test_a_cluster_of_ones_own_is_played_at_its_own_size_and_at_others(tmp_path: Path) -> None:

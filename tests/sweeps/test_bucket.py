@@ -69,7 +69,7 @@ def test_a_sweep_is_killed_and_resumed_from_checkpoints_in_a_bucket(
         second = start(tmp_path, "sweep", tmp_path / "bucket.yaml", "--results", place)
         said, errors = second.communicate(timeout=400)
         assert second.returncode == 0, errors
-        assert "0 of 2 trainings are finished, 2 go on" in said
+        assert "0 of 2 trainings are finished, 2 resume" in said
         fetch(place, tmp_path / "here", str)
     assert epochs(tmp_path / "here") == {1: [*range(1, 61)], 2: [*range(1, 61)]}
     assert len(episodes(tmp_path / "here")) == 2 * 2 * 2

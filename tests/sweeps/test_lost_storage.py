@@ -43,7 +43,7 @@ def when_saved(results: Path, act: Callable[[Path], object]) -> None:
 
 
 def assert_resumes(file: Path, results: Path) -> None:
-    assert "0 of 1 trainings are finished, 1 go on" in succeed("sweep", file, "--results", results)
+    assert "0 of 1 trainings are finished, 1 resume" in succeed("sweep", file, "--results", results)
     assert episodes(results)["episode"].tolist() == [0, 1]
     assert epochs(results) == {1: [*range(1, EPOCHS + 1)]}
 

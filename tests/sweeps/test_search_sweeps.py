@@ -60,7 +60,7 @@ def test_asha_stops_the_worse_for_good_and_the_best_is_named(tmp_path: Path) -> 
     assert file_times(*finished) == before
 
     (marks := results / "stopped").rename(tmp_path / "elsewhere")  # as where the scheduler never was
-    assert "1 of 2 trainings are finished, 1 go on" in run(tmp_path, *settings)
+    assert "1 of 2 trainings are finished, 1 resume" in run(tmp_path, *settings)
     assert not marks.exists()
     whole = episodes(results)
     assert whole["epochs"].tolist() == [6, 6]

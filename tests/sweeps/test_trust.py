@@ -69,7 +69,7 @@ def test_checkpoints_of_somebody_else_are_not_unpickled_without_trust(
     assert not touched.exists()
     succeed("sweep", file, "--results", foreign, "--trust")
     assert touched.exists(), "what the refusal was for"
-    assert "0 of 1 trainings are finished, 1 go on" in succeed("sweep", file, "--results", own)
+    assert "0 of 1 trainings are finished, 1 resume" in succeed("sweep", file, "--results", own)
 
 
 def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
