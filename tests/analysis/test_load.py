@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -160,3 +161,18 @@ def test_settings_are_listed_selected_and_not_mixed() -> None:
     assert len(select(frame, "paper", "none", "argmax")) == 2
     with pytest.raises(UserError, match="mixes masks: feasible, none"):
         require_one_setting(frame)
+
+
+def test_tables_of_the_last_version_are_read_by_the_names_of_now(results_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(results_folder, tmp_path / "old")
+    older = {now: old for old, now in results.RENAMED_COLUMNS.items()}
+    for path in (tmp_path / "old").glob("*.parquet"):
+        pd.read_parquet(path).rename(columns=older).to_parquet(path)
+    assert {"cell", "makespan_p95_s", "information"} <= set(pd.read_parquet(tmp_path / "old" / "episodes.parquet"))
+    now, old = load(results_folder), load(tmp_path / "old")
+    pd.testing.assert_frame_equal(old.episodes, now.episodes)
+    pd.testing.assert_frame_equal(old.training, now.training)
+    pd.testing.assert_frame_equal(old.features, now.features)
+    assert old.notes == now.notes
+    paths = (old.folder / "episodes.parquet", now.folder / "episodes.parquet")
+    pd.testing.assert_frame_equal(*(results.read_tables([path], results.EPISODE_COLUMNS) for path in paths))
