@@ -3,7 +3,7 @@
 Nothing in this package imports torch, gymnasium, numba or ray; only `search`, which draws, imports numpy.
 """
 
-from rllib_scale.config.algorithms import CMAES, DQN, PPO, SAC, Imitation, Reinforce
+from rllib_scale.config.algorithms import CMAES, DQN, PPO, SAC, CMAConfig, Imitation, Reinforce, ReinforceConfig
 from rllib_scale.config.base import (
     MAX_SERVERS,
     MIN_SERVERS,
@@ -25,7 +25,6 @@ from rllib_scale.config.cluster import (
 )
 from rllib_scale.config.methods import METHODS, MethodSpec
 from rllib_scale.config.network import DecimaConfig, DeepRMConfig, NetworkConfig
-from rllib_scale.config.price_search import CMAConfig
 from rllib_scale.config.problem import (
     CommunicationConfig,
     DecisionConfig,
@@ -36,7 +35,6 @@ from rllib_scale.config.problem import (
     ObservationConfig,
     RewardConfig,
 )
-from rllib_scale.config.reinforce import ReinforceConfig
 from rllib_scale.config.scenarios import SCENARIOS, scenario
 from rllib_scale.config.training import (
     DQNConfig,
@@ -57,59 +55,3 @@ from rllib_scale.config.workload import (
     TraceConfig,
     WorkloadConfig,
 )
-
-__all__ = [
-    "CMAES",
-    "DQN",
-    "MAX_SERVERS",
-    "METHODS",
-    "MIN_SERVERS",
-    "PAPER_TIERS",
-    "PPO",
-    "SAC",
-    "SCENARIOS",
-    "CMAConfig",
-    "ChangeConfig",
-    "ChangesConfig",
-    "ClusterConfig",
-    "CommunicationConfig",
-    "Count",
-    "DQNConfig",
-    "DecimaConfig",
-    "DecisionConfig",
-    "DecisionMode",
-    "DeepRMConfig",
-    "EnvConfig",
-    "EpisodeConfig",
-    "FittedConfig",
-    "Imitation",
-    "InformationConfig",
-    "MaskMode",
-    "MethodSpec",
-    "Model",
-    "NamedOrder",
-    "NetworkConfig",
-    "NormalConfig",
-    "ObservationConfig",
-    "ProblemsConfig",
-    "RateWaveConfig",
-    "Reinforce",
-    "ReinforceConfig",
-    "RewardConfig",
-    "SACConfig",
-    "SRRConfig",
-    "Seed",
-    "SplitConfig",
-    "StopConfig",
-    "TierConfig",
-    "Topology",
-    "TraceConfig",
-    "TrainingConfig",
-    "TrialConfig",
-    "TrialResources",
-    "WorkloadConfig",
-    "digest",
-    "identity",
-    "scale_counts",
-    "scenario",
-]

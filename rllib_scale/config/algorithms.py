@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Discriminator, Tag, model_validator
+from pydantic import Field, model_validator
 
-from rllib_scale.config.base import name_of
+from rllib_scale.config.base import Count, Model, NonNegative, Positive
 from rllib_scale.config.network import CriticSize
-from rllib_scale.config.price_search import CMAConfig
-from rllib_scale.config.reinforce import ReinforceConfig
-from rllib_scale.config.schedulers import PolicySpec, parse_scheduler
+from rllib_scale.config.schedulers import PolicySpec, PriceParameters, parse_scheduler
 from rllib_scale.config.training import (
     CompiledLoop,
     DQNConfig,
@@ -99,6 +97,76 @@ class SAC(SACConfig, UpdateLoop, Sampler, Rewarded):
     name: Literal["sac"]
 
 
+class CMAConfig(Model):
+    """CMA-ES of the method `context-price`; a generation is an epoch.
+
+    A score is the mean over numbers of servers and instances of ln(objective [s]). All candidates of a generation play
+    the same instances, and each generation others.
+    """
+
+    epochs: Count = Field(default=150, description="generations")
+    population: Annotated[int, Field(ge=4)] = Field(default=20, description="candidates a generation")
+    instances: Count = Field(
+        default=12,
+        description="episodes that each candidate plays; loads are spread evenly over them, and the more servers, the "
+        "fewer of them, while each number of servers counts the same",
+    )
+    objective: Literal["response", "balanced"] = Field(
+        default="balanced",
+        description="what is to be low: the mean response; or it with 80 % and makespans, mean and 95th percentile, "
+        "with 10 % each",
+    )
+    initial: PriceParameters | Literal["dual-price"] = Field(
+        default=PriceParameters(),
+        description="the rule that it begins with: price, at all times the same; or dual-price, with the prices of the "
+        "load observed, for workloads to which the numbers of price are strange",
+    )
+    initial_step: Positive = Field(
+        default=0.3,
+        description="standard deviation of each weight at the beginning; in proportion more where those of its row are "
+        "above 10",
+    )
+    validation_instances: Count = Field(default=32, description="on which the average of the search is tried")
+    validate_every: Count = Field(
+        default=10, description="generations, and after the last; the weights that do best there are exported"
+    )
+
+
+class ReinforceConfig(Model):
+    """Policy gradient of the methods `decima` and `deeprm`.
+
+    An epoch plays `instances` workloads, each in `episodes` episodes that differ in the policy's draws alone, and makes
+    one step of Adam. What an episode costs from a moment on is measured by the mean of the others from the same moment:
+    arrivals are the same in all of them and cancel.
+    """
+
+    epochs: Count = 200
+    instances: Count = Field(
+        default=2, description="workloads an epoch, new ones each time; loads are spread evenly over them"
+    )
+    episodes: Annotated[int, Field(ge=2, le=1024)] = Field(
+        default=8, description="of each workload, whose mean is the baseline"
+    )
+    objective: Literal["tasks", "workflows"] = Field(
+        default="tasks",
+        description="whose number in the system, integrated over time, is to be low: tasks of workflows that have "
+        "arrived (mean response), or workflows (mean makespan; jobs in both papers)",
+    )
+    discount_s: Positive | None = Field(
+        default=30.0, description="what comes later by so many seconds counts 1/e; null: all counts the same"
+    )
+    learning_rate: Positive = Field(default=3e-3, description="of Adam")
+    gradient_clip: Positive = Field(default=1.0, description="global norm")
+    entropy_coefficient: NonNegative = Field(
+        default=0.01, description="at the beginning; from there a line to the final one"
+    )
+    final_entropy_coefficient: NonNegative = Field(default=0.0, description="after `epochs`")
+    validation_instances: Count = Field(default=8, description="on which the policy is tried, without its draws")
+    validate_every: Count = Field(
+        default=10, description="epochs, and after the last; the weights that do best there are exported"
+    )
+
+
 class _WholeEpisodes(Drawn):
     """What plays whole episodes: each number of servers needs one."""
 
@@ -134,12 +202,4 @@ class Reinforce(ReinforceConfig, _WholeEpisodes):
     name: Literal["reinforce"]
 
 
-AnyAlgorithm = Annotated[
-    Annotated[PPO, Tag("ppo")]
-    | Annotated[Imitation, Tag("imitation")]
-    | Annotated[DQN, Tag("dqn")]
-    | Annotated[SAC, Tag("sac")]
-    | Annotated[CMAES, Tag("cma-es")]
-    | Annotated[Reinforce, Tag("reinforce")],
-    Discriminator(name_of),
-]
+AnyAlgorithm = Annotated[PPO | Imitation | DQN | SAC | CMAES | Reinforce, Field(discriminator="name")]

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from rllib_scale.config.pinned import without_places
 
@@ -35,24 +36,25 @@ class Model(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    @field_validator("*", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _no_switch(cls, value: Any, info: ValidationInfo) -> Any:
-        """Python takes True for 1, and YAML `on` and `off` for switches: refused where a number is asked for."""
-        entries = enumerate(value) if isinstance(value, list | tuple) else (("", value),)
-        for index, item in entries:
-            if isinstance(item, bool) and _asks_for_number(cls, str(info.field_name)):
-                where, also = "" if index == "" else f"entry {index} ", "on, yes" if item else "off, no"
-                raise ValueError(f"{where}must be a number, not {str(item).lower()} (in YAML also {also})")
-        return value
+    def _keys_and_numbers(cls, data: Any) -> Any:
+        """Refuse unknown keys by names that are valid, and switches where a number is asked for.
 
-
-def name_of(value: Any) -> Any:
-    """The `name` by which a union of models is told apart, of a model or of plain data.
-
-    Pydantic reads no discriminator of a field that has a validator, as every field here has.
-    """
-    return value.get("name") if isinstance(value, Mapping) else getattr(value, "name", None)
+        Python takes True for 1, and YAML takes `on` and `off` for switches.
+        """
+        if not isinstance(data, Mapping):
+            return data
+        if unknown := [(key,) for key in data if key not in cls.model_fields]:
+            raise PydanticCustomError("unknown_key", "unknown key", {"keys": unknown, "valid": list(cls.model_fields)})
+        for key, value in data.items():
+            entries = enumerate(value) if isinstance(value, list | tuple) else (("", value),)
+            for index, item in entries:
+                if isinstance(item, bool) and _asks_for_number(cls, key):
+                    where, also = "" if index == "" else f"entry {index} ", "on, yes" if item else "off, no"
+                    said = f"{where}must be a number, not {str(item).lower()} (in YAML also {also})"
+                    raise PydanticCustomError("value_error", "{said}", {"keys": [(key,)], "said": said})
+        return data
 
 
 @cache

@@ -259,4 +259,4 @@ class ClusterConfig(Model):
         try:
             return ClusterConfig.model_validate(self.model_dump() | {"servers": servers})
         except ValidationError as error:
-            raise ValueError(explain(error, ClusterConfig)) from None
+            raise ValueError(explain(error)) from None

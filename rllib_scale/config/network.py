@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
-from rllib_scale.config.base import Count, Model, Positive, Width, name_of
+from rllib_scale.config.base import Count, Model, Positive, Width
 
 
 class CriticSize(Model):
@@ -160,13 +160,13 @@ class ImageConfig(DeepRMConfig):
 
 
 AnyNetwork = Annotated[
-    Annotated[CrossAttentionConfig, Tag("cross-attention")]
-    | Annotated[AttentionModelConfig, Tag("attention-model")]
-    | Annotated[SetTransformerConfig, Tag("set-transformer")]
-    | Annotated[DeepSetsConfig, Tag("deep-sets")]
-    | Annotated[MLPConfig, Tag("mlp")]
-    | Annotated[CustomEncoderConfig, Tag("custom")]
-    | Annotated[GraphConfig, Tag("graph")]
-    | Annotated[ImageConfig, Tag("image")],
-    Discriminator(name_of),
+    CrossAttentionConfig
+    | AttentionModelConfig
+    | SetTransformerConfig
+    | DeepSetsConfig
+    | MLPConfig
+    | CustomEncoderConfig
+    | GraphConfig
+    | ImageConfig,
+    Field(discriminator="name"),
 ]

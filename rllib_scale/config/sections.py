@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_args
 
-from rllib_scale.config.algorithms import AnyAlgorithm
+from rllib_scale.config.algorithms import AnyAlgorithm, CMAConfig, ReinforceConfig
 from rllib_scale.config.base import Model, Seed
 from rllib_scale.config.methods import METHODS
 from rllib_scale.config.network import AnyNetwork, DecimaConfig, DeepRMConfig, NetworkConfig
-from rllib_scale.config.price_search import CMAConfig
 from rllib_scale.config.problem import EnvConfig
-from rllib_scale.config.reinforce import ReinforceConfig
 from rllib_scale.config.rounds import REPLACED
 from rllib_scale.config.training import (
     DQNConfig,
@@ -33,7 +31,7 @@ from rllib_scale.config.training import (
 Kind = Any
 """The model of an algorithm or of a network."""
 MODELS: dict[str, Kind] = {
-    kind.__metadata__[0].tag: kind.__origin__
+    get_args(kind.model_fields["name"].annotation)[0]: kind
     for union in (AnyAlgorithm, AnyNetwork)
     for kind in get_args(get_args(union)[0])
 }

@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, Tag, ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from rllib_scale.errors import UserError, nearest, offered
 from rllib_scale.files import check_regular
@@ -104,7 +104,7 @@ def build_model(model: type[M], data: Any, source: str) -> M:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise UserError(f"{source}: {explain(error, model)}") from None
+        raise UserError(f"{source}: {explain(error)}") from None
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -139,75 +139,43 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return both
 
 
-def explain(error: ValidationError, model: type[BaseModel]) -> str:
+def explain(error: ValidationError) -> str:
     """One line that says what is wrong, at which key, and what would be valid."""
-    parts = []
-    # A misspelt key makes the right one missing too: name the cause first, and what is missing last.
-    # A list whose entries are wrong is not empty.
     every = error.errors()
-    within = {item["loc"][:-1] for item in every}
-    items = [item for item in every if item["type"] != "too_short" or item["loc"] not in within]
-    items.sort(key=lambda item: (item["type"] != "extra_forbidden", item["type"] == "missing"))
-    for item in items[:3]:
-        where = ".".join(str(p) for p in item["loc"])
-        if item["type"] == "extra_forbidden":
-            fields = list(_model_at(model, item["loc"][:-1]))
-            near = nearest(str(item["loc"][-1]), fields)
-            hint = f"; did you mean {near[0]!r}?" if near else ";"
-            parts.append(f"unknown key {where!r}{hint} valid: {offered(fields, near)}")
-            continue
-        message = item["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-        if item["type"] == "too_short":
-            message = f"must have at least {item['ctx']['min_length']} entry"
-        if item["type"] == "model_type":
-            message = "must be a mapping of keys to values"
-        message = message[:1].lower() + message[1:].replace("valid tuple", "valid list")
-        if item["type"] == "literal_error":
-            near = difflib.get_close_matches(str(item["input"]), re.findall(r"'([^']*)'", message), n=1)
-            message += f"; did you mean {near[0]!r}?" if near else ""
-        is_mapping = isinstance(item["input"], (dict, BaseModel))
-        value = f" (got {'a mapping' if is_mapping else _short(item['input'])})"
-        if item["type"] in ("value_error", "missing"):
-            value = ""
-        parts.append(f"{where}: {message}{value}" if where else message)
+    within = {item["loc"][:-1] for item in every}  # a list whose entries are wrong is not too short
+    items = [
+        ((*item["loc"], *key), item)
+        for item in every
+        if item["type"] != "too_short" or item["loc"] not in within
+        for key in item.get("ctx", {}).get("keys", [()])  # of a mistake that a whole section reports
+    ]
+    items.sort(key=lambda item: item[1]["type"] == "missing")  # a mistake before what it may have left out
+    parts = [_explained(".".join(map(str, loc)), item) for loc, item in items[:3]]
     more = len(items) - len(parts)
     return "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
+
+
+def _explained(where: str, item: ErrorDetails) -> str:
+    context = item.get("ctx", {})
+    if item["type"] == "unknown_key":
+        near = nearest(where.rpartition(".")[2], context["valid"])
+        hint = f"; did you mean {near[0]!r}?" if near else ";"
+        return f"unknown key {where!r}{hint} valid: {offered(context['valid'], near)}"
+    message = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "too_short":
+        message = f"must have at least {context['min_length']} entry"
+    if item["type"] == "model_type":
+        message = "must be a mapping of keys to values"
+    message = message[:1].lower() + message[1:].replace("valid tuple", "valid list")
+    if item["type"] == "literal_error":
+        near = difflib.get_close_matches(str(item["input"]), re.findall(r"'([^']*)'", message), n=1)
+        message += f"; did you mean {near[0]!r}?" if near else ""
+    if item["type"] not in ("value_error", "missing"):
+        is_mapping = isinstance(item["input"], (dict, BaseModel))
+        message += f" (got {'a mapping' if is_mapping else _short(item['input'])})"
+    return f"{where}: {message}" if where else message
 
 
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
-
-
-def _model_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> Iterable[str]:
-    """Field names of the model that a validation error's location points into."""
-    current: Any = model
-    tagged: dict[Any, Any] = {}  # of a union of models, each by its tag
-    for key in loc:
-        fields = getattr(current, "model_fields", None)
-        if fields is None or key not in fields:
-            current = tagged.get(key, current)  # otherwise an index
-            continue
-        tagged = dict(_tagged(fields[key].annotation))
-        current = _inner_model(fields[key].annotation)
-    return getattr(current, "model_fields", {})
-
-
-def _tagged(annotation: Any) -> Iterator[tuple[str, Any]]:
-    """Tag and model of each part of a union."""
-    for part in get_args(annotation):
-        yield from (
-            (mark.tag, _inner_model(part)) for mark in getattr(part, "__metadata__", ()) if isinstance(mark, Tag)
-        )
-        yield from _tagged(part)
-
-
-def _inner_model(annotation: Any) -> Any:
-    """The config model inside an annotation such as `tuple[Tier, ...]` or `Tier | None`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for part in get_args(annotation):
-        inner = _inner_model(part)
-        if inner is not None:
-            return inner
-    return None

@@ -68,7 +68,7 @@ def checked(model: type[R], data: Any, where: str) -> R:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise UserError(f"{where}: {explain(error, model)}") from None
+        raise UserError(f"{where}: {explain(error)}") from None
 
 
 def read_json(sources: Sequence[Path], model: type[R], add: Callable[[R, str], None], progress: Progress) -> None:
