@@ -19,7 +19,6 @@ from rllib_scale.config.base import Model
 from rllib_scale.config.cluster import CLUSTER_PRESETS, ClusterConfig
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, digest_of
 from rllib_scale.config.problem import EnvConfig
-from rllib_scale.config.rounds import refuse_replaced
 from rllib_scale.config.scenarios import SCENARIOS, read_scenario, scenario
 from rllib_scale.config.schedulers import (
     HEURISTICS,
@@ -63,9 +62,8 @@ def sweep_from(data: Any, source: str, folder: Path = Path()) -> SweepConfig:
     folders = (folder, Path())
     data = _with_scenarios(_resolved("", data, source, folders), source, folders)
     try:
-        refuse_replaced(data)
         sweep = build_model(SweepConfig, data, source)
-        refuse_unused_settings(sweep)
+        refuse_unused_settings(sweep, data)
     except ValueError as error:
         raise UserError(f"{source}: {error}") from None
     return sweep

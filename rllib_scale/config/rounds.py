@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
 from typing import Any
 
-from rllib_scale.config.base import settings_of
 from rllib_scale.config.methods import METHODS
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.errors import UserError
@@ -71,26 +68,6 @@ def in_rounds(env: EnvConfig) -> EnvConfig:
             "reward": env.reward.model_copy(update={"name": "tasks-in-system"}),
         }
     )
-
-
-def refuse_replaced(data: Mapping[str, Any]) -> None:
-    """Refuse a sweep, as it was written, whose `env` says what each of its methods replaces.
-
-    Raises:
-        ValueError: naming the setting.
-    """
-    methods, env = data.get("methods"), data.get("env")
-    named = methods if isinstance(methods, list | tuple) else ()
-    if not named or not all(isinstance(name, str) and name in METHODS and METHODS[name].rounds for name in named):
-        return
-    replaced = dict(itertools.chain.from_iterable(settings_of(path, value) for path, value in REPLACED.items()))
-    for path, value in settings_of("env", env if isinstance(env, Mapping) else {}):
-        unused = any(f"{path}.".startswith(f"{section}.") for section in REPLACED) and value != replaced.get(path)
-        if unused or (path in REPLACED_VALUES and value == REPLACED_VALUES[path]):
-            raise ValueError(
-                f"{path} {str(value).lower()}: method {named[0]} decides in rounds in which tasks wait for busy "
-                "servers, with settings of its own; leave it out"
-            )
 
 
 def in_own_rounds(name: str, own: EnvConfig, env: EnvConfig) -> EnvConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -26,6 +26,7 @@ from rllib_scale.config.base import MAX_EPISODES
 from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.config.sections import Sections
+from rllib_scale.config.training import Workers
 from rllib_scale.config.used_settings import refuse_unused
 from rllib_scale.config.yaml_files import build_model, merged
 from rllib_scale.errors import UserError, choice_error
@@ -218,18 +219,15 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         return (TRAIN_SCENARIO,) if own else (self.scenario,)
 
 
-def refuse_unused_settings(sweep: SweepConfig) -> None:
-    """Refuse settings that no method of a sweep uses.
+def refuse_unused_settings(sweep: SweepConfig, written: Mapping[str, Any]) -> None:
+    """Refuse settings that no method of a sweep uses. `written`: the sweep as it stands in YAML.
 
     Raises:
         ValueError: naming the setting and what would be valid.
     """
     space = sweep.search.space if sweep.search is not None else {}
-    include: dict[str, Any] = {name: True for name in TRIAL_SECTIONS if name != "env"}
-    include["resources"] = {"sampler", "learner", "compile"}
-    refuse_unused(
-        sweep.methods,
-        {**sweep.grid, **{path: values.choice or (values.bounds,) for path, values in space.items()}},
-        sweep.model_dump(mode="json", exclude_defaults=True, include=include),
-        {**dict.fromkeys(sweep.grid, "grid."), **dict.fromkeys(space, "search.space.")},
-    )
+    sections = {name: written[name] for name in TRIAL_SECTIONS if name in written}
+    of_ray = (*Workers.model_fields, "max_concurrent")  # every training asks for them
+    sections["resources"] = {key: value for key, value in written.get("resources", {}).items() if key not in of_ray}
+    values = {path: values.choice or (values.bounds,) for path, values in space.items()}
+    refuse_unused(sweep.methods, sweep.grid, values, sections)

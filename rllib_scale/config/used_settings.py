@@ -43,44 +43,43 @@ def refuse_left_out(sections: TrialSections, used: UsedSettings) -> None:
 
 
 def refuse_unused(
-    methods: Sequence[str], varied: Mapping[str, Sequence[Any]], base: Mapping[str, Any], prefixes: Mapping[str, str]
+    methods: Sequence[str],
+    grid: Mapping[str, Sequence[Any]],
+    space: Mapping[str, Sequence[Any]],
+    sections: Mapping[str, Any],
 ) -> None:
-    """Refuse settings that none of the methods uses, and varied values in whose place a method takes its own.
+    """Refuse settings that none of the methods uses, and values in whose place a method takes its own.
 
     Args:
         methods: of a sweep.
-        varied: config path -> values of a grid or of a search.
-        base: sections of the sweep but `env`, without what stands at its default.
-        prefixes: of the keys of `varied` in messages.
+        grid: config path -> values.
+        space: the same of a search.
+        sections: of the sweep as they stand in YAML, without what they leave out.
 
     Raises:
         ValueError: naming the setting and what would be valid.
     """
-    expert, encoder = (_is_set(path, varied, base) for path in ("imitation.expert", "network.encoder"))
+    expert, encoder = (_is_set(path, {**grid, **space}, sections) for path in ("imitation.expert", "network.encoder"))
     used = {method: [used_settings(method, *how) for how in itertools.product(expert, encoder)] for method in methods}
-    found = [(f"{prefixes[path]}{key}", key) for path, key, _ in _each(varied)]
-    for section, values in base.items():
-        found += [(key, key) for key, _ in settings_of(section, values)] if values else []
-    for shown, key in found:
-        if not methods and is_below(key, ("env",)):  # the problems of a grid that rules alone play
-            continue
-        if not any(key in how for hows in used.values() for how in hows):
-            raise ValueError(f"{shown}: {_nobody(methods, True in expert)} uses it; valid: {_valid(key, used)}")
-    for path, key, value in _each(varied):
-        for method, hows in used.items():
-            own = METHODS[method].rounds and key in REPLACED_VALUES and REPLACED_VALUES[key] == value
-            if own and any(key in how for how in hows):
+    written = {section: (value,) for section, value in sections.items()}
+    for prefix, values in (("grid.", grid), ("search.space.", space), ("", written)):
+        for key, value in _each(values):
+            if value == {} or (not methods and is_below(key, ("env",))):  # problems that rules alone play
+                continue
+            users = [method for method, hows in used.items() if any(key in how for how in hows)]
+            if not users:
+                nobody = _nobody(methods, True in expert)
+                raise ValueError(f"{prefix}{key}: {nobody} uses it; valid: {_valid(key, used)}")
+            own = [m for m in users if METHODS[m].rounds and key in REPLACED_VALUES and REPLACED_VALUES[key] == value]
+            if own:
                 raise ValueError(
-                    f"{prefixes[path]}{key} {'null' if value is None else value}: method {method} takes a value of its "
-                    "own in place of this one; leave it out, or give the method a sweep of its own"
+                    f"{prefix}{key} {'null' if value is None else value}: method {own[0]} takes a value of its own in "
+                    "place of this one; leave it out, or give the method a sweep of its own"
                 )
 
 
-def _each(varied: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, str, Any]]:
-    for path, values in varied.items():
-        for value in values:
-            for key, setting in settings_of(path, value):
-                yield path, key, setting
+def _each(values: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, Any]]:
+    return (each for path, items in values.items() for item in items for each in settings_of(path, item))
 
 
 def _is_set(path: str, varied: Mapping[str, Sequence[Any]], base: Mapping[str, Any]) -> list[bool]:

@@ -82,7 +82,7 @@ search: {space: {srr.lambda_kl: {uniform: [0, 1]}}}, grid: {srr.lambda_kl: [1]} 
 UNUSED = """
 methods: [scale-r], grid: {env.reward: [{name: paper}]} | grid.env.reward.name | scale-r
 methods: [scale-r], grid: {env.episode.mask: [none, feasible]} | grid.env.episode.mask | scale-r
-methods: [scale-r], env: {reward: {energy_weight: 1.0}} | env.reward.energy_weight 1.0 | scale-r | leave it out
+methods: [scale-r], env: {reward: {energy_weight: 1.0}} | env.reward.energy_weight: | scale-r | does, as scale
 methods: [scale-r], env: {observation: {feature_set: paper}} | env.observation.feature_set paper | leave it out
 methods: [scale-r], env: {observation: {feature_set: rounds}} | network.skip price | feature_set pairs
 methods: [scale-r], env: {decision: {order: open}} | env.decision.order open
@@ -99,6 +99,7 @@ methods: [crossattn], grid: {srr: [{lambda_kl: 0.1}]} | grid.srr.lambda_kl | sca
 methods: [crossattn], search: {space: {srr.lambda_kl: {uniform: [0, 0.1]}}} | search.space.srr.lambda_kl | crossattn
 methods: [crossattn], imitation: {expert: fastest-idle}, training: {clip: 0.1} | training.clip | with imitation.expert
 methods: [deepsets], grid: {network.num_heads: [2]} | grid.network.num_heads | embedding_dim
+methods: [context-price], env: {observation: {feature_set: pairs}} | env.observation.feature_set: | does, as scale
 methods: [context-price], training: {epochs: 5} | training.epochs | problems
 methods: [decima], stop: {env_steps: 9} | stop.env_steps | epochs
 methods: [decima], deeprm: {queue: 5} | deeprm.queue | a method that does, as deeprm
