@@ -2,7 +2,7 @@
 
 The models in `rllib_scale.config` import no user code and open no files. `resolve` and the functions below do: paths of
 files become absolute and end in `#sha256=` and a digest, names of user code end in `#source=` and the digest of its
-source, and scenarios and clusters in user code are replaced by their content. In that form settings travel to other
+source, and scenarios in user code are replaced by their content. In that form settings travel to other
 processes and are kept in manifests, from which they are read without importing or opening what they name.
 """
 
@@ -16,7 +16,6 @@ from typing import Any, cast
 
 from rllib_scale import plugins, zoo
 from rllib_scale.config.base import Model
-from rllib_scale.config.cluster import CLUSTER_PRESETS, ClusterConfig
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, digest_of
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.scenarios import SCENARIOS, read_scenario, scenario
@@ -206,21 +205,11 @@ def _policy(spec: PolicySpec, folders: Folders) -> PolicySpec:
         raise UserError(f"policy {spec.place!r}: {error}") from None
 
 
-def _cluster(value: str, folders: Folders) -> Any:
-    if value in CLUSTER_PRESETS:
-        return value
-    found = plugins.load("cluster", value, list(CLUSTER_PRESETS))[0]
-    if not isinstance(found, ClusterConfig):
-        raise UserError(f"cluster {value!r}: is a {type(found).__name__}; valid: a rllib_scale.config.ClusterConfig")
-    return found.model_dump(mode="json")
-
-
 def _code(kind: plugins.Kind) -> Callable[[str, Folders], str]:
     return lambda value, folders: plugins.pinned(kind, value)
 
 
 NAMED: dict[str, Callable[[str, Folders], Any]] = {
-    "env.cluster": _cluster,
     "env.workload.trace": _file,
     "env.workload.trace.file": _file,
     "env.workload.fitted": _table,

@@ -19,10 +19,9 @@ from typing import Any, Literal
 
 from rllib_scale.errors import UserError, choice_error
 
-Kind = Literal["scheduler", "cluster", "format", "scenario", "generator", "encoder", "reward"]
+Kind = Literal["scheduler", "format", "scenario", "generator", "encoder", "reward"]
 GROUPS: dict[Kind, str] = {
     "scheduler": "rllib_scale.schedulers",
-    "cluster": "rllib_scale.clusters",
     "format": "rllib_scale.formats",
     "scenario": "rllib_scale.scenarios",
     "generator": "rllib_scale.generators",
@@ -101,22 +100,13 @@ def load(kind: Kind, name: str, valid: list[str]) -> tuple[Any, str]:
     return found, digest
 
 
-def pinned(kind: Kind, name: str, foreign: bool = False) -> str:
+def pinned(kind: Kind, name: str) -> str:
     """A name with the digest of its source behind it; a pinned one as it is.
 
-    Args:
-        kind: see `load`.
-        name: see `load`.
-        foreign: it comes from a file that another may have written; then nothing is imported.
-
     Raises:
-        UserError: see `load`; or a foreign one would have to be imported.
+        UserError: see `load`.
     """
-    if SOURCE_SEPARATOR in name:
-        return name
-    if foreign:
-        raise UserError(f"{kind} {name!r}: is not imported because a file says so")
-    return name + SOURCE_SEPARATOR + load(kind, name, [])[1]
+    return name if SOURCE_SEPARATOR in name else name + SOURCE_SEPARATOR + load(kind, name, [])[1]
 
 
 def call(kind: Kind, name: str, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -234,7 +234,7 @@ evaluate strange.rules:Patient:waitin=1 | waitin | waiting
 evaluate sticky --scenario strange.things:RACK | is a ClusterConfig; valid
 evaluate sticky --scenario strange.things:quit | did you mean 'quiet'
 evaluate sticky --scenario strange.things:broken | failed (ZeroDivisionError
-evaluate sticky --set cluster=strange.things:TIER | is a TierConfig
+evaluate sticky --set cluster=strange.things:RACK | unknown cluster 'strange.things:RACK'; valid: paper-16
 evaluate sticky --set workload.generator=pairs | unknown generator 'pairs'; valid: package.module:Name
 evaluate sticky --set workload.generator=strange.things:QUIET | is a EnvConfig; valid: a function
 evaluate sticky --set workload.generator=strange.things:broken | failed (TypeError
@@ -335,7 +335,6 @@ def test_no_file_of_a_stranger_imports_anything(own: Path, name: str) -> None:
     )
     for key, change in (
         ("cluster", {"env": {"cluster": name}}),
-        ("cluster", {"grid": {"env.cluster": [name]}}),
         ("scenario", {"scenario": name}),
     ):
         with pytest.raises(UserError, match=f"unknown {key}"):
@@ -353,16 +352,6 @@ def evaluated(*words: object, settings: Iterable[str] = ()) -> dict[str, Any]:
     """The row of fastest-idle in an episode."""
     (row,) = json.loads(succeed("evaluate", "fastest-idle", "--episodes", 1, "--json", *words, settings=settings))
     return dict(row)
-
-
-def test_a_cluster_of_ones_own_is_kept_by_its_tiers(own: Path) -> None:
-    row = evaluated(settings=["cluster=strange.things:RACK"])
-    assert row["servers"] == 6
-    assert row["mean"]["utilisation_only"] > 0
-    sweep = sweep_of("sticky", env={"cluster": "strange.things:RACK"})
-    content = sweep.model_dump(mode="json")
-    assert "strange" not in json.dumps(content["env"])
-    assert build_model(SweepConfig, content, "manifest") == sweep
 
 
 def test_a_scenario_of_ones_own_is_kept_by_its_content(own: Path) -> None:

@@ -42,47 +42,23 @@ PAPER_TIERS = (
     TierConfig(name="medium", count=10, compute_gflops=2.0, memory_gb=32.0, idle_power_w=50.0, busy_power_w=200.0),
     TierConfig(name="large", count=2, compute_gflops=4.0, memory_gb=80.0, idle_power_w=80.0, busy_power_w=400.0),
 )
-LLM_TIERS = (
+LLM_TIERS = tuple(
     TierConfig(
-        name="l40s",
-        count=6,
-        slots=2,
-        compute_gflops=0.57,
-        memory_gb=27.0,
-        idle_power_w=35.0,
-        busy_power_w=350.0,
+        name=name,
+        count=count,
+        slots=slots,
+        compute_gflops=gflops,
+        memory_gb=memory_gb,
+        idle_power_w=idle_w,
+        busy_power_w=busy_w,
         slot_slowdown=0.02,
-    ),
-    TierConfig(
-        name="a100",
-        count=6,
-        slots=3,
-        compute_gflops=1.0,
-        memory_gb=56.0,
-        idle_power_w=55.0,
-        busy_power_w=400.0,
-        slot_slowdown=0.02,
-    ),
-    TierConfig(
-        name="h100",
-        count=3,
-        slots=3,
-        compute_gflops=1.64,
-        memory_gb=56.0,
-        idle_power_w=70.0,
-        busy_power_w=700.0,
-        slot_slowdown=0.02,
-    ),
-    TierConfig(
-        name="h100x4",
-        count=1,
-        slots=8,
-        compute_gflops=2.17,
-        memory_gb=272.0,
-        idle_power_w=280.0,
-        busy_power_w=2800.0,
-        slot_slowdown=0.02,
-    ),
+    )
+    for name, count, slots, gflops, memory_gb, idle_w, busy_w in (
+        ("l40s", 6, 2, 0.57, 27.0, 35.0, 350.0),
+        ("a100", 6, 3, 1.0, 56.0, 55.0, 400.0),
+        ("h100", 3, 3, 1.64, 56.0, 70.0, 700.0),
+        ("h100x4", 1, 8, 2.17, 272.0, 280.0, 2800.0),
+    )
 )
 """Servers of a language model of 8 B parameters in 16 bit (16 GB), one call a slot.
 
@@ -176,8 +152,8 @@ class ChangesConfig(Model):
 class ClusterConfig(Model):
     """Servers and the network between them.
 
-    In YAML either a preset name (`cluster: paper-32`), a user-defined cluster by its import path or entry point
-    (`rllib_scale.loading`), `servers: N` (the tiers at N servers in total), or own `tiers` with their counts.
+    In YAML either a preset name (`cluster: paper-32`), `servers: N` (the tiers at N servers in total), or own `tiers`
+    with their counts.
     """
 
     tiers: tuple[TierConfig, ...] = Field(default=PAPER_TIERS, min_length=1)

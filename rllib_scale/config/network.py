@@ -74,17 +74,17 @@ class DecimaConfig(Model):
 class DeepRMConfig(Model):
     """The image of `deeprm` and its layer; the defaults are those of its authors, except for the length of a step."""
 
-    time_steps: Annotated[int, Field(ge=1, le=1024)] = Field(default=20, description="columns of the image")
+    time_steps: Annotated[int, Field(ge=1, le=256)] = Field(default=20, description="columns of the image")
     step_s: Positive | None = Field(
         default=None,
         description="time that a column stands for; unset: the largest task on the slowest server is as wide as the "
         "image (observation.task_compute_max_gflop)",
     )
-    queue: Annotated[int, Field(ge=1, le=1024)] = Field(
+    queue: Annotated[int, Field(ge=1, le=256)] = Field(
         default=10, description="waiting tasks that are shown, the first that became ready; others are only counted"
     )
     backlog: Count = Field(default=60, description="tasks beyond them that the image can count")
-    hidden: Width = 20
+    hidden: Annotated[int, Field(ge=1, le=1024)] = 20
 
 
 # ---------------------------------------------------------------------- each network with what it uses

@@ -20,7 +20,7 @@ from rllib_scale.config.pinned import DIGEST_SEPARATOR, split
 from rllib_scale.config.schedulers import PluginSpec, PolicySpec, SchedulerSpec, parse_scheduler
 from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.config.training import NO_SRR
-from rllib_scale.config.trial import TRIAL_FORMAT, read_trial
+from rllib_scale.config.trial import TRIAL_FORMAT
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 
@@ -241,7 +241,7 @@ class Plan:
                 raise UserError(f"{source}: plan: format {content['format']!r}; this program reads {PLAN_FORMAT}")
             trials = [
                 Trial(
-                    read_trial(each["trial"], f"{source}: plan.trainings.{index}"),
+                    build_model(TrialConfig, each["trial"], f"{source}: plan.trainings.{index}"),
                     tuple((path, _as_tuple(value)) for path, value in each["settings"]),
                 )
                 for index, each in enumerate(content["trainings"])

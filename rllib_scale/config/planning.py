@@ -7,15 +7,14 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from rllib_scale.config import EnvConfig, TrialResources, digest, identity
+from rllib_scale.config import EnvConfig, TrialConfig, TrialResources, digest, identity
 from rllib_scale.config.plan import EvaluationUnit, Overrides, Plan, Problem, Trial, shown
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.search import points
 from rllib_scale.config.sections import UNUSED, used_settings
 from rllib_scale.config.sweep import TRAIN_SCENARIO, TRIAL_SECTIONS, SweepConfig
-from rllib_scale.config.trial import read_trial
-from rllib_scale.config.yaml_files import set_path
+from rllib_scale.config.yaml_files import build_model, set_path
 from rllib_scale.errors import UserError
 
 
@@ -59,7 +58,7 @@ def _trials(sweep: SweepConfig, source: str) -> list[Trial]:
         for path, value in overrides:
             set_path(changed, path, value)
         data = sections | changed | {"method": method, "seed": seed}
-        trial = Trial(read_trial(data, f"{source}: grid"), overrides)
+        trial = Trial(build_model(TrialConfig, data, f"{source}: grid"), overrides)
         trials.setdefault(trial.identity["trial_id"], trial)
     return list(trials.values())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rllib_scale.config.methods import METHODS
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.errors import UserError
 
@@ -29,20 +28,14 @@ REPLACED_VALUES: dict[str, Any] = {
     **dict.fromkeys(OWN_VALUES),
 }
 """Values, those of the paper's problem and what is unset, in whose place such a method takes its own."""
-WITHOUT_PAPER_MODE = (
-    "{} holds rows back for tasks that wait for them, and in the paper's mode (mask none, on_busy step) an answer that "
-    "waits costs clock_step_s and every other task with it; valid: mask feasible, or decision.on_busy reserve"
-)
-"""Why a learned policy that reserves is not played there."""
-_STARTS_ALONE = (
-    "{} starts tasks on idle servers alone, in any order, and in the paper's mode (mask none, on_busy step) the "
-    "methods beside it pay clock_step_s for naming others; valid: mask feasible, or decision.on_busy reserve"
-)
 
 
-def without_paper_mode(method: str, name: str) -> str:
-    """Why a policy of that method, which decides from snapshots, is not played there."""
-    return (WITHOUT_PAPER_MODE if METHODS[method].algorithm == "cma-es" else _STARTS_ALONE).format(name)
+def without_paper_mode(name: str) -> str:
+    """Why a policy that decides for all tasks that wait is not played in the paper's mode."""
+    return (
+        f"{name} decides for all waiting tasks at each event, and in the paper's mode (mask none, on_busy step) an "
+        "answer that starts none costs clock_step_s; valid: mask feasible, or decision.on_busy reserve"
+    )
 
 
 def in_rounds(env: EnvConfig) -> EnvConfig:
@@ -79,6 +72,6 @@ def in_own_rounds(name: str, own: EnvConfig, env: EnvConfig) -> EnvConfig:
     if own.decision.on_busy == "step":
         return env
     if env.costs_time:
-        raise UserError(WITHOUT_PAPER_MODE.format(name))
+        raise UserError(without_paper_mode(name))
     episode = env.episode.model_copy(update={"mask": own.episode.mask})
     return env.model_copy(update={"decision": own.decision, "episode": episode})

@@ -17,6 +17,9 @@ from rllib_scale.config.base import (
 )
 from rllib_scale.config.problem import EnvConfig
 
+MAX_ROWS = 10**7
+"""Of the observations that a training keeps at once: of 16 servers 4 GB."""
+
 
 class SRRConfig(Model):
     """Regulariser on the attention feature [SCALE, sec. 4.3]."""
@@ -79,7 +82,7 @@ class InEpochs(Drawn):
     """What trainings by RLlib have: epochs of a number of decisions."""
 
     epochs: Count = Field(default=1000, description="one collect and its update; also the length of the cosine")
-    steps_per_epoch: Count = 1024
+    steps_per_epoch: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1024
 
 
 class Rewarded(InEpochs):
@@ -176,7 +179,9 @@ class StopConfig(Model):
 class OffPolicyConfig(Model):
     """What DQN and SAC share. The paper names the algorithms and no settings."""
 
-    buffer_size: Annotated[int, Field(ge=1024)] = Field(default=50_000, description="rows, drawn from uniformly")
+    buffer_size: Annotated[int, Field(ge=1024, le=MAX_ROWS)] = Field(
+        default=50_000, description="rows, drawn from uniformly"
+    )
     batch_size: Annotated[int, Field(ge=2)] = 64
     warmup_steps: Count = Field(default=2048, description="env steps before the first update")
     steps_per_update: Count = Field(default=4, description="env steps for one gradient step")

@@ -10,21 +10,16 @@ from pydantic import Field, model_validator
 from rllib_scale.config.algorithms import CMAES, AnyAlgorithm, Imitation, Reinforce
 from rllib_scale.config.base import Model, Seed, digest
 from rllib_scale.config.methods import METHODS, MethodSpec
-from rllib_scale.config.network import AnyNetwork, CrossAttentionConfig, CustomEncoderConfig, ImageConfig
+from rllib_scale.config.network import AnyNetwork, CrossAttentionConfig, CustomEncoderConfig
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.rounds import OWN_VALUES, in_rounds, without_paper_mode
 from rllib_scale.config.schedulers import DISPATCHERS, HEURISTICS, RuleSpec, parse_scheduler
 from rllib_scale.config.sections import MODELS, TrialSections, parts_of, places, used_settings
-from rllib_scale.config.training import InEpochs, OffPolicyConfig, Rewarded, SRRConfig, StopConfig, Workers
+from rllib_scale.config.training import InEpochs, Rewarded, SRRConfig, StopConfig, Workers
 from rllib_scale.config.used_settings import refuse_left_out
-from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import choice_error, offered
 
-MAX_ROWS_GB = 64.0
-"""Of the observations that a training keeps at once."""
-MAX_IMAGE_WEIGHTS = 10**8
-"""Of the network of `deeprm`."""
 TRIAL_FORMAT = 3
 """Changes when a default does: hashes of trainings and evaluations leave out what stands at its default."""
 
@@ -53,22 +48,6 @@ class TrialConfig(Model):
         if isinstance(data, Mapping) and "algorithm" not in data:
             data = TrialSections.model_validate(data)
         return _composed(data) if isinstance(data, TrialSections) else data
-
-    @model_validator(mode="after")
-    def _rows_fit_into_memory(self) -> TrialConfig:
-        numbers = 5 + 5 * self.env.cluster.num_servers  # of an observation, about
-        algorithm, kept = self.algorithm, {}
-        if isinstance(algorithm, InEpochs):
-            kept["training.steps_per_epoch"] = algorithm.steps_per_epoch
-        if isinstance(algorithm, OffPolicyConfig):
-            kept[f"{algorithm.name}.buffer_size"] = 2 * algorithm.buffer_size
-        for key, rows in kept.items():
-            if (gigabytes := 4e-9 * numbers * rows) > MAX_ROWS_GB:
-                raise ValueError(
-                    f"{key}: {rows:,} observations of about {numbers} numbers take {gigabytes:,.0f} GB; "
-                    f"valid: what takes {MAX_ROWS_GB:g} GB at most"
-                )
-        return self
 
     @model_validator(mode="after")
     def _skip_has_its_features(self) -> TrialConfig:
@@ -117,20 +96,7 @@ class TrialConfig(Model):
     @model_validator(mode="after")
     def _whole_episodes_can_be_played(self) -> TrialConfig:
         if isinstance(self.algorithm, CMAES | Reinforce) and self.env.costs_time:
-            raise ValueError(f"env.episode.mask none: {without_paper_mode(self.method, self.method)}")
-        return self
-
-    @model_validator(mode="after")
-    def _image_is_not_too_large(self) -> TrialConfig:
-        if isinstance(image := self.network, ImageConfig):
-            servers = self.env.cluster.num_slots
-            cells = (2 * servers + 2 * image.queue + 1) * image.time_steps
-            weights = image.hidden * (cells + image.queue * servers + 1)
-            if weights > MAX_IMAGE_WEIGHTS:
-                raise ValueError(
-                    f"deeprm: time_steps {image.time_steps}, queue {image.queue} and hidden {image.hidden} at "
-                    f"{servers} server slots are {weights:,} weights; valid: at most {MAX_IMAGE_WEIGHTS:,}"
-                )
+            raise ValueError(f"env.episode.mask none: {without_paper_mode(self.method)}")
         return self
 
     @property
@@ -182,16 +148,6 @@ class TrialConfig(Model):
             for field, section in places(type(part)).items() if part is not None else ():
                 found.setdefault(section, {})[field] = content[key][field]
         return found
-
-
-def read_trial(data: Any, source: str) -> TrialConfig:
-    """A trial from plain data, in either form that `TrialConfig` reads.
-
-    Raises:
-        UserError: see `build_model`.
-    """
-    in_sections = isinstance(data, Mapping) and "algorithm" not in data
-    return build_model(TrialConfig, build_model(TrialSections, data, source) if in_sections else data, source)
 
 
 def _composed(sections: TrialSections) -> dict[str, Any]:

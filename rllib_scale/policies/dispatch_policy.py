@@ -66,7 +66,7 @@ class DispatchPolicy(Dispatcher):
             UserError: the problem is the paper's; or the network is fixed to another number of servers.
         """
         if config.costs_time:
-            raise UserError(without_paper_mode(self.trial.method, self.name))
+            raise UserError(without_paper_mode(self.name))
         own, slots = self.trial.env.cluster.num_slots, config.cluster.num_slots
         if not self.trial.spec.any_scale and slots != own:
             raise UserError(

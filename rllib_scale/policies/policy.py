@@ -31,7 +31,7 @@ from rllib_scale.config import PPO, DecisionMode, EnvConfig, Imitation, MaskMode
 from rllib_scale.config.pinned import split
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import PolicySpec
-from rllib_scale.config.trial import read_trial
+from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.files import check_regular, write_atomic, write_json
 from rllib_scale.networks.build import Network, build_network
@@ -171,7 +171,7 @@ def policy_from_bytes(
         UserError: see `load_policy`.
     """
     description = _read_description(files[DESCRIPTION], f"{source}: {DESCRIPTION}")
-    trial = read_trial(description.get("trial"), f"{source}: {DESCRIPTION}: trial")
+    trial = build_model(TrialConfig, description.get("trial"), f"{source}: {DESCRIPTION}: trial")
     for key, value in _facts(trial).items():
         # The trial's hash is of every setting there was when the policy was saved: later versions may know more.
         if key not in ("trial", "trial_id") and description.get(key) != value:

@@ -59,4 +59,4 @@ class PricePolicy(ContextPrice):
     def check(self, config: EnvConfig) -> None:
         """See `Dispatcher.check`: the paper's mode is refused."""
         if config.costs_time:
-            raise UserError(without_paper_mode(self.trial.method, self.name))
+            raise UserError(without_paper_mode(self.name))

@@ -45,8 +45,7 @@ def check_schedulers(units: Iterable[EvaluationUnit], trust: bool = False) -> No
         if unit.learned:
             method = unit.identity["method"]
             if METHODS[method].dispatches and unit.env.costs_time:
-                reason = without_paper_mode(method, method)
-                raise UserError(f"evaluation.scenarios {unit.scenario}: {reason}")
+                raise UserError(f"evaluation.scenarios {unit.scenario}: {without_paper_mode(method)}")
             continue
         assert unit.spec is not None, "only policies that the sweep trains have none"
         try:

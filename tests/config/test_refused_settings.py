@@ -11,7 +11,7 @@ trainin: {} | unknown key 'trainin'; did you mean 'training'?
 training: {lerning_rate: 3e-4} | 'training.lerning_rate' | did you mean 'learning_rate'?
 training: {learning_rate: fast} | training.learning_rate | valid number | 'fast'
 training: {minibatch_size: 100} | steps_per_epoch 1024 | minibatch_size 100
-training: {steps_per_epoch: 1024000000000} | training.steps_per_epoch | 1,024,000,000,000 | 64 GB
+training: {steps_per_epoch: 1024000000000} | training.steps_per_epoch | equal to 10000000 (got 1024000000000)
 training: {reference_kl_coefficient: 0.1} | reference_kl_coefficient | give initial_policy
 training: {problems: {offered_load: [2, 1]}} | training.problems | low 2.0 | high 1.0
 training: {lambda_by: time} | training.lambda_by time | training.time_unit_s
@@ -26,14 +26,14 @@ methods: [scael] | unknown method 'scael'; did you mean 'scale'? valid: scale
 methods: [], evaluation: {heuristics: []} | methods | evaluation.heuristics | nothing to run
 methods: [ppo], training: {problems: {servers: [8]}} | training.problems.servers | ppo
 methods: [ppo], network: {encoder: my.nets:Mean} | my.nets
-methods: [dqn], dqn: {buffer_size: 1000000000000} | dqn.buffer_size | 64 GB
+methods: [dqn], dqn: {buffer_size: 1000000000000} | dqn.buffer_size | equal to 10000000
 methods: [dqn], imitation: {expert: fastest-idle} | imitation.expert | dqn
 methods: [deepsets], network: {skip: linear} | network.skip
 methods: [crossattn], imitation: {expert: heft} | imitation.expert heft: plans ahead | fastest-idle
 methods: [crossattn], imitation: {expert: reserve} | imitation.expert reserve | env.decision.on_busy reserve
 methods: [context-price] | mask none | valid: mask feasible
 methods: [context-price], scenario: day, training: {problems: {servers: [4, 8]}}, cma: {instances: 1} | cma.instances 1
-methods: [deeprm], scenario: steady-0.7, deeprm: {queue: 1024, time_steps: 1024, hidden: 4096} | deeprm | weights
+methods: [deeprm], scenario: steady-0.7, deeprm: {queue: 1024} | deeprm.queue | equal to 256
 scenario: papr | unknown scenario 'papr'; did you mean 'paper'?
 env: {cluster: paper-61} | env.cluster | unknown cluster 'paper-61'; did you mean 'paper-16'?
 env: {cluster: {tiers: [{name: a, count: 1, compute_gflops: 1, memory_gb: 0.5}]}} | memory_gb.high is 80.0 | 0.5

@@ -8,7 +8,7 @@ from rllib_scale.config import METHODS, SCENARIOS, EnvConfig, SRRConfig, TrialCo
 from rllib_scale.config.planning import make_plan
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.sections import TrialSections
-from rllib_scale.config.trial import read_trial
+from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.loading import sweep_from
 
@@ -55,15 +55,19 @@ def test_a_trial_holds_what_its_method_uses_and_nothing_else() -> None:
     assert "clip" in type(made.algorithm).model_fields
     assert "clip" not in type(trial(imitation={"expert": "fastest-idle"}).algorithm).model_fields
     with pytest.raises(UserError, match=r"unknown key 'network.deep-sets.num_heads'; valid: .*embedding_dim, standard"):
-        read_trial(made.model_dump(mode="json") | {"network": {"name": "deep-sets", "num_heads": 2}}, "policy.json")
+        build_model(
+            TrialConfig,
+            made.model_dump(mode="json") | {"network": {"name": "deep-sets", "num_heads": 2}},
+            "policy.json",
+        )
 
 
 def test_a_description_in_the_form_of_sections_is_read() -> None:
     """Policies that version 0.2 published hold every section."""
     old = TrialSections(method="sac", seed=3, sac={"batch_size": 32}, dqn={"batch_size": 16}).model_dump(mode="json")
-    assert read_trial(old, "policy.json") == trial(method="sac", seed=3, sac={"batch_size": 32})
+    assert build_model(TrialConfig, old, "policy.json") == trial(method="sac", seed=3, sac={"batch_size": 32})
     with pytest.raises(UserError, match=r"policy.json: unknown key 'sac.batchsize'; did you mean 'batch_size'"):
-        read_trial(old | {"sac": {"batchsize": 1}}, "policy.json")
+        build_model(TrialConfig, old | {"sac": {"batchsize": 1}}, "policy.json")
 
 
 @pytest.mark.parametrize(

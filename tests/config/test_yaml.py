@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from rllib_scale.config import TrialConfig
 from rllib_scale.config.base import Model
-from rllib_scale.config.trial import read_trial
-from rllib_scale.config.yaml_files import explain, merged, parse_yaml
+from rllib_scale.config.yaml_files import build_model, explain, merged, parse_yaml
 from rllib_scale.errors import UserError
 from rllib_scale.loading import load_sweep, read_mapping
 
@@ -51,7 +51,7 @@ def test_numbers_merges_and_aliases_are_read() -> None:
 def test_what_is_no_config_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(UserError, match=message) as caught:
-        read_trial(read_mapping(tmp_path / "bad.yaml"), str(tmp_path / "bad.yaml"))
+        build_model(TrialConfig, read_mapping(tmp_path / "bad.yaml"), str(tmp_path / "bad.yaml"))
     assert str(caught.value).startswith(str(tmp_path))
     assert "\n" not in str(caught.value)
 

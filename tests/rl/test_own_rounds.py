@@ -103,5 +103,5 @@ def test_a_policy_for_rounds_begins_as_the_price_rule_and_plays_any_scenario(tmp
         assert all(row["unfinished"] == row["invalid_busy_avoidable"] == row["invalid_no_fit"] == 0 for row in played)
         arrived = [generate(env, 1, episode).num_workflows for episode in range(3)]
         assert [row["workflows_completed"] for row in played] == arrived, "the workloads are those of every method"
-    with pytest.raises(UserError, match=f"{own.name} holds rows back .*valid: mask feasible, or"):
+    with pytest.raises(UserError, match=f"{own.name} decides for all waiting tasks .*valid: mask feasible, or"):
         evaluate(load_policy(tmp_path), EnvConfig(), seed=1, episodes=1)
