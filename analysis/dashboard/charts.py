@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import matplotlib as mpl
@@ -12,7 +11,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ..figures.chart import Chart, Marks, Panel
-from ..figures.style import CELLS, dark_colour
+from ..figures.style import CELLS
 
 SYMBOLS = {
     **{"o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "P": "cross"},
@@ -21,15 +20,12 @@ SYMBOLS = {
 }
 """Markers of `analysis.figures.style` as plotly calls them."""
 PANEL_PX, ROW_PX = 300, 24
+LAYOUT = {"template": "plotly_white", "paper_bgcolor": "rgba(0, 0, 0, 0)", "plot_bgcolor": "rgba(0, 0, 0, 0)"}
+"""Of every figure: it shows the page behind it."""
 
 
-def plot(chart: Chart, dark: bool = False) -> go.Figure:
-    """A chart as a figure of plotly, without its caption; without panels an empty figure.
-
-    Args:
-        chart: of `analysis.figures`.
-        dark: for a dark page.
-    """
+def plot(chart: Chart) -> go.Figure:
+    """A chart of `analysis.figures` as a figure of plotly, without its caption; without panels an empty figure."""
     if not chart.panels:
         return go.Figure()
     columns = min(chart.columns, len(chart.panels))
@@ -41,12 +37,8 @@ def plot(chart: Chart, dark: bool = False) -> go.Figure:
     figure = make_subplots(lines, columns, subplot_titles=titles, shared_yaxes=_same_rows(chart), **across)
     figure.update_annotations(font_size=14)
     height = sum(max(map(_height, chart.panels[k * columns : (k + 1) * columns])) for k in range(lines))
-    figure.update_layout(height=60 + height, margin={"t": 40, "b": 50, "l": 60, "r": 10})
+    figure.update_layout(LAYOUT, height=60 + height, margin={"t": 40, "b": 50, "l": 60, "r": 10})
     figure.update_layout(legend={"tracegroupgap": 0, "font": {"size": 12}})
-
-    def themed(colour: str) -> str:
-        return dark_colour(colour.removeprefix("#")) if dark else colour
-
     traces: list[dict[str, Any]] = []
     rows: list[int] = []
     cols: list[int] = []
@@ -55,7 +47,7 @@ def plot(chart: Chart, dark: bool = False) -> go.Figure:
         row, col = position // columns + 1, position % columns + 1
         for marks in panel.marks:
             is_first = marks.name not in named and len(marks.x) > 0  # without a point there is no entry in the legend
-            traces.append(_trace(marks, bool(panel.rows), is_first, themed))
+            traces.append(_trace(marks, bool(panel.rows), is_first))
             named |= {marks.name} if is_first else set()
         if panel.grid is not None:
             traces.append(_cells(panel))
@@ -64,7 +56,7 @@ def plot(chart: Chart, dark: bool = False) -> go.Figure:
         beside = panel.y_label if columns == 1 or (panel.title and col == 1) else ""
         _set_axes(figure, panel, beside, {"row": row, "col": col})
     figure.add_traces(traces, rows=rows, cols=cols)
-    ink = {"line": {"color": "#EBEBEB" if dark else "#000000", "width": 1, "dash": "dot"}}
+    ink = {"line": {"color": "#000000", "width": 1, "dash": "dot"}}
     for position, panel in enumerate(chart.panels):
         if panel.zero:
             place = {"row": position // columns + 1, "col": position % columns + 1}
@@ -81,8 +73,8 @@ def _height(panel: Panel) -> int:
     return 90 + ROW_PX * count if count else PANEL_PX
 
 
-def _trace(marks: Marks, in_rows: bool, in_legend: bool, themed: Callable[[str], str]) -> dict[str, Any]:
-    look, colour = marks.look, themed(marks.look.colour)
+def _trace(marks: Marks, in_rows: bool, in_legend: bool) -> dict[str, Any]:
+    look, colour = marks.look, marks.look.colour
     shared = {"name": marks.name, "legendgroup": marks.name, "showlegend": bool(marks.name) and in_legend}
     x, y = np.asarray(marks.x, float), np.asarray(marks.y, float)
     mode = "+".join(["lines"] * bool(look.line) + ["markers"] * (bool(look.marker) and not (marks.thin and look.line)))

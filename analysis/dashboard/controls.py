@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from ..figures import draw
 from ..figures.chart import Chart
 from ..load import Results
 from ..tables import render
@@ -37,6 +36,10 @@ STYLE = """<style>
 .rllib-table td small { display: block; opacity: 0.8; }
 </style>"""
 """Style of tables, and of captions with enough contrast."""
+DARK_STYLE = """<style>
+.stPlotlyChart, .stGraphVizChart { filter: invert(0.886) hue-rotate(180deg); }
+</style>"""
+"""On a dark page: figures are drawn for a light one; their hues stay."""
 
 
 def escaped(text: str) -> str:
@@ -87,14 +90,16 @@ def save_csv(table: pd.DataFrame, name: str) -> None:
     st.download_button("Save as CSV", to_text, f"{name}.csv", "text/csv", key=f"csv {name}", on_click="ignore")
 
 
-def show_chart(chart: Chart, key: str, dark: bool) -> None:
-    """A chart, its caption, and a button that saves both; the caption alone if the chart is empty."""
+def show_figure(figure: Any, key: str, **how: Any) -> None:
+    """A figure of plotly in its own colours."""
+    st.plotly_chart(figure, theme=None, config=PLOT, key=key, **how)
+
+
+def show_chart(chart: Chart, key: str) -> None:
+    """A chart and its caption; the caption alone if the chart is empty."""
     if chart.panels:
-        st.plotly_chart(charts.plot(chart, dark), config=PLOT, key=key)
+        show_figure(charts.plot(chart), key)
     st.caption(escaped(chart.caption))
-    if chart.panels:
-        to_png, name = partial(draw.png, chart), key.replace(" ", "-")
-        st.download_button("Save as PNG", to_png, f"{name}.png", "image/png", key=f"png {name}", on_click="ignore")
 
 
 def selected_rows(results: Results, filters: Filters) -> pd.DataFrame:

@@ -13,11 +13,11 @@ from ..load import Results
 from ..rows import INVALID, variants
 from ..tables import render
 from . import charts, episodes
-from .controls import PLOT, one, selected_rows
+from .controls import one, selected_rows, show_figure
 from .selection import Filters
 
 
-def episode(results: Results, filters: Filters, dark: bool) -> None:
+def episode(results: Results, filters: Filters) -> None:
     """One evaluation episode: its numbers, its Gantt chart, and one decision with workflow and attention."""
     rows = _playable(selected_rows(results, filters), results)
     if rows.empty:
@@ -47,10 +47,10 @@ def episode(results: Results, filters: Filters, dark: bool) -> None:
     shown = episodes.nearest(schedule, float(decisions["clock_s"][chosen]))
     whole = len(shown) == len(schedule)
     span = (0.0, episode.end_s) if whole else (schedule["start_s"][shown[0]], schedule["start_s"][shown[-1]])
-    figure = episodes.gantt(episode.chart(), shown, span, decisions[chosen], dark)
+    figure = episodes.gantt(episode.chart(), shown, span, decisions[chosen])
     started_by = episodes.started_by(schedule[shown], decisions)
     st.session_state["decisions of bars"] = started_by.tolist()
-    st.plotly_chart(figure, config=PLOT, key="gantt", on_select="rerun", selection_mode="points")
+    show_figure(figure, "gantt", on_select="rerun", selection_mode="points")
     some = "" if whole else f"The {len(shown):,} of {len(schedule):,} tasks that start nearest the decision. "
     st.caption(
         f"{some}One bar a task, in the colour of its workflow, whose number it bears; hatched: not finished at the end."
@@ -58,7 +58,7 @@ def episode(results: Results, filters: Filters, dark: bool) -> None:
         + " Some were started by no decision, as nothing else would have happened."
         * bool((started_by < 0).any())
     )
-    _decision(inspected, chosen, dark)
+    _decision(inspected, chosen)
 
 
 def _playable(rows: pd.DataFrame, results: Results) -> pd.DataFrame:
@@ -124,7 +124,7 @@ def _decision_slider(count: int, episode: tuple[Any, ...]) -> int:
     return int(st.slider("Decision", 1, count, key="decision")) - 1
 
 
-def _decision(inspected: Any, chosen: int, dark: bool) -> None:
+def _decision(inspected: Any, chosen: int) -> None:
     """A decision: its workflow, and what the policy observed."""
     now, workload = inspected.decisions[chosen], inspected.workload
     workflow, task, server = int(now["workflow"]), int(now["task"]), int(now["server"])
@@ -140,7 +140,7 @@ def _decision(inspected: Any, chosen: int, dark: bool) -> None:
     states = episodes.task_states(inspected.episode.schedule, inspected.decisions, chosen, len(texts), edges)
     with left:
         st.markdown(f"Workflow {workflow}")
-        st.graphviz_chart(episodes.dag(edges, states, texts, dark), alt=f"The tasks of workflow {workflow}")
+        st.graphviz_chart(episodes.dag(edges, states, texts), alt=f"The tasks of workflow {workflow}")
         st.caption("Grey: waiting. Yellow: ready. Red: decided on now. Blue: running. Green: completed.")
     with right:
         servers = inspected.servers(chosen)
@@ -152,11 +152,9 @@ def _decision(inspected: Any, chosen: int, dark: bool) -> None:
         view = _evaluation().look(inspected, chosen)
         st.markdown("Servers: probability and state" if view else "Servers: a rule has no probabilities")
         values = view.probabilities if view else None
-        st.plotly_chart(
-            charts.plot(episodes.probabilities(values, servers, server), dark), config=PLOT, key="probabilities"
-        )
+        show_figure(charts.plot(episodes.probabilities(values, servers, server)), "probabilities")
         if view is not None and view.attention is not None:
             st.markdown("Attention weights over the servers")
-            st.plotly_chart(charts.plot(episodes.attention(view.attention), dark), config=PLOT, key="attention")
+            show_figure(charts.plot(episodes.attention(view.attention)), "attention")
         elif view is not None:
             st.caption("This network has no attention over the servers.")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..figures.chart import Chart, Grid, Marks, Panel
 from ..figures.style import Look
+from .charts import LAYOUT
 
 if TYPE_CHECKING:
     from rllib_scale.envs import gantt as schedules
@@ -30,6 +31,7 @@ LABEL_PX = 14
 ARRIVALS = -1.2
 """Place of the arrivals on the axis of servers: above the first."""
 CHOSEN = "#D55E00"
+INK = "#555555"
 MOST_BARS = 2000
 """A browser takes about a second for this many."""
 
@@ -44,7 +46,6 @@ def gantt(
     rows: NDArray[np.int64],
     span_s: tuple[float, float],
     decision: Any = None,
-    dark: bool = False,
 ) -> go.Figure:
     """A Gantt chart: one lane a server, one bar a started task, in the order of the schedule.
 
@@ -53,11 +54,9 @@ def gantt(
         rows: of its schedule, those that are drawn.
         span_s: ends of the time axis [s].
         decision: a DECISION row to be marked.
-        dark: for a dark page.
     """
     chart = replace(chart, schedule=chart.schedule[rows])
     schedule, servers = chart.schedule, chart.cluster.num_servers
-    ink = "#EBEBEB" if dark else "#222222"
     hatches = np.where(chart.finished, "", "/").tolist()
     bars = go.Bar(
         base=schedule["start_s"],
@@ -67,7 +66,7 @@ def gantt(
         width=0.82,
         marker={
             "color": chart.colours,
-            "line": {"color": ink, "width": _outlines(schedule, decision)},
+            "line": {"color": INK, "width": _outlines(schedule, decision)},
             "pattern": {"shape": hatches, "fillmode": "overlay", "fgcolor": "white", "size": 6},
         },
         text=[str(w) for w in schedule["workflow"].tolist()] if servers <= 64 else None,
@@ -91,7 +90,7 @@ def gantt(
         hovertemplate="workflow %{customdata} arrives at %{x:.2f} s<extra></extra>",
         showlegend=False,
     )
-    figure = go.Figure([bars, arrivals])
+    figure = go.Figure([bars, arrivals], layout=LAYOUT)
     lane = min(LANE_PX, max(THINNEST_LANE_PX, 640 // servers))
     figure.update_layout(
         height=min(TALLEST_PX, 110 + lane * (servers + 2)),
@@ -106,7 +105,7 @@ def gantt(
         middle = {"x": 1.005, "xref": "paper", "xanchor": "left", "y": (first + end - 1) / 2, "showarrow": False}
         figure.add_annotation(text=label, **middle)
         if end < servers:
-            figure.add_hline(y=end - 0.5, line={"color": ink, "width": 1, "dash": "dot"})
+            figure.add_hline(y=end - 0.5, line={"color": INK, "width": 1, "dash": "dot"})
     if decision is not None:
         figure.add_vline(x=float(decision["clock_s"]), line={"color": CHOSEN, "width": 2})
     return figure
@@ -168,20 +167,18 @@ def task_states(
     return states
 
 
-def dag(edges: NDArray[np.int64], states: list[str], texts: list[str], dark: bool = False) -> str:
+def dag(edges: NDArray[np.int64], states: list[str], texts: list[str]) -> str:
     """A workflow in the DOT language: tasks in the colours of their states, from left to right, and their edges.
 
     Args:
         edges: (E, 2) predecessor and successor.
         states: of each of the T tasks, keys of STATE_COLOURS.
         texts: shown under the pointer.
-        dark: for a dark page.
     """
-    ink = "#BBBBBB" if dark else "#555555"
     common = [
         "rankdir=LR; bgcolor=transparent",
-        f'node [shape=circle, style=filled, fixedsize=true, width=0.4, color="{ink}", fontname="sans-serif"]',
-        f'edge [color="{ink}"]',
+        f'node [shape=circle, style=filled, fixedsize=true, width=0.4, color="{INK}", fontname="sans-serif"]',
+        f'edge [color="{INK}"]',
     ]
     tasks = [
         f'{task} [fillcolor="{STATE_COLOURS[state]}", penwidth={3 if state == DECIDED else 1}, tooltip="{text}"]'

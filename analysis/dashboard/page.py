@@ -12,7 +12,7 @@ from rllib_scale.errors import UserError
 
 from ..load import Reader, Results, reader_of
 from . import episode_view, selection, views
-from .controls import STYLE, escaped, one, several
+from .controls import DARK_STYLE, STYLE, escaped, one, several
 from .runs import RULE, runs
 from .selection import Filters, Options
 
@@ -38,14 +38,15 @@ def main(folder: Path) -> None:
     with st.sidebar:
         filters = _header_and_filters(results, options)
     _notes(results.notes)
-    dark = st.context.theme.type == "dark"
+    if st.context.theme.type == "dark":
+        st.html(DARK_STYLE)
     for view, tab in zip(
         VIEWS.values(), st.tabs(list(VIEWS), key="view", on_change="rerun", bind="query-params"), strict=True
     ):
         if tab.open:
             with tab:
                 try:
-                    view(results, filters, dark)
+                    view(results, filters)
                 except UserError as error:
                     st.warning(escaped(str(error)))
     st.session_state["just_drawn"] = True

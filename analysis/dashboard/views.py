@@ -39,7 +39,7 @@ RUN_COLUMNS = {"train_seed": "seed", "lambda_decorrelation": "λ₁", "lambda_kl
 RUN_COLUMNS |= {"planned": "of epochs", "rows": "evaluated episodes"}
 
 
-def evaluations(results: Results, filters: Filters, dark: bool) -> None:
+def evaluations(results: Results, filters: Filters) -> None:
     """Every method at every scale: the table, and metrics against N."""
     rows = selected_rows(results, filters)
     if rows.empty:
@@ -66,7 +66,7 @@ def evaluations(results: Results, filters: Filters, dark: bool) -> None:
         st.info("None of these rows has a value: there is nothing to draw.")
         return
     of = looks(rows, variants(rows))
-    show_chart(evaluation.against_servers(table, of), "against N", dark)
+    show_chart(evaluation.against_servers(table, of), "against N")
 
 
 @st.cache_data(max_entries=32, show_spinner="Summing up …")
@@ -81,7 +81,7 @@ def _ranked(table: pd.DataFrame, by: str) -> pd.DataFrame:
     return table.sort_values(["test_servers", by], ascending=[True, by in LOWER_IS_BETTER], kind="stable")
 
 
-def training(results: Results, filters: Filters, dark: bool) -> None:
+def training(results: Results, filters: Filters) -> None:
     """Training curves, also of running trainings."""
     curves = selection.apply_to_trainings(results.training, filters)
     shown = [name for name in CURVES if curves[name].notna().any()]
@@ -95,11 +95,11 @@ def training(results: Results, filters: Filters, dark: bool) -> None:
     x = one(middle, "Against", axes, "against", label)
     smoothing = one(right, "Mean over epochs", SMOOTHING, "smoothing")
     if metrics:
-        show_chart(training_figures.training_curves(curves, metrics, smoothing, x), "training curves", dark)
+        show_chart(training_figures.training_curves(curves, metrics, smoothing, x), "training curves")
         save_csv(curves[["variant", "trial_id", "train_seed", *dict.fromkeys(["epoch", x]), *metrics]], "curves")
 
 
-def compare(results: Results, filters: Filters, dark: bool) -> None:
+def compare(results: Results, filters: Filters) -> None:
     """Two variants on identical episodes: the paired table, and the differences at each N."""
     rows = selected_rows(results, filters)
     if rows.empty:
@@ -126,15 +126,15 @@ def compare(results: Results, filters: Filters, dark: bool) -> None:
     )
     show_table(paired, ("test_servers", "seeds", *OUTCOMES, "episodes"), "paired-table")
     save_csv(paired, "paired")
-    show_chart(comparison.differences(paired), "differences", dark)
+    show_chart(comparison.differences(paired), "differences")
 
 
 @st.cache_data(max_entries=32, show_spinner="Comparing …")
 def _paired(_rows: pd.DataFrame, first: str, second: str, key: tuple[Any, ...]) -> pd.DataFrame:
-    return comparisons.paired_table(_rows, [(first, second)], shared_seeds=True)
+    return comparisons.paired_table(_rows, [(first, second)])
 
 
-def runs(results: Results, filters: Filters, dark: bool) -> None:
+def runs(results: Results, filters: Filters) -> None:
     """Every run: its settings, the state of its training, the number of its evaluations, its error."""
     every = table_of_runs(results)
     kept = selection.apply_to_trainings(every, filters)

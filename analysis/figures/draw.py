@@ -41,13 +41,6 @@ def save(figure: Figure, path: Path) -> None:
     write_atomic(path, lambda p: p.write_bytes(content))
 
 
-def png(chart: Chart) -> bytes:
-    """A chart as a PNG of 200 dpi."""
-    image = io.BytesIO()
-    draw(chart).savefig(image, format="png", dpi=style.DPI, facecolor="white")
-    return image.getvalue()
-
-
 def draw(chart: Chart) -> Figure:
     """A chart with panels as a figure of matplotlib."""
     columns = min(chart.columns, len(chart.panels))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import colorsys
 import textwrap
 import zlib
 from collections.abc import Sequence
@@ -18,11 +17,6 @@ from ..methods import METHODS
 DPI = 200
 CELLS = "cividis"
 """Colour map of heat maps; colour-blind readers can distinguish it."""
-
-DARK_PAPER, DARK_INK = 0.115, 0.92
-"""Lightness of white and of black in the dark theme."""
-LEAST_CONTRAST = 3.5
-"""Of a colour with the paper of the dark theme, as WCAG 2 defines it."""
 SPARE_COLOURS = ("#CC6677", "#AA4499", "#225555", "#BB5566", "#666633", "#7F5FBF")
 MARKERS = "os^DvPX<>ph*d8"
 RC: dict[Any, Any] = {
@@ -97,26 +91,3 @@ def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> Non
     longest = max(len(label) for label in labels)
     columns = max(1, min(len(labels), int(figure.get_figwidth() * 11 / (longest + 6))))
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.2, handlelength=2.2)
-
-
-def dark_colour(colour: str) -> str:
-    """The colour for dark paper: greys are inverted, others become lighter until their contrast suffices.
-
-    >>> dark_colour("ffffff"), dark_colour("000000"), dark_colour("e69f00")
-    ('#1d1d1d', '#ebebeb', '#e69f00')
-    """
-    red, green, blue = mpl.colors.to_rgb(f"#{colour}")
-    if max(red, green, blue) - min(red, green, blue) < 0.02:
-        level = DARK_INK + (red + green + blue) / 3 * (DARK_PAPER - DARK_INK)
-        return str(mpl.colors.to_hex((level, level, level)))
-    hue, lightness, saturation = colorsys.rgb_to_hls(red, green, blue)
-    paper = _luminance((DARK_PAPER,) * 3)
-    while (_luminance((red, green, blue)) + 0.05) / (paper + 0.05) < LEAST_CONTRAST and lightness < 1:
-        lightness = min(1.0, lightness + 0.01)
-        red, green, blue = colorsys.hls_to_rgb(hue, lightness, saturation)
-    return str(mpl.colors.to_hex((red, green, blue)))
-
-
-def _luminance(rgb: tuple[float, ...]) -> float:
-    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in rgb]
-    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]

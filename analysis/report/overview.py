@@ -17,7 +17,7 @@ ANSWERS = {
 }
 
 
-def five_lines(results: Results, content: list[Section]) -> list[str]:
+def five_lines(content: list[Section]) -> list[str]:
     """The report in at most five lines: the best method, and an answer to each question."""
     compared = [section for section in content if any(section.setting)]
     lines = [f"{section.title}. {' '.join(section.best[:: len(section.best) - 1 or 1])}" for section in compared[:1]]
@@ -40,9 +40,6 @@ def five_lines(results: Results, content: list[Section]) -> list[str]:
     return lines or ["There is nothing to compare yet."]
 
 
-def missing(results: Results, content: list[Section]) -> list[str]:
-    """One sentence for everything that failed, is unfinished, could not be read or could not be compared."""
-    lines = [*summary.training_state_lines(results), *results.notes]
-    if refused := sum(len(section.refusals) for section in content):
-        lines.append(f"{refused} pairs could not be compared; each section says which.")
-    return lines
+def missing(results: Results) -> list[str]:
+    """One sentence for everything that failed, is unfinished or could not be read."""
+    return [*summary.training_state_lines(results), *results.notes]

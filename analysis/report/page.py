@@ -14,8 +14,6 @@ from ..rows import setting_label
 from ..tables import render
 from .sections import NamedFigure, NamedTable, Section, glance
 
-MAX_FIGURES_BYTES = 12_000_000
-"""Size of all figures of a page. Further ones are named, with their file."""
 _HERE = Path(__file__).parent
 OPEN_TABLES = ("table3",)
 """Tables that are open in the first setting; others are folded."""
@@ -23,33 +21,25 @@ OPEN_TABLES = ("table3",)
 Drawn = Callable[[NamedFigure], Path | str]
 
 
-class _Parts:
-    """Tables, figures and sections as the template takes them."""
+def _table(named: NamedTable, folded: bool) -> dict[str, Any]:
+    shown = {"name": named.name, "title": named.title, "how": named.how, "html": render.to_html(named.shown)}
+    return shown | {"folded": folded or not named.name.startswith(OPEN_TABLES)}
 
-    def __init__(self, draw: Drawn) -> None:
-        self._draw, self._size = draw, 0
 
-    def table(self, named: NamedTable, folded: bool) -> dict[str, Any]:
-        shown = {"name": named.name, "title": named.title, "how": named.how, "html": render.to_html(named.shown)}
-        return shown | {"folded": folded or not named.name.startswith(OPEN_TABLES)}
+def _figure(named: NamedFigure, draw: Drawn) -> dict[str, Any]:
+    path = draw(named)
+    if isinstance(path, str):
+        return {"title": named.title, "note": path}
+    image = quote(" ".join(path.read_text(encoding="utf-8").split()), safe=" =:/,;()!*$@?")
+    classes = " ".join(["fixed"] * named.fixed + ["wide"] * named.wide)
+    return {"name": named.name, "title": named.title, "svg": image, "classes": classes}
 
-    def figure(self, named: NamedFigure) -> dict[str, Any]:
-        path = self._draw(named)
-        if isinstance(path, str):
-            return {"title": named.title, "note": path}
-        image = quote(" ".join(path.read_text(encoding="utf-8").split()), safe=" =:/,;()!*$@?")
-        if self._size + len(image) > MAX_FIGURES_BYTES:
-            left_out = f"Left out to keep this page small: see figures/{path.name} of the report's folder."
-            return {"title": named.title, "note": left_out}
-        self._size += len(image)
-        classes = " ".join(["fixed"] * named.fixed + ["wide"] * named.wide)
-        return {"name": named.name, "title": named.title, "svg": image, "classes": classes}
 
-    def section(self, section: Section, folded: bool) -> dict[str, Any]:
-        figures = [self.figure(item) for item in section.items if isinstance(item, NamedFigure)]
-        tables = [self.table(item, folded) for item in section.tables]
-        words = {name: getattr(section, name) for name in ("name", "title", "note", "best", "refusals")}
-        return words | {"figures": figures, "tables": tables, "folded": folded}
+def _section(section: Section, draw: Drawn, folded: bool) -> dict[str, Any]:
+    figures = [_figure(item, draw) for item in section.items if isinstance(item, NamedFigure)]
+    tables = [_table(item, folded) for item in section.tables]
+    words = {name: getattr(section, name) for name in ("name", "title", "note", "best")}
+    return words | {"figures": figures, "tables": tables, "folded": folded}
 
 
 def page(
@@ -72,10 +62,9 @@ def page(
         config: of the sweep, folded below.
         draw: writes a figure as SVG and returns its path, or the reason why it cannot be drawn.
     """
-    parts = _Parts(draw)
-    opening = [parts.figure(named) for named in glance(sections)]
+    opening = [_figure(named, draw) for named in glance(sections)]
     first = next((section for section in sections if any(section.setting)), None)
-    bodies = [parts.section(one, any(one.setting) and one is not first) for one in sections]
+    bodies = [_section(one, draw, any(one.setting) and one is not first) for one in sections]
     every = [one.setting for one in sections if any(one.setting)]
     links = {one.name: setting_label(one.setting, every) if any(one.setting) else one.title for one in sections}
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_HERE), autoescape=True, trim_blocks=True)

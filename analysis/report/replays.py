@@ -1,9 +1,8 @@
-"""The evaluation episodes with a Gantt chart: two methods on the same workload, one above the other."""
+"""The evaluation episode with a Gantt chart: two methods on the same workload, one above the other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -23,31 +22,11 @@ MOST_TASKS = 400
 """With more arrived tasks in an episode the bars of a chart are too narrow."""
 
 
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """An episode with a Gantt chart.
+def typical_episode(episodes: pd.DataFrame, servers: int) -> list[pd.Series]:
+    """The rows of one episode: of the first pair that is compared, else of the first two methods or the only one.
 
-    Attributes:
-        name: typical or extreme.
-        why: the reason for the choice, in words.
-        rows: the row of each method, the first on top.
-    """
-
-    name: str
-    why: str
-    rows: list[pd.Series]
-
-    @property
-    def titles(self) -> list[str]:
-        """The title of each chart, from its row."""
-        return [_title(row) for row in self.rows]
-
-
-def chosen_episodes(episodes: pd.DataFrame, servers: int) -> list[Choice]:
-    """Episodes of the first pair that is compared, else of the first two methods or the only one, at one scale.
-
-    A learned method plays with its lowest seed, two learned methods with their lowest common one. In the typical
-    episode the difference in completed tasks is nearest to the median difference; in the extreme one it is largest.
+    A learned method plays with its lowest seed, two learned methods with their lowest common one. The difference in
+    completed tasks, or the number of the only method, is the nearest to its median. Empty if there is no such episode.
 
     Args:
         episodes: rows of one setting.
@@ -66,20 +45,13 @@ def chosen_episodes(episodes: pd.DataFrame, servers: int) -> list[Choice]:
     shared = sides[0][WORKLOAD].drop_duplicates()
     for side in sides[1:]:
         shared = shared.merge(side[WORKLOAD])
-    aligned = [shared.merge(side, validate="one_to_one").sort_values(WORKLOAD, ignore_index=True) for side in sides]
     if shared.empty:
         return []
+    aligned = [shared.merge(side, validate="one_to_one").sort_values(WORKLOAD, ignore_index=True) for side in sides]
     completed = [side["completed"].astype(float).fillna(0) for side in aligned]
-    if len(pair) == 1:
-        typical = int((completed[0] - completed[0].median()).abs().argmin())
-        return [Choice("typical", "with the median number of completed tasks", [aligned[0].iloc[typical]])]
-    difference = completed[0] - completed[1]
-    typical, extreme = int((difference - difference.median()).abs().argmin()), int(difference.abs().argmax())
-    chosen = [Choice("typical", "a typical difference in completed tasks", [side.iloc[typical] for side in aligned])]
-    if extreme != typical:
-        why = "the largest difference in completed tasks"
-        chosen.append(Choice("extreme", why, [side.iloc[extreme] for side in aligned]))
-    return chosen
+    compared = completed[0] - completed[1] if len(pair) > 1 else completed[0]
+    chosen = int((compared - compared.median()).abs().argmin())
+    return [side.iloc[chosen] for side in aligned]
 
 
 def _of_one_seed(sides: list[pd.DataFrame]) -> list[pd.DataFrame]:
@@ -92,7 +64,8 @@ def _of_one_seed(sides: list[pd.DataFrame]) -> list[pd.DataFrame]:
     ]
 
 
-def _title(row: pd.Series) -> str:
+def title_of(row: pd.Series) -> str:
+    """The title of the chart of a row."""
     seed = "" if pd.isna(row["train_seed"]) else f", seed {row['train_seed']}"
     response = format_value(float(row["response_mean_s"]))
     return (

@@ -19,9 +19,9 @@ from ..rows import observability_note, select, setting_label, settings, variants
 from ..shown import left_out
 from ..stats.families import endpoint
 from ..stats.intervals import COVERAGE
-from ..tables import comparisons, decisions, features, lambdas, league, methods, relative
+from ..tables import comparisons, decisions, features, league, methods, relative
 from . import summary
-from .replays import DrawGantt, chosen_episodes
+from .replays import DrawGantt, title_of, typical_episode
 
 HOW_TO_READ = (
     f"mean ± standard deviation over the episodes of a seed; [low, high] is the 95 % interval of the mean over "
@@ -31,12 +31,12 @@ HOW_TO_READ = (
     "bound."
 )
 PAIRED_HOW = (
-    "first minus second on identical episodes (and training seeds; shared: those that both have), averaged within a "
-    "seed, then over seeds. [low, high] is Student's 95 % interval over seeds and episodes, p is Holm's in the family "
-    "of the question, in the primary endpoint or in the other outcomes (docs/statistics.md). The verdict is lower or "
-    "higher if p is below 0.05, and equal if no episode differs. It is about trainings like these: if one training of "
-    "five fails, 5 seeds show no failure in one case of three. "
-    "P: probability that a seed of the first does better than one of the second in the same episode."
+    "first minus second on the episodes (and training seeds) that both have, averaged within a seed, then over seeds; "
+    "shared: one of them has others, too. [low, high] is Student's 95 % interval over seeds and episodes, p is Holm's "
+    "in the family of the question, in the primary endpoint or in the other outcomes (docs/statistics.md). The verdict "
+    "is lower or higher if p is below 0.05, and equal if no episode differs. It is about trainings like these: if one "
+    "training of five fails, 5 seeds show no failure in one case of three. P: probability that a seed of the first "
+    "does better than one of the second in the same episode."
 )
 TABLE4_TITLE = "Table 4: response against the number of servers, zero-shot"
 TABLE5_TITLE = "Table 5: the attention feature and its drift from the training scale"
@@ -98,7 +98,6 @@ class Section:
         hidden: variants that pages leave out because there are too many; `note` says so.
         table4, paired, base: tables of its setting.
         best: lines on the best methods.
-        refusals: pairs that could not be compared, with the reason.
         items: tables and figures in their order on the page.
     """
 
@@ -112,7 +111,6 @@ class Section:
     paired: pd.DataFrame = field(default_factory=pd.DataFrame)
     base: pd.DataFrame = field(default_factory=pd.DataFrame)
     best: list[str] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
     items: list[NamedTable | NamedFigure] = field(default_factory=list)
 
     def add(self, name: str, title: str, chart: Chart, fixed: bool = False, wide: bool = False) -> None:
@@ -254,15 +252,13 @@ def _how(section: Section, table: pd.DataFrame) -> str:
 
 def _add_comparisons(section: Section, rows: pd.DataFrame) -> None:
     """The paired table."""
-    pairs, refused = comparisons.complete_pairs(rows, comparisons.default_pairs(rows), shared_seeds=True)
-    section.refusals = [f"Not compared: {error}." for error in refused]
-    section.paired = comparisons.paired_table(rows, pairs, shared_seeds=True)
+    section.paired = comparisons.paired_table(rows)
     how = f"{PAIRED_HOW} The primary endpoint here: {label(section.endpoint)}."
     section.add_table(f"paired-{section.name}", "Paired differences", section.paired, how)
 
 
 def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, of: dict[str, Look]) -> None:
-    """Table 3 and its figure, and the table of each grid of lambdas."""
+    """Table 3 and its figure."""
     slug = f"{section.name}-n{servers}"
     table3 = methods.table3(rows, servers)
     section.best += summary.best_lines(table3, servers)
@@ -270,9 +266,6 @@ def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, of: 
     section.add_table(f"table3-{slug}", title, table3, _how(section, table3))
     chart = evaluation.methods(section.rows_shown(table3), of, f"{section.where}N = {servers}. ")
     section.add(f"methods-{slug}", title, chart, wide=True)
-    for number, grid in enumerate(lambdas.lambda_grids(section.rows_shown(rows)), start=1):
-        title = f"Weights of SRR: {lambdas.grid_name(grid)} at N = {servers}"
-        section.add_table(f"weights{number}-{slug}", title, lambdas.lambda_table(grid, servers), HOW_TO_READ)
 
 
 def _add_features(section: Section, rows: pd.DataFrame) -> None:
@@ -286,9 +279,9 @@ def _add_features(section: Section, rows: pd.DataFrame) -> None:
 
 
 def _add_schedules(section: Section, rows: pd.DataFrame, servers: int, gantt: DrawGantt) -> None:
-    """Gantt charts of chosen episodes."""
-    for choice in chosen_episodes(rows, servers):
-        names = " and ".join(str(row["variant"]) for row in choice.rows)
-        title = f"Schedules of one episode: {names}, {choice.why}"
-        draw = partial(gantt, choice.rows, choice.titles)
-        section.items.append(NamedFigure(f"gantt-{choice.name}-{section.name}-n{servers}", title, draw, wide=True))
+    """The Gantt charts of one episode."""
+    if chosen := typical_episode(rows, servers):
+        names = " and ".join(str(row["variant"]) for row in chosen)
+        title = f"Schedules of one episode: {names}, a typical {'difference' if len(chosen) > 1 else 'number'} of tasks"
+        draw = partial(gantt, chosen, [title_of(row) for row in chosen])
+        section.items.append(NamedFigure(f"gantt-typical-{section.name}-n{servers}", title, draw, wide=True))

@@ -33,9 +33,9 @@ def print_report(results: Results, console: Console, content: list[Section] | No
         content: the sections of the report, if they were made already.
     """
     content = list(sections(results)) if content is None else content
-    for line in five_lines(results, content):
+    for line in five_lines(content):
         console.print(Text(f"- {line}"))
-    if lines := missing(results, content):
+    if lines := missing(results):
         console.print(Text("\nFailed or missing", style="bold"))
         for line in lines:
             console.print(Text(f"- {line}"))

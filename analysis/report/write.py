@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -19,12 +17,12 @@ from . import summary
 from .overview import five_lines, missing
 from .page import page
 from .replays import DrawGantt
-from .sections import NamedFigure, NamedTable, sections
+from .sections import NamedFigure, sections
 from .terminal import print_report
 
-PAGE, LISTING = "report.html", "written-by-rllib-scale.txt"
-"""The listing names each file of a report before it is written: only these files are ever replaced."""
-LISTABLE = re.compile(rf"{re.escape(PAGE)}|(tables|figures)/[^/]+")
+PAGE, MARKER = "report.html", "written-by-rllib-scale.txt"
+"""The marker stands in every folder that a report made: only there are files replaced."""
+FILES = (PAGE, "tables/*.csv", "tables/*.tex", "figures/*.svg")
 
 
 def write_report(
@@ -36,7 +34,7 @@ def write_report(
 ) -> Path:
     """Write the report of a results folder: report.html, tables/*.csv and figures/*.svg.
 
-    Files of an earlier report are replaced or removed. Other files stay.
+    The files of an earlier report are replaced or removed. Other files stay.
 
     Args:
         folder: the results folder.
@@ -49,80 +47,53 @@ def write_report(
         The path of report.html.
 
     Raises:
-        UserError: the results cannot be read, a file cannot be written, or it exists and no report wrote it.
+        UserError: the results cannot be read, the report cannot be written, or no report made its folder.
     """
     results = load(folder)
-    files = _Files(Path(out) if out is not None else results.folder / "report")
-    files.claim(PAGE)
+    target = Path(out) if out is not None else results.folder / "report"
+    _claim(target)
     content = list(sections(results, gantt))
     if console is not None:
         print_report(results, console, content)
-    for named in (table for section in content for table in section.tables):
-        files.table(named, latex)
-    title = f"Report: {results.sweep}"
-    made = [*summary.training_lines(results), *summary.manifest_lines(results)]
-    config = results.manifest.get("config", {})
-    opening = (five_lines(results, content), missing(results, content))
-    text = page(title, *opening, content, made, config, files.figure)
-    path = files.write(PAGE, text)
-    files.remove_others()
-    return path
+    written: set[Path] = set()
 
-
-@dataclass
-class _Files:
-    """The files of a report. `earlier`: those of earlier reports."""
-
-    target: Path
-    earlier: set[str] = field(init=False)
-    written: dict[str, Path] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        listing = self.target / LISTING
-        lines = listing.read_text(encoding="utf-8").splitlines() if listing.is_file() else []
-        self.earlier = {name for name in lines if LISTABLE.fullmatch(name)}
-
-    def claim(self, name: str) -> Path:
-        """The path of a file, which is listed from now on."""
-        path = self.target / name
-        if name not in self.earlier and name not in self.written:
-            if path.exists():
-                raise UserError(f"{path}: not written by an earlier report; move it away")
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with (self.target / LISTING).open("a", encoding="utf-8") as listing:
-                    listing.write(f"{name}\n")
-            except OSError as error:
-                raise UserError(f"{path}: cannot be written ({error.strerror})") from None
-        self.written[name] = path
+    def write(name: str, text: str) -> Path:
+        path = target / name
+        write_atomic(path, lambda p: p.write_text(text, encoding="utf-8"))
+        written.add(path)
         return path
 
-    def write(self, name: str, text: str) -> Path:
-        path = self.claim(name)
-        _write_text(path, text)
-        return path
-
-    def table(self, named: NamedTable, latex: bool) -> None:
-        for suffix, to_text in {"csv": render.to_csv, "tex": render.to_latex}.items():
-            if suffix == "csv" or latex:
-                self.write(f"tables/{named.name}.{suffix}", to_text(named.table))
-
-    def figure(self, named: NamedFigure) -> Path | str:
+    def draw_figure(named: NamedFigure) -> Path | str:
         """The path of its SVG, or the reason why it cannot be drawn."""
         try:
             figure = draw.draw(named.chart) if isinstance(named.chart, Chart) else named.chart()
         except UserError as error:
             return f"Not drawn: {error}."
-        path = self.claim(f"figures/{named.name}.svg")
+        path = target / "figures" / f"{named.name}.svg"
         draw.save(figure, path)
+        written.add(path)
         return path
 
-    def remove_others(self) -> None:
-        """Remove files of earlier reports that this one does not have."""
-        for name in self.earlier - set(self.written):
-            (self.target / name).unlink(missing_ok=True)
-        _write_text(self.target / LISTING, "".join(f"{name}\n" for name in self.written))
+    for named in (table for section in content for table in section.tables):
+        write(f"tables/{named.name}.csv", render.to_csv(named.table))
+        if latex:
+            write(f"tables/{named.name}.tex", render.to_latex(named.table))
+    title = f"Report: {results.sweep}"
+    made = [*summary.training_lines(results), *summary.manifest_lines(results)]
+    config = results.manifest.get("config", {})
+    text = page(title, five_lines(content), missing(results), content, made, config, draw_figure)
+    path = write(PAGE, text)
+    for earlier in {found for pattern in FILES for found in target.glob(pattern)} - written:
+        earlier.unlink()
+    return path
 
 
-def _write_text(path: Path, text: str) -> None:
-    write_atomic(path, lambda p: p.write_text(text, encoding="utf-8"))
+def _claim(target: Path) -> None:
+    """Mark a folder as a report's; one that holds anything must be marked already."""
+    try:
+        if not (target / MARKER).is_file() and target.is_dir() and any(target.iterdir()):
+            raise UserError(f"{target}: not empty, and no report made it; move it away")
+        target.mkdir(parents=True, exist_ok=True)
+        (target / MARKER).write_text(f"Every report replaces or removes {', '.join(FILES)} in this folder.\n")
+    except OSError as error:
+        raise UserError(f"{target}: cannot be written ({error.strerror})") from None

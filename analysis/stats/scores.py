@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -29,19 +29,17 @@ class Scores:
     Attributes:
         variant: its name.
         learned: whether it has training seeds; a rule has the single seed None.
-        place: scenario, mask, decision, test_servers.
+        servers: the scale N.
         seeds: S training seeds, ascending.
         episodes: E pairs (eval_seed, episode), ascending.
-        present: (S, E), whether the episode was evaluated with the seed.
         values: metric -> (S, E), NaN without an episode or a value.
     """
 
     variant: str
     learned: bool
-    place: tuple[str, str, str, int]
+    servers: int
     seeds: tuple[int | None, ...]
     episodes: tuple[tuple[int, int], ...]
-    present: NDArray[np.bool_]
     values: dict[str, NDArray[np.float64]]
 
     @classmethod
@@ -54,30 +52,21 @@ class Scores:
         ((_, scores),) = scores_by(rows, (), metrics)
         return scores
 
-    def of_seeds(self, seeds: Iterable[int | None]) -> Scores:
-        """Only these training seeds; a rule stays as it is."""
-        if not self.learned:
+    def shared_with(self, other: Scores) -> Scores:
+        """The scores on the episodes of another variant and, if both are learned, with its training seeds."""
+        both_learned = self.learned and other.learned
+        if self.episodes is other.episodes and (self.seeds == other.seeds or not both_learned):
             return self
-        wanted = set(seeds)
-        kept = np.array([seed in wanted for seed in self.seeds], dtype=bool)
-        return replace(
-            self,
-            seeds=tuple(seed for seed in self.seeds if seed in wanted),
-            present=self.present[kept],
-            values={metric: grid[kept] for metric, grid in self.values.items()},
-        )
-
-    def of_episodes(self, episodes: Iterable[tuple[int, int]]) -> Scores:
-        """Only these episodes."""
-        wanted = set(episodes)
-        kept = np.array([episode in wanted for episode in self.episodes], dtype=bool)
-        if kept.all():
+        seeds, episodes = set(other.seeds if both_learned else self.seeds), set(other.episodes)
+        rows = [k for k, seed in enumerate(self.seeds) if seed in seeds]
+        columns = [k for k, episode in enumerate(self.episodes) if episode in episodes]
+        if len(rows) == len(self.seeds) and len(columns) == len(self.episodes):
             return self
         return replace(
             self,
-            episodes=tuple(episode for episode in self.episodes if episode in wanted),
-            present=self.present[:, kept],
-            values={metric: grid[:, kept] for metric, grid in self.values.items()},
+            seeds=tuple(self.seeds[k] for k in rows),
+            episodes=tuple(self.episodes[k] for k in columns),
+            values={metric: grid[np.ix_(rows, columns)] for metric, grid in self.values.items()},
         )
 
 
@@ -106,33 +95,27 @@ def scores_by(rows: pd.DataFrame, by: Sequence[str], metrics: Sequence[str]) -> 
     firsts = rows.iloc[order[starts]]
     learned = firsts["kind"].to_numpy() == "learned"
     keys = firsts[[*by]].itertuples(index=False, name=None)
-    places = firsts[["variant", *PLACE]].itertuples(index=False, name=None)
+    places = firsts[["variant", "test_servers"]].itertuples(index=False, name=None)
     columns = {name: rows[name].to_numpy(np.float64, na_value=np.nan)[order] for name in metrics}
     known: dict[bytes, tuple[tuple[int, int], ...]] = {}
     found = []
     ends = [*starts[1:], len(rows)]
-    for key, (variant, *setting, servers), is_learned, start, end in zip(
-        keys, places, learned, starts, ends, strict=True
-    ):
+    for key, (variant, servers), is_learned, start, end in zip(keys, places, learned, starts, ends, strict=True):
         own = order[start:end]
         seed, at_seed = np.unique(seeds[own], return_inverse=True)
         episode, at_episode = np.unique(episodes[own], return_inverse=True)
-        present = np.zeros((len(seed), len(episode)), dtype=bool)
-        present[at_seed, at_episode] = True
-        if present.sum() < len(own):
+        if ((np.diff(at_seed) == 0) & (np.diff(at_episode) == 0)).any():
             _refuse_twice(rows.iloc[own])
         values = {}
         for name, column in columns.items():
-            values[name] = np.full(present.shape, np.nan)
+            values[name] = np.full((len(seed), len(episode)), np.nan)
             values[name][at_seed, at_episode] = column[start:end]
         if (code := episode.tobytes()) not in known:
             pairs = zip(eval_seed_values[episode // width].tolist(), (episode % width).tolist(), strict=True)
             known[code] = tuple(pairs)
         named = known[code]
         seed_names = tuple(None if number == NO_SEED else number for number in seed.tolist())
-        scenario, mask, decision = map(str, setting)
-        place = (scenario, mask, decision, int(servers))
-        found.append((key, Scores(str(variant), bool(is_learned), place, seed_names, named, present, values)))
+        found.append((key, Scores(str(variant), bool(is_learned), int(servers), seed_names, named, values)))
     return found
 
 
@@ -150,46 +133,5 @@ def _refuse_twice(rows: pd.DataFrame) -> NoReturn:
     repeated = rows[rows.duplicated(["train_seed", *EPISODE], keep=False)]
     trials = ", ".join(sorted(set(repeated["trial_id"])))
     row = repeated.iloc[0]
-    seed = None if pd.isna(row["train_seed"]) else row["train_seed"]
-    key = _describe(tuple(row[name] for name in PLACE), (seed, *(row[name] for name in EPISODE)))
-    raise UserError(f"{row['variant']}: more than one row, of {trials}, holds {key}; a statistic takes one")
-
-
-def require_partners(first: Scores, second: Scores) -> None:
-    """Refuse two scores if one holds a row that the other lacks; a rule is paired with every seed.
-
-    Raises:
-        UserError: naming the first such pair.
-    """
-    both_learned = first.learned and second.learned
-    same = first.place == second.place and first.episodes == second.episodes
-    same = same and (first.seeds == second.seeds or not both_learned)
-    if same and first.present.all() and second.present.all():
-        return
-    seeds = first.seeds if first.learned else second.seeds
-    sides = []
-    for side in (first, second):
-        rows = zip(*np.nonzero(side.present), strict=True)
-        keys = ((side.seeds[s], *side.episodes[e]) for s, e in rows)
-        if both_learned or side.learned:
-            sides.append(set(keys))
-        else:
-            sides.append({(seed, *episode) for _, *episode in keys for seed in seeds})
-    alone = sides[0] | sides[1] if first.place != second.place else sides[0] ^ sides[1]
-    if alone:
-        key = min(alone, key=lambda key: (key[0] is not None, *(part or 0 for part in key)))
-        has, lacks = (first, second) if key in sides[0] else (second, first)
-        raise UserError(
-            f"{has.variant} has no partner in {lacks.variant} for {_describe(has.place, key)} "
-            f"({len(alone)} of {len(sides[0] | sides[1])} pairs are incomplete)"
-        )
-
-
-def _describe(place: tuple[object, ...], key: tuple[object, ...]) -> str:
-    scenario, mask, decision, servers = place
-    seed, eval_seed, episode = key
-    of_seed = "" if seed is None else f"seed {seed}, "
-    return (
-        f"{of_seed}N={servers}, scenario {scenario}, mask {mask}, decision {decision}, "
-        f"eval_seed {eval_seed}, episode {episode}"
-    )
+    where = ", ".join(f"{name} {row[name]}" for name in ("train_seed", *PAIR_KEY) if not pd.isna(row[name]))
+    raise UserError(f"{row['variant']}: more than one row, of {trials}, holds {where}; a statistic takes one")

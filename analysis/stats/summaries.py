@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..labels import LOWER_IS_BETTER
 from . import intervals
 from .intervals import CONFIDENCE
-from .scores import Scores, require_partners
+from .scores import Scores
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,6 @@ class Summary:
         sd: standard deviation over the episodes of one seed (n - 1), pooled over seeds; NaN with single episodes.
         low, high: interval of `mean` over seeds; NaN with too few seeds.
         seeds: training seeds with a value; 0 for a rule.
-        episodes: episodes with a value, over all seeds.
-        missing: episodes without one.
     """
 
     mean: float
@@ -37,12 +35,6 @@ class Summary:
     low: float
     high: float
     seeds: int
-    episodes: int
-    missing: int
-
-
-NOTHING = Summary(*(math.nan,) * 4, seeds=0, episodes=0, missing=0)
-"""The summary of no value."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +49,6 @@ class Difference:
         better: probability that a seed of the first does better than a seed of the second on the same episode; ties
             count half.
         seeds: training seeds with a pair; 0 for two rules.
-        pairs: pairs of episodes with two values, over all seeds.
-        missing: pairs without.
     """
 
     mean: float
@@ -68,8 +58,6 @@ class Difference:
     p_adjusted: float
     better: float
     seeds: int
-    pairs: int
-    missing: int
 
     @property
     def verdict(self) -> str:
@@ -104,42 +92,29 @@ def summary(scores: Scores, metric: str) -> Summary:
     """Summary of one metric of some scores."""
     values = scores.values[metric]
     known = ~np.isnan(values)
-    used, missing = int(known.sum()), int(scores.present.sum() - known.sum())
-    if not used:
-        return replace(NOTHING, missing=missing)
+    if not known.any():
+        return Summary(*(math.nan,) * 4, seeds=0)
     several = values[known.sum(axis=1) > 1]
     sd = math.sqrt(np.nanvar(several, axis=1, ddof=1).mean()) if len(several) else math.nan
     ends = intervals.mean_interval(values)
-    return Summary(
-        mean=float(intervals.seed_means(values).mean()),
-        sd=sd,
-        low=ends.low,
-        high=ends.high,
-        seeds=int(known.any(axis=1).sum()) if scores.learned else 0,
-        episodes=used,
-        missing=missing,
-    )
+    seeds = int(known.any(axis=1).sum()) if scores.learned else 0
+    return Summary(float(intervals.seed_means(values).mean()), sd, ends.low, ends.high, seeds)
 
 
 def differences(first: Scores, second: Scores, metrics: Sequence[str]) -> dict[str, Difference]:
-    """Difference first - second of each metric over identical episodes, of two variants.
+    """Difference first - second of each metric over the episodes that two variants share.
 
-    Pairs share PAIR_KEY and, if both are learned, the training seed; a rule is paired with every seed of a learned
-    method. Differences are averaged over the episodes of a seed first, then over seeds.
-
-    Raises:
-        UserError: a row has no partner; the pair is named.
+    If both are learned, a pair shares the training seed, too; a rule is paired with every seed of a learned method.
+    Differences are averaged over the episodes of a seed first, then over seeds.
     """
-    require_partners(first, second)
+    first, second = first.shared_with(second), second.shared_with(first)
     learned = first.learned or second.learned
-    present = int((first.present & second.present).sum())
     found = {}
     for metric in metrics:
         sides = first.values[metric], second.values[metric]
         paired = sides[0] - sides[1]
         test = intervals.mean_test(paired)
         sign = -1 if metric in LOWER_IS_BETTER else 1
-        known = ~np.isnan(paired)
         found[metric] = Difference(
             mean=test.mean,
             low=test.interval.low,
@@ -147,8 +122,6 @@ def differences(first: Scores, second: Scores, metrics: Sequence[str]) -> dict[s
             p=test.p,
             p_adjusted=test.p,
             better=intervals.probability_greater(sign * sides[0], sign * sides[1]),
-            seeds=int(known.any(axis=1).sum()) if learned else 0,
-            pairs=int(known.sum()),
-            missing=present - int(known.sum()),
+            seeds=int((~np.isnan(paired)).any(axis=1).sum()) if learned else 0,
         )
     return found

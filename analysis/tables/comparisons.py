@@ -14,7 +14,7 @@ from ..rows import require_one_setting, variants
 from ..shown import MOST_SHOWN
 from ..stats import families
 from ..stats.families import TESTED
-from ..stats.scores import Scores, require_partners, scores_by
+from ..stats.scores import Scores, scores_by
 from ..stats.summaries import Difference, differences
 from .summary import interval_note
 
@@ -68,28 +68,24 @@ def _question(pair: Pair, methods: Mapping[str, str], learned: Container[str]) -
     return families.question(methods[first], methods[second], [first in learned, second in learned])
 
 
-def paired_table(
-    episodes: pd.DataFrame, pairs: Iterable[Pair] | None = None, shared_seeds: bool = False
-) -> pd.DataFrame:
-    """Differences first - second on identical episodes, at every scale at which both were evaluated.
+def paired_table(episodes: pd.DataFrame, pairs: Iterable[Pair] | None = None) -> pd.DataFrame:
+    """Differences first - second on the episodes that both have, at every scale at which both were evaluated.
 
-    The p-values are adjusted in the families of `default_pairs` and of any other given pair: a verdict does not depend
-    on what a page shows.
+    Two learned methods are compared on the training seeds that both have. The p-values are adjusted in the families of
+    `default_pairs` and of any other given pair: a verdict does not depend on what a page shows.
 
     Args:
         episodes: rows of one setting.
         pairs: (first, second) variants; by default `default_pairs`.
-        shared_seeds: compare two learned methods with different training seeds on the seeds that both have; else
-            they are refused.
 
     Returns:
-        One row per (first, second, test_servers): question, a key of QUESTIONS; seeds and seeds_note; of each of the
-        OUTCOMES the difference, its _low and _high; of the TESTED also Holm's _p_adjusted in its family, _verdict:
-        lower, higher, undecided, equal, no interval (k seeds) or no interval (rules), and _better, the probability that
-        the first does better; episodes a seed.
+        One row per (first, second, test_servers): question, a key of QUESTIONS; seeds and seeds_note ("shared" if one
+        side has seeds or episodes that the other lacks); of each of the OUTCOMES the difference, its _low and _high; of
+        the TESTED also Holm's _p_adjusted in its family, _verdict: lower, higher, undecided, equal, no interval (k
+        seeds) or no interval (rules), and _better, the probability that the first does better; episodes a seed.
 
     Raises:
-        UserError: the frame mixes settings, a variant is unknown, or a row has no partner (it is named).
+        UserError: the frame mixes settings, or a variant is unknown.
     """
     require_one_setting(episodes)
     firsts = episodes.drop_duplicates("variant").set_index("variant")
@@ -107,14 +103,14 @@ def paired_table(
     leads: list[dict[str, Any]] = []
     compared: list[dict[str, Difference]] = []
     questions: list[str] = []
-    for pair in [*shown, *_complete(scores, others, shared_seeds)[0]]:
-        for first, second, note in _sides(scores, pair, shared_seeds):
+    for pair in [*shown, *others]:
+        for first, second, note in _sides(scores, pair):
             found = differences(first, second, OUTCOMES)
             compared.append(found)
             questions.append(_question(pair, methods, learned))
             seeds = found["completed"].seeds
             note = interval_note(seeds) or note if first.learned or second.learned else "rules"
-            lead = {"question": questions[-1], "first": pair[0], "second": pair[1], "test_servers": first.place[-1]}
+            lead = {"question": questions[-1], "first": pair[0], "second": pair[1], "test_servers": first.servers}
             leads.append(lead | {"seeds": seeds, "seeds_note": note, "episodes": len(first.episodes)})
     primary = families.endpoint(str(episodes["scenario"].iloc[0])) if len(episodes) else TESTED[0]
     adjusted = families.adjust(compared, questions, primary)
@@ -127,27 +123,6 @@ def paired_table(
     return table[pd.Series(kept, dtype=bool)].reset_index(drop=True)
 
 
-def complete_pairs(
-    episodes: pd.DataFrame, pairs: Iterable[Pair], shared_seeds: bool = False
-) -> tuple[list[Pair], list[UserError]]:
-    """The pairs that `paired_table` accepts, and the errors of the others."""
-    return _complete(_scores(episodes, ()), pairs, shared_seeds)
-
-
-def _complete(
-    scores: dict[str, dict[int, Scores]], pairs: Iterable[Pair], shared_seeds: bool
-) -> tuple[list[Pair], list[UserError]]:
-    complete, refusals = [], []
-    for pair in pairs:
-        try:
-            for first, second, _ in _sides(scores, pair, shared_seeds):
-                require_partners(first, second)
-            complete.append(pair)
-        except UserError as error:
-            refusals.append(error)
-    return complete, refusals
-
-
 def _scores(episodes: pd.DataFrame, metrics: tuple[str, ...]) -> dict[str, dict[int, Scores]]:
     """Variant -> test_servers -> scores, in ascending scales."""
     found: dict[str, dict[int, Scores]] = {name: {} for name in variants(episodes)}
@@ -156,18 +131,15 @@ def _scores(episodes: pd.DataFrame, metrics: tuple[str, ...]) -> dict[str, dict[
     return found
 
 
-def _sides(
-    scores: dict[str, dict[int, Scores]], pair: Pair, shared_seeds: bool
-) -> Iterable[tuple[Scores, Scores, str | None]]:
-    """The two sides at each common scale, and "shared" if seeds of one side are left out."""
+def _sides(scores: dict[str, dict[int, Scores]], pair: Pair) -> Iterable[tuple[Scores, Scores, str | None]]:
+    """The two sides at each common scale on what both have, and "shared" if one has seeds or episodes of its own."""
     firsts, seconds = (scores[name] for name in pair)
     for servers in sorted(firsts.keys() & seconds.keys()):
-        first, second = firsts[servers], seconds[servers]
-        shared = set(first.seeds) & set(second.seeds)
-        if shared_seeds and first.learned and second.learned and shared and first.seeds != second.seeds:
-            yield first.of_seeds(shared), second.of_seeds(shared), "shared"
-        else:
-            yield first, second, None
+        first = firsts[servers].shared_with(seconds[servers])
+        second = seconds[servers].shared_with(firsts[servers])
+        if first.seeds and second.seeds and first.episodes:
+            whole = first is firsts[servers] and second is seconds[servers]
+            yield first, second, None if whole else "shared"
 
 
 def _names(metric: str) -> tuple[str, ...]:

@@ -64,8 +64,8 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
             base = _base_of(str(firsts.at[name, "overrides"]), here)
             if base is None or name in bases:
                 continue
-            first = scores[servers, name].of_episodes(scores[servers, base].episodes)
-            second = scores[servers, base].of_episodes(first.episodes)
+            first = scores[servers, name].shared_with(scores[servers, base])
+            second = scores[servers, base].shared_with(first)
             if not first.episodes:
                 continue
             unit: Unit = "seeds" if first.learned else "episodes"

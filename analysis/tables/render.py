@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 from rich import box
-from rich.console import Group
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -30,7 +30,6 @@ DECIMALS = 2
 FEATURE_DECIMALS = 3
 """For statistics of the attention feature, as in [SCALE, Table 5]."""
 MISSING = "–"  # noqa: RUF001 (an en dash)
-GAP = 2
 
 LATEX = str.maketrans({"±": r"$\pm$", "λ": r"$\lambda$", "²": "$^2$", MISSING: "--", "<": "$<$", ">": "$>$"})
 """Signs that pandas leaves as they are."""
@@ -143,7 +142,7 @@ def to_html(table: pd.DataFrame) -> str:
 
 
 def to_terminal(table: pd.DataFrame, title: str, columns: Sequence[str], width: int) -> tuple[Group, list[str]]:
-    """A titled table of the printed columns that fit a terminal, and the headings of those left out.
+    """A titled table of the first columns that fit a terminal, and the headings of those left out.
 
     Args:
         table: the table.
@@ -151,16 +150,12 @@ def to_terminal(table: pd.DataFrame, title: str, columns: Sequence[str], width: 
         columns: that may be shown; the first always is.
         width: of the terminal, in characters. No number is cut off or wrapped.
     """
-    key, *others = [column for column in columns if column in stems(table)]
-    shown, left_out = [key], []
-    left = width - _column_width(table, key)
-    for column in others:
-        needed = _column_width(table, column) + GAP
-        if needed <= left:
-            shown.append(column)
-            left -= needed
-        else:
-            left_out.append(label(column))
+    printed = [column for column in columns if column in stems(table)]
+    shown = list(printed)
+    wide = Console(width=10_000)
+    while len(shown) > 1 and wide.measure(_rich_table(table, shown)).maximum > width:
+        shown.pop()
+    left_out = [label(column) for column in printed[len(shown) :]]
     return Group(Text(title, style="bold"), _rich_table(table, shown)), left_out
 
 
@@ -168,26 +163,12 @@ def _longest(values: pd.Series) -> int:
     return max((len(str(value)) for value in values), default=0)
 
 
-def _column_width(rows: pd.DataFrame, column: str) -> int:
-    words = label(column).split()
-    cells = [line for row in rows.to_dict("records") for line in cell_lines(row, column)]
-    longest = max(map(len, [*words, *cells]))
-    return min(longest, NAME_WIDTH) if column in TEXT_COLUMNS else longest
-
-
 def _rich_table(rows: pd.DataFrame, columns: Sequence[str]) -> Table:
-    widths = [_column_width(rows, column) for column in columns]
-    rich_table = Table(
-        box=box.SIMPLE_HEAD,
-        padding=(0, GAP - 1, 0, 0),
-        pad_edge=False,
-        show_edge=False,
-        width=sum(widths) + GAP * (len(widths) - 1),
-    )
-    for column, heading, column_width in zip(columns, [label(column) for column in columns], widths, strict=True):
-        rich_table.add_column(
-            heading, justify="left" if column in TEXT_COLUMNS else "right", width=column_width, overflow="fold"
-        )
+    rich_table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for column in columns:
+        is_text = column in TEXT_COLUMNS
+        how: dict[str, Any] = {"max_width": NAME_WIDTH, "overflow": "fold"} if is_text else {"no_wrap": True}
+        rich_table.add_column("\n".join(label(column).split()), justify="left" if is_text else "right", **how)
     for row in rows.to_dict("records"):
         rich_table.add_row(*(Text("\n".join(cell_lines(row, column))) for column in columns))
     return rich_table

@@ -54,7 +54,7 @@ def test_the_forest_is_better_to_the_right_whatever_the_endpoint(paired: pd.Data
     for metric, sign in (("completed", 1), (METRIC, -1)):
         chart = comparison.forest({"paper": (paired, metric)}, {"paper": means[metric].to_dict()})
         drawn_whole(draw.draw(chart))
-        assert charts.plot(chart, dark=True).data
+        assert charts.plot(chart).data
         assert [panel.title for panel in chart.panels] == [
             "Does SRR help?",
             "Is a learned method better than the rule?",

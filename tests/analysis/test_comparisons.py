@@ -9,7 +9,7 @@ from rllib_scale_analysis.stats.families import TESTED
 from rllib_scale_analysis.stats.intervals import holm
 from rllib_scale_analysis.stats.scores import Scores
 from rllib_scale_analysis.stats.summaries import differences
-from rllib_scale_analysis.tables.comparisons import complete_pairs, default_pairs, paired_table
+from rllib_scale_analysis.tables.comparisons import default_pairs, paired_table
 
 from artificial_results import artificial_episodes, episode_row, typed_episodes
 from rllib_scale.errors import UserError
@@ -117,28 +117,16 @@ def test_paired_table_names_an_unknown_variant(episodes: pd.DataFrame) -> None:
         paired_table(episodes, [("scael", "crossattn")])
 
 
-def test_seeds_of_one_method_alone_are_refused_unless_the_shared_ones_are_wanted(episodes: pd.DataFrame) -> None:
+def test_seeds_and_episodes_of_one_method_alone_are_left_out_and_noted(episodes: pd.DataFrame) -> None:
+    both = episodes[episodes["method"].isin(["scale", "crossattn"]) & (episodes["test_servers"] == 16)]
+    expected = paired_table(both, PAIR)
     more = typed_episodes(artificial_episodes(seeds=range(42, 50), scales=(16,), methods=("scale",)))
-    rows = pd.concat([more, episodes[(episodes["method"] == "crossattn") & (episodes["test_servers"] == 16)]])
-    with pytest.raises(UserError, match="scale has no partner in crossattn for seed 47"):
-        paired_table(rows, PAIR)
-    table = paired_table(rows, PAIR, shared_seeds=True)
+    table = paired_table(pd.concat([more, both[both["method"] == "crossattn"]]), PAIR)
     assert (table["seeds"].iloc[0], table["seeds_note"].iloc[0]) == (5, "shared")
-    both = episodes["method"].isin(["scale", "crossattn"])
-    expected = paired_table(episodes[both & (episodes["test_servers"] == 16)], PAIR)
     pd.testing.assert_frame_equal(table.drop(columns="seeds_note"), expected.drop(columns="seeds_note"))
-    apart = rows[(rows["method"] != "scale") | (rows["train_seed"] > 46)]
-    with pytest.raises(UserError, match="no partner"):
-        paired_table(apart, PAIR, shared_seeds=True)
-
-
-def test_complete_pairs_are_those_that_the_table_takes(episodes: pd.DataFrame) -> None:
-    rows = episodes[(episodes["trial_id"] != "ppo-43") & (episodes["test_servers"] == 16)]
-    pairs, refusals = complete_pairs(rows, default_pairs(rows))
-    others = [("scale", "fastest-idle"), ("crossattn", "fastest-idle"), ("ppo", "fastest-idle")]
-    assert pairs == [("scale", "crossattn"), *others]
-    assert [str(error).split(" (")[0].split(",")[0] for error in refusals] == [
-        "crossattn has no partner in ppo for seed 43",
-        "scale has no partner in ppo for seed 43",
-    ]
-    assert complete_pairs(rows, default_pairs(rows), shared_seeds=True) == (default_pairs(rows), [])
+    fewer = both[(both["method"] != "scale") | (both["episode"] < 4)]
+    table = paired_table(fewer, PAIR)
+    assert (table["episodes"].iloc[0], table["seeds_note"].iloc[0]) == (4, "shared")
+    assert table["completed"].iloc[0] == paired_table(both[both["episode"] < 4], PAIR)["completed"].iloc[0]
+    apart = both[(both["method"] == "scale") == (both["train_seed"] > 44)]
+    assert paired_table(apart, PAIR).empty, "without a common seed nothing is compared"

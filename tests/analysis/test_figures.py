@@ -40,7 +40,7 @@ PLOTTED: dict[str, Callable[[pd.DataFrame], Chart]] = {
     "against servers": lambda rows: evaluation.against_servers(table4(rows), looks(rows)),
 }
 FIGURES = PLOTTED | {
-    "differences": lambda rows: comparison.differences(paired_table(rows, shared_seeds=True)),
+    "differences": lambda rows: comparison.differences(paired_table(rows)),
     "against the base": lambda rows: comparison.against_base({"paper": against_base(rows)}, looks(rows)),
 }
 
@@ -84,14 +84,13 @@ def test_every_figure_is_drawn_whole_and_not_blank(name: str, case: str) -> None
 @pytest.mark.parametrize("name", PLOTTED)
 def test_plotly_draws_the_points_of_the_chart(name: str) -> None:
     chart = chart_of(name, CASES["sweep"])
-    for dark in (False, True):
-        traces = charts.plot(chart, dark).data
-        marks = [marks for panel in chart.panels for marks in panel.marks]
-        for trace, own in zip(traces, marks, strict=True):
-            np.testing.assert_array_equal(np.asarray(trace.x, float), np.asarray(own.x, float))
-            np.testing.assert_array_equal(np.asarray(trace.y, float), np.asarray(own.y, float))
-        in_legend = [trace.name for trace in traces if trace.showlegend]
-        assert len(in_legend) == len(set(in_legend)) == len({own.name for own in marks if own.name})
+    traces = charts.plot(chart).data
+    marks = [marks for panel in chart.panels for marks in panel.marks]
+    for trace, own in zip(traces, marks, strict=True):
+        np.testing.assert_array_equal(np.asarray(trace.x, float), np.asarray(own.x, float))
+        np.testing.assert_array_equal(np.asarray(trace.y, float), np.asarray(own.y, float))
+    in_legend = [trace.name for trace in traces if trace.showlegend]
+    assert len(in_legend) == len(set(in_legend)) == len({own.name for own in marks if own.name})
 
 
 def test_a_figure_is_saved_as_svg_with_its_text_as_text_always_the_same_and_as_png_of_200_dpi(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Which episodes a report shows as Gantt charts."""
+"""Which episode a report shows as Gantt charts."""
 
 from __future__ import annotations
 
-from rllib_scale_analysis.report.replays import MOST_TASKS, chosen_episodes
+from rllib_scale_analysis.report.replays import MOST_TASKS, title_of, typical_episode
 
 from artificial_results import artificial_episodes, episode_row, typed_episodes
 
@@ -14,42 +14,39 @@ def rows_of(method: str, counts: list[int | None], seed: int | None = 42, **valu
     ]
 
 
-def test_a_typical_and_the_extreme_episode_of_the_first_pair() -> None:
+def test_the_typical_episode_of_the_first_pair() -> None:
     rows = rows_of("scale", [5, 6, 7, 8, 9]) + rows_of("crossattn", [6, 8, 9, 10, 19]) + rows_of("ppo", [1] * 5)
-    typical, extreme = chosen_episodes(typed_episodes(rows), 16)
-    assert [(row["variant"], row["episode"]) for row in typical.rows] == [("scale", 1), ("crossattn", 1)]
-    assert [(row["variant"], row["episode"]) for row in extreme.rows] == [("scale", 4), ("crossattn", 4)]
-    assert typical.titles[1] == (
-        "crossattn, seed 42 at N = 16, episode 1: 8 of 20 tasks completed, mean response 4.50 s"
-    )
-    assert (typical.name, extreme.name) == ("typical", "extreme")
+    typical = typical_episode(typed_episodes(rows), 16)
+    assert [(row["variant"], row["episode"]) for row in typical] == [("scale", 1), ("crossattn", 1)]
+    said = "crossattn, seed 42 at N = 16, episode 1: 8 of 20 tasks completed, mean response 4.50 s"
+    assert title_of(typical[1]) == said
 
 
 def test_both_sides_play_the_same_workload_with_a_seed_of_both() -> None:
     rows = artificial_episodes(seeds=(3, 4), methods=("scale", "crossattn"), scales=(16,))
     rows = [r for r in rows if (r["trial_id"], r["episode"]) not in (("scale-4", 0), ("scale-4", 1))]
     rows = [r for r in rows if r["trial_id"] != "crossattn-3"]
-    for choice in chosen_episodes(typed_episodes(rows), 16):
-        assert [row["train_seed"] for row in choice.rows] == [4, 4]
-        assert len({(row["eval_seed"], row["episode"]) for row in choice.rows}) == 1
-        assert choice.rows[0]["episode"] >= 2
+    chosen = typical_episode(typed_episodes(rows), 16)
+    assert [row["train_seed"] for row in chosen] == [4, 4]
+    assert len({(row["eval_seed"], row["episode"]) for row in chosen}) == 1
+    assert chosen[0]["episode"] >= 2
 
 
 def test_a_rule_beside_a_learned_method_and_a_method_alone() -> None:
     rows = rows_of("scale", [5, 6, 7]) + rows_of("fastest-idle", [10, 10, 10], seed=None)
-    choice = chosen_episodes(typed_episodes(rows), 16)[0]
-    assert [row["variant"] for row in choice.rows] == ["scale", "fastest-idle"]
-    assert choice.titles[1].startswith("fastest-idle at N = 16, episode 1")
-    (alone,) = chosen_episodes(typed_episodes(rows_of("scale", [9, 5, 7])), 16)
-    assert [row["episode"] for row in alone.rows] == [2]
+    chosen = typical_episode(typed_episodes(rows), 16)
+    assert [row["variant"] for row in chosen] == ["scale", "fastest-idle"]
+    assert title_of(chosen[1]).startswith("fastest-idle at N = 16, episode 1")
+    (alone,) = typical_episode(typed_episodes(rows_of("scale", [9, 5, 7])), 16)
+    assert alone["episode"] == 2
 
 
 def test_missing_completions_are_no_error_and_where_there_is_nothing_to_show() -> None:
-    assert chosen_episodes(typed_episodes([]), 16) == []
-    assert chosen_episodes(typed_episodes(rows_of("scale", [5])), 32) == []
-    assert chosen_episodes(typed_episodes(rows_of("scale", [5], arrived=MOST_TASKS + 1)), 16) == []
-    assert chosen_episodes(typed_episodes(rows_of("scale", [5], arrived=None)), 16) == []
+    assert typical_episode(typed_episodes([]), 16) == []
+    assert typical_episode(typed_episodes(rows_of("scale", [5])), 32) == []
+    assert typical_episode(typed_episodes(rows_of("scale", [5], arrived=MOST_TASKS + 1)), 16) == []
+    assert typical_episode(typed_episodes(rows_of("scale", [5], arrived=None)), 16) == []
     missing = rows_of("scale", [5, 6]) + rows_of("crossattn", [None, 8])
-    assert len(chosen_episodes(typed_episodes(missing), 16)[0].rows) == 2
+    assert len(typical_episode(typed_episodes(missing), 16)) == 2
     apart = rows_of("scale", [5]) + [r | {"eval_seed": 2} for r in rows_of("crossattn", [5])]
-    assert chosen_episodes(typed_episodes(apart), 16) == []
+    assert typical_episode(typed_episodes(apart), 16) == []

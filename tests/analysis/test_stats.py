@@ -18,7 +18,7 @@ from artificial_results import episode_row, typed_episodes
 from rllib_scale.errors import UserError
 
 METRIC = "response_mean_s"
-ONE = Difference(-1.0, -2.0, -0.5, 0.01, 0.01, 0.9, 5, 10, 0)
+ONE = Difference(-1.0, -2.0, -0.5, 0.01, 0.01, 0.9, 5)
 
 
 def frame(method: str, values: dict[int | None, list[float]], servers: int = 16) -> pd.DataFrame:
@@ -45,21 +45,21 @@ def test_summary_of_two_seeds_and_of_a_rule() -> None:
     summary = summarise(frame("scale", {1: [1.0, 3.0], 2: [5.0, 9.0, 13.0]}))
     assert summary.mean == pytest.approx((2 + 9) / 2)  # seeds weigh alike, whatever their episodes
     assert summary.sd == pytest.approx(math.sqrt((2 + 16) / 2))
-    assert (summary.seeds, summary.episodes, summary.missing) == (2, 5, 0)
+    assert summary.seeds == 2
     assert math.isnan(summary.low)
     assert math.isnan(summary.high)
     summary = summarise(frame("fastest-idle", {None: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}))
-    assert (summary.mean, summary.seeds, summary.episodes) == (3.5, 0, 6)
+    assert (summary.mean, summary.seeds) == (3.5, 0)
     assert math.isnan(summary.low)
 
 
-def test_summary_leaves_missing_values_out_and_counts_them() -> None:
+def test_summary_leaves_missing_values_out() -> None:
     summary = summarise(frame("scale", {1: [1.0, math.nan], 2: [math.nan, math.nan]}))
-    assert (summary.mean, summary.seeds, summary.episodes, summary.missing) == (1.0, 1, 1, 3)
+    assert (summary.mean, summary.seeds) == (1.0, 1)
     assert math.isnan(summary.sd)
     nothing = summarise(frame("scale", {1: [math.nan]}))
     assert math.isnan(nothing.mean)
-    assert (nothing.seeds, nothing.episodes, nothing.missing) == (0, 0, 1)
+    assert nothing.seeds == 0
 
 
 def test_summary_of_five_seeds_has_its_interval() -> None:
@@ -77,7 +77,7 @@ def test_pairs_share_their_episode_and_differences_are_averaged_within_seeds_the
     second = frame("crossattn", {1: [2.0, 5.0], 2: [3.0, 3.0]}).iloc[::-1]
     difference = difference_of(first, second)
     assert difference.mean == pytest.approx((-2 + 0.5) / 2)
-    assert (difference.seeds, difference.pairs, difference.missing) == (2, 4, 0)
+    assert difference.seeds == 2
     assert difference.better == (2.5 + 3) / 8  # each seed of the first meets each of the second; a tie is a half
 
 
@@ -86,7 +86,7 @@ def test_a_rule_is_paired_with_every_seed() -> None:
     rule = frame("fastest-idle", {None: [18.0, 20.0, 22.0]})
     difference = difference_of(learned, rule)
     assert difference.mean == pytest.approx(4.0 - 20.0)
-    assert (difference.seeds, difference.pairs, difference.verdict) == (5, 15, "lower")
+    assert (difference.seeds, difference.verdict) == (5, "lower")
     assert difference_of(rule, learned).verdict == "higher"
 
 
@@ -115,22 +115,21 @@ def test_verdict_needs_five_seeds_and_an_interval_without_zero(offsets: list[flo
     assert difference_of(first, second).verdict == verdict
 
 
-def test_pairs_without_a_value_are_left_out_and_counted() -> None:
+def test_pairs_without_a_value_are_left_out() -> None:
     difference = difference_of(frame("scale", {1: [1.0, math.nan, 3.0]}), frame("crossattn", {1: [2.0, 2.0, math.nan]}))
-    assert (difference.mean, difference.pairs, difference.missing) == (-1.0, 1, 2)
+    assert difference.mean == -1.0
 
 
-def test_a_missing_partner_is_refused_by_name() -> None:
-    first = frame("scale", {1: [1.0, 2.0], 2: [3.0, 4.0]})
-    second = frame("crossattn", {1: [1.0, 2.0], 2: [3.0]})
-    with pytest.raises(UserError, match=r"scale has no partner in crossattn for seed 2, N=16.*episode 1 \(1 of 4"):
-        difference_of(first, second)
-    with pytest.raises(UserError, match="scale has no partner in crossattn for seed 2"):
-        difference_of(second, first)
-    with pytest.raises(UserError, match=r"fastest-idle has no partner in scale for seed 1, N=16.*episode 2"):
-        difference_of(first, frame("fastest-idle", {None: [1.0, 2.0, 3.0]}))
-    with pytest.raises(UserError, match="no partner"):
-        difference_of(first, frame("crossattn", {1: [1.0, 2.0], 2: [3.0, 4.0]}, servers=32))
+def test_seeds_and_episodes_of_one_side_alone_are_left_out() -> None:
+    first = frame("scale", {1: [1.0, 2.0, 90.0], 2: [3.0, 4.0, 90.0], 9: [90.0, 90.0, 90.0]})
+    second = frame("crossattn", {1: [2.0, 5.0], 2: [4.0, 5.0], 8: [70.0, 70.0]})
+    difference = difference_of(first, second)
+    assert (difference.mean, difference.seeds) == (pytest.approx((-2.0 - 1.0) / 2), 2)
+    assert difference_of(second, first).mean == -difference.mean
+    ragged = second[(second["train_seed"] != 2) | (second["episode"] != 1)]
+    assert difference_of(first, ragged).mean == pytest.approx((-2.0 - 1.0) / 2), "of seed 2 its only pair counts"
+    rule = difference_of(first, frame("fastest-idle", {None: [0.0, 1.0]}))
+    assert (rule.mean, rule.seeds) == (pytest.approx((1.0 + 3.0 + 89.5) / 3), 3)
 
 
 def test_a_statistic_of_a_mixture_is_refused() -> None:
@@ -139,7 +138,7 @@ def test_a_statistic_of_a_mixture_is_refused() -> None:
         (frame("crossattn", {1: [1.0]}), "mixes variant crossattn, scale"),
         (frame("scale", {1: [1.0]}, servers=32), "mixes test_servers 16, 32"),
         (one.assign(mask="feasible", episode=1), "mixes mask feasible, none"),
-        (one.assign(trial_id="other"), "more than one row, of other, scale-1, holds seed 1, N=16"),
+        (one.assign(trial_id="other"), "more than one row, of other, scale-1, holds train_seed 1, scenario paper"),
     ):
         with pytest.raises(UserError, match=named):
             summarise(pd.concat([one, other]))

@@ -9,12 +9,11 @@ from functools import partial
 import pandas as pd
 import pytest
 from rllib_scale_analysis import select, settings
-from rllib_scale_analysis.report.replays import chosen_episodes
+from rllib_scale_analysis.report.replays import typical_episode
 from rllib_scale_analysis.stats.scores import Scores
 from rllib_scale_analysis.stats.summaries import summary
 from rllib_scale_analysis.tables.comparisons import paired_table
 from rllib_scale_analysis.tables.decisions import behaviour_table
-from rllib_scale_analysis.tables.lambdas import lambda_table
 from rllib_scale_analysis.tables.methods import side_by_side, table3, table4, training_scales, workflows_table
 from rllib_scale_analysis.tables.relative import against_base
 
@@ -179,7 +178,7 @@ def test_the_order_of_the_rows_does_not_matter_and_no_rows_make_a_table_of_none(
 @pytest.mark.parametrize("other", [{"mask": "feasible"}, {"scenario": "steady-0.7"}, {"decision": "sample"}])
 def test_mixed_settings_are_refused(episodes: pd.DataFrame, other: dict[str, str]) -> None:
     mixed = pd.concat([episodes, episodes.assign(**other)])
-    at_16 = (partial(make, servers=16) for make in (behaviour_table, lambda_table, chosen_episodes))
+    at_16 = (partial(make, servers=16) for make in (behaviour_table, typical_episode))
     for make in (table3, table4, paired_table, against_base, *at_16):
         with pytest.raises(UserError, match=f"the frame mixes {next(iter(other))}s: .*; a table or figure takes one"):
             make(mixed)

@@ -38,7 +38,7 @@ def test_of_many_settings_it_shows_the_lines_of_the_page_and_the_tables_of_the_f
     folder = write_folder(tmp_path / "r", [*rows, *others], artificial_training((1, 2), epochs=3))
     text = printed(folder, 10_000)
     content = list(sections(load(folder)))
-    assert [line[2:] for line in text.splitlines() if line.startswith("- ")] == five_lines(load(folder), content)
+    assert [line[2:] for line in text.splitlines() if line.startswith("- ")] == five_lines(content)
     assert text.count("Table 3") == 1
     items = [item for section in content for item in section.items]
     tables = sum(isinstance(item, NamedTable) for item in items)

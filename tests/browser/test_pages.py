@@ -284,11 +284,6 @@ def test_table_holds_the_numbers_of_the_frame(artificial: tuple[Path, str, int],
     with page.expect_download() as download:
         page.get_by_role("button", name="Save as CSV").click()
     assert download.value.path().read_text() == to_csv(ranked[list(pd.read_csv(download.value.path()).columns)])
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Save as PNG").first.click()
-    assert download.value.suggested_filename == "against-N.png"
-    with Image.open(download.value.path()) as image:
-        assert (image.format, image.width > 1000) == ("PNG", True)
 
 
 @pytest.mark.slow
@@ -344,7 +339,7 @@ def test_the_keyboard_alone_changes_view_and_filter(artificial: tuple[Path, str,
     for _ in range(60):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.ariaLabel || document.activeElement.innerText"))
-    controls = {"Save as CSV", "Save as PNG", "results table", "Results"}
+    controls = {"Save as CSV", "results table", "Results"}
     assert controls <= reached, reached
     page.get_by_role("tab", name="Results", exact=True).focus()
     page.keyboard.press("ArrowRight")
