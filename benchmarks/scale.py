@@ -3,9 +3,9 @@
     python -m benchmarks.scale DIR [--rows 1020000] [--variants 996] [--trials 1000]
 
 makes DIR/rows, the transfer study with more settings and episodes; DIR/variants, SCALE, CrossAttn and PPO of the
-reproduction, each at many learning rates; and DIR/trials, a finished sweep whose evaluations are one file each. What is
-there already stays. Each part is then timed in a process of its own; `validate`, `again` and `status` of DIR/trials are
-whole commands, with their imports.
+reproduction, each at many learning rates; and DIR/trials, a finished sweep whose evaluations are one file each, and ten
+times as many trainings without evaluations. What is there already stays. Each part is then timed in a process of its
+own; `validate`, `again` and `status` of DIR/trials are whole commands, with their imports.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from rich.console import Console
 
 from benchmarks.__main__ import describe, machine, table
 from benchmarks.measure import Measure
+from rllib_scale.config.plan import Plan
 from rllib_scale.config.planning import make_plan
 from rllib_scale.files import write_atomic, write_json
 from rllib_scale.loading import load_sweep
@@ -45,7 +46,7 @@ AIMS = {
     ("variants", "episode"): 3.0,
 }
 """Seconds at most, at the default sizes."""
-AIMS_OF_COMMANDS = {"validate": 15.0, "again": 8.0, "status": 5.0}
+AIMS_OF_COMMANDS = {"validate": 15.0, "again": 8.0, "status": 5.0, "status of ten times as many": 5.0}
 """CPU seconds at most: `validate` of ten times the trials of DIR/trials, the finished `sweep` once more, `status`."""
 VIEWS = ("evaluations", "training", "compare", "episode", "runs")
 SETTINGS_OF_ROWS = 4
@@ -144,18 +145,23 @@ def make_trials(folder: Path, trials: int) -> None:
         write_atomic(folder / f"{name}.yaml", lambda p, s=seeds: p.write_text(SWEEP.format(seeds=s, weights=weights)))
     episodes = results.read_table(ROOT / "analysis" / "reproduction" / "episodes.parquet", results.EPISODE_COLUMNS)
     rows = episodes[(episodes["method"] == "scale") & (episodes["scenario"] == "paper")].head(30)
-    plan = make_plan(load_sweep(folder / "sweep.yaml"), "sweep")
-    results.open_folder(
-        folder / "results", plan.sweep.name, plan.sweep.model_dump(mode="json"), "0" * 12, plan.to_json()
-    )
-    for trial in plan.trials:
-        policy = folder / "results" / "policies" / trial.name
-        write_json(policy / "curve.json", [{"epoch": 1 + k, "episode_return": float(k)} for k in range(trial.epochs)])
-        write_json(policy / "policy.json", {"epochs": trial.epochs})
+    _train(folder / "ten_times.yaml", folder / "ten_times")
+    plan = _train(folder / "sweep.yaml", folder / "results")
     for unit in plan.units:
         columns = unit.columns | {"episode": range(len(rows)), results.OBSERVABILITY: "clairvoyant"}
         path = folder / "results" / "evaluations" / f"{unit.key}.parquet"
         results.write_table(path, rows.drop(columns="sweep").assign(**columns))
+
+
+def _train(sweep_file: Path, folder: Path) -> Plan:
+    """Make the results folder of a sweep whose trainings have all finished."""
+    plan = make_plan(load_sweep(sweep_file), "sweep")
+    results.open_folder(folder, plan.sweep.name, plan.sweep.model_dump(mode="json"), "0" * 12, plan.to_json())
+    for trial in plan.trials:
+        policy = folder / "policies" / trial.name
+        write_json(policy / "curve.json", [{"epoch": 1 + k, "episode_return": float(k)} for k in range(trial.epochs)])
+        write_json(policy / "policy.json", {"epochs": trial.epochs})
+    return plan
 
 
 def time_commands(folder: Path) -> list[Measure]:
@@ -166,6 +172,7 @@ def time_commands(folder: Path) -> list[Measure]:
         "first": sweep,  # reads all files, writes tables and report
         "again": sweep,
         "status": ["status", str(folder / "results")],
+        "status of ten times as many": ["status", str(folder / "ten_times")],
     }
     found = []
     for part, arguments in commands.items():

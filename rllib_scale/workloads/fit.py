@@ -70,8 +70,7 @@ def fit(workload: Workload) -> FittedTable:
         shrink_above_gb=round(above, 4),
         fork_probability=round(seen.forks / max(1, seen.followed), 6),
     )
-    mean = float(sample(table, SAMPLE).compute_gflop.sum()) / SAMPLE
-    return table.model_copy(update={"mean_workflow_gflop": round(mean, 4)})
+    return table.model_copy(update={"mean_workflow_gflop": round(sample(table, SAMPLE).mean_gflop, 4)})
 
 
 def sample(table: FittedTable, workflows: int, seed: int = 0) -> Workload:

@@ -83,6 +83,11 @@ class Workload:
         """T, of all workflows together."""
         return len(self.compute_gflop)
 
+    @property
+    def mean_gflop(self) -> float:
+        """Mean compute demand of a workflow [GFLOP]."""
+        return float(self.compute_gflop.sum()) / self.num_workflows
+
     @classmethod
     def collected(cls, workflows: Accumulator, sources: Sequence[Path], from_zero: bool = False) -> Workload:
         """The workload of collected workflows; `from_zero`: arrivals count from the first one.

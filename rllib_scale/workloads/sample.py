@@ -21,12 +21,7 @@ class WorkflowSample(NamedTuple):
 
     def offered_load(self, env: EnvConfig) -> float:
         """Work that arrives over the capacity of all servers."""
-        return self.rate * mean_gflop(self.workload) / env.cluster.total_gflops
-
-
-def mean_gflop(workload: Workload) -> float:
-    """Mean compute demand of a workflow [GFLOP]."""
-    return float(workload.compute_gflop.sum()) / workload.num_workflows
+        return self.rate * self.workload.mean_gflop / env.cluster.total_gflops
 
 
 def sample_workflows(env: EnvConfig, count: int) -> WorkflowSample:
@@ -56,4 +51,4 @@ def sample_workflows(env: EnvConfig, count: int) -> WorkflowSample:
         SAMPLE_SEED,
         0,
     )
-    return WorkflowSample(drawn, env.arrival_rate_of(mean_gflop(drawn)))
+    return WorkflowSample(drawn, env.arrival_rate_of(drawn.mean_gflop))

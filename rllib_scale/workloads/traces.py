@@ -31,7 +31,7 @@ def draw_from_trace(config: EnvConfig, trace: TraceConfig, seed: int, episode: i
     until = end_of_arrivals(config)
     if trace.arrivals == "recorded":
         return _rotated(part, float(uniform(rng)), until)
-    rate = config.arrival_rate_of(float(part.compute_gflop.sum()) / part.num_workflows)
+    rate = config.arrival_rate_of(part.mean_gflop)
     if trace.sample == "workflow":
         times = arrival_times(config, rate, rng)
         return part.take(_choices(contents, part.num_workflows, np.empty(len(times), dtype=np.int64)), times)
