@@ -5,19 +5,19 @@ import signal
 
 
 def _leave(number: int, frame: object) -> None:
-    """Ctrl-C before anything is read or done: there is nothing to end in order."""
+    """Exit at Ctrl-C before any work began."""
     os.write(2, b"Interrupted.\n")
     os._exit(130)
 
 
 signal.signal(signal.SIGINT, _leave)
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # our matrices are small: a second thread would spin, not help
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices gain nothing from a second thread
 
-from rllib_scale.cli import main  # noqa: E402, its imports take a second in which Ctrl-C is likely
+from rllib_scale.cli import main  # noqa: E402, after the handler: importing takes a second
 
 
 def run() -> None:
-    """What the installed command calls."""
+    """Entry point of the installed command."""
     main(prog_name="rllib-scale")
 
 

@@ -1,4 +1,4 @@
-"""The one way that functions of this package are compiled, and cached on disk."""
+"""Compilation of this package's functions by numba, with a cache on disk."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 import numba
 
-ROOMS = ("workloads", "observation", "simulator", "schedulers", "bounds", "networks", "rl")
-"""Folders that hold compiled functions, or constants that are compiled into them."""
+PACKAGES = ("workloads", "observation", "simulator", "schedulers", "bounds", "networks", "rl")
+"""Packages with compiled functions or with constants that are compiled into them."""
 FAST = frozenset({"reassoc", "contract", "nsz", "arcp"})
-"""Sums may be reordered into vector lanes: the last bits differ from machine to machine, never between two calls."""
+"""Sums may be reordered into vector lanes: the last bits differ between machines, never between two calls."""
 
 
 def sources_stamp(package: Path) -> str:
-    """Digest of every file that machine code may have been made from, by path and content."""
+    """Digest of the paths and contents of all sources of machine code."""
     digest = hashlib.sha256()
-    for path in sorted(p for room in ROOMS for p in (package / room).rglob("*.py")):
+    for path in sorted(p for name in PACKAGES for p in (package / name).rglob("*.py")):
         digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
@@ -34,19 +34,18 @@ def compiled(
     fastmath: Any = False,
     internal: bool = False,
 ) -> Any:
-    """Compile on first call, or take the machine code of an earlier process.
+    """Compile a function on its first call, or load machine code that an earlier process cached.
 
     Args:
-        function: to be compiled.
-        allocates: it makes arrays of its own. All others work in arrays that outlive the call, and do without counting
-            references to them: the count would take half the time of a simulator's step.
-        inline: into every compiled function that calls it; by default where it does not allocate. A function that is
-            called instead is another one in the process that compiles it than in those that take the cached code, and
-            may round in another order.
-        fastmath: False is strict IEEE, by which the same seed gives the same episode on every machine; or numba's
-            flags, such as FAST.
-        internal: it is called by compiled functions only. The code that takes Python's arguments apart is left out: a
-            third of the time of compiling the simulator.
+        function: function to compile.
+        allocates: whether it makes arrays. A function that does not, counts no references to arrays: the count would
+            take half the time of a simulator's step.
+        inline: whether it is inlined into its compiled callers; by default if it does not allocate. A called function
+            may round in another order in the process that compiles it than in processes that load it.
+        fastmath: False for strict IEEE, by which a seed gives the same episode on every machine, or numba's flags, such
+            as FAST.
+        internal: whether only compiled functions call it. The code that unpacks Python's arguments is left out: a third
+            of the time of compiling the simulator.
     """
     inline = not allocates if inline is None else inline
     dispatcher = numba.njit(
@@ -59,15 +58,14 @@ def compiled(
         no_cfunc_wrapper=True,
         no_cpython_wrapper=internal,
     )(function)
-    # numba looks at a function's own file alone: without this, a change of reward.py would leave the old reward
-    # inside the cached kernel.
+    # numba checks the function's own file only: a change of reward.py would leave the old reward in the cached kernel.
     index = dispatcher._cache._cache_file
     index._source_stamp = (index._source_stamp, SOURCES)
     return _Internal(dispatcher) if internal else dispatcher
 
 
 class _Internal:
-    """What compiled code sees of a function, and Python does not: to call it from there would end the process."""
+    """A function that only compiled code may call: a call from Python would crash the process."""
 
     def __init__(self, dispatcher: Any) -> None:
         self._dispatcher = dispatcher  # its type refers to it weakly
@@ -76,17 +74,17 @@ class _Internal:
 
 
 internal = partial(compiled, internal=True)
-"""For what compiled functions alone call."""
+"""Decorator of functions that only compiled functions call."""
 rare = partial(internal, inline=False)
-"""For what few episodes need: called, not inlined, which takes longer to run and less to compile."""
+"""Decorator of functions that few episodes need: calls are slower than inlined code, and compile faster."""
 
 
 class Direct:
-    """A compiled function that is always called with the same types.
+    """A compiled function whose argument types are those of its first call.
 
-    numba finds out the types of all arguments at each call: for the two dozen arrays of a batch of environments 3.4 us,
-    four times what the call takes otherwise. Here they are found out at the first call and must not change: arrays of
-    the same dtype and number of dimensions, C-contiguous.
+    numba determines the types of all arguments at each call: 3.4 us for the two dozen arrays of a batch of
+    environments, four times as long as the rest of the call. Arrays of later calls must have the same dtype and number
+    of dimensions, and be C-contiguous.
     """
 
     def __init__(self, function: Any) -> None:
@@ -94,7 +92,7 @@ class Direct:
         self._call: Callable[..., Any] | None = None
 
     def __call__(self, *args: Any) -> Any:
-        """Call the machine code itself."""
+        """Call the machine code directly."""
         if self._call is None:
             types = tuple(numba.typeof(argument) for argument in args)
             self._function.compile(types)

@@ -1,4 +1,4 @@
-"""The one error type that a person sees: a single clear line, exit code 2, no traceback."""
+"""The error type that a user sees: one clear line, exit code 2, no traceback."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Iterable, Sequence
 
 
 class UserError(Exception):
-    """Bad input. The message names the key, the value and what would be valid."""
+    """Bad input. The message names the key, the value and what is valid."""
 
 
 MAX_LISTED_CHARACTERS = 100
-"""Of a list of names in a message."""
+"""Length of a list of names in a message."""
 LISTS = {"scheduler": "schedulers", "scenario": "scenarios", "method": "methods", "policy": "zoo"}
-"""Commands that print all names of a kind."""
+"""Kind of a name -> command that lists all names of the kind."""
 
 
 def nearest(value: str, names: Sequence[str]) -> list[str]:
-    """Names like a value, nearest first, and those that begin as it does.
+    """Names similar to a value, nearest first, then names that start with it.
 
     >>> nearest("kv_mb", ["unit", "kv_mb_per_token"])
     ['kv_mb_per_token']
@@ -28,7 +28,7 @@ def nearest(value: str, names: Sequence[str]) -> list[str]:
 
 
 def offered(names: Iterable[str], near: Iterable[str] = (), listing: str | None = None) -> str:
-    """Valid names for a message: all of them, or near ones first, as many as have room, and how many more.
+    """Valid names for a message: all, or as many as fit, near ones first, and the number of the others.
 
     >>> offered(["a", "b"]), offered(["steady-0.7"] * 2 + ["x" * 90], listing="scenarios")
     ('a, b', 'steady-0.7 and 1 more: `rllib-scale scenarios`')
@@ -44,7 +44,7 @@ def offered(names: Iterable[str], near: Iterable[str] = (), listing: str | None 
 
 
 def choice_error(what: str, value: str, valid: Iterable[str]) -> UserError:
-    """Error for a name that is not in a registry, with the nearest valid names first, and where all of them are listed.
+    """Error for an unknown name, with the nearest valid names first and the command that lists all.
 
     >>> print(choice_error("scheduler", "fastest-idel", ["fastest-idle", "round-robin"]))
     unknown scheduler 'fastest-idel'; did you mean 'fastest-idle'? valid: fastest-idle, round-robin
@@ -56,10 +56,10 @@ def choice_error(what: str, value: str, valid: Iterable[str]) -> UserError:
 
 
 def require_free_port(address: str, port: int) -> None:
-    """Make sure that a server could listen there.
+    """Check that a server can listen on a port.
 
     Raises:
-        UserError: it could not.
+        UserError: it cannot.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Writing files so that nobody ever reads half of one."""
+"""Atomic files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rllib_scale.errors import UserError
 
 
 def check_regular(path: Path) -> None:
-    """Refuse what has no end, or none yet: devices and pipes.
+    """Refuse devices, pipes and sockets, which may have no end.
 
     Raises:
-        UserError: it is one of these.
-        OSError: it is not there, or nobody may look at it.
+        UserError: the path is one of these.
+        OSError: it does not exist or may not be read.
     """
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -26,10 +26,10 @@ def check_regular(path: Path) -> None:
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
-    """Call `write(temporary path)`, then rename it to `path`: readers see the old file or the new one, never a part.
+    """Call `write(temporary path)`, then rename the file to `path`: readers see the old file or the new one.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the file cannot be written.
     """
     temporary = None
     try:
@@ -48,10 +48,10 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def check_writable(outputs: Mapping[str, Path | None]) -> None:
-    """Notice before the work what could not be written after it. `outputs`: by the options that name them.
+    """Check before the work that its outputs can be written. `outputs`: option -> path.
 
     Raises:
-        UserError: a place cannot be written, is a folder, or is named twice.
+        UserError: a path cannot be written, is a folder, or is named twice.
     """
     seen: dict[Path, str] = {}
     for option, path in outputs.items():

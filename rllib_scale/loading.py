@@ -1,9 +1,9 @@
-"""From YAML to the settings of an experiment. What a file names is found here once, and is pinned to its content.
+"""From YAML to settings. What a file names is found here once and pinned to its content.
 
-The models in `rllib_scale.config` import no user code and open no files. `resolve` and the functions below do: paths of
-files become absolute and end in `#sha256=` and a digest, names of user code end in `#source=` and the digest of its
-source, and scenarios in user code are replaced by their content. In that form settings travel to other
-processes and are kept in manifests, from which they are read without importing or opening what they name.
+The models in `rllib_scale.config` import no user code and open no files; this module does. Paths become absolute and
+end in `#sha256=` and a digest. Names of user code end in `#source=` and the digest of its source. Scenarios in user
+code become their content. Settings in this form travel to other processes and stand in manifests, and reading them
+again imports and opens nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from rllib_scale import plugins, zoo
-from rllib_scale.config.base import Model
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, digest_of
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.scenarios import SCENARIOS, read_scenario, scenario
@@ -33,27 +32,27 @@ from rllib_scale.config.yaml_files import build_model, parse_override, parse_yam
 from rllib_scale.errors import UserError, offered
 
 TASK_BY_TASK, EVENT_BY_EVENT = "rllib_scale.schedulers.base.Scheduler", "rllib_scale.schedulers.dispatcher.Dispatcher"
-"""A user-defined scheduler is a subclass of one of the two; by name, as they are in packages above this module."""
+"""Base classes of user-defined schedulers, by name: their packages are above this module."""
 Folders = tuple[Path, ...]
-"""Where relative paths begin: the folder of the YAML file, then the working directory."""
+"""Folders that relative paths start from: that of the YAML file, then the working directory."""
 
 
 def load_sweep(file: Path, overrides: Iterable[str] = ()) -> SweepConfig:
-    """Read the YAML of a sweep, with `key.path=value` overrides.
+    """Read the YAML of a sweep with `key.path=value` overrides.
 
     Raises:
-        UserError: one line for the first mistakes, each with its key, its value and what would be valid.
+        UserError: one line with the first mistakes, each with its key, its value and what is valid.
     """
     return sweep_from(read_mapping(file, overrides), str(file), file.parent)
 
 
 def sweep_from(data: Any, source: str, folder: Path = Path()) -> SweepConfig:
-    """The sweep that plain data describe, as they would stand in YAML.
+    """The sweep that plain data describe.
 
     Args:
-        data: a mapping of keys to values.
-        source: where it came from, for messages.
-        folder: in which files that it names may lie.
+        data: a mapping of keys to values, as in YAML.
+        source: origin of the data, for messages.
+        folder: folder of files with relative paths.
 
     Raises:
         UserError: see `load_sweep`.
@@ -69,7 +68,7 @@ def sweep_from(data: Any, source: str, folder: Path = Path()) -> SweepConfig:
 
 
 def env_from(data: Any, source: str, folder: Path = Path()) -> EnvConfig:
-    """The problem that plain data describe, what stands below `env` in a sweep; arguments as of `sweep_from`.
+    """The problem that plain data describe, as below `env` in a sweep; arguments as of `sweep_from`.
 
     Raises:
         UserError: see `load_sweep`.
@@ -78,17 +77,17 @@ def env_from(data: Any, source: str, folder: Path = Path()) -> EnvConfig:
 
 
 def named_scenario(name: str, folders: Folders = (Path(),)) -> EnvConfig:
-    """The named problem at its own number of servers, 16 but for the mixes and for grow-shrink.
+    """The problem of a scenario at its own number of servers.
 
-    A user-defined one is a file, `FILE.yaml`, or in code, by its import path or entry point (`rllib_scale.plugins`), an
-    EnvConfig, or a function without arguments that returns one.
+    A user-defined scenario is a file, `FILE.yaml`, or in code (`rllib_scale.plugins`) an EnvConfig or a function
+    without arguments that returns one.
 
     Args:
-        name: of the scenario.
-        folders: in which a file may lie.
+        name: name of the scenario, file, import path or entry point.
+        folders: folders of files with relative paths.
 
     Raises:
-        UserError: there is none, it cannot be read or imported, or it is something else.
+        UserError: there is no such scenario, it cannot be read or imported, or it is something else.
     """
     if name in SCENARIOS:
         return scenario(name)
@@ -102,11 +101,11 @@ def named_scenario(name: str, folders: Folders = (Path(),)) -> EnvConfig:
     if not isinstance(found, EnvConfig):
         valid = "a rllib_scale.config.EnvConfig, or a function without arguments that returns one"
         raise UserError(f"scenario {name!r}: is a {type(found).__name__}; valid: {valid}")
-    return env_from(found.model_dump(mode="json"), f"scenario {name!r}")  # plain data: no worker needs the module
+    return env_from(found.model_dump(mode="json"), f"scenario {name!r}")  # no worker needs the module
 
 
 def read_mapping(file: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """A YAML file of keys and values, with `key.path=value` overrides.
+    """The content of a YAML file with `key.path=value` overrides.
 
     Raises:
         UserError: it cannot be read, or is not a mapping.
@@ -120,7 +119,7 @@ def read_mapping(file: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def resolve(spec: SchedulerSpec, folders: Folders = (Path(),)) -> SchedulerSpec:
-    """A scheduler that exists, pinned to the content that it has now; a pinned one as it is.
+    """The scheduler pinned to its present content; a pinned scheduler stays as it is.
 
     Raises:
         UserError: it does not exist, cannot be imported, or takes no such parameters.
@@ -142,7 +141,7 @@ def load_scheduler(spec: PluginSpec) -> tuple[type[Any], str]:
     """The class of a user-defined scheduler, and the digest of its source.
 
     Raises:
-        UserError: there is none, it cannot be imported, or it is no scheduler.
+        UserError: it does not exist, cannot be imported, or is not a scheduler.
     """
     name = spec.name
     found, source = plugins.load(
@@ -176,7 +175,7 @@ def _takes(function: Any, count: int) -> bool:
 
 
 def _file(value: str, folders: Folders) -> str:
-    """The absolute path with the digest of the file, looked for in each of the folders."""
+    """The absolute path and digest of the file in the first folder that has it."""
     if DIGEST_SEPARATOR in value:
         return value
     paths = list(dict.fromkeys((folder / value).absolute() for folder in folders))
@@ -196,7 +195,7 @@ def _table(value: str, folders: Folders) -> str:
 
 
 def _policy(spec: PolicySpec, folders: Folders) -> PolicySpec:
-    if zoo.is_named(spec.place):  # it keeps its name, for the package may lie elsewhere on another node
+    if zoo.is_named(spec.place):  # by name, as the package may lie elsewhere on another node
         return PolicySpec(spec.place, digest_of(zoo.folder_of(spec.place) / "policy.json"))
     place = spec.place if spec.place.endswith(".json") else f"{spec.place}/policy.json"
     try:
@@ -221,16 +220,16 @@ NAMED: dict[str, Callable[[str, Folders], Any]] = {
     "imitation.expert": lambda value, folders: str(resolve(parse_scheduler(value), folders)),
     "evaluation.heuristics": lambda value, folders: str(resolve(parse_scheduler(value), folders)),
 }
-"""Config path -> what finds what the text there names."""
+"""Config path -> function that resolves the text there."""
 
 
 def _resolved(path: str, value: Any, source: str, folders: Folders, shown_from: int = 0) -> Any:
-    """A value at a config path with all that it names resolved; what is of a wrong type is left to validation.
+    """A value at a config path with everything it names resolved; validation refuses wrong types later.
 
-    Messages show the path from the character `shown_from` on.
+    Messages show the path from character `shown_from` on.
     """
     if path in ("grid", "search.space") and isinstance(value, Mapping):
-        # The keys of a grid and of a search's space are config paths themselves.
+        # Their keys are config paths.
         return {key: _choices(str(key), item, source, folders) for key, item in value.items()}
     if isinstance(value, Mapping):
         return {k: _resolved(f"{path}.{k}".lstrip("."), v, source, folders, shown_from) for k, v in value.items()}
@@ -245,7 +244,7 @@ def _resolved(path: str, value: Any, source: str, folders: Folders, shown_from: 
 
 
 def _choices(path: str, value: Any, source: str, folders: Folders) -> Any:
-    """The values of a grid, or the distribution of a search, of one setting."""
+    """The values that a grid gives a setting, or its distribution in a search."""
     if isinstance(value, Mapping):
         return {key: _choices(path, item, source, folders) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -254,7 +253,7 @@ def _choices(path: str, value: Any, source: str, folders: Folders) -> Any:
 
 
 def _with_scenarios(data: Any, source: str, folders: Folders) -> Any:
-    """With the content of the user-defined scenarios that a sweep names."""
+    """The data of a sweep with the content of the user-defined scenarios that it names."""
     if not isinstance(data, dict):
         return data
     own, evaluation = data.get("custom_scenarios", {}), data.get("evaluation")
@@ -265,11 +264,7 @@ def _with_scenarios(data: Any, source: str, folders: Folders) -> Any:
     for name in (data.get("scenario", "paper"), *(listed if isinstance(listed, list | tuple) else ())):
         if isinstance(name, str) and name not in (*SCENARIOS, *own, TRAIN_SCENARIO):
             try:
-                own[name] = _plain(named_scenario(name, folders))
+                own[name] = named_scenario(name, folders).model_dump(mode="json")
             except UserError as error:
                 raise UserError(f"{source}: {error}") from None
     return data | ({"custom_scenarios": own} if own else {})
-
-
-def _plain(model: Model) -> dict[str, Any]:
-    return model.model_dump(mode="json")

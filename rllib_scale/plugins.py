@@ -1,8 +1,8 @@
-"""User code by name: `package.module:Name`, or the name of an entry point that an installed package declares.
+"""User code by name: `package.module:Name`, or an entry point of an installed package.
 
-A config names it so; once validated, `#source=` and the digest of the file that defines it stand behind the name. In
-that form configs travel and are kept: hashes of them hold the digest, a config is read again without an import, and
-whoever loads the code is told where it is no longer the same. Modules are looked for in the working directory, too.
+Validation appends `#source=` and the digest of the file that defines the code. Configs travel and are stored in this
+form: their hashes include the digest, they are read again without an import, and loading code that has changed is an
+error. The working directory is searched for modules, too.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ SOURCE_SEPARATOR = "#source="
 DIGITS = 16
 
 _shipped: dict[str, str] = {}
-"""Top-level package -> its folder or file, of what was loaded and is not installed."""
+"""Top-level package -> its folder or file, of loaded code that is not installed."""
 
 
 def unpinned(name: str) -> str:
-    """A name without the digest behind it."""
+    """A name without its digest."""
     return name.partition(SOURCE_SEPARATOR)[0]
 
 
 def entry_points(kind: Kind) -> dict[str, str]:
-    """Name -> import path of what installed packages declare."""
+    """Name -> import path of the entry points of installed packages."""
     return {point.name: point.value for point in metadata.entry_points(group=GROUPS[kind])}
 
 
@@ -57,15 +57,15 @@ def is_import_path(name: str) -> bool:
 
 
 def load(kind: Kind, name: str, valid: list[str]) -> tuple[Any, str]:
-    """What a name stands for, and the digest of its source.
+    """The object that a name stands for, and the digest of its source.
 
     Args:
-        kind: what it must be, for messages and entry points.
+        kind: kind of the object, for messages and entry points.
         name: an import path or the name of an entry point, with or without a digest.
-        valid: names that would be valid beside those, for messages.
+        valid: other valid names, for messages.
 
     Raises:
-        UserError: there is none, it cannot be imported, or its source is not the one of the digest.
+        UserError: it does not exist, cannot be imported, or its source has another digest.
     """
     plain, _, wanted = name.partition(SOURCE_SEPARATOR)
     declared = entry_points(kind)
@@ -76,7 +76,7 @@ def load(kind: Kind, name: str, valid: list[str]) -> tuple[Any, str]:
         raise UserError(f"{choice_error(kind, plain, [*valid, *declared])}; or package.module:Name")
     module, _, attribute = path.partition(":")
     if (folder := str(Path.cwd())) not in sys.path:
-        sys.path.append(folder)  # last: nothing that is installed is hidden by what happens to lie there
+        sys.path.append(folder)  # last, so that it hides no installed package
     found = _imported(kind, plain, module)
     for word in attribute.split("."):
         if not hasattr(found, word):
@@ -101,7 +101,7 @@ def load(kind: Kind, name: str, valid: list[str]) -> tuple[Any, str]:
 
 
 def pinned(kind: Kind, name: str) -> str:
-    """A name with the digest of its source behind it; a pinned one as it is.
+    """A name with the digest of its source; a pinned name stays as it is.
 
     Raises:
         UserError: see `load`.
@@ -110,21 +110,21 @@ def pinned(kind: Kind, name: str) -> str:
 
 
 def call(kind: Kind, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a user-defined function returns.
+    """The result of a user-defined function.
 
     Raises:
-        UserError: it raises an exception.
+        UserError: the function raises an exception.
     """
     try:
         return function(*arguments)
     except UserError:
         raise
-    except Exception as error:  # whatever a stranger's code does
+    except Exception as error:  # user code may raise anything
         raise _failed(kind, name, "failed", error) from error
 
 
 def sources() -> list[str]:
-    """Folders and files of what was loaded here and workers of a cluster may not have: all but installed packages."""
+    """Folders and files of loaded code that is not installed, which workers of a cluster may lack."""
     return sorted(_shipped.values())
 
 
@@ -137,7 +137,7 @@ def _imported(kind: Kind, name: str, module: str) -> Any:
                 f"{kind} {name!r}: no module {error.name!r}, neither installed nor in {Path.cwd()}"
             ) from None
         reason: BaseException = error
-    except (Exception, SystemExit) as error:  # whatever a stranger's module does as it is imported
+    except (Exception, SystemExit) as error:  # user code may raise anything
         reason = error
     raise _failed(kind, name, f"{module} cannot be imported", reason) from None
 

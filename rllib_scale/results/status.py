@@ -1,7 +1,7 @@
-"""What has become of the trainings of a results folder, read from its files alone, while they run or later.
+"""The state of each training of a results folder, read from its files alone, while they run or later.
 
 Free of ray and torch. What Ray Tune writes of a running training reaches the folder with its checkpoints and every five
-minutes; nothing in the folder says whether the sweep's process still lives. A training without a sign of life for
+minutes; nothing in the folder says whether the sweep's process still lives. A training whose files have not changed for
 QUIET_S is therefore called stopped.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +25,7 @@ from rllib_scale.results.tables import read_manifest
 
 QUIET_S = 900.0
 MAX_RESTARTS = 3
-"""One failure more ends a training."""
+"""Of a training after a failure; one failure more ends it."""
 
 State = Literal["finished", "running", "stopped", "failed", "waiting"]
 _NAME = re.compile(r"(?P<method>[a-z0-9-]+)-s(?P<train_seed>\d+)-(?P<trial_id>[0-9a-f]+)")
@@ -37,12 +37,12 @@ class Training:
     """One training of a sweep.
 
     Attributes:
-        name: of its folders in policies/ and trials/.
-        identity: identity columns of its rows, those of them that are known.
-        state: finished; running; stopped: begun, no sign of life for QUIET_S; failed; waiting: not begun.
-        epochs: that it is to run, or ran where a scheduler stopped it for good; None where its config cannot be read.
-        curve: the newest file with its training curve, as `read_curve` takes it; None before the first.
-        updated_s: when its files last changed, Unix time; None before the first.
+        name: name of its folders in policies/ and trials/.
+        identity: the known identity columns of its rows.
+        state: finished, running, failed, waiting (not begun), or stopped (begun, but unchanged for QUIET_S).
+        epochs: planned epochs, or those before a scheduler stopped it; None where its config cannot be read.
+        curve: newest file with its training curve, which `read_curve` reads; None before the first.
+        updated_s: Unix time of the last change of its files; None before the first.
         error: last line of its last error.
     """
 
@@ -56,15 +56,15 @@ class Training:
 
 
 def homes(folder: Path) -> list[Path]:
-    """The folder and, of a reproduction, those of its parts that have begun."""
+    """The folder and the folders of its parts, which a reproduction has."""
     return [folder, *sorted(path.parent for path in folder.glob("parts/*/manifest.json"))]
 
 
 def trainings(folder: Path, now_s: float) -> list[Training]:
-    """The trainings of a results folder: those planned, in their order, then any others found. `now_s`: Unix time.
+    """The planned trainings of a results folder in their order, then any others found. `now_s` is Unix time.
 
     Raises:
-        UserError: the manifest cannot be read, or its config not by this version; `found_trainings` needs neither.
+        UserError: the manifest or its config cannot be read; `found_trainings` needs neither.
     """
     planned = planned_trainings(folder)
     others = [name for name in _found(folder) if name not in planned]
@@ -94,7 +94,7 @@ def planned_trainings(folder: Path) -> dict[str, tuple[dict[str, Any], int]]:
 
 
 def evaluations(folder: Path) -> tuple[int, int]:
-    """Evaluations of a sweep's folder that are finished, and those planned; (0, 0) if its parts have their own.
+    """Finished and planned evaluations of a sweep's folder; (0, 0) if its parts have their own.
 
     Raises:
         UserError: see `trainings`.
@@ -107,16 +107,16 @@ def evaluations(folder: Path) -> tuple[int, int]:
 
 
 def _manifest_of_sweep(folder: Path) -> dict[str, Any] | None:
-    """The manifest; None if there is none, or for a reproduction, whose parts have their own."""
+    """The manifest of a sweep; None without one, and for a reproduction, whose parts have their own."""
     manifest = read_manifest(folder)
     return manifest if manifest is not None and "methods" in manifest.get("config", {}) else None
 
 
 def plans(folder: Path) -> list[Plan]:
-    """The plan that a manifest holds, as it was carried out; for a reproduction those of its parts.
+    """The plan that a manifest holds, as it was carried out; of a reproduction one plan for each part.
 
     Raises:
-        UserError: the manifest cannot be read, or its config not by this version.
+        UserError: the manifest or its config cannot be read.
     """
     manifest = read_manifest(folder) or {}
     config, source = manifest.get("config", {}), str(folder / "manifest.json")
@@ -124,20 +124,20 @@ def plans(folder: Path) -> list[Plan]:
     for content in [config] if "methods" in config else config.values():
         sweep = build_model(SweepConfig, content, source)
         stored = manifest.get("plan")
-        # Manifests of version 0.2 hold the settings alone.
+        # Manifests of version 0.2 hold the settings only.
         plan = make_plan(sweep, source) if stored is None else Plan.from_json(sweep, stored, source)
         found.append(as_trained(folder, plan))
     return found
 
 
 def as_trained(folder: Path, plan: Plan) -> Plan:
-    """The plan with the epochs that trainings ran which ASHA stopped."""
+    """The plan with the epochs after which ASHA stopped trainings."""
     stopped = (path.stem for path in folder.glob("stopped/*.json"))
     return plan.as_trained({name: published_epochs(folder / "policies" / name) for name in stopped})
 
 
 def published_epochs(policy: Path) -> int:
-    """Epochs of a finished training's policy folder; -1 where there is none."""
+    """Epochs of the training that published a policy; -1 without one."""
     try:
         return int(json.loads((policy / "policy.json").read_text(encoding="utf-8"))["epochs"])
     except FileNotFoundError:
@@ -145,13 +145,13 @@ def published_epochs(policy: Path) -> int:
 
 
 def stopped_at(folder: Path, name: str) -> int | None:
-    """The epoch after which a scheduler stopped a training for good; None where it did not."""
+    """The epoch after which a scheduler stopped a training for good, or None."""
     mark = folder / "stopped" / f"{name}.json"
     return int(json.loads(mark.read_text(encoding="utf-8"))["epoch"]) if mark.is_file() else None
 
 
 def read_curve(path: Path) -> list[dict[str, Any]]:
-    """Rows of a training curve: a curve.json, or the result.json of Ray Tune, whose last line may still be unwritten.
+    """Rows of a training curve: of a curve.json, or of Tune's result.json, whose last line may be incomplete.
 
     Raises:
         UserError: it cannot be read.
@@ -182,17 +182,20 @@ def _training(folder: Path, name: str, planned: tuple[dict[str, Any], int] | Non
     policy = folder / "policies" / name
     if policy.is_dir():
         published = policy / "curve.json"
-        return Training(name, identity, "finished", epochs, _existing(published), _changed(policy), None)
+        curve = published if published.is_file() else None
+        return Training(name, identity, "finished", epochs, curve, _changed(policy), None)
     runs = sorted(folder.glob(f"trials/run-*/{name}"))
     if not runs:
         return Training(name, identity, "waiting", epochs, None, None, None)
     trial = runs[-1]
     curves = [path for run in runs for path in (*run.glob("checkpoint_*/curve.json"), run / "result.json")]
     by_age = sorted((changed, path) for path in curves if (changed := _changed(path)) is not None)
-    error = _read(trial / "error.txt")
+    errors = trial / "error.txt"
+    error = errors.read_text(encoding="utf-8", errors="replace") if errors.is_file() else None
     signs = [_changed(path) for path in (trial, trial.parent, *trial.parent.glob("experiment_state-*"))]
     updated = max((sign for sign in (*signs, *(age for age, _ in by_age)) if sign is not None), default=None)
-    curve = _newest_whole(by_age)
+    # The newest that holds a row: a checkpoint may be half copied.
+    curve = next((path for changed, path in reversed(by_age) if _rows(path, changed)), None)
     if curve is not None and epochs is not None and (stopped is not None or len(read_curve(curve)) >= epochs):
         return Training(name, identity, "finished", epochs, curve, updated, None)
     quiet = updated is None or now_s - updated > QUIET_S
@@ -201,14 +204,6 @@ def _training(folder: Path, name: str, planned: tuple[dict[str, Any], int] | Non
         state = "failed"
     said = error.strip().splitlines() if error else []
     return Training(name, identity, state, epochs, curve, updated, said[-1] if said else None)
-
-
-def _newest_whole(by_age: list[tuple[float, Path]]) -> Path | None:
-    """The newest curve that can be read and holds a row: a checkpoint may be half copied."""
-    for changed, path in reversed(by_age):
-        if _rows(path, changed):
-            return path
-    return None
 
 
 @lru_cache(maxsize=4096)
@@ -220,11 +215,12 @@ def _rows(path: Path, changed: float) -> int:
 
 
 def _described(folder: Path, name: str) -> tuple[dict[str, Any], int | None]:
-    """What is known of a training that the plan does not name: from its policy, or from its name alone."""
+    """Identity columns and epochs of a training outside the plan, from its policy or from its name."""
     match = _NAME.fullmatch(name)
     assert match is not None
     identity: dict[str, Any] = match.groupdict() | {"train_seed": int(match["train_seed"])}
-    for path in _descriptions(folder, name):
+    checkpoints = folder.glob(f"trials/run-*/{name}/checkpoint_*/policy/policy.json")
+    for path in (folder / "policies" / name / "policy.json", *checkpoints):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             trial = TrialConfig.model_validate(content["trial"])
@@ -236,24 +232,8 @@ def _described(folder: Path, name: str) -> tuple[dict[str, Any], int | None]:
     return identity, None
 
 
-def _descriptions(folder: Path, name: str) -> Iterator[Path]:
-    yield folder / "policies" / name / "policy.json"
-    yield from folder.glob(f"trials/run-*/{name}/checkpoint_*/policy/policy.json")
-
-
-def _existing(path: Path) -> Path | None:
-    return path if path.is_file() else None
-
-
 def _changed(path: Path) -> float | None:
     try:
         return path.stat().st_mtime
-    except OSError:
-        return None
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None

@@ -1,7 +1,7 @@
-"""Folders that may lie elsewhere: on this machine, on a shared disk or in a cloud (file://, s3://, gs://). Free of ray.
+"""Folders on this machine, on a shared disk or in an object store (file://, s3://, gs://). Free of ray.
 
-A location is written as a path or as a URI that pyarrow understands. Credentials come from where the cloud's own tools
-look for them (environment, profile, instance role); in a URI they would end up in logs and manifests and are refused.
+A location is a path or a URI of pyarrow. Credentials come from the environment, a profile or an instance role. A URI
+that holds credentials is refused, because logs and manifests show it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from rllib_scale.files import write_atomic
 LOCAL = fs.LocalFileSystem()
 SCHEMES = ("file", "s3", "gs", "gcs")
 LAST = ("policy.json", "manifest.json")
-"""Copied after the other files: where one of these stands, what it describes is there."""
+"""Copied after the files that they describe."""
 
 
 def is_uri(text: str) -> bool:
-    """Whether a location is written as a URI and not as a path.
+    """Whether a location is a URI and not a path.
 
     >>> is_uri("s3://bucket/results"), is_uri("/shared/results")
     (True, False)
@@ -38,7 +38,7 @@ def is_uri(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Location:
-    """A folder or file by path or URI, with the few things that trainings and results ask of it.
+    """A folder or file by path or URI.
 
     Args:
         text: a path, or a URI with one of SCHEMES; options of pyarrow's may follow after `?`.
@@ -80,16 +80,16 @@ class Location:
 
     @property
     def local(self) -> Path | None:
-        """The path, where it is one that this machine's other programs see too."""
+        """The path of a location on this machine; None in an object store."""
         filesystem, path = self._resolved
         return Path(path) if isinstance(filesystem, fs.LocalFileSystem) else None
 
     def folders(self) -> list[str]:
-        """Names of the folders in this one; none where it does not exist."""
+        """Names of the folders in this one; none if it does not exist."""
         return sorted(info.base_name for info in self._list(recursive=False) if info.type == fs.FileType.Directory)
 
     def files(self) -> dict[str, fs.FileInfo]:
-        """Every file below, by its path relative to here; none where it does not exist."""
+        """Every file below by its relative path; none if the folder does not exist."""
         start = len(self._resolved[1]) + 1
         return {info.path[start:]: info for info in self._list(recursive=True) if info.type == fs.FileType.File}
 
@@ -104,7 +104,7 @@ class Location:
             return stream.read().decode("utf-8")
 
     def download(self, name: str, target: Path) -> None:
-        """Copy one file below to a local path, whole or not at all.
+        """Copy a file of this folder to a local path, whole or not at all.
 
         Raises:
             UserError: it cannot be read here or written there.
@@ -113,7 +113,7 @@ class Location:
         write_atomic(target, lambda temporary: fs.copy_files(f"{path}/{name}", str(temporary), filesystem, LOCAL))
 
     def upload(self, name: str, source: Path) -> None:
-        """Copy a local file to below here, a bucket: the object is there whole or not at all.
+        """Copy a local file into this bucket, whole or not at all.
 
         Raises:
             UserError: it cannot be written.
@@ -126,7 +126,7 @@ class Location:
 
     @contextmanager
     def reading(self) -> Iterator[Path]:
-        """A local folder with what lies here, for the duration of a block."""
+        """A local folder with the content of this one, for the duration of a block."""
         if self.local is not None:
             yield self.local
             return
@@ -137,7 +137,7 @@ class Location:
 
     @contextmanager
     def writing(self) -> Iterator[Path]:
-        """A local folder whose files are here when the block has ended well."""
+        """A local folder whose files are copied here when the block ends without an error."""
         if self.local is not None:
             self.local.mkdir(parents=True, exist_ok=True)
             yield self.local
@@ -156,15 +156,15 @@ class Location:
 
 
 def fetch(source: Location, target: Path, say: Callable[[str], None]) -> None:
-    """Copy a results folder to this machine, without Ray Tune's folder of checkpoints and logs.
+    """Copy a results folder to this machine, without Ray Tune's checkpoints and logs.
 
     Args:
-        source: where a sweep wrote its results.
-        target: folder here, made if need be.
+        source: the results folder.
+        target: a local folder, made if need be.
         say: receives the outcome in one line.
 
     Raises:
-        UserError: there are no results, or something cannot be read or written.
+        UserError: there are no results, or a file cannot be read or written.
     """
     names = source.files()
     if "manifest.json" not in names:
@@ -176,15 +176,15 @@ def fetch(source: Location, target: Path, say: Callable[[str], None]) -> None:
 
 
 class Mirror:
-    """A local results folder whose files are copied to a bucket. Tune writes its checkpoints there by itself.
+    """A local results folder whose files are copied to a bucket. Tune writes its checkpoints there itself.
 
     Args:
-        folder: the local one.
-        storage: results of the same sweep, which are fetched first, or an empty place.
+        folder: the local folder, made here.
+        storage: an empty location, or results of the same sweep, which are fetched first.
         say: receives what was fetched.
 
     Raises:
-        UserError: there is something that is no results folder, or it cannot be read.
+        UserError: the location holds something else, or cannot be read.
     """
 
     def __init__(self, folder: Path, storage: Location, say: Callable[[str], None]) -> None:
@@ -198,10 +198,10 @@ class Mirror:
         self._copied = dict(self._versions())
         for policy in folder.glob("policies/*"):
             if not (policy / "policy.json").is_file():
-                shutil.rmtree(policy)  # the upload was cut off; its checkpoint is still there
+                shutil.rmtree(policy)  # its upload was interrupted; its checkpoint is still there
 
     def save(self) -> None:
-        """Copy what is new or has changed since the last time.
+        """Copy files that are new or have changed since the last call.
 
         Raises:
             UserError: it cannot be written.
@@ -212,10 +212,10 @@ class Mirror:
                 self._copied[name] = version
 
     def _versions(self) -> Iterator[tuple[str, tuple[int, int]]]:
-        """Name, size and time of change of each file."""
+        """Name, size and time of the last change of each file."""
         for path in self.folder.rglob("*"):
             name = path.relative_to(self.folder).as_posix()
-            with suppress(FileNotFoundError):  # of a file that is written and removed meanwhile
+            with suppress(FileNotFoundError):  # the file was removed meanwhile
                 if path.is_file() and not _temporary(name):
                     stat = path.stat()
                     yield name, (stat.st_size, stat.st_mtime_ns)
@@ -223,10 +223,10 @@ class Mirror:
 
 @contextmanager
 def results_folder(place: str, say: Callable[[str], None]) -> Iterator[tuple[Path, Mirror | None]]:
-    """Where a sweep writes its results; with a mirror, where `place` is in a bucket.
+    """The local folder of a sweep's results, and its mirror if `place` is in a bucket.
 
     Raises:
-        UserError: see `Mirror`; or the results cannot be copied at last: then they are kept.
+        UserError: see `Mirror`; or the results cannot be copied at the end, and are kept.
     """
     storage = Location(place)
     if storage.local is not None:
@@ -250,7 +250,7 @@ def results_folder(place: str, say: Callable[[str], None]) -> Iterator[tuple[Pat
 
 
 def _temporary(name: str) -> bool:
-    """Whether a file is half-written, under its temporary name, or its name leads out of the folder."""
+    """Whether a file has a temporary name, or its name leads out of the folder."""
     return any(part.startswith(".") for part in PurePosixPath(name).parts)
 
 

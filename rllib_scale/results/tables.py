@@ -63,10 +63,10 @@ OBSERVABILITY_COLUMN: dict[str, tuple[str, str]] = {
     OBSERVABILITY: (
         "string",
         "what the method observes: clairvoyant (whole workflows, exact demands), estimates and/or revealed; "
-        "or so of the waiting tasks only",
+        "or these of the waiting tasks only",
     ),
 }
-"""Follows from the method and the problem, and is no part of a row's identity."""
+"""It follows from the method and the problem, and is not part of a row's identity."""
 METRIC_COLUMNS: dict[str, tuple[str, str]] = {
     "arrived": ("Int64", "tasks that arrived until the end"),
     "completed": ("Int64", "tasks completed until the end"),
@@ -117,7 +117,7 @@ EPISODE_COLUMNS = (
     IDENTITY_COLUMNS | EVALUATION_COLUMNS | OBSERVABILITY_COLUMN | METRIC_COLUMNS | WORKFLOW_COLUMNS | BOUND_COLUMNS
 )
 EPISODE_KEY = ("trial_id", "scenario", "test_servers", "mask", "decision", "eval_seed", "episode")
-"""Identifies a row; pairs across methods share all but the trial."""
+"""It identifies a row; paired rows of two methods share all but the trial."""
 
 FEATURE_COLUMNS: dict[str, tuple[str, str]] = {
     **IDENTITY_COLUMNS,
@@ -187,15 +187,12 @@ TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
 
 
 def write_table(path: Path, frame: pd.DataFrame) -> None:
-    """Write a table atomically as parquet."""
+    """Write a table as parquet, atomically."""
     write_atomic(path, lambda p: frame.to_parquet(p, index=False))
 
 
 def typed(frame: pd.DataFrame, columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
-    """The frame with `columns` first, in order and in their types.
-
-    A missing one is filled with missing values.
-    """
+    """The frame with `columns` first, in order and in their types; a missing column holds missing values."""
     frame = frame.reindex(columns=[*columns, *(name for name in frame.columns if name not in columns)])
     return frame.astype({name: dtype for name, (dtype, _) in columns.items()})
 
@@ -233,7 +230,7 @@ def read_tables(paths: Sequence[Path], columns: Mapping[str, tuple[str, str]]) -
 
 
 def is_there(folder: Path) -> bool:
-    """Whether a results folder is where it was: a disk may go, and what writes there make the folder anew."""
+    """Whether a results folder is still there: its disk may be lost, and a later write would make the folder anew."""
     try:
         return (folder / "manifest.json").is_file()
     except OSError:
@@ -241,7 +238,7 @@ def is_there(folder: Path) -> bool:
 
 
 def check_there(folder: Path) -> None:
-    """Refuse to go on in a results folder that is gone.
+    """Refuse to continue in a results folder that is lost.
 
     Raises:
         UserError: it is.
@@ -251,7 +248,7 @@ def check_there(folder: Path) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a results folder, or None where there is none.
+    """The manifest of a results folder, or None without one.
 
     Raises:
         UserError: it cannot be read, or is of another format or a newer version.
@@ -275,14 +272,14 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 def open_folder(
     folder: Path, sweep: str, config: dict[str, Any], config_hash: str, plan: dict[str, Any] | None = None
 ) -> str:
-    """Create the results folder, or open it again for the same sweep, and write its manifest; returns when it was made.
+    """Make the results folder or open it again for the same sweep, and write its manifest; returns when it was made.
 
     Args:
         folder: results folder.
-        sweep: its name.
+        sweep: name of the sweep.
         config: settings of the sweep.
-        config_hash: of the settings.
-        plan: trainings and evaluations, `Plan.to_json`.
+        config_hash: hash of the settings.
+        plan: trainings and evaluations, from `Plan.to_json`.
 
     Raises:
         UserError: it belongs to another sweep, holds something else, or cannot be written.

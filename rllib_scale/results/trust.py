@@ -1,7 +1,7 @@
-"""Which results folders this account made itself.
+"""The results folders that this account made.
 
-Checkpoints are pickles: loading one runs the code in it. A sweep that goes on in a folder of its own loads its own
-checkpoints; in any other folder it stops and asks for `--trust`. Policies and tables hold no pickle and need no trust.
+Checkpoints are pickles: loading one runs the code in it. A sweep loads checkpoints of a folder that this account made;
+for any other folder it asks for `--trust`. Policies and tables hold no pickle and need no trust.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ def _record() -> Path:
 
 
 def remember(location: str, created: str) -> None:
-    """Note that this account made the results folder at `location`; `created` is the date in its manifest."""
+    """Record that this account made the results folder at `location`; `created` is the date in its manifest."""
     record = _record()
-    # Where the home cannot be written, the price is having to say --trust later.
+    # If the home cannot be written, a later command needs --trust.
     with contextlib.suppress(OSError):
         record.parent.mkdir(parents=True, exist_ok=True)
         with record.open("a", encoding="utf-8") as file:
@@ -28,7 +28,7 @@ def remember(location: str, created: str) -> None:
 
 
 def is_own(location: str, created: str) -> bool:
-    """Whether this account made the folder at `location`, and nobody replaced it since."""
+    """Whether this account made the folder at `location` and nobody has replaced it."""
     try:
         return json.dumps([location, created]) in _record().read_text(encoding="utf-8").splitlines()
     except OSError:
