@@ -372,7 +372,7 @@ def test_a_scenario_of_ones_own_is_kept_by_its_content(own: Path) -> None:
     (other,) = make_plan(build_model(SweepConfig, changed, "manifest"), "test").units
     assert other.key != unit.key
     assert "strange.things" not in sys.modules
-    with pytest.raises(UserError, match=r"custom_scenarios\.paper: is a scenario of ours"):
+    with pytest.raises(UserError, match=r"custom_scenarios\.paper: is a shipped scenario"):
         sweep_of("sticky", custom_scenarios={"paper": {}})
 
 

@@ -1,4 +1,4 @@
-"""What an experiment is: strict, immutable models of a cluster, a workload, a training and a sweep.
+"""Strict, immutable models of a cluster, a workload, a training and a sweep.
 
 Nothing in this package imports torch, gymnasium, numba or ray; only `search`, which draws, imports numpy.
 """

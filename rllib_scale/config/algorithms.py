@@ -1,4 +1,4 @@
-"""What trains a policy: for each algorithm a model of the settings that it uses, and no others."""
+"""Algorithms: for each a model of the settings that it uses, and no others."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ class Imitation(ImitationConfig, _InMinibatches):
 
     @property
     def policy(self) -> Path | None:
-        """Folder of the policy that is the expert; None where it is a rule or user code.
+        """Folder of an expert that is a policy; None for other experts.
 
         Raises:
-            UserError: it is missing or has changed.
+            UserError: the policy is missing or has changed.
         """
         spec = parse_scheduler(self.expert)
         return spec.folder("imitation.expert") if isinstance(spec, PolicySpec) else None
@@ -98,77 +98,73 @@ class SAC(SACConfig, UpdateLoop, Sampler, Rewarded):
 
 
 class CMAConfig(Model):
-    """CMA-ES of the method `context-price`; a generation is an epoch.
+    """CMA-ES over the weights of a price rule, for `context-price`; a generation is an epoch.
 
-    A score is the mean over numbers of servers and instances of ln(objective [s]). All candidates of a generation play
-    the same instances, and each generation others.
+    A score is the mean of ln(objective [s]) over numbers of servers and instances. All candidates of a generation play
+    the same instances; each generation plays new ones.
     """
 
     epochs: Count = Field(default=150, description="generations")
-    population: Annotated[int, Field(ge=4)] = Field(default=20, description="candidates a generation")
+    population: Annotated[int, Field(ge=4)] = Field(default=20, description="candidates of a generation")
     instances: Count = Field(
         default=12,
-        description="episodes that each candidate plays; loads are spread evenly over them, and the more servers, the "
-        "fewer of them, while each number of servers counts the same",
+        description="episodes of each candidate, with evenly spread loads; larger clusters have fewer episodes, and "
+        "all numbers of servers have the same weight",
     )
     objective: Literal["response", "balanced"] = Field(
         default="balanced",
-        description="what is to be low: the mean response; or it with 80 % and makespans, mean and 95th percentile, "
-        "with 10 % each",
+        description="response: the mean response time; balanced: 80 % of it and 10 % each of mean and 95th percentile "
+        "of the job completion time",
     )
     initial: PriceParameters | Literal["dual-price"] = Field(
         default=PriceParameters(),
-        description="the rule that it begins with: price, at all times the same; or dual-price, with the prices of the "
-        "load observed, for workloads to which the numbers of price are strange",
+        description="initial rule: price, with constant prices; or dual-price, with prices by the observed load, for "
+        "workloads far from those of price",
     )
     initial_step: Positive = Field(
         default=0.3,
-        description="standard deviation of each weight at the beginning; in proportion more where those of its row are "
+        description="initial standard deviation of each weight; in proportion larger where the weights of its row are "
         "above 10",
     )
-    validation_instances: Count = Field(default=32, description="on which the average of the search is tried")
+    validation_instances: Count = Field(default=32, description="episodes on which the mean of the search is validated")
     validate_every: Count = Field(
-        default=10, description="generations, and after the last; the weights that do best there are exported"
+        default=10, description="generations between validations; the best weights are exported"
     )
 
 
 class ReinforceConfig(Model):
     """Policy gradient of the methods `decima` and `deeprm`.
 
-    An epoch plays `instances` workloads, each in `episodes` episodes that differ in the policy's draws alone, and makes
-    one step of Adam. What an episode costs from a moment on is measured by the mean of the others from the same moment:
-    arrivals are the same in all of them and cancel.
+    An epoch plays `instances` workloads, each in `episodes` episodes that differ in the policy's draws only, and makes
+    one step of Adam. The baseline of an episode's cost from a time on is the mean of the other episodes from that time:
+    they replay the same arrivals, which cancel.
     """
 
     epochs: Count = 200
-    instances: Count = Field(
-        default=2, description="workloads an epoch, new ones each time; loads are spread evenly over them"
-    )
+    instances: Count = Field(default=2, description="new workloads of an epoch, with evenly spread loads")
     episodes: Annotated[int, Field(ge=2, le=1024)] = Field(
-        default=8, description="of each workload, whose mean is the baseline"
+        default=8, description="episodes of each workload, whose mean is the baseline"
     )
     objective: Literal["tasks", "workflows"] = Field(
         default="tasks",
-        description="whose number in the system, integrated over time, is to be low: tasks of workflows that have "
-        "arrived (mean response), or workflows (mean makespan; jobs in both papers)",
+        description="cost is the number in the system, integrated over time, of tasks of arrived workflows (mean "
+        "response time) or of workflows (mean job completion time, as in both papers)",
     )
     discount_s: Positive | None = Field(
-        default=30.0, description="what comes later by so many seconds counts 1/e; null: all counts the same"
+        default=30.0, description="costs later by so many seconds count 1/e; null: all count the same"
     )
-    learning_rate: Positive = Field(default=3e-3, description="of Adam")
+    learning_rate: Positive = Field(default=3e-3, description="learning rate of Adam")
     gradient_clip: Positive = Field(default=1.0, description="global norm")
     entropy_coefficient: NonNegative = Field(
-        default=0.01, description="at the beginning; from there a line to the final one"
+        default=0.01, description="initial coefficient; it falls linearly to the final one"
     )
-    final_entropy_coefficient: NonNegative = Field(default=0.0, description="after `epochs`")
-    validation_instances: Count = Field(default=8, description="on which the policy is tried, without its draws")
-    validate_every: Count = Field(
-        default=10, description="epochs, and after the last; the weights that do best there are exported"
-    )
+    final_entropy_coefficient: NonNegative = Field(default=0.0, description="coefficient after `epochs`")
+    validation_instances: Count = Field(default=8, description="episodes on which the policy is validated, by argmax")
+    validate_every: Count = Field(default=10, description="epochs between validations; the best weights are exported")
 
 
 class _WholeEpisodes(Drawn):
-    """What plays whole episodes: each number of servers needs one."""
+    """Algorithms that play whole episodes, at least one for each number of servers."""
 
     sections: ClassVar[tuple[str, ...]]
 

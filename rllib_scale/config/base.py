@@ -1,4 +1,4 @@
-"""What every config model shares: strictness, number types, and the hash of a config."""
+"""The base of all config models: strictness, number types, and hashes."""
 
 from __future__ import annotations
 
@@ -16,33 +16,30 @@ from rllib_scale.config.pinned import without_places
 MIN_SERVERS = 4
 """Smallest cluster a tier ratio is scaled to."""
 MAX_SERVERS = 1_000_000
-"""Largest one; beyond it an observation alone takes more than 20 MB."""
+"""Largest cluster: one observation takes 20 MB."""
 MAX_EPISODES = 100_000
-"""Of one evaluation; tables have been of 150."""
+"""Episodes of one evaluation; published tables used 150."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Width = Annotated[int, Field(ge=1, le=4096)]
-"""Of a layer: what is beyond fits no machine."""
+"""Width of a layer."""
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 MaskMode = Literal["none", "feasible"]
 DecisionMode = Literal["argmax", "sample"]
 
 
 class Model(BaseModel):
-    """Base of every config model: unknown keys are refused and values never change after validation."""
+    """Base of all config models: unknown keys are refused, and values do not change after validation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @model_validator(mode="before")
     @classmethod
     def _keys_and_numbers(cls, data: Any) -> Any:
-        """Refuse unknown keys by names that are valid, and switches where a number is asked for.
-
-        Python takes True for 1, and YAML takes `on` and `off` for switches.
-        """
+        """Refuse unknown keys, and booleans in place of numbers: Python takes True for 1, YAML reads `on` as True."""
         if not isinstance(data, Mapping):
             return data
         if unknown := [(key,) for key in data if key not in cls.model_fields]:
@@ -64,22 +61,22 @@ def _asks_for_number(model: type[BaseModel], field: str) -> bool:
 
 
 def _types_in(annotation: Any) -> Iterator[Any]:
-    """A type, and those in its brackets."""
+    """A type and its type arguments, recursively."""
     yield annotation
     for part in get_args(annotation):
         yield from _types_in(part)
 
 
 def identity(model: BaseModel) -> dict[str, Any]:
-    """JSON content of what differs from the defaults; a pinned file is its content, wherever it is.
+    """JSON content that differs from the defaults, with digests in place of paths.
 
-    A hash of it stays what it is when a setting is added.
+    A new setting does not change its hash.
     """
     return dict(without_places(model.model_dump(mode="json", exclude_defaults=True)))
 
 
 def settings_of(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Config path and value of each single setting in a value, which may be a section.
+    """Config path and value of each setting in a value, which may be a section.
 
     >>> list(settings_of("srr", {"lambda_kl": 0.1}))
     [('srr.lambda_kl', 0.1)]

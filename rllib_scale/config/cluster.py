@@ -1,4 +1,4 @@
-"""Servers: hardware tiers, their counts at any number of servers, the network between them."""
+"""Servers: hardware tiers, their counts at any number of servers, and the network between them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TierConfig(Model):
     busy_power_w: NonNegative = 0.0
     slots: Annotated[int, Field(ge=1, le=1024)] = Field(
         default=1,
-        description="tasks a server runs at once, each at compute_gflops; they share its memory, power and locality",
+        description="tasks that a server runs at once, each at compute_gflops; they share memory, power and locality",
     )
     slot_slowdown: NonNegative = Field(
         default=0.0,
@@ -60,14 +60,15 @@ LLM_TIERS = tuple(
         ("h100x4", 1, 8, 2.17, 272.0, 280.0, 2800.0),
     )
 )
-"""Servers of a language model of 8 B parameters in 16 bit (16 GB), one call a slot.
+"""Servers of a language model of 8 B parameters in 16 bit (16 GB), with one call per slot.
 
 Memory: 90 % of the GPU's 48 or 80 GB (NVIDIA's datasheets of L40S, A100 80GB SXM and H100 SXM; 90 % is vLLM's default)
-less the weights, as left for the KV caches of the calls that run; of four H100 in tensor parallel 4 x 72 - 16. Speed:
-decoding reads weights and caches once a token, so a token takes a full server (16 GB + 17 GB a slot, the median context
-of coding agents) over its memory bandwidth (864, 2 039 and 3 350 GB/s; of four together 75 % of 13 400, assumed); in
-units of the a100. A server with free slots would be faster, which is left out. Power: the datasheets' maximum; idle a
-tenth or so of it, assumed. slot_slowdown: what prefills of neighbours cost, assumed. The counts are assumed, too.
+minus the weights, which leaves room for the KV caches of running calls; four H100 in tensor parallel have 4 x 72 - 16.
+Speed: decoding reads weights and caches once per token, so a token on a full server takes its bytes (16 GB + 17 GB per
+slot, the median context of coding agents) over its memory bandwidth (864, 2 039 and 3 350 GB/s; four together 75 % of
+13 400, assumed), in units of the a100. That a server with free slots is faster is left out. Power: the datasheets'
+maximum; idle about a tenth of it, assumed. slot_slowdown: the cost of other calls' prefills, assumed. The counts are
+assumed, too.
 """
 CLUSTER_PRESETS = {
     "paper-16": (PAPER_TIERS, 16),
@@ -78,7 +79,7 @@ CLUSTER_PRESETS = {
 
 
 def scale_counts(counts: tuple[int, ...], total: int) -> tuple[int, ...]:
-    """Counts of the same ratio that sum to `total` (largest remainder, at least one of each).
+    """Counts in the same ratio that sum to `total` (largest remainder, at least one of each).
 
     >>> scale_counts((4, 10, 2), 48)
     (12, 30, 6)
@@ -101,13 +102,13 @@ def scale_counts(counts: tuple[int, ...], total: int) -> tuple[int, ...]:
 class ChangeConfig(Model):
     """One scheduled change: some servers join, drain or fail.
 
-    Servers are numbered tier by tier from 0. In place of numbers, `share` names the last servers of each tier, rounded
-    to whole servers: it holds at every scale.
+    Servers are numbered tier by tier from 0. `share` names the last servers of each tier instead, rounded to whole
+    servers, at every scale.
     """
 
     time_s: NonNegative
     event: Literal["join", "drain", "fail"] = Field(
-        description="drain: no task starts any more, the server leaves when its tasks have finished; fail: at once"
+        description="drain: no more tasks start, and the server leaves when its tasks end; fail: it leaves at once"
     )
     servers: tuple[Annotated[int, Field(ge=0)], ...] = ()
     share: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -123,46 +124,46 @@ class ChangeConfig(Model):
 
 
 class ChangesConfig(Model):
-    """How servers join, drain and fail during an episode [SCALE, sec. 3]: by a schedule, or at random times.
+    """Servers that join, drain and fail during an episode [SCALE, sec. 3], by a schedule or at random times.
 
-    Random times are drawn for each server by a generator of their own, decided by (seed, episode) and its number
-    alone. Servers in the schedule take no part in them. A server whose first scheduled change is a join is not there
-    before it.
+    The random times of a server depend on (seed, episode) and its number only. Servers in the schedule have none. A
+    server whose first scheduled change is a join is absent before it.
     """
 
     schedule: tuple[ChangeConfig, ...] = ()
-    failures_per_1000_h: NonNegative = Field(default=0.0, description="of one server; exponential times")
-    repair_s: Positive | None = Field(default=None, description="mean repair time, exponential; unset: it stays away")
-    departures_per_h: NonNegative = Field(default=0.0, description="of one server, with notice: spot capacity")
-    notice_s: NonNegative = Field(default=30.0, description="drains so long, then fails with what still runs")
-    return_s: Positive | None = Field(default=None, description="mean time until it returns; unset: it stays away")
-    tiers: tuple[str, ...] = Field(default=(), description="whose servers fail and depart at random; empty: all")
+    failures_per_1000_h: NonNegative = Field(default=0.0, description="rate of one server; exponential times")
+    repair_s: Positive | None = Field(
+        default=None, description="mean repair time, exponential; unset: it does not return"
+    )
+    departures_per_h: NonNegative = Field(default=0.0, description="rate of one server, with notice: spot capacity")
+    notice_s: NonNegative = Field(
+        default=30.0, description="the server drains so long, then fails with its running tasks"
+    )
+    return_s: Positive | None = Field(default=None, description="mean time until it returns; unset: it does not return")
+    tiers: tuple[str, ...] = Field(default=(), description="tiers whose servers fail and depart at random; empty: all")
 
     @property
     def at_random(self) -> bool:
-        """Whether any server changes at random times."""
+        """Whether servers change at random times."""
         return self.failures_per_1000_h > 0 or self.departures_per_h > 0
 
     @property
     def none(self) -> bool:
-        """Whether the cluster stays as it is."""
+        """Whether no server changes."""
         return not (self.schedule or self.at_random)
 
 
 class ClusterConfig(Model):
     """Servers and the network between them.
 
-    In YAML either a preset name (`cluster: paper-32`), `servers: N` (the tiers at N servers in total), or own `tiers`
-    with their counts.
+    In YAML a preset (`cluster: paper-32`), `servers: N` (the tiers at N servers in total), or `tiers` with counts.
     """
 
     tiers: tuple[TierConfig, ...] = Field(default=PAPER_TIERS, min_length=1)
     servers: Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)] | None = Field(
         default=None, description="rescales the tier counts to this total, keeping their ratio"
     )
-    empty_slots: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="server slots of capacity 0 appended after the last tier"
-    )
+    empty_slots: Annotated[int, Field(ge=0)] = Field(default=0, description="places of capacity 0 after the last tier")
     bandwidth_gb_s: Positive = 10.0
     latency_s: NonNegative = 0.01
     changes: ChangesConfig = Field(default=ChangesConfig(), description="servers that join, drain and fail")
@@ -208,29 +209,29 @@ class ClusterConfig(Model):
 
     @property
     def num_servers(self) -> int:
-        """Real servers, empty slots not counted."""
+        """Servers, without empty places."""
         return sum(tier.count for tier in self.tiers)
 
     @property
     def num_slots(self) -> int:
-        """Rows N of the action space: the slots of all servers, and the empty ones."""
+        """Places N of the action space: those of all servers, and empty ones."""
         return sum(tier.count * tier.slots for tier in self.tiers) + self.empty_slots
 
     @property
     def total_gflops(self) -> float:
-        """Compute capacity of the whole cluster in GFLOPS, of all slots."""
+        """Compute capacity of all places in GFLOPS."""
         return sum(tier.count * tier.slots * tier.compute_gflops for tier in self.tiers)
 
     @property
     def simple(self) -> bool:
-        """Whether a server is one slot and stays where it is, as in the paper."""
+        """Whether each server has one place and none changes, as in the paper."""
         return self.changes.none and all(tier.slots == 1 for tier in self.tiers)
 
     def scaled(self, servers: int) -> ClusterConfig:
         """The same tier ratio at another number of servers.
 
         Raises:
-            ValueError: they are too few for the tiers, or the schedule names one that is not there.
+            ValueError: they are too few for the tiers, or the schedule names a server that does not exist.
         """
         try:
             return ClusterConfig.model_validate(self.model_dump() | {"servers": servers})

@@ -11,30 +11,28 @@ NetworkName = Literal["cross-attention", "deep-sets", "set-transformer", "attent
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """What a method name stands for."""
+    """A method: its algorithm, its network and its observability."""
 
     algorithm: AlgorithmName
     network: NetworkName | None  # None: a price rule
     srr: bool
     description: str
-    rounds: bool = False  # decides in reserving rounds, see config/rounds.py
+    rounds: bool = False  # decides in decision rounds with reservations, see config/rounds.py
     sees: Literal["tasks", "workflows"] = "tasks"
 
     @property
     def any_scale(self) -> bool:
-        """Whether a trained policy runs at another number of servers."""
+        """Whether a trained policy runs at any number of servers."""
         return self.network not in ("mlp", "image")
 
     @property
     def takes_encoder(self) -> bool:
-        """Whether a user-defined encoder may replace that of its network."""
+        """Whether a user-defined encoder may replace the encoder of its network."""
         return self.any_scale and not self.dispatches
 
     @property
     def dispatches(self) -> bool:
-        """Whether its policy decides for all tasks that wait at an event, from snapshots, and is trained on whole
-        episodes, outside of RLlib.
-        """
+        """Whether its policy decides for all waiting tasks from a snapshot, trained on whole episodes outside RLlib."""
         return self.algorithm in ("cma-es", "reinforce")
 
 
@@ -69,7 +67,7 @@ METHODS: dict[str, MethodSpec] = {
         "cma-es",
         None,
         False,
-        "prices of fast rows by load, queue and idle rows, searched by CMA-ES",
+        "prices of fast servers by load, queue and idle servers, searched by CMA-ES",
         sees="workflows",
     ),
     "decima": MethodSpec(

@@ -1,4 +1,4 @@
-"""The networks: the YAML sections `network`, `decima` and `deeprm`, and for each network a model of what it uses."""
+"""Networks: the YAML sections `network`, `decima` and `deeprm`, and for each network a model of its settings."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class CriticSize(Model):
 
 
 class EncoderConfig(Model):
-    """What every network over an observation has."""
+    """Settings of every network over an observation."""
 
     embedding_dim: Width = 16
     standardise: Literal["fixed", "none"] = Field(
-        default="fixed", description="inputs standardised by fixed constants inside the network, or raw"
+        default="fixed", description="inputs are standardised by constants in the network, or raw"
     )
 
 
@@ -32,12 +32,12 @@ class _Attention(EncoderConfig):
 class _Skip(Model):
     skip: Literal["none", "linear", "price"] | None = Field(
         default=None,
-        description="cross-attention: logits also linear in a server's features, by weights linear in the task's, "
-        "which begin at 0 or as the price rule; unset: as the method says",
+        description="cross-attention: logits are also linear in a server's features, by weights linear in the task's, "
+        "which start at 0 or as the price rule; unset: as the method decides",
     )
     skip_sharpness: Positive = Field(
         default=4.0,
-        description="price: what a second more of the rule's cost takes off a logit at the beginning",
+        description="price: initial decrease of a logit per second of the rule's cost",
     )
 
 
@@ -66,24 +66,24 @@ class NetworkConfig(_Skip, _LogitClip, _InducedPoints, _Hidden, CriticSize, _Att
 class DecimaConfig(Model):
     """Sizes of the graph network of `decima`; the defaults are those of its authors."""
 
-    embedding_dim: Width = Field(default=8, description="of a task, a workflow, the whole")
-    hidden: tuple[Width, ...] = Field(default=(16, 8), description="layers of what makes and passes messages")
-    head_hidden: tuple[Width, ...] = Field(default=(32, 16), description="layers of the heads that score")
+    embedding_dim: Width = Field(default=8, description="width of embeddings of tasks, workflows and the whole")
+    hidden: tuple[Width, ...] = Field(default=(16, 8), description="hidden layers of the message networks")
+    head_hidden: tuple[Width, ...] = Field(default=(32, 16), description="hidden layers of the scoring heads")
 
 
 class DeepRMConfig(Model):
-    """The image of `deeprm` and its layer; the defaults are those of its authors, except for the length of a step."""
+    """The image of `deeprm` and its layer; defaults are those of its authors, except the length of a step."""
 
     time_steps: Annotated[int, Field(ge=1, le=256)] = Field(default=20, description="columns of the image")
     step_s: Positive | None = Field(
         default=None,
-        description="time that a column stands for; unset: the largest task on the slowest server is as wide as the "
-        "image (observation.task_compute_max_gflop)",
+        description="time of a column; unset: the largest task on the slowest server is as wide as the image "
+        "(observation.task_compute_max_gflop)",
     )
     queue: Annotated[int, Field(ge=1, le=256)] = Field(
-        default=10, description="waiting tasks that are shown, the first that became ready; others are only counted"
+        default=10, description="waiting tasks in the image, by the time they became ready; others are counted"
     )
-    backlog: Count = Field(default=60, description="tasks beyond them that the image can count")
+    backlog: Count = Field(default=60, description="tasks that the image can count beyond these")
     hidden: Annotated[int, Field(ge=1, le=1024)] = 20
 
 
@@ -91,7 +91,7 @@ class DeepRMConfig(Model):
 
 
 class _OverServers(EncoderConfig):
-    """A network that encodes the servers as a set, or as one vector."""
+    """A network over the servers as a set or as one vector."""
 
     sections: ClassVar = ("network",)
 

@@ -1,7 +1,7 @@
-"""Files that a config names, held to the content that they had when it was read.
+"""Files that a config names, pinned to their content.
 
 A pinned path is absolute and ends in `#sha256=` and the digest of the file (`rllib_scale.loading`). Hashes of configs
-hold the digest alone. Opening a file whose content has changed is an error; a path without a digest is opened as it is.
+include the digest and not the path. Opening a file that has changed is an error. A path without a digest is unchecked.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ DIGITS = 16
 
 
 def split(pinned: str) -> tuple[str, str]:
-    """Place and digest of a file; the digest is empty if it is not pinned."""
+    """Path and digest of a file; the digest is empty if the file is not pinned."""
     place, _, content = pinned.partition(DIGEST_SEPARATOR)
     return place, content
 
 
 def check_unchanged(path: Path, content: str, key: str) -> Path:
-    """The path again, of a file that is there and has that digest, if one is given; `key` is where the config names it.
+    """The path of a file that exists and has the digest, if one is given; `key` is its key in the config.
 
     Raises:
-        UserError: it is missing, or its content is another than when the config was read.
+        UserError: the file is missing or has changed since the config was read.
     """
     try:
         found = digest_of(path)
@@ -55,13 +55,13 @@ def digest_of(path: Path) -> str:
 
 @lru_cache
 def _digest(path: Path, mtime_ns: int) -> str:
-    """Read again when its time has changed."""
+    """The digest, computed again when the time of the file changes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
 
 
 def without_places(content: Any) -> Any:
-    """JSON content in which pinned files are their digests alone."""
+    """JSON content with the digests of pinned files in place of their paths."""
     if isinstance(content, dict):
         return {key: without_places(value) for key, value in content.items()}
     if isinstance(content, list):

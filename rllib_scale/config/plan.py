@@ -1,4 +1,4 @@
-"""The plan of a sweep: its trainings and evaluations, each with its identity. Free of ray and torch.
+"""The plan of a sweep: its trials and evaluations with their identities. Free of ray and torch.
 
 `rllib_scale.config.planning.make_plan` makes it. The manifest of a results folder holds it as JSON, from which `status`
 and replays read it.
@@ -25,34 +25,36 @@ from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 
 Overrides = tuple[tuple[str, Any], ...]
-"""Config path and value of each setting that a grid or a search gives a training."""
+"""Config path and value of each setting from a grid or a search."""
+LAMBDAS = ("srr.lambda_decorrelation", "srr.lambda_kl")
+"""Settings with a column of their own."""
 STOPPED = "stopped=asha"
-"""In the label of a training that ASHA stopped: its rows are not rows of the whole training."""
+"""Label of a trial that ASHA stopped: its rows are not those of a whole training."""
 PLAN_FORMAT = 1
-"""Of the JSON of a plan."""
+"""Format of a plan in JSON."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One training of a sweep and the grid settings that distinguish it from the others."""
+    """One training of a sweep and its settings from the grid and the search."""
 
     config: TrialConfig
     overrides: Overrides = ()
-    stopped_epochs: int | None = None  # after which ASHA stopped the training; None: it ran to its end
+    stopped_epochs: int | None = None  # ASHA stopped it after them; None: it ran to its end
 
     def as_trained(self, epochs: int) -> Trial:
-        """The training that ran so many epochs; with fewer than planned, ASHA stopped it."""
+        """The trial after `epochs` epochs; ASHA stopped it if they are fewer than planned."""
         return replace(self, stopped_epochs=epochs) if 0 < epochs < self.config.stop_epochs else self
 
     @property
     def epochs(self) -> int:
-        """Epochs that it trains, or trained if it was stopped early."""
+        """Planned epochs, or those that it ran before ASHA stopped it."""
         return self.stopped_epochs or self.config.stop_epochs
 
     @property
     def label(self) -> str:
-        """Grid settings except the lambdas, which have columns; and whether it was stopped early."""
-        parts = [f"{path}={shown(value)}" for path, value in _apart(self.overrides) if not _is_lambda(path)]
+        """Grid settings except the lambdas, which have columns, and whether ASHA stopped it."""
+        parts = [f"{path}={shown(value)}" for path, value in _apart(self.overrides) if path not in LAMBDAS]
         return "; ".join(parts + [STOPPED] * (self.stopped_epochs is not None))
 
     @cached_property
@@ -74,38 +76,38 @@ class Trial:
 
     @cached_property
     def name(self) -> str:
-        """Of its folders: unique within a sweep."""
+        """Name of its folders, unique within a sweep."""
         return f"{self.config.method}-s{self.config.seed}-{self.identity['trial_id']}"
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A scenario at one number of servers, as an evaluation plays it."""
+    """A scenario at one number of servers."""
 
     scenario: str
     env: EnvConfig
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What of the problem differs from the defaults."""
+        """Settings that differ from the defaults."""
         return identity(self.env)
 
 
 @dataclass(frozen=True)
 class EvaluationUnit:
-    """One scheduler on one problem: the episodes of one batch, played by one Ray task."""
+    """One scheduler on one problem: a batch of episodes, played by one Ray task."""
 
-    scheduler: str  # a rule, or a policy given by name, pinned if it is user-defined; or the name of a training
+    scheduler: str  # a rule or a given policy, pinned if it is user-defined, or the name of a trial
     identity: dict[str, Any]
     problem: Problem
     decision: DecisionMode
     seed: int
     episodes: int
-    features: bool = False  # whether to measure the policy's attention feature; its rows do not depend on it
+    features: bool = False  # whether the attention feature is measured, which rows do not depend on
 
     @property
     def scenario(self) -> str:
-        """Name of the problem."""
+        """Name of the scenario."""
         return self.problem.scenario
 
     @property
@@ -115,12 +117,12 @@ class EvaluationUnit:
 
     @property
     def learned(self) -> bool:
-        """Whether the scheduler is a policy that the sweep trains."""
+        """Whether the sweep trains the policy."""
         return bool(self.identity["kind"] == "learned")
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Identity and evaluation columns that all its rows share."""
+        """Identity and evaluation columns of all its rows."""
         return self.identity | {
             "scenario": self.scenario,
             "test_servers": self.env.cluster.num_servers,
@@ -131,18 +133,18 @@ class EvaluationUnit:
 
     @cached_property
     def spec(self) -> SchedulerSpec | None:
-        """What plays it; None for a policy that the sweep trains."""
+        """The rule or given policy; None if the sweep trains the policy."""
         return None if self.learned else parse_scheduler(self.scheduler)
 
     @property
     def code(self) -> list[str]:
-        """Names of user code that has to be imported to play it."""
+        """Names of user code that it imports."""
         scheduler = self.spec.name if isinstance(self.spec, PluginSpec) else None
         return [name for name in (scheduler, self.env.workload.generator) if name is not None]
 
     @property
     def policy(self) -> Path | None:
-        """Folder of a policy given by name; None for a rule, or a policy that the sweep trains.
+        """Folder of a given policy; None for a rule, and for a policy that the sweep trains.
 
         Raises:
             UserError: it is missing or has changed.
@@ -151,24 +153,24 @@ class EvaluationUnit:
 
     @cached_property
     def key(self) -> str:
-        """Hash of all that decides its rows."""
+        """Hash of everything that decides its rows."""
         own: dict[str, str] = {}
         if isinstance(self.spec, PluginSpec):
-            own = {"source": self.scheduler}  # with the digest of its source
+            own = {"source": self.scheduler}  # includes the digest of its source
         if isinstance(self.spec, PolicySpec):
-            own = {"policy": self.spec.content}  # of its description, which holds that of its weights
+            own = {"policy": self.spec.content}  # digest of its description, which holds the digest of its weights
         problem = {"env": self.problem.identity, "episodes": self.episodes, "format": TRIAL_FORMAT}
         return digest(self.columns | problem | own)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep trains and evaluates.
+    """The trials and evaluations of a sweep.
 
     Attributes:
-        sweep: what was planned.
-        trials: trainings, in the order methods, grid, points of the search, seeds; equal ones once.
-        units: evaluations: rules and given policies first, then the policy of each training at each scale.
+        sweep: the planned sweep.
+        trials: in the order of methods, grid, points of the search, and seeds; equal trials stand once.
+        units: evaluations, rules and given policies first, then the policy of each trial.
     """
 
     sweep: SweepConfig
@@ -176,7 +178,7 @@ class Plan:
     units: tuple[EvaluationUnit, ...]
 
     def units_of(self, trial: Trial) -> list[EvaluationUnit]:
-        """The evaluations of the policy of a training, as it was trained."""
+        """The evaluations of a trial's policy, with the identity of the trial."""
         return [replace(unit, identity=trial.identity) for unit in self._units_by_training.get(trial.name, ())]
 
     @cached_property
@@ -188,10 +190,10 @@ class Plan:
         return units
 
     def as_trained(self, epochs: Mapping[str, int]) -> Plan:
-        """The plan after ASHA stopped trainings early, which the identity of their rows says.
+        """The plan after ASHA stopped trials, which changes the identity of their rows.
 
         Args:
-            epochs: name of a training -> epochs that it ran, of those that are finished.
+            epochs: name of a finished trial -> epochs that it ran.
         """
         trials = tuple(trial.as_trained(epochs.get(trial.name, 0)) for trial in self.trials)
         if trials == self.trials:
@@ -200,7 +202,7 @@ class Plan:
         return replace(self, trials=trials, units=(*units, *itertools.chain.from_iterable(map(self.units_of, trials))))
 
     def to_json(self) -> dict[str, Any]:
-        """For the manifest. A training is its settings that differ from the defaults; an evaluation refers to them."""
+        """JSON of the manifest: settings that differ from the defaults; evaluations refer to trials and problems."""
         problems = list({id(unit.problem): unit.problem for unit in self.units}.values())
         number = {id(problem): index for index, problem in enumerate(problems)}
         return {
@@ -210,7 +212,7 @@ class Plan:
                     "name": trial.name,
                     "epochs": trial.config.stop_epochs,
                     "columns": trial.identity,
-                    "settings": [list(pair) for pair in trial.overrides],  # their order is that of the label
+                    "settings": [list(pair) for pair in trial.overrides],  # in the order of the label
                     "trial": _without_defaults(trial.config),
                 }
                 for trial in self.trials
@@ -231,10 +233,10 @@ class Plan:
 
     @classmethod
     def from_json(cls, sweep: SweepConfig, content: Mapping[str, Any], source: str) -> Plan:
-        """The plan that `to_json` wrote.
+        """The plan in the JSON of `to_json`.
 
         Raises:
-            UserError: it is not valid.
+            UserError: the JSON is not valid.
         """
         try:
             if content["format"] != PLAN_FORMAT:
@@ -273,12 +275,12 @@ class Plan:
 
 
 def training_steps(trials: Iterable[Trial]) -> int:
-    """Decisions to train on in all, except for searches."""
+    """Decisions of all trials, without those of CMA-ES and REINFORCE."""
     return sum(trial.config.stop_epochs * (trial.config.env_steps_per_epoch or 0) for trial in trials)
 
 
 def cpus_per_trial(resources: TrialResources) -> float:
-    """CPUs that one training occupies: its learner and one for each environment runner."""
+    """CPUs of one training: those of the learner and one for each environment runner."""
     return resources.cpus + resources.env_runners
 
 
@@ -287,12 +289,12 @@ def _without_defaults(model: TrialConfig | EnvConfig) -> dict[str, Any]:
 
 
 def _as_tuple(value: Any) -> Any:
-    """JSON has no tuples; the values of a distribution are."""
+    """JSON has no tuples, and values of a choice are tuples."""
     return tuple(value) if isinstance(value, list) else value
 
 
 def _apart(overrides: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """The settings of SRR one by one, where a grid varies them together."""
+    """The overrides, with the settings of SRR one by one where a grid varies them together."""
     for path, value in overrides:
         if path == "srr" and isinstance(value, dict):
             yield from ((f"srr.{name}", each) for name, each in value.items())
@@ -300,12 +302,8 @@ def _apart(overrides: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
             yield path, value
 
 
-def _is_lambda(path: str) -> bool:
-    return path in ("srr.lambda_decorrelation", "srr.lambda_kl")
-
-
 def shown(value: Any) -> str:
-    """A value in a label; of a pinned file its name and its digest, without its folder."""
+    """A value in a label; a pinned file is shown by name and digest, without its folder."""
     if isinstance(value, str) and DIGEST_SEPARATOR in value:
         place, content = split(value)
         return place if zoo.is_named(place) else f"{Path(place).name}{DIGEST_SEPARATOR}{content}"

@@ -1,4 +1,4 @@
-"""From a sweep to its plan: the only code that expands one. Free of ray and torch."""
+"""The expansion of a sweep to its plan. Free of ray and torch."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.search import points
 from rllib_scale.config.sections import UNUSED, used_settings
 from rllib_scale.config.sweep import TRAIN_SCENARIO, TRIAL_SECTIONS, SweepConfig
+from rllib_scale.config.used_settings import is_set
 from rllib_scale.config.yaml_files import build_model, set_path
 from rllib_scale.errors import UserError
 
@@ -22,18 +23,18 @@ def make_plan(sweep: SweepConfig, source: str) -> Plan:
     """Expand a sweep.
 
     Args:
-        sweep: what to expand.
-        source: where it came from, for messages.
+        sweep: the sweep.
+        source: origin of the sweep, for messages.
 
     Raises:
         UserError: a value is not valid at its path, a scenario cannot be scaled to a number of servers, or a policy
-            that reserves servers would be evaluated where that is invalid.
+            that reserves servers would be evaluated in the paper's mode.
     """
     trials = _trials(sweep, source)
-    # Without methods, the grid still varies problems: those of the trainings that any method would have.
-    posed = trials if sweep.methods else _trials(sweep.model_copy(update={"methods": ("crossattn",)}), sweep.name)
+    # Without methods, the grid still varies the problems that rules play.
+    varied = trials if sweep.methods else _trials(sweep.model_copy(update={"methods": ("crossattn",)}), sweep.name)
     problems = _Problems(sweep)
-    units = {unit.key: unit for unit in _rule_units(sweep, posed, problems)}
+    units = {unit.key: unit for unit in _rule_units(sweep, varied, problems)}
     for unit in _policy_units(sweep, trials, problems):
         units.setdefault(unit.key, unit)
     return Plan(sweep, tuple(trials), tuple(units.values()))
@@ -53,7 +54,7 @@ def _trials(sweep: SweepConfig, source: str) -> list[Trial]:
     ):
         overrides = _used(method, plain, (*zip(sweep.grid, values, strict=True), *point.items()))
         varied = {path.split(".")[0] for path, _ in overrides}
-        # Sections that do not vary are shared by all trainings, and are validated once.
+        # Sections that do not vary are shared by all trials and validated once.
         changed = {name: json.loads(json.dumps(plain[name])) for name in varied}
         for path, value in overrides:
             set_path(changed, path, value)
@@ -65,23 +66,15 @@ def _trials(sweep: SweepConfig, source: str) -> list[Trial]:
 
 def _used(method: str, base: Mapping[str, Any], overrides: Overrides) -> Overrides:
     """The settings of a grid and a search that a method uses."""
-
-    def is_set(section: str, name: str) -> bool:
-        value = base[section][name]
-        for path, given in overrides:
-            if path == f"{section}.{name}":
-                value = given
-            elif path == section and isinstance(given, Mapping):
-                value = given.get(name)
-        return value is not None
-
-    used = used_settings(method, is_set("imitation", "expert"), is_set("network", "encoder"))
+    varied = {path: (value,) for path, value in overrides}
+    expert, encoder = (any(is_set(path, varied, base)) for path in ("imitation.expert", "network.encoder"))
+    used = used_settings(method, expert, encoder)
     parts = ((path, used.part(path, value)) for path, value in overrides)
     return tuple((path, part) for path, part in parts if part is not UNUSED)
 
 
 class _Problems:
-    """The problems that a sweep evaluates on; each exists once, however many schedulers play it."""
+    """The problems of a sweep's evaluations, each made once for all schedulers."""
 
     def __init__(self, sweep: SweepConfig) -> None:
         self.sweep = sweep
@@ -89,7 +82,7 @@ class _Problems:
         self._known: dict[tuple[str, int], list[Problem]] = {}
 
     def of(self, trial: Trial) -> Iterator[Problem]:
-        """For a training, or for the rules that are compared with it."""
+        """The problems of a trial and of the rules that are compared with it."""
         for label in self.sweep.evaluated_scenarios:
             own = trial.config.env if label == TRAIN_SCENARIO else None
             if (label, id(own)) not in self._known:
@@ -103,18 +96,18 @@ class _Problems:
                 at_scale = env.at_scale(servers)
             except ValueError as error:
                 raise UserError(f"evaluation.scales {servers}: scenario {label}: {error}") from None
-            # The problem of a training draws from the sessions that it trains on; an evaluation must not.
+            # A trial's problem draws from training sessions, an evaluation from test sessions.
             yield Problem(label, at_scale.with_mask(mask).with_part("test"))
 
 
 def _rule_units(sweep: SweepConfig, trials: Iterable[Trial], problems: _Problems) -> Iterator[EvaluationUnit]:
     """Evaluations of rules and given policies."""
-    posed: dict[tuple[int, str], tuple[Trial, list[str]]] = {}
+    distinct: dict[tuple[int, str], tuple[Trial, list[str]]] = {}
     for trial in trials:
         settings = [f"{path}={shown(value)}" for path, value in trial.overrides if path.startswith("env.")]
         key = (id(trial.config.env), "; ".join(settings)) if problems.own_problems else (0, "")
-        posed.setdefault(key, (trial, settings))
-    for scheduler, (trial, settings) in itertools.product(sweep.evaluation.heuristics, posed.values()):
+        distinct.setdefault(key, (trial, settings))
+    for scheduler, (trial, settings) in itertools.product(sweep.evaluation.heuristics, distinct.values()):
         for problem in problems.of(trial):
             own = settings if problem.scenario == TRAIN_SCENARIO else []
             label = parse_scheduler(scheduler).label
@@ -129,12 +122,12 @@ def _policy_units(sweep: SweepConfig, trials: Iterable[Trial], problems: _Proble
     evaluation = sweep.evaluation
     for trial in trials:
         spec, own = trial.config.spec, trial.config.env
-        decisions = evaluation.decisions if spec.network is not None else ("argmax",)  # prices are no probabilities
+        decisions = evaluation.decisions if spec.network is not None else ("argmax",)  # prices are not probabilities
         features = evaluation.features and not spec.dispatches
         for problem in problems.of(trial):
             in_own_rounds(trial.name, own, problem.env)
             if not spec.any_scale and problem.env.cluster.num_slots != own.cluster.num_slots:
-                continue  # an MLP policy is fixed to the number of servers it was trained at
+                continue  # the network is fixed to the number of servers of its training
             for decision in decisions:
                 yield EvaluationUnit(
                     trial.name, trial.identity, problem, decision, evaluation.seed, evaluation.episodes, features

@@ -1,7 +1,6 @@
 """One scheduling problem: cluster, workload, clock, reward, observation [SCALE, sec. 3 to 5].
 
-Every number the paper states is a default here; every point it leaves open is a named field with a
-calibrated default.
+Numbers of the paper are defaults. Points that the paper leaves open are fields with calibrated defaults.
 """
 
 from __future__ import annotations
@@ -17,35 +16,33 @@ from rllib_scale.config.workload import Part, WorkloadConfig
 from rllib_scale.errors import UserError
 
 MAX_TASKS = 1e7
-"""Of an episode: its tables take gigabytes."""
+"""Tasks of an episode: its tables take gigabytes."""
 MAX_TASKS_TIMES_SERVERS = 1e11
-"""Of an episode: a decision looks at all servers, so that this takes some ten minutes."""
+"""Tasks times servers of an episode: it takes about ten minutes, as a decision compares all servers."""
 
 
 class EpisodeConfig(Model):
     """The clock of an episode. The paper leaves all of it open; the defaults are the calibrated ones."""
 
-    horizon_s: Positive = Field(default=12.0, description="the episode is cut here")
+    horizon_s: Positive = Field(default=12.0, description="end of the episode")
     arrivals_until_s: Positive | None = Field(
-        default=None, description="no workflow arrives later; the episode then ends when the system is empty"
+        default=None, description="time of the last arrivals; the episode then ends when the system is empty"
     )
     clock_step_s: Annotated[float, Field(ge=1e-6, allow_inf_nan=False)] = Field(
-        default=0.1, description="dt, what an invalid decision advances the clock by"
+        default=0.1, description="dt, by which an invalid decision advances the clock"
     )
     idle_advance: Literal["event", "clock-step"] = Field(
-        default="event", description="with no ready task: on to the next event, or by clock_step_s"
+        default="event", description="without ready tasks the clock advances to the next event, or by clock_step_s"
     )
     first_arrival: Literal["exponential", "at-zero"] = Field(
-        default="exponential", description="the system starts empty; when the first workflow arrives"
+        default="exponential", description="arrival of the first workflow; the system starts empty"
     )
     mask: MaskMode = Field(
         default="none",
-        description="feasible: a decision is asked for only when an idle server fits, and others are masked",
+        description="feasible: decisions are requested only when an idle server fits, and other servers are masked",
     )
-    horizon_is_terminal: bool = Field(default=True, description="whether the cut counts as a terminal state")
-    max_decisions: Count | None = Field(
-        default=None, description="cuts the episode too, right after that many decisions"
-    )
+    horizon_is_terminal: bool = Field(default=True, description="whether the horizon is a terminal state")
+    max_decisions: Count | None = Field(default=None, description="ends the episode, too, after so many decisions")
 
 
 NamedOrder = Literal[
@@ -54,47 +51,51 @@ NamedOrder = Literal[
 
 
 class DecisionConfig(Model):
-    """How decisions are asked for and what an answer means; the defaults are the paper's [SCALE, sec. 4.1].
+    """When decisions are requested and what an answer means; the defaults are the paper's [SCALE, sec. 4.1].
 
-    At an event the ready tasks are offered, one at a time in a named order or several at once (`open`).
+    At an event the ready tasks are offered, one at a time in a named order, or several at once (`open`).
     """
 
     on_busy: Literal["step", "reserve"] = Field(
         default="step",
-        description="a server named that is busy: the clock advances by clock_step_s; or the task waits for it until "
-        "the next event, and the next task is offered",
+        description="if a chosen server is busy, step: the clock advances by clock_step_s; reserve: the task waits for "
+        "it until the next event, and the next task is offered",
     )
     offer: Literal["all", "startable"] = Field(
         default="all",
-        description="on_busy reserve: whether every waiting task is offered, or those that some row is open for, which "
-        "may wait for another all the same",
+        description="on_busy reserve: tasks that are offered, all that wait or those for which some server is open",
     )
-    order: NamedOrder | Literal["open"] = Field(default="longest-hop", description="level 1, or open: the agent's")
+    order: NamedOrder | Literal["open"] = Field(
+        default="longest-hop", description="order of the offered tasks (level 1); open: the agent chooses"
+    )
     ties: Literal["first-ready", "first-arrival"] = Field(
-        default="first-ready", description="of the order: the task ready first, or the workflow that arrived first"
+        default="first-ready",
+        description="ties of the order: the task that was ready first, or the workflow that arrived first",
     )
-    candidates: Annotated[int, Field(ge=1, le=1024)] = Field(default=8, description="open: tasks offered at once, K")
-    open_by: NamedOrder = Field(default="longest-hop", description="open: the order by which the K tasks are taken")
+    candidates: Annotated[int, Field(ge=1, le=1024)] = Field(
+        default=8, description="open: number K of tasks offered at once"
+    )
+    open_by: NamedOrder = Field(default="longest-hop", description="open: order by which the K tasks are selected")
     preemption: Literal["none", "restart", "resume"] = Field(
-        default="none", description="an answer may stop a running task, which starts anew or goes on where it was"
+        default="none", description="whether an answer may stop a running task, which restarts or resumes"
     )
 
     @model_validator(mode="after")
     def _rounds_are_filtered(self) -> DecisionConfig:
         if self.offer == "startable" and self.on_busy == "step":
             raise ValueError(
-                "offer startable: goes with on_busy reserve; with step, episode.mask says who is asked for"
+                "offer startable: goes with on_busy reserve; with step, episode.mask decides which tasks are offered"
             )
         return self
 
     @property
     def offered(self) -> int:
-        """Tasks offered at once, K."""
+        """Number K of tasks offered at once."""
         return self.candidates if self.order == "open" else 1
 
     @property
     def ties_by_arrival(self) -> bool:
-        """Whether ties go to the workflow that arrived first; the orders first-ready and first-arrival say so."""
+        """Whether ties go to the workflow that arrived first; first-ready and first-arrival decide it themselves."""
         return self.level1 == "first-arrival" or (self.ties == "first-arrival" and self.level1 != "first-ready")
 
     @property
@@ -104,18 +105,18 @@ class DecisionConfig(Model):
 
 
 class CommunicationConfig(Model):
-    """What moving a task's input to its server costs. In YAML also the mode alone: `communication: transfer`."""
+    """Cost of moving a task's input to its server. In YAML also `communication: transfer`."""
 
     mode: Literal["reward", "transfer"] = Field(
         default="reward",
-        description="the delay enters features and reward only [SCALE, sec. 3]; or it takes server time, too, before "
-        "the execution",
+        description="reward: the delay enters features and reward only [SCALE, sec. 3]; transfer: it takes server "
+        "time, too, before the execution",
     )
     predecessors: Literal["first", "all"] = Field(
-        default="first", description="whose output is moved, from servers other than the task's own; all: in turn"
+        default="first", description="predecessors whose output is moved from other servers; all: in turn"
     )
     first: Literal["lowest-index", "largest-output"] = Field(
-        default="lowest-index", description="which predecessor is the first, open in the paper"
+        default="lowest-index", description="the first predecessor, open in the paper"
     )
 
     @model_validator(mode="before")
@@ -125,20 +126,21 @@ class CommunicationConfig(Model):
 
 
 class InformationConfig(Model):
-    """What schedulers are told about tasks, and how far that is from what happens."""
+    """Observability of tasks for schedulers, and errors of estimates."""
 
     estimate_error: NonNegative = Field(
         default=0.0,
-        description="coefficient of variation of the compute demand that schedulers see over the true one: lognormal, "
-        "mean 1, drawn for each task by a generator of its own",
+        description="coefficient of variation of the observed over the true compute demand: lognormal, mean 1, drawn "
+        "for each task by a separate generator",
     )
     workflows: Literal["whole", "revealed"] = Field(
-        default="whole", description="a workflow is seen when it arrives, or a task when its predecessors have ended"
+        default="whole",
+        description="whole: a workflow is observed when it arrives; revealed: a task when its predecessors have ended",
     )
     straggler_share: Fraction = Field(
         default=0.0,
-        description="of the tasks, drawn by a generator of its own: so many take straggler_factor times what the "
-        "workload says, and nobody is told",
+        description="share of tasks, drawn by a separate generator, that take straggler_factor times as long, which no "
+        "scheduler observes",
     )
     straggler_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
         default=5.0, description="true compute demand of a straggler over that of the workload"
@@ -146,12 +148,12 @@ class InformationConfig(Model):
 
     @property
     def straggles(self) -> bool:
-        """Whether some tasks take longer than the workload says."""
+        """Whether some tasks take longer than in the workload."""
         return self.straggler_share > 0 and self.straggler_factor > 1
 
     @property
     def label(self) -> str:
-        """Of the problem: clairvoyant (whole workflows, exact demands), estimates, revealed, or both of these."""
+        """Observability: clairvoyant (whole workflows, exact demands), estimates, revealed, or `revealed estimates`."""
         revealed, estimates = self.workflows == "revealed", self.estimate_error > 0 or self.straggles
         return " ".join(["revealed"] * revealed + ["estimates"] * estimates) or "clairvoyant"
 
@@ -171,25 +173,25 @@ class RewardConfig(Model):
     energy_scale_j: Positive = Field(default=2000.0, description="e_max, open in the paper")
     energy_power: Literal["busy", "above-idle"] = Field(
         default="busy",
-        description="what e counts: busy power x time, or what running adds, (busy - idle power) x time; "
-        "with the paper's powers the former is 100 J a GFLOP on every tier",
+        description="energy e: busy power x time, which with the paper's powers is 100 J per GFLOP on every tier; or "
+        "(busy - idle power) x time",
     )
-    invalid_reward: Finite = Field(default=-0.001, description="of an invalid decision")
+    invalid_reward: Finite = Field(default=-0.001, description="reward of an invalid decision")
 
 
 class ObservationConfig(Model):
     """The feature set and its normalisers C_max and M_max, which the paper leaves open for tasks.
 
-    The units are for problems whose outputs and times are far from the paper's, by which networks standardise.
+    Units are for problems whose outputs and times differ much from the paper's, for which networks standardise.
     """
 
     feature_set: Literal["paper", "rounds", "pairs"] = "paper"
     task_compute_max_gflop: Positive = 20.0
     server_compute_max_gflops: Positive = 4.0
-    memory_max_gb: Positive = Field(default=80.0, description="M_max, of tasks and servers alike")
-    output_unit_gb: Positive = Field(default=1.0, description="in which outputs are seen")
-    delay_unit_s: Positive = Field(default=1.0, description="in which communication delays are seen")
-    time_unit_s: Positive = Field(default=1.0, description="in which remaining times and waits are seen")
+    memory_max_gb: Positive = Field(default=80.0, description="M_max of tasks and servers")
+    output_unit_gb: Positive = Field(default=1.0, description="unit of outputs")
+    delay_unit_s: Positive = Field(default=1.0, description="unit of communication delays")
+    time_unit_s: Positive = Field(default=1.0, description="unit of remaining times and waits")
 
 
 class EnvConfig(Model):
@@ -216,10 +218,10 @@ class EnvConfig(Model):
         return self
 
     def check_size(self) -> None:
-        """Make sure that whole episodes of synthetic workflows can be played, as an evaluation does.
+        """Check that whole episodes of synthetic workflows can be played, as in an evaluation.
 
         Raises:
-            UserError: they are so large that none would come to its end.
+            UserError: they are too large to end.
         """
         if self.workload.drawn_on_arrival and self.episode.max_decisions is None:
             seconds = min(self.episode.horizon_s, self.episode.arrivals_until_s or math.inf)
@@ -233,26 +235,26 @@ class EnvConfig(Model):
 
     @property
     def masked(self) -> bool:
-        """Whether a learner is told which servers it may choose."""
+        """Whether observations have a mask of valid servers."""
         return self.episode.mask == "feasible" or self.decision.on_busy == "reserve"
 
     @property
     def offers_startable(self) -> bool:
-        """Whether a round leaves out tasks that no row is open for."""
+        """Whether tasks for which no server is open are not offered."""
         return self.episode.mask == "feasible" or self.decision.offer == "startable"
 
     @property
     def costs_time(self) -> bool:
-        """Whether a wrong answer costs time, as in the paper, in which no other task starts."""
+        """Whether an invalid answer costs time in which no task starts, as in the paper."""
         return self.episode.mask == "none" and self.decision.on_busy == "step"
 
     @property
     def arrival_rate(self) -> float:
-        """Workflows per second for the whole cluster, of synthetic ones."""
+        """Synthetic workflows per second for the whole cluster."""
         return self.arrival_rate_of(self.workload.mean_workflow_gflop)
 
     def arrival_rate_of(self, mean_workflow_gflop: float) -> float:
-        """Workflows per second for the whole cluster, where that is their mean compute demand."""
+        """Workflows per second for the whole cluster at a mean compute demand."""
         if self.workload.offered_load is not None:
             return self.workload.offered_load * self.cluster.total_gflops / mean_workflow_gflop
         return self.workload.arrival_rate_per_server * self.cluster.num_servers
@@ -266,7 +268,7 @@ class EnvConfig(Model):
         return self.model_copy(update={"episode": self.episode.model_copy(update={"mask": mask})})
 
     def with_part(self, part: Part) -> EnvConfig:
-        """The same problem on those sessions of its trace; itself where it has none."""
+        """The same problem on a part of its trace; unchanged without a trace."""
         trace = self.workload.trace
         if trace is None:
             return self
@@ -274,10 +276,10 @@ class EnvConfig(Model):
         return self.model_copy(update={"workload": workload})
 
     def for_evaluation(self) -> EnvConfig:
-        """The same problem on the test part of its trace, where it has one and none is named.
+        """The same problem on the test part of its trace, if it has one.
 
         Raises:
-            UserError: it names sessions to train on.
+            UserError: it names another part.
         """
         trace = self.workload.trace
         if trace is not None and trace.part not in (None, "test"):

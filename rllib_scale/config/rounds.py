@@ -1,4 +1,4 @@
-"""What the methods that decide in reserving rounds bring along: how they decide, see, are rewarded and discount."""
+"""Methods that decide in decision rounds with reservations: their decisions, observations, rewards and discounts."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ REPLACED: dict[str, Any] = {
     "env.episode.horizon_is_terminal": False,
     "env.reward": {"name": "tasks-in-system"},
 }
-"""Settings of the problem that such a method replaces, whatever they are; of `env.reward` it reads the name alone."""
+"""Settings of the problem that such a method replaces; of `env.reward` it uses the name only."""
 OWN_VALUES: dict[str, Any] = {
     "training.time_unit_s": 0.5,
     "training.reward_unit": 50.0,
     "training.lambda_by": "time",
     "network.skip": "price",
 }
-"""What the training of such a method has where its config leaves it unset."""
+"""Settings of such a method in place of null."""
 REPLACED_VALUES: dict[str, Any] = {
     "env.decision.order": "longest-hop",
     "env.observation.feature_set": "paper",
     **dict.fromkeys(OWN_VALUES),
 }
-"""Values, those of the paper's problem and what is unset, in whose place such a method takes its own."""
+"""Values of the paper's problem and null settings that such a method replaces."""
 
 
 def without_paper_mode(name: str) -> str:
-    """Why a policy that decides for all tasks that wait is not played in the paper's mode."""
+    """Why a policy that decides for all waiting tasks does not play the paper's mode."""
     return (
         f"{name} decides for all waiting tasks at each event, and in the paper's mode (mask none, on_busy step) an "
         "answer that starts none costs clock_step_s; valid: mask feasible, or decision.on_busy reserve"
@@ -39,18 +39,18 @@ def without_paper_mode(name: str) -> str:
 
 
 def in_rounds(env: EnvConfig) -> EnvConfig:
-    """A problem as such a method trains on it.
+    """The problem on which such a method trains.
 
-    A round at each event: tasks by descendants per work, that some row is open for, and each may wait for any
-    row that fits: no answer is invalid, and the scenario's mask has nothing to say. The others only could wait, and to
-    ask for them costs many times as many decisions. The reward is what is evaluated; a cut is no terminal state.
+    A decision round at each event offers the tasks for which some server is open, by descendants per work. A task may
+    wait for any server that fits, so that no answer is invalid. Tasks that could only wait are not offered: that would
+    take many times as many decisions. The reward is the evaluated metric; the horizon is not a terminal state.
 
     Raises:
         ValueError: the order is open.
     """
     decision, observation = env.decision, env.observation
     if decision.order == "open":
-        raise ValueError("env.decision.order open: the methods for rounds answer for one task at a time; leave it out")
+        raise ValueError("env.decision.order open: methods for decision rounds answer for one task; leave it out")
     order = "descendants-per-work" if decision.order == "longest-hop" else decision.order
     features = "pairs" if observation.feature_set == "paper" else observation.feature_set
     return env.model_copy(
@@ -64,10 +64,10 @@ def in_rounds(env: EnvConfig) -> EnvConfig:
 
 
 def in_own_rounds(name: str, own: EnvConfig, env: EnvConfig) -> EnvConfig:
-    """A problem as a policy that was trained on `own` plays it: in the rounds of that, where it reserves.
+    """The problem `env` with the decision rounds of `own`, on which a policy was trained, if it reserves servers.
 
     Raises:
-        UserError: it reserves, and in `env` it costs time to name a busy server.
+        UserError: the policy reserves servers, and in `env` naming a busy server costs time.
     """
     if own.decision.on_busy == "step":
         return env

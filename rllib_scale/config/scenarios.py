@@ -1,7 +1,4 @@
-"""Named problems. A policy of any training can be evaluated on each of them, at any number of servers.
-
-Each is a YAML file in `rllib_scale/scenarios`; files of users have the same form.
-"""
+"""Named problems at any number of servers: YAML files in `rllib_scale/scenarios`; files of users have the same form."""
 
 from __future__ import annotations
 
@@ -22,23 +19,23 @@ TROUBLE = (
     *("estimates-30", "estimates-100", "stragglers", "failures-1", "failures-10", "failures-often"),
     *("spot", "burst", "grow-shrink", "preemption"),
 )
-"""What goes wrong, one thing at a time, beside steady-0.7."""
+"""Variants of steady-0.7 in which one thing goes wrong."""
 NAMES = (
     *("paper", "steady-0.5", "steady-0.7", "steady-0.9", "overload-1.1", "shift", "day"),
     *("mix-small-heavy", "mix-large-heavy", "deep", "wide", "energy"),
     *("coding-agents-0.5", "coding-agents-0.7", "coding-agents-0.9", "coding-agents-day"),
     *TROUBLE,
 )
-"""In the order in which they are listed."""
+"""In the order of listings."""
 
 
 class ScenarioFile(Model):
-    """What stands in the YAML file of a scenario."""
+    """The YAML file of a scenario."""
 
     description: str = ""
     base: str | None = None
-    """A shipped scenario that has what `env` leaves out; None: the paper's experiment."""
-    env: dict[str, Any] = Field(default={}, description="what differs from the base")
+    """Shipped scenario with the settings that `env` leaves out; None: the paper's experiment."""
+    env: dict[str, Any] = Field(default={}, description="settings that differ from the base")
 
 
 class Scenario(NamedTuple):
@@ -52,11 +49,11 @@ def read_scenario(path: Path, resolved: Callable[[dict[str, Any]], Any] = lambda
     """The scenario in a file.
 
     Args:
-        path: of the YAML file.
-        resolved: finds what the keys below `env` name.
+        path: path of the YAML file.
+        resolved: resolves files and user code that `env` names.
 
     Raises:
-        UserError: it cannot be read, or one line for the first mistakes, each with its key.
+        UserError: the file cannot be read, or one line with the first mistakes, each with its key.
     """
     file = build_model(ScenarioFile, parse_yaml(read_text(path), str(path)), str(path))
     base = {} if file.base is None else scenario(file.base).model_dump(mode="json")
@@ -64,7 +61,7 @@ def read_scenario(path: Path, resolved: Callable[[dict[str, Any]], Any] = lambda
 
 
 class _Scenarios(Mapping[str, Scenario]):
-    """The shipped ones, each read when it is first asked for."""
+    """The shipped scenarios, each read at its first use."""
 
     @staticmethod
     @cache
@@ -87,10 +84,10 @@ SCENARIOS: Mapping[str, Scenario] = _Scenarios()
 
 
 def scenario(name: str) -> EnvConfig:
-    """The named problem at its own number of servers, 16 but for the mixes and for grow-shrink.
+    """The problem of a shipped scenario at its own number of servers.
 
     Raises:
-        UserError: there is none; `rllib_scale.loading.named_scenario` finds user-defined ones.
+        UserError: there is no such scenario; `rllib_scale.loading.named_scenario` finds user-defined ones.
     """
     if name not in NAMES:
         raise choice_error("scenario", name, NAMES)

@@ -1,7 +1,7 @@
 """Schedulers by name: rules with their parameters, user-defined schedulers, exported policies.
 
-`rllib_scale.schedulers.rules` holds the rules that the names stand for, in this order. `rllib_scale.loading.resolve`
-finds what else a name stands for; `rllib_scale.policies.make.make_policy` makes it.
+`rllib_scale.schedulers.rules` defines the rules in this order. `rllib_scale.loading.resolve` finds user-defined
+schedulers and policies; `rllib_scale.policies.make.make_policy` makes any scheduler.
 """
 
 from __future__ import annotations
@@ -26,31 +26,32 @@ def _split(value: Any) -> Any:
 
 
 class NoParameters(Model):
-    """Of a rule without any."""
+    """Parameters of a rule without any; the base of all others."""
 
 
 class OrderParameters(NoParameters):
-    """Of the rules that visit the waiting tasks in a named order."""
+    """Parameters of rules that visit the waiting tasks in a named order."""
 
-    order: NamedOrder = Field(default="longest-hop", description="in which the waiting tasks are visited")
+    order: NamedOrder = Field(default="longest-hop", description="order in which the waiting tasks are visited")
 
 
 class ReserveParameters(OrderParameters):
-    """Of `reserve`."""
+    """Parameters of `reserve`."""
 
     waiting: Positive = Field(
-        default=1.5, description="so many times the earliest finish must be below that on the best idle row, to wait"
+        default=1.5,
+        description="a task waits if its earliest finish is so many times below that on the best idle server",
     )
 
 
 class FinishParameters(NoParameters):
-    """Of the rules that weigh waiting against transfer and execution."""
+    """Parameters of rules that weigh waiting against transfer and execution."""
 
-    waiting: NonNegative = Field(default=1.0, description="how many times a second of waiting counts")
+    waiting: NonNegative = Field(default=1.0, description="weight of a second of waiting")
 
 
 class AffinityParameters(NoParameters):
-    """Of `prefix-affinity`."""
+    """Parameters of `prefix-affinity`."""
 
     imbalance: Annotated[float, Field(ge=0)] = Field(
         default=0.5,
@@ -60,50 +61,49 @@ class AffinityParameters(NoParameters):
 
 
 class HungarianParameters(NoParameters):
-    """Of `hungarian`."""
+    """Parameters of `hungarian`."""
 
     alpha: Finite = Field(default=1.0, description="a task's cost counts descendants^alpha times, itself included")
-    kappa: NonNegative = Field(default=2.0, description="how many times a second of waiting counts")
+    kappa: NonNegative = Field(default=2.0, description="weight of a second of waiting")
 
 
 class PriceParameters(NoParameters):
-    """Of `price`: n descendants, itself included; c GFLOP; p seconds on a row; w seconds until it is available."""
+    """Parameters of `price`: n descendants and itself; c GFLOP; p seconds on a server; w seconds until it is free."""
 
     a: Finite = Field(default=4.4, description="visited first: the largest n^a (c/10)^b + age (s since arrival)/10")
     b: Finite = Field(default=-0.9, description="see a")
     age: Finite = Field(default=0.035, description="see a")
-    alpha: Finite = Field(default=2.0, description="to the row of least n^alpha (kappa w + p) + price p + penalty")
-    kappa: NonNegative = Field(default=2.8, description="how many times a second of waiting counts")
+    alpha: Finite = Field(default=2.0, description="to the server of least n^alpha (kappa w + p) + price p + penalty")
+    kappa: NonNegative = Field(default=2.8, description="weight of a second of waiting")
     prices: Annotated[tuple[NonNegative, ...], BeforeValidator(_split)] = Field(
         default=(0.8, 6.6),
-        description="of a second on each class of speed but the slowest, by speed, as 0.8/6.6; the last one holds for "
-        "all beyond",
+        description="price of a second on each class of speed but the slowest, by speed, as 0.8/6.6; the last one "
+        "holds for all faster classes",
     )
-    penalty: NonNegative = Field(default=2.9, description="of a row that has to be waited for")
+    penalty: NonNegative = Field(default=2.9, description="penalty of a server that has to be waited for")
 
 
 class DualPriceParameters(NoParameters):
-    """Of `dual-price`."""
+    """Parameters of `dual-price`."""
 
-    load: Positive | None = Field(
-        default=None, description="offered load that the prices are of; unset: the problem's own"
-    )
-    discount: NonNegative = Field(default=0.8, description="times the duals: the prices")
-    kappa: NonNegative = Field(default=2.0, description="how many times a second of waiting counts")
+    load: Positive | None = Field(default=None, description="offered load of the prices; unset: that of the problem")
+    discount: NonNegative = Field(default=0.8, description="prices are so many times the duals")
+    kappa: NonNegative = Field(default=2.0, description="weight of a second of waiting")
     penalty: NonNegative = Field(
-        default=0.6, description="of a row that has to be waited for, in executions of a mean task on a mean row"
+        default=0.6,
+        description="penalty of a server that has to be waited for, in executions of a mean task on a mean server",
     )
 
 
 @dataclass(frozen=True)
 class HeuristicSpec:
-    """What a rule takes and what it uses; a user-defined class says it in `takes`, `sees` and `plans`.
+    """Parameters and observability of a rule; a user-defined class has `takes`, `sees` and `plans`.
 
     Attributes:
-        parameters: what may stand behind its name.
-        sees: the tasks that wait, or whole workflows with the demands of all their tasks.
-        plans: whether it decides ahead, so that it cannot be asked about one task at one moment.
-        knows: what it is told beside, before anything arrives.
+        parameters: model of its parameters.
+        sees: waiting tasks, or whole workflows with the demands of all their tasks.
+        plans: whether it plans ahead, so that it cannot decide for one task at a time.
+        knows: what else it observes, before anything arrives.
     """
 
     parameters: type[NoParameters] = NoParameters
@@ -125,7 +125,7 @@ RULES = {
     "least-loaded": HeuristicSpec(),
     "prefix-affinity": HeuristicSpec(AffinityParameters),
 }
-"""Asked for one task at a time, in the problem's own way of deciding."""
+"""Rules that decide for one task at a time, by the problem's `decision`."""
 DISPATCHERS = {
     "heft": HeuristicSpec(sees="workflows", plans=True),
     "cpop": HeuristicSpec(sees="workflows", plans=True),
@@ -137,7 +137,7 @@ DISPATCHERS = {
     "price": HeuristicSpec(PriceParameters),
     "dual-price": HeuristicSpec(DualPriceParameters, knows="the workload's distribution and load"),
 }
-"""Asked at each event for all tasks that wait."""
+"""Rules that decide at each event for all waiting tasks."""
 HEURISTICS = RULES | DISPATCHERS
 
 
@@ -159,12 +159,12 @@ class RuleSpec:
 
 @dataclass(frozen=True)
 class PluginSpec:
-    """A user-defined scheduler: an import path or the name of an entry point, and what stands behind it.
+    """A user-defined scheduler.
 
     Attributes:
-        name: `package.module:Name`, or a word. `rllib_scale.loading.resolve` takes a word that names a folder with a
-            policy for that.
-        arguments: `key=value,...`, which the class itself checks.
+        name: import path, `package.module:Name`, or entry point. `rllib_scale.loading.resolve` reads a word that names
+            a folder with a policy as that policy.
+        arguments: `key=value,...`, which the class checks.
         source: digest of its source; empty before it is resolved.
     """
 
@@ -187,7 +187,7 @@ class PolicySpec:
 
     Attributes:
         place: as written; once resolved `zoo:NAME`, or the absolute path of its policy.json.
-        content: digest of policy.json, which holds that of the weights; empty before it is resolved.
+        content: digest of policy.json, which holds the digest of the weights; empty before it is resolved.
     """
 
     place: str
@@ -203,10 +203,10 @@ class PolicySpec:
         return self.place if zoo.is_named(self.place) else path.parent.name if path.suffix == ".json" else path.name
 
     def folder(self, key: str) -> Path:
-        """Where it is; `key` is where the config names it.
+        """Its folder; `key` is its key in the config.
 
         Raises:
-            UserError: it is missing, or has changed since it was resolved.
+            UserError: the policy is missing or has changed since it was resolved.
         """
         path = zoo.folder_of(self.place) if zoo.is_named(self.place) else Path(self.place)
         path = path if path.suffix == ".json" else path / "policy.json"
@@ -217,7 +217,7 @@ SchedulerSpec = RuleSpec | PluginSpec | PolicySpec
 
 
 def parse_scheduler(text: str) -> SchedulerSpec:
-    """The scheduler that a text names, pinned or not. The only code that takes such a text apart; it opens no file.
+    """The scheduler that a text names, pinned or not. No other code splits such a text. It opens no file.
 
     >>> str(parse_scheduler("reserve:waiting=2.0,order=longest-hop"))
     'reserve:waiting=2'
@@ -227,7 +227,7 @@ def parse_scheduler(text: str) -> SchedulerSpec:
     (PolicySpec(place='zoo:scale', content=''), PolicySpec(place='out/scale', content=''))
 
     Raises:
-        UserError: a rule has no such parameter, or not such a value.
+        UserError: a rule has no such parameter, or the value is not valid.
     """
     first, _, rest = text.partition(":")
     if zoo.is_named(text) or "/" in first:
@@ -244,10 +244,10 @@ def parse_scheduler(text: str) -> SchedulerSpec:
 
 
 def parse_parameters(model: type[NoParameters], text: str | None, scheduler: str) -> NoParameters:
-    """Parameters from `key=value,...`; None: none are given.
+    """Parameters from `key=value,...`; None stands for the defaults.
 
     Raises:
-        UserError: there is no such parameter, or it does not have such a value.
+        UserError: there is no such parameter, or the value is not valid.
     """
     if text is not None and not model.model_fields:
         raise UserError(f"scheduler {scheduler!r}: {scheduler.partition(':' + text)[0]} has no parameters")
@@ -262,7 +262,7 @@ def parse_parameters(model: type[NoParameters], text: str | None, scheduler: str
 
 
 def _written(name: str, parameters: NoParameters) -> str:
-    """The canonical text: parameters in their order, without those at their default."""
+    """The canonical text: parameters in their order without defaults."""
     default = type(parameters)()
     changed = [key for key in type(parameters).model_fields if getattr(parameters, key) != getattr(default, key)]
     values = ",".join(f"{key}={plain(getattr(parameters, key))}" for key in changed)
@@ -270,7 +270,7 @@ def _written(name: str, parameters: NoParameters) -> str:
 
 
 def with_arguments(spec: PluginSpec, takes: type[NoParameters]) -> PluginSpec:
-    """The spec with its arguments in their canonical form.
+    """The spec with its arguments in canonical form.
 
     Raises:
         UserError: see `parse_parameters`.
@@ -280,19 +280,19 @@ def with_arguments(spec: PluginSpec, takes: type[NoParameters]) -> PluginSpec:
 
 
 def plain(value: Any) -> str:
-    """A parameter's value as it is written behind a rule's name."""
+    """The text of a parameter's value in a scheduler's name."""
     if isinstance(value, tuple):
         return "/".join(map(plain, value))
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def observability(method: str, told: InformationConfig, sees: str = "tasks") -> str:
-    """What a method observes in a problem: whole workflows as `told.label` says, or of the waiting tasks only.
+    """What a method observes in a problem: whole workflows as in `told.label`, or the waiting tasks only.
 
     Args:
-        method: a rule or a learned method, by its name in tables.
-        told: of the problem.
-        sees: as in `HeuristicSpec`, of a method that is not ours.
+        method: name of a rule or a learned method in tables.
+        told: observability of the problem.
+        sees: as in `HeuristicSpec`, for a user-defined scheduler.
 
     >>> observability("heft", InformationConfig()), observability("scale", InformationConfig(estimate_error=0.5))
     ('clairvoyant', 'waiting tasks, estimates')

@@ -1,7 +1,7 @@
-"""Searching for settings: random points, early stopping by ASHA, population-based training (PBT).
+"""Search for settings: random points, early stopping by ASHA, population-based training (PBT).
 
-A point's values are those of a trial, so a training found by a search is hashed, stored and skipped as any other. The
-points depend on the seed alone: the same sweep, run again, arrives at the same points. Free of ray and torch.
+The values of a point are settings of a trial, which is hashed, stored and skipped like any other. The points depend on
+the seed only: the same sweep draws the same points again. Free of ray and torch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Point = dict[str, Any]
 """Config path -> value."""
 Metric = Literal["response_mean_s", "completed", "episode_return"]
 DIGITS = 4
-"""Significant digits of a sampled number: what a label shows is what was trained."""
+"""Significant digits of a drawn number, all of which a label shows."""
 
 
 class Distribution(Model):
@@ -43,7 +43,7 @@ class Distribution(Model):
         return self.uniform or self.loguniform
 
     def draw(self, generator: np.random.Generator) -> Any:
-        """One value."""
+        """Draw one value."""
         if self.choice is not None:
             return self.choice[int(generator.integers(len(self.choice)))]
         assert self.bounds is not None
@@ -55,18 +55,18 @@ class Distribution(Model):
 
 
 class ASHAConfig(Model):
-    """Asynchronous successive halving: at each rung the worse trainings stop."""
+    """Asynchronous successive halving: the worse trainings stop at each rung."""
 
     grace_steps: Count = Field(default=102_400, description="env steps of the first rung; nothing stops earlier")
     reduction_factor: Annotated[int, Field(ge=2)] = Field(
-        default=3, description="one in so many goes on at a rung; the next rung is so many times as far"
+        default=3, description="one in so many continues at a rung; the next rung is so many times as far"
     )
 
 
 class PBTConfig(Model):
-    """Population-based training: the worst go on as copies of the best, with settings changed.
+    """Population-based training: the worst continue as copies of the best, with changed settings.
 
-    All are compared at the same step: who is first there waits for the others.
+    All are compared at the same step: the first wait for the others.
     """
 
     interval_steps: Count = Field(default=51_200, description="env steps between two comparisons")
@@ -79,7 +79,7 @@ class PBTConfig(Model):
 
 
 class SearchConfig(Model):
-    """What a sweep tries beyond its grid, and which of its trainings it stops or changes on the way."""
+    """Settings that a sweep tries beyond its grid, and the scheduler that stops or changes trainings."""
 
     space: dict[str, Distribution] = Field(default={}, description="config path -> distribution")
     samples: Count = Field(default=16, description="points drawn from the space")
@@ -100,18 +100,18 @@ class SearchConfig(Model):
 
     @property
     def mode(self) -> Literal["min", "max"]:
-        """Which end of the metric is good."""
+        """Whether the metric is minimised or maximised."""
         return "min" if self.metric == "response_mean_s" else "max"
 
     def better(self, scores: Mapping[Any, float]) -> Any:
-        """The key of the best score, the first among equals; None where no score is defined."""
+        """The key of the best score, the first of equal ones; None if all scores are NaN."""
         known = {key: value for key, value in scores.items() if not math.isnan(value)}
         choose = min if self.mode == "min" else max
         return choose(known, key=lambda key: known[key]) if known else None
 
 
 def recent(curve: Sequence[Mapping[str, Any]], metric: str, window: int) -> float:
-    """Mean of a metric over the last `window` epochs in which an episode ended; NaN where none did.
+    """Mean of a metric over the last `window` epochs in which an episode ended; NaN without one.
 
     >>> recent([{"completed": value} for value in (1.0, 5.0, float("nan"), 7.0)], "completed", 2)
     6.0
@@ -126,9 +126,9 @@ def rounded(value: float) -> float:
 
 
 def points(search: SearchConfig | None) -> list[Point]:
-    """The points to train; without a search, or without a space, there is one that sets nothing."""
+    """The points to train; without a search or a space one point without settings."""
     if search is None or not search.space:
         return [{}]
-    # A generator for each point: more samples later leave the first ones, and their trainings, what they are.
+    # A generator for each point: more samples later do not change the first points.
     generators = (np.random.default_rng([search.seed, index]) for index in range(search.samples))
     return [{path: values.draw(generator) for path, values in search.space.items()} for generator in generators]

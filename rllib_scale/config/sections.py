@@ -1,7 +1,7 @@
-"""The sections of a training as they stand in YAML, and which of their settings each method uses.
+"""The sections of a training in YAML, and the settings of them that each method uses.
 
-A method is trained by one algorithm and has one network, each with a model of its settings (`algorithms`, `network`).
-The fields of the two say what the method uses, and `places` says in which section of the YAML each one stands.
+A method has one algorithm and one network, each with a model of its settings (`algorithms`, `network`). The fields of
+the two are what the method uses, and `places` maps each field to its section in YAML.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from rllib_scale.config.training import (
 )
 
 Kind = Any
-"""The model of an algorithm or of a network."""
+"""Model of an algorithm or a network."""
 MODELS: dict[str, Kind] = {
     get_args(kind.model_fields["name"].annotation)[0]: kind
     for union in (AnyAlgorithm, AnyNetwork)
     for kind in get_args(get_args(union)[0])
 }
-"""Name of an algorithm or of a network -> its model."""
+"""Name of an algorithm or a network -> its model."""
 UNUSED = object()
-"""What is left of a value that is not used at all."""
+"""The used part of a value that is not used."""
 
 
 class Sections(Model):
-    """What a sweep gives to all its trainings, which a grid or a search may vary in it."""
+    """Sections that all trainings of a sweep share, and that a grid or a search may vary."""
 
     env: EnvConfig = EnvConfig()
     training: TrainingConfig = TrainingConfig()
@@ -67,7 +67,7 @@ class TrialSections(Sections):
 
 
 def parts_of(method: str, imitates: bool, own_encoder: bool) -> tuple[str, str | None]:
-    """The names of a method's algorithm and of its network; arguments as of `used_settings`."""
+    """Names of a method's algorithm and network; arguments as of `used_settings`."""
     spec = METHODS[method]
     algorithm = "imitation" if imitates and spec.algorithm == "ppo" else spec.algorithm
     return algorithm, "custom" if own_encoder and spec.takes_encoder else spec.network
@@ -75,9 +75,9 @@ def parts_of(method: str, imitates: bool, own_encoder: bool) -> tuple[str, str |
 
 @cache
 def places(kind: Kind) -> dict[str, str]:
-    """Field of an algorithm or of a network -> section of the YAML that it stands in."""
+    """Field of an algorithm or a network -> its section in YAML."""
     found: dict[str, str] = {}
-    for section in kind.sections:  # the last one counts: `dqn.learning_rate`, not that of `training`
+    for section in kind.sections:  # the last one wins: `dqn.learning_rate`, not `training.learning_rate`
         fields = TrialSections.model_fields[section].annotation.model_fields  # type: ignore[union-attr]
         found |= {field: section for field in kind.model_fields if field in fields}
     return found
@@ -88,8 +88,8 @@ class UsedSettings:
     """The settings that one method uses.
 
     Attributes:
-        paths: config paths; what is below one is used, too.
-        exceptions: config paths below one of `paths` that are not used.
+        paths: config paths of settings and sections.
+        exceptions: config paths below `paths` that are not used.
     """
 
     paths: tuple[str, ...]
@@ -99,11 +99,11 @@ class UsedSettings:
         return is_below(path, self.paths) and not is_below(path, self.exceptions)
 
     def part(self, path: str, value: Any) -> Any:
-        """What of a value at a path is used: the value, a mapping with fewer keys, or UNUSED."""
+        """The used part of a value at a path: the value, a mapping with fewer keys, or UNUSED."""
         if path in self and not any(is_below(exception, (path,)) for exception in self.exceptions):
             return value
         if not (isinstance(value, Mapping) and value):
-            resets = value == {} and any(is_below(used, (path,)) for used in self.paths)  # a section to its defaults
+            resets = value == {} and any(is_below(used, (path,)) for used in self.paths)  # to defaults
             return value if resets or path in self else UNUSED
         parts = {key: self.part(f"{path}.{key}", item) for key, item in value.items()}
         return {key: part for key, part in parts.items() if part is not UNUSED} or UNUSED
@@ -121,7 +121,7 @@ def used_settings(method: str, imitates: bool = False, own_encoder: bool = False
     spec, parts = METHODS[method], [MODELS[name] for name in parts_of(method, imitates, own_encoder) if name]
     paths = ["env", "stop" if issubclass(parts[0], InEpochs) else "stop.epochs"]
     paths += [f"{section}.{field}" for part in parts for field, section in places(part).items()]
-    # What is null by default chooses the algorithm or the network.
+    # Settings that choose the algorithm or the network.
     paths += [
         *(("imitation.expert",) if spec.algorithm == "ppo" else ()),
         *(("network.encoder",) if spec.takes_encoder else ()),
@@ -131,5 +131,5 @@ def used_settings(method: str, imitates: bool = False, own_encoder: bool = False
 
 
 def is_below(path: str, sections: tuple[str, ...]) -> bool:
-    """Whether a config path is one of some others, or below one."""
+    """Whether a config path equals one of `sections` or is below one."""
     return any(path == section or path.startswith(f"{section}.") for section in sections)

@@ -1,9 +1,9 @@
-"""What stands in the YAML of a sweep. Free of ray and torch."""
+"""The YAML of a sweep. Free of ray and torch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -32,24 +32,17 @@ from rllib_scale.config.yaml_files import build_model, merged
 from rllib_scale.errors import UserError, choice_error
 
 TRIAL_SECTIONS = tuple(Sections.model_fields)
-"""Sections of a sweep that every trial starts from and a grid may vary."""
+"""Sections of a sweep that all trials share and that a grid may vary."""
 TRAIN_SCENARIO = "train"
-"""Evaluation on the very problem a trial was trained on, at each test scale."""
+"""Evaluation of each trial on the problem of its training, at each test scale."""
 MAX_TRIALS = 10_000
-"""Trainings of one sweep: more are a slip, and would take minutes to expand alone."""
+"""Trials of one sweep: more would take minutes to expand."""
 
 _Scale = Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)]
 
 
-def _check_names(what: str, names: Iterable[str], valid: Iterable[str]) -> None:
-    valid = list(valid)
-    for name in names:
-        if name not in valid:
-            raise ValueError(str(choice_error(what, name, valid)))
-
-
 class EvaluationConfig(Model):
-    """Fixed episodes on which every policy and heuristic of the sweep is evaluated."""
+    """Fixed episodes on which all policies and rules of the sweep are evaluated."""
 
     scales: tuple[_Scale, ...] = Field(default=(16, 32, 48), min_length=1, description="servers")
     scenarios: tuple[str, ...] = Field(
@@ -86,11 +79,11 @@ class CheckpointConfig(Model):
     """How often an unfinished training is saved."""
 
     every_epochs: Count = 25
-    keep: Count = Field(default=2, description="newest of each training; PBT keeps all, for members to go on from")
+    keep: Count = Field(default=2, description="newest of each training; PBT keeps all, which members resume from")
 
 
 class SweepResources(TrialResources):
-    """What each training asks Ray for, and how many may run at once."""
+    """Resources of each training, and how many may run at once."""
 
     max_concurrent: Count | None = Field(default=None, description="trainings at once; unset: as many as fit")
 
@@ -112,7 +105,7 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
     resources: SweepResources = SweepResources()
     checkpoints: CheckpointConfig = CheckpointConfig()
     tracking: tuple[Literal["mlflow", "wandb"], ...] = Field(
-        default=(), description="where else training curves go; `pip install rllib-scale[tracking]`"
+        default=(), description="where training curves go, too; `pip install rllib-scale[tracking]`"
     )
     custom_scenarios: dict[str, EnvConfig] = Field(
         default={},
@@ -122,7 +115,7 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
     @model_validator(mode="before")
     @classmethod
     def _keys_are_the_present_ones(cls, data: Any) -> Any:
-        """Manifests of version 0.2 and earlier have `own_scenarios`; version 0.4 does not read it any more."""
+        """Manifests of version 0.2 have `own_scenarios`; version 0.4 no longer reads it."""
         if isinstance(data, dict) and "own_scenarios" in data:
             old = data["own_scenarios"]
             data = {key: value for key, value in data.items() if key != "own_scenarios"} | {"custom_scenarios": old}
@@ -131,7 +124,7 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
     @model_validator(mode="before")
     @classmethod
     def _env_builds_on_scenario(cls, data: Any) -> Any:
-        """What `env` leaves out comes from the scenario."""
+        """Settings that `env` leaves out come from the scenario."""
         if not isinstance(data, dict):
             return data
         name, own, evaluation = data.get("scenario", "paper"), data.get("custom_scenarios", {}), data.get("evaluation")
@@ -153,12 +146,14 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
     def _scenarios_are_known(self) -> SweepConfig:
         for name in self.custom_scenarios:
             if name in (*SCENARIOS, TRAIN_SCENARIO):
-                raise ValueError(f"custom_scenarios.{name}: is a scenario of ours; name yours otherwise")
+                raise ValueError(f"custom_scenarios.{name}: is a shipped scenario; give yours another name")
         return self
 
     @model_validator(mode="after")
     def _grid_is_sound(self) -> SweepConfig:
-        _check_names("method", self.methods, METHODS)
+        for method in self.methods:
+            if method not in METHODS:
+                raise ValueError(str(choice_error("method", method, METHODS)))
         if not self.methods and not self.evaluation.heuristics:
             raise ValueError("methods and evaluation.heuristics are both empty: there is nothing to run")
         for path, values in self.grid.items():
@@ -201,18 +196,20 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
             )
         for method in self.methods:
             if self.search.scheduler != "none" and METHODS[method].dispatches:
-                raise ValueError(f"search.scheduler {self.search.scheduler}: method {method} has no env steps to go by")
+                raise ValueError(
+                    f"search.scheduler {self.search.scheduler}: method {method} has no env steps to compare at"
+                )
         if self.search.scheduler == "pbt" and self.grid:
-            raise ValueError("search.scheduler pbt lets trainings go on as copies of others: no grid beside it")
+            raise ValueError("search.scheduler pbt continues trainings as copies of others: leave out grid")
         return self
 
     def problem(self, name: str) -> EnvConfig:
-        """The problem of a scenario, shipped or user-defined."""
+        """The problem of a shipped or user-defined scenario."""
         return self.custom_scenarios[name] if name in self.custom_scenarios else scenario(name)
 
     @property
     def evaluated_scenarios(self) -> tuple[str, ...]:
-        """Scenarios to evaluate on; where none is named, the one trained on."""
+        """Scenarios of the evaluations; by default that of the trainings."""
         if self.evaluation.scenarios:
             return self.evaluation.scenarios
         own = self.env != self.problem(self.scenario) or any(path.startswith("env.") for path in self.grid)
@@ -220,10 +217,10 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
 
 
 def refuse_unused_settings(sweep: SweepConfig, written: Mapping[str, Any]) -> None:
-    """Refuse settings that no method of a sweep uses. `written`: the sweep as it stands in YAML.
+    """Refuse settings that no method of a sweep uses. `written` is the sweep as in YAML.
 
     Raises:
-        ValueError: naming the setting and what would be valid.
+        ValueError: with the setting and what is valid.
     """
     space = sweep.search.space if sweep.search is not None else {}
     sections = {name: written[name] for name in TRIAL_SECTIONS if name in written}

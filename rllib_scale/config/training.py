@@ -1,4 +1,4 @@
-"""YAML sections of a training: training, imitation, DQN, SAC, regulariser, when to stop, what to ask Ray for."""
+"""YAML sections of a training: training, imitation, DQN, SAC, regulariser, end, resources."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rllib_scale.config.base import (
 from rllib_scale.config.problem import EnvConfig
 
 MAX_ROWS = 10**7
-"""Of the observations that a training keeps at once: of 16 servers 4 GB."""
+"""Observations that a training keeps at once: 4 GB at 16 servers."""
 
 
 class SRRConfig(Model):
@@ -32,20 +32,17 @@ class SRRConfig(Model):
 
 
 NO_SRR = SRRConfig(lambda_decorrelation=0, lambda_kl=0)
-"""Of a method without it."""
+"""The weights of a method without SRR."""
 
 
 class ProblemsConfig(Model):
-    """Problems to train on: each episode is played on `env` at a number of servers and a load that are drawn for it.
-
-    What is left out stays that of `env`.
-    """
+    """Problems of a training: each episode draws a number of servers and a load; `env` has the ones left out."""
 
     servers: tuple[Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)], ...] = Field(
-        default=(), description="one of them, each as often; empty: the number of `env`"
+        default=(), description="numbers of servers, equally likely; empty: the number of `env`"
     )
     offered_load: tuple[Positive, Positive] | None = Field(
-        default=None, description="low and high, uniform between; null: the load of `env`"
+        default=None, description="low and high of a uniform distribution; null: the load of `env`"
     )
 
     @model_validator(mode="after")
@@ -70,7 +67,7 @@ class ProblemsConfig(Model):
 
 
 class Drawn(Model):
-    """What every training has: the problems that it draws."""
+    """Settings of every training: the problems that it draws."""
 
     problems: ProblemsConfig | None = Field(
         default=None,
@@ -79,33 +76,33 @@ class Drawn(Model):
 
 
 class InEpochs(Drawn):
-    """What trainings by RLlib have: epochs of a number of decisions."""
+    """Settings of trainings by RLlib: epochs of a number of decisions."""
 
-    epochs: Count = Field(default=1000, description="one collect and its update; also the length of the cosine")
+    epochs: Count = Field(default=1000, description="samples and their update; also the length of the cosine")
     steps_per_epoch: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1024
 
 
 class Rewarded(InEpochs):
-    """What PPO, DQN and SAC have: environments that they sample, and rewards that they learn from."""
+    """Settings of PPO, DQN and SAC: environments and rewards."""
 
     gamma: Fraction = 0.99
     num_envs: Annotated[int, Field(ge=1, le=65_536)] = Field(
-        default=4, description="parallel environments an environment runner"
+        default=4, description="parallel environments of an environment runner"
     )
     reward_unit: Positive | None = Field(
         default=None,
-        description="rewards are learned from in this unit times the servers of the episode, so that returns are about "
-        "1 at any scale; unset: as they are, as in every table",
+        description="unit of rewards per server of the episode, so that returns are about 1 at any scale; unset: "
+        "rewards as they are, as in every table",
     )
     reward: str | None = Field(
         default=None,
-        description="what a training learns from in place of the problem's reward, a user-defined function, "
-        "`package.module:Name` or an entry point: see docs/extending.md",
+        description="user-defined function in place of the problem's reward, `package.module:Name` or an entry point: "
+        "see docs/extending.md",
     )
 
 
 class Minibatched(InEpochs):
-    """What PPO and imitation have: minibatches, and a learning rate that follows a cosine."""
+    """Settings of PPO and imitation: minibatches, and a learning rate that follows a cosine."""
 
     learning_rate: Positive = 3e-4
     final_learning_rate: NonNegative = 5e-5
@@ -114,8 +111,8 @@ class Minibatched(InEpochs):
     adam_epsilon: Positive = 1e-5
     initial_policy: str | None = Field(
         default=None,
-        description="PPO and imitation: folder of an exported policy, or `zoo:NAME`, whose weights the network begins "
-        "with; its critic is new",
+        description="PPO and imitation: folder of an exported policy, or `zoo:NAME`, with the initial weights of the "
+        "network; the critic is new",
     )
 
 
@@ -124,14 +121,14 @@ class TrainingConfig(Minibatched, Rewarded):
 
     time_unit_s: Positive | None = Field(
         default=None,
-        description="PPO: gamma discounts so much time, so that answers that take none are not discounted; unset: it "
-        "discounts every decision [SCALE, sec. 4.1]",
+        description="PPO: gamma discounts so much time, so that answers that take no time are not discounted; unset: "
+        "it discounts every decision [SCALE, sec. 4.1]",
     )
     gae_lambda: Fraction = 0.95
     lambda_by: Literal["decision", "time"] | None = Field(
         default=None,
-        description="PPO: gae_lambda counts once a decision, or once a time_unit_s; unset: a decision, or as the "
-        "method says",
+        description="PPO: gae_lambda applies per decision or per time_unit_s; unset: per decision, or as the method "
+        "decides",
     )
     clip: Positive = 0.2
     entropy_coefficient: NonNegative = 0.01
@@ -139,32 +136,32 @@ class TrainingConfig(Minibatched, Rewarded):
     passes: Count = 8
     standardise_advantages: Literal["minibatch", "epoch", "none"] = Field(
         default="minibatch",
-        description="to mean 0 and deviation 1 over those rows; open in the paper",
+        description="advantages to mean 0 and deviation 1 over these samples; open in the paper",
     )
     reference_kl_coefficient: NonNegative = Field(
         default=0.0,
-        description="PPO: weight of KL(policy || initial policy) in the loss, which keeps it near that one",
+        description="PPO: weight of KL(policy || initial policy) in the loss",
     )
 
 
 class ImitationConfig(Model):
-    """Behaviour cloning: with an expert, networks learn what it would choose, by cross-entropy, and nothing else.
+    """Behaviour cloning: networks learn an expert's choices by cross-entropy.
 
-    It takes epochs, learning rates, minibatch_size, gradient_clip and adam_epsilon from `training`; an epoch learns
-    from steps_per_epoch demonstrated decisions, once from each.
+    Epochs, learning rates, minibatch_size, gradient_clip and adam_epsilon are those of `training`. An epoch learns once
+    from each of steps_per_epoch demonstrated decisions.
     """
 
     expert: str | None = Field(
         default=None,
-        description="a scheduler that is asked, with parameters as `reserve:waiting=2`, or the folder of an exported "
-        "policy, or `zoo:NAME`; unset: no imitation",
+        description="a scheduler, with parameters as `reserve:waiting=2`, or the folder of an exported policy, or "
+        "`zoo:NAME`; unset: no imitation",
     )
-    episodes: Count = Field(default=256, description="that it plays to be learned from")
-    holdout_episodes: Count = Field(default=32, description="more of them, on which only agreement is measured")
+    episodes: Count = Field(default=256, description="episodes of demonstrations")
+    holdout_episodes: Count = Field(default=32, description="more episodes, on which agreement is measured")
 
 
 class StopConfig(Model):
-    """Where a training ends; unset: after `training.epochs`. The cosine's length stays that of `training.epochs`."""
+    """End of a training, by default after `training.epochs`, which stays the length of the cosine."""
 
     epochs: Count | None = None
     env_steps: Count | None = Field(default=None, description="rounded up to whole epochs")
@@ -177,19 +174,19 @@ class StopConfig(Model):
 
 
 class OffPolicyConfig(Model):
-    """What DQN and SAC share. The paper names the algorithms and no settings."""
+    """Settings of DQN and SAC, which the paper names without settings."""
 
     buffer_size: Annotated[int, Field(ge=1024, le=MAX_ROWS)] = Field(
-        default=50_000, description="rows, drawn from uniformly"
+        default=50_000, description="transitions, drawn uniformly"
     )
     batch_size: Annotated[int, Field(ge=2)] = 64
     warmup_steps: Count = Field(default=2048, description="env steps before the first update")
-    steps_per_update: Count = Field(default=4, description="env steps for one gradient step")
+    steps_per_update: Count = Field(default=4, description="env steps per gradient step")
     steps_per_round: Annotated[int, Field(ge=1, le=512)] = Field(
-        default=64, description="env steps sampled with the same weights, between two rounds of updates"
+        default=64, description="env steps sampled with the same weights between updates"
     )
-    gradient_clip: Positive = Field(default=10.0, description="global norm, of each optimizer's parameters")
-    adam_epsilon: Positive = Field(default=1e-8, description="gradients are far smaller here than in PPO")
+    gradient_clip: Positive = Field(default=10.0, description="global norm of each optimizer's parameters")
+    adam_epsilon: Positive = Field(default=1e-8, description="gradients are far smaller than in PPO")
 
 
 class DQNConfig(OffPolicyConfig):
@@ -207,7 +204,7 @@ class DQNConfig(OffPolicyConfig):
 class SACConfig(OffPolicyConfig):
     """Discrete SAC with twin Q-networks."""
 
-    learning_rate: Positive = Field(default=3e-4, description="of policy, Q-networks and temperature")
+    learning_rate: Positive = Field(default=3e-4, description="learning rate of policy, Q-networks and temperature")
     target_rate: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.005, description="tau of the target networks, at every gradient step"
     )
@@ -218,7 +215,7 @@ class SACConfig(OffPolicyConfig):
 
 
 class UpdateLoop(Model):
-    """Which update loop works for a training by RLlib."""
+    """The update loop of a training by RLlib."""
 
     learner: Literal["lean", "rllib"] = Field(
         default="lean", description="our update loop over whole arrays, or RLlib's own; equal but for rounding"
@@ -226,7 +223,7 @@ class UpdateLoop(Model):
 
 
 class CompiledLoop(UpdateLoop):
-    """The same, of PPO and imitation."""
+    """The update loop of PPO and imitation."""
 
     compile: bool = Field(
         default=False,
@@ -235,7 +232,7 @@ class CompiledLoop(UpdateLoop):
 
 
 class Sampler(Model):
-    """Which environment runner works for a training by rewards."""
+    """The environment runner of PPO, DQN and SAC."""
 
     sampler: Literal["array", "rllib"] = Field(
         default="array", description="our environment runner over whole arrays, or RLlib's own step by step"
@@ -243,11 +240,13 @@ class Sampler(Model):
 
 
 class Workers(Model):
-    """What one training asks Ray for."""
+    """Resources of one training."""
 
     env_runners: Annotated[int, Field(ge=0)] = Field(default=0, description="remote samplers; 0 samples in the learner")
-    cpus: Positive = Field(default=1.0, description="of the learner process; each environment runner takes one more")
+    cpus: Positive = Field(
+        default=1.0, description="CPUs of the learner process; each environment runner takes one more"
+    )
 
 
 class TrialResources(Workers, CompiledLoop, Sampler):
-    """What one training asks Ray for, and which environment runner and update loop work for it."""
+    """Resources of one training, its environment runner and its update loop."""

@@ -1,4 +1,4 @@
-"""One training: its problem, algorithm and network, and what of one must fit another."""
+"""One training: its problem, algorithm and network, and the checks between them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from rllib_scale.config.used_settings import refuse_left_out
 from rllib_scale.errors import choice_error, offered
 
 TRIAL_FORMAT = 3
-"""Changes when a default does: hashes of trainings and evaluations leave out what stands at its default."""
+"""Changes when a default changes: hashes of trials and evaluations leave out settings at their defaults."""
 
 
 class TrialConfig(Model):
-    """One training of a sweep: it holds what its method uses, and nothing else.
+    """One training of a sweep: the settings that its method uses, and no others.
 
-    It is also made from the sections of a sweep, as they stand in YAML (`TrialSections`), of which it takes what its
-    method uses: `TrialConfig(method="scale", training={"epochs": 2})`.
+    It is also made from sections as in YAML (`TrialSections`): `TrialConfig(method="scale", training={"epochs": 2})`.
     """
 
     method: str
@@ -44,7 +43,7 @@ class TrialConfig(Model):
     @model_validator(mode="before")
     @classmethod
     def _of_sections(cls, data: Any) -> Any:
-        """Descriptions of policies and plans of version 0.2 hold a trial in the form of sections, too."""
+        """Policies of version 0.2 hold a trial in the form of sections, too."""
         if isinstance(data, Mapping) and "algorithm" not in data:
             data = TrialSections.model_validate(data)
         return _composed(data) if isinstance(data, TrialSections) else data
@@ -81,7 +80,7 @@ class TrialConfig(Model):
     def _expert_can_be_asked(self) -> TrialConfig:
         expert = parse_scheduler(self.algorithm.expert) if isinstance(self.algorithm, Imitation) else None
         if not isinstance(expert, RuleSpec):
-            return self  # a policy or user code is checked when it is loaded, before anything is trained
+            return self  # a policy or user code is checked when it is loaded, before the training
         name = expert.name
         if HEURISTICS[name].plans:
             valid = offered(other for other, spec in HEURISTICS.items() if not spec.plans)
@@ -101,12 +100,12 @@ class TrialConfig(Model):
 
     @property
     def spec(self) -> MethodSpec:
-        """The registry entry of this trial's method."""
+        """The registry entry of the method."""
         return METHODS[self.method]
 
     @property
     def encoder(self) -> str | None:
-        """The user-defined encoder of its network."""
+        """The user-defined encoder of the network."""
         return self.network.encoder if isinstance(self.network, CustomEncoderConfig) else None
 
     @property
@@ -118,15 +117,15 @@ class TrialConfig(Model):
 
     @property
     def env_steps_per_epoch(self) -> int | None:
-        """Decisions that an epoch trains on; None: it plays whole episodes, however many that takes."""
+        """Decisions of an epoch; None if an epoch plays whole episodes."""
         return self.algorithm.steps_per_epoch if isinstance(self.algorithm, InEpochs) else None
 
     @property
     def trial_id(self) -> str:
         """Hash of everything that decides the trained weights (twelve hex digits).
 
-        Settings at their defaults are left out, so that a setting added later changes no identity.
-        Samplers decide them by their number; workers that play whole episodes do not.
+        Settings at their defaults are left out, so that a new setting changes no hash. The number of environment
+        runners decides the weights; the number of workers that play whole episodes does not.
         """
         decide = {"env_runners"} if isinstance(self.algorithm, Rewarded) else set()
         content = self.model_dump(mode="json", exclude_defaults=True, exclude={"resources"})
@@ -135,11 +134,11 @@ class TrialConfig(Model):
 
     @property
     def name(self) -> str:
-        """Readable and unique within a sweep: method, seed and hash."""
+        """Method, seed and hash: unique within a sweep."""
         return f"{self.method}-s{self.seed}-{self.trial_id}"
 
     def sections(self) -> dict[str, Any]:
-        """The trial as plain data in the form of sections: what it holds, by its keys in YAML."""
+        """The settings of the trial as plain data, by their keys in YAML."""
         content = self.model_dump(mode="json")
         found = {key: content[key] for key in ("method", "seed", "env", "stop", "resources", "population")}
         if self.srr is not None:
@@ -151,7 +150,7 @@ class TrialConfig(Model):
 
 
 def _composed(sections: TrialSections) -> dict[str, Any]:
-    """What a method uses of sections."""
+    """The fields of a TrialConfig from the settings that the method uses."""
     method, env = sections.method, sections.env
     if method not in METHODS:
         raise ValueError(str(choice_error("method", method, METHODS)))
@@ -177,7 +176,7 @@ def _composed(sections: TrialSections) -> dict[str, Any]:
 
 
 def _part(name: str, sections: TrialSections) -> Any:
-    """An algorithm or a network, with its settings from the sections in which they stand."""
+    """An algorithm or a network with its settings from the sections."""
     own = OWN_VALUES if METHODS[sections.method].rounds else {}
     values: dict[str, Any] = {"name": name}
     for field, section in places(MODELS[name]).items():

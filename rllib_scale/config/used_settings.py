@@ -1,4 +1,4 @@
-"""Refusing settings that no method of a sweep uses, or that a training must not leave out."""
+"""Refusals of settings that no method of a sweep uses, or that a training must not leave out."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ NEVER_LEFT_OUT = (
     "network.skip",
     "stop.env_steps",
 )
-"""Settings without which a training would be another one: it is refused where its method does not use one of them, even
-if other methods of the sweep do. Sizes and rates of other methods it leaves out."""
+"""Settings that decide what is trained. A training whose method does not use one of them is refused, even if other
+methods of the sweep use it; other settings of other methods are left out."""
 NOT_SET = (None, 0.0, "none")
 
 
@@ -31,7 +31,7 @@ def refuse_left_out(sections: TrialSections, used: UsedSettings) -> None:
     """Refuse a training with a setting of NEVER_LEFT_OUT that its method does not use.
 
     Raises:
-        ValueError: naming the setting and what would be valid.
+        ValueError: with the setting and what is valid.
     """
     method, imitates = sections.method, sections.imitation.expert is not None
     for key in NEVER_LEFT_OUT:
@@ -48,23 +48,23 @@ def refuse_unused(
     space: Mapping[str, Sequence[Any]],
     sections: Mapping[str, Any],
 ) -> None:
-    """Refuse settings that none of the methods uses, and values in whose place a method takes its own.
+    """Refuse settings that no method uses, and values that a method replaces by its own.
 
     Args:
-        methods: of a sweep.
+        methods: methods of a sweep.
         grid: config path -> values.
-        space: the same of a search.
-        sections: of the sweep as they stand in YAML, without what they leave out.
+        space: config path -> values of a search.
+        sections: sections of the sweep as written in YAML.
 
     Raises:
-        ValueError: naming the setting and what would be valid.
+        ValueError: with the setting and what is valid.
     """
-    expert, encoder = (_is_set(path, {**grid, **space}, sections) for path in ("imitation.expert", "network.encoder"))
+    expert, encoder = (is_set(path, {**grid, **space}, sections) for path in ("imitation.expert", "network.encoder"))
     used = {method: [used_settings(method, *how) for how in itertools.product(expert, encoder)] for method in methods}
     written = {section: (value,) for section, value in sections.items()}
     for prefix, values in (("grid.", grid), ("search.space.", space), ("", written)):
         for key, value in _each(values):
-            if value == {} or (not methods and is_below(key, ("env",))):  # problems that rules alone play
+            if value == {} or (not methods and is_below(key, ("env",))):  # problems that rules play
                 continue
             users = [method for method, hows in used.items() if any(key in how for how in hows)]
             if not users:
@@ -82,8 +82,8 @@ def _each(values: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, Any]]:
     return (each for path, items in values.items() for item in items for each in settings_of(path, item))
 
 
-def _is_set(path: str, varied: Mapping[str, Sequence[Any]], base: Mapping[str, Any]) -> list[bool]:
-    """Whether a setting that is unset by default is set in some trainings, and whether it is not in some."""
+def is_set(path: str, varied: Mapping[str, Sequence[Any]], base: Mapping[str, Any]) -> list[bool]:
+    """Whether a setting that is null by default is null in some trainings, and set in some."""
     section, name = path.split(".")
     values = [*varied.get(path, ()), *(value.get(name) for value in varied.get(section, ()) if isinstance(value, dict))]
     return sorted({value is not None for value in values or [base.get(section, {}).get(name)]})
@@ -91,12 +91,12 @@ def _is_set(path: str, varied: Mapping[str, Sequence[Any]], base: Mapping[str, A
 
 def _nobody(methods: Sequence[str], imitates: bool) -> str:
     if not methods:
-        return "the sweep trains nothing, so that nobody"
+        return "the sweep trains nothing, so that no method"
     return f"no method of the sweep ({', '.join(methods)}{' with imitation.expert' if imitates else ''})"
 
 
 def _valid(key: str, used: Mapping[str, Iterable[UsedSettings]]) -> str:
-    """Who uses a setting, and what of its section is used in its place."""
+    """Methods that use a setting, and settings of its section that the methods in `used` use."""
     users = [method for method in METHODS if key in used_settings(method)]
     section, _, name = key.partition(".")
     sections = {path for hows in used.values() for how in hows for path in how.paths}

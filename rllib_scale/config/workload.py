@@ -1,4 +1,4 @@
-"""How workflows arrive and what they look like: by the paper's distributions, from a trace, or as fitted to one."""
+"""Arrivals and tasks of workflows: by the paper's distributions, from a trace, or fitted to one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rllib_scale.config.pinned import DIGEST_SEPARATOR, check_unchanged, digest_
 
 _TABLES = Path(__file__).parents[1] / "workloads" / "tables"
 TABLES = {path.stem: path for path in sorted(_TABLES.glob("*.json"))}
-"""The fitted tables that come with the package."""
+"""The shipped fitted tables."""
 MOST_LEVELS = 24
-"""Steps of a rate that varies: the hours of a day."""
+"""Steps of a rate over time, as the hours of a day."""
 
 
 class NormalConfig(Model):
-    """Normal distribution kept between `low` and `high`, by redrawing (truncate) or by moving to the edge (clip)."""
+    """Normal distribution between `low` and `high`, by redrawing (truncate) or by moving to the bound (clip)."""
 
     mean: Finite
     std: NonNegative
@@ -42,10 +42,10 @@ Part = Literal["train", "test", "all"]
 
 
 class RateWaveConfig(Model):
-    """The rate of arrivals over time, again and again; that of the config is its mean over a period.
+    """A periodic rate of arrivals; the rate of the config is its mean over a period.
 
-    With `amplitude` a day: 1 + amplitude x sin(2 pi t / period) times the mean. With `levels` steps of equal length,
-    in proportion to each other: levels [0.4, 1.0, 0.6] and an offered load of 2/3 are loads of just these.
+    `amplitude`: 1 + amplitude x sin(2 pi t / period) times the mean. `levels`: steps of equal length in proportion to
+    each other; levels [0.4, 1.0, 0.6] at an offered load of 2/3 are loads of 0.4, 1.0 and 0.6.
     """
 
     period_s: Positive
@@ -62,24 +62,24 @@ class RateWaveConfig(Model):
 
 
 class SplitConfig(Model):
-    """Which sessions of a trace are trained on; the others are for tests. Decided by session number and seed alone."""
+    """The training sessions of a trace, chosen by session number and seed only; the others are for tests."""
 
     train_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
     seed: Seed = 0
 
 
 class TraceConfig(Model):
-    """Workflows of a trace in place of synthetic ones. In YAML also the file alone: `trace: FILE`."""
+    """Workflows of a trace in place of synthetic ones. In YAML also `trace: FILE`."""
 
     file: str = Field(description="workload JSON, as `rllib-scale import` writes it")
     arrivals: Literal["poisson", "recorded"] = Field(
         default="poisson",
-        description="poisson: at the rate of the config; recorded: when the trace says, from a moment of it on that "
-        "(seed, episode) decides, its end joined to its beginning, whatever the number of servers",
+        description="poisson: at the rate of the config; recorded: at the times of the trace, whose end is joined to "
+        "its beginning, from a time that (seed, episode) decides, at any number of servers",
     )
     sample: Literal["workflow", "session"] = Field(
         default="workflow",
-        description="poisson: what is drawn, with replacement; workflows of a session follow each other as recorded",
+        description="poisson: unit of draws with replacement; workflows of a session follow each other as recorded",
     )
     split: SplitConfig = SplitConfig()
     part: Part | None = Field(
@@ -99,19 +99,19 @@ class TraceConfig(Model):
 
     @property
     def path(self) -> Path:
-        """Where the file is.
+        """The checked path of the file.
 
         Raises:
-            UserError: it is missing or has changed.
+            UserError: the file is missing or has changed.
         """
         place, content = split(self.file)
         return check_unchanged(Path(place), content, "workload.trace.file")
 
 
 class FittedConfig(Model):
-    """Workflows as a table describes them that was fitted to a trace. In YAML also `fitted: coding-agents`."""
+    """Workflows drawn by a table that was fitted to a trace. In YAML also `fitted: coding-agents`."""
 
-    table: str = Field(description="coding-agents, or a file that `rllib-scale fit-workload` has written")
+    table: str = Field(description="coding-agents, or a file of `rllib-scale fit-workload`")
 
     @model_validator(mode="before")
     @classmethod
@@ -125,36 +125,35 @@ class FittedConfig(Model):
 
     @property
     def path(self) -> Path:
-        """Where the table is.
+        """The checked path of the table.
 
         Raises:
-            UserError: it is missing or has changed.
+            UserError: the table is missing or has changed.
         """
         place, content = split(self.table)
         return check_unchanged(TABLES.get(place, Path(place)), content, "workload.fitted.table")
 
 
 class WorkloadConfig(Model):
-    """How workflows arrive and what they look like [SCALE, sec. 5].
+    """Arrivals and tasks of workflows [SCALE, sec. 5].
 
-    With a trace, a fitted table or a generator, that alone decides what they look like, and the settings of synthetic
-    ones, from min_tasks to branching, play no part.
+    A trace, a fitted table or a generator replaces the settings of synthetic workflows, from min_tasks to branching.
     """
 
     arrival_rate_per_server: Positive = Field(default=1 / 16, description="workflows per second and server")
     offered_load: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = Field(
         default=None,
-        description="work offered over capacity; replaces arrival_rate_per_server where it is set",
+        description="offered work over capacity; replaces arrival_rate_per_server",
     )
     rate_wave: RateWaveConfig | None = Field(
         default=None,
-        description="the rate of arrivals goes up and down; unset: it is constant",
+        description="periodic rate of arrivals; unset: a constant rate",
     )
     trace: TraceConfig | None = Field(default=None, description="replays a trace")
-    fitted: FittedConfig | None = Field(default=None, description="draws what resembles a trace, by a fitted table")
+    fitted: FittedConfig | None = Field(default=None, description="draws workflows by a fitted table")
     generator: str | None = Field(
         default=None,
-        description="draws them by a user-defined function, `package.module:Name` or an entry point: see "
+        description="draws workflows by a user-defined function, `package.module:Name` or an entry point: see "
         "docs/extending.md",
     )
     min_tasks: Count = 3
@@ -193,7 +192,7 @@ class WorkloadConfig(Model):
 
     @property
     def drawn_on_arrival(self) -> bool:
-        """Whether workflows are drawn one by one as they arrive: the synthetic ones. Others are drawn as a whole."""
+        """Whether each workflow is drawn when it arrives, as synthetic ones are; others are drawn together."""
         return self.trace is None and self.fitted is None and self.generator is None
 
     @property
@@ -203,7 +202,7 @@ class WorkloadConfig(Model):
 
     @property
     def mean_workflow_gflop(self) -> float:
-        """Expected compute demand of one synthetic workflow in GFLOP, bounds of the distribution taken into account."""
+        """Expected compute demand of a synthetic workflow in GFLOP, within the bounds of the distribution."""
         dist = self.compute_gflop
         mean_tasks = (self.min_tasks + self.max_tasks) / 2
         if dist.std == 0:

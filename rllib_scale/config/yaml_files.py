@@ -1,4 +1,4 @@
-"""Reading config files strictly: YAML 1.2 numbers, no duplicate keys, unknown keys refused with a suggestion."""
+"""Strict reading of config files: YAML 1.2 numbers, no duplicate keys, one line for mistakes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from rllib_scale.files import check_regular
 
 M = TypeVar("M", bound=BaseModel)
 MAX_VALUES = 100_000
-"""Of a config: a few lines of aliases can mean gigabytes."""
+"""Values of a config with its aliases written out, which may be gigabytes in a few lines."""
 MAX_SHOWN = 80
 """Characters of a value in a message."""
 
 
 class StrictLoader(yaml.SafeLoader):
-    """Safe YAML in which `3e-4` is a number and a key may stand once."""
+    """Safe YAML with unique keys, in which `3e-4` is a number."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuse a mapping in which a key stands twice."""
+        """Refuse duplicate keys."""
         seen: set[Any] = set()
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
@@ -70,11 +70,11 @@ def parse_yaml(text: str, source: str) -> Any:
 
 
 def _unfolded(node: yaml.Node, known: dict[int, float]) -> float:
-    """Values of a document whose aliases are written out; inf where one holds itself."""
+    """Values of a document with its aliases written out; inf if an alias contains itself."""
     if isinstance(node, yaml.ScalarNode):
         return 1.0
     if id(node) not in known:
-        known[id(node)] = math.inf  # until it is known: whoever meets it inside of itself never ends
+        known[id(node)] = math.inf  # until it is known: an alias inside of itself never ends
         parts = [part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,))]
         known[id(node)] = 1.0 + sum(_unfolded(part, known) for part in parts)
     return known[id(node)]
@@ -99,7 +99,7 @@ def build_model(model: type[M], data: Any, source: str) -> M:
     """Validate plain data into a config model.
 
     Raises:
-        UserError: one line for the first mistakes, each with its key, value and what would be valid.
+        UserError: one line with the first mistakes, each with its key, its value and what is valid.
     """
     try:
         return model.model_validate(data)
@@ -116,10 +116,10 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def set_path(data: dict[str, Any], path: str, value: Any) -> None:
-    """Set `a.b.c` in nested mappings, making those that are missing; where a preset name stands, it is replaced.
+    """Set `a.b.c` in nested mappings; missing mappings are made, and the name of a preset is replaced.
 
-    The keys of a grid and of a search's space are config paths themselves: `grid.srr.lambda_kl` sets the key
-    `srr.lambda_kl` of `grid`, `search.space.srr.lambda_kl` that of `search.space`.
+    The keys of a grid and of a search's space are config paths: `grid.srr.lambda_kl` sets the key `srr.lambda_kl` of
+    `grid`.
     """
     above = next((keys for keys in ("grid.", "search.space.") if path.startswith(keys)), "")
     *parents, last = [*above.split(".")[:-1], path.removeprefix(above)] if above else path.split(".")
@@ -131,7 +131,7 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
 
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `over`, mapping by mapping; anything that is no mapping is replaced."""
+    """`base` with the values of `over`, mapping by mapping; other values are replaced."""
     both = dict(base)
     for key, value in over.items():
         inner = both.get(key)
@@ -140,16 +140,16 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def explain(error: ValidationError) -> str:
-    """One line that says what is wrong, at which key, and what would be valid."""
+    """One line with each mistake, its key and what is valid."""
     every = error.errors()
     within = {item["loc"][:-1] for item in every}  # a list whose entries are wrong is not too short
     items = [
         ((*item["loc"], *key), item)
         for item in every
         if item["type"] != "too_short" or item["loc"] not in within
-        for key in item.get("ctx", {}).get("keys", [()])  # of a mistake that a whole section reports
+        for key in item.get("ctx", {}).get("keys", [()])  # `Model` reports mistakes of a section with their keys
     ]
-    items.sort(key=lambda item: item[1]["type"] == "missing")  # a mistake before what it may have left out
+    items.sort(key=lambda item: item[1]["type"] == "missing")  # a misspelt key before the right one, which is missing
     parts = [_explained(".".join(map(str, loc)), item) for loc, item in items[:3]]
     more = len(items) - len(parts)
     return "; ".join(parts) + (f"; and {more} more" if more > 0 else "")

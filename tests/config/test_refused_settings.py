@@ -64,7 +64,7 @@ evaluation: {heuristics: ['reserve:waiting']} | 'waiting' must be key=value, eac
 evaluation: {heuristics: ['reserve:waiting=2,waiting=3']} | 'waiting=3' must be key=value, each key once
 evaluation: {heuristics: ['heft:waiting=2']} | heft has no parameters
 evaluation: {heuristics: ['prefix-affinity:imbalance=nan']} | imbalance: input should be greater than or equal to 0
-custom_scenarios: {paper: {}} | custom_scenarios.paper: is a scenario of ours
+custom_scenarios: {paper: {}} | custom_scenarios.paper: is a shipped scenario
 grid: {srr.lambda_kl: []} | grid.srr.lambda_kl: an empty list
 grid: {lambda: [1]} | grid.lambda: must begin with | srr.
 grid: {srr.lambda_kl: [much]} | srr.lambda_kl | 'much'
@@ -73,7 +73,7 @@ search: {scheduler: asha}, methods: [scale, ppo] | give one method, not 2
 search: {scheduler: asha}, methods: [context-price], scenario: steady-0.7 | context-price has no env steps
 search: {samples: 2}, methods: [] | search: there is nothing to search for
 grid: {training.clip: [0.1, 0.2]}, search: {samples: 5001, space: {training.gamma: {uniform: [0, 1]}}} | 10,002
-search: {scheduler: pbt, space: {training.gamma: {uniform: [0, 1]}}}, grid: {training.clip: [0.1]} | no grid
+search: {scheduler: pbt, space: {training.gamma: {uniform: [0, 1]}}}, grid: {training.clip: [0.1]} | leave out grid
 search: {space: {srr.lambda_kl: {loguniform: [0.1, 0.1]}}} | low must be below high
 search: {space: {srr.lambda_kl: {}}} | give one of uniform
 search: {space: {lambda: {uniform: [0, 1]}}} | search.space.lambda | srr.
