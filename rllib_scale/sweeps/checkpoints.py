@@ -1,13 +1,12 @@
-"""The files of a training on the way and at its end: checkpoints in Tune's folder, published policies. Free of ray.
+"""Checkpoints in Tune's folder, and published policies. Imports no ray.
 
 A checkpoint folder holds
 
-    algorithm/      RLlib's state, or that of a search or a policy gradient, with pickles that name classes of this
-                    program and of libraries
+    algorithm/      the learner's state, with pickles that name classes of this program and of libraries
     policy/         the policy so far, as it is published
-    curve.json, nodes.json  RECORDS
-    contents.json   {"format", "version": of the program, "epoch", "sizes": of every other file}; written last, it
-                    proves the rest whole
+    curve.json      a row for each epoch, published beside the policy
+    contents.json   {"format", "version": of the program, "epoch", "sizes": of every other file}; written last, so it
+                    proves that the folder is complete
 """
 
 from __future__ import annotations
@@ -25,10 +24,8 @@ from rllib_scale.files import write_json
 from rllib_scale.results.storage import Location
 
 CONTENTS = "contents.json"
-FORMAT = 2
-"""Changes when what the pickles of a checkpoint name moves or means something else."""
-RECORDS = ("curve.json", "nodes.json")
-"""What is published of a training beside its policy: a row per epoch, and where it ran."""
+FORMAT = 3
+"""Changes when something that a checkpoint's pickles name moves or changes its meaning."""
 
 
 def seal(checkpoint: Path, epoch: int) -> None:
@@ -100,7 +97,7 @@ def _at(content: Any, path: str) -> Any:
 def publish(checkpoint: Location, target: Path) -> None:
     """Copy policy and curve of a finished training to the results, whole or not at all."""
     with checkpoint.reading() as folder:
-        copy_policy(folder / "policy", target, *(folder / name for name in RECORDS if (folder / name).is_file()))
+        copy_policy(folder / "policy", target, folder / "curve.json")
 
 
 def copy_policy(source: Path, target: Path, *more: Path) -> None:

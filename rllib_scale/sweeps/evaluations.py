@@ -98,7 +98,7 @@ class Evaluations:
                 from rllib_scale.policies.policy import policy_files
 
                 self._policies[unit.scheduler] = ray.put(policy_files(folder))
-            trusts = self.sweep.encoder_of(unit.scheduler) if unit.learned else self.trust
+            trusts = self.sweep.trial(unit.scheduler).config.encoder if unit.learned else self.trust
             self._running[task.remote(unit, self._policies.get(unit.scheduler), trusts)] = unit
 
     def _collect(self, timeout_s: float) -> None:

@@ -1,50 +1,55 @@
-"""What does the work of a training, epoch by epoch: an RLlib algorithm, a search, or a policy gradient."""
+"""The learner of a trial, trained epoch by epoch: RLlib, CMA-ES or REINFORCE."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Protocol
-
-import ray
+from typing import Any
 
 from rllib_scale.config import CMAES, Reinforce, TrialConfig
 from rllib_scale.policies.policy import save_policy
 
 EMPTY_ITERATIONS = 20
+"""RLlib iterations without samples after which a training fails."""
 
 
-class Learner(Protocol):
-    """What a training as Tune runs it asks of whatever learns."""
+class Learner(ABC):
+    """What `SchedulingTrial` needs of a training method.
 
-    @property
-    def runners(self) -> tuple[int, int]:
-        """Remote processes that play for it, and how many of them are well."""
+    Args:
+        trial: the trial to train.
+    """
 
-    @property
-    def restarts(self) -> int:
-        """How often one was lost and came back."""
+    def __init__(self, trial: TrialConfig) -> None:
+        self.trial = trial
 
+    @abstractmethod
     def epoch(self, number: int) -> dict[str, Any]:
-        """Train one epoch, 1 being the first; its row of the training table, `wall_s` for this epoch alone."""
+        """Train epoch `number`, from 1, and return its row of the training table; `wall_s` is of this epoch alone."""
 
+    @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write all that decides how it goes on."""
+        """Write the complete training state."""
 
+    @abstractmethod
     def load(self, folder: Path) -> None:
-        """Go on from a folder that `save` wrote."""
+        """Restore the state that `save` wrote."""
 
+    @abstractmethod
     def save_policy(self, folder: Path, epochs: int) -> None:
-        """Export the policy so far, after so many epochs."""
+        """Export the policy after `epochs` epochs."""
 
-    def places(self) -> dict[str, Any]:
-        """Ray nodes of `learner` and of its `env_runners`."""
+    def runners(self) -> dict[str, int]:
+        """Remote environment runners: their number, how many are healthy, and restarts so far."""
+        return {"runners": 0, "runners_healthy": 0, "runner_restarts": 0}
 
     def stop(self) -> None:
-        """Free what it holds."""
+        """Stop the processes that the learner holds."""
+        return
 
 
 def make_learner(trial: TrialConfig, storage: Any) -> Learner:
-    """The learner of a trial, untrained; `storage` is Tune's."""
+    """The untrained learner of a trial; `storage` is Tune's."""
     if isinstance(trial.algorithm, CMAES):
         from rllib_scale.sweeps.evolution import PriceSearch
 
@@ -56,30 +61,19 @@ def make_learner(trial: TrialConfig, storage: Any) -> Learner:
     return RLlibLearner(trial, storage)
 
 
-class RLlibLearner:
-    """An RLlib algorithm as a `Learner`."""
+class RLlibLearner(Learner):
+    """An RLlib algorithm."""
 
     def __init__(self, trial: TrialConfig, storage: Any) -> None:
         from rllib_scale.rl.methods import build_algorithm_config
 
-        self.trial = trial
+        super().__init__(trial)
         config = build_algorithm_config(trial)
-        # As `build_algo` does, but with Tune's storage: without, RLlib leaves an empty folder in ~/ray_results.
+        # `build_algo` passes no storage, and RLlib then leaves an empty folder in ~/ray_results.
         self.algorithm: Any = config.algo_class(config=config, storage=storage)
 
-    @property
-    def runners(self) -> tuple[int, int]:
-        """See `Learner`."""
-        group = self.algorithm.env_runner_group
-        return group.num_remote_workers(), group.num_healthy_remote_workers()
-
-    @property
-    def restarts(self) -> int:
-        """See `Learner`."""
-        return int(self.algorithm.runner_restarts)
-
     def epoch(self, number: int) -> dict[str, Any]:
-        """See `Learner`."""
+        """Train RLlib until its iterations complete an epoch."""
         from rllib_scale.rl.methods import is_epoch, training_row
 
         for _ in range(EMPTY_ITERATIONS):
@@ -93,24 +87,26 @@ class RLlibLearner:
         return training_row(result, number, steps) | {"wall_s": wall_s, "env_steps_per_s": steps / wall_s}
 
     def save(self, folder: Path) -> None:
-        """See `Learner`."""
+        """Write RLlib's checkpoint."""
         self.algorithm.save_to_path(str(folder))
 
     def load(self, folder: Path) -> None:
-        """See `Learner`."""
+        """Restore RLlib's checkpoint."""
         self.algorithm.restore_from_path(str(folder))
 
     def save_policy(self, folder: Path, epochs: int) -> None:
-        """See `Learner`."""
+        """Export the network of the RLModule."""
         save_policy(folder, self.algorithm.get_module().network, self.trial, epochs)
 
-    def places(self) -> dict[str, Any]:
-        """See `Learner`."""
-        runners = self.algorithm.env_runner_group.foreach_env_runner(
-            lambda _: ray.get_runtime_context().get_node_id(), local_env_runner=False
-        )
-        return {"learner": ray.get_runtime_context().get_node_id(), "env_runners": list(runners)}
+    def runners(self) -> dict[str, int]:
+        """RLlib's counts; the algorithm counts restarts."""
+        group = self.algorithm.env_runner_group
+        return {
+            "runners": group.num_remote_workers(),
+            "runners_healthy": group.num_healthy_remote_workers(),
+            "runner_restarts": int(self.algorithm.runner_restarts),
+        }
 
     def stop(self) -> None:
-        """See `Learner`."""
+        """Stop RLlib's processes."""
         self.algorithm.stop()

@@ -127,6 +127,10 @@ class Sweep:
 
     # ------------------------------------------------------------------ trainings
 
+    def trial(self, name: str) -> Trial:
+        """The training of that name."""
+        return self._of_name[name]
+
     def policy(self, name: str) -> Path:
         """Folder of the policy of a finished training."""
         return self.folder / "policies" / name
@@ -198,10 +202,6 @@ class Sweep:
         """The evaluations of the policy of a finished training."""
         return self.planned.units_of(self._of_name[name].as_trained(published_epochs(self.policy(name))))
 
-    def encoder_of(self, name: str) -> str | None:
-        """The user-defined encoder of a training."""
-        return self._of_name[name].config.encoder
-
     def rows_file(self, unit: EvaluationUnit) -> Path:
         """Rows of a finished unit, one an episode."""
         return self.folder / "evaluations" / f"{unit.key}.parquet"
@@ -253,13 +253,11 @@ class Sweep:
             write_table(self.folder / f"{name}.parquet", table.sort_values(list(key), ignore_index=True))
 
     def _write_manifest(self) -> None:
-        """On which nodes of the cluster each finished training ran, from which epoch on; and what the tables hold."""
+        """Note in the manifest which plan the tables hold completely."""
         manifest = read_manifest(self.folder) or {}
-        paths = {trial.name: self.policy(trial.name) / "nodes.json" for trial in self.trials}
-        nodes = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.is_file()}
         whole = all(map(self.is_finished, self.trials)) and all(map(self.is_evaluated, self.plan.units))
         tables = self._tables_digest() if whole else None
-        write_json(self.folder / "manifest.json", manifest | {"nodes": nodes, "tables": tables})
+        write_json(self.folder / "manifest.json", manifest | {"tables": tables})
 
     def _tables_digest(self) -> str:
         return digest([[trial.name for trial in self.trials], [[unit.key, unit.features] for unit in self.plan.units]])

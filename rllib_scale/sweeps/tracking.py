@@ -16,9 +16,6 @@ from ray.tune.logger import LoggerCallback
 from rllib_scale.errors import UserError
 from rllib_scale.sweeps.sweep import Sweep
 
-SERVER = os.environ.get("MLFLOW_TRACKING_URI")
-"""Read once: MLflow writes the server that it uses to this variable."""
-
 
 def trackers(sweep: Sweep) -> list[LoggerCallback]:
     """Tune's callbacks for what `tracking` of the sweep names.
@@ -47,7 +44,7 @@ def _mlflow(sweep: Sweep) -> LoggerCallback:
         logging.getLogger(name).setLevel(logging.WARNING)
     from ray.air.integrations.mlflow import MLflowLoggerCallback
 
-    server = SERVER or f"sqlite:///{sweep.folder / 'mlflow.db'}"
+    server = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{sweep.folder / 'mlflow.db'}"
     return MLflowLoggerCallback(tracking_uri=server, experiment_name=sweep.config.name)
 
 

@@ -45,7 +45,6 @@ class SchedulingTrial(tune.Trainable):
         import torch
 
         # The driver, which imports this module, needs no torch.
-        from rllib_scale.sweeps.compile_once import compile_once
         from rllib_scale.sweeps.learners import make_learner
 
         torch.set_num_threads(1)
@@ -60,18 +59,12 @@ class SchedulingTrial(tune.Trainable):
                 set_path(sections, path, value)
             self.trial_config = TrialConfig.model_validate(sections)
         self.settings = "; ".join(f"{path}={value}" for path, value in changed.items())
-        if not self.trial_config.spec.dispatches:
-            compile_once(self.trial_config)
         self.learner = make_learner(self.trial_config, self._storage)
         self.curve: list[dict[str, Any]] = []
-        self.nodes: list[dict[str, Any]] = []
-        self.restarts = 0
         self.saved_epochs = 0
         if config["trial"] in restore:
             with Location(restore[config["trial"]]).reading() as checkpoint:
                 self.load_checkpoint(checkpoint)
-        else:
-            self._note_nodes()
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Begin another training in this process, which has imported and compiled what a new one would have to."""
@@ -86,31 +79,21 @@ class SchedulingTrial(tune.Trainable):
         if self.settings:
             row["settings"] = self.settings
         self.curve.append(row)
-        if self.learner.restarts > self.restarts:
-            self.restarts = self.learner.restarts
-            self._note_nodes()
-        runners, healthy = self.learner.runners
-        return row | {
-            "done": len(self.curve) >= self.target,
-            SCORE: score_of(self.curve, self.search),
-            "response_recent_s": recent(self.curve, "response_mean_s", self.search.window),
-            "runners": runners,
-            "runners_healthy": healthy,
-            "runner_restarts": self.restarts,
-        }
-
-    def _note_nodes(self) -> None:
-        """Note on which nodes learner and environment runners are from the next epoch on, where that has changed."""
-        places = self.learner.places()
-        if not self.nodes or self.nodes[-1] | places != self.nodes[-1]:
-            self.nodes.append({"from_epoch": len(self.curve) + 1, **places})
+        return (
+            row
+            | self.learner.runners()
+            | {
+                "done": len(self.curve) >= self.target,
+                SCORE: score_of(self.curve, self.search),
+                "response_recent_s": recent(self.curve, "response_mean_s", self.search.window),
+            }
+        )
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Write learner, training curve and policy; the list of contents comes last and proves the rest whole."""
         folder = Path(checkpoint_dir)
         self.learner.save(folder / "algorithm")
         write_json(folder / "curve.json", self.curve)
-        write_json(folder / "nodes.json", self.nodes)
         self.learner.save_policy(folder / "policy", len(self.curve))
         seal(folder, len(self.curve))
         self.saved_epochs = len(self.curve)
@@ -120,9 +103,7 @@ class SchedulingTrial(tune.Trainable):
         folder = Path(checkpoint).absolute()
         self.learner.load(folder / "algorithm")
         self.curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
-        self.nodes = json.loads((folder / "nodes.json").read_text(encoding="utf-8"))
         self.saved_epochs = len(self.curve)
-        self._note_nodes()
 
     def cleanup(self) -> None:
         """Save what no checkpoint holds yet, as after Ctrl-C, and stop the learner."""

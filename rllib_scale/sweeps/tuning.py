@@ -1,4 +1,4 @@
-"""Training by Ray Tune those trials of a sweep that are not finished, from their checkpoints where they have one."""
+"""Ray Tune trains the unfinished trials of a sweep and resumes those that have a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from rllib_scale.clusters.placement import why_waiting
 from rllib_scale.clusters.session import keep_credentials_out_of_logs, keep_trackers_unloaded
@@ -22,8 +23,6 @@ from rllib_scale.sweeps.checkpoints import check_format, copy_policy, curve_at, 
 from rllib_scale.sweeps.evaluations import Evaluations
 from rllib_scale.sweeps.sweep import Sweep
 
-INTERVAL_S = 10.0
-"""Between two lines of progress."""
 SYNC_S = 15
 """Between two copies of Tune's files, with the curves of running trainings, to results on this machine."""
 
@@ -31,57 +30,50 @@ SYNC_S = 15
 def train(
     sweep: Sweep, reuse: Sequence[Path], trusted: bool, at_once: int | None, evaluations: Evaluations
 ) -> list[str]:
-    """Train what is not finished and publish every finished policy; returns one line for each training that failed.
+    """Train unfinished trials and publish every finished policy; returns one line for each training that failed.
 
     Args:
         sweep: whose trials to train.
-        reuse: results folders whose finished trainings of the same trials are taken over.
+        reuse: results folders whose finished trainings of the same trials are reused.
         trusted: whether checkpoints, which are pickles, may be loaded.
         at_once: how many trainings fit side by side; None if Ray decides.
         evaluations: receives each policy as it is published.
 
     Raises:
-        UserError: there are checkpoints to go on from, and they are not trusted or of another version; or the results
-            folder is gone.
-        OSError: there is no room left for checkpoints.
+        UserError: checkpoints are not trusted or of another version; or the results folder is gone.
+        OSError: the disk of the checkpoints is full.
     """
     (sweep.folder / "policies").mkdir(exist_ok=True)
     checkpoints: dict[str, Location] = {}
     pending: list[Trial] = []
-    taken = 0
+    reused = 0
     for trial in sweep.trials:
-        name = trial.name
-        if sweep.is_finished(trial):
-            evaluations.add_policy(name)
-            continue
-        elsewhere = (other / "policies" / name for other in reuse)
-        found = next((policy for policy in elsewhere if published_epochs(policy) >= trial.config.stop_epochs), None)
-        if found is not None:
-            copy_policy(found, sweep.policy(name))
-            evaluations.add_policy(name)
-            taken += 1
-            continue
-        if sweep.publish(trial):
-            evaluations.add_policy(name)
+        finished = sweep.is_finished(trial) or sweep.publish(trial)
+        if not finished and (policy := _reusable(trial, reuse)) is not None:
+            copy_policy(policy, sweep.policy(trial.name))
+            finished, reused = True, reused + 1
+        if finished:
+            evaluations.add_policy(trial.name)
             continue
         if checkpoint := sweep.checkpoint(trial):
-            checkpoints[name] = checkpoint
+            checkpoints[trial.name] = checkpoint
         pending.append(trial)
     if reuse:
-        sweep.say(f"{taken} trainings are taken over from {', '.join(map(str, reuse))}")
+        sweep.say(f"{reused} trainings are reused from {', '.join(map(str, reuse))}")
     if len(pending) < len(sweep.trials) or checkpoints:
-        finished = len(sweep.trials) - len(pending)
-        sweep.say(f"{finished} of {len(sweep.trials)} trainings are finished, {len(checkpoints)} resume")
+        done = len(sweep.trials) - len(pending)
+        sweep.say(f"{done} of {len(sweep.trials)} trainings are finished, {len(checkpoints)} resume")
     if checkpoints and not trusted:
         raise UserError(
-            f"{sweep.tune_folder}: holds checkpoints that this account did not write here; resuming from one runs the "
-            "code in it. If you know where they come from, say --trust"
+            f"{sweep.tune_folder}: another account or machine wrote its checkpoints, and resuming runs the code in "
+            "them. If you trust their source, give --trust"
         )
     for checkpoint in checkpoints.values():
         check_format(checkpoint)
     if not pending:
         return []
-    errors = _fit(sweep, pending, checkpoints, sweep.config.resources.max_concurrent or at_once, evaluations)
+    with patch.dict(os.environ):  # Tune reads settings from it and MLflow writes its server to it
+        errors = _fit(sweep, pending, checkpoints, sweep.config.resources.max_concurrent or at_once, evaluations)
     unfinished = []
     for trial in pending:
         if sweep.is_finished(trial):  # published as it ended
@@ -92,6 +84,12 @@ def train(
             unfinished.append(trial.name)
     where = f"(see error.txt in {sweep.tune_folder})"
     return [f"{name}: {errors.get(name, 'stopped without an error')} {where}" for name in unfinished]
+
+
+def _reusable(trial: Trial, reuse: Sequence[Path]) -> Path | None:
+    """The first finished policy of the same trial in other results folders."""
+    found = (folder / "policies" / trial.name for folder in reuse)
+    return next((policy for policy in found if published_epochs(policy) >= trial.config.stop_epochs), None)
 
 
 def _fit(
@@ -105,23 +103,22 @@ def _fit(
 
     Raises:
         UserError: the results folder is gone.
-        OSError: there is no room left for checkpoints.
+        OSError: the disk of the checkpoints is full.
     """
     from ray import tune
 
     for name in ("ray.tune", "ray.train"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # what failed is said once, at the end
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # `sweep` prints each error once, at the end
     warnings.filterwarnings("ignore", "Consider boosting PBT")  # see `reuse_actors` below
-    from rllib_scale.sweeps.progress import NoteStops, PublishPolicies, StopAll, TuneProgress
+    from rllib_scale.sweeps.progress import PublishPolicies, StopAll, TuneProgress
     from rllib_scale.sweeps.stopping import make_scheduler
     from rllib_scale.sweeps.tracking import trackers
     from rllib_scale.sweeps.trainable import SchedulingTrial
 
     resources, search = sweep.config.resources, sweep.search
-    # What does not wait as a placement group, no autoscaler adds nodes for.
+    # An autoscaler adds nodes only for trainings that wait as placement groups.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(min(len(pending), at_once or len(pending)))
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # StopAll handles it
-    os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"  # of a checkpoint that Tune, told to stop, no longer waits for
     keep_credentials_out_of_logs()
     keep_trackers_unloaded()
     run = f"run-{1 + sum(name.startswith('run-') for name in sweep.tune_folder.folders()):03d}"
@@ -141,10 +138,10 @@ def _fit(
         ),
         tune.PlacementGroupFactory(bundles),
     )
-    settings = {trial.name: trial.identity | dict(trial.overrides) for trial in pending}  # for whoever reads its logs
+    settings = {trial.name: trial.identity | dict(trial.overrides) for trial in pending}  # for Tune's logs
     scheduler = make_scheduler(search, pending, curves)
     stop = StopAll(sweep.folder)
-    progress = TuneProgress(targets, sweep.say, INTERVAL_S, why_waiting(resources, at_once))
+    progress = TuneProgress(targets, sweep.say, why_waiting(resources, at_once))
     tuner = tune.Tuner(
         trainable,
         param_space={
@@ -157,19 +154,14 @@ def _fit(
             max_concurrent_trials=None if search.scheduler == "pbt" else at_once,
             trial_name_creator=lambda trial: str(trial.config["trial"]),
             trial_dirname_creator=lambda trial: str(trial.config["trial"]),
-            reuse_actors=search.scheduler not in ("asha", "pbt"),  # what is paused is resumed in a new process
+            reuse_actors=search.scheduler not in ("asha", "pbt"),  # they resume a paused training in a new process
         ),
         run_config=tune.RunConfig(
             name=run,
             storage_path=str(sweep.tune_folder),
             sync_config=tune.SyncConfig() if is_uri(str(sweep.tune_folder)) else tune.SyncConfig(sync_period=SYNC_S),
             stop=stop,
-            callbacks=[
-                progress,
-                NoteStops(targets, stop, sweep.note_stop),
-                PublishPolicies({trial.name: trial for trial in pending}, sweep, evaluations),
-                *trackers(sweep),
-            ],
+            callbacks=[progress, PublishPolicies(sweep, evaluations, stop), *trackers(sweep)],
             failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
             checkpoint_config=tune.CheckpointConfig(
                 checkpoint_frequency=sweep.config.checkpoints.every_epochs,
@@ -186,7 +178,7 @@ def _fit(
             check_there(sweep.folder)
             if not progress.ended:
                 raise
-            # At last Tune reads back its own files, which a full disk tears. Nothing here needs them.
+            # Tune finally reads its own files back, which a full disk has torn. Nothing here needs them.
     check_there(sweep.folder)
     for line in progress.failed.values():
         for number in (errno.ENOSPC, errno.EDQUOT):
@@ -196,7 +188,7 @@ def _fit(
 
 
 def _changing(search: SearchConfig, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What of each trial's config PBT changes on the way, as it starts: config path -> value by trial name."""
+    """Initial values of the settings that PBT changes, as config path -> a function of the trial's config."""
     from ray import tune
 
     if search.scheduler != "pbt":

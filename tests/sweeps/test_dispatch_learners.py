@@ -28,8 +28,9 @@ from rllib_scale.evaluation.candidates import play_base, play_candidates  # noqa
 from rllib_scale.evaluation.play import evaluate  # noqa: E402
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network  # noqa: E402
 from rllib_scale.policies.policy import load_policy  # noqa: E402
-from rllib_scale.sweeps.evolution import VALIDATION, PriceSearch, draw_instances, scores  # noqa: E402
+from rllib_scale.sweeps.evolution import PriceSearch  # noqa: E402
 from rllib_scale.sweeps.policy_gradient import PolicyGradient  # noqa: E402
+from rllib_scale.sweeps.validated import VALIDATION, draw_instances, scores  # noqa: E402
 from sweep_runs import episodes, features, refused, succeed, training  # noqa: E402
 
 STEADY = scenario("steady-0.7").at_scale(4)

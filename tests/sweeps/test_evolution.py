@@ -17,7 +17,8 @@ from rllib_scale.evaluation.candidates import Instance, Outcomes, play_base, pla
 from rllib_scale.evaluation.play import evaluate  # noqa: E402
 from rllib_scale.schedulers.context_price import ContextPrice  # noqa: E402
 from rllib_scale.schedulers.rules import make_scheduler  # noqa: E402
-from rllib_scale.sweeps.evolution import TRAINING, VALIDATION, PriceSearch, draw_instances, scores, shares  # noqa: E402
+from rllib_scale.sweeps.evolution import PriceSearch  # noqa: E402
+from rllib_scale.sweeps.validated import TRAINING, VALIDATION, draw_instances, scores, shares  # noqa: E402
 from rllib_scale.workloads.generators import generate  # noqa: E402
 
 ENV = scenario("steady-0.7").model_copy(

@@ -61,7 +61,7 @@ def test_a_shared_folder_that_goes_away_and_comes_back(
     file.write_text(SWEEP)
     if left == "nothing":
         file.write_text(SWEEP.replace("every_epochs: 5", "every_epochs: 1"))
-        monkeypatch.setattr(progress, "LOOK_INTERVAL_S", 0.0)
+        monkeypatch.setattr(progress, "CHECK_INTERVAL_S", 0.0)
     monkeypatch.setattr(logging.getLogger("ray"), "handlers", [caplog.handler])
 
     def go_away(_: Path) -> None:

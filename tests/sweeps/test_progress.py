@@ -11,19 +11,23 @@ import pytest
 
 pytest.importorskip("ray")
 
-from rllib_scale.sweeps.progress import NoteStops, StopAll, TuneProgress
+from rllib_scale.config.planning import make_plan
+from rllib_scale.loading import sweep_from
+from rllib_scale.results.status import stopped_at
+from rllib_scale.sweeps.progress import PublishPolicies, StopAll, TuneProgress
+from rllib_scale.sweeps.sweep import Sweep
 
 
 def trial(name: str, status: str = "RUNNING", failures: int = 0, **last: Any) -> Any:
-    return SimpleNamespace(config={"trial": name}, status=status, num_failures=failures, last_result=last)
+    """A training as Tune describes it."""
+    facts = {"config": {"trial": name}, "status": status, "num_failures": failures, "last_result": last}
+    return SimpleNamespace(**facts, is_finished=lambda: status in ("TERMINATED", "ERROR"))
 
 
 def row(epoch: int, response: float, **more: Any) -> dict[str, Any]:
     return {
         "epoch": epoch,
         "env_steps_per_s": 500.0,
-        "completed": 20.0,
-        "agreement": math.nan,
         "response_recent_s": response,
         "runners": 2,
         "runners_healthy": 2,
@@ -31,31 +35,30 @@ def row(epoch: int, response: float, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def telling(trials: str, waiting: str = "", interval_s: float = 0) -> tuple[TuneProgress, list[str]]:
+def saying(trials: str, waiting: str = "", interval_s: float = 0) -> tuple[TuneProgress, list[str]]:
     """The callback for trainings of ten epochs, and the lines that it says."""
     lines: list[str] = []
-    return TuneProgress(dict.fromkeys(trials, 10), lines.append, interval_s, lambda running: waiting), lines
+    return TuneProgress(dict.fromkeys(trials, 10), lines.append, lambda running: waiting, interval_s), lines
 
 
 def test_the_line_tells_what_runs_waits_and_why_speed_responses_runners_and_time_left() -> None:
-    progress, lines = telling("abcd", "needs 3 CPUs")
+    progress, lines = saying("abcd", "needs 3 CPUs")
     trials = [trial("a"), trial("b", failures=1), trial("c", status="PENDING")]
     progress.on_trial_result(1, trials, trials[0], row(3, 12.0))
     progress.on_trial_result(1, trials, trials[1], row(5, 16.0, runners_healthy=1, runner_restarts=1))
     progress.on_trial_result(1, trials, trials[1], row(6, math.nan, runners_healthy=1, runner_restarts=1))
-    last = row(7, 14.0, runners_healthy=1, runner_restarts=1, agreement=0.875)  # of a training that imitates
-    progress.on_trial_result(1, trials, trials[1], last)
+    progress.on_trial_result(1, trials, trials[1], row(7, 14.0, runners_healthy=1, runner_restarts=1))
     progress.on_step_end(1, trials)
     line = lines[-1]
-    assert "trainings 0/4 done, 2 running, 2 waiting (needs 3 CPUs), 1 begun anew from a checkpoint" in line
+    assert "trainings 0/4 done, 2 running, 2 waiting (needs 3 CPUs), 1 resumed after a failure" in line
     assert "epoch 3 to 7 | 1,000 env steps/s" in line
     assert "response best 12.00, median 13.00 s" in line
-    assert "agreement 87.5% | env runners 3 healthy, 1 restarts" in line
+    assert "| env runners 3 healthy, 1 restarts" in line
     assert line.endswith(" left")
 
 
 def test_what_runs_and_has_no_epoch_yet_is_said_to_start() -> None:
-    progress, lines = telling("abc", "2 at once")
+    progress, lines = saying("abc", "2 at once")
     trials = [trial("a"), trial("b"), trial("c", status="PENDING")]
     for count in ("2", "1"):
         progress.on_step_end(1, trials)
@@ -67,7 +70,7 @@ def test_what_runs_and_has_no_epoch_yet_is_said_to_start() -> None:
 
 
 def test_between_two_lines_there_is_the_interval() -> None:
-    progress, lines = telling("a", interval_s=3600)
+    progress, lines = saying("a", interval_s=3600)
     for epoch in range(1, 9):
         progress.on_trial_result(1, [trial("a")], trial("a"), row(epoch, 1.0))
         progress.on_step_end(1, [trial("a")])
@@ -77,16 +80,16 @@ def test_between_two_lines_there_is_the_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "why", "noted"), [(4, None, [("a", 4)]), (10, None, []), (4, "interrupted", []), (4, "lost", [])]
+    ("epoch", "why", "noted"), [(4, None, 4), (10, None, None), (4, "interrupted", None), (4, "lost", None)]
 )
-def test_only_a_scheduler_ends_a_training_early(
-    epoch: int, why: str | None, noted: list[tuple[str, int]], tmp_path: Path
-) -> None:
-    found: list[tuple[str, int]] = []
+def test_only_a_scheduler_ends_a_training_early(epoch: int, why: str | None, noted: int | None, tmp_path: Path) -> None:
+    plan = make_plan(sweep_from({"name": "one", "methods": ["scale"], "training": {"epochs": 10}}, "one"), "one")
+    sweep = Sweep(plan, tmp_path, print)
+    name = plan.trials[0].name
     stop = StopAll(tmp_path)
     stop.interrupted = why == "interrupted"
     if why != "lost":
         (tmp_path / "manifest.json").touch()
-    callback = NoteStops({"a": 10}, stop, lambda name, at: found.append((name, at)))
-    callback.on_trial_complete(1, [], trial("a", epoch=epoch))
-    assert found == noted
+    nothing_to_publish: Any = None
+    PublishPolicies(sweep, nothing_to_publish, stop).on_trial_complete(1, [], trial(name, epoch=epoch))
+    assert stopped_at(tmp_path, name) == noted

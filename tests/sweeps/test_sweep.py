@@ -196,8 +196,8 @@ def test_features_that_a_finished_sweep_lacks_are_added_without_training_anew(ba
 @pytest.mark.slow
 def test_train_is_a_sweep_of_one_cell(base: Path, tmp_path: Path) -> None:
     settings = [f"training={{epochs: 3, {SHORT}}}", f"srr={SRR}"]
-    settings += ["evaluation.heuristics=[]", "evaluation.episodes=3"]
-    options = ["--epochs", 3, "--scales", "8,16", "--results", tmp_path / "train"]
+    settings += ["evaluation.heuristics=[]", "evaluation.episodes=3", "evaluation.scales=[8, 16]"]
+    options = ["--epochs", 3, "--results", tmp_path / "train"]
     succeed("train", *options, settings=settings)
     ((name, trained),) = weights(tmp_path / "train").items()
     assert weights(base / "results")[name] == trained

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from local_ray import LOCAL_RAY
-from rllib_scale.sweeps import tracking
 from sweep_runs import SHORT, refused, succeed, training
 
 pytestmark = LOCAL_RAY
@@ -23,7 +23,7 @@ evaluation: {{scales: [8], episodes: 1, heuristics: [], features: false}}
 @pytest.fixture
 def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The command without its trackers."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "as it was")  # which MLflow changes
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / "tracked.yaml").write_text(SWEEP)
     return ["sweep", tmp_path / "tracked.yaml", "--results", tmp_path / "results"]
 
@@ -36,6 +36,7 @@ def test_mlflow_has_settings_and_curve_of_each_training(tmp_path: Path, words: l
     tracked = client.search_runs([client.get_experiment_by_name("tracked").experiment_id])
     assert {entry.info.run_name for entry in tracked} == {path.name for path in (results / "policies").iterdir()}
     assert {entry.data.params["settings/training.learning_rate"] for entry in tracked} == {"0.001", "0.0001"}
+    assert not {"MLFLOW_TRACKING_URI", "TUNE_MAX_PENDING_TRIALS_PG"} & os.environ.keys(), "of this sweep alone"
     for entry in tracked:
         assert entry.info.status == "FINISHED"
         rows = training(results).query(f"trial_id == '{entry.data.params['settings/trial_id']}'")
@@ -48,7 +49,7 @@ def test_a_tracker_that_cannot_be_used_is_refused_in_one_line(
     tmp_path: Path, words: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mlflow")
-    monkeypatch.setattr(tracking, "SERVER", f"sqlite:///{tmp_path}/tracked.yaml")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/tracked.yaml")
     line = refused(*words, settings=["tracking=[mlflow]"])
     assert line.startswith("Error: tracking: mlflow cannot be used")
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from local_ray import LOCAL_RAY
 
@@ -22,7 +19,6 @@ from ray import tune  # noqa: E402
 from rllib_scale.config import TrainingConfig, TrialConfig, TrialResources  # noqa: E402
 from rllib_scale.config.search import SearchConfig  # noqa: E402
 from rllib_scale.rl import algorithm as algorithms  # noqa: E402
-from rllib_scale.sweeps.compile_once import compile_once, take_turns  # noqa: E402
 from rllib_scale.sweeps.trainable import SchedulingTrial  # noqa: E402
 
 SMALL = TrainingConfig(epochs=2, steps_per_epoch=64, minibatch_size=32, passes=1, num_envs=2)
@@ -87,55 +83,3 @@ def test_a_training_in_a_process_used_before_is_the_one_in_a_new_process_to_the_
     assert trained(used) == trained(fresh)
     for actor in (used, fresh):
         ray.kill(actor)
-
-
-WAIT_S = 60.0
-
-
-def test_two_do_different_parts_first_and_each_part_alone(tmp_path: Path) -> None:
-    """The first is held in its first part until the second has begun another one."""
-    said: list[tuple[str, str]] = []
-    other_begun, first_begun = threading.Event(), threading.Event()
-
-    def one(name: str) -> None:
-        said.append(("first", name))
-        first_begun.set()
-        assert other_begun.wait(WAIT_S), "the second waits for the first"
-
-    def two(name: str) -> None:
-        said.append(("second", name))
-        other_begun.set()
-
-    threads = []
-    for part in (one, two):
-        parts = {name: partial(part, name) for name in "ab"}
-        threads.append(threading.Thread(target=take_turns, args=(parts, tmp_path / "locks")))
-        threads[-1].start()
-        assert first_begun.wait(WAIT_S)
-    for thread in threads:
-        thread.join(WAIT_S)
-        assert not thread.is_alive()
-    assert said[:2] == [("first", "a"), ("second", "b")]
-    assert sorted(said) == [(who, part) for who in ("first", "second") for part in "ab"]
-
-
-def test_neither_a_failure_nor_a_place_without_locks_holds_anybody_up(tmp_path: Path) -> None:
-    def fail() -> None:
-        raise OSError("no compiler")
-
-    (tmp_path / "file").touch()
-    done: list[str] = []
-    for locks in (tmp_path / "locks", tmp_path / "file" / "locks"):
-        with pytest.raises(OSError, match="no compiler"):
-            take_turns({"a": fail}, locks)
-        take_turns({name: partial(done.append, name) for name in "ab"}, locks)
-    assert done == ["a", "b"] * 2
-
-
-@pytest.mark.parametrize("method", ["scale", "ppo", "crossattn-r"])
-def test_it_draws_nothing_from_the_generator_of_a_training(method: str) -> None:
-    torch.manual_seed(7)
-    expected = torch.rand(3)
-    torch.manual_seed(7)
-    compile_once(TrialConfig(method=method))
-    assert torch.equal(torch.rand(3), expected)
