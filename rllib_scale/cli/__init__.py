@@ -1,4 +1,4 @@
-"""The command line. Thin: every command reads its input, calls one function and prints what came back."""
+"""The command line. Thin: every command reads its input, calls one function and prints the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rllib_scale import __version__
-from rllib_scale.cli import about, cluster, fitting, live, play, policies, results, sweeps, workloads
+from rllib_scale.cli import about, cluster, live, play, policies, results, sweeps, workloads
 from rllib_scale.cli.terminal import errors
 from rllib_scale.errors import UserError
 
@@ -33,16 +33,16 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be flushed would fail again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the final flush would fail again
             errors.print(f"Error: {error.filename or 'output'}: {error.strerror}", style="red", markup=False)
             ctx.exit(2)
         except KeyboardInterrupt:
-            errors.print("Interrupted. What is finished is kept; the same command resumes it.", markup=False)
+            errors.print("Interrupted. Finished parts are kept; the same command resumes.", markup=False)
             ctx.exit(130)
 
 
 def _interrupt_once(number: int, frame: object) -> None:
-    """Ctrl-C: what runs comes to an orderly end, which a second Ctrl-C must not break off."""
+    """End in order after Ctrl-C, and ignore a second one meanwhile."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
 
@@ -80,7 +80,7 @@ for _command in (
     policies.export,
     live.execute,
     workloads.import_workload,
-    fitting.fit_workload,
+    workloads.fit_workload,
     results.report,
     results.status,
     results.dashboard,

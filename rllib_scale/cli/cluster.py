@@ -1,4 +1,4 @@
-"""The command that brings results from a cluster."""
+"""The command that copies results from a cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rllib_scale.cli.terminal import say
 def fetch(source: str, destination: Path) -> None:
     """Copy a results folder from PLACE, a path or an s3:// or gs:// URI, to DESTINATION, without checkpoints and logs.
 
-    Each file is there whole or not at all.
+    Each file is copied completely or not at all.
     """
     from rllib_scale.results.storage import Location
     from rllib_scale.results.storage import fetch as copy

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +13,12 @@ import click
 from rllib_scale.cli.terminal import say
 from rllib_scale.config.base import MAX_EPISODES
 from rllib_scale.errors import UserError
-from rllib_scale.files import write_atomic
+from rllib_scale.files import check_writable, write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from rllib_scale.evaluation.exports import Played
 
 ENDINGS = {
     "--schedule": (".csv",),
@@ -29,7 +33,7 @@ EPISODES = click.IntRange(1, MAX_EPISODES)
 
 
 def _not_empty(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """An empty shell variable is no wish for the default."""
+    """Refuse an empty value, as of a shell variable that is not set."""
     if value == "":
         raise UserError(f"--{option.name} '': is empty; name a place, or leave the option out")
     return value
@@ -38,9 +42,7 @@ def _not_empty(ctx: click.Context, option: click.Parameter, value: str | None) -
 set_option = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key; repeatable."
 )
-address_option = click.option(
-    "--address", metavar="ADDR", help="Ray cluster to run on (default: a local Ray of its own)."
-)
+address_option = click.option("--address", metavar="ADDR", help="Ray cluster to run on (default: a new local Ray).")
 results_option = click.option(
     "--results",
     metavar="PLACE",
@@ -50,41 +52,90 @@ results_option = click.option(
 trust_option = click.option(
     "--trust",
     is_flag=True,
-    help="Go on from checkpoints, which are pickles, in a results folder made elsewhere, and "
-    "import code that given policies name.",
+    help="Resume from checkpoints, which are pickles, of another account, and import code that given policies name.",
 )
-
 code_option = click.option("--trust", is_flag=True, help="Import the user code that a policy's files name.")
+scheduler_option = click.option(
+    "--scheduler", default="fastest-idle", show_default=True, help="A heuristic's name, a policy's folder, or zoo:NAME."
+)
+output_option = click.option(
+    "--output", type=click.Path(path_type=Path), help="Write one row per episode, .csv or .parquet."
+)
 
 
 def numbers(option: str, text: str) -> list[int]:
-    """Whole numbers by commas."""
+    """Integers separated by commas."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise UserError(f"{option} {text!r}: must be whole numbers separated by commas") from None
 
 
-def check_endings(outputs: Mapping[str, Path | None]) -> None:
-    """Refuse a file whose name promises another format than the one that is written."""
+def check_outputs(outputs: Mapping[str, Path | None]) -> None:
+    """Refuse files that cannot be written, and names whose ending promises another format than the one written.
+
+    Args:
+        outputs: option -> its file.
+    """
     for option, path in outputs.items():
-        if path is not None and path.suffix not in ENDINGS[option]:
+        if path is not None and option in ENDINGS and path.suffix not in ENDINGS[option]:
             raise UserError(f"{option} {path}: must end in {' or '.join(ENDINGS[option])}")
+    check_writable(outputs)
 
 
-def played_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --schedule, --gantt and --trace: the files that tell what was played."""
+@dataclass(frozen=True)
+class EpisodeFiles:
+    """Files that `simulate` and `execute` write about an episode; None: not asked for."""
+
+    schedule: Path | None
+    gantt: Path | None
+    trace: Path | None
+
+    @property
+    def options(self) -> dict[str, Path | None]:
+        """Option -> its file."""
+        return {"--schedule": self.schedule, "--gantt": self.gantt, "--trace": self.trace}
+
+    def write(self, played: Played) -> None:
+        """Write what was asked for."""
+        import pandas as pd
+
+        from rllib_scale.envs.gantt import draw_gantt
+        from rllib_scale.evaluation.exports import to_trace, write
+
+        if self.schedule is not None:
+            frame = pd.DataFrame(played.schedule)
+            write_atomic(self.schedule, lambda path: frame.to_csv(path, index=False))
+            say(f"wrote {self.schedule}: {len(frame)} started tasks")
+        if self.gantt is not None:
+            figure = draw_gantt(played.schedule, played.env.cluster, played.end_s, played.name)
+            write_atomic(self.gantt, lambda path: figure.savefig(path, format="png"))
+            say(f"wrote {self.gantt}")
+        if self.trace is not None:
+            write(self.trace, to_trace(played))
+            say(f"wrote {self.trace}")
+
+
+def files_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --schedule, --gantt and --trace, which a command receives as `files`."""
+
+    @wraps(command)
+    def run(*, schedule: Path | None, gantt: Path | None, trace: Path | None, **others: Any) -> Any:
+        return command(files=EpisodeFiles(schedule, gantt, trace), **others)
+
     for option, text in (
         ("--trace", "Write a trace for ui.perfetto.dev (JSON)."),
         ("--gantt", "Draw the schedule (PNG)."),
         ("--schedule", "Write the schedule (CSV)."),
     ):
-        command = click.option(option, type=click.Path(path_type=Path), help=text)(command)
-    return command
+        run = click.option(option, type=click.Path(path_type=Path), help=text)(run)
+    return run
 
 
-def write_output(frame: pd.DataFrame, path: Path) -> None:
+def write_output(frame: pd.DataFrame, path: Path | None) -> None:
     """Write the rows of --output in the format that its ending names."""
+    if path is None:
+        return
     write = frame.to_csv if path.suffix == ".csv" else frame.to_parquet
     write_atomic(path, lambda temporary: write(temporary, index=False))
     say(f"wrote {path}")

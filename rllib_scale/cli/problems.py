@@ -1,8 +1,10 @@
-"""What commands play: a scenario, changed as one likes, and schedulers by name."""
+"""The problem that a command plays: a scenario, changed by options, and a given workload."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,97 +17,124 @@ if TYPE_CHECKING:
     from rllib_scale.config import EnvConfig
     from rllib_scale.workloads.model import Workload
 
-
-def own_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--config` and `--set`, for a user-defined problem."""
-    change = click.option(
-        "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change the problem; keys as below `env`."
-    )
-    file = click.option(
-        "--config",
-        type=click.Path(path_type=Path),
-        help="YAML of a problem, what stands below `env` in a sweep; the scenario has what it leaves out.",
-    )
-    return file(change(command))
+_path = click.Path(path_type=Path)
+mask_option = click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: that of the scenario.")
+_OPTIONS = (
+    click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`; or FILE.yaml."),
+    click.option("--config", type=_path, help="YAML with keys of `env` in a sweep, which change the scenario."),
+    click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key of `env`; repeatable."),
+    click.option("--workload", type=_path, help="Play this workload (JSON), to its end unless a horizon is set."),
+    click.option("--horizon", type=float, help="End of an episode in s (default: that of the scenario)."),
+    mask_option,
+)
 
 
-def own_problem(config: Path | None, overrides: tuple[str, ...]) -> dict[str, Any]:
-    """What `--config` and `--set` say of the problem.
+@dataclass(frozen=True)
+class Problem:
+    """A scenario, by name or file, with the changes that a command's options make."""
 
-    Raises:
-        UserError: the file cannot be read, or is no mapping.
+    scenario: str
+    mask: str | None = None
+    horizon: float | None = None
+    config: Path | None = None
+    overrides: tuple[str, ...] = ()
+    workload_file: Path | None = None
+
+    @cached_property
+    def changes(self) -> dict[str, Any]:
+        """Keys of `env` that `--config` and `--set` change.
+
+        Raises:
+            UserError: the file cannot be read or is no mapping.
+        """
+        from rllib_scale.config.yaml_files import parse_override, set_path
+        from rllib_scale.loading import read_mapping
+
+        data = {} if self.config is None else read_mapping(self.config)
+        for override in self.overrides:
+            path, value = parse_override(override)
+            set_path(data, path.removeprefix("env."), value)
+        return data
+
+    @cached_property
+    def workload(self) -> Workload | None:
+        """The given workload.
+
+        Raises:
+            UserError: see `Workload.load`.
+        """
+        from rllib_scale.workloads.model import Workload
+
+        return None if self.workload_file is None else Workload.load(self.workload_file)
+
+    def servers(self, default: int) -> int | None:
+        """The default number of servers; None, which keeps their number, where the options define a cluster."""
+        return None if "cluster" in self.changes else default
+
+    def env(self, servers: int | None) -> EnvConfig:
+        """The problem at a number of servers, with time to finish a given workload unless a horizon is set.
+
+        Raises:
+            UserError: the scenario is unknown or not possible with so few servers; a key or a value is invalid; the
+                problem is too large; or a task of the workload fits no server.
+        """
+        from rllib_scale.config.yaml_files import merged
+        from rllib_scale.evaluation.play import played_to_its_end
+        from rllib_scale.loading import env_from, named_scenario
+
+        data = merged(named_scenario(self.scenario).model_dump(mode="json"), self.changes)
+        source = "--config, --set" if self.changes else self.scenario
+        folder = self.config.parent if self.config else Path()
+        if isinstance(data["cluster"], str):
+            data["cluster"] = env_from(data, source, folder).cluster.model_dump(mode="json")
+        if servers is not None and isinstance(data["cluster"], dict):
+            data["cluster"]["servers"] = servers
+        for key, value in (("mask", self.mask), ("horizon_s", self.horizon)):
+            if value is not None and isinstance(data["episode"], dict):
+                data["episode"][key] = value
+        env = env_from(data, source, folder)
+        if self.workload is None:
+            env.check_size()
+            return env
+        self.workload.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), str(self.workload_file))
+        has_horizon = self.horizon is not None or "horizon_s" in self.changes.get("episode", {})
+        return env if has_horizon or self.workload.num_tasks == 0 else played_to_its_end(env, self.workload)
+
+    def say_unfinished(self, name: str, metrics: Mapping[Any, Any]) -> None:
+        """Say how much of a given workload a scheduler finished, if it did not finish all."""
+        if self.workload is not None and metrics["workflows_completed"] < self.workload.num_workflows:
+            say(
+                f"{name}: of {self.workload.num_workflows} workflows {metrics['workflows_arrived']:g} had arrived and "
+                f"{metrics['workflows_completed']:g} were done at the end, {metrics['duration_s']:g} s"
+            )
+
+
+def problem_options(*drawn_by: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add the options of a problem, which a command receives as `problem`.
+
+    Args:
+        drawn_by: options that determine a drawn workload, and are refused beside a given one.
     """
-    from rllib_scale.config.yaml_files import parse_override, set_path
-    from rllib_scale.loading import read_mapping
 
-    data = {} if config is None else read_mapping(config)
-    for override in overrides:
-        path, value = parse_override(override)
-        set_path(data, path.removeprefix("env."), value)
-    return data
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def run(
+            *,
+            scenario: str,
+            mask: str | None,
+            horizon: float | None,
+            config: Path | None,
+            overrides: tuple[str, ...],
+            workload: Path | None,
+            **others: Any,
+        ) -> Any:
+            for name in drawn_by if workload is not None else ():
+                if click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+                    raise UserError(f"--{name}: determines a drawn workload, and --workload gives one; leave one out")
+            return command(problem=Problem(scenario, mask, horizon, config, overrides, workload), **others)
 
+        for option in reversed(_OPTIONS):
+            run = option(run)
+        return run
 
-def named_problem(
-    name: str,
-    servers: int | None,
-    mask: str | None,
-    horizon: float | None = None,
-    own: dict[str, Any] | None = None,
-    folder: Path | None = None,
-) -> EnvConfig:
-    """A scenario, changed by `own`, at a number of servers; None: as many as it has then.
-
-    Files that `own` names may be relative to `folder`.
-
-    Raises:
-        UserError: there is none of that name, or not at so few servers; or a key or a value is not valid.
-    """
-    from rllib_scale.config.yaml_files import merged
-    from rllib_scale.loading import env_from, named_scenario
-
-    data = merged(named_scenario(name).model_dump(mode="json"), own or {})
-    source, folder = "--config, --set" if own else name, folder or Path()
-    if isinstance(data["cluster"], str):
-        data["cluster"] = env_from(data, source, folder).cluster.model_dump(mode="json")
-    if servers is not None and isinstance(data["cluster"], dict):
-        data["cluster"]["servers"] = servers
-    for key, value in (("mask", mask), ("horizon_s", horizon)):
-        if value is not None and isinstance(data["episode"], dict):
-            data["episode"][key] = value
-    return env_from(data, source, folder)
-
-
-def given_workload(path: Path, ctx: click.Context, drawn_by: tuple[str, ...]) -> Workload:
-    """The workload in a file; options by which one would be drawn are refused beside it.
-
-    Raises:
-        UserError: see `Workload.load`; or such an option is given.
-    """
-    from rllib_scale.workloads.model import Workload
-
-    for name in drawn_by:
-        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise UserError(f"--{name}: is of a workload that is drawn, and --workload {path} gives one; leave one out")
-    return Workload.load(path)
-
-
-def to_its_end(env: EnvConfig, workload: Workload, path: Path, asked: bool) -> EnvConfig:
-    """The problem with room for all of a given workload, unless a horizon was `asked` for.
-
-    Raises:
-        UserError: a task fits no server.
-    """
-    workload.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), str(path))
-    if asked or workload.num_tasks == 0:
-        return env
-    from rllib_scale.evaluation.play import played_to_its_end
-
-    return played_to_its_end(env, workload)
-
-
-def say_what_is_left(name: str, metrics: Mapping[Any, Any], workload: Workload) -> None:
-    """Of a given workload that was not played to its end."""
-    say(
-        f"{name}: of {workload.num_workflows} workflows {metrics['workflows_arrived']:g} had arrived and "
-        f"{metrics['workflows_completed']:g} were done at the end, {metrics['duration_s']:g} s"
-    )
+    return decorate

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import click
-from rich.table import Table
 
 from rllib_scale.cli.terminal import console, json_option, say, show
 from rllib_scale.errors import UserError
@@ -14,12 +14,12 @@ from rllib_scale.errors import UserError
 
 @click.command()
 @click.argument("results_dir", type=click.Path(path_type=Path))
-@click.option("--trust", is_flag=True, help="Import the user code that RESULTS_DIR, made elsewhere, names.")
-@click.option("--latex", is_flag=True, help="Write every table as LaTeX, too.")
+@click.option("--trust", is_flag=True, help="Import the user code that RESULTS_DIR of another account names.")
+@click.option("--latex", is_flag=True, help="Also write every table as LaTeX.")
 def report(results_dir: Path, trust: bool, latex: bool) -> None:
     """Print the main tables of RESULTS_DIR and write report.html, tables (CSV) and figures (SVG) to RESULTS_DIR/report.
 
-    An earlier report is replaced; other files in that folder stay.
+    It replaces an earlier report and keeps other files in that folder.
     """
     write_report(results_dir, trust, latex)
 
@@ -28,7 +28,7 @@ def report(results_dir: Path, trust: bool, latex: bool) -> None:
 @click.argument("results_dir", type=click.Path(path_type=Path))
 @json_option
 def status(results_dir: Path) -> None:
-    """Show what has become of the trainings and evaluations in RESULTS_DIR, of a running or finished sweep."""
+    """Show the state of the trainings and evaluations in RESULTS_DIR, of a running or finished sweep."""
     import time
 
     from rllib_scale.results.status import evaluations, homes, read_curve, trainings
@@ -36,36 +36,37 @@ def status(results_dir: Path) -> None:
 
     if read_manifest(results_dir) is None:
         raise UserError(f"{results_dir}: no results folder (it has no manifest.json)")
-    table = Table(title=str(results_dir), title_justify="left")
-    for column in ("training", "state", "epoch", "of", "return", "response (s)", "changed", "last error"):
-        table.add_column(column, overflow="fold")
-    content, done, planned = [], 0, 0
+    rows: list[dict[str, Any]] = []
+    done = planned = 0
     for home in homes(results_dir):
         finished, wanted = evaluations(home)
         done, planned = done + finished, planned + wanted
         for training in trainings(home, time.time()):
             curve = read_curve(training.curve) if training.curve is not None else []
-            last = curve[-1] if curve else {}
             ago = None if training.updated_s is None else max(0.0, time.time() - training.updated_s)
-            shown = (f"{last[key]:.2f}" if key in last else "" for key in ("episode_return", "response_mean_s"))
-            epochs = "" if training.epochs is None else str(training.epochs)
-            changed = "" if ago is None else f"{timedelta(seconds=round(ago))} ago"
-            table.add_row(
-                training.name, training.state, str(len(curve)), epochs, *shown, changed, (training.error or "")[:200]
-            )
-            content.append(
+            rows.append(
                 {"training": training.name, "state": training.state, "epoch": len(curve), "epochs": training.epochs}
-                | {"changed_s_ago": ago, "error": training.error, "last": last}
+                | {"changed_s_ago": ago, "error": training.error, "last": curve[-1] if curve else {}}
             )
-    show(table, {"trainings": content, "evaluations": {"done": done, "planned": planned}})
+    columns: dict[str, Any] = {"training": "training", "state": "state", "epoch": "epoch", "of": "epochs"}
+    columns |= {"return": lambda row: row["last"].get("episode_return")}
+    columns |= {"response (s)": lambda row: row["last"].get("response_mean_s"), "changed": _ago}
+    columns |= {"last error": lambda row: (row["error"] or "")[:200]}
+    content = {"trainings": rows, "evaluations": {"done": done, "planned": planned}}
+    show(rows, columns, str(results_dir), content=content)
     say(f"evaluations: {done} of {planned} done")
+
+
+def _ago(row: dict[str, Any]) -> str:
+    seconds = row["changed_s_ago"]
+    return "" if seconds is None else f"{timedelta(seconds=round(seconds))} ago"
 
 
 @click.command()
 @click.argument("results_dir", type=click.Path(path_type=Path))
-@click.option("--port", type=click.IntRange(1, 65535), help="Of loopback (default: 8501, or the next free one).")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port on loopback (default: 8501, or the next free one).")
 def dashboard(results_dir: Path, port: int | None) -> None:
-    """Show RESULTS_DIR, of a running or finished sweep, as a live page on loopback."""
+    """Serve a live page about RESULTS_DIR, of a running or finished sweep, on loopback."""
     from rllib_scale_analysis.dashboard.serve import serve
 
     serve(results_dir, port)

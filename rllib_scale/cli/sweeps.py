@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
-from rllib_scale.cli.options import address_option, code_option, numbers, results_option, set_option, trust_option
+from rllib_scale.cli.options import address_option, code_option, results_option, set_option, trust_option
 from rllib_scale.cli.results import write_report
-from rllib_scale.cli.terminal import console, errors, json_option, say, show, wants_json
+from rllib_scale.cli.terminal import errors, json_option, say, show, wants_json
 
 if TYPE_CHECKING:
     from rllib_scale.config.plan import Plan
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     "--reuse",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     multiple=True,
-    help="Results folder whose finished trainings are reused where the trial is the same; repeatable.",
+    help="Results folder whose finished trainings of the same trials are reused; repeatable.",
 )
 def sweep(
     file: Path,
@@ -40,7 +39,7 @@ def sweep(
 ) -> None:
     """Run the sweep of FILE: train and evaluate every trial, write the results and the report.
 
-    Run again, it skips what is finished and resumes the rest.
+    Run again, it skips finished parts and resumes the rest.
     """
     _run(_plan(file, overrides), results, address, trust, reuse)
 
@@ -51,7 +50,7 @@ def sweep(
     type=click.Choice(["quick", "paper"]),
     default="quick",
     show_default=True,
-    help="quick: one seed, 60 epochs, to see it work; paper: all seeds, 1000 epochs.",
+    help="quick: one seed, 60 epochs; paper: all seeds, 1000 epochs.",
 )
 @click.option(
     "--results", type=click.Path(path_type=Path), help="Results folder (default: results/reproduction-BUDGET)."
@@ -60,9 +59,9 @@ def sweep(
 @set_option
 @trust_option
 def reproduce(budget: str, results: Path | None, address: str | None, overrides: tuple[str, ...], trust: bool) -> None:
-    """Run what Tables 3, 4, 5 and Figures 3 to 6 of the paper need, and write one report.
+    """Run the sweeps behind Tables 3, 4, 5 and Figures 3 to 6 of the paper, and write one report.
 
-    Run again, it goes on where it was.
+    Run again, it resumes.
     """
     from rllib_scale.sweeps.reproduce import run_reproduction
 
@@ -73,32 +72,19 @@ def reproduce(budget: str, results: Path | None, address: str | None, overrides:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @set_option
-@click.option("--full", is_flag=True, help="Print each resolved training config as JSON.")
 @code_option
 @json_option
-def validate(file: Path, overrides: tuple[str, ...], full: bool, trust: bool) -> None:
-    """Show what the sweep of FILE expands to, without running it."""
+def validate(file: Path, overrides: tuple[str, ...], trust: bool) -> None:
+    """Show the trials and evaluations of the sweep of FILE, without running it."""
     plan = _plan(file, overrides)
-    lambdas = ("lambda_decorrelation", "lambda_kl")
-    table = Table("trial", "method", "seed", *lambdas, "epochs", "servers", "other settings")
-    for trial in plan.trials:
-        config = trial.config
-        weights = [f"{trial.identity[name]:g}" for name in lambdas]
-        numbers = (str(config.stop_epochs), str(config.env.cluster.num_servers))
-        table.add_row(trial.name, config.method, str(config.seed), *weights, *numbers, trial.label)
-    if wants_json():
-        show(
-            table,
-            [
-                trial.identity | {"name": trial.name, "trial": trial.config.model_dump(mode="json")}
-                for trial in plan.trials
-            ],
-        )
-    elif plan.trials:
-        console.print(table)
-    if full and not wants_json():
-        for trial in plan.trials:
-            console.print_json(trial.config.model_dump_json())
+    rows = [
+        trial.identity | {"name": trial.name, "trial": trial.config.model_dump(mode="json")} for trial in plan.trials
+    ]
+    columns: dict[str, Any] = {"trial": "name", "method": "method", "seed": "train_seed"}
+    columns |= {name: name for name in ("lambda_decorrelation", "lambda_kl", "epochs")}
+    columns |= {"servers": "train_servers", "other settings": "overrides"}
+    if rows or wants_json():
+        show(rows, columns)
     _check_and_print(plan, trust)
 
 
@@ -108,12 +94,9 @@ def validate(file: Path, overrides: tuple[str, ...], full: bool, trust: bool) ->
 @click.option(
     "--epochs",
     type=click.IntRange(min=1),
-    help="Also the length of the learning-rate cosine. Default: 1000; for context-price 150 generations, for decima "
-    "and deeprm 200.",
+    help="Also the length of the learning-rate schedule (default: 1000; context-price 150, decima and deeprm 200).",
 )
 @click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`; or FILE.yaml.")
-@click.option("--scales", default="16,32,48", show_default=True, help="Servers to evaluate at, by commas.")
-@click.option("--env-runners", default=0, show_default=True, help="Remote samplers; 0 samples in the learner.")
 @address_option
 @results_option
 @trust_option
@@ -123,8 +106,6 @@ def train(
     seed: int,
     epochs: int | None,
     scenario: str,
-    scales: str,
-    env_runners: int,
     address: str | None,
     results: str | None,
     trust: bool,
@@ -136,19 +117,16 @@ def train(
     from rllib_scale.config.yaml_files import parse_override, set_path
     from rllib_scale.loading import sweep_from
 
-    by_default: dict[str, CMAConfig | ReinforceConfig | TrainingConfig]
-    by_default = {"cma": CMAConfig(), "reinforce": ReinforceConfig(), "training": TrainingConfig()}
-    algorithm = METHODS[method].algorithm.removesuffix("-es") if method in METHODS else "training"
-    section = algorithm if algorithm in by_default else "training"
-    epochs = epochs or by_default[section].epochs
+    algorithm = METHODS[method].algorithm if method in METHODS else "ppo"
+    budgets: dict[str, tuple[str, Any]] = {"cma-es": ("cma", CMAConfig), "reinforce": ("reinforce", ReinforceConfig)}
+    section, defaults = budgets.get(algorithm, ("training", TrainingConfig))
+    epochs = epochs or defaults().epochs
     data: dict[str, Any] = {
         "name": f"train-{method}-{scenario.replace(':', '-')}-s{seed}-e{epochs}",
         "scenario": scenario,
         "methods": [method],
         "seeds": [seed],
         section: {"epochs": epochs},
-        "resources": {"env_runners": env_runners},
-        "evaluation": {"scales": numbers("--scales", scales)},
     }
     for override in overrides:
         set_path(data, *parse_override(override))
@@ -164,7 +142,7 @@ def _plan(file: Path, overrides: tuple[str, ...]) -> Plan:
 
 
 def _check_and_print(plan: Plan, trust: bool) -> None:
-    """Refuse a plan that cannot be carried out, or say how much there is to do."""
+    """Refuse a plan that cannot be carried out, or print its size."""
     from rllib_scale.config.plan import cpus_per_trial, training_steps
     from rllib_scale.sweeps.checks import check_plan
 
@@ -185,7 +163,7 @@ def _check_and_print(plan: Plan, trust: bool) -> None:
     say(f"{len(plan.units)} evaluations of {sweep.evaluation.episodes} episodes at {sweep.evaluation.scales} servers")
     skipped = sorted({trial.config.method for trial in trials if not trial.config.spec.any_scale})
     if skipped:
-        say(f"{', '.join(skipped)}: evaluated only at the number of servers trained on, to which the network is fixed")
+        say(f"{', '.join(skipped)}: evaluated only at the number of servers trained on, as its input has a fixed size")
 
 
 def _run(plan: Plan, place: str | None, address: str | None, trust: bool, reuse: tuple[Path, ...] = ()) -> None:
@@ -199,7 +177,7 @@ def _run(plan: Plan, place: str | None, address: str | None, trust: bool, reuse:
 
 
 def _finish(folder: Path, failures: list[str]) -> None:
-    """Write the report; the exit code is 1 if a training failed."""
+    """Write a report that is missing or old, and exit with code 1 if a training failed."""
     report = folder / "report" / "report.html"
     tables = [path.stat().st_mtime for path in folder.glob("*.parquet")]
     if report.is_file() and report.stat().st_mtime >= max(tables, default=math.inf):

@@ -1,4 +1,4 @@
-"""Where the command line prints."""
+"""What the command line prints: tables, JSON and lines of progress."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 JSON = "rllib_scale.json"
 
 
 def _make_writable() -> None:
-    """Output that was closed goes nowhere; a character that it cannot hold becomes a question mark."""
+    """Discard output to a closed stream, and print a question mark for a character that the encoding lacks."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -28,33 +30,70 @@ def _make_writable() -> None:
 
 
 _make_writable()
-# No emoji: `agent.py:loop:` is a place, not a picture.
+# Without emoji: rich would replace `:loop:` in `agent.py:loop:`.
 console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, emoji=False)
 errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--json`: the command's table as JSON, alone on stdout; lines of progress go to stderr."""
+    """Add `--json`: the command prints its table as JSON, alone on stdout, and lines of progress on stderr."""
 
-    def asked(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    def note(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.meta[JSON] = value
 
     option = click.option(
-        "--json", is_flag=True, expose_value=False, callback=asked, help="Print JSON in place of the table."
+        "--json", is_flag=True, expose_value=False, callback=note, help="Print JSON in place of the table."
     )
     return option(command)
 
 
-def show(table: Table, content: Any) -> None:
-    """Print a table, or with `--json` what it shows: plain data; what is not finite is null."""
+def show(
+    rows: Sequence[Mapping[str, Any]],
+    columns: Mapping[str, str | Callable[[Any], Any]],
+    title: str = "",
+    content: Any = None,
+    caption: str = "",
+) -> None:
+    """Print rows as a table, or with `--json` as JSON, in which numbers that are not finite are null.
+
+    Args:
+        rows: plain data.
+        columns: heading -> a key of the rows, or a function of a row; floats have three
+            decimals, or three digits below 1.
+        title: above the table.
+        content: what `--json` prints; the rows by default.
+        caption: below the table.
+    """
     if wants_json():
-        print(json.dumps(_plain(content), indent=2, allow_nan=False))
-    else:
-        console.print(table)
+        print(json.dumps(_plain(rows if content is None else content), indent=2, allow_nan=False))
+        return
+    table = Table(
+        title=escape(title) or None,
+        title_justify="left",
+        caption=escape(caption) or None,
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    shown = []
+    for position, (heading, of_row) in enumerate(columns.items()):
+        cells = [_cell(row.get(of_row) if isinstance(of_row, str) else of_row(row)) for row in rows]
+        is_number = all(cell[:1] in set("+-0123456789") for cell in cells)
+        table.add_column(heading, justify="right" if is_number else "left", no_wrap=position == 0, overflow="fold")
+        shown.append(cells)
+    for line in zip(*shown, strict=True):
+        table.add_row(*line)
+    console.print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "-" if not math.isfinite(value) else f"{value:.3f}" if abs(value) >= 1 else f"{value:.3g}"
+    return "" if value is None else escape(str(value))
 
 
 def wants_json() -> bool:
-    """Whether the command that runs was asked for JSON."""
+    """Whether the running command has the option `--json`."""
     ctx = click.get_current_context(silent=True)
     return ctx is not None and bool(ctx.meta.get(JSON))
 
@@ -69,7 +108,7 @@ def _plain(value: Any) -> Any:
 
 
 def say(line: str) -> None:
-    """Print a line of progress at once."""
+    """Print a line of progress and flush it."""
     if wants_json():
         errors.print(line, markup=False)
         return

@@ -1,4 +1,4 @@
-"""Commands that make workloads: import."""
+"""Commands that make workloads: import, fit-workload."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
-from rich.table import Table
 
 from rllib_scale.cli.terminal import json_option, say, show, wants_json
 from rllib_scale.errors import UserError
+
+QUANTILES = (0.5, 0.95, 0.99)
+DRAWN = 20_000
+"""Workflows drawn from a fitted table for the comparison with its trace."""
 
 if TYPE_CHECKING:
     from rllib_scale.config.base import Model
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ImportCommand(click.Command):
-    """Its help lists the formats, which are imported only then."""
+    """Lists the formats in its help, which alone imports them."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list below the options."""
@@ -30,24 +33,20 @@ class ImportCommand(click.Command):
 @click.command("import", cls=ImportCommand)
 @click.argument("format_name", metavar="FORMAT")
 @click.argument("sources", nargs=-1, metavar="SOURCE...", type=click.Path(path_type=Path))
-@click.option("--output", type=click.Path(path_type=Path), help="Where the workload is written (JSON).")
-@click.option(
-    "--unit", type=click.Choice(["turn", "session"]), help="A workflow is one turn of a user, or a whole session."
-)
+@click.option("--output", type=click.Path(path_type=Path), help="Write the workload (JSON).")
 @click.option("--set", "overrides", multiple=True, metavar="mapping.KEY=VALUE", help="Change a setting; repeatable.")
-@click.option("--settings", is_flag=True, help="List the settings of FORMAT, and do nothing else.")
-@click.option("--skip-bad", is_flag=True, help="Leave a bad record out, with a line about it, rather than stop at it.")
+@click.option("--settings", is_flag=True, help="List the settings of FORMAT and exit.")
+@click.option("--skip-bad", is_flag=True, help="Skip invalid records, with a line about each, instead of stopping.")
 @json_option
 def import_workload(
     format_name: str,
     sources: tuple[Path, ...],
     output: Path | None,
-    unit: str | None,
     overrides: tuple[str, ...],
     settings: bool,
     skip_bad: bool,
 ) -> None:
-    """Turn recorded traces or other people's workflows (files or folders SOURCE) into a workload to play."""
+    """Convert recorded traces or workflows (files or folders SOURCE) into a workload."""
     from rllib_scale.files import check_writable
     from rllib_scale.workloads.formats.base import Progress
     from rllib_scale.workloads.formats.registry import find_format
@@ -61,50 +60,93 @@ def import_workload(
     if output is None:
         raise UserError("--output: say where the workload is to be written")
     check_writable({"--output": output})
-    mapping = _mapping(chosen, overrides, unit)
+    mapping = _mapping(chosen, overrides)
     progress = Progress(say=say, skip_bad=skip_bad)
     workload = chosen.read(list(sources), mapping, progress)
     say(f"writing {workload.num_workflows:,} workflows, {workload.num_tasks:,} tasks")
     workload.save(output)
-    table = Table("what", "count")
-    table.columns[1].justify = "right"
     counts = {"workflows": workload.num_workflows, "tasks": workload.num_tasks, "edges": len(workload.edges)}
-    for what, count in (progress.counts | counts).items():
-        if count:
-            table.add_row(what, f"{count:,}")
-    if skip_bad:
-        table.add_row("bad records skipped", f"{progress.skipped:,}")
-    show(table, {key: value for key, value in (progress.counts | counts).items() if value})
+    content = {what: count for what, count in (progress.counts | counts).items() if count}
+    shown = content | ({"bad records skipped": progress.skipped} if skip_bad else {})
+    rows = [{"item": what, "count": f"{count:,}"} for what, count in shown.items()]
+    show(rows, {"item": "item", "count": "count"}, content=content)
     say(f"wrote {output}")
 
 
-def _mapping(chosen: Format, overrides: tuple[str, ...], unit: str | None) -> Model:
+def _mapping(chosen: Format, overrides: tuple[str, ...]) -> Model:
     """The settings of an import."""
     from rllib_scale.config.yaml_files import build_model, parse_override
 
     data: dict[str, Any] = {}
-    if (overrides or unit) and not chosen.mapping.model_fields:
-        raise UserError(
-            f"import {chosen.name}: the format has no settings (got {overrides[0] if overrides else unit!r})"
-        )
+    if overrides and not chosen.mapping.model_fields:
+        raise UserError(f"import {chosen.name}: the format has no settings (got {overrides[0]!r})")
     for override in overrides:
         path, value = parse_override(override)
         place, _, key = path.partition(".")
         if place != "mapping" or not key:
             raise UserError(f"--set {path}: must be mapping.KEY; valid: {', '.join(chosen.mapping.model_fields)}")
         data[key] = value
-    if unit is not None:
-        data["unit"] = unit
     return build_model(chosen.mapping, data, f"import {chosen.name}: mapping")
 
 
 def _print_settings(chosen: Format) -> None:
-    table = Table("setting", "default", "valid", "what it is", title=f"{chosen.name}: mapping.", title_justify="left")
+    rows = []
     for name, field in chosen.mapping.model_fields.items():
         literals = [value for value in get_args(field.annotation) if isinstance(value, str)]
         valid = ", ".join(literals) or ("true, false" if field.annotation is bool else "a number")
-        table.add_row(name, f"{field.default}", valid, (field.description or "").replace("[", "\\["))
-    if table.row_count or wants_json():
-        show(table, {name: field.default for name, field in chosen.mapping.model_fields.items()})
+        rows.append({"setting": name, "default": str(field.default), "valid": valid, "meaning": field.description})
+    if rows or wants_json():
+        content = {name: field.default for name, field in chosen.mapping.model_fields.items()}
+        columns = {name: name for name in ("setting", "default", "valid", "meaning")}
+        show(rows, columns, f"{chosen.name}: mapping.", content=content)
     else:
         say(f"{chosen.name} has no settings")
+
+
+@click.command("fit-workload")
+@click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--output", type=click.Path(path_type=Path), required=True, help="Write the table (JSON).")
+@json_option
+def fit_workload(traces: tuple[Path, ...], output: Path) -> None:
+    """Fit a table, for `workload.fitted`, to TRACES, workloads as `rllib-scale import` writes them.
+
+    Prints the error of fit: a table fitted to half of the sessions is compared with the other half.
+    """
+    import numpy as np
+
+    from rllib_scale.files import check_writable, write_json
+    from rllib_scale.workloads.fit import compare, fit, halves, join, sample
+    from rllib_scale.workloads.model import Workload
+
+    check_writable({"--output": output})
+    trace = join([Workload.load(path) for path in traces])
+    say(f"{trace.num_workflows:,} workflows, {trace.num_tasks:,} tasks, {len(np.unique(trace.session)):,} sessions")
+    half, held_out = halves(trace)
+    table = fit(trace)
+    drawn, halved = compare(held_out, sample(fit(half), DRAWN)), compare(held_out, half)
+    rows = [
+        {
+            "quantity": by_table.name,
+            "trace": [float(value) for value in (*np.quantile(by_table.trace, QUANTILES), by_table.trace.mean())],
+            "drawn": [float(value) for value in (*np.quantile(by_table.drawn, QUANTILES), by_table.drawn.mean())],
+            "kolmogorov_smirnov": by_table.kolmogorov_smirnov,
+            "kolmogorov_smirnov_of_halves": by_half.kolmogorov_smirnov,
+        }
+        for by_table, by_half in zip(drawn, halved, strict=True)
+    ]
+    columns: dict[str, Any] = {"quantity": "quantity"}
+    columns |= {"held out": lambda row: _few_digits(row["trace"]), "as drawn": lambda row: _few_digits(row["drawn"])}
+    columns |= {"KS": "kolmogorov_smirnov", "KS of halves": "kolmogorov_smirnov_of_halves"}
+    title = (
+        f"{len(np.unique(held_out.session))} sessions held out, and as drawn by a table fitted to the others: 50, 95, "
+        "99 % and mean, and Kolmogorov-Smirnov distances"
+    )
+    show(rows, columns, title)
+    mean = trace.compute_gflop.sum() / trace.num_workflows
+    say(f"mean work of a workflow: {mean:.4g} GFLOP in the trace, {table.mean_workflow_gflop:.4g} as drawn")
+    write_json(output, table.model_dump(mode="json"))
+    say(f"wrote {output}")
+
+
+def _few_digits(values: list[float]) -> str:
+    return " / ".join(f"{value:.3g}" for value in values)

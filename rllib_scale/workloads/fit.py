@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import ks_2samp, norm, rankdata, wasserstein_distance
+from scipy.stats import ks_2samp, norm, rankdata
 
 from rllib_scale.config import SplitConfig
 from rllib_scale.errors import UserError
@@ -116,12 +116,6 @@ class Distance(NamedTuple):
     def kolmogorov_smirnov(self) -> float:
         """Largest difference of the two distribution functions."""
         return float(ks_2samp(self.trace, self.drawn, method="asymp").statistic)
-
-    @property
-    def wasserstein(self) -> float:
-        """Wasserstein-1 distance over the mean in the trace; NaN if that is 0."""
-        mean = float(np.abs(self.trace).mean())
-        return float(wasserstein_distance(self.trace, self.drawn)) / mean if mean > 0 else float("nan")
 
 
 def compare(trace: Workload, drawn: Workload) -> list[Distance]:

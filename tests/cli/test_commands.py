@@ -92,7 +92,7 @@ def test_what_rules_take_and_what_they_are_told() -> None:
     assert (rules["heft"]["sees"], rules["reserve"]["sees"], rules["reserve"]["knows"]) == ("workflows", "tasks", "")
     assert {name for name, row in rules.items() if row.get("knows")} == {"dual-price"}, "its `check` reads the workload"
     done = CliRunner().invoke(main, ["schedulers"], env={"COLUMNS": "250"})
-    (line,) = (line for line in done.stdout.splitlines() if "│ dual-price " in line)
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith(" dual-price "))
     assert "waiting tasks; the" in line
 
 
@@ -118,8 +118,8 @@ def test_validate_shows_trainings_and_resources(path: Path) -> None:
 
 def test_validate_shows_resolved_configs_with_overrides() -> None:
     overrides = ["--set", "training.gamma=0.875", "--set", "seeds=[9]", "--set", "resources.env_runners=2"]
-    text = succeed("validate", "tune_configs/smoke.yaml", "--full", *overrides)
-    trial, _ = json.JSONDecoder().raw_decode(text[text.index("\n{") + 1 :])
+    trial = shown("validate", "tune_configs/smoke.yaml", *overrides)[0]["trial"]
+    text = succeed("validate", "tune_configs/smoke.yaml", *overrides)
     assert (trial["algorithm"]["gamma"], trial["seed"]) == (0.875, 9)
     steps = 2 * 2 * trial["algorithm"]["steps_per_epoch"]
     assert f"smoke: 2 trainings of 2 epochs (the paper trains 1000), {steps:,} env steps in all; each needs 3" in text
@@ -176,15 +176,18 @@ def test_a_policy_is_played_at_scales_it_was_not_trained_at(policy: Path, tmp_pa
     assert shown("simulate", "--scheduler", policy)["episode_return"] != shown("simulate")["episode_return"]
 
 
-def test_names_are_whole_and_what_says_nothing_is_no_column() -> None:
+def test_names_are_whole_and_what_says_nothing_is_no_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "finance.py").write_text("from rllib_scale.schedulers.rules import FastestIdle as Greedy\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert " finance:Greedy " in succeed("evaluate", "fastest-idle", "finance:Greedy", "--episodes", 1, "--scales", 8)
     done = invoke("evaluate", "fastest-idle", "zoo:context-price", "--scenario", "steady-0.5", "--episodes", 2)
     head = next(line for line in done.output.splitlines() if "servers" in line)
     assert head.split() == ["scheduler", "servers", "completed", "response", "(s)", "return"]
     name = load_policy("zoo:context-price").name
     assert f" {name} " in done.output
-    assert f"told: waiting tasks (fastest-idle); clairvoyant ({name})" in " ".join(done.output.split())
+    assert f"observability: waiting tasks (fastest-idle); clairvoyant ({name})" in " ".join(done.output.split())
     paper = invoke("evaluate", "round-robin", "--episodes", 2).output
-    assert all(column in paper for column in ("unfinished", "censored", "invalid", "told: waiting tasks"))
+    assert all(column in paper for column in ("unfinished", "censored", "invalid", "observability: waiting tasks"))
 
 
 # ---------------------------------------------------------------------- a user-defined problem

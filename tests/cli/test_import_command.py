@@ -4,6 +4,7 @@ import copy
 import gzip
 import itertools
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -52,9 +53,11 @@ def output(tmp_path: Path) -> Path:
 
 def test_import_writes_a_workload_and_says_what_was_in_there(tmp_path: Path, output: Path) -> None:
     source = write_lines(tmp_path / "s.jsonl", kv_sample(), kv_sample())
-    result = invoke("kv-cache-tester", source, "--output", output, "--unit", "session", "--set", "mapping.base_s=0")
+    result = invoke(
+        "kv-cache-tester", source, "--output", output, *("--set", "mapping.unit=session", "--set", "mapping.base_s=0")
+    )
     assert (result.exit_code, result.stderr) == (0, "")
-    said = {row.split("│")[1].strip(): row.split("│")[2].strip() for row in result.stdout.splitlines() if "│" in row}
+    said = dict(re.split(r"  +", row.strip(), maxsplit=1) for row in result.stdout.splitlines() if "  " in row.strip())
     assert {"sessions": "2", "turns": "4", "calls": "14", "workflows": "2"}.items() <= said.items()
     assert said["input tokens"] == "16,400"
     workload = Workload.load(output)

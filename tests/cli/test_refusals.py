@@ -84,7 +84,7 @@ import copilot s --output w.json --set mapping.duration=guessed | duration | fit
 import tracelab link --output w.json | link | valid: a file
 import csv file --output file/w.json | --output | cannot be written
 fit-workload file --output file/t.json | --output | cannot be written
-import csv s --output w.json --unit turn | no settings
+import csv s --output w.json --set mapping.unit=turn | no settings
 import csv a b c --output w.json | c: one file too many
 execute fits.json --scheduler fastest-idel | unknown scheduler 'fastest-idel' | did you mean 'fastest-idle'?
 execute fits.json --schedule x.txt | --schedule x.txt | .csv
