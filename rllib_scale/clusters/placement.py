@@ -1,4 +1,4 @@
-"""Where trainings fit: the CPUs of the nodes that Ray has now."""
+"""How many trainings fit on the nodes that Ray has now."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from rllib_scale.config import TrialResources
 from rllib_scale.config.plan import cpus_per_trial
 from rllib_scale.errors import UserError
 
-STARTING = "starting: Python's imports, and once after an installation its compiler, up to a minute"
+STARTING = "starting: imports, and compilation once after an installation, up to a minute"
 """Why a training that has its CPUs reports no epoch yet."""
 
 
 def trials_at_once(resources: TrialResources, joined: bool) -> int | None:
-    """How many trainings fit side by side on this machine's own Ray; None on a cluster that was joined: it may grow.
+    """How many trainings fit side by side on a local Ray; None on a cluster, which may grow.
 
     Raises:
         UserError: not even one fits.
@@ -30,11 +30,11 @@ def trials_at_once(resources: TrialResources, joined: bool) -> int | None:
 
 
 def why_waiting(resources: TrialResources, at_once: int | None) -> Callable[[int], str]:
-    """A function that says, given how many trainings run, what the others wait for."""
+    """A function from the number of running trainings to the reason why the others wait."""
     needed = cpus_per_trial(resources)
 
     def say(running: int) -> str:
-        if at_once is not None:  # nobody else has CPUs of this machine's own Ray
+        if at_once is not None:  # no other job uses a local Ray
             return f"{at_once} at once" if running >= at_once else STARTING
         import ray
 

@@ -1,4 +1,4 @@
-"""Starting Ray, or joining one that runs, quietly and with one compute thread per process."""
+"""Ray sessions: a local Ray or a running cluster, without notices and with one compute thread per process."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", 
 
 
 def quieten() -> None:
-    """Silence RLlib's and Tune's notices in this process; errors still show. Runs in the driver and in every worker."""
+    """Silence RLlib's and Tune's notices, but not their errors, in the driver and in every worker."""
     os.environ.update(ONE_THREAD)
     for name in ("ray.rllib", "ray.tune", "ray._common.deprecation", "ray.data"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def choose_auth_mode() -> None:
-    """Say explicitly how Ray authenticates: by token, unless RAY_AUTH_MODE says otherwise.
+    """Make Ray authenticate by token unless RAY_AUTH_MODE is set. Call it before Ray starts.
 
-    Ray leaves a cluster open where neither a mode nor a token is given. A client with a token reaches an open cluster,
-    too. To be called before Ray starts.
+    Without a mode and a token, Ray leaves a cluster open. A client with a token also reaches an open cluster.
     """
     if "RAY_AUTH_MODE" in os.environ:
         return
@@ -38,9 +37,9 @@ def choose_auth_mode() -> None:
 
 
 def keep_credentials_out_of_logs() -> None:
-    """Stop Tune from sending the driver's AWS keys to the trials: every node would write them into a log.
+    """Stop Tune from sending the driver's AWS keys to the trials, where every node would write them into a log.
 
-    A node reads a bucket with its own role or profile; on this machine, processes inherit the environment anyway.
+    A node reads a bucket with its own role or profile. Processes on this machine inherit the environment.
     """
     from ray.tune.execution import class_cache
 
@@ -50,14 +49,14 @@ def keep_credentials_out_of_logs() -> None:
 
 
 def keep_trackers_unloaded() -> None:
-    """Stop Tune from importing every tracker that is installed, seconds each, to count for Ray which ones are used."""
+    """Stop Tune from importing every installed tracker, for seconds each, to count which ones are used."""
     from ray.air._internal import usage
 
     usage.tag_callbacks = lambda callbacks: False
 
 
 def _worker_environment() -> dict[str, Any]:
-    """Of every worker: one thread, quiet, and the user code that this process has loaded."""
+    """Environment of every worker: one thread, no notices, and the user code that this process has loaded."""
     environment: dict[str, Any] = {"env_vars": dict(ONE_THREAD), "worker_process_setup_hook": quieten}
     return environment | ({"py_modules": plugins.sources()} if plugins.sources() else {})
 
@@ -66,15 +65,15 @@ def _worker_environment() -> dict[str, Any]:
 def ray_session(
     address: str | None = None, num_cpus: int | None = None, say: Callable[[str], None] | None = None
 ) -> Iterator[float]:
-    """Ray for the duration of a block; yields the CPUs of the largest node.
+    """A Ray session for the duration of a block; yields the CPUs of the largest node.
 
     Args:
         address: of a running cluster; None starts a local Ray that ends with the block.
         num_cpus: of the local Ray; None takes all cores.
-        say: is told what is waited for, where it is.
+        say: receives a line before Ray starts.
 
     Raises:
-        UserError: no cluster answers at the address, or it asks for a token that is not there.
+        UserError: no cluster answers at the address, or the token that it requires is missing.
     """
     quieten()
     choose_auth_mode()
@@ -91,7 +90,7 @@ def ray_session(
         say(f"joining Ray at {address}" if address else "starting Ray on this machine")
     try:
         ray.init(
-            address=address or "local",  # without, Ray joins whatever runs on this machine
+            address=address or "local",  # None would join a cluster that runs on this machine
             num_cpus=None if address else num_cpus,
             include_dashboard=None if address else False,
             logging_level="error",
@@ -100,8 +99,8 @@ def ray_session(
         )
     except AuthenticationError:
         raise UserError(
-            f"Ray at {address}: no token found; put the cluster's into ~/.ray/auth_token or name its file in "
-            "RAY_AUTH_TOKEN_PATH, or set RAY_AUTH_MODE=disabled for a cluster without"
+            f"Ray at {address}: no token found; put the cluster's token into ~/.ray/auth_token, name its file in "
+            "RAY_AUTH_TOKEN_PATH, or set RAY_AUTH_MODE=disabled for an open cluster"
         ) from None
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UserError(f"Ray at {address or 'this machine'}: {str(error).splitlines()[0]}") from None

@@ -29,13 +29,13 @@ FORMAT = 3
 
 
 def seal(checkpoint: Path, epoch: int) -> None:
-    """Write the list of contents of a checkpoint folder that is complete."""
+    """Write the contents list of a complete checkpoint folder."""
     sizes = {str(p.relative_to(checkpoint)): p.stat().st_size for p in sorted(checkpoint.rglob("*")) if p.is_file()}
     write_json(checkpoint / CONTENTS, {"format": FORMAT, "version": __version__, "epoch": epoch, "sizes": sizes})
 
 
 def epoch_of(checkpoint: Location | Path) -> int:
-    """The epoch of a checkpoint folder; -1 where it is not whole."""
+    """The epoch of a checkpoint folder; -1 if it is not complete."""
     checkpoint = Location(str(checkpoint))
     try:
         contents = json.loads((checkpoint / CONTENTS).read_text())
@@ -47,22 +47,22 @@ def epoch_of(checkpoint: Location | Path) -> int:
 
 
 def check_format(checkpoint: Location) -> None:
-    """Refuse to go on from a checkpoint of another version.
+    """Refuse to resume from a checkpoint of another version, whose pickles may name classes that have moved.
 
     Raises:
-        UserError: its pickles would not find, in this version, what they name.
+        UserError: naming both versions.
     """
     contents = json.loads((checkpoint / CONTENTS).read_text())
     if contents.get("format") != FORMAT:
         raise UserError(
-            f"{checkpoint}: version {contents['version']} of rllib-scale left this training unfinished, and "
-            f"version {__version__} cannot go on from its checkpoint; finish it with that version, or give another "
-            "--results, to which --reuse takes over what is finished here"
+            f"{checkpoint}: version {contents['version']} of rllib-scale wrote this checkpoint, and version "
+            f"{__version__} cannot resume from it; finish the training with that version, or give another --results "
+            "and --reuse this folder"
         )
 
 
 def latest_checkpoint(trials: Location | Path, name: str) -> Location | None:
-    """The whole checkpoint of a trial with the highest epoch, over all runs of the sweep."""
+    """The complete checkpoint of a trial with the highest epoch, over all runs of the sweep."""
     latest, highest = None, -1
     trials = Location(str(trials))
     for run in trials.folders():
@@ -80,7 +80,7 @@ def curve_at(checkpoint: Location) -> list[dict[str, Any]]:
 
 
 def settings_at(checkpoint: Location | None, trial: Trial) -> dict[str, Any]:
-    """Values of what a trial's search varies, by config path: those in a checkpoint, which PBT may have changed."""
+    """Values of the settings that a search varies, by config path; PBT may have changed those in a checkpoint."""
     if checkpoint is None:
         return dict(trial.overrides)
     described = json.loads((checkpoint / "policy" / "policy.json").read_text())["trial"]
@@ -95,16 +95,16 @@ def _at(content: Any, path: str) -> Any:
 
 
 def publish(checkpoint: Location, target: Path) -> None:
-    """Copy policy and curve of a finished training to the results, whole or not at all."""
+    """Copy policy and curve of a finished training to the results, completely or not at all."""
     with checkpoint.reading() as folder:
         copy_policy(folder / "policy", target, folder / "curve.json")
 
 
 def copy_policy(source: Path, target: Path, *more: Path) -> None:
-    """Copy a policy folder, and more files into it, whole or not at all.
+    """Copy a policy folder, and more files into it, completely or not at all.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the target cannot be written.
     """
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -112,7 +112,7 @@ def copy_policy(source: Path, target: Path, *more: Path) -> None:
         shutil.copytree(source, temporary)
         for path in more:
             shutil.copy(path, temporary)
-        shutil.rmtree(target, ignore_errors=True)  # one of fewer epochs
+        shutil.rmtree(target, ignore_errors=True)  # a policy of fewer epochs
         temporary.rename(target)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)

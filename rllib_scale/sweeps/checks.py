@@ -1,4 +1,4 @@
-"""What is refused before anything is trained: the parts of a plan that cannot be played or trained together."""
+"""Checks of a plan before anything is trained."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rllib_scale.workloads.generators import check_source
 
 
 def check_plan(plan: Plan, trust: bool = False) -> None:
-    """Refuse a plan with a part that could not be carried out.
+    """Refuse a plan with a part that cannot be carried out.
 
     Args:
-        plan: of a sweep.
+        plan: the plan of a sweep.
         trust: import the user code that given policies name.
 
     Raises:
-        UserError: a scheduler cannot play its problem; no workload can be drawn; an episode would never end; or a
+        UserError: a scheduler cannot play its problem; no workload can be drawn; an episode would be too long; or a
             policy, an encoder or a reward that a training names does not fit.
     """
     check_schedulers(plan.units, trust)
@@ -47,7 +47,7 @@ def check_schedulers(units: Iterable[EvaluationUnit], trust: bool = False) -> No
             if METHODS[method].dispatches and unit.env.costs_time:
                 raise UserError(f"evaluation.scenarios {unit.scenario}: {without_paper_mode(method)}")
             continue
-        assert unit.spec is not None, "only policies that the sweep trains have none"
+        assert unit.spec is not None, "only policies that the sweep trains have no spec"
         try:
             policy = make_policy(unit.spec, unit.env, unit.decision, trust, "evaluation.heuristics")
             _check_fits(policy, unit.spec.label, unit.env)

@@ -1,4 +1,4 @@
-"""Evaluations of a sweep as Ray tasks: each as soon as its scheduler is there, also while trainings run."""
+"""Evaluations of a sweep as Ray tasks. Each starts when its policy is published, also while trainings run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rllib_scale.sweeps.sweep import Sweep
 
 INTERVAL_S = 10.0
 """Between two lines of progress."""
-AHEAD = 1000
-"""Tasks that Ray has at once: more would only fill its memory."""
+MAX_SUBMITTED = 1000
+"""Tasks submitted to Ray at once; each takes memory of the driver."""
 
 
 class Evaluations:
@@ -31,10 +31,10 @@ class Evaluations:
     A unit is one batch of fixed composition, so its rows do not depend on when or where it runs.
 
     Args:
-        sweep: what to evaluate.
-        trust: import the encoder that a given policy names. A policy of the sweep imports what its config names only.
-        beside: how many evaluations run beside trainings that occupy all CPUs, without a CPU of their own; None: each
-            takes a CPU and waits for one.
+        sweep: the sweep to evaluate.
+        trust: import the encoder that a given policy names. A policy of the sweep imports only what its config names.
+        beside: how many evaluations run beside trainings that occupy all CPUs, without reserving one; None: each
+            reserves a CPU and waits for it.
     """
 
     def __init__(self, sweep: Sweep, trust: bool, beside: int | None) -> None:
@@ -44,31 +44,31 @@ class Evaluations:
         self.finished = 0
         self.waiting: deque[EvaluationUnit] = deque()
         self._running: dict[Any, EvaluationUnit] = {}
-        self._policies: dict[str, Any] = {}  # policy -> its files in Ray's object store
+        self._policies: dict[str, Any] = {}  # scheduler -> its files in Ray's object store
         self._failure: Exception | None = None
         self._task = ray.remote(max_retries=MAX_RESTARTS)(evaluate_unit)
         self.add(unit for unit in sweep.plan.units if not unit.learned)
 
     def add(self, units: Iterable[EvaluationUnit]) -> None:
-        """Evaluate these, those of them that are not finished."""
+        """Add the unfinished ones of these units."""
         self.waiting.extend(unit for unit in units if not self.sweep.is_evaluated(unit))
 
     def add_policy(self, name: str) -> None:
-        """Evaluate the policy of a training, which is published."""
+        """Add the evaluations of a published policy."""
         self.add(self.sweep.units_of(name))
 
     def poll(self) -> None:
-        """Start what may run beside trainings, and write what is finished. Errors are kept for `finish`."""
+        """Start evaluations beside trainings and write the rows of finished ones. Keeps an error for `finish`."""
         if self._failure is not None:
             return
         try:
             self._start(self.beside)
             self._collect(0.0)
-        except Exception as error:  # trainings go on; `finish` raises it
+        except Exception as error:  # without stopping trainings; `finish` raises it
             self._failure = error
 
     def finish(self) -> None:
-        """Evaluate what is left, with all CPUs.
+        """Run the remaining evaluations on all CPUs.
 
         Raises:
             UserError: a scheduler cannot play its problem, or rows cannot be written.
@@ -89,9 +89,9 @@ class Evaluations:
                 self.sweep.say(line)
 
     def _start(self, beside: int | None) -> None:
-        """Hand units to Ray; with `beside`, so many at most, which take no CPU of Ray's."""
+        """Submit units to Ray; with `beside`, at most so many, which reserve no CPU."""
         task = self._task.options(num_cpus=1 if beside is None else 0)
-        while self.waiting and len(self._running) < (AHEAD if beside is None else beside):
+        while self.waiting and len(self._running) < (MAX_SUBMITTED if beside is None else beside):
             unit = self.waiting.popleft()
             folder = self.sweep.policy(unit.scheduler) if unit.learned else unit.policy
             if folder is not None and unit.scheduler not in self._policies:
@@ -102,7 +102,7 @@ class Evaluations:
             self._running[task.remote(unit, self._policies.get(unit.scheduler), trusts)] = unit
 
     def _collect(self, timeout_s: float) -> None:
-        """Write the rows of what is finished, after waiting so long for the first."""
+        """Write the rows of finished units, waiting up to `timeout_s` for the first."""
         if not self._running:
             return
         done, _ = ray.wait(list(self._running), num_returns=1, timeout=timeout_s)
@@ -111,7 +111,7 @@ class Evaluations:
             unit = self._running.pop(reference)
             try:
                 result = ray.get(reference)
-            except RayTaskError as error:  # its text is a worker's traceback
+            except RayTaskError as error:  # whose text is a worker's traceback
                 if isinstance(error.cause, UserError):
                     raise UserError(f"{unit.scheduler}, scenario {unit.scenario}: {error.cause}") from None
                 raise

@@ -1,4 +1,4 @@
-"""The reproduction of the paper: sweeps that take over each other's trainings, and their rows in one table."""
+"""The reproduction of the paper: sweeps that reuse each other's trainings, and their rows in one table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rllib_scale.sweeps.run import run_sweep
 
 CONFIGS = Path(__file__).parents[2] / "tune_configs"
 PARTS = ("table4", "table3", "table3_off_policy", "scenarios", "scale_1024")
-"""In this order: what a later part trains too it takes over."""
+"""In this order: a later part reuses the trainings of earlier ones."""
 BUDGETS: dict[str, tuple[str, ...]] = {
     "paper": (),
     "quick": ("training.epochs=60", "seeds=[42]", "evaluation.episodes=10"),
@@ -49,21 +49,21 @@ def run_reproduction(
     say: Callable[[str], None],
     trust: bool = False,
 ) -> list[str]:
-    """Run all parts, or go on with them, and join their rows; returns one line for each training that failed.
+    """Run or resume all parts and join their rows; returns one line for each training that failed.
 
     Args:
-        folder: results folder of the whole; each part has its own in `parts`.
+        folder: results folder of the reproduction; each part has its own in `parts`.
         budget: a key of BUDGETS.
-        overrides: of every part, after those of the budget.
+        overrides: for every part, applied after those of the budget.
         address: see `run_sweep`.
         say: see `run_sweep`.
         trust: see `run_sweep`.
 
     Raises:
-        UserError: see `run_sweep`; or this is no checkout, which the configs come with.
+        UserError: see `run_sweep`; or this is no checkout of the project.
     """
     if not CONFIGS.is_dir():
-        raise UserError(f"{CONFIGS}: no such folder; reproduce runs from a checkout of the project, which brings it")
+        raise UserError(f"{CONFIGS}: no such folder; reproduce runs from a checkout of the project, which contains it")
     files = {name: CONFIGS / f"{name}.yaml" for name in PARTS}
     plans = {name: make_plan(load_sweep(file, BUDGETS[budget] + overrides), file.name) for name, file in files.items()}
     for plan in plans.values():
@@ -84,7 +84,7 @@ def run_reproduction(
 
 
 def join(folder: Path, parts: list[Path]) -> None:
-    """Write the rows of all parts as tables of `folder`; what several hold stands there once."""
+    """Write the rows of all parts as tables of `folder`, without duplicates."""
     for name, (columns, key) in _TABLES.items():
         paths = [part / f"{name}.parquet" for part in parts]
         rows = read_tables([path for path in paths if path.is_file()], columns)

@@ -1,4 +1,4 @@
-"""Running a sweep on Ray: train what is unfinished, evaluate what is unevaluated, write the tables."""
+"""Running a sweep on Ray: unfinished trainings, unfinished evaluations, tables."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def run_sweep(
     mirror: Mirror | None = None,
     trust: bool = False,
 ) -> list[str]:
-    """Run a sweep to its end, or resume it, and return one line for each training that failed.
+    """Run or resume a sweep to its end, and return one line for each training that failed.
 
-    A sweep that is finished starts no Ray.
+    A finished sweep does not start Ray.
 
     Args:
-        plan: that `check_plan` has accepted.
+        plan: a plan that `check_plan` has accepted.
         folder: see `Sweep`.
         address: of a Ray cluster; None starts a local Ray.
         say: see `Sweep`.
         reuse: results folders whose finished trainings are reused.
         mirror: see `Sweep`.
-        trust: resume from checkpoints, which are pickles, though this account did not make the folder; and import the
-            code that given policies name.
+        trust: resume from checkpoints, which are pickles, in a folder of another account; and import the code that
+            given policies name.
 
     Raises:
         UserError: the folder belongs to another sweep or cannot be written, holds checkpoints of another account, or no
             training could ever start.
-        KeyboardInterrupt: Ctrl-C. What is finished is kept, and the same call resumes.
+        KeyboardInterrupt: Ctrl-C. Finished parts are kept, and the same call resumes.
     """
     for other in reuse:
         if read_manifest(other) is None:
@@ -59,7 +59,7 @@ def run_sweep(
 
         at_once = trials_at_once(plan.sweep.resources, joined=address is not None)
         try:
-            # This machine's CPUs are all trainings'; a cluster that was joined may have others, or grow.
+            # Trainings occupy all CPUs of this machine; a cluster may have others, or grow.
             evaluations = Evaluations(sweep, trust, beside=None if at_once is None else 1)
             failures = train(sweep, reuse, trusted, at_once, evaluations)
             evaluations.finish()
@@ -70,7 +70,7 @@ def run_sweep(
                 sweep.write_tables()
             if isinstance(error, OSError):
                 raise UserError(
-                    f"{sweep.home}: {error.strerror or error}; what is finished there is whole, "
+                    f"{sweep.home}: {error.strerror or error}; finished parts there are complete, "
                     "and the same command resumes"
                 ) from None
             raise

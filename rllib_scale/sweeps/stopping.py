@@ -1,4 +1,4 @@
-"""Tune's ASHA and PBT over env steps, such that an interrupted sweep resumes with what it knew."""
+"""Tune's schedulers. ASHA and PBT count env steps, and a resumed sweep restores what they knew."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rllib_scale.config.plan import Trial
 from rllib_scale.config.search import Distribution, SearchConfig, recent
 
 SCORE = "score"
-"""Result key that schedulers compare."""
+"""Result key that the schedulers compare."""
 TIME = "env_steps"
 WORST = 1e30
 """Beyond any score, and finite for TensorBoard."""
@@ -25,20 +25,20 @@ Curves = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def score_of(curve: Sequence[Mapping[str, Any]], search: SearchConfig) -> float:
-    """The score of a training; the worst of all where no episode has ended yet."""
+    """The score of a training; WORST if no episode has ended yet."""
     score = recent(curve, search.metric, search.window)
     return score if not math.isnan(score) else WORST if search.mode == "min" else -WORST
 
 
 class FirstComeFirstServed(FIFOScheduler):
-    """Tune's order of submission, but an idle process goes to a training that has none.
+    """Tune's order of submission, except that an idle process goes to a training without one.
 
     Tune gives an idle process to the first training that waits. If its own process is starting, Tune kills it and
     starts another: where trainings are shorter than the start of a process, no second process ever gets ready.
     """
 
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
-        """The first pending training without a process; None where there is none, and Tune proceeds in its order."""
+        """The first pending training without a started process; None leaves the choice to Tune."""
         processes, manager = tune_controller._trial_to_actor, tune_controller._actor_manager
         for trial in tune_controller.get_trials():
             if trial.status != TuneTrial.PENDING:
@@ -49,7 +49,7 @@ class FirstComeFirstServed(FIFOScheduler):
 
 
 class ResumedASHA(ASHAScheduler):
-    """ASHA that knows the rungs that trainings of an interrupted sweep, or of earlier batches, have reached."""
+    """ASHA that knows which rungs the trainings of an interrupted sweep have reached."""
 
     def __init__(self, search: SearchConfig, max_steps: int, curves: Curves, pending: Sequence[str]) -> None:
         grace = min(search.asha.grace_steps, max_steps)
@@ -67,7 +67,7 @@ class ResumedASHA(ASHAScheduler):
             self._replay(SimpleNamespace(trial_id=name), curves[name])
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        """A training that goes on has passed its rungs already."""
+        """Note the rungs that a resumed training has passed."""
         super().on_trial_add(tune_controller, trial)
         self._pass_rungs(trial, self._curves.get(str(trial.config["trial"]), ()))
 
@@ -81,7 +81,7 @@ class ResumedASHA(ASHAScheduler):
 
 
 class Population(PopulationBasedTraining):
-    """PBT whose members keep their names."""
+    """PBT whose members keep their names when they clone another member."""
 
     def _get_new_config(self, trial: Any, trial_to_clone: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         config, operations = super()._get_new_config(trial, trial_to_clone)
@@ -99,7 +99,7 @@ def make_scheduler(search: SearchConfig, pending: Sequence[Trial], curves: Curve
             metric=SCORE,
             mode=search.mode,
             perturbation_interval=search.pbt.interval_steps,
-            synch=True,  # else two members are compared only where neither starts or trains much before the other
+            synch=True,  # without it, members that start at different times would never be compared
             quantile_fraction=search.pbt.quantile,
             resample_probability=search.pbt.resample,
             hyperparam_mutations={path: _domain(values) for path, values in search.space.items()},

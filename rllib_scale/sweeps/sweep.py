@@ -1,4 +1,4 @@
-"""A sweep in its results folder: what it trains and evaluates, what of it is finished, and its tables. Free of ray."""
+"""A sweep in its results folder: its plan, which parts are finished, and its tables. Imports no ray."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint, publish
 class Sweep:
     """A planned sweep and its results folder.
 
-    What is finished is read from the folder whenever it is asked for: the object remembers nothing that a file says.
+    Each question about finished parts reads the folder: the object caches nothing that a file says.
 
     Args:
-        plan: what to train and evaluate.
-        folder: results folder; `open` makes it.
-        say: receives one line per interval of progress.
-        mirror: copies `folder` to a bucket, to which checkpoints go, too; None where every node sees `folder`.
+        plan: the trainings and evaluations.
+        folder: results folder; `open` creates it.
+        say: receives lines of progress.
+        mirror: copies `folder` to a bucket, which also receives the checkpoints; None if every node sees `folder`.
 
     Attributes:
-        plan: with the epochs that trainings ran which ASHA stopped, as of the last `refresh`.
+        plan: with the epochs of trainings that ASHA stopped, as of the last `refresh`.
         home: the results folder as every node sees it.
         trials: Tune's folder in it.
     """
@@ -77,18 +77,18 @@ class Sweep:
         return self.plan.trials
 
     def open(self) -> bool:
-        """Make the results folder, or open it again; says whether this account made it.
+        """Create or reopen the results folder; returns whether this account created it.
 
         Raises:
-            UserError: it belongs to another sweep, or to other settings that its rows do not name, holds something
-                else, or cannot be written.
+            UserError: it belongs to another sweep or to other settings that its rows do not name, holds other files,
+                or cannot be written.
         """
         content, manifest = self.config.model_dump(mode="json"), read_manifest(self.folder)
         if manifest is not None and manifest["sweep"] == self.config.name:
             self._refuse_other_settings(manifest["config"], content)
         created = open_folder(self.folder, self.config.name, content, digest(content), self.planned.to_json())
         if self.mirror:
-            self.mirror.save()  # a bucket that cannot be written is refused before anything is trained
+            self.mirror.save()  # refuses a bucket that cannot be written before anything is trained
         if manifest is None:
             remember(str(self.home), created)
         return is_own(str(self.home), created)
@@ -110,15 +110,15 @@ class Sweep:
         )
 
     def save(self) -> None:
-        """Copy what is new in the folder to its bucket, if it has one. What fails is copied by the next call."""
+        """Copy new files to the bucket, if there is one; the next call retries what fails."""
         try:
             if self.mirror:
                 self.mirror.save()
         except UserError as error:
-            self.say(f"Not copied for now: {error}")
+            self.say(f"Copy postponed: {error}")
 
     def _refuse_other_settings(self, earlier: dict[str, Any], content: dict[str, Any]) -> None:
-        """One folder must not hold rows of two values of a setting that rows do not name."""
+        """Refuse rows of two values of a setting that rows do not name."""
         for path, old, new in _differing("", _unnamed(earlier), _unnamed(content)):
             raise UserError(
                 f"{self.folder}: its rows are of {path} {json.dumps(old)}, not {json.dumps(new)}; give the sweep "
@@ -136,7 +136,7 @@ class Sweep:
         return self.folder / "policies" / name
 
     def curve(self, trial: Trial) -> list[dict[str, Any]]:
-        """The training curve of a finished trial; empty where there is none."""
+        """The training curve of a finished trial; empty for an unfinished one."""
         path = self.policy(trial.name) / "curve.json"
         return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
 
@@ -146,7 +146,7 @@ class Sweep:
         self.save()
 
     def target_epochs(self, trial: Trial) -> int:
-        """Epochs after which a trial is finished: those of its config, or fewer where ASHA stopped it for good."""
+        """Epochs of the finished trial: those of its config, or fewer if ASHA stopped it."""
         stopped = stopped_at(self.folder, trial.name) if self.search.scheduler == "asha" else None
         return trial.config.stop_epochs if stopped is None else stopped
 
@@ -155,11 +155,11 @@ class Sweep:
         return published_epochs(self.policy(trial.name)) >= self.target_epochs(trial)
 
     def checkpoint(self, trial: Trial) -> Location | None:
-        """The whole checkpoint of a trial with the highest epoch."""
+        """The complete checkpoint of a trial with the highest epoch."""
         return latest_checkpoint(self.tune_folder, trial.name)
 
     def publish(self, trial: Trial) -> bool:
-        """Copy the policy of a training to the results, if it is finished; says whether it is."""
+        """Copy the policy of a finished training to the results; returns whether the training is finished."""
         checkpoint = self.checkpoint(trial)
         if checkpoint is None or epoch_of(checkpoint) < self.target_epochs(trial):
             return False
@@ -170,11 +170,10 @@ class Sweep:
     # ------------------------------------------------------------------ search
 
     def best(self) -> str | None:
-        """One line about the settings that a search found best in training; None without one, or where scores of its
-        trainings do not compare, as those of different problems.
+        """One line about the best settings of a search; None without one, or if the problems of its trainings differ.
 
-        A training's score is the mean over its last epochs, that of its settings the mean over their seeds. Evaluation
-        episodes are left out: choosing by them would make their results too good.
+        The score of a training is the mean over its last epochs, and that of settings the mean over their seeds.
+        Evaluation episodes do not count: choosing by them would bias their results.
         """
         problems = [(trial.config.env, trial.config.algorithm.problems) for trial in self.trials]
         if self.config.search is None or any(problem != problems[0] for problem in problems):
@@ -203,22 +202,22 @@ class Sweep:
         return self.planned.units_of(self._of_name[name].as_trained(published_epochs(self.policy(name))))
 
     def rows_file(self, unit: EvaluationUnit) -> Path:
-        """Rows of a finished unit, one an episode."""
+        """Rows of a finished unit, one for each episode."""
         return self.folder / "evaluations" / f"{unit.key}.parquet"
 
     def features_file(self, unit: EvaluationUnit) -> Path:
-        """The row about the attention feature of a finished unit that asks for it."""
+        """The row of feature statistics of a finished unit."""
         return self.folder / "features" / f"{unit.key}.parquet"
 
     def is_evaluated(self, unit: EvaluationUnit) -> bool:
-        """Whether all that a unit gives is there."""
+        """Whether the rows of a unit, and its feature statistics if planned, are there."""
         return self.rows_file(unit).is_file() and (not unit.features or self.features_file(unit).is_file())
 
     def write_tables(self) -> None:
-        """What is finished by now.
+        """Write the tables of the finished parts.
 
         Raises:
-            UserError: it cannot be written, or the results folder is gone.
+            UserError: a table cannot be written, or the results folder is gone.
         """
         check_there(self.folder)
         self.refresh()
@@ -238,9 +237,9 @@ class Sweep:
         write_table(self.folder / "training.parquet", typed(pd.concat(frames, ignore_index=True), TRAINING_COLUMNS))
 
     def _write_units(self) -> None:
-        """All finished evaluation units in one table, and their features in another.
+        """Write the rows of all finished units as one table, and their feature statistics as another.
 
-        Those of earlier runs with other seeds, grids or evaluations stay; of rows with one key the present one counts.
+        Rows of earlier runs with other seeds, grids or evaluations stay; the current plan wins for the same key.
         """
         for name, folder, columns, key, file_of in (
             ("episodes", "evaluations", EPISODE_COLUMNS, EPISODE_KEY, self.rows_file),
@@ -264,8 +263,8 @@ class Sweep:
 
 
 def _unnamed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a sweep's config decides its rows and is named by none of their columns."""
-    population = (config.get("search") or {}).get("scheduler") == "pbt"  # each member depends on all of it
+    """Settings of a sweep that affect its rows and that no column names."""
+    population = (config.get("search") or {}).get("scheduler") == "pbt"  # PBT results depend on all members
     sections = {name: config[name] for name in ("scenario", *TRIAL_SECTIONS, "custom_scenarios") if name in config}
     resources = config.get("resources", {})
     chosen = {name: resources[name] for name in ("env_runners", "sampler", "learner", "compile") if name in resources}
@@ -274,7 +273,7 @@ def _unnamed(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differing(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Config path and both values of what differs; a setting that one of them does not have is none."""
+    """Config path and both values of each difference; settings that only one of them has are skipped."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for name in (name for name in one if name in other):
             yield from _differing(f"{path}.{name}".lstrip("."), one[name], other[name])

@@ -1,8 +1,8 @@
-"""Training curves in MLflow and Weights & Biases by Ray's callbacks, beside the tables, CSV and TensorBoard files.
+"""Training curves in MLflow and Weights & Biases, by Ray's callbacks.
 
-Where nothing else is said, nothing leaves the machine: MLflow writes `mlflow.db` to the results folder unless
-MLFLOW_TRACKING_URI names a server; W&B writes to `wandb/` there and is offline unless WANDB_MODE or WANDB_API_KEY says
-otherwise. Credentials stay in the environment.
+By default nothing leaves the machine. MLflow writes `mlflow.db` to the results folder unless MLFLOW_TRACKING_URI names
+a server. W&B writes to `wandb/` there and is offline unless WANDB_MODE or WANDB_API_KEY is set. Credentials stay in the
+environment.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rllib_scale.sweeps.sweep import Sweep
 
 
 def trackers(sweep: Sweep) -> list[LoggerCallback]:
-    """Tune's callbacks for what `tracking` of the sweep names.
+    """Tune's callbacks for the trackers that `tracking` names.
 
     Raises:
-        UserError: a package is not installed, or cannot be used: no server answers, or a key is missing.
+        UserError: a package is not installed, no server answers, or a key is missing.
     """
     callbacks = []
     for name in sweep.config.tracking:
@@ -29,7 +29,7 @@ def trackers(sweep: Sweep) -> list[LoggerCallback]:
             raise UserError(f"tracking: {name} is not installed; pip install 'rllib-scale[tracking]'")
         callback = _mlflow(sweep) if name == "mlflow" else _wandb(sweep)
         try:
-            callback.setup()  # Tune does it again, when an error would end in a traceback
+            callback.setup()  # Tune repeats it, where an error would end in a traceback
         except Exception as error:
             raise UserError(f"tracking: {name} cannot be used: {str(error).strip().splitlines()[0]}") from None
         callbacks.append(callback)
@@ -39,7 +39,7 @@ def trackers(sweep: Sweep) -> list[LoggerCallback]:
 def _mlflow(sweep: Sweep) -> LoggerCallback:
     """A run for each training, in an experiment of the sweep's name."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # with 7 the sweep would stand for minutes
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # the default of 7 takes minutes
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     from ray.air.integrations.mlflow import MLflowLoggerCallback

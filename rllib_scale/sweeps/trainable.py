@@ -1,4 +1,4 @@
-"""One training as a Tune Trainable: a thin shell around whatever learns."""
+"""One training as a Tune Trainable around a `Learner`."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from rllib_scale.sweeps.stopping import SCORE, score_of
 
 
 class SchedulingTrial(tune.Trainable):
-    """Trains one trial; a step is one epoch. The trial's config is looked up by name, so that Tune's logs stay small.
+    """Trains one trial; a step is one epoch. Tune's config holds the trial's name, so that its logs stay small.
 
     Args (of `setup`):
-        config: {"trial": trial name, "settings": for logs}, and with PBT the present values of what it changes, by
-            config path.
+        config: {"trial": trial name, "settings": for logs}, and with PBT the current values of the settings that it
+            changes, by config path.
         trials: trial name -> TrialConfig as JSON.
         targets: trial name -> epochs to train.
-        restore: trial name -> path or URI of a checkpoint to go on from, for those that have one.
+        restore: trial name -> path or URI of the checkpoint to resume from, if there is one.
         folder: path or URI of the folder with the runs of the sweep, Tune's storage.
-        search: SearchConfig as JSON: what a training's score is.
+        search: SearchConfig as JSON, which defines the score.
     """
 
     def setup(
@@ -40,7 +40,7 @@ class SchedulingTrial(tune.Trainable):
         folder: str,
         search: str,
     ) -> None:
-        """Build the learner and, where there is a checkpoint, go on from it."""
+        """Build the learner and restore its checkpoint, if there is one."""
         quieten()
         import torch
 
@@ -67,9 +67,9 @@ class SchedulingTrial(tune.Trainable):
                 self.load_checkpoint(checkpoint)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Begin another training in this process, which has imported and compiled what a new one would have to."""
+        """Start another training in this process, which saves imports and compilation."""
         self.learner.stop()
-        self.setup(new_config)  # type: ignore[call-arg]  # Tune hands over the rest; nothing of the last one stays
+        self.setup(new_config)  # type: ignore[call-arg]  # Tune passes the other arguments; `setup` replaces all state
         return True
 
     def step(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class SchedulingTrial(tune.Trainable):
         )
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Write learner, training curve and policy; the list of contents comes last and proves the rest whole."""
+        """Write learner, training curve and policy; the contents list comes last and proves the checkpoint complete."""
         folder = Path(checkpoint_dir)
         self.learner.save(folder / "algorithm")
         write_json(folder / "curve.json", self.curve)
@@ -99,14 +99,14 @@ class SchedulingTrial(tune.Trainable):
         self.saved_epochs = len(self.curve)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Go on from a folder that `save_checkpoint` wrote."""
+        """Restore the state that `save_checkpoint` wrote."""
         folder = Path(checkpoint).absolute()
         self.learner.load(folder / "algorithm")
         self.curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
         self.saved_epochs = len(self.curve)
 
     def cleanup(self) -> None:
-        """Save what no checkpoint holds yet, as after Ctrl-C, and stop the learner."""
+        """Save epochs that no checkpoint holds yet, as after Ctrl-C, and stop the learner."""
         try:
             if len(self.curve) > self.saved_epochs and self._storage is not None:
                 trial = self.folder / self._storage.experiment_dir_name / self._storage.trial_dir_name

@@ -62,7 +62,7 @@ def test_what_runs_and_has_no_epoch_yet_is_said_to_start() -> None:
     trials = [trial("a"), trial("b"), trial("c", status="PENDING")]
     for count in ("2", "1"):
         progress.on_step_end(1, trials)
-        assert f"2 running ({count} starting: Python's imports" in lines[-1]
+        assert f"2 running ({count} starting: imports, and compilation" in lines[-1]
         assert "a minute), 1 waiting (2 at once)" in lines[-1]
         progress.on_trial_result(1, trials, trials[int(count) - 1], row(1, 12.0))
     progress.on_step_end(1, trials)
