@@ -5,8 +5,6 @@ from __future__ import annotations
 LABELS = {
     "variant": "method",
     "observability": "observes",
-    "lambda_decorrelation": "λ1 (decorrelation)",
-    "lambda_kl": "λ2 (KL)",
     "test_servers": "N",
     "episodes": "episodes",
     "completed": "completed tasks",

@@ -85,7 +85,7 @@ def load(folder: str | Path) -> Results:
     reader, table = Reader(folder), folder / "episodes.parquet"
     found = reader.read()
     if found.episodes.empty or isinstance(reader.content_of(table), UserError):
-        read_rows(table, results.EPISODE_COLUMNS, results.EPISODE_KEY)  # raises what is wrong with it
+        read_rows(table, results.EPISODE_COLUMNS, results.EPISODE_KEY)  # raises the error of the table
     return found
 
 
@@ -222,7 +222,7 @@ class Reader:
                 kept = stamp, error
         self._kept[path] = kept
         if isinstance(kept[1], UserError):
-            notes.append(f"{kept[1]}. What it would show is left out.")
+            notes.append(f"{kept[1]}. Its content is left out.")
             return None
         return kept[1]
 
@@ -278,7 +278,7 @@ def read_rows(path: Path, columns: Columns, key: Sequence[str]) -> tuple[pd.Data
         notes.append(f"{path.name}: without {', '.join(lacking)}; these are shown as missing.")
     kept = frame.drop_duplicates(list(key), keep="last", ignore_index=True)
     if len(kept) < len(frame):
-        notes.append(f"{path.name}: {len(frame) - len(kept)} rows stood there twice; the last of each counts.")
+        notes.append(f"{path.name}: {len(frame) - len(kept)} duplicate rows; the last of each counts.")
     return kept, notes
 
 

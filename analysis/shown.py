@@ -1,4 +1,4 @@
-"""Which variants figures and pages show where there are too many to be told apart."""
+"""The variants that figures and pages show if there are too many to distinguish."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def episode(results: Results, filters: Filters) -> None:
     for column, (label, value) in zip(st.columns(len(figures)), figures.items(), strict=True):
         column.metric(label, value)
     if not len(decisions):
-        st.info("No decision was asked for in this episode.")
+        st.info("This episode has no decisions.")
         return
     name = f"{row['method']}-n{row['test_servers']}-{row['eval_seed']}-{row['episode']}.gif"
     film = partial(_evaluation().film_of, inspected)
@@ -145,8 +145,8 @@ def _decision(inspected: Any, chosen: int) -> None:
     with right:
         servers = inspected.servers(chosen)
         if servers is None:
-            dispatched = "A dispatcher looks at all ready tasks at once: there is no single decision to look into."
-            large = "What each decision was taken on is too much to keep for so many decisions over so many servers."
+            dispatched = "A dispatcher decides on all ready tasks at once: no decision can be shown alone."
+            large = "This episode has too many decisions and servers: the observations of its decisions were not kept."
             st.info(dispatched if inspected.is_dispatched else large)
             return
         view = _evaluation().look(inspected, chosen)

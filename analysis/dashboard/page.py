@@ -17,7 +17,7 @@ from .runs import RULE, runs
 from .selection import Filters, Options
 
 REFRESH_S = 3.0
-"""Time between two looks at the folder while a page is open."""
+"""Time between two checks of the folder while a page is open [s]."""
 VIEWS = {
     "Results": views.evaluations,
     "Training": views.training,

@@ -5,9 +5,8 @@ Each takes a table of `analysis.tables.methods` and the looks of its variants, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,7 @@ from .style import Look
 
 AGAINST_N = ("response_mean_s", "completed_per_server", "response_censored_s", "above_bound_percent")
 PAPER = Look("#555555", "D", "", hollow=True)
+_ENDS = ("_low", "_high")
 STATED = "paper_response_mean_s"
 """The paper's mean that `against_servers` shows."""
 
@@ -48,8 +48,7 @@ def methods(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "") -> 
 def against_servers(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "") -> Chart:
     """Response and completed tasks against the number of servers N [SCALE, fig. 5]; constant metrics are left out.
 
-    Arrivals grow in proportion to N, so completed tasks per server compare across scales. Lines join points with the
-    same number of episodes: others differ in their workloads.
+    Arrivals grow in proportion to N, so completed tasks per server compare across scales.
     """
     table = table.assign(
         **{f"completed_per_server{end}": table[f"completed{end}"] / table["test_servers"] for end in ("", *_ENDS)}
@@ -60,41 +59,22 @@ def against_servers(table: pd.DataFrame, looks: Mapping[str, Look], where: str =
         return Chart(caption="no evaluation episodes with a value that differs")
     shift = dict(zip(looks, shifted(scales, len(looks)), strict=True))
     by_paper = STATED in table and bool(table[STATED].notna().any())
-    panels, broken = [], False
+    panels = []
     for metric in metrics:
         marks = []
         for name, look in looks.items():
-            pieces = list(_of_equal_episodes(table[table["variant"] == name]))
-            broken |= len(pieces) > 1
-            marks += [
-                Marks(
-                    *(rows["test_servers"].to_numpy(float) * shift[name], rows[metric]),
-                    look,
-                    name,
-                    low=rows[f"{metric}_low"] if look.line == "-" else None,
-                    high=rows[f"{metric}_high"] if look.line == "-" else None,
-                    hover=_hovers(rows, metric),
-                )
-                for rows in pieces
-            ]
+            rows = table[table["variant"] == name]
+            ends = {end.strip("_"): rows[f"{metric}{end}"] for end in _ENDS} if look.line == "-" else {}
+            at = rows["test_servers"].to_numpy(float) * shift[name]
+            marks.append(Marks(at, rows[metric], look, name, hover=_hovers(rows, metric), **ends))
             if metric == STATED.removeprefix("paper_") and by_paper:
-                stated = table[table["variant"] == name].dropna(subset=[STATED])
+                stated = rows.dropna(subset=[STATED])
                 if len(stated):
                     marks.append(Marks(stated["test_servers"], stated[STATED], replace(PAPER, colour=look.colour)))
         panels.append(Panel(marks, y_label=label(metric), x_label="servers N", scales=scales))
-    apart = " Lines join scales with the same number of episodes." if broken else ""
     beside = " Points stand a little beside their N." if len(looks) > 1 else ""
     papers = " Diamonds: the paper's means." if by_paper else ""
-    return Chart(panels, f"{where}{counts(table)} {INTERVAL}{apart}{beside}{papers}")
-
-
-_ENDS = ("_low", "_high")
-
-
-def _of_equal_episodes(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """The rows of one variant in pieces of neighbouring scales with the same number of episodes."""
-    cuts = [0, *(np.flatnonzero(rows["episodes"].diff().fillna(0)).tolist()), len(rows)]
-    yield from (rows.iloc[a:b] for a, b in pairwise(cuts) if a < b)
+    return Chart(panels, f"{where}{counts(table)} {INTERVAL}{beside}{papers}")
 
 
 def _hovers(rows: pd.DataFrame, metric: str) -> list[str]:

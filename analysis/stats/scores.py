@@ -42,16 +42,6 @@ class Scores:
     episodes: tuple[tuple[int, int], ...]
     values: dict[str, NDArray[np.float64]]
 
-    @classmethod
-    def of(cls, rows: pd.DataFrame, metrics: Sequence[str]) -> Scores:
-        """The scores of rows in any order, all of one variant in one setting at one scale.
-
-        Raises:
-            UserError: see `scores_by`.
-        """
-        ((_, scores),) = scores_by(rows, (), metrics)
-        return scores
-
     def shared_with(self, other: Scores) -> Scores:
         """The scores on the episodes of another variant and, if both are learned, with its training seeds."""
         both_learned = self.learned and other.learned
@@ -75,15 +65,15 @@ def scores_by(rows: pd.DataFrame, by: Sequence[str], metrics: Sequence[str]) -> 
 
     Args:
         rows: in any order.
-        by: columns without missing values; none: all rows are one group.
+        by: columns without missing values, which name one variant in one setting at one scale.
         metrics: columns of numbers.
 
     Raises:
-        UserError: a group mixes variants, settings or scales, or holds an episode of a training seed twice.
+        UserError: a group holds an episode of a training seed twice.
     """
     if rows.empty:
         return []
-    number = rows.groupby(list(by), observed=True).ngroup().to_numpy() if by else np.zeros(len(rows), dtype=int)
+    number = rows.groupby(list(by), observed=True).ngroup().to_numpy()
     seeds = rows["train_seed"].astype("Int64").fillna(NO_SEED).to_numpy(np.int64)
     eval_seeds, numbers = (rows[name].to_numpy(np.int64) for name in EPISODE)
     eval_seed_values, at_eval_seed = np.unique(eval_seeds, return_inverse=True)
@@ -91,7 +81,6 @@ def scores_by(rows: pd.DataFrame, by: Sequence[str], metrics: Sequence[str]) -> 
     episodes = at_eval_seed * width + numbers  # one number for the pair, in the order of the pairs
     order = np.lexsort((episodes, seeds, number))
     starts = np.flatnonzero(np.diff(number[order], prepend=-1))
-    _require_one(rows, order, starts)
     firsts = rows.iloc[order[starts]]
     learned = firsts["kind"].to_numpy() == "learned"
     keys = firsts[[*by]].itertuples(index=False, name=None)
@@ -117,15 +106,6 @@ def scores_by(rows: pd.DataFrame, by: Sequence[str], metrics: Sequence[str]) -> 
         seed_names = tuple(None if number == NO_SEED else number for number in seed.tolist())
         found.append((key, Scores(str(variant), bool(is_learned), int(servers), seed_names, named, values)))
     return found
-
-
-def _require_one(rows: pd.DataFrame, order: NDArray[np.int64], starts: NDArray[np.int64]) -> None:
-    """Refuse groups of several variants, settings or scales; the groups begin at `starts` in `order`."""
-    for column in ("variant", *PLACE):
-        codes = pd.factorize(rows[column])[0][order]
-        if (np.minimum.reduceat(codes, starts) != np.maximum.reduceat(codes, starts)).any():
-            mixed = sorted(str(value) for value in rows[column].unique())
-            raise UserError(f"the frame mixes {column} {', '.join(mixed)}; a statistic takes one")
 
 
 def _refuse_twice(rows: pd.DataFrame) -> NoReturn:

@@ -132,7 +132,7 @@ def _scores(episodes: pd.DataFrame, metrics: tuple[str, ...]) -> dict[str, dict[
 
 
 def _sides(scores: dict[str, dict[int, Scores]], pair: Pair) -> Iterable[tuple[Scores, Scores, str | None]]:
-    """The two sides at each common scale on what both have, and "shared" if one has seeds or episodes of its own."""
+    """The two sides at each common scale on their common seeds and episodes; "shared" if one of them has others."""
     firsts, seconds = (scores[name] for name in pair)
     for servers in sorted(firsts.keys() & seconds.keys()):
         first = firsts[servers].shared_with(seconds[servers])

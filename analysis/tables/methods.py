@@ -68,7 +68,7 @@ def table3(episodes: pd.DataFrame, servers: int | None = None) -> pd.DataFrame:
 
 
 def table4(episodes: pd.DataFrame) -> pd.DataFrame:
-    """Response time against the number of servers, without training anew [SCALE, Table 4].
+    """Response time against the number of servers, without retraining [SCALE, Table 4].
 
     Args:
         episodes: rows of one setting.

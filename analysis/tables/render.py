@@ -76,11 +76,9 @@ def format_p(value: float) -> str:
 
 
 def format_field(value: object, column: str) -> str:
-    """One value of a column: p-values by `format_p`, lambdas as they were set, else by `format_value`."""
+    """One value of a column: p-values by `format_p`, others by `format_value`."""
     if column.endswith("_p_adjusted") and isinstance(value, float):
         return format_p(value)
-    if column.startswith("lambda_") and isinstance(value, float) and not math.isnan(value):
-        return f"{value:g}"
     is_feature = column.removeprefix("paper_").startswith(("feature_", "drift_"))
     return format_value(value, FEATURE_DECIMALS if is_feature else DECIMALS)
 

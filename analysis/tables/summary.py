@@ -38,7 +38,7 @@ def summary_table(
         The columns `by`; seeds: training seeds with a value; seeds_note; each metric with its ends; episodes of a seed.
 
     Raises:
-        UserError: the rows mix settings, a group mixes variants or scales, or an episode of a seed stands there twice.
+        UserError: the rows mix settings, or a group holds an episode of a seed twice.
     """
     require_one_setting(rows)
     position = {name: number for number, name in enumerate(variants(rows))}

@@ -226,7 +226,7 @@ class Workload:
             if unknown[row]:
                 task = next(i for i in edge if not 0 <= i < num_tasks[row])
                 raise UserError(f"{where}: unknown task {task}; valid: 0 to {num_tasks[row] - 1}")
-            raise UserError(f"{where}: a task cannot need itself" if itself[row] else f"{where}: stands twice")
+            raise UserError(f"{where}: a task cannot need itself" if itself[row] else f"{where}: appears twice")
         # Only a workflow with an edge to a lower index can have a cycle.
         for w in np.unique(workflow[self.edges[:, 0] > self.edges[:, 1]]):
             edges = self.edges[self.edge_offsets[w] : self.edge_offsets[w + 1]]

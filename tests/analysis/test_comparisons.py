@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from rllib_scale_analysis.stats.families import TESTED
 from rllib_scale_analysis.stats.intervals import holm
-from rllib_scale_analysis.stats.scores import Scores
+from rllib_scale_analysis.stats.scores import scores_by
 from rllib_scale_analysis.stats.summaries import differences
 from rllib_scale_analysis.tables.comparisons import default_pairs, paired_table
 
@@ -69,8 +69,8 @@ def test_default_pairs_are_learned_methods_against_the_baselines_once_question_b
 
 def p_of(episodes: pd.DataFrame, row: pd.Series, metric: str) -> float:
     at = episodes[episodes["test_servers"] == row["test_servers"]]
-    sides = (Scores.of(at[at["variant"] == row[side]], [metric]) for side in ("first", "second"))
-    return differences(*sides, [metric])[metric].p
+    scores = {name: found for (name,), found in scores_by(at, ("variant",), [metric])}
+    return differences(scores[row["first"]], scores[row["second"]], [metric])[metric].p
 
 
 def test_the_family_is_a_question_in_the_primary_endpoint_or_in_the_others(

@@ -220,7 +220,7 @@ def test_what_failed_or_is_missing_is_named(tmp_path: Path) -> None:
     assert {
         "Training failed: ppo-s47-abc: RuntimeError: out of <memory>",
         "Not in these numbers, as still running: scale-s48-def.",
-        "episodes.parquet: 1 rows stood there twice; the last of each counts.",
+        "episodes.parquet: 1 duplicate rows; the last of each counts.",
         "episodes.parquet: without energy_j, bound_capacity_s; these are shown as missing.",
     } <= set(page.within("li"))
     assert "1, shared, no CI" not in page.text

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from rllib_scale_analysis.stats import intervals
 from rllib_scale_analysis.stats.families import TESTED, adjust, question
-from rllib_scale_analysis.stats.scores import Scores
+from rllib_scale_analysis.stats.scores import Scores, scores_by
 from rllib_scale_analysis.stats.summaries import Difference, Summary, differences
 from rllib_scale_analysis.stats.summaries import summary as summary_of
 
@@ -30,12 +30,17 @@ def frame(method: str, values: dict[int | None, list[float]], servers: int = 16)
     )
 
 
+def scores_of(rows: pd.DataFrame) -> Scores:
+    ((_, scores),) = scores_by(rows, ("variant",), [METRIC])
+    return scores
+
+
 def difference_of(first: pd.DataFrame, second: pd.DataFrame) -> Difference:
-    return differences(Scores.of(first, [METRIC]), Scores.of(second, [METRIC]), [METRIC])[METRIC]
+    return differences(scores_of(first), scores_of(second), [METRIC])[METRIC]
 
 
 def summarise(rows: pd.DataFrame) -> Summary:
-    return summary_of(Scores.of(rows, [METRIC]), METRIC)
+    return summary_of(scores_of(rows), METRIC)
 
 
 # ---------------------------------------------------------------------- summaries
@@ -132,15 +137,10 @@ def test_seeds_and_episodes_of_one_side_alone_are_left_out() -> None:
     assert (rule.mean, rule.seeds) == (pytest.approx((1.0 + 3.0 + 89.5) / 3), 3)
 
 
-def test_a_statistic_of_a_mixture_is_refused() -> None:
+def test_an_episode_that_a_group_holds_twice_is_refused_and_named() -> None:
     one = frame("scale", {1: [1.0]})
-    for other, named in (
-        (frame("crossattn", {1: [1.0]}), "mixes variant crossattn, scale"),
-        (frame("scale", {1: [1.0]}, servers=32), "mixes test_servers 16, 32"),
-        (one.assign(mask="feasible", episode=1), "mixes mask feasible, none"),
-        (one.assign(trial_id="other"), "more than one row, of other, scale-1, holds train_seed 1, scenario paper"),
-    ):
-        with pytest.raises(UserError, match=named):
+    for other in (one.assign(trial_id="other"), one.assign(trial_id="other", test_servers=32)):
+        with pytest.raises(UserError, match="more than one row, of other, scale-1, holds train_seed 1, scenario paper"):
             summarise(pd.concat([one, other]))
 
 

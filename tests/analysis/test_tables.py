@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from rllib_scale_analysis import select, settings
 from rllib_scale_analysis.report.replays import typical_episode
-from rllib_scale_analysis.stats.scores import Scores
+from rllib_scale_analysis.stats.scores import scores_by
 from rllib_scale_analysis.stats.summaries import summary
 from rllib_scale_analysis.tables.comparisons import paired_table
 from rllib_scale_analysis.tables.decisions import behaviour_table
@@ -40,7 +40,8 @@ def test_table3_holds_the_training_scale_of_every_method(episodes: pd.DataFrame)
     rows = episodes[(episodes["variant"] == "scale") & (episodes["test_servers"] == 16)]
     metrics = ("completed", "unfinished", "response_censored_s")
     for metric in metrics:
-        expected = summary(Scores.of(rows, metrics), metric)
+        ((_, scores),) = scores_by(rows, ("variant",), metrics)
+        expected = summary(scores, metric)
         assert cell(table, metric, variant="scale") == expected.mean
         assert cell(table, f"{metric}_high", variant="scale") == expected.high
     assert cell(table, "seeds", variant="scale") == 5

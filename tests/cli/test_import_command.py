@@ -140,14 +140,14 @@ def test_a_mistake_in_csv_names_line_and_column(tmp_path: Path, output: Path) ->
         (task(1, arrival_s=""), "tasks.csv line 3: arrival_s"),
         (task(1, arrival_s="3"), "arrival_s is 3.0, but 2.5"),
         (task(1, memory_gb="nan"), "tasks.csv line 3: memory_gb"),
-        (task(1, task="start"), "task 'start' stands twice"),
+        (task(1, task="start"), "task 'start' appears twice"),
         (([row | {"session": "-1"} for row in tasks], edges), "tasks.csv line 2: session"),
         (([row | {"session": str(i)} for i, row in enumerate(tasks)], edges), "session is 1, but 0"),
         (([*tasks, tasks[0]], edges), "workflow 'b' has rows further up"),
         (([{"task": "x"}], edges), "column 'workflow' is missing"),
         (edge(0, predecessor="nobody"), "edges.csv line 2: predecessor 'nobody'"),
         (edge(0, successor=edges[0]["predecessor"]), "a task cannot need itself"),
-        ((tasks, [*edges, edges[0]]), "the edge stands twice"),
+        ((tasks, [*edges, edges[0]]), "the edge appears twice"),
     ):
         write_csv(tmp_path / "tasks.csv", content[0])
         write_csv(tmp_path / "edges.csv", content[1])
@@ -209,7 +209,7 @@ def test_csv_files_that_are_wrong_as_a_whole(tmp_path: Path, output: Path) -> No
         (good + b"b,more\n", "line 7: 2 values; the header names 6 columns"),
         (good + b'b,"more\n', "not valid CSV"),
         (b"a" * (2**20 + 2), "line 1: longer than 1 MiB"),
-        (good.replace(b"task,", b"workflow,"), "column 'workflow' stands twice"),
+        (good.replace(b"task,", b"workflow,"), "column 'workflow' appears twice"),
         (good.replace(b"memory_gb", b"memory"), "column 'memory' is unknown"),
     ):
         source = tmp_path / "tasks.csv"

@@ -137,7 +137,7 @@ ERRORS = [  # what is wrong, and the key and the value that the message names
     (changed(valid(), [W, 1, "edges", 0], [0, 3]), ["workflow 1, edge [0, 3]: unknown task 3; valid: 0 to 2"]),
     (changed(valid(), [W, 1, "edges", 0], [-1, 2]), ["workflow 1, edge [-1, 2]: unknown task -1"]),
     (changed(valid(), [W, 1, "edges", 0], [2, 2]), ["workflow 1, edge [2, 2]"]),
-    (changed(valid(), [W, 1, "edges"], [[0, 1], [1, 2], [0, 1]]), ["workflow 1, edge [0, 1]: stands twice"]),
+    (changed(valid(), [W, 1, "edges"], [[0, 1], [1, 2], [0, 1]]), ["workflow 1, edge [0, 1]: appears twice"]),
     (with_sessions(0, None), ["workflow 1: session must be given in every workflow or in none"]),
     (with_sessions(None, 0), ["workflow 1: session must be given in every workflow or in none"]),
 ]
@@ -161,7 +161,7 @@ def test_what_is_no_file_of_json_is_refused(path):
     for text, message in (
         ("{", "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
-        (twice, "'version' stands twice"),
+        (twice, "'version' appears twice"),
     ):
         path.write_text(text)
         with pytest.raises(UserError, match=message):

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from rllib_scale_analysis import load, select
 from rllib_scale_analysis.stats import intervals
-from rllib_scale_analysis.stats.scores import Scores
+from rllib_scale_analysis.stats.scores import scores_by
 from rllib_scale_analysis.tables.relative import against_base
 
 from rllib_scale.policies.policy import load_policy
@@ -36,7 +36,8 @@ def results(card: dict[str, Any]) -> list[dict[str, Any]]:
         at = select(rows, row["scenario"], row["mask"], "argmax")
         at = at[at["test_servers"] == row["servers"]]
         (of_all,) = against_base(at).to_dict("records")
-        ours, base = (Scores.of(at[at["trial_id"] == name], [METRIC]) for name in (trial_id, "fastest-idle"))
+        scores = {name: found for (name,), found in scores_by(at, ("trial_id",), [METRIC])}
+        ours, base = scores[trial_id], scores["fastest-idle"]
         assert ours.episodes == base.episodes
         ratio = np.log(ours.values[METRIC] / base.values[METRIC])
         test = intervals.mean_test(ratio, "episodes")

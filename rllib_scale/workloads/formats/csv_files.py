@@ -93,7 +93,7 @@ def _add(out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row],
         task = checked(_Task, row, where)
         first = first or task
         if task.task in numbers:
-            raise UserError(f"{where}: task {task.task!r:.60} stands twice in workflow {name!r:.60}")
+            raise UserError(f"{where}: task {task.task!r:.60} appears twice in workflow {name!r:.60}")
         numbers[task.task] = len(numbers)
         for column in ("arrival_s", "session"):
             value, before = getattr(task, column), getattr(first, column)
@@ -111,7 +111,7 @@ def _add(out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row],
         predecessor, successor = numbers[row["predecessor"]], numbers[row["successor"]]
         pair = predecessor * len(numbers) + successor
         if predecessor == successor or pair in pairs:
-            what = "a task cannot need itself" if predecessor == successor else "the edge stands twice"
+            what = "a task cannot need itself" if predecessor == successor else "the edge appears twice"
             raise UserError(f"{where}: {row['predecessor']!r:.60} to {row['successor']!r:.60}: {what}")
         pairs.add(pair)
     ordered = sorted(pairs)

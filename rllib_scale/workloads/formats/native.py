@@ -20,11 +20,12 @@ from typing import Annotated, Any, Literal
 from numpy.typing import NDArray
 from pydantic import Field
 
+from rllib_scale.config.base import Model
 from rllib_scale.config.yaml_files import read_text
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
 from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator
-from rllib_scale.workloads.formats.sources import Record, checked
+from rllib_scale.workloads.formats.sources import checked
 
 FORMAT = "rllib-scale-workload"
 VERSIONS = (1, 2, 3)
@@ -42,11 +43,7 @@ def read(path: Path) -> Any:
         raise UserError(f"{path}: not valid JSON: {error}") from None
 
 
-class _Strict(Record, extra="forbid"):
-    pass
-
-
-class _Task(_Strict):
+class _Task(Model, strict=True):
     compute_gflop: float
     memory_gb: float
     output_gb: float
@@ -57,14 +54,14 @@ _Index = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 _Edge = Annotated[tuple[_Index, _Index], Field(strict=False)]
 
 
-class _Workflow(_Strict):
+class _Workflow(Model, strict=True):
     arrival_s: float
     tasks: list[_Task]
     edges: list[_Edge]
     session: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
 
-class _File(_Strict):
+class _File(Model, strict=True):
     format: Literal["rllib-scale-workload"]
     version: Annotated[int, Field(ge=VERSIONS[0], le=VERSIONS[-1])]
     workflows: Annotated[list[Any], Field(min_length=1)]
@@ -110,5 +107,5 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) < len(pairs):
         twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
-        raise ValueError(f"key {twice!r} stands twice")
+        raise ValueError(f"key {twice!r} appears twice")
     return data

@@ -116,7 +116,7 @@ def read_csv(path: Path, model: type[BaseModel]) -> Iterator[tuple[str, dict[str
 def _check_header(header: list[str], model: type[BaseModel], where: str) -> None:
     fields = model.model_fields
     wrong = {name: "is unknown" for name in header if name not in fields}
-    wrong |= {name: "stands twice" for name in header if header.count(name) > 1}
+    wrong |= {name: "appears twice" for name in header if header.count(name) > 1}
     wrong |= {name: "is missing" for name in fields if fields[name].is_required() and name not in header}
     if wrong:
         name, what = next(iter(wrong.items()))

@@ -70,7 +70,7 @@ def _unique(entries: list[Any]) -> list[Any]:
     """Refuse an id that two entries have."""
     for name, count in Counter(entry.id for entry in entries).items():
         if count > 1:
-            raise ValueError(f"id {name!r:.60} stands twice")
+            raise ValueError(f"id {name!r:.60} appears twice")
     return entries
 
 
