@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,7 +65,7 @@ def against_servers(table: pd.DataFrame, looks: Mapping[str, Look], where: str =
         marks = []
         for name, look in looks.items():
             rows = table[table["variant"] == name]
-            ends = {end.strip("_"): rows[f"{metric}{end}"] for end in _ENDS} if look.line == "-" else {}
+            ends: dict[str, Any] = {end.strip("_"): rows[f"{metric}{end}"] for end in _ENDS} if look.line == "-" else {}
             at = rows["test_servers"].to_numpy(float) * shift[name]
             marks.append(Marks(at, rows[metric], look, name, hover=_hovers(rows, metric), **ends))
             if metric == STATED.removeprefix("paper_") and by_paper:
