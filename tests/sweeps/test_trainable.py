@@ -1,4 +1,4 @@
-"""A training as Tune runs it: where its environment runners die, in a used process, and where several compile."""
+"""A training as Tune runs it: its environment runners die, and its process was used before."""
 
 from __future__ import annotations
 
