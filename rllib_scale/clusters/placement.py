@@ -23,8 +23,9 @@ def trials_at_once(resources: TrialResources, joined: bool) -> int | None:
     needed, cpus = cpus_per_trial(resources), sum(_cpus_of_nodes())
     if needed > cpus:
         raise UserError(
-            f"resources: a training needs {needed:g} CPUs, {resources.cpus:g} for its learner and 1 for each of its "
-            f"{resources.env_runners} environment runners; this machine has {cpus:g}"
+            f"resources: a training needs {needed:g} CPUs, {resources.cpus:g} for its process and 1 for each of its "
+            f"{resources.env_runners} environment runners and {resources.learners} remote learners; this machine has "
+            f"{cpus:g}"
         )
     return int(cpus / needed)
 

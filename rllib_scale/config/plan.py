@@ -280,8 +280,8 @@ def training_steps(trials: Iterable[Trial]) -> int:
 
 
 def cpus_per_trial(resources: TrialResources) -> float:
-    """CPUs of one training: those of the learner and one for each environment runner."""
-    return resources.cpus + resources.env_runners
+    """CPUs of one training: those of its process, and one for each environment runner and remote learner."""
+    return resources.cpus + resources.env_runners + resources.learners
 
 
 def _without_defaults(model: TrialConfig | EnvConfig) -> dict[str, Any]:

@@ -243,8 +243,12 @@ class Workers(Model):
     """Resources of one training."""
 
     env_runners: Annotated[int, Field(ge=0)] = Field(default=0, description="remote samplers; 0 samples in the learner")
+    learners: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="remote learners, which split each minibatch; 0 learns in the training's own process"
+    )
     cpus: Positive = Field(
-        default=1.0, description="CPUs of the learner process; each environment runner takes one more"
+        default=1.0,
+        description="CPUs of the training's process; each environment runner and remote learner takes one more",
     )
 
 

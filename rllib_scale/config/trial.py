@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.algorithms import CMAES, AnyAlgorithm, Imitation, Reinforce
+from rllib_scale.config.algorithms import CMAES, DQN, PPO, SAC, AnyAlgorithm, Imitation, Reinforce
 from rllib_scale.config.base import Model, Seed, digest
 from rllib_scale.config.methods import METHODS, MethodSpec
 from rllib_scale.config.network import AnyNetwork, CrossAttentionConfig, CustomEncoderConfig
@@ -47,6 +47,22 @@ class TrialConfig(Model):
         if isinstance(data, Mapping) and "algorithm" not in data:
             data = TrialSections.model_validate(data)
         return _composed(data) if isinstance(data, TrialSections) else data
+
+    @model_validator(mode="after")
+    def _learners_split_minibatches(self) -> TrialConfig:
+        learners, algorithm = self.resources.learners, self.algorithm
+        if learners == 0:
+            return self
+        if not isinstance(algorithm, PPO | DQN | SAC):
+            raise ValueError(f"resources.learners {learners}: method {self.method} learns in one process; valid: 0")
+        key, rows = f"{algorithm.name}.batch_size", getattr(algorithm, "batch_size", 0)
+        if isinstance(algorithm, PPO):
+            key, rows = "training.minibatch_size", algorithm.minibatch_size
+            if algorithm.time_unit_s is not None and learners > 1:
+                raise ValueError(f"resources.learners {learners}: not with training.time_unit_s; valid: 0, 1")
+        if rows % learners:
+            raise ValueError(f"resources.learners {learners}: does not divide {key} {rows}; valid: what divides it")
+        return self
 
     @model_validator(mode="after")
     def _skip_has_its_features(self) -> TrialConfig:
@@ -124,10 +140,10 @@ class TrialConfig(Model):
     def trial_id(self) -> str:
         """Hash of everything that decides the trained weights (twelve hex digits).
 
-        Settings at their defaults are left out, so that a new setting changes no hash. The number of environment
-        runners decides the weights; the number of workers that play whole episodes does not.
+        Settings at their defaults are left out, so that a new setting changes no hash. The numbers of environment
+        runners and learners decide the weights; the number of workers that play whole episodes does not.
         """
-        decide = {"env_runners"} if isinstance(self.algorithm, Rewarded) else set()
+        decide = {"env_runners", "learners"} if isinstance(self.algorithm, Rewarded) else set()
         content = self.model_dump(mode="json", exclude_defaults=True, exclude={"resources"})
         content["resources"] = self.resources.model_dump(include=decide, exclude_defaults=True)
         return digest(without_places(content) | {"format": TRIAL_FORMAT})
@@ -170,7 +186,7 @@ def _composed(sections: TrialSections) -> dict[str, Any]:
         "network": None if network is None else _part(network, sections),
         "srr": sections.srr if spec.srr else None,
         "stop": sections.stop,
-        "resources": Workers(env_runners=sections.resources.env_runners, cpus=sections.resources.cpus),
+        "resources": Workers(**{name: getattr(sections.resources, name) for name in Workers.model_fields}),
         "population": sections.population,
     }
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core.columns import Columns
+from ray.rllib.core.distribution.torch.torch_distribution import TorchCategorical
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
@@ -141,10 +142,14 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         """Why SingleAgentEnvRunner does the work; None: it does not."""
         if self.env is None or self.module is None:
             return "no environment or module here"
-        if not isinstance(self.env.unwrapped, TrainingVectorEnv):
-            return f"environment {type(self.env.unwrapped).__name__}"
+        env = self.env.env  # under RLlib's wrapper
+        if not isinstance(env, TrainingVectorEnv):
+            return f"environment {type(env).__name__}"
         if not hasattr(self.module, "network") or not hasattr(self.module, "masked"):
             return f"module {type(self.module).__name__}"
+        for kind in (self.module.get_exploration_action_dist_cls(), self.module.get_inference_action_dist_cls()):
+            if kind is not TorchCategorical:
+                return f"distribution {kind.__name__}"
         return overridden(type(self.module), FORWARDS) or obstacle_to_array_sampling(self.config, self._callbacks)
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +11,28 @@ import torch
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.utils.torch_utils import clip_gradients
 from torch import Tensor, nn
+
+logger = logging.getLogger(__name__)
+
+
+def descend(learner: TorchLearner, module_id: str, loss: Tensor) -> Tensor:
+    """One gradient step on a loss whose terms do not meet in a parameter, by all optimizers of a module.
+
+    Returns:
+        The global norm of the gradients before they are clipped.
+    """
+    optimizers = [optimizer for _, optimizer in learner.get_optimizers_for_module(module_id)]
+    for optimizer in optimizers:
+        optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    norm = clip(learner, module_id)
+    if not math.isfinite(norm):
+        logger.warning("a gradient is not finite: it counts as 0")
+    for optimizer in optimizers:
+        if not math.isfinite(norm):
+            optimizer.zero_grad(set_to_none=False)
+        optimizer.step()
+    return norm
 
 
 def clip(learner: TorchLearner, module_id: str) -> Tensor:
@@ -20,7 +44,7 @@ def clip(learner: TorchLearner, module_id: str) -> Tensor:
     config: Any = learner.config.get_config_for_module(module_id)
     norms = []
     for name, optimizer in learner.get_optimizers_for_module(module_id):
-        parameters = learner._optimizer_parameters[optimizer]  # RLlib's reference to a parameter is the parameter
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if config.grad_clip and config.grad_clip_by == "global_norm":
             norm = nn.utils.clip_grad_norm_(parameters, config.grad_clip)
         else:

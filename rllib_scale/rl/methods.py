@@ -76,7 +76,7 @@ def build_algorithm_config(trial: TrialConfig) -> AlgorithmConfig:
             sample_timeout_s=600,
             max_requests_in_flight_per_env_runner=64,
         )
-        .learners(num_learners=0, learner_config_dict=plain)
+        .learners(num_learners=trial.resources.learners, num_cpus_per_learner=1, learner_config_dict=plain)
         .callbacks(EpisodeMetrics)
         .resources(num_cpus_for_main_process=trial.resources.cpus)
         # RLlib's monitor of the machine is a thread for whose end a process waits 0.7 s before the next training.
@@ -84,19 +84,19 @@ def build_algorithm_config(trial: TrialConfig) -> AlgorithmConfig:
     )
 
 
-def _module(kind: type[RLModule], trial: TrialConfig) -> RLModuleSpec:
+def _network_of(kind: type[RLModule], trial: TrialConfig) -> RLModuleSpec:
     return RLModuleSpec(module_class=kind, model_config={"trial": trial.model_dump(mode="json")})
 
 
 def _ppo(trial: TrialConfig) -> AlgorithmConfig:
     """PPO exactly as in the paper [SCALE, sec. 5]."""
-    training = ppo_of(trial)
+    training, learners = ppo_of(trial), max(1, trial.resources.learners)
     return (
         PPOConfig(algo_class=SchedulingPPO)
         .learners(learner_class=SchedulingLearner)
         .training(
-            train_batch_size_per_learner=training.steps_per_epoch,
-            minibatch_size=training.minibatch_size,
+            train_batch_size_per_learner=training.steps_per_epoch // learners,
+            minibatch_size=training.minibatch_size // learners,
             num_epochs=training.passes,
             shuffle_batch_per_epoch=True,
             gamma=training.gamma,
@@ -111,7 +111,7 @@ def _ppo(trial: TrialConfig) -> AlgorithmConfig:
             grad_clip_by="global_norm",
             lr=training.learning_rate,
         )
-        .rl_module(rl_module_spec=_module(SchedulingModule, trial))
+        .rl_module(rl_module_spec=_network_of(SchedulingModule, trial))
     )
 
 
@@ -168,13 +168,13 @@ def _off_policy(
         config.training(
             n_step=1,
             gamma=settings.gamma,
-            train_batch_size_per_learner=settings.batch_size,
+            train_batch_size_per_learner=settings.batch_size // max(1, trial.resources.learners),
             grad_clip=settings.gradient_clip,
             grad_clip_by="global_norm",
             **training,
         )
         .reporting(min_sample_timesteps_per_iteration=0, min_time_s_per_iteration=None)
-        .rl_module(rl_module_spec=_module(module, trial))
+        .rl_module(rl_module_spec=_network_of(module, trial))
     )
 
 

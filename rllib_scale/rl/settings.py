@@ -37,8 +37,9 @@ STEP_CALLBACKS = ("on_episode_created", "on_episode_start", "on_episode_step")
 NOT_ON_THE_NEW_API_STACK = {
     "observation_filter": "an env_to_module_connector, as RLlib's MeanStdFilter",
     "clip_rewards": "a reward function of the trial (training.reward)",
+    "output": "RLlib's OfflineSingleAgentEnvRunner as env_runner_cls",
 }
-"""RLlib itself ignores these; what does their work."""
+"""RLlib itself ignores these where an environment runner is named; what does their work."""
 NOT_BY_PPO = {
     "use_critic": "vf_loss_coeff 0",
     "use_gae": "lambda_ 1",

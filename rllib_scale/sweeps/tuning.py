@@ -126,7 +126,7 @@ def _fit(
     curves = {trial.name: sweep.curve(trial) for trial in sweep.trials}
     curves |= {name: curve_at(checkpoint) for name, checkpoint in checkpoints.items()}
     bundles: list[dict[str, float]] = [{"CPU": resources.cpus}]
-    bundles += [{"CPU": 1.0}] * resources.env_runners
+    bundles += [{"CPU": 1.0}] * (resources.env_runners + resources.learners)
     trainable = tune.with_resources(
         tune.with_parameters(
             SchedulingTrial,

@@ -23,7 +23,7 @@ def test_this_machine_refuses_what_it_cannot_hold_and_a_cluster_that_may_grow_do
     assert trials_at_once(TrialResources(cpus=0.25), joined=False) == 4 * cpus
     assert trials_at_once(TrialResources(cpus=1, env_runners=cpus - 1), joined=False) == 1
     wide = TrialResources(cpus=1, env_runners=cpus)
-    with pytest.raises(UserError, match=f"needs {cpus + 1} CPUs, 1 for its learner and 1 for each of its {cpus} "):
+    with pytest.raises(UserError, match=f"needs {cpus + 1} CPUs, 1 for its process and 1 for each of its {cpus} "):
         trials_at_once(wide, joined=False)
     assert trials_at_once(wide, joined=True) is None
 

@@ -53,6 +53,15 @@ def test_a_training_is_spread_over_two_nodes(file: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+def test_remote_learners_train_on_two_nodes(file: Path, tmp_path: Path) -> None:
+    """The training's process and two learners take one CPU each, so neither node holds all three."""
+    small = ["seeds=[1]", "training.epochs=2", "resources.env_runners=0", "resources.learners=2"]
+    with nodes(2, 1) as two:
+        succeed("sweep", file, "--address", two.cluster.address, "--results", tmp_path / "results", settings=small)
+    assert len(episodes(tmp_path / "results").query("method == 'scale'")) == 2
+
+
+@pytest.mark.slow
 def test_trainings_wait_as_an_autoscaler_sees_it_until_a_node_comes(file: Path, tmp_path: Path) -> None:
     """On a head without CPUs, as that of cluster.yaml."""
     results, small = tmp_path / "results", ["seeds=[1, 2]", "resources.env_runners=0"]

@@ -77,6 +77,7 @@ def test_a_description_in_the_form_of_sections_is_read() -> None:
         ({}, {"srr": SRRConfig(lambda_kl=0.5)}, False),
         ({}, {"training": {"problems": {"servers": [8]}}}, False),
         ({}, {"resources": {"env_runners": 2}}, False),
+        ({}, {"resources": {"learners": 2}}, False),
         ({}, {"resources": {"cpus": 2}}, True),
         ({"method": "deepsets"}, {"network": {"num_heads": 2}}, True),
         ({"method": "sac"}, {"network": {"critic_hidden": 8}}, True),
@@ -146,6 +147,8 @@ def test_a_hash_stays_what_it_is(settings: dict[str, object], name: str) -> None
             {"method": "decima", "env": STEADY, "stop": {"env_steps": 9}},
             "env_steps 9: method decima .*stop its epochs",
         ),
+        ({"resources": {"learners": 3}}, "resources.learners 3: does not divide training.minibatch_size 256"),
+        ({"method": "decima", "env": STEADY, "resources": {"learners": 2}}, "resources.learners 2: method decima"),
         ({"training": {"time_unit_s": 1}, "resources": {"learner": "rllib"}}, "training.time_unit_s: .*rllib"),
         (
             {

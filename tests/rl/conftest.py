@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
@@ -13,6 +14,8 @@ from rl.learned import SHORT
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.rl.methods import build_algorithm_config
+
+torch.set_num_threads(1)  # tests run side by side
 
 
 @pytest.fixture

@@ -10,18 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import VectorEnv, VectorWrapper
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.core.distribution.torch.torch_distribution import TorchCategorical
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.tune.registry import register_env
 from scipy.stats import chisquare
 
 from local_ray import LOCAL_RAY
 from rllib_scale.config import EnvConfig, EpisodeConfig, TrainingConfig, TrialConfig
 from rllib_scale.envs.vector import SchedulingVectorEnv
 from rllib_scale.rl.env_runner import ArrayEnvRunner
-from rllib_scale.rl.environment import workload_seed
+from rllib_scale.rl.environment import make_env, workload_seed
 from rllib_scale.rl.methods import build_algorithm_config
+from rllib_scale.rl.ppo.ppo_module import SchedulingModule
 
 pytestmark = LOCAL_RAY
 NUM_ENVS = 3
@@ -171,6 +176,10 @@ class Ends(RLlibCallback):
     """Length and metrics of each episode, with what was sampled of it before."""
 
     seen: list[tuple[int, dict[str, Any]]]
+    sampled: int
+
+    def on_sample_end(self, *, samples: list[SingleAgentEpisode], **kwargs: Any) -> None:
+        Ends.sampled += sum(map(len, samples))
 
     def on_episode_end(self, *, episode: Any, prev_episode_chunks: list[Any], **kwargs: Any) -> None:
         length = len(episode) + sum(map(len, prev_episode_chunks))
@@ -178,7 +187,7 @@ class Ends(RLlibCallback):
 
 
 def test_metrics_and_callback_see_each_ended_episode_once_and_whole() -> None:
-    Ends.seen = []
+    Ends.seen, Ends.sampled = [], 0
     runner = make_runner(callbacks={"callbacks_class": Ends})
     pieces = by_id([episode for _ in range(12) for episode in runner.sample(num_timesteps=80)])
     ended = [parts for parts in pieces.values() if parts[-1].is_done]
@@ -191,6 +200,7 @@ def test_metrics_and_callback_see_each_ended_episode_once_and_whole() -> None:
     assert metrics["episode_return_mean"].peek() == pytest.approx(np.mean(returns), abs=1e-5)
     assert metrics["num_episodes"].peek() == len(ended) > NUM_ENVS
     assert metrics["episode_len_mean"].peek() == pytest.approx(np.mean(lengths))
+    assert metrics["num_env_steps_sampled"].peek() == Ends.sampled
 
 
 class Steps(RLlibCallback):
@@ -203,6 +213,41 @@ class Steps(RLlibCallback):
 
     def on_sample_end(self, *, samples: list[SingleAgentEpisode], **kwargs: Any) -> None:
         Steps.sampled += sum(map(len, samples))
+
+
+class Sevens(VectorWrapper):
+    """Every reward is 7."""
+
+    def step(self, actions: Any) -> Any:
+        observations, rewards, *rest = super().step(actions)
+        return observations, np.full_like(rewards, 7.0), *rest
+
+
+class Third(TorchCategorical):
+    """A distribution of the third server alone."""
+
+    def sample(self, **kwargs: Any) -> torch.Tensor:
+        return torch.full(self.logits.shape[:1], 3)
+
+
+class Thirds(SchedulingModule):
+    """Explores by a distribution of its own."""
+
+    def get_exploration_action_dist_cls(self) -> type[TorchCategorical]:
+        return Third
+
+
+def test_wrappers_of_the_environment_and_the_modules_distribution_are_used() -> None:
+    def wrapped(context: Any) -> Any:
+        env = make_env(context)
+        return Sevens(env) if isinstance(env, VectorEnv) else env
+
+    register_env("rllib_scale/Sevens", wrapped)
+    for episode in make_runner(environment={"env": "rllib_scale/Sevens"}).sample(num_timesteps=20):
+        assert (episode.get_rewards() == 7).all()
+    spec = RLModuleSpec(module_class=Thirds, model_config={"trial": TrialConfig(env=ENV).model_dump(mode="json")})
+    for episode in make_runner(rl_module={"rl_module_spec": spec}).sample(num_timesteps=20):
+        assert (episode.get_actions() == 3).all()
 
 
 class Recorded(ConnectorV2):

@@ -81,7 +81,7 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_finite(build: Any, cap
     algorithm = build(**SETTINGS)
     episodes = algorithm.env_runner.sample(num_timesteps=256)
     episodes[0].rewards.data[3] = np.inf
-    with caplog.at_level(logging.WARNING, logger="rllib_scale.rl.ppo.ppo_learner"):
+    with caplog.at_level(logging.WARNING, logger="rllib_scale.rl.gradients"):
         update(learner_of(algorithm), episodes)
     assert "not finite" in caplog.text
     assert all(parameter.isfinite().all() for parameter in module_of(algorithm).parameters())

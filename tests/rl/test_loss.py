@@ -146,7 +146,7 @@ def test_exact_batch_keeps_every_valid_row_once_and_shuffles(standardise: bool) 
     batch = {column: index.float() for column in columns} | {"loss_mask": mask, "obs": index[:, None]}
     torch.manual_seed(0)
     connector = ExactBatch(1000, standardise)
-    (selected,) = connector(batch={"default_policy": batch}).values()
+    (selected,) = connector(rl_module=None, batch={"default_policy": batch}).values()
     assert set(selected) == set(columns)
     rows = selected["obs"][:, 0]
     assert len(rows) == len(rows.unique()) == 1000
@@ -156,5 +156,5 @@ def test_exact_batch_keeps_every_valid_row_once_and_shuffles(standardise: bool) 
     expected = (kept - kept.mean()) / kept.std() if standardise else kept
     torch.testing.assert_close(selected["advantages"], expected, rtol=1e-5, atol=1e-5)
     assert (rows[1:] < rows[:-1]).float().mean() > 0.4, "the rows must be shuffled"
-    (again,) = connector(batch={"default_policy": batch}).values()
+    (again,) = connector(rl_module=None, batch={"default_policy": batch}).values()
     assert not torch.equal(again["obs"], selected["obs"])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import ray
+from ray.rllib.algorithms.algorithm import Algorithm
 
 from local_ray import LOCAL_RAY
 from marks import slow
@@ -67,6 +68,19 @@ def test_restored_training_is_the_uninterrupted_one(
     restored.restore_from_path(str(tmp_path / "checkpoint"))
     assert repr(train(restored, 2)) == repr(expected)
     assert same(weights_of(restored), weights)
+
+
+def test_from_checkpoint_makes_an_algorithm_that_resumes(build: Any, tmp_path: Path) -> None:
+    algorithm = build(env=EPISODES_END)
+    train(algorithm, 2)
+    algorithm.save_to_path(str(tmp_path / "checkpoint"))
+    expected, weights = train(algorithm, 2), weights_of(algorithm)
+    restored = Algorithm.from_checkpoint(str(tmp_path / "checkpoint"))
+    try:
+        assert repr(train(restored, 2)) == repr(expected)
+        assert same(weights_of(restored), weights)
+    finally:
+        restored.stop()
 
 
 @pytest.mark.slow

@@ -16,8 +16,7 @@ from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from local_ray import LOCAL_RAY
-from marks import slow
-from rl.learned import SHORT, Weights, distance, learner_of, same, train, update, weights_of
+from rl.learned import SHORT, Weights, distance, learner_of, update
 from rllib_scale.config import EnvConfig, EpisodeConfig, TrainingConfig, TrialConfig
 from rllib_scale.config.training import ImitationConfig
 from rllib_scale.errors import UserError
@@ -25,7 +24,6 @@ from rllib_scale.policies.policy import load_policy
 from rllib_scale.rl.env_runner import ArrayEnvRunner
 from rllib_scale.rl.methods import build_algorithm_config
 from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner
-from rllib_scale.rl.settings import obstacle_to_lean_learner
 
 pytestmark = LOCAL_RAY
 ROWS = 256
@@ -155,22 +153,6 @@ def test_what_the_lean_learner_cannot_follow_rllibs_update_does(learn: Any, capl
         if reason != "torch_skip_nan_gradients":
             assert distance(ours, plain) > 2e-4
     assert Halved.calls == 4
-    assert obstacle_to_lean_learner(config_of({}, num_gpus_per_learner=1)) == "num_gpus_per_learner 1"
-
-
-@pytest.mark.parametrize("method", ["scale", slow("sac")])
-def test_two_learners_train_one_network(algorithm_of: Any, method: str) -> None:
-    trial = TrialConfig(method=method, training=SHORT, sac={"warmup_steps": 32})
-    algorithm = algorithm_of(build_algorithm_config(trial).learners(num_learners=2))
-    start = weights_of(algorithm)
-    train(algorithm, 2)
-    learners = algorithm.learner_group.foreach_learner(
-        lambda learner: (bool(learner._lean), learner.get_state()["rl_module"]["default_policy"])
-    )
-    (lean, one), (also_lean, other) = (result.get() for result in learners)
-    assert (lean, also_lean) == (False, False)
-    assert same(one, other)
-    assert distance(one, start) > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -180,6 +162,7 @@ def test_two_learners_train_one_network(algorithm_of: Any, method: str) -> None:
         (TRIAL, {"training": {"use_critic": False}}, "use_critic False"),
         (TRIAL, {"env_runners": {"observation_filter": "MeanStdFilter"}}, "observation_filter 'MeanStdFilter'"),
         (TRIAL, {"environment": {"clip_rewards": True}}, "clip_rewards True"),
+        (TRIAL, {"offline_data": {"output": "/nowhere"}}, "output '/nowhere'.*OfflineSingleAgentEnvRunner"),
         (BY_TIME, {"learners": {"learner_connector": lambda *_: Halved()}}, "time_unit_s 1: not with learner_"),
         (TrialConfig(method="dqn"), {"training": {"n_step": 3}}, "n_step 3"),
         (TrialConfig(method="dqn"), {"training": {"dueling": False}}, "dueling False"),

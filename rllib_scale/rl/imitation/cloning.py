@@ -20,7 +20,6 @@ from torch import Tensor
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.networks.srr import srr
-from rllib_scale.rl.algorithm import RemoteSamplers
 from rllib_scale.rl.gradients import mean_norm
 from rllib_scale.rl.imitation.demonstrations import Demonstrations, collect
 from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner, feature_values
@@ -139,8 +138,10 @@ def entropy(logits: Tensor) -> Tensor:
     return -(log_probabilities.exp() * log_probabilities).sum(-1).mean()
 
 
-class SchedulingBC(RemoteSamplers, PPO):
+class SchedulingBC(PPO):
     """An algorithm without samples. `env_config["trial"]` is the TrialConfig as plain data."""
+
+    runner_restarts = 0
 
     def setup(self, config: Any) -> None:
         """Build as RLlib does."""

@@ -15,12 +15,13 @@ from ray.rllib.algorithms.dqn import DQN
 from ray.rllib.algorithms.sac import SAC
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.env.env_runner import EnvRunner
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TD_ERROR_KEY
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.errors import UserError
-from rllib_scale.rl.algorithm import RemoteSamplers
+from rllib_scale.rl.algorithm import ExactSampling
 from rllib_scale.rl.environment import training_space
 from rllib_scale.rl.off_policy.replay_buffer import ReplayBuffer
 from rllib_scale.rl.settings import NOT_OFF_POLICY, off_policy_of, refuse_unfollowed
@@ -32,7 +33,7 @@ REPLAY_STREAM = 2
 """Spawn key that keeps the draws of the replay buffer apart from other uses of the trial's seed."""
 
 
-class OffPolicy(RemoteSamplers, DQN):
+class OffPolicy(ExactSampling, DQN):
     """The training step that DQN and SAC share. Its counters and the replay buffer are part of its state.
 
     `env_config["trial"]` is the TrialConfig as plain data.
@@ -58,35 +59,25 @@ class OffPolicy(RemoteSamplers, DQN):
         return ReplayBuffer(self.settings.buffer_size, width, np.random.default_rng(seed))
 
     def training_step(self) -> None:
-        """Train one epoch, or up to where no environment runner delivers: the next call goes on from there."""
+        """Train one epoch."""
         steps_per_epoch = self.settings.steps_per_epoch
         goal = (self.env_steps // steps_per_epoch + 1) * steps_per_epoch
         while self.env_steps < goal:
-            steps = self._sample(min(self.settings.steps_per_round, goal - self.env_steps))
-            if steps == 0:
-                return
+            self._sample(min(self.settings.steps_per_round, goal - self.env_steps))
             self._update()
 
-    def _sample(self, num_steps: int) -> int:
-        """Let the environment runners add `num_steps` env steps, or a few more, to the buffer; returns how many."""
-        group, env_steps = self.env_runner_group, self.env_steps
-        share = -(-num_steps // max(1, group.num_healthy_remote_workers()))
+    def _sample(self, num_steps: int) -> None:
+        """Let the environment runners add `num_steps` env steps, or a few more, to the buffer."""
+        share, env_steps = -(-num_steps // max(1, self.env_runner_group.num_remote_workers())), self.env_steps
 
-        def sample(runner: EnvRunner) -> tuple[Any, Any]:
+        def sample(runner: EnvRunner) -> list[SingleAgentEpisode]:
             runner.num_env_steps_sampled_lifetime = env_steps  # what exploration is scheduled by
-            return runner.sample(num_timesteps=share), runner.get_metrics()
+            return runner.sample(num_timesteps=share)
 
-        results = group.foreach_env_runner(
-            sample,
-            local_env_runner=group.num_remote_workers() == 0,
-            timeout_seconds=self.config.sample_timeout_s,
-        )
-        self.metrics.aggregate([metrics for _, metrics in results], key=ENV_RUNNER_RESULTS)
-        episodes = [episode for sampled, _ in results for episode in sampled]
+        episodes, metrics = self.sample_round(sample)
+        self.metrics.aggregate(metrics, key=ENV_RUNNER_RESULTS)
         self.local_replay_buffer.add(episodes)
-        steps = sum(map(len, episodes))
-        self.env_steps += steps
-        return steps
+        self.env_steps += sum(map(len, episodes))
 
     def _update(self) -> None:
         """Make the updates that are due."""

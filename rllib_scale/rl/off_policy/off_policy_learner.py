@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,7 +19,8 @@ from torch import Tensor, nn
 
 from rllib_scale.config import SAC, TrialConfig
 from rllib_scale.networks.inputs import MASKED
-from rllib_scale.rl.gradients import clip
+from rllib_scale.rl.distributed import average_gradient
+from rllib_scale.rl.gradients import clip, descend
 from rllib_scale.rl.settings import LEAN_REPLACES, fixed_rate, obstacle_to_lean_learner, off_policy_of, overridden
 
 logger = logging.getLogger(__name__)
@@ -88,20 +88,10 @@ class DQNLearner(DQNTorchLearner):
 
     def _lean_update(self, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
         fwd_out = self.module[DEFAULT_MODULE_ID]._forward_train(batch)
-        for parameter in self._params.values():
-            parameter.grad = None
         loss = self.compute_loss_for_module(
             module_id=DEFAULT_MODULE_ID, config=self.config, batch=batch, fwd_out=fwd_out
         )
-        loss.backward()
-        gradients = {reference: parameter.grad for reference, parameter in self._params.items()}
-        self.postprocess_gradients_for_module(module_id=DEFAULT_MODULE_ID, module_gradients_dict=gradients)
-        if not math.isfinite(self._totals["gradient_norm"][-1]):
-            logger.warning("a gradient is not finite: it counts as 0")
-            for gradient in gradients.values():
-                gradient.zero_()
-        for _, optimizer in self.get_optimizers_for_module(DEFAULT_MODULE_ID):
-            optimizer.step()
+        self._totals.setdefault("gradient_norm", []).append(descend(self, DEFAULT_MODULE_ID, loss))
         return fwd_out, {DEFAULT_MODULE_ID: loss}, {}
 
     def postprocess_gradients_for_module(
@@ -174,6 +164,11 @@ class SACLearner(DQNLearner, SACTorchLearner):
 
     def _schedules(self, timesteps: dict[str, Any]) -> dict[str, float]:
         return {"learning_rate": self.config.actor_lr}
+
+    def postprocess_gradients_for_module(self, *, module_id: str, **kwargs: Any) -> dict[Any, Tensor]:
+        """As `DQNLearner`, with one temperature for several learners: it is no parameter of the module."""
+        average_gradient(self.curr_log_alpha[module_id])
+        return super().postprocess_gradients_for_module(module_id=module_id, **kwargs)
 
     def _update(self, batch: dict[str, Any], **kwargs: Any) -> tuple[Any, Any, Any]:
         """One gradient step, and the target networks after it."""

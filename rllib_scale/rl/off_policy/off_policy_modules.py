@@ -58,7 +58,6 @@ class DQNModule(EpsilonGreedy, DefaultDQNTorchRLModule):
 
     def setup(self) -> None:
         """Build network and value stream."""
-        torch.set_num_threads(1)
         trial = TrialConfig.model_validate(self.model_config["trial"])
         self.masked = trial.env.masked
         settings = trial.algorithm
@@ -102,7 +101,6 @@ class SACModule(DefaultSACTorchRLModule):
 
     def setup(self) -> None:
         """Build policy and Q-networks."""
-        torch.set_num_threads(1)
         trial = TrialConfig.model_validate(self.model_config["trial"])
         self.masked = trial.env.masked
         self.twin_q = True  # RLlib's loss for discrete actions needs both

@@ -11,6 +11,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.evaluation.postprocessing import Postprocessing
 from torch import Tensor
 
+from rllib_scale.rl.distributed import joined, num_learners, own
 from rllib_scale.rl.ppo.lean_update import Batch
 from rllib_scale.rl.ppo.loss import standardised
 
@@ -27,7 +28,7 @@ class ExactBatch(ConnectorV2):
 
     Args:
         rows: how many rows to keep.
-        standardise: the advantages, over the rows that are kept.
+        standardise: the advantages, over the rows that are kept, those of all learners.
         reference: observations to logits of a reference policy, which the rows are then given, too.
     """
 
@@ -41,8 +42,13 @@ class ExactBatch(ConnectorV2):
         self.kept: dict[str, Batch] = {}
         """The last batch of each module, for diagnostics after the update."""
 
-    def __call__(self, *, batch: dict[str, Batch], **kwargs: Any) -> dict[str, Batch]:
+    def __call__(self, *, rl_module: Any, batch: dict[str, Batch], **kwargs: Any) -> dict[str, Batch]:
         """Select and shuffle the rows of each module's batch."""
+        if num_learners() > 1:  # RLlib has standardised advantages, each learner over its own rows
+            for module_id, columns in batch.items():
+                with torch.no_grad():
+                    values = rl_module[module_id].unwrapped().compute_values(columns)
+                columns[Postprocessing.ADVANTAGES] = columns[Postprocessing.VALUE_TARGETS] - values
         self.kept = {
             module_id: self.select(module_batch, _unmasked(module_batch)) for module_id, module_batch in batch.items()
         }
@@ -57,7 +63,7 @@ class ExactBatch(ConnectorV2):
             if isinstance(values, Tensor) and column != Columns.LOSS_MASK
         }
         if self.standardise:
-            kept[Postprocessing.ADVANTAGES] = standardised(kept[Postprocessing.ADVANTAGES])
+            kept[Postprocessing.ADVANTAGES] = own(standardised(joined(kept[Postprocessing.ADVANTAGES])))
         if self.reference is not None:
             kept[REFERENCE_LOGITS] = self.reference(kept[Columns.OBS])
         return kept

@@ -31,11 +31,12 @@ from rllib_scale.config.training import NO_SRR
 from rllib_scale.networks.build import Network
 from rllib_scale.networks.srr import feature_statistics, ramp
 from rllib_scale.policies.policy import initial_network
+from rllib_scale.rl.distributed import joined, own
 from rllib_scale.rl.env_runner import ELAPSED
-from rllib_scale.rl.gradients import clip, mean_norm
+from rllib_scale.rl.gradients import clip, descend, mean_norm
 from rllib_scale.rl.ppo.exact_batch import REFERENCE_LOGITS, ExactBatch
 from rllib_scale.rl.ppo.lean_update import Batch, LeanPass, minibatches, train_batch
-from rllib_scale.rl.ppo.loss import Outputs, Rows, Terms, Weights, kl_divergence, ppo_loss
+from rllib_scale.rl.ppo.loss import Outputs, Rows, Terms, Weights, kl_divergence, ppo_loss, standardised
 from rllib_scale.rl.settings import (
     LEAN_REPLACES,
     NOT_BY_PPO,
@@ -100,7 +101,7 @@ class SchedulingLearner(PPOTorchLearner):
             self._say_once(obstacle)
         held_to = None
         if reference is not None and self.ppo.reference_kl_coefficient > 0:
-            held_to = partial(reference_logits, reference.eval().to(self._device), self.trial.env.masked)
+            held_to = partial(reference_logits, reference.eval().to(self.device), self.trial.env.masked)
         rows = self.config.train_batch_size_per_learner
         self._exact_batch = ExactBatch(rows, self.ppo.standardise_advantages == "epoch", held_to)
         self._learner_connector.append(self._exact_batch)
@@ -162,8 +163,9 @@ class SchedulingLearner(PPOTorchLearner):
     def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Set the learning rate of the epoch."""
         super().before_gradient_based_update(timesteps=timesteps)
-        for optimizer in self._named_optimizers.values():
-            self._set_optimizer_lr(optimizer, self.learning_rate())
+        for _, optimizer in self.get_optimizers_for_module(DEFAULT_MODULE_ID):
+            for group in optimizer.param_groups:
+                group["lr"] = self.learning_rate()
 
     def update(
         self,
@@ -236,14 +238,7 @@ class SchedulingLearner(PPOTorchLearner):
 
     def _descend(self, loss: Tensor) -> None:
         """One gradient step."""
-        ((_, optimizer),) = self.get_optimizers_for_module(DEFAULT_MODULE_ID)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self._gradient_norms.append(clip(self, DEFAULT_MODULE_ID))
-        if not math.isfinite(self._gradient_norms[-1]):
-            logger.warning("a gradient is not finite: it counts as 0")
-            optimizer.zero_grad(set_to_none=False)
-        optimizer.step()
+        self._gradient_norms.append(descend(self, DEFAULT_MODULE_ID, loss))
 
     def _log_trained(self, steps: int, minibatch_size: int, loss: Tensor) -> None:
         """What RLlib counts, by the keys and reductions that it uses."""
@@ -264,7 +259,7 @@ class SchedulingLearner(PPOTorchLearner):
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any]
     ) -> Tensor:
-        """Loss of a minibatch over its unmasked rows."""
+        """Loss of a minibatch over its unmasked rows; moments are those of the minibatches of all learners."""
         features, weights = fwd_out[Columns.EMBEDDINGS], self.loss_weights()
         values = self.module[module_id].unwrapped().compute_values(batch, features)
         rows, outputs = _rows(batch, weights), Outputs(features, fwd_out[Columns.ACTION_DIST_INPUTS], values)
@@ -272,7 +267,10 @@ class SchedulingLearner(PPOTorchLearner):
             mask = batch[Columns.LOSS_MASK]
             rows = Rows(*(t if t is None else t[mask] for t in rows))  # type: ignore[arg-type]
             outputs = Outputs(*(t[mask] for t in outputs))
-        loss, terms = ppo_loss(rows, outputs, weights)
+        if weights.standardise:
+            rows = rows._replace(advantages=own(standardised(joined(rows.advantages))))
+        outputs = outputs._replace(features=joined(outputs.features))
+        loss, terms = ppo_loss(rows, outputs, weights._replace(standardise=False))
         self._terms.append(torch.stack(terms).detach())
         return loss
 

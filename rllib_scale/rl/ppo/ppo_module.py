@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.apis import InferenceOnlyAPI, ValueFunctionAPI
 from ray.rllib.core.rl_module.torch import TorchRLModule
@@ -24,8 +23,6 @@ class SchedulingModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):
 
     def setup(self) -> None:
         """Build network and critic."""
-        # Every process that computes builds a module. The networks are small: more threads only contend for cores.
-        torch.set_num_threads(1)
         trial = TrialConfig.model_validate(self.model_config["trial"])
         self.masked = trial.env.masked
         self.network = build_network(trial)

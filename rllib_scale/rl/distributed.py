@@ -1,0 +1,37 @@
+"""What several learners compute together. Gradients of the module are averaged by RLlib (torch's DDP)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, distributed
+
+
+def num_learners() -> int:
+    """Learners that update one network, 1 without torch's process group."""
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def joined(rows: Tensor) -> Tensor:
+    """(W B, ...) the rows (B, ...) of all W learners, by rank. B is the same everywhere.
+
+    A learner's own rows carry W times their gradient. For RLlib averages gradients over learners: right for a mean over
+    rows, but 1/W of a term that every learner computes of all rows, as the covariance of SRR.
+    """
+    if (learners := num_learners()) == 1:
+        return rows
+    parts = [torch.empty_like(rows) for _ in range(learners)]
+    distributed.all_gather(parts, rows.detach().contiguous())
+    parts[distributed.get_rank()] = rows.detach() + learners * (rows - rows.detach())
+    return torch.cat(parts)
+
+
+def own(rows: Tensor) -> Tensor:
+    """(B, ...) a learner's own of the rows that `joined` returned."""
+    return rows if (learners := num_learners()) == 1 else rows.chunk(learners)[distributed.get_rank()]
+
+
+def average_gradient(parameter: Tensor) -> None:
+    """Average in place the gradient of a parameter outside the module, which DDP does not know."""
+    if (learners := num_learners()) > 1 and parameter.grad is not None:
+        distributed.all_reduce(parameter.grad)
+        parameter.grad /= learners
