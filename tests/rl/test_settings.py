@@ -162,7 +162,11 @@ def test_what_the_lean_learner_cannot_follow_rllibs_update_does(learn: Any, capl
         (TRIAL, {"training": {"use_critic": False}}, "use_critic False"),
         (TRIAL, {"env_runners": {"observation_filter": "MeanStdFilter"}}, "observation_filter 'MeanStdFilter'"),
         (TRIAL, {"environment": {"clip_rewards": True}}, "clip_rewards True"),
-        (TRIAL, {"offline_data": {"output": "/nowhere"}}, "output '/nowhere'.*OfflineSingleAgentEnvRunner"),
+        (
+            TRIAL,
+            {"offline_data": {"output": "/nowhere"}, "env_runners": {"batch_mode": "complete_episodes"}},
+            "output '/nowhere'.*OfflineSingleAgentEnvRunner",
+        ),
         (BY_TIME, {"learners": {"learner_connector": lambda *_: Halved()}}, "time_unit_s 1: not with learner_"),
         (TrialConfig(method="dqn"), {"training": {"n_step": 3}}, "n_step 3"),
         (TrialConfig(method="dqn"), {"training": {"dueling": False}}, "dueling False"),
