@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from rllib_scale import compiled
-from rllib_scale.simulator.heaps import push_ready
+from rllib_scale.simulator.heaps import push
 
 INNER = "from package.compiled import compiled\n\n@compiled\ndef inner(x):\n    return x + {}\n"
 OUTER = (
@@ -35,4 +35,4 @@ def test_cached_code_is_used_again_but_not_after_a_change_of_what_it_calls(tmp_p
 
 
 def test_what_compiled_functions_alone_call_cannot_be_called_from_python() -> None:
-    assert not callable(push_ready)
+    assert not callable(push)

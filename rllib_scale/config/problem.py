@@ -210,7 +210,7 @@ class EnvConfig(Model):
     def _every_task_fits(self) -> EnvConfig:
         largest = max(tier.memory_gb for tier in self.cluster.tiers)
         high = self.workload.memory_gb.high
-        if self.workload.drawn_on_arrival and (high is None or high > largest):
+        if self.workload.is_synthetic and (high is None or high > largest):
             raise ValueError(
                 f"workload.memory_gb.high is {high}: a task that fits no server could be drawn; "
                 f"it must be at most {largest}, the memory of the largest server in GB"
@@ -223,7 +223,7 @@ class EnvConfig(Model):
         Raises:
             UserError: they are too large to end.
         """
-        if self.workload.drawn_on_arrival and self.episode.max_decisions is None:
+        if self.workload.is_synthetic:
             seconds = min(self.episode.horizon_s, self.episode.arrivals_until_s or math.inf)
             tasks = self.arrival_rate * seconds * (self.workload.min_tasks + self.workload.max_tasks) / 2
             servers = self.cluster.num_servers

@@ -191,14 +191,9 @@ class WorkloadConfig(Model):
         return self
 
     @property
-    def drawn_on_arrival(self) -> bool:
-        """Whether each workflow is drawn when it arrives, as synthetic ones are; others are drawn together."""
+    def is_synthetic(self) -> bool:
+        """Whether workflows are drawn from the distributions of this section, not from a trace, a table or a generator."""
         return self.trace is None and self.fitted is None and self.generator is None
-
-    @property
-    def has_delays(self) -> bool:
-        """Whether tasks may have release delays."""
-        return self.delay_s is not None or not self.drawn_on_arrival
 
     @property
     def mean_workflow_gflop(self) -> float:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rllib_scale.config import CommunicationConfig
 from rllib_scale.observation.snapshot import LiveWorkflow
-from rllib_scale.schedulers.visiting import count_descendants
+from rllib_scale.workloads.dag import descendants
 from rllib_scale.workloads.model import Workload
 
 Floats = NDArray[np.float64]
@@ -47,7 +47,7 @@ class Flow:
             self.predecessors[after].append(before)
             self.successors[before].append(after)
         self.hop = self._hops()
-        self.descendants = count_descendants(count, edges)
+        self.descendants = descendants(count, edges)
         self.missing = [len(before) for before in self.predecessors]
         self.row = np.full(count, -1, dtype=np.int64)  # where it was started; -1: not yet, or taken back
         self.completed = np.zeros(count, dtype=bool)

@@ -12,6 +12,7 @@ import numpy as np
 
 from rllib_scale.compiled import compiled, internal
 from rllib_scale.observation.snapshot import BUSY, Snapshot
+from rllib_scale.workloads.dag import descendants
 
 MEMORY_TOLERANCE_GB = 1e-9
 """What a task takes of a shared memory beyond its own, so that sums in another order never find it too small."""
@@ -165,40 +166,8 @@ class Descendants:
         """(R,) float64 of the tasks that wait; 1 of one that was not seen when its workflow arrived."""
         for number in range(len(self._counts), snapshot.num_arrived):
             workflow = snapshot.workflows.get(number)
-            counts = None if workflow is None else count_descendants(len(workflow.task), workflow.edges)
+            counts = None if workflow is None else descendants(len(workflow.task), workflow.edges)
             self._counts.append([] if counts is None else counts.tolist())
         waiting = zip(snapshot.ready["workflow"].tolist(), snapshot.ready["task"].tolist(), strict=True)
         of_each = ((self._counts[workflow], task) for workflow, task in waiting)
         return np.array([of[task] if task < len(of) else 1 for of, task in of_each], dtype=np.float64)
-
-
-@partial(compiled, allocates=True)
-def first_successors(num_tasks, edges):  # type: ignore[no-untyped-def]
-    """(T + 1,) position of each task's first edge among edges that are sorted by predecessor."""
-    first = np.zeros(num_tasks + 1, dtype=np.int64)
-    for e in range(len(edges)):
-        first[edges[e, 0] + 1] += 1
-    for k in range(num_tasks):
-        first[k + 1] += first[k]
-    return first
-
-
-@partial(compiled, allocates=True)
-def count_descendants(num_tasks, edges):  # type: ignore[no-untyped-def]
-    """(T,) tasks that follow each, itself included: one search from each; edges (E, 2) sorted by predecessor."""
-    first = first_successors(num_tasks, edges)
-    seen, stack = np.full(num_tasks, -1), np.empty(num_tasks, dtype=np.int64)
-    counts = np.zeros(num_tasks, dtype=np.int64)
-    for k in range(num_tasks):
-        stack[0], height = k, 1
-        seen[k] = k
-        while height > 0:
-            height -= 1
-            at = stack[height]
-            counts[k] += 1
-            for e in range(first[at], first[at + 1]):
-                if seen[edges[e, 1]] != k:
-                    seen[edges[e, 1]] = k
-                    stack[height] = edges[e, 1]
-                    height += 1
-    return counts

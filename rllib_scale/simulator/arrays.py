@@ -8,29 +8,28 @@ from typing import get_args
 import numpy as np
 
 from rllib_scale.config import EnvConfig, NamedOrder
-from rllib_scale.simulator.blocks import size_class
 from rllib_scale.simulator.changes import at_random, rates, scheduled, starts_away
 from rllib_scale.simulator.cluster import first_rows
-from rllib_scale.simulator.given import no_workloads
+from rllib_scale.simulator.load import DAG_TABLES
 from rllib_scale.simulator.reward import REWARDS
 from rllib_scale.simulator.state import PARAMETERS, Problem
 from rllib_scale.simulator.writers import NAMES
 from rllib_scale.workloads import generators as workloads
 from rllib_scale.workloads.generators import estimate_parameters
+from rllib_scale.workloads.model import Workload
 
 ORDERS: tuple[str, ...] = get_args(NamedOrder)
 PREEMPTIONS = ("none", "restart", "resume")
 
 
-def build_problem(config: EnvConfig, servers: np.ndarray, delays: bool) -> Problem:
-    """The problem of a config, where tasks have release delays or not, with no given workload yet."""
+def build_problem(config: EnvConfig, servers: np.ndarray) -> Problem:
+    """The problem of a config, with scratch for the workflows that it draws."""
     c = config
     decision, moving, told = c.decision, c.communication, c.information
     order, seen = ORDERS.index(decision.level1), estimate_parameters(told.estimate_error)
     paper_features = c.observation.feature_set == "paper"
     fixed = c.cluster.simple and decision.preemption == "none"
-    known = told.label == "clairvoyant" and moving.predecessors == "first"
-    edges = workloads.most_edges(c)
+    tasks, edges = c.workload.max_tasks, max(1, workloads.most_edges(c))
     row = (
         c.episode.horizon_s,
         c.episode.arrivals_until_s or math.inf,
@@ -42,19 +41,13 @@ def build_problem(config: EnvConfig, servers: np.ndarray, delays: bool) -> Probl
         int(decision.on_busy == "reserve"),
         int(decision.on_busy == "step" and decision.offered == 1),
         int(fixed and paper_features),
-        int(fixed and known and not delays and decision.level1 == "longest-hop" and paper_features),
-        size_class(c.workload.max_tasks),
-        size_class(max(1, edges) * (1 + (moving.predecessors == "all"))),
         order,
         int(decision.ties_by_arrival),
-        int("descendants" in decision.level1 or not paper_features),
         PREEMPTIONS.index(decision.preemption),
         int(moving.mode == "transfer"),
         int(moving.predecessors == "all"),
         int(moving.first == "largest-output"),
         int(told.workflows == "revealed"),
-        int(delays),
-        int(not c.workload.drawn_on_arrival),
         int(told.estimate_error > 0 or told.straggles),
         *seen,
         told.straggler_share if told.straggles else 0.0,
@@ -89,8 +82,26 @@ def build_problem(config: EnvConfig, servers: np.ndarray, delays: bool) -> Probl
         at_random=at_random(c.cluster),
         starts_away=starts_away(c.cluster),
         changes=scheduled(c.cluster),
-        **no_workloads(),
-        demand_scratch=np.zeros(c.workload.max_tasks, dtype=workloads.TASK_DEMAND),
-        edge_scratch=np.zeros((max(1, edges), 2), dtype=np.int64),
-        order_scratch=np.zeros((2, c.workload.max_tasks), dtype=np.int64),
+        rng=np.zeros((3, 4), dtype=np.uint64),
+        demand=np.zeros(tasks, dtype=workloads.TASK_DEMAND),
+        edges=np.zeros((edges, 2), dtype=np.int64),
+        **_tables(tasks, edges),
     )
+
+
+def with_room_for(problem: Problem, workload: Workload) -> Problem:
+    """The problem, with scratch for the largest workflow of a given workload."""
+    tasks, edges = (int(np.diff(at).max(initial=0)) for at in (workload.task_offsets, workload.edge_offsets))
+    have = len(problem.reached), len(problem.successors)
+    if tasks <= have[0] and edges <= have[1]:
+        return problem
+    return problem._replace(**_tables(max(tasks, have[0]), max(edges, have[1])))
+
+
+def _tables(tasks: int, edges: int) -> dict[str, np.ndarray]:
+    """Scratch for the DAG of a workflow of so many tasks and edges."""
+    return {
+        "tables": np.zeros((DAG_TABLES, tasks + 1), dtype=np.int64),
+        "successors": np.zeros(edges, dtype=np.int64),
+        "reached": np.zeros(tasks, dtype=np.uint64),
+    }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import internal, rare
-from rllib_scale.simulator.heaps import push_busy, push_ready, remove_busy
+from rllib_scale.simulator.heaps import BY_ARRIVAL, BY_FINISH, BY_RANK, push, remove
 from rllib_scale.simulator.reward import assignment_reward
-from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, PREEMPTED, RESUME, TO_END
+from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, NONE, PREEMPTED, RESUME, TO_END
 
 # ---------------------------------------------------------------------- tasks that wait
 
@@ -35,10 +35,24 @@ def error_of(b, row, state, p):  # type: ignore[no-untyped-def]
 @internal
 def make_ready(b, row, state, p):  # type: ignore[no-untyped-def]
     """A task waits from now on."""
-    env = state.env[b]
-    state.tasks[b, row].ready = env.clock
-    push_ready(state.ready[b], env.num_ready, state.slots[b], state.tasks[b], p.ties_by_arrival, row)
+    state.tasks[b, row].ready = state.env[b].clock
+    push_waiting(b, row, state, p)
+
+
+@internal
+def push_waiting(b, row, state, p):  # type: ignore[no-untyped-def]
+    """Put a task into the heap of those that wait."""
+    env, order = state.env[b], BY_ARRIVAL if p.ties_by_arrival else BY_RANK
+    push(state.ready[b], env.num_ready, order, state.tasks[b], state.finish[b], row)
     env.num_ready += 1
+
+
+@internal
+def remove_waiting(b, at, state, p):  # type: ignore[no-untyped-def]
+    """Take the task at that position out of the heap of those that wait."""
+    env, order = state.env[b], BY_ARRIVAL if p.ties_by_arrival else BY_RANK
+    remove(state.ready[b], env.num_ready, order, state.tasks[b], state.finish[b], at)
+    env.num_ready -= 1
 
 
 # ---------------------------------------------------------------------- rows
@@ -127,13 +141,13 @@ def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     if not p.simple:
         host.running += 1
         share_memory(b, server.host, state, problem)
-    push_busy(state.queue[b], env.num_busy, state.finish[b], j)
+    push(state.queue[b], env.num_busy, BY_FINISH, state.tasks[b], state.finish[b], j)
     env.num_busy += 1
     env.next_finish = min(env.next_finish, finish)
     state.attempt[b, j] = env.num_started
-    log, slot = state.log[b, env.num_started], state.slots[b, task.slot]
-    log.workflow, log.task, log.server, log.outcome = slot.workflow, row - slot.first_task, j, TO_END
-    log.arrival, log.ready, log.start, log.finish = slot.arrival, task.ready, env.clock, finish
+    log, workflow = state.log[b, env.num_started], state.workflows[b, task.workflow]
+    log.workflow, log.task, log.server, log.outcome = task.workflow, row - workflow.first_task, j, TO_END
+    log.arrival, log.ready, log.start, log.finish = workflow.arrival, task.ready, env.clock, finish
     log.transfer, log.work = before, task.left
     env.num_started += 1
     return assignment_reward(taken, delay, server.reward_power * taken, p)
@@ -146,7 +160,7 @@ def end_attempt(b, j, outcome, state, problem):  # type: ignore[no-untyped-def]
     task, detail, log = state.tasks[b, row], state.details[b, row], state.log[b, state.attempt[b, j]]
     for at in range(env.num_busy):
         if state.queue[b, at] == j:
-            remove_busy(state.queue[b], env.num_busy, state.finish[b], at)
+            remove(state.queue[b], env.num_busy, BY_FINISH, state.tasks[b], state.finish[b], at)
             break
     env.num_busy -= 1
     took = env.clock - log.start
@@ -168,11 +182,11 @@ def end_attempt(b, j, outcome, state, problem):  # type: ignore[no-untyped-def]
             env.lost += detail.spent
             detail.spent = 0.0
             task.left = detail.compute
-    task.host = -1
+    task.host = NONE
     task.rank = rank(task, detail, p.order)
     h = problem.servers[j].host
     state.finish[b, j] = state.expected[b, j] = np.inf
-    state.running[b, j] = -1
+    state.running[b, j] = NONE
     state.hosts[b, h].running -= 1
     env.next_finish = state.finish[b, state.queue[b, 0]] if env.num_busy > 0 else np.inf
     share_memory(b, h, state, problem)

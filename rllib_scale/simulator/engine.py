@@ -12,19 +12,20 @@ from rllib_scale.observation.answers import action_mask
 from rllib_scale.observation.feature_sets import FEATURE_SETS
 from rllib_scale.observation.moments import Moments
 from rllib_scale.observation.snapshot import Snapshot
-from rllib_scale.simulator import given, kernel, record
+from rllib_scale.simulator import kernel, record
 from rllib_scale.simulator import state as layout
-from rllib_scale.simulator.arrays import build_problem
-from rllib_scale.simulator.buffers import allocate, grown
+from rllib_scale.simulator.arrays import build_problem, with_room_for
+from rllib_scale.simulator.buffers import allocate, expected_sizes, with_log, with_room
 from rllib_scale.simulator.cluster import build_servers, tier_names
 from rllib_scale.simulator.handles import handles
+from rllib_scale.simulator.load import load
 from rllib_scale.simulator.moments import MomentWriter
 from rllib_scale.simulator.snapshots import take_snapshot
-from rllib_scale.workloads.generators import generate
+from rllib_scale.workloads.generators import TASK_DEMAND, generate
 from rllib_scale.workloads.model import Workload
 
 _step_batch, _dispatch_batch = Direct(kernel.step_batch), Direct(kernel.dispatch_batch)
-_fit_batch, _answer_now = Direct(kernel.fit_batch), Direct(kernel.answer_now)
+_fit_batch, _answer_now, _load = Direct(kernel.fit_batch), Direct(kernel.answer_now), Direct(load)
 
 
 class Engine:
@@ -33,8 +34,8 @@ class Engine:
     Tasks that wait are offered, K at a time; `step` answers in each environment and runs it to its next decision;
     `dispatch` gives several answers and runs on to the next event. Both write `observation` (B, W) float32, `fit`
     (B, K, N), `outcome`, `elapsed`, `reward` and `done` (B,); the arrays are the engine's own and are overwritten by
-    the next call. An environment holds about 110 bytes per row (server slot), 200 per task of the workflows in the
-    system and 80 per attempt to run one (for `schedule`); buffers double when full.
+    the next call. An environment holds about 110 bytes per row (server slot), 150 per task of the episode and 80 per
+    attempt to run one (for `schedule`).
 
     >>> engine = Engine(EnvConfig())
     >>> engine.reset([7], [0])
@@ -60,9 +61,10 @@ class Engine:
         self._tier = np.array([names.index(t) if t else -1 for t in self._tier_names], dtype=np.int64)
         self._all, self._none = np.ones(num_envs, dtype=bool), np.zeros(num_envs, dtype=bool)
         self._zeros, self._no_seeds = np.zeros(num_envs, dtype=np.int64), np.zeros(num_envs, dtype=np.uint64)
-        self._draws_whole = not config.workload.drawn_on_arrival
-        self._drawn = build_problem(config, self._servers, config.workload.has_delays)
-        self._use(allocate(config, num_envs, self._drawn), self._drawn)
+        self._draws = config.workload.is_synthetic
+        self._spare = 0
+        problem = build_problem(config, self._servers)
+        self._use(allocate(config, num_envs, problem), problem)
 
     # ------------------------------------------------------------------ what one reads
 
@@ -147,31 +149,17 @@ class Engine:
             seeds: (B,), with the episode what decides the workload of each.
             episodes: (B,).
             which: which environments; the others go on undisturbed.
-            workload: to be played in place of drawn ones. A batch plays one given workload at a time.
+            workload: to be played in place of drawn ones.
 
         Raises:
             UserError: a task of the workload fits no server.
-            ValueError: an environment that goes on is in the middle of another given workload.
         """
-        if workload is not None:
-            if which is not None and (self._state.env["given"][~np.asarray(which)] == layout.SHARED).any():
-                raise ValueError("another environment of the batch is playing a given workload")
-            workload.check_fits(float(self._servers["memory"].max()), "workload")
-            problem = self._problem_now
-            if not self._draws_whole:
-                delays = self.config.workload.has_delays or bool(
-                    workload.delay_s.any()
-                )  # of what is drawn after it, too
-                problem = build_problem(self.config, self._servers, delays)
-            self._use(self._state, given.with_workloads(problem, {layout.SHARED: workload}))
-            self._state.env["plays_next"][slice(None) if which is None else np.asarray(which)] = layout.SHARED
-        elif which is None and not self._draws_whole and self._problem_now is not self._drawn:
-            self._use(self._state, self._drawn)
         which = self._all if which is None else self._row(which, np.bool_)
         seeds, episodes = self._row(seeds, np.uint64), self._row(episodes, np.uint64)
-        if workload is None and self._draws_whole and which.any():
-            self._draw(which, seeds, episodes)
-        self._step(self._zeros, self._none, which, seeds, episodes)
+        if workload is not None:
+            workload.check_fits(float(self._servers["memory"].max()), "workload")
+        self._begin(which, seeds, episodes, workload)
+        self._step(self._draws and workload is None, self._zeros, self._none, which, seeds, episodes)
 
     def step(
         self,
@@ -194,9 +182,8 @@ class Engine:
         which, seeds, episodes = self._none, self._no_seeds, self._no_seeds
         if begin is not None:
             which, seeds, episodes = map(self._row, begin, (np.bool_, np.uint64, np.uint64))
-            if self._draws_whole and which.any():
-                self._draw(which, seeds, episodes)
-        self._step(self._row(actions, np.int64), active, which, seeds, episodes)
+            self._begin(which, seeds, episodes, None)
+        self._step(self._draws, self._row(actions, np.int64), active, which, seeds, episodes)
 
     def dispatch(self, starts: np.ndarray, active: np.ndarray | None = None) -> None:
         """Several answers, in the given order, and the end of the round: the clock runs on until a task waits.
@@ -219,15 +206,12 @@ class Engine:
         active = self._all if active is None else self._row(active, np.bool_)
         self._state.reward[active] = 0.0
         self._fit_is_known = False
-        row, b, resume = 0, 0, False
-        while b < self.num_envs:
-            need, row, b = _dispatch_batch(row, b, resume, starts, active, self._table)
-            if need == layout.REFUSED:
-                raise ValueError(
-                    "environment {}: workflow {}, task {} cannot start on server {}".format(*starts[row].tolist())
-                )
-            self._grow(need)
-            resume = need not in (layout.GO_ON, layout.NEEDS_LOG)
+        self._make_log_room(1 + len(starts))
+        refused = _dispatch_batch(starts, active, self._table)
+        if refused >= 0:
+            raise ValueError(
+                "environment {}: workflow {}, task {} cannot start on server {}".format(*starts[refused].tolist())
+            )
 
     def answer(self, b: int, workflow: int, task: int, row: int) -> int:
         """One answer for any task that waits in environment b; no time passes until `dispatch` ends the round.
@@ -245,13 +229,11 @@ class Engine:
             ValueError: no such task waits, or none runs on the row.
         """
         self._fit_is_known = False
-        while True:
-            need, outcome = _answer_now(b, workflow, task, row, self._table)
-            if need == layout.REFUSED:
-                raise ValueError(f"environment {b}: there is no answer for workflow {workflow}, task {task}, row {row}")
-            if need == layout.GO_ON:
-                return int(outcome)
-            self._grow(need)
+        self._make_log_room(1)
+        outcome = int(_answer_now(b, workflow, task, row, self._table))
+        if outcome < 0:
+            raise ValueError(f"environment {b}: there is no answer for workflow {workflow}, task {task}, row {row}")
+        return outcome
 
     def snapshot(self, b: int = 0) -> Snapshot:
         """What there is in environment b now."""
@@ -260,7 +242,7 @@ class Engine:
     def moments(self) -> Moments:
         """What rounds need of all environments now; the engine's own arrays, which the next call overwrites.
 
-        Descendants and new workflows are counted when they are first seen: call it at every event.
+        New workflows are counted when they are first seen: call it at every event.
         """
         if self._writer is None or not self._writer.fits(self._state):
             self._writer = MomentWriter(self._state, self._problem_now, self._writer)
@@ -269,8 +251,9 @@ class Engine:
     def offers(self, b: int = 0) -> list[tuple[int, int]]:
         """Workflow and task of the candidates of environment b, in order."""
         rows = self._state.offered[b, : self._state.env[b]["num_offered"]]
-        slots = self._state.slots[b, self._state.tasks[b, rows]["slot"]]
-        return list(zip(slots["workflow"].tolist(), (rows - slots["first_task"]).tolist(), strict=True))
+        workflow = self._state.tasks[b, rows]["workflow"]
+        tasks = rows - self._state.workflows["first_task"][b, workflow]
+        return list(zip(workflow.tolist(), tasks.tolist(), strict=True))
 
     def available(self, b: int = 0) -> np.ndarray:
         """(N,) virtual availability of each row [s]: its task awaited, and those that wait for it in this round."""
@@ -286,26 +269,22 @@ class Engine:
         return record.schedule(self._log(b), float(self.clock[b]), self._tier_names)
 
     def memory(self) -> tuple[int, int]:
-        """Bytes of (the buffers of live workflows, the log of attempts), of all environments together."""
+        """Bytes of (the workloads, the log of attempts), of all environments together."""
         s = self._state
-        live = (s.slots, s.tasks, s.details, s.edges, s.free, s.ready, s.aside, s.released)
-        return sum(array.nbytes for array in live), s.log.nbytes
+        workloads = (s.workflows, s.tasks, s.details, s.edges, s.ready, s.aside, s.released)
+        return sum(array.nbytes for array in workloads), s.log.nbytes
 
     def get_state(self) -> dict[str, Any]:
-        """Copies of everything that decides how the run goes on."""
-        state = {name: array.copy() for name, array in self._state._asdict().items()}
-        names = [name for name in layout.Problem._fields if name.startswith("given")]
-        return {"state": state, "given": {name: getattr(self._problem_now, name).copy() for name in names}}
+        """Copies of everything that decides how the run continues."""
+        return {name: array.copy() for name, array in self._state._asdict().items()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on exactly where `get_state` was called, in an engine of the same config and batch size."""
-        arrays = {name: array.copy() for name, array in state["state"].items()}
+        """Continue exactly where `get_state` was called, in an engine of the same config and batch size."""
+        arrays = {name: array.copy() for name, array in state.items()}
         if arrays["env"].shape != (self.num_envs,) or arrays["observation"].shape != self.observation.shape:
             raise ValueError("the state belongs to an engine of another batch size or cluster")
-        workloads = {name: array.copy() for name, array in state["given"].items()}
-        delays = self.config.workload.has_delays or bool(workloads["given_tasks"]["delay"].any())
-        problem = build_problem(self.config, self._servers, delays)._replace(**workloads)
-        self._use(layout.State(**arrays), given.with_workloads(problem, {}))
+        self._spare = 0
+        self._use(layout.State(**arrays), self._problem_now)
         self._writer = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -330,11 +309,33 @@ class Engine:
         self._table = handles(state, problem)
         self._fit_is_known = False
 
-    def _draw(self, which: np.ndarray, seeds: np.ndarray, episodes: np.ndarray) -> None:
-        """Draw the whole workloads of those that begin."""
-        rows = np.flatnonzero(which).tolist()
-        drawn = {layout.OWN + b: generate(self.config, int(seeds[b]), int(episodes[b])) for b in rows}
-        self._use(self._state, given.with_workloads(self._problem_now, drawn))
+    def _begin(self, which: np.ndarray, seeds: np.ndarray, episodes: np.ndarray, workload: Workload | None) -> None:
+        """Prepare those that begin: load their workloads, unless compiled code draws them."""
+        if self._writer is not None:
+            self._writer.begin(which)
+        if self._draws and workload is None:
+            return
+        for b in np.flatnonzero(which).tolist():
+            seed, episode = seeds[b], episodes[b]
+            given = generate(self.config, int(seed), int(episode)) if workload is None else workload
+            problem = with_room_for(self._problem_now, given)
+            state = with_room(self._state, problem, given.num_workflows, given.num_tasks, len(given.edges))
+            if state is not self._state or problem is not self._problem_now:
+                self._use(state, problem)
+            demand = np.zeros(given.num_tasks, dtype=TASK_DEMAND)
+            demand["compute"], demand["memory"] = given.compute_gflop, given.memory_gb
+            demand["output"], demand["delay"] = given.output_gb, given.delay_s
+            tables = given.arrival_s, given.task_offsets, demand, given.edge_offsets, given.edges
+            _load(b, seed, episode, *map(np.ascontiguousarray, tables), self._table)
+
+    def _make_log_room(self, attempts: int) -> None:
+        """Let the log have room for so many more attempts in each environment."""
+        self._spare -= attempts
+        if self._spare < 0:
+            most = int(self._state.env["num_started"].max()) + attempts
+            if most > self._state.log.shape[1]:
+                self._use(with_log(self._state, most), self._problem_now)
+            self._spare = self._state.log.shape[1] - most
 
     def _row(self, values: Any, dtype: type) -> np.ndarray:
         """One value for each environment, in the form that compiled code takes."""
@@ -343,23 +344,22 @@ class Engine:
             raise ValueError(f"one value is needed for each of {self.num_envs} environments (got shape {row.shape})")
         return row
 
-    def _step(self, *rows: Any) -> None:
+    def _step(self, draws: bool, *rows: np.ndarray) -> None:
         """Rows: actions, active, which begin, their seeds and episodes."""
         self._fit_is_known = False
-        if self._writer is not None:
-            self._writer.begin(rows[2])
-        start, resume = 0, False
-        while start < self.num_envs:
-            need, start = _step_batch(start, resume, *rows, self._table)
-            if need == layout.REFUSED:
+        self._make_log_room(2)
+        while True:
+            result, b = _step_batch(draws, *rows, self._table)
+            if result == kernel.REFUSED:
                 raise ValueError(
-                    f"environment {start}: {rows[0][start]} is no answer that can be given now; servers are 0 to "
+                    f"environment {b}: {rows[0][b]} is no answer that can be given now; servers are 0 to "
                     f"{self.num_slots - 1}"
                 )
-            self._grow(need)
-            resume = need not in (layout.GO_ON, layout.NEEDS_LOG)
-
-    def _grow(self, need: int) -> None:
-        """Enlarge the buffer a kernel asks for, if it does."""
-        if need not in (layout.GO_ON, layout.REFUSED):
-            self._use(grown(self._state, need, bool(self._problem_now.parameters[0]["plain"])), self._problem_now)
+            if result == kernel.DONE:
+                return
+            s, problem = self._state, self._problem_now
+            have = s.workflows.shape[1], s.tasks.shape[1], s.edges.shape[1]
+            sizes = expected_sizes(self.config, problem)
+            if all(size <= width for size, width in zip(sizes, have, strict=True)):
+                sizes = (2 * have[0], 2 * have[1], 2 * have[2])
+            self._use(with_room(s, problem, *sizes), problem)

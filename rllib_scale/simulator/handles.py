@@ -25,12 +25,10 @@ MOST_DIMENSIONS = 3
 _INTEGER, _FLOAT, _BOOL = np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.bool_)
 STATE_ARRAYS: dict[str, tuple[np.dtype[Any], int]] = {
     "env": (layout.ENV, 1),
-    "slots": (layout.SLOT, 2),
+    "workflows": (layout.WORKFLOW, 2),
     "tasks": (layout.TASK, 2),
     "details": (layout.DETAIL, 2),
     "edges": (_INTEGER, 2),
-    "free": (_INTEGER, 2),
-    "blocks": (_INTEGER, 3),
     "ready": (_INTEGER, 2),
     "offered": (_INTEGER, 2),
     "aside": (_INTEGER, 2),
@@ -63,15 +61,12 @@ PROBLEM_ARRAYS: dict[str, tuple[np.dtype[Any], int]] = {
     "at_random": (_BOOL, 1),
     "starts_away": (_BOOL, 1),
     "changes": (CHANGE, 1),
-    "given_count": (_INTEGER, 1),
-    "given_arrival": (_FLOAT, 2),
-    "given_tasks": (TASK_DEMAND, 2),
-    "given_task_offsets": (_INTEGER, 2),
-    "given_edges": (_INTEGER, 3),
-    "given_edge_offsets": (_INTEGER, 2),
-    "demand_scratch": (TASK_DEMAND, 1),
-    "edge_scratch": (_INTEGER, 2),
-    "order_scratch": (_INTEGER, 2),
+    "rng": (np.dtype(np.uint64), 2),
+    "demand": (TASK_DEMAND, 1),
+    "edges": (_INTEGER, 2),
+    "tables": (_INTEGER, 2),
+    "successors": (_INTEGER, 1),
+    "reached": (np.dtype(np.uint64), 1),
 }
 """Type and dimensions of each array, in the order of State and of Problem."""
 
@@ -82,8 +77,8 @@ def handles(state: State, problem: Problem) -> np.ndarray:
     It is good as long as they live: keep both, and make it anew when one of their arrays is replaced.
     """
     rows = []
-    arrays = {**state._asdict(), **problem._asdict()}
-    for (name, array), kind in zip(arrays.items(), (STATE_ARRAYS | PROBLEM_ARRAYS).values(), strict=True):
+    kinds = (*STATE_ARRAYS.items(), *PROBLEM_ARRAYS.items())
+    for array, (name, kind) in zip((*state, *problem), kinds, strict=True):
         if (array.dtype, array.ndim) != kind or not array.flags.c_contiguous:
             raise TypeError(f"{name}: compiled code takes a C-contiguous array of {kind[1]} dimensions of {kind[0]}")
         rows.append((array.ctypes.data, *array.shape, *(1,) * (MOST_DIMENSIONS - array.ndim)))

@@ -9,7 +9,7 @@ from rllib_scale.observation import moments as seen
 from rllib_scale.observation.moments import Moments
 from rllib_scale.simulator import state as layout
 from rllib_scale.simulator.attempts import error_of
-from rllib_scale.simulator.events import count_descendants
+from rllib_scale.simulator.events import is_live
 from rllib_scale.simulator.handles import problem_of, state_of
 from rllib_scale.simulator.rounds import available_at
 
@@ -18,28 +18,24 @@ LEFT = np.dtype([("completed", "i8"), ("seen", "i8"), ("work", "f8")])
 
 
 class MomentWriter:
-    """Writes the moments of one batch, and remembers what it counted when each workflow arrived.
+    """Writes the moments of one batch, and remembers of each workflow what it last counted.
 
     Args:
-        state: of the batch; the writer is good as long as it has room for as many tasks.
+        state: of the batch; the writer is good as long as its arrays have those shapes.
         problem: of the batch.
-        before: the writer before the arrays grew, whose counts go on.
+        before: the writer before the arrays grew, whose counts are kept.
     """
 
     def __init__(self, state: layout.State, problem: layout.Problem, before: MomentWriter | None = None) -> None:
-        (b, tasks), slots, n, hosts = (
-            state.tasks.shape,
-            state.slots.shape[1],
-            len(problem.servers),
-            len(problem.at_random),
-        )
+        (b, tasks), workflows = state.tasks.shape, state.workflows.shape[1]
+        n, hosts = len(problem.servers), len(problem.at_random)
         inputs = max(tasks, state.edges.shape[1]) if problem.parameters[0]["from_all"] else tasks
-        self.shape = state.tasks.shape, state.slots.shape, state.edges.shape
+        self.shape = state.tasks.shape, state.workflows.shape, state.edges.shape
         self.moments = Moments(
             env=np.zeros(b, dtype=seen.MOMENT),
             waiting=np.empty((b, tasks), dtype=seen.WAITING),
             inputs=np.empty((b, inputs), dtype=seen.INPUT),
-            new=np.empty((b, slots), dtype=seen.NEW),
+            new=np.empty((b, workflows), dtype=seen.NEW),
             capacity=problem.servers["capacity"].copy(),
             host=problem.servers["host"].copy(),
             limit=np.empty((b, n)),
@@ -48,17 +44,15 @@ class MomentWriter:
             free=np.empty((b, hosts)),
             next_end=np.empty((b, hosts)),
         )
-        self._descendants = np.zeros((b, tasks), dtype=np.int64)
-        self._left = np.zeros((b, slots), dtype=LEFT)
+        self._left = np.zeros((b, workflows), dtype=LEFT)
         self._counted = np.zeros(b, dtype=np.int64)
         if before is not None:
-            self._descendants[:, : before._descendants.shape[1]] = before._descendants
             self._left[:, : before._left.shape[1]] = before._left
             self._counted = before._counted
 
     def fits(self, state: layout.State) -> bool:
         """Whether there is room for all that these arrays can hold."""
-        return self.shape == (state.tasks.shape, state.slots.shape, state.edges.shape)
+        return self.shape == (state.tasks.shape, state.workflows.shape, state.edges.shape)
 
     def begin(self, which: np.ndarray) -> None:
         """Environments of `which` (B,) bool begin a new episode."""
@@ -66,16 +60,15 @@ class MomentWriter:
 
     def __call__(self, table: np.ndarray) -> Moments:
         """The moments as they are now; the same arrays each time. `table`: see handles.py."""
-        _write(self.moments, self._descendants, self._left, self._counted, table)
+        _write(self.moments, self._left, self._counted, table)
         return self.moments
 
 
 @compiled
-def write_moments(to, descendants, left, counted, table):  # type: ignore[no-untyped-def]
+def write_moments(to, left, counted, table):  # type: ignore[no-untyped-def]
     """Write every environment to `to`, Moments.
 
-    What goes on from call to call: `descendants` (B, T) of each task row, `left` (B, S) LEFT of the workflow in each
-    slot, and `counted` (B,), how many workflows they tell of.
+    Kept from call to call: `left` (B, W) LEFT of each workflow, and `counted` (B,), of how many of them.
     """
     state, problem = state_of(table), problem_of(table)
     for b in range(len(state.env)):
@@ -85,15 +78,15 @@ def write_moments(to, descendants, left, counted, table):  # type: ignore[no-unt
         moment.work_in_system_gflop = 0.0
         if env.end != layout.RUNNING:
             continue
-        _write_system(b, to, descendants, left, counted, state, problem)
+        _write_system(b, to, left, counted, state, problem)
         _write_rows(b, to, state, problem)
         for i in range(env.num_ready):
-            _write_waiting(b, state.ready[b, i], to, descendants, state, problem)
+            _write_waiting(b, state.ready[b, i], to, state, problem)
         for i in range(env.num_aside):
-            _write_waiting(b, state.aside[b, i], to, descendants, state, problem)
+            _write_waiting(b, state.aside[b, i], to, state, problem)
         if not problem.parameters[0].peek:
             for i in range(env.num_offered):
-                _write_waiting(b, state.offered[b, i], to, descendants, state, problem)
+                _write_waiting(b, state.offered[b, i], to, state, problem)
 
 
 _write = Direct(write_moments)
@@ -118,15 +111,15 @@ def _write_rows(b, to, state, problem):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _write_waiting(b, row, to, descendants, state, problem):  # type: ignore[no-untyped-def]
+def _write_waiting(b, row, to, state, problem):  # type: ignore[no-untyped-def]
     p, task, moment = problem.parameters[0], state.tasks[b, row], to.env[b]
-    slot, out = state.slots[b, task.slot], to.waiting[b, moment.num_waiting]
+    workflow, out = state.workflows[b, task.workflow], to.waiting[b, moment.num_waiting]
+    detail = state.details[b, row]
     moment.num_waiting += 1
-    out.workflow, out.task = slot.workflow, row - slot.first_task
+    out.workflow, out.task = task.workflow, row - workflow.first_task
     out.compute_gflop, out.memory_gb = task.left * error_of(b, row, state, p), task.memory
-    out.arrival_s, out.ready_s = slot.arrival, task.ready
-    out.hop = int(task.rank) if p.plain else state.details[b, row].hop
-    out.descendants = descendants[b, row]
+    out.arrival_s, out.ready_s = workflow.arrival, task.ready
+    out.hop, out.descendants = detail.hop, detail.descendants
     out.first_input, out.num_inputs = moment.num_inputs, 0
     if p.from_all:
         _write_inputs(b, row, to, state, problem)
@@ -151,25 +144,23 @@ def _write_input(b, source, out, to, state, problem):  # type: ignore[no-untyped
 
 
 @internal
-def _write_system(b, to, descendants, left, counted, state, problem):  # type: ignore[no-untyped-def]
-    """What has not ended; and of each workflow that was not there before, its work and its tasks' descendants.
+def _write_system(b, to, left, counted, state, problem):  # type: ignore[no-untyped-def]
+    """What has not ended; and of each workflow that was not there before, its work.
 
     A workflow is only looked at again when the number of its tasks that have ended, or are seen, has changed.
     """
     env, p, moment = state.env[b], problem.parameters[0], to.env[b]
-    for s in range(state.slots.shape[1]):
-        slot, of = state.slots[b, s], left[b, s]
-        if slot.workflow < 0 or s == env.pending:
+    for w in range(env.first_live, env.workflows_arrived):
+        workflow, of = state.workflows[b, w], left[b, w]
+        if not is_live(workflow):
             continue
-        is_new = slot.workflow >= counted[b]
-        if is_new:
-            _count(b, slot, descendants, state, problem)
-        if is_new or of.completed != slot.num_completed or of.seen != slot.num_seen:
-            of.completed, of.seen = slot.num_completed, slot.num_seen
-            work = _work_of(b, slot, of, state, p)
+        is_new = w >= counted[b]
+        if is_new or of.completed != workflow.num_completed or of.seen != workflow.num_seen:
+            of.completed, of.seen = workflow.num_completed, workflow.num_seen
+            work = _work_of(b, workflow, of, state, p)
             if is_new:
                 new = to.new[b, moment.num_new]
-                new.arrival_s, new.work_gflop = slot.arrival, work
+                new.arrival_s, new.work_gflop = workflow.arrival, work
                 moment.num_new += 1
         moment.tasks_in_system += of.seen - of.completed
         moment.work_in_system_gflop += of.work
@@ -177,24 +168,15 @@ def _write_system(b, to, descendants, left, counted, state, problem):  # type: i
 
 
 @internal
-def _work_of(b, slot, of, state, p):  # type: ignore[no-untyped-def]
+def _work_of(b, workflow, of, state, p):  # type: ignore[no-untyped-def]
     """Demand of the tasks of a workflow that are seen [GFLOP]; writes down that of those that have not ended."""
     work, of.work = 0.0, 0.0
-    for row in range(slot.first_task, slot.first_task + slot.num_tasks):
+    for row in range(workflow.first_task, workflow.first_task + workflow.num_tasks):
         task = state.tasks[b, row]
         if p.revealed and task.num_missing > 0:
             continue
-        compute = task.left if p.plain else state.details[b, row].compute * state.details[b, row].error
+        compute = state.details[b, row].compute * state.details[b, row].error
         work += compute
         if task.host < 0 or state.running[b, task.host] == row:
             of.work += compute
     return work
-
-
-@internal
-def _count(b, slot, descendants, state, problem):  # type: ignore[no-untyped-def]
-    first, n = slot.first_task, slot.num_tasks
-    if problem.parameters[0].revealed:
-        descendants[b, first : first + n] = 1
-    else:
-        count_descendants(first, n, state.tasks[b], state.edges[b], problem.order_scratch, descendants[b])

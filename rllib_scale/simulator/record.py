@@ -38,10 +38,9 @@ def summarise(b, table, tier, num_tiers):  # type: ignore[no-untyped-def]
     state, problem = state_of(table), problem_of(table)
     env, servers = state.env[b], problem.servers
     censored = env.response_sum
-    for s in range(state.slots.shape[1]):
-        slot = state.slots[b, s]
-        if slot.workflow >= 0 and s != env.pending:
-            censored += (slot.num_tasks - slot.num_completed) * (env.clock - slot.arrival)
+    for w in range(env.first_live, env.workflows_arrived):
+        workflow = state.workflows[b, w]
+        censored += (workflow.num_tasks - workflow.num_completed) * (env.clock - workflow.arrival)
     tier_busy, tier_count, tier_away = np.zeros(num_tiers), np.zeros(num_tiers), np.zeros(num_tiers)
     energy = 0.0
     for j in range(len(servers)):

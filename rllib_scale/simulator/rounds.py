@@ -10,15 +10,13 @@ import numpy as np
 
 from rllib_scale.compiled import internal, rare
 from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, OPEN, PASSED, PREEMPTED, STARTED, TAKEN, WAITS
-from rllib_scale.simulator.attempts import end_attempt, error_of, set_room, start
+from rllib_scale.simulator.attempts import end_attempt, error_of, push_waiting, remove_waiting, set_room, start
 from rllib_scale.simulator.events import next_event, run_to_target
-from rllib_scale.simulator.heaps import push_ready, remove_ready
 from rllib_scale.simulator.state import (
     ALL_DONE,
     AT_HORIZON,
     AT_MAX_DECISIONS,
     DISPATCHED,
-    GO_ON,
     NO_PREEMPTION,
     ROUNDS,
     RUNNING,
@@ -51,18 +49,9 @@ def _some_open(b, memory, state):  # type: ignore[no-untyped-def]
 @internal
 def _pop(b, state, p):  # type: ignore[no-untyped-def]
     """Take the first task out of the heap."""
-    env = state.env[b]
     row = state.ready[b, 0]
-    remove_ready(state.ready[b], env.num_ready, state.slots[b], state.tasks[b], p.ties_by_arrival, 0)
-    env.num_ready -= 1
+    remove_waiting(b, 0, state, p)
     return row
-
-
-@internal
-def _push(b, row, state, p):  # type: ignore[no-untyped-def]
-    env = state.env[b]
-    push_ready(state.ready[b], env.num_ready, state.slots[b], state.tasks[b], p.ties_by_arrival, row)
-    env.num_ready += 1
 
 
 @internal
@@ -76,7 +65,7 @@ def withdraw(b, state, p):  # type: ignore[no-untyped-def]
 @rare
 def _put_back(b, state, p):  # type: ignore[no-untyped-def]
     for k in range(state.env[b].num_offered):
-        _push(b, state.offered[b, k], state, p)
+        push_waiting(b, state.offered[b, k], state, p)
 
 
 @internal
@@ -214,10 +203,11 @@ def answer(b, action, state, problem):  # type: ignore[no-untyped-def]
 @internal
 def find_waiting(b, workflow, task, state):  # type: ignore[no-untyped-def]
     """Position of a task in the heap; -1: it does not wait there."""
+    if not (0 <= workflow < state.env[b].workflows_arrived and 0 <= task < state.workflows[b, workflow].num_tasks):
+        return -1
+    row = state.workflows[b, workflow].first_task + task
     for at in range(state.env[b].num_ready):
-        row = state.ready[b, at]
-        slot = state.slots[b, state.tasks[b, row].slot]
-        if slot.workflow == workflow and row - slot.first_task == task:
+        if state.ready[b, at] == row:
             return at
     return -1
 
@@ -228,7 +218,7 @@ def open_all(b, state, p):  # type: ignore[no-untyped-def]
     env = state.env[b]
     withdraw(b, state, p)
     for i in range(env.num_aside):
-        _push(b, state.aside[b, i], state, p)
+        push_waiting(b, state.aside[b, i], state, p)
     env.num_aside = 0
 
 
@@ -270,7 +260,7 @@ def _force(b, state, problem):  # type: ignore[no-untyped-def]
 
 @internal
 def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
-    """Let the clock run until a decision is wanted or the episode ends. Returns GO_ON, or which buffer is full.
+    """Let the clock run until a decision is wanted or the episode ends.
 
     `wake` says when one is wanted: STEPS, ROUNDS or DISPATCHED.
     """
@@ -281,15 +271,13 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
             if env.decisions < p.max_decisions:
                 _offer(b, filtered, state, p)
                 if env.num_offered > 0 and (env.num_open > 0 or p.preemption != NO_PREEMPTION):
-                    return GO_ON
+                    return
             close(b, True, state, problem)
         elif env.target == np.inf:
             close(b, True, state, problem)
         else:
             withdraw(b, state, p)
-        need = run_to_target(b, state, problem)
-        if need != GO_ON:
-            return need
+        run_to_target(b, state, problem)
         if env.clock >= p.horizon:
             env.end = AT_HORIZON
         elif env.in_system == 0 and env.next_arrival == np.inf:
@@ -301,7 +289,7 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
             cut = env.end == AT_MAX_DECISIONS or (env.end == AT_HORIZON and not p.horizon_is_terminal)
             if cut and env.num_ready > 0:
                 _offer(b, wake < 0, state, p)
-            return GO_ON
+            return
         if env.num_ready == 0:
             by_step = p.idle_by_step and not p.reserve
             env.target = min(p.horizon, env.clock + p.clock_step if by_step else next_event(env))
@@ -313,7 +301,7 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
             _offer(b, filtered, state, p)
             if wake == DISPATCHED or not p.feasible_only or _some_candidate_open(b, state):
                 env.in_round = p.reserve
-                return GO_ON
+                return
             env.target = min(p.horizon, next_event(env))
 
 

@@ -48,17 +48,8 @@ def take_snapshot(b: int, state: State, problem: Problem) -> Snapshot:
 
 def _names(b: int, rows: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
     """Workflow and index in it of task rows."""
-    slots = state.slots[b, state.tasks[b, rows]["slot"]]
-    return slots["workflow"], rows - slots["first_task"]
-
-
-def details_of(b: int, rows: np.ndarray, state: State, problem: Problem) -> np.ndarray:
-    """Details of some tasks, also where none are kept."""
-    details = state.details[b, rows]
-    if problem.parameters[0]["plain"]:
-        tasks = state.tasks[b, rows]
-        details["compute"], details["hop"], details["error"], details["delay"] = tasks["left"], tasks["rank"], 1.0, 0.0
-    return details
+    workflow = state.tasks[b, rows]["workflow"]
+    return workflow, rows - state.workflows["first_task"][b, workflow]
 
 
 def _waiting(b: int, state: State, problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -67,7 +58,7 @@ def _waiting(b: int, state: State, problem: Problem) -> tuple[np.ndarray, np.nda
     offered = state.offered[b, : env["num_offered"]]
     rows = np.concatenate([state.ready[b, : env["num_ready"]], state.aside[b, : env["num_aside"]], offered])
     rows = np.unique(rows)  # a single candidate may stay in the heap
-    tasks, details = state.tasks[b, rows], details_of(b, rows, state, problem)
+    tasks, details = state.tasks[b, rows], state.details[b, rows]
     workflow, index = _names(b, rows, state)
     since = np.zeros(len(rows)) if problem.parameters[0]["ties_by_arrival"] else tasks["ready"]
     order = np.lexsort((index, workflow, since, -tasks["rank"]))
@@ -75,7 +66,7 @@ def _waiting(b: int, state: State, problem: Problem) -> tuple[np.ndarray, np.nda
     table["workflow"], table["task"] = workflow, index
     table["compute_gflop"], table["memory_gb"] = tasks["left"] * details["error"], tasks["memory"]
     table["output_gb"], table["hop"] = tasks["output"], details["hop"]
-    table["arrival_s"], table["ready_s"] = state.slots["arrival"][b, tasks["slot"]], tasks["ready"]
+    table["arrival_s"], table["ready_s"] = state.workflows["arrival"][b, workflow], tasks["ready"]
     return rows[order], table[order], np.flatnonzero(np.isin(rows[order], offered))
 
 
@@ -103,25 +94,30 @@ class _Workflows(Mapping[int, LiveWorkflow]):
     def __init__(self, b: int, state: State, problem: Problem) -> None:
         self._b, self._state, self._problem = b, state, problem
 
-    def _slots(self) -> dict[int, int]:
-        numbers = self._state.slots["workflow"][self._b]
-        pending = self._state.env["pending"][self._b]
-        return {int(numbers[s]): int(s) for s in np.flatnonzero(numbers >= 0) if s != pending}
+    def _live(self) -> list[int]:
+        env = self._state.env[self._b]
+        first = int(env["first_live"])
+        workflows = self._state.workflows[self._b, first : env["workflows_arrived"]]
+        live: list[int] = (first + np.flatnonzero(workflows["num_completed"] < workflows["num_tasks"])).tolist()
+        return live
 
     def __len__(self) -> int:
-        return len(self._slots())
+        return len(self._live())
 
     def __iter__(self) -> Iterator[int]:
-        return iter(sorted(self._slots()))
+        return iter(self._live())
 
     def __getitem__(self, number: int) -> LiveWorkflow:
         b, state = self._b, self._state
-        s = self._slots()[number]
-        slot = state.slots[b, s]
-        first, count = int(slot["first_task"]), int(slot["num_tasks"])
+        if not 0 <= number < state.env["workflows_arrived"][b]:
+            raise KeyError(number)
+        workflow = state.workflows[b, number]
+        if workflow["num_completed"] == workflow["num_tasks"]:
+            raise KeyError(number)
+        first, count = int(workflow["first_task"]), int(workflow["num_tasks"])
         tasks = state.tasks[b, first : first + count]
         source = np.repeat(np.arange(count), tasks["num_successors"])
-        at = int(slot["first_edge"])
+        at = int(tasks["first_successor"][0])
         edges = np.stack([source, state.edges[b, at : at + len(source)] - first], axis=1)
         seen = np.arange(count)
         if self._problem.parameters[0]["revealed"]:
@@ -129,12 +125,12 @@ class _Workflows(Mapping[int, LiveWorkflow]):
             position = np.full(count, -1)
             position[seen] = np.arange(len(seen))
             edges = position[edges[np.isin(edges, seen).all(axis=1)]]
-        tasks, details = tasks[seen], details_of(b, first + seen, state, self._problem)
+        tasks, details = tasks[seen], state.details[b, first + seen]
         host = tasks["host"].astype(np.int64)
         running = state.running[b, host] == first + seen
         return LiveWorkflow(
             index=number,
-            arrival_s=float(slot["arrival"]),
+            arrival_s=float(workflow["arrival"]),
             task=seen,
             compute_gflop=details["compute"] * details["error"],
             memory_gb=tasks["memory"].copy(),

@@ -1,8 +1,7 @@
 """The arrays that a batch of environments lives in.
 
-Memory is sized by what is live. A workflow holds a slot, and a block of task rows and of edges, from the moment it is
-the next to arrive until its last task completes; one log row is kept per attempt to run a task. A task is addressed by
-its row. Blocks have sizes of powers of two and are used again, so that a large workflow costs small ones nothing.
+An environment holds the whole workload of its episode, drawn or given when the episode begins (load.py): a record for
+each workflow and a row for each task, numbered in the order of arrival. One log row is kept per attempt to run a task.
 """
 
 from __future__ import annotations
@@ -10,9 +9,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-
-CLASSES = 40
-"""Sizes of blocks: 2^0 to 2^39 rows."""
 
 PARAMETERS = np.dtype(
     [
@@ -26,19 +22,13 @@ PARAMETERS = np.dtype(
         ("reserve", "i8"),  # a task may wait for a busy row; 0: an invalid answer costs clock_step
         ("peek", "i8"),  # the one candidate stays in the heap: step, one at a time
         ("simple", "i8"),  # a server is one row, runs a task to its end and stays: hosts need no account
-        ("plain", "i8"),  # tasks have no details: all follows from TASK, with the hop count as rank
-        ("task_class", "i8"),  # size of the blocks of drawn workflows
-        ("edge_class", "i8"),
         ("order", "i8"),
         ("ties_by_arrival", "i8"),
-        ("descendants", "i8"),  # whether they are to be counted
         ("preemption", "i8"),
         ("transfer", "i8"),  # whether moving input takes server time
         ("from_all", "i8"),  # input of all predecessors is moved
         ("largest_first", "i8"),  # the first predecessor is the one of the largest output
         ("revealed", "i8"),
-        ("delays", "i8"),  # whether tasks have release delays
-        ("whole", "i8"),  # whether workloads are drawn as a whole and given to each environment
         ("estimates", "i8"),  # whether demands are seen with an error, or are not those of the workload
         ("estimate_mean", "f8"),  # of the logarithm
         ("estimate_std", "f8"),
@@ -72,22 +62,15 @@ PARAMETERS = np.dtype(
 )
 ENV = np.dtype(
     [
-        ("rng", "u8", (4,)),
-        ("seen_rng", "u8", (4,)),  # of the errors of estimates
-        ("straggler_rng", "u8", (4,)),
         ("clock", "f8"),
         ("target", "f8"),  # where the clock step under way ends
+        ("num_workflows", "i8"),  # of the episode
+        ("has_delays", "i8"),  # whether tasks have release delays
+        ("after", "f8"),  # s, first arrival beyond the episode; inf: none
         ("next_arrival", "f8"),  # inf: no workflow arrives any more
         ("next_finish", "f8"),  # inf: no task is running
         ("next_release", "f8"),  # inf: no release delay is running
         ("next_change", "f8"),  # inf: no server comes or goes any more
-        ("given", "i8"),  # row of the given workloads that it plays; -1: it draws
-        ("plays_next", "i8"),  # the same, from its next beginning on
-        ("pending", "i8"),  # slot of the workflow that arrives next; -1: not drawn yet
-        ("num_drawn", "i8"),  # workflows drawn or read so far
-        ("num_free", "i8"),
-        ("task_top", "i8"),  # task rows beyond were never used
-        ("edge_top", "i8"),
         ("num_ready", "i8"),  # tasks in the heap of waiting ones
         ("num_offered", "i8"),  # candidates
         ("num_aside", "i8"),  # waiting tasks that are not offered again in this round
@@ -114,23 +97,20 @@ ENV = np.dtype(
         ("arrived", "i8"),
         ("completed", "i8"),
         ("workflows_arrived", "i8"),
+        ("first_live", "i8"),  # all workflows before it have completed
         ("workflows_completed", "i8"),
         ("response_sum", "f8"),
         ("makespan_sum", "f8"),
         ("num_started", "i8"),  # rows of the log
     ]
 )
-SLOT = np.dtype(
+WORKFLOW = np.dtype(
     [
-        ("workflow", "i8"),  # -1: free
-        ("arrival", "f8"),
+        ("arrival", "f8"),  # s
+        ("first_task", "i8"),  # its task rows stand side by side
         ("num_tasks", "i8"),
         ("num_seen", "i8"),  # tasks that schedulers know of
         ("num_completed", "i8"),
-        ("first_task", "i8"),  # its block of task rows, and its size
-        ("task_class", "i8"),
-        ("first_edge", "i8"),  # its block of edges, and its size
-        ("edge_class", "i8"),
     ]
 )
 TASK = np.dtype(  # one cache line: in large clusters what is looked at between two decisions is tasks
@@ -140,11 +120,11 @@ TASK = np.dtype(  # one cache line: in large clusters what is looked at between 
         ("output", "f8"),  # GB
         ("ready", "f8"),  # s
         ("rank", "f8"),  # key of the order, largest first
-        ("slot", "i4"),
+        ("workflow", "i4"),
         ("num_successors", "i4"),
         ("num_missing", "i4"),  # predecessors not yet completed
         ("host", "i4"),  # row it was assigned to; -1: none
-        ("first_successor", "i4"),  # position among the edges, where task rows stand; in a free block: the next one
+        ("first_successor", "i4"),  # position among the edges, where task rows stand
         ("first_predecessor", "i4"),  # task row; -1: none
     ]
 )
@@ -155,7 +135,7 @@ DETAIL = np.dtype(
         ("error", "f8"),  # demand as schedulers see it over the true one
         ("spent", "f8"),  # s of rows that did what is no longer left
         ("hop", "i4"),  # edges on the longest path to a sink
-        ("descendants", "i4"),  # itself included; 0: not counted
+        ("descendants", "i4"),  # itself included
         ("num_predecessors", "i4"),
         ("predecessors", "i4"),  # position among the edges, where input comes from more than one
     ]
@@ -188,31 +168,27 @@ LOG = np.dtype(
 )
 
 RUNNING, AT_HORIZON, ALL_DONE, AT_MAX_DECISIONS = range(4)
-GO_ON, NEEDS_SLOTS, NEEDS_TASKS, NEEDS_EDGES, NEEDS_LOG, REFUSED = range(6)
 STEPS, ROUNDS, DISPATCHED = range(3)
 """What wakes the scheduler: a candidate, a row for it; or any task that waits."""
 UP, DRAINING, AWAY = range(3)
 TO_END, FAILED, PREEMPTED = range(3)
 """Of an attempt: it runs or ran to its end, or was ended before."""
 NO_PREEMPTION, RESTART, RESUME = range(3)
-FREE = -1
-SHARED, OWN = 0, 1
-"""Rows of given workloads: that of a whole batch, the first environment's own."""
+NONE = -1
+"""No task row, or no log row."""
 
 
 class State(NamedTuple):
     """All arrays of a batch.
 
-    B environments, N rows (server slots), H hosts, S workflow slots, T task rows, E edges, K candidates, L log rows.
+    B environments, N rows (server slots), H hosts, W workflows, T tasks, E edges, K candidates, L log rows.
     """
 
     env: np.ndarray  # (B,) ENV
-    slots: np.ndarray  # (B, S) SLOT
+    workflows: np.ndarray  # (B, W) WORKFLOW, in order of arrival
     tasks: np.ndarray  # (B, T) TASK
-    details: np.ndarray  # (B, T) DETAIL, of the same tasks: what only some problems need, see PARAMETERS.plain
+    details: np.ndarray  # (B, T) DETAIL, of the same tasks: what is seldom read
     edges: np.ndarray  # (B, E) int64 task rows: the successors of each task, then, where needed, predecessors
-    free: np.ndarray  # (B, S) int64 stack of free slots
-    blocks: np.ndarray  # (B, 2, CLASSES) int64 first free block of task rows, and of edges, of each size; -1: none
     ready: np.ndarray  # (B, T) int64 heap of the task rows that wait
     offered: np.ndarray  # (B, K) int64 task rows, in order
     aside: np.ndarray  # (B, T) int64 task rows
@@ -238,7 +214,7 @@ class State(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What does not change during a run: parameters, servers and given workloads to play, G of them (given.py)."""
+    """What does not change during a run: parameters and servers; and scratch for the largest workflow."""
 
     parameters: np.ndarray  # (1,) PARAMETERS
     workload: np.ndarray  # (1,) generators.PARAMETERS
@@ -248,12 +224,9 @@ class Problem(NamedTuple):
     at_random: np.ndarray  # (H,) bool: changes at random
     starts_away: np.ndarray  # (H,) bool
     changes: np.ndarray  # (C,) changes.CHANGE, scheduled
-    given_count: np.ndarray  # (G,) workflows
-    given_arrival: np.ndarray  # (G, W) s
-    given_tasks: np.ndarray  # (G, T) generators.TASK_DEMAND
-    given_task_offsets: np.ndarray  # (G, W + 1)
-    given_edges: np.ndarray  # (G, E, 2)
-    given_edge_offsets: np.ndarray  # (G, W + 1)
-    demand_scratch: np.ndarray  # (T,) generators.TASK_DEMAND
-    edge_scratch: np.ndarray  # (E, 2) int64
-    order_scratch: np.ndarray  # (2, T) int64
+    rng: np.ndarray  # (3, 4) uint64 generators of workloads, of the errors of estimates, and of stragglers
+    demand: np.ndarray  # (T,) generators.TASK_DEMAND
+    edges: np.ndarray  # (E, 2) int64
+    tables: np.ndarray  # (5, T + 1) int64, of the DAG; see load.py
+    successors: np.ndarray  # (E,) int64
+    reached: np.ndarray  # (T,) uint64, 0 between calls

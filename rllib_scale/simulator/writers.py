@@ -27,8 +27,8 @@ from rllib_scale.observation.feature_sets import (
     UNITS,
 )
 from rllib_scale.simulator.attempts import error_of, transfer_time
+from rllib_scale.simulator.events import is_live
 from rllib_scale.simulator.rounds import available_at
-from rllib_scale.simulator.state import FREE
 
 NAMES = tuple(FEATURE_SETS)
 IS_ROUNDS, IS_PAIRS = NAMES.index(ROUNDS.name), NAMES.index(PAIRS.name)
@@ -97,18 +97,18 @@ def _write_tasks(b, row, first, width, count, state, p):  # type: ignore[no-unty
         columns = row[first + k * width : first + (k + 1) * width]
         if k < count:
             task = state.tasks[b, state.offered[b, k]]
-            _write_task(columns, task, error_of(b, state.offered[b, k], state, p), state.slots[b, task.slot], p)
+            _write_task(columns, task, error_of(b, state.offered[b, k], state, p), state.workflows[b, task.workflow], p)
         else:
             columns[:] = 0.0
 
 
 @internal
-def _write_task(row, task, error, slot, p):  # type: ignore[no-untyped-def]
-    """Write the paper's features of a candidate, whose demand is seen with that error; `slot` is its workflow."""
+def _write_task(row, task, error, workflow, p):  # type: ignore[no-untyped-def]
+    """Write the paper's features of a candidate, whose demand is seen with that error."""
     row[TASK_COMPUTE] = task.left * error / p.task_compute_max
     row[TASK_MEMORY] = task.memory / p.memory_max
     row[TASK_SUCCESSORS] = 0.0 if p.revealed else task.num_successors / MAX_SUCCESSORS
-    row[TASK_PROGRESS] = slot.num_completed / slot.num_seen
+    row[TASK_PROGRESS] = workflow.num_completed / workflow.num_seen
     row[TASK_OUTPUT] = task.output * p.per_output_unit
 
 
@@ -155,10 +155,8 @@ def _seen_in_system(b, state, p):  # type: ignore[no-untyped-def]
     env, seen = state.env[b], 0
     if not p.revealed:
         return env.in_system
-    for s in range(state.slots.shape[1]):
-        slot = state.slots[b, s]
-        if slot.workflow >= 0 and s != env.pending:
-            seen += slot.num_seen - slot.num_completed
+    for w in range(env.first_live, env.workflows_arrived):
+        seen += state.workflows[b, w].num_seen - state.workflows[b, w].num_completed
     return seen
 
 
@@ -180,7 +178,7 @@ def _write_rounds(b, row, count, head, of_task, of_server, state, problem):  # t
         at = head + k * of_task + _HOP
         row[at] = detail.hop / 5.0
         row[at + 1] = math.log(detail.descendants)
-        row[at + 2] = math.log1p((env.clock - state.slots[b, task.slot].arrival) / 10.0)
+        row[at + 2] = math.log1p((env.clock - state.workflows[b, task.workflow].arrival) / 10.0)
         row[at + 3] = math.log1p((env.clock - task.ready) / 10.0)
     for j in range(len(problem.servers)):
         h = problem.servers[j].host
@@ -203,10 +201,10 @@ def _units(share):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _work_left(b, slot, state, p):  # type: ignore[no-untyped-def]
+def _work_left(b, workflow, state, p):  # type: ignore[no-untyped-def]
     """Compute demand of the unfinished tasks of a workflow that are seen [units]."""
     total = np.int64(0)
-    for row in range(slot.first_task, slot.first_task + slot.num_tasks):
+    for row in range(workflow.first_task, workflow.first_task + workflow.num_tasks):
         task = state.tasks[b, row]
         completed = task.host >= 0 and state.running[b, task.host] != row
         if not completed and not (p.revealed and task.num_missing > 0):
@@ -244,9 +242,9 @@ def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
     if not p.peek:
         ready += _work_of(b, state.offered[b], env.num_offered, state, p)
     system = np.int64(0)
-    for s in range(state.slots.shape[1]):
-        if state.slots[b, s].workflow != FREE and s != env.pending:
-            system += _work_left(b, state.slots[b, s], state, p)
+    for w in range(env.first_live, env.workflows_arrived):
+        if is_live(state.workflows[b, w]):
+            system += _work_left(b, state.workflows[b, w], state, p)
     at = _HEAD
     per = p.work_unit / max(LEAST, capacity / UNITS)
     row[at] = math.log1p(ready / UNITS * per)
@@ -256,14 +254,14 @@ def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
     row[at + 4] = open_fast / max(1, fast)
     for k in range(count):
         task = state.tasks[b, state.offered[b, k]]
-        slot, fits = state.slots[b, task.slot], 0
+        workflow, fits = state.workflows[b, task.workflow], 0
         for j in range(N):
             fits += int(task.memory <= state.limit[b, j])
         at = _PAIRS_HEAD + k * _PAIRS_TASK + _TASK
         demand = task.left * error_of(b, state.offered[b, k], state, p)
         row[at] = math.log(max(LEAST, demand / p.task_compute_max))
-        row[at + 1] = math.log(slot.num_seen - slot.num_completed)
-        row[at + 2] = math.log1p(_work_left(b, slot, state, p) / UNITS)
+        row[at + 1] = math.log(workflow.num_seen - workflow.num_completed)
+        row[at + 2] = math.log1p(_work_left(b, workflow, state, p) / UNITS)
         row[at + 3] = fits / max(1, there)
     for j in range(N):
         at = _PAIRS_HEAD + K * _PAIRS_TASK + _PAIRS_SERVER * j + _SERVER

@@ -233,7 +233,7 @@ def estimate_parameters(error: float) -> tuple[float, float]:
 def generate(config: EnvConfig, seed: int, episode: int) -> Workload:
     """The workload of (seed, episode): every workflow that arrives until `arrivals_until_s`, or else the horizon.
 
-    The engine draws the same synthetic workflows itself, one by one as they arrive. It calls this function for traces,
+    The engine draws the same synthetic workflows in compiled code. It calls this function for traces,
     fitted tables and custom generators.
 
     Raises:

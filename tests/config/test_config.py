@@ -165,7 +165,7 @@ def test_what_is_told_has_a_label(settings: dict[str, Any], label: str) -> None:
         (16, {"horizon_s": 1.8e6}, False),
         (16, {"horizon_s": 1.9e6}, True),
         (16, {"horizon_s": 1.9e6, "arrivals_until_s": 10}, False),
-        (16, {"horizon_s": 1.9e6, "max_decisions": 10}, False),
+        (16, {"horizon_s": 1.9e6, "max_decisions": 10}, True),
         (100_000, {"horizon_s": 28}, False),
         (100_000, {"horizon_s": 30}, True),
     ],
@@ -200,7 +200,7 @@ def test_a_trace_is_held_to_its_content_wherever_it_lies(tmp_path: Path) -> None
 def test_a_trace_has_sessions_to_train_on_and_others_to_evaluate(tmp_path: Path) -> None:
     made_trace().save(tmp_path / "trace.json")
     env = EnvConfig.model_validate({"workload": {"trace": str(tmp_path / "trace.json")}})
-    assert (env.workload.drawn_on_arrival, env.workload.has_delays) == (False, True)
+    assert not env.workload.is_synthetic
     assert TrialConfig(env=env).env == env.with_part("train")
     assert env.for_evaluation() == env.with_part("test") == env.with_part("test").for_evaluation() != env
     assert EnvConfig().for_evaluation() == EnvConfig()

@@ -85,9 +85,9 @@ def test_a_busy_server_is_refused_and_changes_nothing_without_reservations() -> 
     cluster = backend("step")
     assert cluster.wait() is not None
     assert cluster.apply(Answer(0, 0, 1)) == "started"
-    before = cluster.engine.get_state()["state"]["env"].tobytes()
+    before = cluster.engine.get_state()["env"].tobytes()
     assert cluster.apply(Answer(0, 2, 1)) == "busy"
-    assert cluster.engine.get_state()["state"]["env"].tobytes() == before
+    assert cluster.engine.get_state()["env"].tobytes() == before
 
 
 def test_a_running_task_is_stopped_and_goes_on() -> None:

@@ -5,46 +5,47 @@ import numpy as np
 import pytest
 
 from rllib_scale.simulator import heaps
-from rllib_scale.simulator.state import SLOT, TASK
+from rllib_scale.simulator.state import TASK
 from seeds import each_of
 
-_push, _remove = heaps.push_ready, heaps.remove_ready
+_push, _remove = heaps.push, heaps.remove
 
 
 @numba.njit
-def push_ready(heap, size, slots, tasks, ties_by_arrival, row):
-    _push(heap, size, slots, tasks, ties_by_arrival, row)
+def push(heap, size, order, tasks, finish, row):
+    _push(heap, size, order, tasks, finish, row)
 
 
 @numba.njit
-def remove_ready(heap, size, slots, tasks, ties_by_arrival, at):
-    _remove(heap, size, slots, tasks, ties_by_arrival, at)
+def remove(heap, size, order, tasks, finish, at):
+    _remove(heap, size, order, tasks, finish, at)
 
 
-@pytest.mark.parametrize("ties_by_arrival", [False, True])
+KEYS = {
+    heaps.BY_RANK: lambda tasks, finish, row: (-tasks[row]["rank"], tasks[row]["ready"], row),
+    heaps.BY_ARRIVAL: lambda tasks, finish, row: (-tasks[row]["rank"], row),
+    heaps.BY_READY: lambda tasks, finish, row: (tasks[row]["ready"], row),
+    heaps.BY_FINISH: lambda tasks, finish, row: (finish[row], row),
+}
+
+
+@pytest.mark.parametrize("order", KEYS)
 @each_of(range(20))
-def test_any_task_may_be_taken_out(seed, ties_by_arrival):
+def test_any_entry_may_be_taken_out(seed, order):
     rng = np.random.default_rng(seed)
-    slots, tasks = np.zeros(10, dtype=SLOT), np.zeros(200, dtype=TASK)
-    slots["workflow"] = rng.permutation(10)
-    tasks["slot"] = np.repeat(np.arange(10), 20)
+    tasks = np.zeros(200, dtype=TASK)
     tasks["rank"], tasks["ready"] = rng.integers(0, 6, 200), rng.integers(0, 4, 200)
+    finish = rng.integers(0, 50, 200).astype(np.float64)
     heap, inside = np.zeros(200, dtype=np.int64), set()
-
-    def key(row):
-        task = tasks[row]
-        ready = () if ties_by_arrival else (task["ready"],)
-        return (-task["rank"], *ready, slots["workflow"][task["slot"]], row)
-
     for row in rng.permutation(200).tolist():
-        push_ready(heap, len(inside), slots, tasks, ties_by_arrival, row)
+        push(heap, len(inside), order, tasks, finish, row)
         inside.add(row)
         while inside and rng.random() < 0.4:
             at = int(rng.integers(len(inside)))
             taken = int(heap[at])
-            remove_ready(heap, len(inside), slots, tasks, ties_by_arrival, at)
+            remove(heap, len(inside), order, tasks, finish, at)
             inside.remove(taken)
-    for row in sorted(inside, key=key):
+    for row in sorted(inside, key=lambda row: KEYS[order](tasks, finish, row)):
         assert heap[0] == row
-        remove_ready(heap, len(inside), slots, tasks, ties_by_arrival, 0)
+        remove(heap, len(inside), order, tasks, finish, 0)
         inside.remove(row)
