@@ -192,7 +192,7 @@ class WorkloadConfig(Model):
 
     @property
     def is_synthetic(self) -> bool:
-        """Whether workflows are drawn from the distributions of this section, not from a trace, a table or a generator."""
+        """Whether workflows are drawn from distributions, not from a trace, a table or a generator."""
         return self.trace is None and self.fitted is None and self.generator is None
 
     @property
