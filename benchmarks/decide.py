@@ -72,8 +72,8 @@ def _visit_us(servers: int, batch: int) -> float:
     scheduler.reset([(0, episode) for episode in range(batch)])
     while not engine.done.all():
         start = time.perf_counter()
-        moments = engine.moments()
-        starts = scheduler.dispatch_all(moments)
+        view = engine.view()
+        starts = scheduler.dispatch_all(view)
         seconds += time.perf_counter() - start
         engine.dispatch(starts)
     return 1e6 * seconds / scheduler.rounds.visits[0]

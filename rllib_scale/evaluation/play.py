@@ -48,8 +48,8 @@ def play(
     while not engine.done.all():
         if watch is not None:
             watch(engine)
-        if isinstance(scheduler, Dispatcher) and scheduler.sees_moments:
-            engine.dispatch(scheduler.dispatch_all(engine.moments()))
+        if isinstance(scheduler, Dispatcher) and scheduler.sees_view:
+            engine.dispatch(scheduler.dispatch_all(engine.view()))
         elif isinstance(scheduler, Dispatcher):
             engine.dispatch(scheduler([engine.snapshot(b) for b in np.flatnonzero(~engine.done).tolist()]))
         else:

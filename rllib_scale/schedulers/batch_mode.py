@@ -10,37 +10,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from rllib_scale.observation.snapshot import Snapshot
-from rllib_scale.schedulers.reserving import VisitingDispatcher, named_order
-from rllib_scale.schedulers.visiting import Rows
+from rllib_scale.schedulers.reserving import MatchingDispatcher, Rows
 
 
-class MinMin(VisitingDispatcher):
+class MinMin(MatchingDispatcher):
     """The task that can finish first is matched to the row where it does, and so on; ties go to who arrived first."""
 
     name = "min-min"
     description = "of all waiting tasks that which can finish first to where it does, busy rows awaited, and so on"
     last_first = False
 
-    def decide(self, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
-        """See `VisitingDispatcher.decide`."""
-        rows = Rows(snapshot)
-        order = named_order("first-arrival", snapshot, descendants)
-        ready, memory = snapshot.ready[order], snapshot.ready["memory_gb"][order]
-        fits = memory[:, None] <= rows.limit
-        lasts = np.full(fits.shape, np.inf)
-        np.divide(ready["compute_gflop"][:, None], rows.capacity, out=lasts, where=fits)
-        lasts += snapshot.transfer_s[order]
+    def match(self, rows: Rows) -> list[tuple[int, int, int]]:
+        """See `MatchingDispatcher.match`."""
+        memory = rows.waiting["memory_gb"]
 
         def ends_on(js: np.ndarray) -> np.ndarray:
             """(R, J) seconds until each task would end on these rows; inf where it does not fit."""
             lacks_memory = rows.is_open[js] & (memory[:, None] > rows.free[rows.host[js]])
             next_end = rows.next_end[rows.host[js]]
             ahead = np.where(lacks_memory & np.isfinite(next_end), next_end, rows.wait[js])
-            return np.where(fits[:, js], ahead + lasts[:, js], np.inf)
+            return np.where(rows.fits[:, js], ahead + rows.lasts[:, js], np.inf)
 
         ends = ends_on(np.arange(len(rows.capacity)))
-        left = fits.any(axis=1)
+        left = rows.fits.any(axis=1)
         answers = []
         while rows.is_open.any() and left.any():
             best = ends.argmin(axis=1)
@@ -50,13 +42,12 @@ class MinMin(VisitingDispatcher):
             else:
                 k = int(np.where(left, earliest, np.inf).argmin())
             j = int(best[k])
-            starts = rows.take(j, float(memory[k]))
-            answers.append((ready["workflow"][k], ready["task"][k], j if starts else -2 - j))
+            answers.append(rows.take(k, j))
             rows.is_open[j], left[k] = False, False
-            rows.wait[j] += lasts[k, j]
+            rows.wait[j] += rows.lasts[k, j]
             neighbours = np.flatnonzero(rows.host == rows.host[j])
             ends[:, neighbours] = ends_on(neighbours)
-        return np.array(answers, dtype=np.int64).reshape(-1, 3)
+        return answers
 
 
 class MaxMin(MinMin):

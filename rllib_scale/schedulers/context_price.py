@@ -16,22 +16,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rllib_scale.observation.moments import Moments
-from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.observation.view import View
 from rllib_scale.schedulers.context import (
     ANY_SIZE,
     LOAD_S,
     PRIOR_LOAD,
     Floats,
-    Observed,
     context_names,
-    link,
-    row_prices,
     theta_names,
 )
 from rllib_scale.schedulers.context_rounds import ContextRounds
-from rllib_scale.schedulers.reserving import CompiledRounds, by_key
-from rllib_scale.schedulers.visiting import LEAST_COST, Rows
+from rllib_scale.schedulers.reserving import VisitingDispatcher
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +38,7 @@ class Seen:
     theta: Floats
 
 
-class ContextPrice(CompiledRounds):
+class ContextPrice(VisitingDispatcher):
     """Prices by a linear function of load, queue, work, idle shares and size, recomputed at each event.
 
     Its reservations are its own (`visiting`), so that it answers with starts alone.
@@ -74,7 +69,6 @@ class ContextPrice(CompiledRounds):
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `Dispatcher.reset`."""
         super().reset(seeds)
-        self._observed = [Observed(self.sizes) for _ in seeds]
         self._contexts = ContextRounds(
             np.broadcast_to(self.weights, (len(seeds), *self.weights.shape[-2:])), self.speeds, self.sizes
         )
@@ -95,30 +89,12 @@ class ContextPrice(CompiledRounds):
         ]
         return np.array([event.clock_s for event in seen]), panels
 
-    def decide(self, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
-        """See `VisitingDispatcher.decide`."""
-        b, ready = snapshot.index, snapshot.ready
-        context = self._observed[b].context(snapshot, self.speeds)
-        theta = link(self._contexts.weights[b] @ np.concatenate([[1.0], context]))
-        self._note(b, snapshot.clock_s, context, theta)
-        a, power, age, alpha, kappa, *prices, penalty = theta
-        urgent = descendants**a * (ready["compute_gflop"] / 10) ** power
-        return Rows(snapshot).visit(
-            snapshot,
-            by_key(urgent + age * (snapshot.clock_s - ready["arrival_s"]) / 10, snapshot),
-            LEAST_COST,
-            kappa,
-            descendants**alpha,
-            row_prices(np.array(prices), self.speeds, snapshot.capacity_gflops),
-            penalty,
-        )
-
-    def dispatch_all(self, moments: Moments) -> np.ndarray:
-        """See `Dispatcher.dispatch_all`."""
-        numbers, prices = self._contexts(moments)
-        for b in np.flatnonzero(moments.env["num_waiting"]).tolist() if self.keeps_account else ():
-            self._note(b, float(moments.env["clock_s"][b]), self._contexts.context[b], self._contexts.theta[b])
-        return self.rounds.by_price(moments, numbers, prices)
+    def answers(self, view: View) -> np.ndarray:
+        """See `VisitingDispatcher.answers`."""
+        numbers, prices = self._contexts(view)
+        for b in np.flatnonzero(view.env["num_waiting"]).tolist() if self.keeps_account else ():
+            self._note(b, float(view.env["clock_s"][b]), self._contexts.context[b], self._contexts.theta[b])
+        return self.rounds.by_price(view, numbers, prices)
 
     def _note(self, b: int, clock_s: float, context: Floats, theta: Floats) -> None:
         if self.keeps_account:

@@ -1,6 +1,7 @@
-"""Context and theta of `context-price` for all environments of a batch in one compiled call, from their `Moments`.
+"""Context and theta of `context-price` for all environments of a batch in one compiled call, from their `View`.
 
-What `context.Observed`, `link` and `row_prices` do from one snapshot.
+On a cluster of other classes of speed than the weights are for, a price stands where the speed, relative to the slowest
+row, puts it: linear in the logarithm between two classes, the last price beyond the fastest.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 import numpy as np
 
 from rllib_scale.compiled import Direct, compiled
-from rllib_scale.observation.moments import Moments
+from rllib_scale.observation.view import View
 from rllib_scale.schedulers.context import (
     ANY_SIZE,
     AVERAGE_S,
@@ -30,7 +31,7 @@ FAST_S, SLOW_S = LOAD_S
 NUM_PLAIN = len(PLAIN)
 MEMORY = np.dtype(
     [
-        ("clock_s", "f8"),
+        ("clock_s", "f8"),  # of the last event; before the first one -1
         ("work_fast_s", "f8"),  # arrived work over capacity, decayed
         ("work_slow_s", "f8"),
         ("queue", "f8"),  # averages
@@ -60,26 +61,27 @@ class ContextRounds:
         self.context, self.theta = np.zeros((len(weights), weights.shape[2] - 1)), np.zeros(weights.shape[:2])
         self._speeds, self._sizes = speeds, np.array(sizes, dtype=np.float64)
         self._memory = np.zeros(len(weights), dtype=MEMORY)
+        self._memory["clock_s"] = -1.0
         self._numbers = np.zeros((len(weights), len(NUMBERS)))
         self._prices = np.zeros((0, 0))
 
-    def __call__(self, moments: Moments) -> tuple[Floats, Floats]:
+    def __call__(self, view: View) -> tuple[Floats, Floats]:
         """NUMBERS (B, 6) and prices (B, N) for `Rounds.by_price`; once an event."""
-        if self._prices.shape != moments.limit.shape:
-            own = speeds_of(moments.capacity)
-            self._of = np.where(moments.capacity > 0, np.searchsorted(own, moments.capacity), -1)
+        if self._prices.shape != view.limit.shape:
+            own = speeds_of(view.capacity)
+            self._of = np.where(view.capacity > 0, np.searchsorted(own, view.capacity), -1)
             self._idle, self._counts = np.zeros(len(own)), np.zeros(len(own))
             self._to_ours, self._to_theirs = interpolation(self._speeds, own), interpolation(own, self._speeds)
-            self._prices = np.zeros(moments.limit.shape)
+            self._prices = np.zeros(view.limit.shape)
         scratch = (self._idle, self._counts, self._to_ours, self._to_theirs)
         results = (self.context, self.theta, self._numbers, self._prices)
-        _write(moments, self.weights, self._sizes, self._of, *scratch, self._memory, *results)
+        _write(view, self.weights, self._sizes, self._of, *scratch, self._memory, *results)
         return self._numbers, self._prices
 
 
 @compiled
 def write_theta(  # type: ignore[no-untyped-def]
-    moments, weights, sizes, of, idle, counts, to_ours, to_theirs, memory, context, theta, numbers, prices
+    view, weights, sizes, of, idle, counts, to_ours, to_theirs, memory, context, theta, numbers, prices
 ):  # fmt: skip
     """Write the context (B, 9 + K), theta (B, 5 + K), NUMBERS (B, 6) and prices (B, N) of every environment.
 
@@ -87,30 +89,32 @@ def write_theta(  # type: ignore[no-untyped-def]
     one; `idle`, `counts` (M,) scratch; `to_ours` (K, M) and `to_theirs` (M, K) interpolate between its classes and
     those of the weights.
     """
-    for b in range(len(moments.env)):
-        moment, kept, x = moments.env[b], memory[b], context[b]
+    for b in range(len(view.env)):
+        shown, kept, x = view.env[b], memory[b], context[b]
+        if shown.clock_s == kept.clock_s:
+            continue  # asked again in the same round: what was seen when it began holds
         num_classes, num_rows, capacity = to_ours.shape[0], 0, 0.0
         idle[:] = 0.0
         counts[:] = 0.0
         for j in range(len(of)):
-            if of[j] >= 0 and moments.limit[b, j] >= 0.0:
+            if of[j] >= 0 and view.limit[b, j] >= 0.0:
                 num_rows += 1
-                capacity += moments.capacity[j]
+                capacity += view.capacity[j]
                 counts[of[j]] += 1.0
-                if moments.is_open[b, j]:
+                if view.is_open[b, j]:
                     idle[of[j]] += 1.0
         rows = float(max(1, num_rows))
         capacity = capacity if capacity > 0.0 else np.inf
         ready = 0.0
-        for i in range(moment.num_waiting):
-            ready += moments.waiting[b, i].compute_gflop
-        queue, work = moment.num_waiting / rows, moment.work_in_system_gflop / capacity
+        for i in range(shown.num_waiting):
+            ready += view.waiting[b, i].compute_gflop
+        queue, work = shown.num_waiting / rows, shown.work_in_system_gflop / capacity
 
-        now, passed = moment.clock_s, moment.clock_s - kept.clock_s
+        now, passed = shown.clock_s, shown.clock_s - kept.clock_s
         kept.work_fast_s *= math.exp(-passed / FAST_S)
         kept.work_slow_s *= math.exp(-passed / SLOW_S)
-        for i in range(moment.num_new):
-            new = moments.new[b, i]
+        for i in range(shown.num_new):
+            new = view.new[b, i]
             kept.work_fast_s += new.work_gflop / capacity * math.exp(-(now - new.arrival_s) / FAST_S)
             kept.work_slow_s += new.work_gflop / capacity * math.exp(-(now - new.arrival_s) / SLOW_S)
         keeps = math.exp(-passed / AVERAGE_S)
@@ -131,7 +135,7 @@ def write_theta(  # type: ignore[no-untyped-def]
             x[6 + k] = 2.0 * share - 0.6
         x[6 + num_classes] = 2.0 * math.log1p(kept.queue) - 0.6
         x[7 + num_classes] = math.log1p(kept.work_s) - 2.0
-        x[8 + num_classes] = 1.5 * math.log1p(moment.tasks_in_system / rows) - 1.5
+        x[8 + num_classes] = 1.5 * math.log1p(shown.tasks_in_system / rows) - 1.5
         for i in range(len(x)):
             x[i] = min(LIMIT, max(-LIMIT, x[i]))
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.config.schedulers import HEURISTICS, NoParameters
-from rllib_scale.observation.moments import Moments
 from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.observation.view import View
 
 
 class Dispatcher(ABC):
@@ -32,7 +32,7 @@ class Dispatcher(ABC):
     """As for `Scheduler`, with what follows; whoever reads no `Snapshot.workflows` may say `sees = "tasks"`."""
     sees: Literal["tasks", "workflows"] = "workflows"
     plans = False
-    sees_moments = False
+    sees_view = False
     """Whether it has `dispatch_all`, by which it is played in the simulator."""
 
     def __init__(self, parameters: NoParameters | None = None) -> None:
@@ -58,7 +58,7 @@ class Dispatcher(ABC):
         Each a row of `Snapshot.ready`, each on another idle server with enough memory. They start in this order.
         """
 
-    def dispatch_all(self, moments: Moments) -> np.ndarray:
+    def dispatch_all(self, view: View) -> np.ndarray:
         """What `dispatch` says of each environment of a batch, with its number in front: (K, 4) integers."""
         raise NotImplementedError(f"{self.name} decides from snapshots")
 

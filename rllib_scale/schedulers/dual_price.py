@@ -18,7 +18,7 @@ from scipy.sparse import csr_matrix, hstack
 from rllib_scale.config import ClusterConfig, EnvConfig
 from rllib_scale.config.schedulers import DualPriceParameters, PriceParameters
 from rllib_scale.errors import UserError
-from rllib_scale.observation.moments import Moments
+from rllib_scale.observation.view import View
 from rllib_scale.schedulers.context import LOAD_UNIT, PRIOR_LOAD, context_names, initial_weights, theta_names
 from rllib_scale.schedulers.reserving import Price
 from rllib_scale.workloads.dag import descendants
@@ -222,13 +222,9 @@ class DualPrice(Price):
             **SMITH, kappa=self._given.kappa, penalty=self._given.penalty * mean_s, prices=()
         )
 
-    def row_prices(self, capacity: np.ndarray, memory: np.ndarray) -> np.ndarray:
-        """See `Price.row_prices`."""
-        found = np.zeros(memory.shape)
+    def prices(self, view: View) -> np.ndarray:
+        """See `Price.prices`: servers that join have their prices from then on."""
+        found = np.zeros(view.limit.shape)
         for k, price in enumerate([] if self._prices is None else self._prices):
-            found[(capacity == self._classes.speed[k]) & (memory == self._classes.memory[k])] = price
+            found[(view.capacity == self._classes.speed[k]) & (view.limit == self._classes.memory[k])] = price
         return found
-
-    def batch_prices(self, moments: Moments) -> np.ndarray:
-        """See `Price.batch_prices`: servers that join have their prices from then on."""
-        return self.row_prices(moments.capacity, moments.limit)

@@ -7,95 +7,88 @@ slowdown by its neighbours is not counted.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from rllib_scale.config.schedulers import PriceParameters
-from rllib_scale.observation.moments import Moments
+from rllib_scale.observation.live_view import LiveView
 from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.observation.view import View
 from rllib_scale.schedulers.dispatcher import Dispatcher
-from rllib_scale.schedulers.rounds import NUMBERS, Rounds
-from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN, LEAST_COST, Descendants, Rows, starts
+from rllib_scale.schedulers.rounds import NUMBERS, Rounds, named_order
+from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN, MEMORY_TOLERANCE_GB
 
 FAR_S = 1e9
 """Cost of a row that does not fit in an assignment."""
 
 
 class VisitingDispatcher(Dispatcher):
-    """Sees the descendants of each waiting task and keeps an account of them for each environment."""
-
-    def reset(self, seeds: list[tuple[int, int]]) -> None:
-        """See `Dispatcher.reset`."""
-        super().reset(seeds)
-        self._descendants = [Descendants() for _ in seeds]
-
-    def dispatch(self, snapshot: Snapshot) -> np.ndarray:
-        """See `Dispatcher.dispatch`."""
-        return starts(self.decide(snapshot, self._descendants[snapshot.index](snapshot)))
-
-    def row_for(self, snapshot: Snapshot, at: int) -> int:
-        """Row on which the waiting task `ready[at]` starts or for which it waits, were it visited first; -1: none."""
-        ready = snapshot.ready.copy()
-        ready["memory_gb"][np.arange(len(ready)) != at] = np.inf  # the others are there, and fit nowhere
-        answers = self.decide(replace(snapshot, ready=ready), self._descendants[snapshot.index](snapshot))
-        row = int(answers[0, 2]) if len(answers) else -1
-        return row if row >= -1 else -2 - row
-
-    @abstractmethod
-    def decide(self, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
-        """As `dispatch`, and -2 - row of tasks that wait; `descendants` (R,) of those visited, itself included."""
-
-
-class CompiledRounds(VisitingDispatcher):
-    """Decides from `Moments`, for a whole batch at once, as it does from snapshots one by one.
+    """Decides from the view of a batch; a live cluster is a batch of one.
 
     Attributes:
         rounds: what visits, since `reset`.
     """
 
-    sees_moments = True
+    sees_view = True
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `Dispatcher.reset`."""
         super().reset(seeds)
-        self.rounds = Rounds()
+        self.rounds, self._live = Rounds(), LiveView()
+
+    @abstractmethod
+    def answers(self, view: View) -> np.ndarray:
+        """(K, 4) environment, workflow, task, and the row on which it starts, or -2 - row of one that waits for it."""
+
+    def dispatch_all(self, view: View) -> np.ndarray:
+        """See `Dispatcher.dispatch_all`."""
+        answers = self.answers(view)
+        return answers[answers[:, 3] >= 0]
+
+    def dispatch(self, snapshot: Snapshot) -> np.ndarray:
+        """See `Dispatcher.dispatch`; of a live cluster, which is a batch of one."""
+        return self.dispatch_all(self._live(snapshot))[:, 1:]
+
+    def rows_for(self, view: View, offered: np.ndarray) -> np.ndarray:
+        """(B,) row on which a task starts or for which it waits, were it visited first; -1: none.
+
+        Args:
+            view: of the batch.
+            offered: (B, 2) workflow and task, which waits; -1 where none is asked about.
+        """
+        waiting = view.waiting[:, : view.env["num_waiting"].max(initial=0)]
+        asked = (waiting["workflow"] == offered[:, :1]) & (waiting["task"] == offered[:, 1:])
+        memory, rows = waiting["memory_gb"].copy(), np.full(len(offered), -1)
+        waiting["memory_gb"][~asked] = np.inf  # the others are there, and fit nowhere
+        answers = self.answers(view)
+        waiting["memory_gb"] = memory
+        rows[answers[:, 0]] = np.where(answers[:, 3] >= 0, answers[:, 3], -2 - answers[:, 3])
+        return rows
 
 
-class NonBlocking(CompiledRounds):
+class NonBlocking(VisitingDispatcher):
     """The fastest idle row that fits, for every waiting task in a named order; who finds none blocks nobody."""
 
     name = "non-blocking"
     description = "the fastest idle row that fits, for all waiting tasks in order; who finds none blocks nobody"
 
-    def decide(self, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
-        """See `VisitingDispatcher.decide`."""
-        order = named_order(self.parameters.order, snapshot, descendants)
-        return Rows(snapshot).visit(snapshot, order, FASTEST_OPEN)
-
-    def dispatch_all(self, moments: Moments) -> np.ndarray:
-        """See `Dispatcher.dispatch_all`."""
-        return self.rounds.by_name(moments, self.parameters.order, FASTEST_OPEN)
+    def answers(self, view: View) -> np.ndarray:
+        """See `VisitingDispatcher.answers`."""
+        return self.rounds.by_name(view, self.parameters.order, FASTEST_OPEN)
 
 
-class Reserve(CompiledRounds):
+class Reserve(VisitingDispatcher):
     """The earliest finish over all rows, where `waiting` times that is before the best idle row's; else that one."""
 
     name = "reserve"
     description = "as non-blocking, but a task waits for a busy row that finishes it so much earlier"
 
-    def decide(self, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
-        """See `VisitingDispatcher.decide`."""
-        order = named_order(self.parameters.order, snapshot, descendants)
-        return Rows(snapshot).visit(snapshot, order, EARLIEST_FINISH, self.parameters.waiting)
-
-    def dispatch_all(self, moments: Moments) -> np.ndarray:
-        """See `Dispatcher.dispatch_all`."""
-        return self.rounds.by_name(moments, self.parameters.order, EARLIEST_FINISH, self.parameters.waiting)
+    def answers(self, view: View) -> np.ndarray:
+        """See `VisitingDispatcher.answers`."""
+        return self.rounds.by_name(view, self.parameters.order, EARLIEST_FINISH, self.parameters.waiting)
 
 
-class Price(CompiledRounds):
+class Price(VisitingDispatcher):
     """Time on a fast row has a price, and tasks that many wait for pay more for being early (see PriceParameters).
 
     The default numbers are one compromise for the paper's cluster at loads of 0.5 to 1.1, by a short random search on
@@ -110,37 +103,69 @@ class Price(CompiledRounds):
         super().reset(seeds)
         self._numbers = self._row_prices = np.zeros((0, 0))
 
-    def decide(self, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
-        """See `VisitingDispatcher.decide`."""
-        p = self.parameters
-        return Rows(snapshot).visit(
-            snapshot,
-            by_key(price_key(p, snapshot, descendants), snapshot),
-            LEAST_COST,
-            p.kappa,
-            descendants**p.alpha,
-            self.row_prices(snapshot.capacity_gflops, snapshot.memory_gb),
-            p.penalty,
-        )
-
-    def row_prices(self, capacity: np.ndarray, memory: np.ndarray) -> np.ndarray:
-        """(..., N) what a second costs on rows of so many GFLOPS (N,) and GB (..., N) of their server."""
-        return np.broadcast_to(class_prices(self.parameters.prices, capacity), memory.shape)
-
-    def batch_prices(self, moments: Moments) -> np.ndarray:
-        """(B, N) `row_prices` of a batch. Those of this rule never change."""
-        if self._row_prices.shape != moments.limit.shape:
-            self._row_prices = np.ascontiguousarray(self.row_prices(moments.capacity, moments.limit))
+    def prices(self, view: View) -> np.ndarray:
+        """(B, N) what a second on each row costs. Those of this rule never change."""
+        if self._row_prices.shape != view.limit.shape:
+            of_rows = class_prices(self.parameters.prices, view.capacity)
+            self._row_prices = np.ascontiguousarray(np.broadcast_to(of_rows, view.limit.shape))
         return self._row_prices
 
-    def dispatch_all(self, moments: Moments) -> np.ndarray:
-        """See `Dispatcher.dispatch_all`."""
-        if len(self._numbers) != len(moments.env):
-            self._numbers = np.tile([float(getattr(self.parameters, name)) for name in NUMBERS], (len(moments.env), 1))
-        return self.rounds.by_price(moments, self._numbers, self.batch_prices(moments))
+    def answers(self, view: View) -> np.ndarray:
+        """See `VisitingDispatcher.answers`."""
+        if len(self._numbers) != len(view.env):
+            self._numbers = np.tile([float(getattr(self.parameters, name)) for name in NUMBERS], (len(view.env), 1))
+        return self.rounds.by_price(view, self._numbers, self.prices(view))
 
 
-class Hungarian(VisitingDispatcher):
+class MatchingDispatcher(VisitingDispatcher):
+    """Matches tasks and rows of one environment after the other, in numpy."""
+
+    def answers(self, view: View) -> np.ndarray:
+        """See `VisitingDispatcher.answers`."""
+        found = [np.zeros((0, 4), dtype=np.int64)]
+        for b in np.flatnonzero(view.env["num_waiting"]).tolist():
+            matched = self.match(Rows(view, b, self.order))
+            found.append(np.array([(b, *answer) for answer in matched], dtype=np.int64).reshape(-1, 4))
+        return np.concatenate(found)
+
+    order = "first-arrival"
+    """Of the tasks, as `match` sees them."""
+
+    @abstractmethod
+    def match(self, rows: Rows) -> list[tuple[int, int, int]]:
+        """Workflow, task and row of what starts, or -2 - row of what waits for one, in this order."""
+
+
+class Rows:
+    """The rows of one environment of a view, as a round changes them, and its R waiting tasks in order."""
+
+    def __init__(self, view: View, b: int, order: str) -> None:
+        self.waiting = view.waiting[b, named_order(view, b, order)]
+        self.capacity, self.host = view.capacity, view.host
+        self.limit, self.wait, self.is_open = view.limit[b], view.wait[b], view.is_open[b]
+        self.free, self.next_end = view.free[b], view.next_end[b]
+        self.fits = self.waiting["memory_gb"][:, None] <= self.limit
+        """(R, N) bool: now or later."""
+        self.lasts = np.full(self.fits.shape, np.inf)
+        """(R, N) s of transfer and execution; inf where it does not fit."""
+        np.divide(self.waiting["compute_gflop"][:, None], self.capacity, out=self.lasts, where=self.fits)
+        for k, task in enumerate(self.waiting):
+            inputs = view.inputs[b, task["first_input"] : task["first_input"] + task["num_inputs"]]
+            stays = np.bincount(inputs["host"], inputs["transfer_s"], len(self.free))
+            moved = np.maximum(0.0, inputs["transfer_s"].sum() - stays)
+            self.lasts[k] += np.where(self.host < 0, 0.0, moved[self.host])
+
+    def take(self, k: int, row: int) -> tuple[int, int, int]:
+        """The answer that gives a row to waiting task k, which starts if the row is open and its memory is free."""
+        task, host = self.waiting[k], self.host[row]
+        starts = bool(self.is_open[row] and task["memory_gb"] <= self.free[host])
+        if starts:
+            self.is_open[row] = False
+            self.free[host] -= task["memory_gb"] + MEMORY_TOLERANCE_GB
+        return int(task["workflow"]), int(task["task"]), row if starts else -2 - row
+
+
+class Hungarian(MatchingDispatcher):
     """All waiting tasks and all rows, busy ones too, matched at least total cost; who is matched to a busy row waits.
 
     Source: H. W. Kuhn, The Hungarian method for the assignment problem, 1955; solved by SciPy.
@@ -148,53 +173,14 @@ class Hungarian(VisitingDispatcher):
 
     name = "hungarian"
     description = "waiting tasks and rows, busy ones too, matched for the least sum of weighted finish times"
+    order = "most-descendants"
 
-    def decide(self, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
-        """See `VisitingDispatcher.decide`."""
-        rows, ready = Rows(snapshot), snapshot.ready
-        order = named_order("most-descendants", snapshot, descendants)
-        fits = ready["memory_gb"][order][:, None] <= rows.limit
-        lasts = np.zeros(fits.shape)
-        np.divide(ready["compute_gflop"][order][:, None], rows.capacity, out=lasts, where=fits)
-        lasts += snapshot.transfer_s[order]
-        waits = self.parameters.kappa * np.where(fits, rows.wait, 0.0)
-        weight = descendants[order][:, None] ** self.parameters.alpha
-        at, row = linear_sum_assignment(np.where(fits, weight * (waits + lasts), FAR_S))
-        answers = []
-        for k, j in zip(at.tolist(), row.tolist(), strict=True):
-            task = ready[order[k]]
-            if fits[k, j]:
-                is_start = rows.take(j, float(task["memory_gb"]))
-                answers.append((task["workflow"], task["task"], j if is_start else -2 - j))
-        return np.array(answers, dtype=np.int64).reshape(-1, 3)
-
-
-def named_order(name: str, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
-    """(R,) rows of `Snapshot.ready` in an order of config.NamedOrder."""
-    ready = snapshot.ready
-    if name == "first-arrival":
-        return np.lexsort((ready["task"], ready["workflow"]))
-    keys = {
-        "longest-hop": ready["hop"],
-        "first-ready": np.zeros(len(ready)),
-        "most-descendants": descendants,
-        "shortest-task": -ready["compute_gflop"],
-        "descendants-per-work": descendants / ready["compute_gflop"],
-    }
-    return by_key(keys[name], snapshot)
-
-
-def by_key(key: np.ndarray, snapshot: Snapshot) -> np.ndarray:
-    """(R,) rows of `Snapshot.ready`, the largest key (R,) first; ties by the time they became ready, workflow, task."""
-    ready = snapshot.ready
-    return np.lexsort((ready["task"], ready["workflow"], ready["ready_s"], -key))
-
-
-def price_key(p: PriceParameters, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
-    """(R,) by what tasks are visited, largest first."""
-    ready = snapshot.ready
-    urgent = descendants**p.a * (ready["compute_gflop"] / 10) ** p.b
-    return urgent + p.age * (snapshot.clock_s - ready["arrival_s"]) / 10
+    def match(self, rows: Rows) -> list[tuple[int, int, int]]:
+        """See `MatchingDispatcher.match`."""
+        seconds = self.parameters.kappa * np.where(rows.fits, rows.wait, 0.0) + rows.lasts
+        weight = rows.waiting["descendants"].astype(np.float64)[:, None] ** self.parameters.alpha
+        pairs = linear_sum_assignment(np.where(rows.fits, weight * seconds, FAR_S))
+        return [rows.take(k, j) for k, j in zip(*(at.tolist() for at in pairs), strict=True) if rows.fits[k, j]]
 
 
 def class_prices(prices: tuple[float, ...], capacity: np.ndarray) -> np.ndarray:

@@ -1,14 +1,11 @@
-"""Rounds of visits for all environments of a batch in one compiled call, from their `Moments`.
-
-What `visiting` does from one snapshot: the same choices in the same order.
-"""
+"""Rounds of visits for all environments of a batch in one compiled call, from their `View`."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from rllib_scale.compiled import Direct, compiled, internal
-from rllib_scale.observation.moments import Moments
+from rllib_scale.observation.view import View
 from rllib_scale.schedulers.kinds import KIND, MOST_KINDS, add, choose_by_kind, delay, sort_rows
 from rllib_scale.schedulers.visiting import LEAST_COST, MEMORY_TOLERANCE_GB, choose
 
@@ -33,64 +30,70 @@ class Rounds:
         self._by_kind_from, self.visits = by_kind_from, np.zeros(1, dtype=np.int64)
         self._key = self._no_prices = np.zeros((0, 0))
 
-    def by_name(self, moments: Moments, order: str, rule: int, waiting: float = 1.0) -> np.ndarray:
+    def by_name(self, view: View, order: str, rule: int, waiting: float = 1.0) -> np.ndarray:
         """Visit the tasks that wait in a named order, by FASTEST_OPEN or EARLIEST_FINISH.
 
         Returns:
-            (K, 4) environment, workflow, task, row: what starts, as `Engine.dispatch` takes it.
+            (K, 4) environment, workflow, task, and the row on which it starts, or -2 - row of one that waits for it.
         """
-        self._make_room(moments)
-        numbers = np.zeros((len(moments.env), len(NUMBERS)))
+        self._make_room(view)
+        numbers = np.zeros((len(view.env), len(NUMBERS)))
         numbers[:, NUMBERS.index("kappa")] = waiting
-        _keys_by_name(ORDERS.index(order), moments, self._key)
-        return self._visited(moments, rule, order == "first-arrival", numbers, self._no_prices)
+        _keys_by_name(ORDERS.index(order), view, self._key)
+        return self._visited(view, rule, order == "first-arrival", numbers, self._no_prices)
 
-    def by_price(self, moments: Moments, numbers: np.ndarray, prices: np.ndarray) -> np.ndarray:
+    def by_price(self, view: View, numbers: np.ndarray, prices: np.ndarray) -> np.ndarray:
         """Visit the tasks that wait by the price rule.
 
         Args:
-            moments: of the batch.
+            view: of the batch.
             numbers: (B, 6) float64, NUMBERS of each environment.
             prices: (B, N) float64 of a second on each row.
 
         Returns:
             As `by_name`.
         """
-        self._make_room(moments)
-        _keys_by_price(numbers, moments, self._key)
-        return self._visited(moments, LEAST_COST, False, numbers, prices)
+        self._make_room(view)
+        _keys_by_price(numbers, view, self._key)
+        return self._visited(view, LEAST_COST, False, numbers, prices)
 
-    def _visited(
-        self, moments: Moments, rule: int, by_arrival: bool, numbers: np.ndarray, prices: np.ndarray
-    ) -> np.ndarray:
+    def _visited(self, view: View, rule: int, by_arrival: bool, numbers: np.ndarray, prices: np.ndarray) -> np.ndarray:
         count = _visit_all(
-            rule, by_arrival, numbers, prices, self._key, moments, *self._scratch, self._starts, self.visits
+            rule, by_arrival, numbers, prices, self._key, view, *self._scratch, self._answers, self.visits
         )
-        return self._starts[:count]
+        return self._answers[:count]
 
-    def _make_room(self, moments: Moments) -> None:
-        if self._key.shape == moments.waiting.shape and self._no_prices.shape == moments.limit.shape:
+    def _make_room(self, view: View) -> None:
+        if self._key.shape == view.waiting.shape and self._no_prices.shape == view.limit.shape:
             return
-        (b, tasks), n = moments.waiting.shape, len(moments.capacity)
+        (b, tasks), n = view.waiting.shape, len(view.capacity)
         self._key, self._no_prices = np.empty((b, tasks)), np.zeros((b, n))
-        self._starts = np.empty((b * n, 4), dtype=np.int64)
-        there = np.flatnonzero(moments.host >= 0)
-        by_kind = n >= self._by_kind_from and len(there) == moments.free.shape[1]
+        self._answers = np.empty((b * tasks, 4), dtype=np.int64)
+        there = np.flatnonzero(view.host >= 0)
+        by_kind = n >= self._by_kind_from and len(there) == view.free.shape[1]
         row_of = there if by_kind else np.zeros(0, dtype=np.int64)  # hosts are numbered in the order of their rows
-        order, transfer, stays = np.empty(tasks, dtype=np.int64), np.zeros(n), np.zeros(moments.free.shape[1])
+        order, transfer, stays = np.empty(tasks, dtype=np.int64), np.zeros(n), np.zeros(view.free.shape[1])
         of_rows = [np.empty(n, dtype=np.int64) for _ in range(3)]
         self._scratch = (row_of, order, transfer, stays, np.zeros(MOST_KINDS, dtype=KIND), *of_rows)
+
+
+def named_order(view: View, b: int, order: str) -> np.ndarray:
+    """(R,) entries of `View.waiting` of environment b, in one of ORDERS."""
+    waiting, key = view.waiting[b, : view.env["num_waiting"][b]], np.empty(view.waiting.shape)
+    _keys_by_name(ORDERS.index(order), view, key)
+    ready = np.zeros(len(waiting)) if order == "first-arrival" else waiting["ready_s"]
+    return np.lexsort((waiting["task"], waiting["workflow"], ready, -key[b, : len(waiting)]))
 
 
 # ---------------------------------------------------------------------- keys
 
 
 @compiled
-def keys_by_name(order, moments, key):  # type: ignore[no-untyped-def]
+def keys_by_name(order, view, key):  # type: ignore[no-untyped-def]
     """Write to `key` (B, R) by what each task is visited, largest first, in one of ORDERS."""
-    for b in range(len(moments.env)):
-        for i in range(moments.env[b].num_waiting):
-            task = moments.waiting[b, i]
+    for b in range(len(view.env)):
+        for i in range(view.env[b].num_waiting):
+            task = view.waiting[b, i]
             if order == 0:
                 key[b, i] = task.hop
             elif order == 1:
@@ -104,16 +107,16 @@ def keys_by_name(order, moments, key):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def keys_by_price(numbers, moments, key):  # type: ignore[no-untyped-def]
+def keys_by_price(numbers, view, key):  # type: ignore[no-untyped-def]
     """Write to `key` (B, R) by what each task is visited, where a row is open."""
-    for b in range(len(moments.env)):
-        if not moments.is_open[b].any():
+    for b in range(len(view.env)):
+        if not view.is_open[b].any():
             continue
         a, power, age = numbers[b, 0], numbers[b, 1], numbers[b, 2]
-        for i in range(moments.env[b].num_waiting):
-            task = moments.waiting[b, i]
+        for i in range(view.env[b].num_waiting):
+            task = view.waiting[b, i]
             urgent = float(task.descendants) ** a * (task.compute_gflop / 10) ** power
-            key[b, i] = urgent + age * (moments.env[b].clock_s - task.arrival_s) / 10
+            key[b, i] = urgent + age * (view.env[b].clock_s - task.arrival_s) / 10
 
 
 # ---------------------------------------------------------------------- order
@@ -152,26 +155,26 @@ def _sink(heap, size, at, waiting, key, by_arrival):  # type: ignore[no-untyped-
 
 @compiled
 def visit_all(  # type: ignore[no-untyped-def]
-    rule, by_arrival, numbers, prices, key, moments, row_of, order, transfer, stays, kinds, kind_of, open_rows,
-    heap, starts, visits,
+    rule, by_arrival, numbers, prices, key, view, row_of, order, transfer, stays, kinds, kind_of, open_rows,
+    heap, answers, visits,
 ):  # fmt: skip
-    """Visit the tasks of each environment until no row of it is open; returns how many `starts` (K, 4) were written.
+    """Visit the tasks of each environment until no row of it is open; returns how many `answers` (K, 4) were written.
 
-    The round changes `wait`, `is_open` and `free` of the moments and adds to `visits` (1,). `row_of` (H,) the row of
+    The round changes `wait`, `is_open` and `free` of the view and adds to `visits` (1,). `row_of` (H,) the row of
     each host, where all have one and kinds are to be used. Scratch: `order` (R,), `transfer` (N,) and `stays` (H,),
     which are 0 between calls, and those of `kinds`. Rounds that end after a few tasks are common: a heap gives no more
     of the order than is used.
     """
     count = 0
-    capacity, host = moments.capacity, moments.host
-    for b in range(len(moments.env)):
-        size, num_open = moments.env[b].num_waiting, 0
-        limit, wait, is_open, free = moments.limit[b], moments.wait[b], moments.is_open[b], moments.free[b]
+    capacity, host = view.capacity, view.host
+    for b in range(len(view.env)):
+        size, num_open = view.env[b].num_waiting, 0
+        limit, wait, is_open, free = view.limit[b], view.wait[b], view.is_open[b], view.free[b]
         for j in range(len(capacity)):
             num_open += int(is_open[j])
         if size == 0 or num_open == 0:
             continue
-        waiting, inputs, keys = moments.waiting[b], moments.inputs[b], key[b]
+        waiting, inputs, keys = view.waiting[b], view.inputs[b], key[b]
         for i in range(size):
             order[i] = i
         for at in range(size // 2 - 1, -1, -1):
@@ -202,17 +205,18 @@ def visit_all(  # type: ignore[no-untyped-def]
                         transfer[j] = max(0.0, total - stays[host[j]]) if host[j] >= 0 else 0.0
                 best = choose(
                     rule, numbers[b, 4], weight, prices[b], numbers[b, 5], task.compute_gflop, task.memory_gb,
-                    transfer, capacity, limit, host, wait, is_open, free, moments.next_end[b],
+                    transfer, capacity, limit, host, wait, is_open, free, view.next_end[b],
                 )  # fmt: skip
                 if task.num_inputs > 0:
                     transfer[:] = 0.0
             if best >= 0:
                 was_open, h = is_open[best], host[best]
+                answers[count, 0], answers[count, 1], answers[count, 2] = b, task.workflow, task.task
+                answers[count, 3] = -2 - best
+                count += 1
                 if was_open:
                     if task.memory_gb <= free[h]:
-                        starts[count, 0], starts[count, 1], starts[count, 2] = b, task.workflow, task.task
-                        starts[count, 3] = best
-                        count += 1
+                        answers[count - 1, 3] = best
                         free[h] -= task.memory_gb + MEMORY_TOLERANCE_GB
                     is_open[best] = False
                     num_open -= 1

@@ -10,8 +10,8 @@ from rllib_scale.compiled import Direct
 from rllib_scale.config import EnvConfig
 from rllib_scale.observation.answers import action_mask
 from rllib_scale.observation.feature_sets import FEATURE_SETS
-from rllib_scale.observation.moments import Moments
 from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.observation.view import View
 from rllib_scale.simulator import kernel, record
 from rllib_scale.simulator import state as layout
 from rllib_scale.simulator.arrays import build_problem, with_room_for
@@ -19,8 +19,8 @@ from rllib_scale.simulator.buffers import allocate, expected_sizes, with_log, wi
 from rllib_scale.simulator.cluster import build_servers, tier_names
 from rllib_scale.simulator.handles import handles
 from rllib_scale.simulator.load import load
-from rllib_scale.simulator.moments import MomentWriter
 from rllib_scale.simulator.snapshots import take_snapshot
+from rllib_scale.simulator.views import ViewWriter
 from rllib_scale.workloads.generators import TASK_DEMAND, generate
 from rllib_scale.workloads.model import Workload
 
@@ -47,7 +47,7 @@ class Engine:
 
     _table: np.ndarray
     _fit_is_known: bool
-    _writer: MomentWriter | None = None
+    _writer: ViewWriter | None = None
 
     def __init__(self, config: EnvConfig, num_envs: int = 1) -> None:
         self.config = config
@@ -239,13 +239,13 @@ class Engine:
         """What there is in environment b now."""
         return take_snapshot(b, self._state, self._problem_now)
 
-    def moments(self) -> Moments:
+    def view(self) -> View:
         """What rounds need of all environments now; the engine's own arrays, which the next call overwrites.
 
         New workflows are counted when they are first seen: call it at every event.
         """
         if self._writer is None or not self._writer.fits(self._state):
-            self._writer = MomentWriter(self._state, self._problem_now, self._writer)
+            self._writer = ViewWriter(self._state, self._problem_now, self._writer)
         return self._writer(self._table)
 
     def offers(self, b: int = 0) -> list[tuple[int, int]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from reference.rounds import PlainRounds
 from rllib_scale.config import SCENARIOS, EnvConfig
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate, play
-from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.planning import PlanningDispatcher
 from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
 from schedulers.instances import PROBLEMS, play_snapshots
@@ -61,20 +63,27 @@ IN_BATCHES = (
     "price:prices=0.3/2,penalty=0.5,age=1,alpha=1,a=1.5",
     "dual-price",
 )
-"""Rules that decide for a whole batch from its moments, and for one environment from a snapshot."""
+"""Rules that visit in compiled code."""
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_batch_is_decided_as_snapshots_are(problem: str) -> None:
+def test_a_batch_is_decided_as_in_plain_code(problem: str) -> None:
     env = EnvConfig.model_validate(PROBLEMS[problem])
     for name in IN_BATCHES:
-        rule = make_scheduler(name, env.observation)
-        assert isinstance(rule, Dispatcher)
-        assert rule.sees_moments
-        batch, single = play(rule, env, 11, [0, 1, 2]), play_snapshots(rule, env, 11, [0, 1, 2])
+        rule: Any = make_scheduler(name, env.observation)
+        batch, single = play(rule, env, 11, [0, 1, 2]), play_snapshots(PlainRounds(rule), env, 11, [0, 1, 2])
         for b in range(3):
             assert batch.schedule(b).tobytes() == single.schedule(b).tobytes(), name
             assert len(batch.schedule(b)) > 20
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_live_cluster_is_decided_as_a_batch_of_one(problem: str) -> None:
+    env = EnvConfig.model_validate(PROBLEMS[problem])
+    for name in ("reserve", "price", "dual-price", "hungarian", "min-min"):
+        rule: Any = make_scheduler(name, env.observation)
+        batch, single = play(rule, env, 11, [0]), play_snapshots(rule, env, 11, [0])
+        assert batch.schedule().tobytes() == single.schedule().tobytes(), name
 
 
 @pytest.mark.parametrize(

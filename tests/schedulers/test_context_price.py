@@ -7,12 +7,15 @@ import math
 import numpy as np
 import pytest
 
+from reference.rounds import PlainRounds
 from rllib_scale.config import SCENARIOS, EnvConfig
 from rllib_scale.config.schedulers import PriceParameters
 from rllib_scale.evaluation.play import play
 from rllib_scale.observation.backend import Answer
-from rllib_scale.schedulers.context import context_names, idle_shares, initial_weights, row_prices, theta_names
+from rllib_scale.observation.view import ENV, INPUT, NEW, WAITING, View
+from rllib_scale.schedulers.context import context_names, initial_weights, theta_names
 from rllib_scale.schedulers.context_price import ContextPrice
+from rllib_scale.schedulers.context_rounds import ContextRounds
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.backend import SimulatedBackend
 from schedulers.instances import PROBLEMS, TWO, play_snapshots
@@ -99,20 +102,48 @@ def test_numbers_that_never_change_are_the_price_rule() -> None:
     assert len(schedules[0]) > 100
 
 
-def test_prices_go_by_relative_speed_on_a_cluster_of_other_classes() -> None:
-    prices, speeds = np.array([1.0, 3.0]), np.array([1.0, 2.0, 4.0])
-    own = row_prices(prices, speeds, np.array([4.0, 1.0, 2.0, 0.0]))
-    np.testing.assert_allclose(own, [3, 0, 1, 0])  # an empty row has none
-    np.testing.assert_allclose(row_prices(prices, speeds, np.array([2.0, 4.0, 8.0])), [0, 1, 3])
-    np.testing.assert_allclose(row_prices(prices, speeds, np.array([1.0, math.sqrt(8), 16.0])), [0, 2, 3])
-    np.testing.assert_allclose(row_prices(prices, speeds, np.array([5.0, 5.0])), [0, 0])
+def seen(speeds: list[float], capacity: list[float], idle: list[bool]) -> tuple[ContextRounds, np.ndarray]:
+    """What the weights for `speeds`, with the prices 1 and 3, make of a cluster: their context, and its prices."""
+    n, names = len(capacity), theta_names(len(speeds))
+    weights = np.zeros((1, len(names), 1 + len(context_names(len(speeds)))))
+    for name, value in {"price_2": 1.0, "price_3": 3.0}.items():
+        weights[0, names.index(name), 0] = math.log(math.expm1(value))
+    view = View(
+        env=np.zeros(1, dtype=ENV),
+        waiting=np.zeros((1, 0), dtype=WAITING),
+        inputs=np.zeros((1, 0), dtype=INPUT),
+        new=np.zeros((1, 0), dtype=NEW),
+        capacity=np.array(capacity),
+        host=np.arange(n),
+        limit=np.where(np.array([capacity]) > 0, 10.0, -1.0),
+        wait=np.zeros((1, n)),
+        is_open=np.array([idle]),
+        free=np.full((1, n), 10.0),
+        next_end=np.full((1, n), np.inf),
+    )
+    rounds = ContextRounds(weights, np.array(speeds))
+    return rounds, rounds(view)[1][0]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "prices"),
+    [
+        ([4.0, 1.0, 2.0, 0.0], [3, 0, 1, 0]),  # an empty row has none
+        ([2.0, 4.0, 8.0], [0, 1, 3]),
+        ([1.0, math.sqrt(8), 16.0], [0, 2, 3]),
+        ([5.0, 5.0], [0, 0]),
+    ],
+)
+def test_prices_go_by_relative_speed_on_a_cluster_of_other_classes(capacity: list[float], prices: list[float]) -> None:
+    found = seen([1.0, 2.0, 4.0], capacity, [True] * len(capacity))[1]
+    np.testing.assert_allclose(found, prices, atol=1e-12)
 
 
 def test_idle_shares_of_a_cluster_of_other_classes_stand_between() -> None:
-    snapshot = SimulatedBackend(TWO, workload=GIVEN).wait()
-    assert snapshot is not None
-    snapshot.idle[0] = False
-    np.testing.assert_allclose(idle_shares(snapshot, np.array([3.0, 3 * math.sqrt(2), 6.0])), [0, 0.5, 1])
+    context = seen([3.0, 3 * math.sqrt(2), 6.0], [1.0, 2.0], [False, True])[0].context[0]
+    names = context_names(3)
+    shares = [(context[names.index(f"idle_{k}")] + 0.6) / 2 for k in (1, 2, 3)]
+    np.testing.assert_allclose(shares, [0, 0.5, 1])
 
 
 def test_a_policy_for_other_classes_plays_a_cluster_or_is_refused() -> None:
@@ -147,18 +178,27 @@ def test_clusters_of_other_sizes_are_as_the_nearest_that_was_searched_on(servers
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_batch_is_decided_as_snapshots_are_by_the_weights_of_each(problem: str) -> None:
+def test_a_batch_is_decided_as_in_plain_code_by_the_weights_of_each(problem: str) -> None:
     env = EnvConfig.model_validate(PROBLEMS[problem])
     draws = np.random.default_rng(1).normal(0, 0.5, (3, 8, 13))
     scheduler = ContextPrice(initial_weights(PriceParameters(), 3) + draws, np.array([1.0, 2.0, 4.0]))
     scheduler.keeps_account = True
-    batch = play(scheduler, env, 11, [0, 0, 1])
-    told = scheduler.account
-    single = play_snapshots(scheduler, env, 11, [0, 0, 1])
+    batch, plain = play(scheduler, env, 11, [0, 0, 1]), PlainRounds(scheduler)
+    single = play_snapshots(plain, env, 11, [0, 0, 1])
     for b in range(3):
         assert batch.schedule(b).tobytes() == single.schedule(b).tobytes()
-        assert [event.clock_s for event in told[b]] == [event.clock_s for event in scheduler.account[b]]
-        for name in ("context", "theta"):
-            pairs = ([getattr(event, name) for event in account[b]] for account in (told, scheduler.account))
-            np.testing.assert_allclose(*pairs, atol=1e-9)
+        assert [event.clock_s for event in scheduler.account[b]] == [clock for clock, *_ in plain.account[b]]
+        for at, name in enumerate(("context", "theta"), start=1):
+            ours = [getattr(event, name) for event in scheduler.account[b]]
+            np.testing.assert_allclose(ours, [event[at] for event in plain.account[b]], atol=1e-9)
     assert batch.schedule(0).tobytes() != batch.schedule(1).tobytes(), "one workload, two weights"
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_live_cluster_is_decided_as_a_batch_of_one(problem: str) -> None:
+    env = EnvConfig.model_validate(PROBLEMS[problem])
+    draws = np.random.default_rng(1).normal(0, 0.5, (8, 13))
+    scheduler = ContextPrice(initial_weights(PriceParameters(), 3) + draws, np.array([1.0, 2.0, 4.0]))
+    batch, live = play(scheduler, env, 11, [1]), play_snapshots(scheduler, env, 11, [1])
+    assert batch.schedule(0).tobytes() == live.schedule(0).tobytes()
+    assert len(batch.schedule(0)) > 20

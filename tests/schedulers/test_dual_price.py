@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from reference.rounds import link
 from rllib_scale.config import SCENARIOS, scenario
 from rllib_scale.config.schedulers import DualPriceParameters
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
-from rllib_scale.schedulers.context import context_names, link, theta_names
+from rllib_scale.schedulers.context import context_names, theta_names
 from rllib_scale.schedulers.dual_price import (
     MOST_LOAD,
     Classes,

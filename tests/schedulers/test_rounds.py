@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rllib_scale.observation.moments import INPUT, MOMENT, NEW, WAITING, Moments
+from rllib_scale.observation.view import ENV, INPUT, NEW, WAITING, View
 from rllib_scale.schedulers.rounds import Rounds
 from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN
 
 
-def made_up_moments(generator: np.random.Generator) -> Moments:
+def made_up_moments(generator: np.random.Generator) -> View:
     """Of 2 environments and 9 servers of three kinds, with many ties, also of what is not quite the same."""
     b, n, r = 2, 9, 6
-    env, waiting = np.zeros(b, dtype=MOMENT), np.zeros((b, r), dtype=WAITING)
+    env, waiting = np.zeros(b, dtype=ENV), np.zeros((b, r), dtype=WAITING)
     env["num_waiting"], env["clock_s"] = r, 5.0
     waiting["workflow"], waiting["task"] = generator.permutation(r), generator.integers(0, 3, (b, r))
     waiting["compute_gflop"] = generator.choice([1.0, 3.0, 1e6], (b, r))
@@ -24,7 +24,7 @@ def made_up_moments(generator: np.random.Generator) -> Moments:
     limit = np.where(generator.random((b, n)) < 0.1, -1.0, np.repeat([4.0, 8.0, 8.0], 3))
     is_open = (generator.random((b, n)) < 0.3) & (limit >= 0)
     wait = np.where(is_open, 0.0, generator.choice([0.0, 1.0, 1.0 + 1e-12, 1.0 - 1e-12, 2.0], (b, n)))
-    return Moments(
+    return View(
         env=env,
         waiting=waiting,
         inputs=inputs,
@@ -53,8 +53,8 @@ def test_rows_are_chosen_by_kind_as_among_all(waiting: float) -> None:
                 lambda now, r=rounds: r.by_name(now, "first-ready", EARLIEST_FINISH, waiting),
                 lambda now, r=rounds: r.by_name(now, "shortest-task", FASTEST_OPEN),
             ):
-                moments = made_up_moments(np.random.default_rng(seed))
-                answers.append((decide(moments).tolist(), moments.wait.tolist()))
+                view = made_up_moments(np.random.default_rng(seed))
+                answers.append((decide(view).tolist(), view.wait.tolist()))
             decided.append(answers)
             started += len(answers[0][0])
         assert decided[0] == decided[1], seed

@@ -18,7 +18,6 @@ from rllib_scale.errors import UserError
 from rllib_scale.networks.build import input_spec
 from rllib_scale.networks.inputs import InputSpec
 from rllib_scale.observation.answers import OPEN
-from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.policies.policy import load_policy
 from rllib_scale.rl.drawn_problems import draw_problem
 from rllib_scale.schedulers.base import Scheduler
@@ -120,10 +119,9 @@ def _play(trial: TrialConfig, env: EnvConfig, seed: int, episodes: Sequence[int]
         if isinstance(expert, Scheduler):
             actions = expert(shown.observation, shown.fit)
         else:
-            actions = np.zeros(count, dtype=np.int64)
-            for b in np.flatnonzero(going).tolist():
-                assert isinstance(expert, VisitingDispatcher), "expert_of refuses others"
-                actions[b] = _row_for(expert, engine.snapshot(b))
+            assert isinstance(expert, VisitingDispatcher), "expert_of refuses others"
+            offered = np.array([(engine.offers(b) or [(-1, -1)])[0] for b in range(count)])
+            actions = expert.rows_for(engine.view(), offered)
         choosable = choosable_rows(spec, rows, env)
         learns = going & (actions >= 0) & choosable[np.arange(count), actions]
         passed += int((going & ~learns).sum())
@@ -132,11 +130,6 @@ def _play(trial: TrialConfig, env: EnvConfig, seed: int, episodes: Sequence[int]
         for each in engines:
             each.step(np.where(actions < 0, engine.num_slots, actions))  # who names no row passes
     return _by_episode(kept, passed)
-
-
-def _row_for(expert: VisitingDispatcher, snapshot: Snapshot) -> int:
-    """The row that a dispatcher gives the task on offer; -1: none."""
-    return expert.row_for(snapshot, int(snapshot.candidates[0]))
 
 
 def _training_rows(engine: Engine) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The moments of a batch of environments as rounds need them: flat arrays, which compiled code fills and reads.
+"""The view: the state of a batch of environments as policies see it, in flat arrays that compiled code fills and reads.
 
 A `Snapshot` says more, of one environment, and takes a hundred times as long to make.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-MOMENT = np.dtype(
+ENV = np.dtype(
     [
         ("clock_s", "f8"),
         ("num_waiting", "i8"),  # 0: the episode has ended
@@ -37,13 +37,13 @@ WAITING = np.dtype(
 INPUT = np.dtype([("host", "i8"), ("transfer_s", "f8")])
 """What has to be moved for a task that starts on another host."""
 NEW = np.dtype([("arrival_s", "f8"), ("work_gflop", "f8")])
-"""A workflow that has arrived since the moment before: when, and the demand of its tasks that are seen."""
+"""A workflow that has arrived since the view before: when, and the demand of its tasks that are seen."""
 
 
-class Moments(NamedTuple):
+class View(NamedTuple):
     """B environments, N rows (server slots), H hosts, R tasks that wait at most, I inputs, W new workflows at most."""
 
-    env: np.ndarray  # (B,) MOMENT: how many entries of a row of the others count
+    env: np.ndarray  # (B,) ENV: how many entries of a row of the others count
     waiting: np.ndarray  # (B, R) WAITING, in no order
     inputs: np.ndarray  # (B, I) INPUT
     new: np.ndarray  # (B, W) NEW

@@ -1,12 +1,12 @@
-"""The compiled writer of `Moments`: all environments of a batch in one call."""
+"""The compiled writer of `View`: all environments of a batch in one call."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from rllib_scale.compiled import Direct, compiled, internal, rare
-from rllib_scale.observation import moments as seen
-from rllib_scale.observation.moments import Moments
+from rllib_scale.observation import view as seen
+from rllib_scale.observation.view import View
 from rllib_scale.simulator import state as layout
 from rllib_scale.simulator.attempts import error_of
 from rllib_scale.simulator.events import is_live
@@ -17,8 +17,8 @@ LEFT = np.dtype([("completed", "i8"), ("seen", "i8"), ("work", "f8")])
 """Tasks of a workflow that have ended and that are seen; demand of those that have not ended [GFLOP]."""
 
 
-class MomentWriter:
-    """Writes the moments of one batch, and remembers of each workflow what it last counted.
+class ViewWriter:
+    """Writes the view of one batch, and remembers of each workflow what it last counted.
 
     Args:
         state: of the batch; the writer is good as long as its arrays have those shapes.
@@ -26,13 +26,13 @@ class MomentWriter:
         before: the writer before the arrays grew, whose counts are kept.
     """
 
-    def __init__(self, state: layout.State, problem: layout.Problem, before: MomentWriter | None = None) -> None:
+    def __init__(self, state: layout.State, problem: layout.Problem, before: ViewWriter | None = None) -> None:
         (b, tasks), workflows = state.tasks.shape, state.workflows.shape[1]
         n, hosts = len(problem.servers), len(problem.at_random)
         inputs = max(tasks, state.edges.shape[1]) if problem.parameters[0]["from_all"] else tasks
         self.shape = state.tasks.shape, state.workflows.shape, state.edges.shape
-        self.moments = Moments(
-            env=np.zeros(b, dtype=seen.MOMENT),
+        self.view = View(
+            env=np.zeros(b, dtype=seen.ENV),
             waiting=np.empty((b, tasks), dtype=seen.WAITING),
             inputs=np.empty((b, inputs), dtype=seen.INPUT),
             new=np.empty((b, workflows), dtype=seen.NEW),
@@ -58,24 +58,24 @@ class MomentWriter:
         """Environments of `which` (B,) bool begin a new episode."""
         self._counted[which] = 0
 
-    def __call__(self, table: np.ndarray) -> Moments:
-        """The moments as they are now; the same arrays each time. `table`: see handles.py."""
-        _write(self.moments, self._left, self._counted, table)
-        return self.moments
+    def __call__(self, table: np.ndarray) -> View:
+        """The view as they are now; the same arrays each time. `table`: see handles.py."""
+        _write(self.view, self._left, self._counted, table)
+        return self.view
 
 
 @compiled
-def write_moments(to, left, counted, table):  # type: ignore[no-untyped-def]
-    """Write every environment to `to`, Moments.
+def write_view(to, left, counted, table):  # type: ignore[no-untyped-def]
+    """Write every environment to `to`, View.
 
     Kept from call to call: `left` (B, W) LEFT of each workflow, and `counted` (B,), of how many of them.
     """
     state, problem = state_of(table), problem_of(table)
     for b in range(len(state.env)):
-        env, moment = state.env[b], to.env[b]
-        moment.clock_s = env.clock
-        moment.num_waiting = moment.num_inputs = moment.num_new = moment.tasks_in_system = 0
-        moment.work_in_system_gflop = 0.0
+        env, shown = state.env[b], to.env[b]
+        shown.clock_s = env.clock
+        shown.num_waiting = shown.num_inputs = shown.num_new = shown.tasks_in_system = 0
+        shown.work_in_system_gflop = 0.0
         if env.end != layout.RUNNING:
             continue
         _write_system(b, to, left, counted, state, problem)
@@ -89,7 +89,7 @@ def write_moments(to, left, counted, table):  # type: ignore[no-untyped-def]
                 _write_waiting(b, state.offered[b, i], to, state, problem)
 
 
-_write = Direct(write_moments)
+_write = Direct(write_view)
 
 
 @internal
@@ -112,15 +112,15 @@ def _write_rows(b, to, state, problem):  # type: ignore[no-untyped-def]
 
 @internal
 def _write_waiting(b, row, to, state, problem):  # type: ignore[no-untyped-def]
-    p, task, moment = problem.parameters[0], state.tasks[b, row], to.env[b]
-    workflow, out = state.workflows[b, task.workflow], to.waiting[b, moment.num_waiting]
+    p, task, shown = problem.parameters[0], state.tasks[b, row], to.env[b]
+    workflow, out = state.workflows[b, task.workflow], to.waiting[b, shown.num_waiting]
     detail = state.details[b, row]
-    moment.num_waiting += 1
+    shown.num_waiting += 1
     out.workflow, out.task = task.workflow, row - workflow.first_task
     out.compute_gflop, out.memory_gb = task.left * error_of(b, row, state, p), task.memory
     out.arrival_s, out.ready_s = workflow.arrival, task.ready
     out.hop, out.descendants = detail.hop, detail.descendants
-    out.first_input, out.num_inputs = moment.num_inputs, 0
+    out.first_input, out.num_inputs = shown.num_inputs, 0
     if p.from_all:
         _write_inputs(b, row, to, state, problem)
     elif task.first_predecessor >= 0:
@@ -136,10 +136,10 @@ def _write_inputs(b, row, to, state, problem):  # type: ignore[no-untyped-def]
 
 @internal
 def _write_input(b, source, out, to, state, problem):  # type: ignore[no-untyped-def]
-    p, task, moment = problem.parameters[0], state.tasks[b, source], to.env[b]
-    moved = to.inputs[b, moment.num_inputs]
+    p, task, shown = problem.parameters[0], state.tasks[b, source], to.env[b]
+    moved = to.inputs[b, shown.num_inputs]
     moved.host, moved.transfer_s = problem.servers[task.host].host, task.output / p.bandwidth + p.latency
-    moment.num_inputs += 1
+    shown.num_inputs += 1
     out.num_inputs += 1
 
 
@@ -149,7 +149,7 @@ def _write_system(b, to, left, counted, state, problem):  # type: ignore[no-unty
 
     A workflow is only looked at again when the number of its tasks that have ended, or are seen, has changed.
     """
-    env, p, moment = state.env[b], problem.parameters[0], to.env[b]
+    env, p, shown = state.env[b], problem.parameters[0], to.env[b]
     for w in range(env.first_live, env.workflows_arrived):
         workflow, of = state.workflows[b, w], left[b, w]
         if not is_live(workflow):
@@ -159,11 +159,11 @@ def _write_system(b, to, left, counted, state, problem):  # type: ignore[no-unty
             of.completed, of.seen = workflow.num_completed, workflow.num_seen
             work = _work_of(b, workflow, of, state, p)
             if is_new:
-                new = to.new[b, moment.num_new]
+                new = to.new[b, shown.num_new]
                 new.arrival_s, new.work_gflop = workflow.arrival, work
-                moment.num_new += 1
-        moment.tasks_in_system += of.seen - of.completed
-        moment.work_in_system_gflop += of.work
+                shown.num_new += 1
+        shown.tasks_in_system += of.seen - of.completed
+        shown.work_in_system_gflop += of.work
     counted[b] = env.workflows_arrived
 
 
