@@ -152,14 +152,13 @@ def simulate(
     from rllib_scale.evaluation.play import play
     from rllib_scale.files import write_atomic
     from rllib_scale.policies.make import make_policy
-    from rllib_scale.schedulers.context_price import ContextPrice
     from rllib_scale.workloads.generators import generate
 
     check_outputs(files.options | {"--video": video, "--prices": prices, "--save-workload": save_workload})
     env = problem.env(problem.servers(16) if servers is None else servers)
-    chosen = make_policy(scheduler, env, trust=trust)
+    chosen: Any = make_policy(scheduler, env, trust=trust)
     if prices is not None:
-        if not isinstance(chosen, ContextPrice):
+        if not hasattr(chosen, "keeps_account"):
             raise UserError(f"--prices: {chosen.name} has none; valid: a policy of the method context-price")
         chosen.keeps_account = True
     if (files.gantt is not None or video is not None) and env.cluster.num_servers > MOST_LANES:
@@ -178,8 +177,9 @@ def simulate(
         pictures = film(draw_gantt(played.schedule, env.cluster, played.end_s, title))
         write_atomic(video, lambda path: save_film(pictures, path))
         say(f"wrote {video}: {len(pictures)} pictures")
-    if prices is not None and isinstance(chosen, ContextPrice):
-        drawn = draw_prices(*chosen.over_time(), title)
+    if prices is not None:
+        times, panels = chosen.over_time()
+        drawn = draw_prices(times, panels, title)
         write_atomic(prices, lambda path: drawn.savefig(path, format="png", dpi=150))
         say(f"wrote {prices}")
     if save_workload is not None:

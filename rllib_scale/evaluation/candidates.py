@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.evaluation.play import Player, play
+from rllib_scale.evaluation.play import play
+from rllib_scale.observation.policy import Policy
 from rllib_scale.schedulers.context import Floats
 from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.rules import make_scheduler
@@ -53,7 +54,7 @@ def play_base(instance: Instance) -> Outcomes:
     return outcomes_of(make_scheduler(BASE, instance.env.observation, instance.env.episode.mask), 1, instance)
 
 
-def outcomes_of(player: Player, copies: int, instance: Instance) -> Outcomes:
+def outcomes_of(player: Policy, copies: int, instance: Instance) -> Outcomes:
     """(C,) what comes of an instance with a player, in as many copies of the same episode, side by side."""
     workload = generate(instance.env, instance.seed, 0)
     engine = play(player, instance.env, instance.seed, [0] * copies)

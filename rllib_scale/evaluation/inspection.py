@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,7 @@ from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import Episode, Replay
 from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
 from rllib_scale.observation.feature_sets import first_candidate, view
-from rllib_scale.schedulers.base import Rule, Scheduler
-from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
@@ -64,12 +63,12 @@ class Inspection:
     @property
     def is_dispatched(self) -> bool:
         """Whether a dispatcher played."""
-        return isinstance(self.episode.player, Dispatcher)
+        return not self.episode.player.per_task
 
     def servers(self, decision: int) -> NDArray[np.str_] | None:
         """(N,) IDLE, BUSY, TOO_SMALL or EMPTY for the task of a decision, as its scheduler saw them."""
-        player = self.episode.player
-        if self.observations is None or self.fit is None or isinstance(player, Dispatcher):
+        player: Any = self.episode.player
+        if self.observations is None or self.fit is None or self.is_dispatched:
             return None
         seen = view(self.observations[decision, None], self.fit[decision, None, None], player.observation)
         state = np.where(seen.feasible[0], IDLE, BUSY)
@@ -99,9 +98,9 @@ def inspect_episode(replay: Replay, row: Mapping[str, Any]) -> Inspection:
         UserError: see `Replay.episode`.
     """
     episode = replay.episode(row)
-    env, seed, player = episode.unit.env, episode.unit.seed, episode.player
+    env, seed, player = episode.unit.env, episode.unit.seed, cast(Any, episode.player)
     workload = generate(env, seed, episode.episode)
-    if isinstance(player, Dispatcher):
+    if not player.per_task:
         schedule = episode.schedule
         decisions = np.empty(len(schedule), dtype=DECISION)
         decisions["clock_s"], decisions["outcome"] = schedule["start_s"], STARTED
@@ -125,16 +124,14 @@ def film_of(inspected: Inspection) -> bytes:
 
 def look(inspected: Inspection, decision: int) -> DecisionView | None:
     """Attention and probabilities at a decision, counted from 0; none of a heuristic, which has no network."""
-    policy = inspected.episode.player
-    if inspected.observations is None or isinstance(policy, Rule):
+    policy: Any = inspected.episode.player
+    if inspected.observations is None or not hasattr(policy, "network"):
         return None
     import torch
 
     from rllib_scale.networks.attention import attention
     from rllib_scale.networks.cross_attention import CrossAttentionPointer
-    from rllib_scale.policies.policy import TrainedPolicy
 
-    assert isinstance(policy, TrainedPolicy)
     network = policy.network
     observation = torch.from_numpy(inspected.observations[decision])
     mask = None

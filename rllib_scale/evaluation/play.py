@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from rllib_scale.bounds.lower_bounds import lower_bounds
 from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.workflows import workflow_metrics
 from rllib_scale.observation.backend import Answer, Backend
-from rllib_scale.schedulers.base import Scheduler
+from rllib_scale.observation.policy import Policy
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
@@ -19,12 +17,10 @@ from rllib_scale.workloads.model import Workload
 
 Watch = Callable[[Engine], None]
 """Is shown the engine before each decision."""
-Player = Scheduler | Dispatcher
-"""Whatever plays an episode: task by task in the order of level 1, or all ready tasks in view."""
 
 
 def play(
-    scheduler: Player,
+    scheduler: Policy,
     env: EnvConfig,
     seed: int,
     episodes: list[int],
@@ -38,22 +34,14 @@ def play(
     All episodes stay in the batch until the last one has ended, so that what a row computes does not depend on how long
     its neighbours last.
     """
-    if isinstance(scheduler, Scheduler):
-        env = scheduler.problem(env)
-    else:
-        scheduler.check(env)
+    env = scheduler.problem(env)
     engine = Engine(env, len(episodes))
     engine.reset([seed] * len(episodes), episodes, workload=workload)
     scheduler.reset([(seed, episode) for episode in episodes])
     while not engine.done.all():
         if watch is not None:
             watch(engine)
-        if isinstance(scheduler, Dispatcher) and scheduler.sees_view:
-            engine.dispatch(scheduler.dispatch_all(engine.view()))
-        elif isinstance(scheduler, Dispatcher):
-            engine.dispatch(scheduler([engine.snapshot(b) for b in np.flatnonzero(~engine.done).tolist()]))
-        else:
-            engine.step(scheduler(engine.observation, engine.fit))
+        scheduler.advance(engine)
     return engine
 
 
@@ -85,7 +73,7 @@ def run(dispatcher: Dispatcher, backend: Backend) -> None:
 
 
 def evaluate(
-    scheduler: Player,
+    scheduler: Policy,
     env: EnvConfig,
     seed: int,
     episodes: int,

@@ -17,7 +17,8 @@ from rllib_scale.config.pinned import DIGEST_SEPARATOR
 from rllib_scale.config.plan import EvaluationUnit
 from rllib_scale.envs.gantt import Chart, draw_gantts
 from rllib_scale.errors import UserError
-from rllib_scale.evaluation.play import Player, Watch, play
+from rllib_scale.evaluation.play import Watch, play
+from rllib_scale.observation.policy import Policy
 from rllib_scale.plugins import unpinned
 from rllib_scale.policies.make import make_policy
 from rllib_scale.results.status import homes, plans
@@ -48,7 +49,7 @@ class Episode:
 
     unit: EvaluationUnit
     episode: int
-    player: Player
+    player: Policy
     engine: Engine
 
     @property
@@ -132,7 +133,7 @@ class Replay:
         """Evaluations of trained policies by what their rows say: version 0.2 made other hashes of trainings."""
         return {_described_by(unit.columns): unit for unit in self._units.values() if unit.learned}
 
-    def player(self, unit: EvaluationUnit) -> Player:
+    def player(self, unit: EvaluationUnit) -> Policy:
         """The scheduler of a unit.
 
         Raises:

@@ -28,10 +28,10 @@ def evaluate_unit(
         scheduler = make_policy(unit.spec, unit.env)
         return UnitResult(evaluate(scheduler, unit.env, unit.seed, unit.episodes), None)
     from rllib_scale.evaluation.feature_drift import evaluate_with_features
-    from rllib_scale.policies.policy import TrainedPolicy, policy_from_bytes
+    from rllib_scale.policies.policy import policy_from_bytes
 
-    trained = policy_from_bytes(policy, unit.scheduler, unit.env.episode.mask, unit.decision, trust)
-    if not unit.features or not isinstance(trained, TrainedPolicy):
+    trained: Any = policy_from_bytes(policy, unit.scheduler, unit.env.episode.mask, unit.decision, trust)
+    if not unit.features or not trained.per_task:
         return UnitResult(evaluate(trained, unit.env, unit.seed, unit.episodes), None)
     return UnitResult(*evaluate_with_features(trained, unit.env, unit.seed, unit.episodes))
 

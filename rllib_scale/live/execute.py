@@ -6,17 +6,18 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError
-from rllib_scale.evaluation.play import Player
 from rllib_scale.live.backend import RayBackend, check_live
 from rllib_scale.live.flows import Flow
 from rllib_scale.live.metrics import live_metrics
 from rllib_scale.live.surrogates import Surrogates
 from rllib_scale.observation.backend import Answer
+from rllib_scale.observation.policy import Policy
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.on_snapshots import OnSnapshots
 from rllib_scale.workloads.model import Workload
@@ -48,7 +49,7 @@ class LiveRun:
     failed: dict[int, BaseException]
 
 
-def dispatcher_of(player: Player, env: EnvConfig) -> tuple[Dispatcher, EnvConfig]:
+def dispatcher_of(player: Any, env: EnvConfig) -> tuple[Dispatcher, EnvConfig]:
     """Whatever plays, as a dispatcher that decides from snapshots, and the problem as it plays it.
 
     Raises:
@@ -60,15 +61,14 @@ def dispatcher_of(player: Player, env: EnvConfig) -> tuple[Dispatcher, EnvConfig
             f"{player.name} was trained at {trial.env.cluster.num_slots} server slots and knows no other number; "
             f"this cluster has {env.cluster.num_slots}"
         )
-    if isinstance(player, Dispatcher):
-        player.check(env)
-        return player, env
-    made = OnSnapshots(player, env)
-    return made, made.env
+    if player.per_task:
+        made = OnSnapshots(player, env)
+        return made, made.env
+    return player, player.problem(env)
 
 
 def execute(
-    player: Player,
+    player: Policy,
     env: EnvConfig,
     workload: Workload,
     surrogates: Surrogates,

@@ -24,9 +24,8 @@ from rllib_scale.live.ledger import Attempt
 from rllib_scale.live.servers import Call, for_servers, nodes_as_servers
 from rllib_scale.live.worker import Packed
 from rllib_scale.observation.backend import Answer
+from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
-from rllib_scale.schedulers.base import Scheduler
-from rllib_scale.schedulers.dispatcher import Dispatcher
 
 MAX_SENT_BYTES = 20_000
 """Functions up to this size travel with each call: to look one up in Ray's store takes longer."""
@@ -119,7 +118,7 @@ class Cluster:
 
     def __init__(
         self,
-        scheduler: str | Path | Scheduler | Dispatcher = "fastest-idle",
+        scheduler: str | Path | Policy = "fastest-idle",
         address: str | None = None,
         tiers: Iterable[TierConfig] | None = None,
         retries: int = 0,
@@ -138,11 +137,10 @@ class Cluster:
         self._stack = ExitStack()
         self._failure: BaseException | None = None
 
-    def _player(self) -> Scheduler | Dispatcher:
-        given, env = self._given, self._env
-        if isinstance(given, Scheduler | Dispatcher):
-            return given
-        return make_policy(str(given), env)
+    def _player(self) -> Policy:
+        if isinstance(self._given, str | Path):
+            return make_policy(str(self._given), self._env)
+        return self._given
 
     # ------------------------------------------------------------------ life
 

@@ -27,9 +27,8 @@ from rllib_scale.live.flows import Flow
 from rllib_scale.live.ledger import Ledger
 from rllib_scale.live.servers import for_servers
 from rllib_scale.loading import named_scenario, resolve
+from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
-from rllib_scale.schedulers.base import Scheduler
-from rllib_scale.schedulers.dispatcher import Dispatcher
 
 SESSIONS = 100_000
 """Sessions whose last replica is remembered; the one that was longest silent is forgotten first."""
@@ -91,7 +90,7 @@ class _Known:
     flow: Flow | None = None
 
 
-def player_of(settings: RouterSettings) -> tuple[Scheduler | Dispatcher, EnvConfig]:
+def player_of(settings: RouterSettings) -> tuple[Policy, EnvConfig]:
     """What decides, and the problem but for its servers.
 
     Raises:

@@ -18,9 +18,8 @@ from rllib_scale.evaluation.play import run
 from rllib_scale.evaluation.workflows import workflow_metrics
 from rllib_scale.files import write_json
 from rllib_scale.live.execute import LiveRun, dispatcher_of
+from rllib_scale.observation.policy import Policy
 from rllib_scale.results import tables
-from rllib_scale.schedulers.base import Scheduler
-from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
@@ -31,9 +30,7 @@ ENDLESS_S = 1e9
 """Horizon of an episode that is played until all is done [s]."""
 
 
-def simulated(
-    player: Scheduler | Dispatcher, env: EnvConfig, workload: Workload, seed: int = 0, horizon_s: float = math.inf
-) -> Engine:
+def simulated(player: Policy, env: EnvConfig, workload: Workload, seed: int = 0, horizon_s: float = math.inf) -> Engine:
     """The workload in the simulator, decided from snapshots as on a live cluster; returns the engine at the end."""
     dispatcher, problem = dispatcher_of(player, env)
     episode = problem.episode.model_copy(update={"horizon_s": min(horizon_s, ENDLESS_S), "max_decisions": None})

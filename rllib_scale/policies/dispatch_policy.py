@@ -59,20 +59,21 @@ class DispatchPolicy(Dispatcher):
 
     _repr_html_ = as_html
 
-    def check(self, config: EnvConfig) -> None:
-        """See `Dispatcher.check`.
+    def problem(self, env: EnvConfig) -> EnvConfig:
+        """See `Policy.problem`.
 
         Raises:
             UserError: the problem is the paper's; or the network is fixed to another number of servers.
         """
-        if config.costs_time:
+        if env.costs_time:
             raise UserError(without_paper_mode(self.name))
-        own, slots = self.trial.env.cluster.num_slots, config.cluster.num_slots
+        own, slots = self.trial.env.cluster.num_slots, env.cluster.num_slots
         if not self.trial.spec.any_scale and slots != own:
             raise UserError(
                 f"{self.name}: the image of {self.trial.method} is fixed to {own} server slots and cannot be of "
                 f"{slots}; valid: the number it was trained at, or a policy that takes any, as decima"
             )
+        return env
 
     def dispatch(self, snapshot: Snapshot) -> np.ndarray:
         """See `Dispatcher.dispatch`."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from rllib_scale.config import DecisionMode, EnvConfig
 from rllib_scale.config.schedulers import PolicySpec, SchedulerSpec, parse_scheduler
 from rllib_scale.loading import resolve
-from rllib_scale.schedulers.base import Scheduler
-from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.observation.policy import Policy
 from rllib_scale.schedulers.rules import make_scheduler
 
 
@@ -16,7 +15,7 @@ def make_policy(
     decision: DecisionMode = "argmax",
     trust: bool | str | None = False,
     key: str = "scheduler",
-) -> Scheduler | Dispatcher:
+) -> Policy:
     """A rule, a user-defined scheduler or an exported policy, for a problem.
 
     Args:

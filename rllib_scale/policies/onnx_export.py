@@ -30,14 +30,12 @@ from rllib_scale.networks.build import Network
 from rllib_scale.networks.cross_attention import CrossAttentionPointer
 from rllib_scale.networks.mlp import StructuredMLP
 from rllib_scale.observation.feature_sets import FEATURE_SETS, Feature
-from rllib_scale.policies.dispatch_policy import DispatchPolicy
 from rllib_scale.policies.policy import TrainedPolicy
-from rllib_scale.policies.price_policy import PricePolicy
 
 NEEDS = ("onnx", "onnxscript")
 
 
-def export_onnx(policy: TrainedPolicy | PricePolicy | DispatchPolicy, path: Path) -> dict[str, str]:
+def export_onnx(policy: Any, path: Path) -> dict[str, str]:
     """Write the network of a policy as ONNX.
 
     Args:
@@ -50,11 +48,11 @@ def export_onnx(policy: TrainedPolicy | PricePolicy | DispatchPolicy, path: Path
     Raises:
         UserError: it has no network, the extra `onnx` is not installed, or the file cannot be written.
     """
-    if isinstance(policy, PricePolicy):
+    if policy.trial.spec.network is None:
         raise UserError(
             f"{policy.name}: a policy of method {policy.trial.method} has no network to export; valid: one of any other"
         )
-    if isinstance(policy, DispatchPolicy):
+    if policy.trial.spec.dispatches:
         raise UserError(
             f"{policy.name}: a policy of method {policy.trial.method} decides from whole moments, start after start, "
             "and the file's inputs are those of one task; valid: one of a method that decides task by task, as scale"

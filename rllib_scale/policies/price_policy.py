@@ -56,7 +56,8 @@ class PricePolicy(ContextPrice):
 
     _repr_html_ = as_html
 
-    def check(self, config: EnvConfig) -> None:
-        """See `Dispatcher.check`: the paper's mode is refused."""
-        if config.costs_time:
+    def problem(self, env: EnvConfig) -> EnvConfig:
+        """See `Policy.problem`: the paper's mode is refused."""
+        if env.costs_time:
             raise UserError(without_paper_mode(self.name))
+        return env

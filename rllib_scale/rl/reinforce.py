@@ -86,7 +86,7 @@ def roll_out(
     Returns:
         The engine at the end; of each episode when its choices were made (D,) [s], and the choices.
     """
-    policy.check(env)
+    policy.problem(env)
     engine = Engine(env, episodes)
     engine.reset([seed] * episodes, [0] * episodes)
     policy.reset([(seed, episode) for episode in range(episodes)])

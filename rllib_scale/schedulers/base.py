@@ -12,6 +12,7 @@ from rllib_scale.config.schedulers import HEURISTICS, NoParameters
 from rllib_scale.errors import UserError
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.feature_sets import ObservationView, first_candidate, view
+from rllib_scale.observation.policy import Batch
 
 
 class Scheduler(ABC):
@@ -31,7 +32,7 @@ class Scheduler(ABC):
     takes: type[NoParameters] = NoParameters
     """Of a user-defined rule: the parameters that it takes. For this and what follows the registry speaks for ours."""
     sees: Literal["tasks", "workflows"] = "tasks"
-    plans = False
+    plans, per_task, can_be_asked = False, True, True
 
     def __init__(
         self, observation: ObservationConfig, mask: MaskMode = "none", decision: DecisionMode = "argmax"
@@ -52,6 +53,17 @@ class Scheduler(ABC):
             UserError: it cannot play it.
         """
         return env.model_copy(update={"observation": self.observation})
+
+    def advance(self, batch: Batch) -> None:
+        """See `Policy.advance`."""
+        batch.step(self(batch.observation, batch.fit))
+
+    @classmethod
+    def make(
+        cls, parameters: NoParameters, observation: ObservationConfig, mask: MaskMode, decision: DecisionMode
+    ) -> Scheduler:
+        """One for a problem with that observation and mask. `parameters`: of the model in `takes`."""
+        return cls(observation, mask, decision)
 
     @abstractmethod
     def scores(self, observation: np.ndarray, fit: np.ndarray) -> np.ndarray:
@@ -110,6 +122,13 @@ class Rule(Scheduler):
         super().__init__(observation, mask, decision)
         known = HEURISTICS.get(self.name)
         self.parameters: Any = parameters or (known.parameters if known is not None else self.takes)()
+
+    @classmethod
+    def make(
+        cls, parameters: NoParameters, observation: ObservationConfig, mask: MaskMode, decision: DecisionMode
+    ) -> Rule:
+        """See `Scheduler.make`."""
+        return cls(observation, mask, decision, parameters)
 
     @abstractmethod
     def rate(self, v: ObservationView) -> np.ndarray:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rllib_scale.config import EnvConfig
+from rllib_scale.config import DecisionMode, EnvConfig, MaskMode, ObservationConfig
 from rllib_scale.config.schedulers import HEURISTICS, NoParameters
+from rllib_scale.observation.policy import Batch
 from rllib_scale.observation.snapshot import Snapshot
-from rllib_scale.observation.view import View
 
 
 class Dispatcher(ABC):
@@ -31,9 +31,7 @@ class Dispatcher(ABC):
     takes: type[NoParameters] = NoParameters
     """As for `Scheduler`, with what follows; whoever reads no `Snapshot.workflows` may say `sees = "tasks"`."""
     sees: Literal["tasks", "workflows"] = "workflows"
-    plans = False
-    sees_view = False
-    """Whether it has `dispatch_all`, by which it is played in the simulator."""
+    plans, per_task, can_be_asked = False, False, False
 
     def __init__(self, parameters: NoParameters | None = None) -> None:
         """`parameters`: of its model in `rllib_scale.config.schedulers`, or of `takes`; None: the defaults."""
@@ -44,12 +42,20 @@ class Dispatcher(ABC):
         """Begin one episode per environment. `seeds`: (seed, episode) of each, which decide every draw in it."""
         self.generators = [np.random.default_rng(np.random.SeedSequence(seed)) for seed in seeds]
 
-    def check(self, config: EnvConfig) -> None:  # noqa: B027 (most can play everything)
-        """Refuse a problem that it cannot play.
+    @classmethod
+    def make(
+        cls, parameters: NoParameters, observation: ObservationConfig, mask: MaskMode, decision: DecisionMode
+    ) -> Dispatcher:
+        """One with these parameters, of the model in `takes`; observation, mask and decision concern rules alone."""
+        return cls(parameters)
 
-        Raises:
-            UserError: naming the setting.
-        """
+    def problem(self, env: EnvConfig) -> EnvConfig:
+        """See `Policy.problem`."""
+        return env
+
+    def advance(self, batch: Batch) -> None:
+        """See `Policy.advance`."""
+        batch.dispatch(self([batch.snapshot(b) for b in np.flatnonzero(~batch.done).tolist()]))
 
     @abstractmethod
     def dispatch(self, snapshot: Snapshot) -> np.ndarray:
@@ -57,10 +63,6 @@ class Dispatcher(ABC):
 
         Each a row of `Snapshot.ready`, each on another idle server with enough memory. They start in this order.
         """
-
-    def dispatch_all(self, view: View) -> np.ndarray:
-        """What `dispatch` says of each environment of a batch, with its number in front: (K, 4) integers."""
-        raise NotImplementedError(f"{self.name} decides from snapshots")
 
     def __call__(self, snapshots: Sequence[Snapshot]) -> np.ndarray:
         """Tasks to start in several environments of a batch: (K, 4) integers, as `Engine.dispatch` takes them."""

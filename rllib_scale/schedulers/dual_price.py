@@ -208,19 +208,20 @@ class DualPrice(Price):
         """See `Dispatcher.reset`.
 
         Raises:
-            UserError: no problem has been seen by `check`.
+            UserError: no problem has been seen by `problem`.
         """
         if self._prices is None:
-            raise UserError(f"{self.name} has no prices yet: `check` a problem first")
+            raise UserError(f"{self.name} has no prices yet: ask for its `problem` first")
         super().reset(seeds)
 
-    def check(self, config: EnvConfig) -> None:
-        """See `Dispatcher.check`; finds the prices of the problem."""
-        self._classes, found, mean_s = prices_of(config, self._given.load)
+    def problem(self, env: EnvConfig) -> EnvConfig:
+        """See `Policy.problem`; finds the prices of the problem."""
+        self._classes, found, mean_s = prices_of(env, self._given.load)
         self._prices = self._given.discount * found
         self.parameters = PriceParameters(
             **SMITH, kappa=self._given.kappa, penalty=self._given.penalty * mean_s, prices=()
         )
+        return env
 
     def prices(self, view: View) -> np.ndarray:
         """See `Price.prices`: servers that join have their prices from then on."""

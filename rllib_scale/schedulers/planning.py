@@ -53,15 +53,16 @@ class PlanningDispatcher(Dispatcher):
 
     planner: Planner
 
-    def check(self, config: EnvConfig) -> None:
-        """See `Dispatcher.check`: what is planned is a whole workflow, on servers that stay, one task on each."""
+    def problem(self, env: EnvConfig) -> EnvConfig:
+        """See `Policy.problem`: what is planned is a whole workflow, on servers that stay, one task on each."""
         for setting, is_set, valid in (
-            ("information.workflows", config.information.workflows == "revealed", "whole"),
-            ("cluster.changes", not config.cluster.changes.none, "none"),
-            ("cluster.tiers.slots", any(tier.slots > 1 for tier in config.cluster.tiers), "1"),
+            ("information.workflows", env.information.workflows == "revealed", "whole"),
+            ("cluster.changes", not env.cluster.changes.none, "none"),
+            ("cluster.tiers.slots", any(tier.slots > 1 for tier in env.cluster.tiers), "1"),
         ):
             if is_set:
                 raise UserError(f"{self.name} plans workflows as a whole: {setting} is set; valid for it: {valid}")
+        return env
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `Dispatcher.reset`."""

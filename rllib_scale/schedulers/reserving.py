@@ -12,6 +12,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from rllib_scale.observation.live_view import LiveView
+from rllib_scale.observation.policy import Batch
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.dispatcher import Dispatcher
@@ -29,7 +30,11 @@ class VisitingDispatcher(Dispatcher):
         rounds: what visits, since `reset`.
     """
 
-    sees_view = True
+    can_be_asked = True
+
+    def advance(self, batch: Batch) -> None:
+        """See `Policy.advance`."""
+        batch.dispatch(self.dispatch_all(batch.view()))
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `Dispatcher.reset`."""
@@ -41,7 +46,7 @@ class VisitingDispatcher(Dispatcher):
         """(K, 4) environment, workflow, task, and the row on which it starts, or -2 - row of one that waits for it."""
 
     def dispatch_all(self, view: View) -> np.ndarray:
-        """See `Dispatcher.dispatch_all`."""
+        """(K, 4) environment, workflow, task and row of what starts, as `Engine.dispatch` takes it."""
         answers = self.answers(view)
         return answers[answers[:, 3] >= 0]
 

@@ -19,7 +19,8 @@ from rllib_scale.errors import UserError, offered
 from rllib_scale.loading import load_scheduler
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.feature_sets import ObservationView
-from rllib_scale.schedulers.base import Rule, Scheduler
+from rllib_scale.observation.policy import Policy
+from rllib_scale.schedulers.base import Rule
 from rllib_scale.schedulers.batch_mode import MaxMin, MinMin
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.dual_price import DualPrice
@@ -135,7 +136,7 @@ def make_scheduler(
     observation: ObservationConfig,
     mask: MaskMode = "none",
     decision: DecisionMode = "argmax",
-) -> Scheduler | Dispatcher:
+) -> Policy:
     """A rule, or a user-defined scheduler, which is imported. Observation and mask are for rules.
 
     `rllib_scale.policies.make.make_policy` takes exported policies, too.
@@ -157,13 +158,9 @@ def make_scheduler(
         parameters = parse_parameters(found.takes, spec.arguments, spec.label)
         spec = with_arguments(spec, found.takes)
     name = spec.name
-    if issubclass(found, Dispatcher):
-        given: tuple[Any, ...] = (parameters,)
-    else:
-        given = (observation, mask, decision, parameters)[: 4 if issubclass(found, Rule) else 3]
     try:
-        made: Scheduler | Dispatcher = found(*given)
+        made: Policy = found.make(parameters, observation, mask, decision)
     except TypeError as error:
-        raise UserError(f"scheduler {name!r}: cannot be made with {len(given)} arguments ({error})") from None
+        raise UserError(f"scheduler {name!r}: cannot be made ({error})") from None
     made.name = spec.label
     return made

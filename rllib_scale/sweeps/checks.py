@@ -9,9 +9,8 @@ from rllib_scale.config import METHODS, PPO, EnvConfig, Imitation, TrialConfig
 from rllib_scale.config.plan import EvaluationUnit, Plan, Trial
 from rllib_scale.config.rounds import without_paper_mode
 from rllib_scale.errors import UserError
+from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
-from rllib_scale.schedulers.base import Scheduler
-from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.workloads.generators import check_source
 
 
@@ -55,17 +54,14 @@ def check_schedulers(units: Iterable[EvaluationUnit], trust: bool = False) -> No
             raise UserError(f"evaluation.heuristics, scenario {unit.scenario}: {error}") from None
 
 
-def _check_fits(policy: Scheduler | Dispatcher, name: str, env: EnvConfig) -> None:
+def _check_fits(policy: Policy, name: str, env: EnvConfig) -> None:
     trial: TrialConfig | None = getattr(policy, "trial", None)  # of an exported policy
     if trial is not None and not trial.spec.any_scale and env.cluster.num_slots != trial.env.cluster.num_slots:
         raise UserError(
             f"{name}: was trained at {trial.env.cluster.num_slots} server slots and knows no other number "
             f"(got {env.cluster.num_slots})"
         )
-    if isinstance(policy, Dispatcher):
-        policy.check(env)
-    else:
-        policy.problem(env)
+    policy.problem(env)
 
 
 def _check_trainings(trials: Iterable[Trial]) -> None:

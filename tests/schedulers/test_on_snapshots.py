@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from reference.cases import random_mode_config, random_mode_workload
 from rllib_scale.config import EnvConfig, scenario
-from rllib_scale.evaluation.play import Player, play, run
+from rllib_scale.evaluation.play import play, run
+from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.policy import load_policy
 from rllib_scale.schedulers.on_snapshots import OnSnapshots
 from rllib_scale.schedulers.rules import RULES, make_scheduler
@@ -61,7 +62,7 @@ def test_rules_play_as_in_the_engine_in_every_mode_without_invalid_answers(seed:
     env = set_fields(env, "episode", max_decisions=None, idle_advance="event")
     if env.decision.on_busy == "step":
         env = set_fields(set_fields(env, "episode", mask="feasible"), "decision", order=env.decision.level1)
-    scheduler: Player = make_scheduler(name, env.observation, env.episode.mask)
+    scheduler: Policy = make_scheduler(name, env.observation, env.episode.mask)
     stepped, dispatched = schedules(scheduler, env, seed, workload)
     check_same(dispatched, stepped)
 

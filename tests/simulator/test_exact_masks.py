@@ -7,8 +7,9 @@ import torch
 
 from rllib_scale.config import EnvConfig, TrialConfig
 from rllib_scale.config.methods import NETWORKS
-from rllib_scale.evaluation.play import Player, play
+from rllib_scale.evaluation.play import play
 from rllib_scale.networks.build import build_network
+from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.policy import TrainedPolicy
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
@@ -28,7 +29,7 @@ def toy(mask: str) -> EnvConfig:
     return problem(*tiers, mask=mask, horizon_s=60, max_decisions=500)
 
 
-def played(scheduler: Player, mask: str) -> Engine:
+def played(scheduler: Policy, mask: str) -> Engine:
     return play(scheduler, toy(mask), seed=0, episodes=[0], workload=WORK)
 
 

@@ -9,7 +9,7 @@ so what is cloned is its choice of rows, and its order only where the problem ha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -18,11 +18,9 @@ from rllib_scale.errors import UserError
 from rllib_scale.networks.build import input_spec
 from rllib_scale.networks.inputs import InputSpec
 from rllib_scale.observation.answers import OPEN
+from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.policy import load_policy
 from rllib_scale.rl.drawn_problems import draw_problem
-from rllib_scale.schedulers.base import Scheduler
-from rllib_scale.schedulers.dispatcher import Dispatcher
-from rllib_scale.schedulers.reserving import VisitingDispatcher
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
 
@@ -61,7 +59,7 @@ def demonstrate(trial: TrialConfig, episodes: Sequence[int]) -> Demonstrations:
     return joined([_play(trial, draw_problem(problems, trial.env, seed, k), seed, [k]) for k in episodes])
 
 
-def expert_of(trial: TrialConfig, env: EnvConfig) -> Scheduler | Dispatcher:
+def expert_of(trial: TrialConfig, env: EnvConfig) -> Policy:
     """The expert of a trial, for one of its problems.
 
     Raises:
@@ -71,16 +69,16 @@ def expert_of(trial: TrialConfig, env: EnvConfig) -> Scheduler | Dispatcher:
     folder = settings.policy
     if folder is None:
         rule = make_scheduler(settings.expert, env.observation, env.episode.mask)
-        if isinstance(rule, Dispatcher) and not isinstance(rule, VisitingDispatcher):
+        if not rule.can_be_asked:
             raise UserError(f"imitation.expert {rule.name}: cannot be asked about one task; valid: asked task by task")
-        if isinstance(rule, Dispatcher) and env.decision.on_busy != "reserve":
+        if not rule.per_task and env.decision.on_busy != "reserve":
             raise UserError(f"imitation.expert {rule.name}: lets tasks wait; valid: env.decision.on_busy reserve")
         return rule
     expert = load_policy(folder, env.episode.mask, trust=trial.encoder)
-    if isinstance(expert, Scheduler):
+    if expert.per_task:
         own = expert.problem(env)
         differs = own.decision != env.decision or own.episode != env.episode
-    elif not isinstance(expert, VisitingDispatcher):
+    elif not expert.can_be_asked:
         raise UserError(
             f"imitation.expert: {folder}: a policy of method {expert.trial.method} cannot be asked about one task; "
             "valid: of a method that decides task by task, or context-price"
@@ -102,9 +100,9 @@ def _settings(trial: TrialConfig) -> Imitation:
 
 def _play(trial: TrialConfig, env: EnvConfig, seed: int, episodes: Sequence[int]) -> Demonstrations:
     """Episodes of one problem, side by side."""
-    count, expert = len(episodes), expert_of(trial, env)
+    count, expert = len(episodes), cast(Any, expert_of(trial, env))
     engine = shown = Engine(env, count)
-    if isinstance(expert, Scheduler) and expert.observation != env.observation:
+    if expert.per_task and expert.observation != env.observation:
         # It reads other features than the learner: a second engine, in step with the first, shows it those.
         shown = Engine(env.model_copy(update={"observation": expert.observation}), count)
     engines = [engine] if shown is engine else [engine, shown]
@@ -116,10 +114,9 @@ def _play(trial: TrialConfig, env: EnvConfig, seed: int, episodes: Sequence[int]
     kept: list[tuple[np.ndarray, ...]] = [(none, _training_rows(engine)[:0], none, nowhere, nowhere)]
     while not engine.done.all():
         going, rows = ~engine.done, _training_rows(engine)
-        if isinstance(expert, Scheduler):
+        if expert.per_task:
             actions = expert(shown.observation, shown.fit)
         else:
-            assert isinstance(expert, VisitingDispatcher), "expert_of refuses others"
             offered = np.array([(engine.offers(b) or [(-1, -1)])[0] for b in range(count)])
             actions = expert.rows_for(engine.view(), offered)
         choosable = choosable_rows(spec, rows, env)
