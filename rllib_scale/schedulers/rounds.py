@@ -13,6 +13,8 @@ NUMBERS = ("a", "b", "age", "alpha", "kappa", "penalty")
 """Of the price rule, in the order of the columns of `visit_by_price`; see PriceParameters."""
 ORDERS = ("longest-hop", "most-descendants", "shortest-task", "descendants-per-work", "first-ready", "first-arrival")
 """Of config.NamedOrder, in the order in which compiled code knows them."""
+KINDS_FROM = 6
+"""Waiting tasks from which on rows are sorted by kind: of fewer, looking at all rows is faster."""
 
 
 class Rounds:
@@ -180,7 +182,7 @@ def visit_all(  # type: ignore[no-untyped-def]
         for at in range(size // 2 - 1, -1, -1):
             _sink(order, size, at, waiting, keys, by_arrival)
         num_kinds = 0
-        if len(row_of) > 0:
+        if len(row_of) > 0 and size >= KINDS_FROM:
             num_kinds = sort_rows(limit, wait, is_open, prices[b], capacity, kinds, kind_of, open_rows, heap)
         while size > 0 and num_open > 0:
             i = order[0]
