@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,10 @@ import click
 
 from rllib_scale.cli.terminal import console, json_option, say, show
 from rllib_scale.errors import UserError
+
+MOST_LISTED = 200
+"""Trainings that `status` lists; of more, those that run, failed or were stopped come first."""
+LISTED_LAST = ("finished", "waiting")
 
 
 @click.command()
@@ -53,7 +58,14 @@ def status(results_dir: Path) -> None:
     columns |= {"response (s)": lambda row: row["last"].get("response_mean_s"), "changed": _ago}
     columns |= {"last error": lambda row: (row["error"] or "")[:200]}
     content = {"trainings": rows, "evaluations": {"done": done, "planned": planned}}
-    show(rows, columns, str(results_dir), content=content)
+    listed = rows
+    if len(rows) > MOST_LISTED:
+        listed = sorted(rows, key=lambda row: row["state"] in LISTED_LAST)[:MOST_LISTED]
+    show(listed, columns, str(results_dir), content=content)
+    if len(listed) < len(rows):
+        counts = Counter(row["state"] for row in rows)
+        states = ", ".join(f"{count} {state}" for state, count in counts.items())
+        say(f"trainings: {states}; {len(listed)} of {len(rows)} are listed, --json prints all")
     say(f"evaluations: {done} of {planned} done")
 
 

@@ -99,9 +99,16 @@ def evaluations(folder: Path) -> tuple[int, int]:
     Raises:
         UserError: see `trainings`.
     """
-    if _manifest_of_sweep(folder) is None:
+    manifest = _manifest_of_sweep(folder)
+    if manifest is None:
         return 0, 0
-    keys = [unit.key for plan in plans(folder) for unit in plan.units]
+    if manifest.get("plan") is None or any(folder.glob("stopped/*.json")):
+        keys = [unit.key for plan in plans(folder) for unit in plan.units]
+    else:  # the keys as they are stored: to hash tens of thousands of evaluations takes seconds
+        try:
+            keys = [each["key"] for each in manifest["plan"]["evaluations"]]
+        except (KeyError, TypeError):
+            raise UserError(f"{folder / 'manifest.json'}: plan: not readable") from None
     finished = {path.stem for path in folder.glob("evaluations/*.parquet")}
     return len(finished.intersection(keys)), len(keys)
 

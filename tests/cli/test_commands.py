@@ -280,6 +280,23 @@ def test_status_says_what_is_finished_and_what_is_not(tmp_path: Path) -> None:
     assert training["training"] in invoke("status", folder).output
 
 
+def test_status_of_many_trainings_lists_those_that_failed_and_counts_the_rest(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    sweep = SweepConfig.model_validate({"name": "many", "methods": ["scale"], "seeds": list(range(300))})
+    plan = make_plan(sweep, "test")
+    open_folder(folder, "many", sweep.model_dump(mode="json"), "hash", plan.to_json())
+    *others, last = (trial.name for trial in plan.trials)
+    for name in others:
+        (folder / "policies" / name).mkdir(parents=True)
+    error = folder / "trials" / "run-001" / last / "error.txt"
+    error.parent.mkdir(parents=True)
+    error.write_text("Failure # 1\nValueError: broken\n" * 9)
+    printed = invoke("status", folder).output
+    assert last in printed
+    assert "299 finished, 1 failed; 200 of 300 are listed, --json prints all" in printed
+    assert len(shown("status", folder)["trainings"]) == 300
+
+
 # ---------------------------------------------------------------------- processes
 
 
