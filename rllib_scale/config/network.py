@@ -18,6 +18,8 @@ class CriticSize(Model):
 class EncoderConfig(Model):
     """Settings of every network over an observation."""
 
+    sections: ClassVar = ("network",)
+
     embedding_dim: Width = 16
     standardise: Literal["fixed", "none"] = Field(
         default="fixed", description="inputs are standardised by constants in the network, or raw"
@@ -90,13 +92,7 @@ class DeepRMConfig(Model):
 # ---------------------------------------------------------------------- each network with what it uses
 
 
-class _OverServers(EncoderConfig):
-    """A network over the servers as a set or as one vector."""
-
-    sections: ClassVar = ("network",)
-
-
-class _Attending(_Attention, _OverServers):
+class _Attending(_Attention):
     @model_validator(mode="after")
     def _heads_divide(self) -> _Attending:
         if self.embedding_dim % self.num_heads:
@@ -124,19 +120,19 @@ class SetTransformerConfig(_InducedPoints, _Attending):
     name: Literal["set-transformer"]
 
 
-class DeepSetsConfig(_OverServers):
+class DeepSetsConfig(EncoderConfig):
     """Deep Sets under the same pointer."""
 
     name: Literal["deep-sets"]
 
 
-class MLPConfig(_Hidden, _OverServers):
+class MLPConfig(_Hidden, EncoderConfig):
     """The structured MLP, for one number of servers."""
 
     name: Literal["mlp"]
 
 
-class CustomEncoderConfig(_OverServers):
+class CustomEncoderConfig(EncoderConfig):
     """A user-defined encoder under the same pointer."""
 
     name: Literal["custom"]
