@@ -47,7 +47,7 @@ def trial(tmp_path: Path) -> Iterator[SchedulingTrial]:
 def test_a_training_whose_runners_stay_dead_fails_loudly(
     trial: SchedulingTrial, dead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(algorithms, "BACK_WITHIN_S", 3.0)
+    monkeypatch.setattr(algorithms, "RESTART_TIMEOUT_S", 3.0)
     assert trial.train()["epoch"] == 1
     for actor in list(trial.learner.algorithm.env_runner_group._worker_manager.actors().values())[:dead]:
         ray.kill(actor, no_restart=True)
