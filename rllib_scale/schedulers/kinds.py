@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import internal
-from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN
+from rllib_scale.schedulers.visiting import EARLIEST_FINISH, cost_of
 
 MOST_KINDS = 16
 KIND = np.dtype(
@@ -108,17 +108,6 @@ def delay(j, kind, heap, wait):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _cost(rule, waiting, weight, penalty, ahead, lasts, can_start, kind):  # type: ignore[no-untyped-def]
-    """As in `visiting.choose`."""
-    if rule == FASTEST_OPEN:
-        return -kind.capacity if can_start else np.inf
-    if rule == EARLIEST_FINISH:
-        return ahead + lasts
-    cost = weight * (waiting * ahead + lasts) + kind.price * lasts
-    return cost if can_start else cost + penalty
-
-
-@internal
 def choose_by_kind(  # type: ignore[no-untyped-def]
     rule, waiting, weight, penalty, task, inputs, stays, total, host, row_of, is_open, wait, num_kinds, kinds, kind_of,
     open_rows, heap,
@@ -149,7 +138,7 @@ def choose_by_kind(  # type: ignore[no-untyped-def]
         if memory > kind.limit:
             continue
         lasts = max(0.0, total - stays[host[j]]) + compute / kind.capacity
-        cost = _cost(rule, waiting, weight, penalty, wait[j], lasts, is_open[j], kind)
+        cost = cost_of(rule, waiting, weight, kind.price, penalty, wait[j], lasts, kind.capacity, is_open[j])
         if cost < least or (cost == least and j < best):
             best, least = j, cost
         if is_open[j] and (lasts < least_open or (lasts == least_open and j < best_open)):
@@ -159,7 +148,8 @@ def choose_by_kind(  # type: ignore[no-untyped-def]
             if kind.size > 2 and wait[heap[kind.first + 2]] < wait[after]:
                 after = heap[kind.first + 2]
             lasts = total + compute / kind.capacity
-            if _cost(rule, waiting, weight, penalty, wait[after], lasts, False, kind) <= cost:
+            after_cost = cost_of(rule, waiting, weight, kind.price, penalty, wait[after], lasts, kind.capacity, False)
+            if after_cost <= cost:
                 unsure = min(unsure, cost)
     if rule == EARLIEST_FINISH and best_open >= 0 and waiting * least >= least_open:
         return best_open

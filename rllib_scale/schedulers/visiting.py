@@ -19,6 +19,17 @@ for, of w seconds until the row is available and p of transfer and execution."""
 
 
 @internal
+def cost_of(rule, waiting, weight, price, penalty, ahead, lasts, capacity, can_start):  # type: ignore[no-untyped-def]
+    """By what rows are compared: see the rules above. `ahead` s until the row is available, `lasts` s on it."""
+    if rule == FASTEST_OPEN:
+        return -capacity if can_start else np.inf
+    if rule == EARLIEST_FINISH:
+        return ahead + lasts
+    cost = weight * (waiting * ahead + lasts) + price * lasts
+    return cost if can_start else cost + penalty
+
+
+@internal
 def choose(  # type: ignore[no-untyped-def]
     rule, waiting, weight, price, penalty, compute, memory, transfer, capacity, limit, host, wait, is_open, free,
     next_end,
@@ -33,18 +44,11 @@ def choose(  # type: ignore[no-untyped-def]
         ahead = wait[j]
         if is_open[j] and not can_start and next_end[host[j]] < np.inf:
             ahead = next_end[host[j]]
-        if rule == FASTEST_OPEN:
-            cost = -capacity[j] if can_start else np.inf
-        elif rule == EARLIEST_FINISH:
-            cost = ahead + lasts
-            if can_start and lasts < least_open:
-                best_open, least_open = j, lasts
-        else:
-            cost = weight * (waiting * ahead + lasts) + price[j] * lasts
-            if not can_start:
-                cost += penalty
+        if can_start and lasts < least_open:
+            best_open, least_open = j, lasts
+        cost = cost_of(rule, waiting, weight, price[j], penalty, ahead, lasts, capacity[j], can_start)
         if cost < least:
             best, least = j, cost
-    if best_open >= 0 and waiting * least >= least_open:
+    if rule == EARLIEST_FINISH and best_open >= 0 and waiting * least >= least_open:
         best = best_open
     return best

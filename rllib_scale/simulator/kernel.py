@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import compiled, internal
-from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, PASSED, PREEMPTED, STARTED, TAKEN, WAITS
-from rllib_scale.simulator.attempts import end_attempt, remove_waiting, start
+from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, PASSED, PREEMPTED, STARTED
+from rllib_scale.simulator.attempts import end_attempt, remove_waiting
 from rllib_scale.simulator.changes import begin_changes
 from rllib_scale.simulator.events import schedule_arrival
 from rllib_scale.simulator.handles import problem_of, state_of
 from rllib_scale.simulator.load import draw
 from rllib_scale.simulator.reward import TASKS_IN_SYSTEM
-from rllib_scale.simulator.rounds import answer, close, find_waiting, fit_of, reserve, run, withdraw
+from rllib_scale.simulator.rounds import answer, carry_out, close, find_waiting, fit_of, outcome_of, run, withdraw
 from rllib_scale.simulator.state import DISPATCHED, NO_PREEMPTION, NONE, ROUNDS, RUNNING, STEPS
 from rllib_scale.simulator.state import PREEMPTED as STOPPED
 from rllib_scale.simulator.writers import write_observation
@@ -155,21 +155,16 @@ def _answer_for(b, workflow, task, j, state, problem):  # type: ignore[no-untype
         env.passed += 1
         return PASSED
     row = state.ready[b, at]
-    fit = fit_of(b, state.tasks[b, row].memory, j, state)
-    if fit == CLOSED:
-        return NO_FIT
-    if fit == TAKEN and not p.reserve:
-        return BUSY
+    outcome = outcome_of(b, row, j, state, p)
+    if outcome in (NO_FIT, BUSY):
+        return outcome
     env.decisions += 1
     remove_waiting(b, at, state, p)
-    if fit == TAKEN:
-        reserve(b, row, j, state, problem)
-        return WAITS
-    reward = start(b, row, j, state, problem)
+    reward = carry_out(b, row, j, outcome, state, problem)
     if p.reward != TASKS_IN_SYSTEM:
         state.reward[b] += reward
         env.episode_return += reward
-    return STARTED
+    return outcome
 
 
 @compiled

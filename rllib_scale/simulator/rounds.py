@@ -140,6 +140,26 @@ def reserve(b, row, j, state, problem):  # type: ignore[no-untyped-def]
 
 
 @internal
+def outcome_of(b, row, j, state, p):  # type: ignore[no-untyped-def]
+    """What comes of naming row j for a task that waits: STARTED, WAITS, BUSY or NO_FIT. The one place that decides."""
+    fit = fit_of(b, state.tasks[b, row].memory, j, state)
+    if fit == OPEN:
+        return STARTED
+    if fit == CLOSED:
+        return NO_FIT
+    return WAITS if p.reserve else BUSY
+
+
+@internal
+def carry_out(b, row, j, outcome, state, problem):  # type: ignore[no-untyped-def]
+    """Let a task, which waits nowhere any more, start on row j or wait for it. Returns the reward."""
+    if outcome == STARTED:
+        return start(b, row, j, state, problem)
+    reserve(b, row, j, state, problem)
+    return 0.0
+
+
+@internal
 def available_at(b, j, state):  # type: ignore[no-untyped-def]
     """Virtual availability of row j [s]; inf where nothing can start on it any more."""
     if state.limit[b, j] < 0.0:
@@ -173,25 +193,20 @@ def answer(b, action, state, problem):  # type: ignore[no-untyped-def]
         return 0.0
     k, j = (0, action) if action < N else (action // N, action % N)
     row = state.offered[b, k]
-    memory = state.tasks[b, row].memory
-    fit = fit_of(b, memory, j, state)
-    if fit == OPEN:
+    outcome = outcome_of(b, row, j, state, p)
+    state.outcome[b] = outcome
+    if outcome in (STARTED, WAITS):
         _take(b, k, state, p)
-        state.outcome[b] = STARTED
-        return start(b, row, j, state, problem)
-    if fit == TAKEN and p.reserve:
-        reserve(b, _take(b, k, state, p), j, state, problem)
-        state.outcome[b] = WAITS
-        return 0.0
-    if fit == CLOSED:
+        return carry_out(b, row, j, outcome, state, problem)
+    if outcome == NO_FIT:
         env.invalid_no_fit += 1
-    elif _some_open(b, memory, state):
+    elif _some_open(b, state.tasks[b, row].memory, state):
         env.invalid_busy_avoidable += 1
     else:
         env.invalid_busy_unavoidable += 1
-    state.outcome[b] = NO_FIT if fit == CLOSED else BUSY
     if p.reserve:
-        _set_aside(b, _take(b, k, state, p), state)
+        _take(b, k, state, p)
+        _set_aside(b, row, state)
     else:
         env.target = min(p.horizon, env.clock + p.clock_step)
     return p.invalid_reward
