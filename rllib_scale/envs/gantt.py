@@ -172,7 +172,7 @@ def to_rgb(figure: Figure) -> NDArray[np.uint8]:
 
 
 def film(figure: Figure, frames: int = FRAMES) -> list[Image.Image]:
-    """A chart of one schedule as it comes about: pictures from its first moment to the whole, in one palette.
+    """A chart of one schedule as it comes about: pictures from its beginning to the whole, in one palette.
 
     Args:
         figure: of `draw_gantt`.
@@ -193,7 +193,7 @@ def film(figure: Figure, frames: int = FRAMES) -> list[Image.Image]:
 
 
 def save_film(pictures: Sequence[Image.Image], path: Path | BinaryIO) -> None:
-    """Write pictures to a file as a GIF that stays with the last for a moment and begins anew."""
+    """Write pictures to a file as a GIF that stays with the last picture for a while and begins anew."""
     first, *others = pictures
     waits = [FRAME_MS] * len(others) + [LAST_MS]
     first.save(path, format="GIF", save_all=True, append_images=others, duration=waits, loop=0)

@@ -77,7 +77,7 @@ def to_trace(played: Played) -> dict[str, Any]:
     attempts = _attempts(played)
     flows = _flows(played, attempts)
     timed = [event for group in (attempts, flows, _arrivals(played), _waiting(played)) for event in group]
-    # At one moment: flows leave the slice that ends before the next one begins, a slice comes before what it holds,
+    # At one time: flows leave the slice that ends before the next one begins, a slice comes before what it holds,
     # and flows arrive in slices that have begun.
     order = {"s": 0, "f": 2}
     timed.sort(key=lambda event: (event["ts"], order.get(event["ph"], 1), -event.get("dur", 0)))
@@ -186,7 +186,7 @@ def _arrivals(played: Played) -> list[dict[str, Any]]:
 
 
 def _waiting(played: Played) -> list[dict[str, Any]]:
-    """A counter of tasks that are ready and do not run, at each moment at which it changes."""
+    """A counter of tasks that are ready and do not run, at each time at which it changes."""
     workload, schedule = played.workload, played.schedule
     workflow = np.repeat(np.arange(workload.num_workflows), np.diff(workload.task_offsets))
     # When its last predecessor ended: of a task that never ran. Those of attempts stand in the schedule.

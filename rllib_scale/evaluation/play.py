@@ -49,7 +49,7 @@ def played_to_its_end(env: EnvConfig, workload: Workload) -> EnvConfig:
     """The problem with room for all of a given workload.
 
     The horizon is so late that all tasks one after the other on the slowest server, their input moved, would be done
-    twice over: who is not done by then names servers that are too small for ever.
+    twice over: a scheduler that is not done by then keeps naming servers that are too small.
     """
     if workload.num_tasks == 0:
         return env

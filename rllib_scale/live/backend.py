@@ -38,7 +38,7 @@ class Work(Protocol):
 
 
 class Ended(NamedTuple):
-    """A task that has ended for good, or a workflow that has failed, for whoever listens."""
+    """A task that has ended for good, or a workflow that has failed, for a listener."""
 
     flow: Flow
     task: int  # -1: the workflow has failed
@@ -74,7 +74,7 @@ class RayBackend:
         time_scale: seconds that one second of the problem takes.
         retries: of a task that raises.
         nodes: Ray nodes to use; None: all.
-        listener: is told of every task that has ended and every workflow that has failed, by the thread that waits.
+        listener: called with every task that has ended and every workflow that has failed, by the thread that waits.
         accepts: whether workflows may come at any time, until `close`; else the end is when all that came have ended.
         horizon_s: end of the episode [s]; inf: when all is done.
 
@@ -192,7 +192,7 @@ class RayBackend:
         if self._deadlines:
             until = min(until, self._deadlines[0][0])
         try:
-            # Not for ever: a thread that waits without end takes no Ctrl-C.
+            # With a limit: a thread that waits without one takes no Ctrl-C.
             timeout = min(max(0.0, until - time.monotonic()), 3600.0)
             events.append(self._events.get(timeout=timeout))
         except queue.Empty:

@@ -89,7 +89,7 @@ def execute(
         nodes: as for `RayBackend`.
         seed: of the scheduler's draws.
         horizon_s: end of the run [s]; inf: when all workflows have ended.
-        say: is told how far it is.
+        say: receives lines about the progress.
 
     Raises:
         UserError: the scheduler does not fit the cluster, or a task fits no server.

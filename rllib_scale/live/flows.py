@@ -112,7 +112,7 @@ class Flow:
         return before[:1]
 
     def seen(self) -> LiveWorkflow:
-        """As schedulers see it; to be read before the moment has passed."""
+        """As schedulers see it; to be read before the clock runs on."""
         return LiveWorkflow(
             index=self.number,
             arrival_s=self.noticed_s,

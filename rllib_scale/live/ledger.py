@@ -1,7 +1,7 @@
-"""What a live cluster is doing, by the rules of docs/simulator.md: who waits, who runs where, what may start.
+"""What a live cluster is doing, by the rules of docs/simulator.md: which tasks wait, run, or may start.
 
-The ledger knows neither Ray nor a clock: it is told what happened, and when. The simulator has rules of its own, in
-compiled code; the tests drive this one through the same workloads and compare every snapshot.
+The ledger knows neither Ray nor a clock: its caller reports what happened, and when. The simulator has rules of its
+own, in compiled code; the tests drive this one through the same workloads and compare every snapshot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rllib_scale.simulator.cluster import build_servers, first_rows, tier_names
 from rllib_scale.simulator.record import SCHEDULE
 
 RELEASE, ARRIVAL = range(2)
-"""Kinds of timers, in the order in which they ring at one moment."""
+"""Kinds of timers, in the order in which they ring at one time."""
 NO_INPUTS: list[tuple[int, float]] = []
 
 
@@ -179,7 +179,7 @@ class Ledger:
         return (flow.number, attempt.task, row, self.tier[row], *times, outcome, attempt.transfer_s, work)
 
     def lose(self, flow: Flow, task: int, now: float) -> None:
-        """The output of a task that had ended is gone: it is to be run again, and who needs it waits for it."""
+        """The output of a task that had ended is gone: it is to be run again, and tasks that need it wait for it."""
         flow.completed[task], flow.row[task] = False, -1
         flow.missing[task] = int((~flow.completed[flow.predecessors[task]]).sum())
         for after in flow.successors[task]:
@@ -347,7 +347,7 @@ class Ledger:
         return None
 
     def snapshot(self, now: float) -> Snapshot:
-        """The moment as schedulers see it."""
+        """The state as schedulers see it."""
         owned = self.host >= 0
         takes = np.where(owned, self.there[self.host], False)
         away = ~takes

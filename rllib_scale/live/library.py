@@ -332,7 +332,7 @@ class Cluster:
             if ended.flow.done:
                 del self._sent[ended.flow.number]
                 self._open.remove(futures)
-            if not futures[ended.task].ended.done():  # else it ran again for those who need it
+            if not futures[ended.task].ended.done():  # else it ran again for tasks that need it
                 futures[ended.task].ended.set_result(ended.output)
 
     def _fail(self, futures: list[TaskFuture], error: BaseException) -> None:

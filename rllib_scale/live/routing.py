@@ -97,7 +97,7 @@ def player_of(settings: RouterSettings) -> tuple[Policy, EnvConfig]:
         UserError: there is no such scheduler or scenario, or it does not decide for any number of replicas.
     """
     env = named_scenario(settings.scenario)
-    # A request waits for a busy replica, and others are decided on meanwhile; whoever has a mask waits only without.
+    # A request waits for a busy replica while others are decided on; a policy with a mask waits only without it.
     env = env.model_copy(update={"decision": env.decision.model_copy(update={"on_busy": "reserve"})})
     name = settings.scheduler
     spec = resolve(parse_scheduler(name))
@@ -168,7 +168,7 @@ class Routing:
     def _home(self) -> str | None:
         """For a session without one: the replica with the fewest of those that go on; it is preferred, all else equal.
 
-        Without, equal replicas would get their sessions by their numbers, and who has many makes them wait, or move.
+        Without it equal replicas would get their sessions by number, and one with many makes them wait, or move.
         """
         if not self._index:
             return None

@@ -50,7 +50,7 @@ class PolicyRouter(RequestRouter):
     """Routes by a rule or an exported policy; a request waits where that names a busy replica.
 
     Each handle and each proxy routes for itself: it decides for all of its own requests that wait, and knows of others'
-    how many a replica has. What is wrong with the settings, each request is told.
+    how many a replica has. Each request fails with what is wrong with the settings.
     """
 
     def initialize_state(self, **kwargs: Any) -> None:
@@ -65,12 +65,12 @@ class PolicyRouter(RequestRouter):
             self._settings = _settings(kwargs)
             self._demand = _demand_of(self._settings)
             self._routing = Routing(self._settings)
-        except UserError as error:  # raised here, requests would wait for ever
+        except UserError as error:  # raised here, requests would wait without end
             self._wrong = error
 
     @property
     def max_num_routing_tasks(self) -> int:
-        """See `RequestRouter.max_num_routing_tasks`: whoever waits for its replica must not be in others' way."""
+        """See `RequestRouter.max_num_routing_tasks`: a request that waits for its replica must not block others."""
         return MAX_WAITING
 
     # ------------------------------------------------------------------ what Serve calls
@@ -131,7 +131,7 @@ class PolicyRouter(RequestRouter):
         self._decide_soon()
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """See `RequestRouter.update_replicas`: who waits may start on new ones."""
+        """See `RequestRouter.update_replicas`: waiting requests may start on new ones."""
         super().update_replicas(replicas)
         self._decide_soon()
 

@@ -1,1 +1,1 @@
-"""What is seen of a moment: the snapshot, and the named feature sets that agents are shown."""
+"""What policies see of a state: views, snapshots and the named feature sets."""

@@ -16,7 +16,7 @@ class Answer(NamedTuple):
 
 
 class Backend(Protocol):
-    """A cluster that is played in rounds: wait for a moment, answer for some tasks, wait for the next.
+    """A cluster that is scheduled in decision rounds: wait until a task waits, answer for some tasks, wait again.
 
     Of a dispatcher, for example::
 

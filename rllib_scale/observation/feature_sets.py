@@ -28,7 +28,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Features of the moment, of each of the K candidates, of each of the N rows (server slots), in this order.
+    """Features of the state, of each of the K candidates, of each of the N rows (server slots), in this order.
 
     A feature set holds its own widths, units and standardisation; nothing else knows how many features there are.
     """
@@ -40,7 +40,7 @@ class FeatureSet:
 
     @property
     def context_dim(self) -> int:
-        """C, features of the moment."""
+        """C, features of the state."""
         return len(self.context)
 
     @property
@@ -112,7 +112,7 @@ ROUNDS = FeatureSet(
         Feature("neighbours", "1", "rows of its server that are busy over all of them", 0.5, 0.4),
     ),
 )
-"""What decisions in rounds need beyond the paper's: who waits for what, and for how long."""
+"""What decision rounds need beyond the paper's features: how many tasks wait, and for how long."""
 
 PAIRS = FeatureSet(
     name="pairs",

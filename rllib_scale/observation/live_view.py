@@ -19,14 +19,12 @@ class LiveView:
     """
 
     def __init__(self) -> None:
-        self._num_arrived = 0
         self._descendants: dict[int, np.ndarray] = {}
 
     def __call__(self, now: Snapshot) -> View:
         """The view of a snapshot; call it for every state in which the policy is asked."""
         live = {number: now.workflow(number) for number in now.workflows}
-        new = [workflow for number, workflow in live.items() if number >= self._num_arrived]
-        self._num_arrived = now.num_arrived
+        new = [workflow for number, workflow in live.items() if number not in self._descendants]
         self._descendants = {number: counts for number, counts in self._descendants.items() if number in live}
         self._descendants |= {w.index: descendants(len(w.task), w.edges) for w in new}
         waiting = np.zeros(len(now.ready), dtype=WAITING)

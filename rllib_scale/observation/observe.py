@@ -1,4 +1,4 @@
-"""The features and the fit of a snapshot: what a scheduler is shown of a cluster that is not simulated.
+"""The features and the fit of a snapshot: the observation of a live cluster.
 
 The definition of each feature in plain code. The simulator has compiled writers, which give the same to the bit.
 """
@@ -17,10 +17,10 @@ from rllib_scale.observation.snapshot import BUSY, LiveWorkflow, Snapshot
 
 
 def observe(now: Snapshot, env: EnvConfig) -> NDArray[np.float32]:
-    """The flat observation (W,) of a moment, of the feature set and with the normalisers of `env.observation`.
+    """The flat observation (W,) of a state, of the feature set and with the normalisers of `env.observation`.
 
     Args:
-        now: the moment; its first K candidates are shown.
+        now: the state; its first K candidates are shown.
         env: the problem. Of its cluster the powers count, and of its communication whose output is moved.
     """
     features, count = FEATURE_SETS[env.observation.feature_set], env.decision.offered
@@ -95,7 +95,7 @@ def _units(shares: NDArray[np.float64]) -> float:
 
 
 def _work(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
-    """What `pairs` knows of the moment beyond `rounds`."""
+    """What `pairs` knows of the state beyond `rounds`."""
     scales, there = env.observation, now.status <= BUSY
     capacity = now.capacity_gflops[there]
     demands = [w.compute_gflop[~w.completed] for w in now.workflows.values()]

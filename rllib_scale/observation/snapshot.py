@@ -1,4 +1,4 @@
-"""The moment that a scheduler sees: plain arrays in physical units, whoever made them, the simulator or a live cluster.
+"""The state that a scheduler sees: plain arrays in physical units, of the simulator or of a live cluster.
 
 Rules, planners, the dashboard and a live cluster read snapshots; nobody reads the engine's own arrays.
 """
@@ -53,7 +53,7 @@ class LiveWorkflow:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """One cluster at one moment. Shapes: N rows (server slots), R tasks that wait, K candidates.
+    """One cluster at one time. Shapes: N rows (server slots), R tasks that wait, K candidates.
 
     Attributes:
         index: number of the environment in its batch; 0 of a live cluster.
@@ -71,7 +71,7 @@ class Snapshot:
         ready: (R,) READY: the tasks that wait, in the order of level 1 [SCALE, sec. 4.1].
         inputs: (I,) INPUT: what has to be moved for a waiting task that starts elsewhere than where it is.
         candidates: (K,) rows of `ready` that are offered, in order.
-        workflows: the unfinished workflows that have arrived, by number; read one before the moment has passed.
+        workflows: the unfinished workflows that have arrived, by number; read one before the clock runs on.
         bandwidth_gb_s: between servers [GB/s].
         latency_s: between servers [s].
     """

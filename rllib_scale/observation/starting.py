@@ -1,4 +1,4 @@
-"""A moment in which tasks start one after another on open rows, for whoever decides on one start at a time."""
+"""A state in which tasks start one after another on open rows, for policies that decide on one start at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Starting:
         execution_s: (R, N) s of execution; inf on a row without a server.
         lasts_s: (R, N) s of transfer and execution.
         ahead_s: (N,) s until the row is available; inf where nothing can start on it any more.
-        started: those of this moment: row of `Snapshot.ready`, row of the cluster.
+        started: those of this state: row of `Snapshot.ready`, row of the cluster.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:

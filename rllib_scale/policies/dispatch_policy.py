@@ -37,7 +37,7 @@ def build_dispatch_network(trial: TrialConfig) -> DispatchNetwork:
 class DispatchPolicy(Dispatcher):
     """What a training of `decima` or `deeprm` exports.
 
-    At each event it is asked for a start, is shown the moment after it, and is asked again, until no task can start or
+    At each event it is asked for a start, is shown the state after it, and is asked again, until no task can start or
     it wants none. Nobody waits for a busy row.
 
     Args:
@@ -77,18 +77,18 @@ class DispatchPolicy(Dispatcher):
 
     def dispatch(self, snapshot: Snapshot) -> np.ndarray:
         """See `Dispatcher.dispatch`."""
-        # One at a time: what is decided must not depend, by a rounding, on who else is in a batch.
+        # One at a time: what is decided must not depend, by a rounding, on the rest of a batch.
         return self.decide([snapshot])[0].answers()
 
     @torch.no_grad()
     def decide(self, snapshots: Sequence[Snapshot], kept: dict[int, list[Step]] | None = None) -> list[Starting]:
-        """What starts in each of several moments; each choice is added to `kept`, by the number of its environment."""
+        """What starts in each of several states; each choice is added to `kept`, by the number of its environment."""
         network: Any = self.network
-        moments = [Starting(snapshot) for snapshot in snapshots]
-        last: dict[int, Step | None] = dict.fromkeys(range(len(moments)))
-        going = [at for at, now in enumerate(moments) if now.can_start.any()]
+        states = [Starting(snapshot) for snapshot in snapshots]
+        last: dict[int, Step | None] = dict.fromkeys(range(len(states)))
+        going = [at for at, now in enumerate(states) if now.can_start.any()]
         while going:
-            asked = [moments[at] for at in going]
+            asked = [states[at] for at in going]
             looks = [network.look(now, last[at]) for at, now in zip(going, asked, strict=True)]
             steps = network.choose(asked, looks, self._draws([now.snapshot.index for now in asked]))
             still = []
@@ -102,7 +102,7 @@ class DispatchPolicy(Dispatcher):
                 if now.can_start.any():
                     still.append(at)
             going = still
-        return moments
+        return states
 
     def _draws(self, environments: Sequence[int]) -> np.ndarray | None:
         """(B, 2) uniform in [0, 1), of each environment's own generator."""

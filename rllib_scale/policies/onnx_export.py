@@ -2,7 +2,7 @@
 
 Inputs, of a batch of B states with N servers each:
 
-    task      (B, F) float32: features of the moment, then of the task
+    task      (B, F) float32: features of the state, then of the task
     servers   (B, N, G) float32: features of each server; capacity 0 marks an empty slot, which is never chosen
     mask      (B, N) bool: servers that may be chosen; where that is none of them, all but the empty ones
 
@@ -39,7 +39,7 @@ def export_onnx(policy: Any, path: Path) -> dict[str, str]:
     """Write the network of a policy as ONNX.
 
     Args:
-        policy: as `load_policy` gives it; its mask and decision are left to who asks the file.
+        policy: as `load_policy` gives it; its mask and decision are left to the caller of the file.
         path: of the file, replaced where there is one.
 
     Returns:
@@ -54,7 +54,7 @@ def export_onnx(policy: Any, path: Path) -> dict[str, str]:
         )
     if policy.trial.spec.dispatches:
         raise UserError(
-            f"{policy.name}: a policy of method {policy.trial.method} decides from whole moments, start after start, "
+            f"{policy.name}: a policy of method {policy.trial.method} decides from whole states, start after start, "
             "and the file's inputs are those of one task; valid: one of a method that decides task by task, as scale"
         )
     if missing := [name for name in NEEDS if importlib.util.find_spec(name) is None]:

@@ -2,8 +2,8 @@
 
 Sources: O. H. Ibarra, C. E. Kim, Heuristic algorithms for scheduling independent tasks on nonidentical processors,
 Journal of the ACM 24(2), 1977; M. Maheswaran, S. Ali, H. J. Siegel, D. Hensgen, R. F. Freund, Dynamic mapping of a
-class of independent tasks onto heterogeneous computing systems, JPDC 59(2), 1999: their batch mode, where who waits for
-a row is matched again. Tasks of workflows are independent once they are ready.
+class of independent tasks onto heterogeneous computing systems, JPDC 59(2), 1999: their batch mode, where a task that
+waits for a row is matched again. Tasks of workflows are independent once they are ready.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rllib_scale.schedulers.reserving import MatchingDispatcher, Rows
 
 
 class MinMin(MatchingDispatcher):
-    """The task that can finish first is matched to the row where it does, and so on; ties go to who arrived first."""
+    """The task that can finish first is matched to the row where it does, and so on; ties go to the first arrival."""
 
     name = "min-min"
     description = "of all waiting tasks that which can finish first to where it does, busy rows awaited, and so on"

@@ -29,7 +29,7 @@ class Dispatcher(ABC):
     name = ""
     description = ""
     takes: type[NoParameters] = NoParameters
-    """As for `Scheduler`, with what follows; whoever reads no `Snapshot.workflows` may say `sees = "tasks"`."""
+    """As for `Scheduler`, with what follows; a rule that reads no `Snapshot.workflows` may set `sees = "tasks"`."""
     sees: Literal["tasks", "workflows"] = "workflows"
     plans, per_task, can_be_asked = False, False, False
 

@@ -83,7 +83,7 @@ class OnSnapshots(Dispatcher):
         return float(execution * (1.0 + self._slowdown[row] * others))
 
     def _started(self, now: Snapshot, at: int, row: int) -> Snapshot:
-        """The moment after a waiting task has started on a row."""
+        """The state after a waiting task has started on a row."""
         task, seconds = now.ready[at], self._execution_s(now, at, row)
         if self.env.communication.mode == "transfer":
             seconds += float(transfer_s(now, at, self.env)[row])
@@ -111,7 +111,7 @@ class OnSnapshots(Dispatcher):
         return float(live.memory_gb[np.searchsorted(live.task, task)])
 
     def _reserved(self, now: Snapshot, at: int, row: int) -> Snapshot:
-        """The moment after a waiting task was told to wait for a row."""
+        """The state after a waiting task was given a row to wait for."""
         available = now.available_at_s.copy()
         available[row] += self._execution_s(now, at, row)
         return replace(now, available_at_s=available)

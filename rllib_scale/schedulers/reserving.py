@@ -1,4 +1,4 @@
-"""Dispatchers that visit every waiting task at each event: nobody is blocked, and a task may wait for a better row.
+"""Dispatchers that visit every waiting task at each event: none blocks another, and one may wait for a better row.
 
 They play any problem, for their reservations are their own (see `visiting`). Demands are those that are seen; a slot's
 slowdown by its neighbours is not counted.
@@ -72,10 +72,10 @@ class VisitingDispatcher(Dispatcher):
 
 
 class NonBlocking(VisitingDispatcher):
-    """The fastest idle row that fits, for every waiting task in a named order; who finds none blocks nobody."""
+    """The fastest idle row that fits, for every waiting task in a named order; one without a row blocks no other."""
 
     name = "non-blocking"
-    description = "the fastest idle row that fits, for all waiting tasks in order; who finds none blocks nobody"
+    description = "the fastest idle row that fits, for all waiting tasks in order; one without a row blocks no other"
 
     def answers(self, view: View) -> np.ndarray:
         """See `VisitingDispatcher.answers`."""
@@ -171,7 +171,7 @@ class Rows:
 
 
 class Hungarian(MatchingDispatcher):
-    """All waiting tasks and all rows, busy ones too, matched at least total cost; who is matched to a busy row waits.
+    """All waiting tasks and all rows, busy ones too, matched at least total cost; a task matched to a busy row waits.
 
     Source: H. W. Kuhn, The Hungarian method for the assignment problem, 1955; solved by SciPy.
     """

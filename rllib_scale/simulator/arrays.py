@@ -25,8 +25,8 @@ PREEMPTIONS = ("none", "restart", "resume")
 def build_problem(config: EnvConfig, servers: np.ndarray) -> Problem:
     """The problem of a config, with scratch for the workflows that it draws."""
     c = config
-    decision, moving, told = c.decision, c.communication, c.information
-    order, seen = ORDERS.index(decision.level1), estimate_parameters(told.estimate_error)
+    decision, moving, information = c.decision, c.communication, c.information
+    order, seen = ORDERS.index(decision.level1), estimate_parameters(information.estimate_error)
     paper_features = c.observation.feature_set == "paper"
     fixed = c.cluster.simple and decision.preemption == "none"
     tasks, edges = c.workload.max_tasks, max(1, workloads.most_edges(c))
@@ -47,11 +47,11 @@ def build_problem(config: EnvConfig, servers: np.ndarray) -> Problem:
         int(moving.mode == "transfer"),
         int(moving.predecessors == "all"),
         int(moving.first == "largest-output"),
-        int(told.workflows == "revealed"),
-        int(told.estimate_error > 0 or told.straggles),
+        int(information.workflows == "revealed"),
+        int(information.estimate_error > 0 or information.straggles),
         *seen,
-        told.straggler_share if told.straggles else 0.0,
-        told.straggler_factor,
+        information.straggler_share if information.straggles else 0.0,
+        information.straggler_factor,
         int(not c.cluster.changes.none),
         *rates(c.cluster),
         c.cluster.bandwidth_gb_s,

@@ -119,7 +119,7 @@ def next_event(env):  # type: ignore[no-untyped-def]
 def run_to_target(b, state, problem):  # type: ignore[no-untyped-def]
     """Let everything happen until `env.target`, where the clock then stands.
 
-    At one moment tasks complete first, then release delays end, then workflows arrive, then servers change.
+    At one time tasks complete first, then release delays end, then workflows arrive, then servers change.
     """
     env = state.env[b]
     while True:

@@ -111,7 +111,7 @@ def _percentile(values: np.ndarray, q: float) -> float:
 
 
 def schedule(log: np.ndarray, clock: float, tier_names: np.ndarray) -> np.ndarray:
-    """(L,) SCHEDULE of a log (L,) at that moment, in order of start; NaN is what is not known before it ends."""
+    """(L,) SCHEDULE of a log (L,) at that time, in order of start; NaN where the attempt has not ended."""
     table = np.empty(len(log), dtype=SCHEDULE)
     for name in ("workflow", "task", "server"):
         table[name] = log[name]

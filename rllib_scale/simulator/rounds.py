@@ -1,7 +1,7 @@
 """Rounds of decisions: tasks that wait are offered, answers are carried out, then time runs to the next event.
 
 Feasibility, outcomes and what an answer does are decided here and nowhere else; docs/simulator.md has the rules. A task
-that waits is in the heap, among the candidates that are offered, or set aside until the round ends.
+that waits is in the heap, among the candidates that are offered, or deferred until the round ends.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _put_back(b, state, p):  # type: ignore[no-untyped-def]
 
 @internal
 def _offer(b, filtered, state, p):  # type: ignore[no-untyped-def]
-    """Offer the first K tasks that wait; `filtered`: only those that some row is OPEN for, the others are set aside."""
+    """Offer the first K tasks that wait; `filtered`: only those that some row is OPEN for, the others are deferred."""
     if p.peek:
         state.offered[b, 0] = state.ready[b, 0]
         state.env[b].num_offered = 1
@@ -124,7 +124,7 @@ def _take(b, k, state, p):  # type: ignore[no-untyped-def]
 
 @rare
 def reserve(b, row, j, state, problem):  # type: ignore[no-untyped-def]
-    """A task, set aside, waits for row j until the round ends."""
+    """A deferred task waits for row j until the round ends."""
     env, p, server, task = state.env[b], problem.parameters[0], problem.servers[j], state.tasks[b, row]
     if state.extra[b, j] == 0.0:
         state.reserved[b, env.num_reserved] = j
@@ -229,7 +229,7 @@ def find_waiting(b, workflow, task, state):  # type: ignore[no-untyped-def]
 
 @rare
 def open_all(b, state, p):  # type: ignore[no-untyped-def]
-    """Put every candidate, and what was set aside, back into the heap."""
+    """Put every candidate and every deferred task back into the heap."""
     env = state.env[b]
     withdraw(b, state, p)
     for i in range(env.num_aside):
@@ -300,7 +300,7 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
         elif env.decisions >= p.max_decisions:
             env.end = AT_MAX_DECISIONS
         if env.end != RUNNING:
-            # Cut short, the episode would have gone on: the next candidates are shown, for who values what was to come.
+            # The episode was cut: the next candidates are shown, from which a critic values what was to come.
             cut = env.end == AT_MAX_DECISIONS or (env.end == AT_HORIZON and not p.horizon_is_terminal)
             if cut and env.num_ready > 0:
                 _offer(b, wake < 0, state, p)

@@ -1,4 +1,4 @@
-"""Snapshots of an environment: what schedulers are told of it, copied out of the engine's arrays."""
+"""Snapshots of an environment, copied out of the engine's arrays."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ ENV = np.dtype(
         ("next_change", "f8"),  # inf: no server comes or goes any more
         ("num_ready", "i8"),  # tasks in the heap of waiting ones
         ("num_offered", "i8"),  # candidates
-        ("num_aside", "i8"),  # waiting tasks that are not offered again in this round
+        ("num_aside", "i8"),  # deferred: waiting tasks that are not offered again in this round
         ("num_released", "i8"),  # tasks whose release delay runs
         ("num_reserved", "i8"),  # rows that a task waits for
         ("in_round", "i8"),

@@ -159,7 +159,7 @@ def test_the_paper_s_mode_onnx_and_prices_are_refused_with_the_reason(folder: Pa
     with pytest.raises(UserError, match=rf"env.episode.mask none: {folder.name} decides for all waiting tasks"):
         build_model(TrialConfig, {"method": folder.name}, "test")
     line = refused("export", folder, "--onnx", tmp_path / "policy.onnx")
-    assert f"a policy of method {folder.name} decides from whole moments" in line
+    assert f"a policy of method {folder.name} decides from whole states" in line
     line = refused("simulate", "--scheduler", folder, "--scenario", "steady-0.7", "--prices", tmp_path / "p.png")
     assert "valid: a policy of the method context-price" in line
 
