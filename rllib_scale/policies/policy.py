@@ -228,13 +228,13 @@ def initial_network(trial: TrialConfig) -> Network | None:
         return None
     key = "training.initial_policy"
     folder = PolicySpec(*split(place)).folder(key)
-    initial = load_policy(folder, trust=trial.encoder)
+    initial: Any = load_policy(folder, trust=trial.encoder)
     ours, theirs = (_shape(t) for t in (trial, initial.trial))
     for name, value in ours.items():
         if theirs.get(name) != value:
             raise UserError(f"{key}: {folder}: its {name} is {theirs.get(name)}, that of this training {value}")
-    assert isinstance(initial, TrainedPolicy), "the only other kind has no network, and is refused above"
-    return initial.network
+    network: Network = initial.network  # a policy without one has another shape, and is refused above
+    return network
 
 
 def _shape(trial: TrialConfig) -> dict[str, Any]:
