@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from rllib_scale.observation.answers import MEMORY_TOLERANCE_GB
 from rllib_scale.observation.snapshot import BUSY, Snapshot
-
-MEMORY_TOLERANCE_GB = 1e-9
-"""What a task takes of a shared memory beyond its own, so that sums in another order never find it too small."""
 
 
 class Starting:

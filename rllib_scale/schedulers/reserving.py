@@ -11,13 +11,14 @@ from abc import abstractmethod
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from rllib_scale.observation.answers import MEMORY_TOLERANCE_GB
 from rllib_scale.observation.live_view import LiveView
 from rllib_scale.observation.policy import Batch
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.rounds import NUMBERS, Rounds, named_order
-from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN, MEMORY_TOLERANCE_GB
+from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN
 
 FAR_S = 1e9
 """Cost of a row that does not fit in an assignment."""

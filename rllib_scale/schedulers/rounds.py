@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import Direct, compiled, internal
+from rllib_scale.observation.answers import MEMORY_TOLERANCE_GB
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.kinds import KIND, MOST_KINDS, add, choose_by_kind, delay, sort_rows
-from rllib_scale.schedulers.visiting import LEAST_COST, MEMORY_TOLERANCE_GB, choose
+from rllib_scale.schedulers.visiting import LEAST_COST, choose
 
 NUMBERS = ("a", "b", "age", "alpha", "kappa", "penalty")
 """Of the price rule, in the order of the columns of `visit_by_price`; see PriceParameters."""

@@ -10,8 +10,6 @@ import numpy as np
 
 from rllib_scale.compiled import internal
 
-MEMORY_TOLERANCE_GB = 1e-9
-"""What a task takes of a shared memory beyond its own, so that sums in another order never find it too small."""
 FASTEST_OPEN, EARLIEST_FINISH, LEAST_COST = range(3)
 """How a row is chosen: the fastest of the open ones; the earliest finish, or the one on the best open row where that is
 not `waiting` times as late; the least of weight (waiting w + p) + price p, and the penalty where it has to be waited

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rllib_scale.config.schedulers import PriceParameters
+from rllib_scale.observation.answers import MEMORY_TOLERANCE_GB
 from rllib_scale.observation.snapshot import BUSY, Snapshot
 from rllib_scale.schedulers.context import (
     ANY_SIZE,
@@ -25,7 +26,7 @@ from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.dual_price import DualPrice
 from rllib_scale.schedulers.reserving import class_prices
-from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN, LEAST_COST, MEMORY_TOLERANCE_GB
+from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN, LEAST_COST
 
 
 class PlainRounds(Dispatcher):
