@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks import decide, measure, net, scale, sim
+from benchmarks import agreement, decide, measure, net, scale, sim
 from benchmarks.__main__ import main
 from benchmarks.measure import Measure
 from benchmarks.plain_ppo import PlainPPO
@@ -98,6 +100,24 @@ def test_scaling(training_env: None) -> None:
     (only,) = rows["trainings side by side: 2"]["rounds"]
     assert {name: sample["units"] for name, sample in only.items()} == {"1": 64, "2": 128}
     assert rows["peak memory of one training process"]["value"] > 100
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_agreement(training_env: None) -> None:
+    """Of a sweep and a user's PPOConfig to the last bit; RLlib's runner draws other actions."""
+    found = agreement.run(1, iterations=4, steps=512)
+    assert found["same weights"] == [("sweep", "PPOConfig")]
+    returns = found["returns"]
+    assert returns["sweep"] == returns["PPOConfig"] != returns["RLlib's path"]
+    assert all(math.isfinite(mean) for way in returns.values() for mean in np.ravel(way))
+
+
+def test_a_mean_outside_the_interval_of_another_way_is_named() -> None:
+    near = [[value] * agreement.PARTS for value in (1.0, 1.1, 1.2, 1.3, 1.4)]  # 1.2, +- 0.196
+    far = [[1.0, 1.2, 1.39, 1.41]] * 5
+    found = {(one, k) for one, other, k in agreement.outside({"near": near, "far": far}) if other == "near"}
+    assert found == {("far", 0), ("far", 3)}
 
 
 @pytest.mark.slow
