@@ -77,5 +77,5 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
     check_format(Location(str(tmp_path)))
     contents = json.loads((tmp_path / CONTENTS).read_text())
     (tmp_path / CONTENTS).write_text(json.dumps(contents | {"format": 1, "version": "0.2.0"}))
-    with pytest.raises(UserError, match=r"version 0\.2\.0 of rllib-scale left this training unfinished.*--results"):
+    with pytest.raises(UserError, match=r"version 0\.2\.0 of rllib-scale.*cannot resume from it.*--results"):
         check_format(Location(str(tmp_path)))
