@@ -116,10 +116,20 @@ def _ppo(trial: TrialConfig) -> AlgorithmConfig:
 
 
 def _bc(trial: TrialConfig) -> AlgorithmConfig:
-    """PPO's module, and a learner that imitates."""
-    config = _ppo(trial).learners(learner_class=CloningLearner)
-    config.algo_class = SchedulingBC
-    return config
+    """PPO's module, and a learner that imitates. PPO's settings for samples and loss keep RLlib's defaults."""
+    training = ppo_of(trial)
+    return (
+        PPOConfig(algo_class=SchedulingBC)
+        .learners(learner_class=CloningLearner)
+        .training(
+            train_batch_size_per_learner=training.steps_per_epoch,
+            minibatch_size=training.minibatch_size,
+            grad_clip=training.gradient_clip,
+            grad_clip_by="global_norm",
+            lr=training.learning_rate,
+        )
+        .rl_module(rl_module_spec=_network_of(SchedulingModule, trial))
+    )
 
 
 def _dqn(trial: TrialConfig) -> AlgorithmConfig:

@@ -176,6 +176,10 @@ def test_what_the_lean_learner_cannot_follow_rllibs_update_does(learn: Any, capl
         (TrialConfig(method="sac"), {"env_runners": {"batch_mode": "complete_episodes"}}, "batch_mode 'complete_"),
         (TrialConfig(method="sac"), {"env_runners": {"rollout_fragment_length": 7}}, "rollout_fragment_length 7"),
         (IMITATING, {"learners": {"learner_connector": lambda *_: Halved()}}, "learner_connector"),
+        (IMITATING, {"training": {"clip_param": 0.1}}, r"clip_param 0\.1.*valid: 0\.3"),
+        (IMITATING, {"training": {"entropy_coeff": 0.5}}, r"entropy_coeff 0\.5"),
+        (IMITATING, {"training": {"num_epochs": 3}}, "num_epochs 3.*training.epochs"),
+        (IMITATING, {"training": {"use_critic": False}}, "use_critic False: .*valid: True$"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -29,8 +29,21 @@ SHUFFLE_STREAM = 4
 """Spawn key that keeps the order of the demonstrations apart from other uses of the trial's seed."""
 NOT_BY_IMITATION = {
     "_learner_connector": "",
+    "clip_param": "",
+    "entropy_coeff": "",
+    "gamma": "",
+    "kl_coeff": "",
+    "kl_target": "",
+    "lambda_": "",
+    "num_epochs": "training.epochs of the trial",
     "num_gpus_per_learner": "",
     "num_learners": "",
+    "shuffle_batch_per_epoch": "",
+    "use_critic": "",
+    "use_gae": "",
+    "use_kl_loss": "",
+    "vf_clip_param": "",
+    "vf_loss_coeff": "",
 }
 """See `refuse_unfollowed`."""
 AT_ONCE = 4096
