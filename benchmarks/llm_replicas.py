@@ -1,8 +1,8 @@
 """Turns of coding agents through Ray Serve, on replicas that stand for a language model: a call sleeps, an LRU decides.
 
-A call sleeps for its demand as the workload `coding-agents` has it, and for the prefill of what the replica's cache
-does not hold of the context that it goes on from. Replicas are all alike, as those of a deployment are. All times are
-scaled, those by which Serve's routers back off, too.
+A call sleeps for its demand in the workload `coding-agents`, and for the prefill of the earlier context that the
+replica's cache does not hold. All replicas are alike, as in a deployment. All times are scaled, the back-off of Serve's
+routers included.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LLMCall:
     turn: str
     prompt: str
     compute_gflop: float
-    before_gb: float  # of the context that it goes on from
+    before_gb: float  # of the earlier context
     context_gb: float
 
 

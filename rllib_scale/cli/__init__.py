@@ -37,7 +37,7 @@ class Commands(click.Group):
             errors.print(f"Error: {error.filename or 'output'}: {error.strerror}", style="red", markup=False)
             ctx.exit(2)
         except KeyboardInterrupt:
-            errors.print("Interrupted. Finished parts are kept; the same command resumes.", markup=False)
+            errors.print("Interrupted. Finished parts are kept; run the same command to resume.", markup=False)
             ctx.exit(130)
 
 

@@ -4,7 +4,7 @@ Inputs, of a batch of B states with N servers each:
 
     task      (B, F) float32: features of the state, then of the task
     servers   (B, N, G) float32: features of each server; capacity 0 marks an empty slot, which is never chosen
-    mask      (B, N) bool: servers that may be chosen; where that is none of them, all but the empty ones
+    mask      (B, N) bool: servers that may be chosen; with none of them, all but the empty ones may
 
 Outputs: `logits` (B, N) float32, MASKED lower where the mask closes a server; `choice` (B,) int64, the first of the
 highest. The file's metadata say what the features are and in which units.

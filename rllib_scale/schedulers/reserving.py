@@ -17,7 +17,7 @@ from rllib_scale.observation.policy import Batch
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.dispatcher import Dispatcher
-from rllib_scale.schedulers.rounds import NUMBERS, Rounds, named_order
+from rllib_scale.schedulers.rounds import NUMBERS, Rounds, in_order
 from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN
 
 FAR_S = 1e9
@@ -128,11 +128,13 @@ class MatchingDispatcher(VisitingDispatcher):
 
     def answers(self, view: View) -> np.ndarray:
         """See `VisitingDispatcher.answers`."""
-        found = [np.zeros((0, 4), dtype=np.int64)]
-        for b in np.flatnonzero(view.env["num_waiting"]).tolist():
-            matched = self.match(Rows(view, b, self.order))
-            found.append(np.array([(b, *answer) for answer in matched], dtype=np.int64).reshape(-1, 4))
-        return np.concatenate(found)
+        found = [
+            (b, *answer)
+            for b, waiting in enumerate(in_order(view, self.order))
+            if len(waiting)
+            for answer in self.match(Rows(view, b, waiting))
+        ]
+        return np.array(found, dtype=np.int64).reshape(-1, 4)
 
     order = "first-arrival"
     """Of the tasks, as `match` sees them."""
@@ -145,8 +147,8 @@ class MatchingDispatcher(VisitingDispatcher):
 class Rows:
     """The rows of one environment of a view, as a round changes them, and its R waiting tasks in order."""
 
-    def __init__(self, view: View, b: int, order: str) -> None:
-        self.waiting = view.waiting[b, named_order(view, b, order)]
+    def __init__(self, view: View, b: int, waiting: np.ndarray) -> None:
+        self.waiting = waiting
         self.capacity, self.host = view.capacity, view.host
         self.limit, self.wait, self.is_open = view.limit[b], view.wait[b], view.is_open[b]
         self.free, self.next_end = view.free[b], view.next_end[b]

@@ -80,12 +80,16 @@ class Rounds:
         self._scratch = (row_of, order, transfer, stays, np.zeros(MOST_KINDS, dtype=KIND), *of_rows)
 
 
-def named_order(view: View, b: int, order: str) -> np.ndarray:
-    """(R,) entries of `View.waiting` of environment b, in one of ORDERS."""
-    waiting, key = view.waiting[b, : view.env["num_waiting"][b]], np.empty(view.waiting.shape)
+def in_order(view: View, order: str) -> list[np.ndarray]:
+    """The waiting tasks of each environment, WAITING (R,), in one of ORDERS."""
+    key, sorted_tasks = np.empty(view.waiting.shape), []
     _keys_by_name(ORDERS.index(order), view, key)
-    ready = np.zeros(len(waiting)) if order == "first-arrival" else waiting["ready_s"]
-    return np.lexsort((waiting["task"], waiting["workflow"], ready, -key[b, : len(waiting)]))
+    for b, count in enumerate(view.env["num_waiting"].tolist()):
+        waiting = view.waiting[b, :count]
+        ready = np.zeros(count) if order == "first-arrival" else waiting["ready_s"]
+        at = np.lexsort((waiting["task"], waiting["workflow"], ready, -key[b, :count]))
+        sorted_tasks.append(waiting[at])
+    return sorted_tasks
 
 
 # ---------------------------------------------------------------------- keys

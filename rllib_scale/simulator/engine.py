@@ -315,18 +315,23 @@ class Engine:
             self._writer.begin(which)
         if self._draws and workload is None:
             return
+        tables = None if workload is None else self._tables_of(workload)
         for b in np.flatnonzero(which).tolist():
             seed, episode = seeds[b], episodes[b]
-            given = generate(self.config, int(seed), int(episode)) if workload is None else workload
-            problem = with_room_for(self._problem_now, given)
-            state = with_room(self._state, problem, given.num_workflows, given.num_tasks, len(given.edges))
-            if state is not self._state or problem is not self._problem_now:
-                self._use(state, problem)
-            demand = np.zeros(given.num_tasks, dtype=TASK_DEMAND)
-            demand["compute"], demand["memory"] = given.compute_gflop, given.memory_gb
-            demand["output"], demand["delay"] = given.output_gb, given.delay_s
-            tables = given.arrival_s, given.task_offsets, demand, given.edge_offsets, given.edges
-            _load(b, seed, episode, *map(np.ascontiguousarray, tables), self._table)
+            drawn = tables or self._tables_of(generate(self.config, int(seed), int(episode)))
+            _load(b, seed, episode, *drawn, self._table)
+
+    def _tables_of(self, given: Workload) -> list[np.ndarray]:
+        """A workload as `load` takes it; there is room for it then."""
+        problem = with_room_for(self._problem_now, given)
+        state = with_room(self._state, problem, given.num_workflows, given.num_tasks, len(given.edges))
+        if state is not self._state or problem is not self._problem_now:
+            self._use(state, problem)
+        demand = np.zeros(given.num_tasks, dtype=TASK_DEMAND)
+        demand["compute"], demand["memory"] = given.compute_gflop, given.memory_gb
+        demand["output"], demand["delay"] = given.output_gb, given.delay_s
+        tables = given.arrival_s, given.task_offsets, demand, given.edge_offsets, given.edges
+        return [np.ascontiguousarray(table) for table in tables]
 
     def _make_log_room(self, attempts: int) -> None:
         """Let the log have room for so many more attempts in each environment."""

@@ -71,7 +71,7 @@ def run_sweep(
             if isinstance(error, OSError):
                 raise UserError(
                     f"{sweep.home}: {error.strerror or error}; finished parts there are complete, "
-                    "and the same command resumes"
+                    "and the same command resumes the sweep"
                 ) from None
             raise
         sweep.write_tables()

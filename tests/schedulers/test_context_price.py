@@ -122,7 +122,11 @@ def seen(speeds: list[float], capacity: list[float], idle: list[bool]) -> tuple[
         next_end=np.full((1, n), np.inf),
     )
     rounds = ContextRounds(weights, np.array(speeds))
-    return rounds, rounds(view)[1][0]
+    prices = rounds(view)[1][0]
+    first = rounds.context.copy()
+    rounds(view._replace(is_open=~view.is_open))  # asked again in the same round: what was seen when it began holds
+    np.testing.assert_array_equal(rounds.context, first)
+    return rounds, prices
 
 
 @pytest.mark.parametrize(

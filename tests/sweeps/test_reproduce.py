@@ -29,7 +29,7 @@ def test_all_parts_run_once_and_are_joined(tmp_path: Path) -> None:
         return {name: [path.name.split("-s42")[0] for path in found] for name, found in folders.items()}
 
     others = {"table3": ["ppo", "ppo-srr"], "table3_off_policy": ["dqn", "sac"], "scenarios": [], "scale_1024": []}
-    assert trained() == {"table4": ["crossattn", "scale"]} | others, "the others are taken over"
+    assert trained() == {"table4": ["crossattn", "scale"]} | others, "the other trainings are reused"
     joined = episodes(tmp_path)
     rows = pd.concat([episodes(part) for part in parts.values()])
     assert rows.duplicated(list(EPISODE_KEY)).any(), "parts share rows, which must not stand twice"
