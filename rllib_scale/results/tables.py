@@ -244,7 +244,9 @@ def check_there(folder: Path) -> None:
         UserError: it is.
     """
     if not is_there(folder):
-        raise UserError(f"{folder}: gone in the middle (no manifest.json); once it is back, the same command resumes the sweep")
+        raise UserError(
+            f"{folder}: gone in the middle (no manifest.json); once it is back, the same command resumes the sweep"
+        )
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:

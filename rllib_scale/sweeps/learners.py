@@ -1,4 +1,4 @@
-"""The learner of a trial, trained epoch by epoch: RLlib, CMA-ES or REINFORCE."""
+"""What trains a trial epoch by epoch: the interface, and the learner that is an RLlib algorithm."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
-from rllib_scale.config import CMAES, Reinforce, TrialConfig
+from rllib_scale.config import TrialConfig
 from rllib_scale.policies.policy import save_policy
 
 EMPTY_ITERATIONS = 20
@@ -46,19 +46,6 @@ class Learner(ABC):
     def stop(self) -> None:
         """Stop the processes that the learner holds."""
         return
-
-
-def make_learner(trial: TrialConfig, storage: Any) -> Learner:
-    """The untrained learner of a trial; `storage` is Tune's."""
-    if isinstance(trial.algorithm, CMAES):
-        from rllib_scale.sweeps.evolution import PriceSearch
-
-        return PriceSearch(trial)
-    if isinstance(trial.algorithm, Reinforce):
-        from rllib_scale.sweeps.policy_gradient import PolicyGradient
-
-        return PolicyGradient(trial)
-    return RLlibLearner(trial, storage)
 
 
 class RLlibLearner(Learner):

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
 from rllib_scale.clusters.session import quieten
-from rllib_scale.config import TrialConfig
+from rllib_scale.config import CMAES, Reinforce, TrialConfig
 from rllib_scale.config.search import SearchConfig, recent
 from rllib_scale.config.yaml_files import set_path
 from rllib_scale.files import write_json
 from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.checkpoints import seal
 from rllib_scale.sweeps.stopping import SCORE, score_of
+
+if TYPE_CHECKING:
+    from rllib_scale.sweeps.learners import Learner  # imports torch, which the driver does without
 
 
 class SchedulingTrial(tune.Trainable):
@@ -45,7 +48,6 @@ class SchedulingTrial(tune.Trainable):
         import torch
 
         # The driver, which imports this module, needs no torch.
-        from rllib_scale.sweeps.learners import make_learner
 
         torch.set_num_threads(1)
         self.folder = Location(folder)
@@ -59,7 +61,7 @@ class SchedulingTrial(tune.Trainable):
                 set_path(sections, path, value)
             self.trial_config = TrialConfig.model_validate(sections)
         self.settings = "; ".join(f"{path}={value}" for path, value in changed.items())
-        self.learner = make_learner(self.trial_config, self._storage)
+        self.learner = _make_learner(self.trial_config, self._storage)
         self.curve: list[dict[str, Any]] = []
         self.saved_epochs = 0
         if config["trial"] in restore:
@@ -114,3 +116,18 @@ class SchedulingTrial(tune.Trainable):
                     self.save_checkpoint(str(folder))
         finally:
             self.learner.stop()
+
+
+def _make_learner(trial: TrialConfig, storage: Any) -> Learner:
+    """The untrained learner of a trial, whose libraries are imported here; `storage` is Tune's."""
+    if isinstance(trial.algorithm, CMAES):
+        from rllib_scale.sweeps.evolution import PriceSearch
+
+        return PriceSearch(trial)
+    if isinstance(trial.algorithm, Reinforce):
+        from rllib_scale.sweeps.policy_gradient import PolicyGradient
+
+        return PolicyGradient(trial)
+    from rllib_scale.sweeps.learners import RLlibLearner
+
+    return RLlibLearner(trial, storage)
