@@ -11,6 +11,9 @@ from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Model, NonNegative
 from rllib_scale.config.yaml_files import explain
 from rllib_scale.errors import choice_error
 
+FORMER_NAMES = {"slots": "max_concurrent", "slot_slowdown": "slowdown"}
+"""Of tier settings in files of version 0.2 and before."""
+
 
 class TierConfig(Model):
     """A hardware class of identical servers [SCALE, sec. 5]."""
@@ -21,14 +24,20 @@ class TierConfig(Model):
     memory_gb: Positive
     idle_power_w: NonNegative = 0.0
     busy_power_w: NonNegative = 0.0
-    slots: Annotated[int, Field(ge=1, le=1024)] = Field(
-        default=1,
-        description="tasks that a server runs at once, each at compute_gflops; they share memory, power and locality",
+    max_concurrent: Annotated[int, Field(ge=1, le=1024)] = Field(
+        default=1, description="tasks that a server runs at once, each at compute_gflops; they share its memory"
     )
-    slot_slowdown: NonNegative = Field(
+    slowdown: NonNegative = Field(
         default=0.0,
-        description="an execution takes 1 + slot_slowdown x (other busy slots at its start) times as long",
+        description="an execution takes 1 + slowdown x (other tasks running there at its start) times as long",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_of_the_last_version(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {FORMER_NAMES.get(key, key): each for key, each in value.items()}
+        return value
 
     @model_validator(mode="after")
     def _busy_draws_at_least_idle(self) -> TierConfig:
@@ -46,28 +55,28 @@ LLM_TIERS = tuple(
     TierConfig(
         name=name,
         count=count,
-        slots=slots,
+        max_concurrent=max_concurrent,
         compute_gflops=gflops,
         memory_gb=memory_gb,
         idle_power_w=idle_w,
         busy_power_w=busy_w,
-        slot_slowdown=0.02,
+        slowdown=0.02,
     )
-    for name, count, slots, gflops, memory_gb, idle_w, busy_w in (
+    for name, count, max_concurrent, gflops, memory_gb, idle_w, busy_w in (
         ("l40s", 6, 2, 0.57, 27.0, 35.0, 350.0),
         ("a100", 6, 3, 1.0, 56.0, 55.0, 400.0),
         ("h100", 3, 3, 1.64, 56.0, 70.0, 700.0),
         ("h100x4", 1, 8, 2.17, 272.0, 280.0, 2800.0),
     )
 )
-"""Servers of a language model of 8 B parameters in 16 bit (16 GB), with one call per slot.
+"""Servers of a language model of 8 B parameters in 16 bit (16 GB), which run several calls at once.
 
 Memory: 90 % of the GPU's 48 or 80 GB (NVIDIA's datasheets of L40S, A100 80GB SXM and H100 SXM; 90 % is vLLM's default)
 minus the weights, which leaves room for the KV caches of running calls; four H100 in tensor parallel have 4 x 72 - 16.
 Speed: decoding reads weights and caches once per token, so a token on a full server takes its bytes (16 GB + 17 GB per
-slot, the median context of coding agents) over its memory bandwidth (864, 2 039 and 3 350 GB/s; four together 75 % of
-13 400, assumed), in units of the a100. That a server with free slots is faster is left out. Power: the datasheets'
-maximum; idle about a tenth of it, assumed. slot_slowdown: the cost of other calls' prefills, assumed. The counts are
+call, the median context of coding agents) over its memory bandwidth (864, 2 039 and 3 350 GB/s; four together 75 % of
+13 400, assumed), in units of the a100. That a server with free places is faster is left out. Power: the datasheets'
+maximum; idle about a tenth of it, assumed. slowdown: the cost of other calls' prefills, assumed. The counts are
 assumed, too.
 """
 CLUSTER_PRESETS = {
@@ -163,7 +172,7 @@ class ClusterConfig(Model):
     servers: Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)] | None = Field(
         default=None, description="rescales the tier counts to this total, keeping their ratio"
     )
-    empty_slots: Annotated[int, Field(ge=0)] = Field(default=0, description="places of capacity 0 after the last tier")
+    empty_slots: Annotated[int, Field(ge=0)] = Field(default=0, description="empty rows of capacity 0 after the last tier")
     bandwidth_gb_s: Positive = 10.0
     latency_s: NonNegative = 0.01
     changes: ChangesConfig = Field(default=ChangesConfig(), description="servers that join, drain and fail")
@@ -209,23 +218,23 @@ class ClusterConfig(Model):
 
     @property
     def num_servers(self) -> int:
-        """Servers, without empty places."""
+        """Servers, without empty rows."""
         return sum(tier.count for tier in self.tiers)
 
     @property
-    def num_slots(self) -> int:
-        """Places N of the action space: those of all servers, and empty ones."""
-        return sum(tier.count * tier.slots for tier in self.tiers) + self.empty_slots
+    def num_rows(self) -> int:
+        """N, the rows of observation and action space: the servers, then the empty ones."""
+        return self.num_servers + self.empty_slots
+
+    @property
+    def num_places(self) -> int:
+        """Tasks that all servers together run at once."""
+        return sum(tier.count * tier.max_concurrent for tier in self.tiers)
 
     @property
     def total_gflops(self) -> float:
         """Compute capacity of all places in GFLOPS."""
-        return sum(tier.count * tier.slots * tier.compute_gflops for tier in self.tiers)
-
-    @property
-    def simple(self) -> bool:
-        """Whether each server has one place and none changes, as in the paper."""
-        return self.changes.none and all(tier.slots == 1 for tier in self.tiers)
+        return sum(tier.count * tier.max_concurrent * tier.compute_gflops for tier in self.tiers)
 
     def scaled(self, servers: int) -> ClusterConfig:
         """The same tier ratio at another number of servers.

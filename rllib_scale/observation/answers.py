@@ -7,27 +7,30 @@ import numpy as np
 from rllib_scale.config import EnvConfig
 
 OUTCOMES = ("started", "waits", "busy", "no_fit", "passed", "preempted")
-"""Of an answer: the task started; it waits for a busy or reserved row; the row is busy, and nothing was done; the row
-is empty, away, draining or too small; the task was passed over; a running task was stopped."""
+"""Of an answer: the task started; it waits for a busy or reserved server; the server is busy, and nothing was done; the
+server is empty, away, draining or too small; the task was passed over; a running task was stopped."""
 STARTED, WAITS, BUSY, NO_FIT, PASSED, PREEMPTED = range(len(OUTCOMES))
 
+PASS, STOP = -1, -2
+"""In place of a server: a waiting task is passed over; a running one is stopped."""
+
 CLOSED, TAKEN, OPEN = range(3)
-"""How a row is for a task: it can never start there; it fits, but not now; it could start now."""
+"""How a server is for a task: it can never start there; it fits, but not now; it could start now."""
 
 MEMORY_TOLERANCE_GB = 1e-9
 """What a task takes of a shared memory beyond its own, so that sums in another order never find it too small."""
 
 
 def action_mask(config: EnvConfig, fit: np.ndarray, preemptible: np.ndarray) -> np.ndarray:
-    """(B, K N + 1), or (B, K N + 1 + N) with preemption: the answers that do something.
+    """(B, K N + 1), or (B, K N + 1 + P) with preemption: the answers that do something.
 
-    Rows that are OPEN for a candidate; with `on_busy: reserve` and no mask, also those to wait for. Where there
-    is none for any candidate, as only without a mask, the rows that hold a server, for the first one: time passes
-    whichever is named. A pass always. Stopping the task of a row, where it runs one.
+    Servers that are OPEN for a candidate; with `on_busy: reserve` and no mask, also those to wait for. Where there
+    is none for any candidate, as only without a mask, all but the empty rows, for the first one: time passes
+    whichever is named. A pass always. Stopping the task of a place (B, P), where it runs one.
     """
     waits = config.decision.on_busy == "reserve" and config.episode.mask == "none"
-    rows = (fit >= (TAKEN if waits else OPEN)).reshape(len(fit), -1)
-    there = np.arange(rows.shape[1]) < fit.shape[2] - config.cluster.empty_slots  # of the first candidate
-    rows = np.where(rows.any(axis=1, keepdims=True), rows, there)
-    parts = [rows, np.ones((len(fit), 1), dtype=bool)]
+    named = (fit >= (TAKEN if waits else OPEN)).reshape(len(fit), -1)
+    there = np.arange(named.shape[1]) < config.cluster.num_servers  # of the first candidate
+    named = np.where(named.any(axis=1, keepdims=True), named, there)
+    parts = [named, np.ones((len(fit), 1), dtype=bool)]
     return np.concatenate(parts + [preemptible] * (config.decision.preemption != "none"), axis=1)

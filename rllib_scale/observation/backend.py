@@ -11,8 +11,8 @@ class Answer(NamedTuple):
     """What is to become of a task that waits, or of a task that runs."""
 
     workflow: int
-    task: int  # index in the workflow; -1: what runs on the row is stopped
-    row: int  # on which it starts, or which it waits for; -1: it is passed over
+    task: int  # index in the workflow
+    server: int  # on which it starts, or which it waits for; PASS or STOP of observation.answers
 
 
 class Backend(Protocol):
@@ -34,5 +34,5 @@ class Backend(Protocol):
         An answer that cannot be carried out (`busy`, `no_fit`) changes nothing.
 
         Raises:
-            ValueError: no such task waits, or none runs on the row.
+            ValueError: no such task waits; or, where it is to be stopped, runs.
         """

@@ -28,7 +28,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Features of the state, of each of the K candidates, of each of the N rows (server slots), in this order.
+    """Features of the state, of each of the K candidates, of each of the N servers, in this order.
 
     A feature set holds its own widths, units and standardisation; nothing else knows how many features there are.
     """
@@ -50,23 +50,23 @@ class FeatureSet:
 
     @property
     def server_dim(self) -> int:
-        """G, features of one row."""
+        """G, features of one server."""
         return len(self.server)
 
     def head(self, candidates: int = 1) -> int:
-        """Columns before the first row's."""
+        """Columns before the first server's."""
         return self.context_dim + candidates * self.task_dim
 
-    def width(self, num_slots: int, candidates: int = 1) -> int:
+    def width(self, num_rows: int, candidates: int = 1) -> int:
         """Length of the flat observation."""
-        return self.head(candidates) + num_slots * self.server_dim
+        return self.head(candidates) + num_rows * self.server_dim
 
     def task_column(self, name: str) -> int:
         """Column of a feature of the first candidate."""
         return self.context_dim + [feature.name for feature in self.task].index(name)
 
     def server_column(self, name: str) -> int:
-        """Position of a feature among those of a row."""
+        """Position of a feature among those of a server."""
         return [feature.name for feature in self.server].index(name)
 
 
@@ -81,11 +81,11 @@ PAPER = FeatureSet(
         Feature("output", "GB", "output data over output_unit_gb", 0.489, 0.182),
     ),
     server=(
-        Feature("capacity", "1", "compute capacity over server_compute_max_gflops; 0 marks an empty slot", 0.5, 0.2165),
+        Feature("capacity", "1", "compute capacity over server_compute_max_gflops; 0 marks an empty row", 0.5, 0.2165),
         Feature("memory", "1", "memory over memory_max_gb", 0.400, 0.2598),
-        Feature("remaining", "s", "remaining time of the running task over time_unit_s; 0 when idle", 1.476, 2.1035),
+        Feature("remaining", "s", "time until a place is free over time_unit_s; 0 when one is", 1.476, 2.1035),
         Feature("power", "W", "power drawn now", 137.0, 108.2),
-        Feature("delay", "s", "transfer from the host of the first predecessor over delay_unit_s", 0.0305, 0.0317),
+        Feature("delay", "s", "transfer from the server of the first predecessor over delay_unit_s", 0.0305, 0.0317),
     ),
 )
 """[SCALE, sec. 4.1]; means and deviations as calibrated."""
@@ -93,10 +93,10 @@ PAPER = FeatureSet(
 ROUNDS = FeatureSet(
     name="rounds",
     context=(
-        Feature("scale", "1", "log2(rows that are there / 16) / 3", 0.0, 1.0),
-        Feature("waiting", "1", "ln(1 + tasks that wait / rows that are there)", 0.4, 0.5),
-        Feature("system", "1", "ln(1 + unfinished tasks that are seen / rows that are there)", 1.0, 0.6),
-        Feature("open", "1", "rows on which some task could start / rows that are there", 0.4, 0.3),
+        Feature("scale", "1", "log2(servers that are there / 16) / 3", 0.0, 1.0),
+        Feature("waiting", "1", "ln(1 + tasks that wait / servers that are there)", 0.4, 0.5),
+        Feature("system", "1", "ln(1 + unfinished tasks that are seen / servers that are there)", 1.0, 0.6),
+        Feature("open", "1", "servers on which some task could start / servers that are there", 0.4, 0.3),
     ),
     task=(
         *PAPER.task,
@@ -107,9 +107,9 @@ ROUNDS = FeatureSet(
     ),
     server=(
         *PAPER.server,
-        Feature("free", "1", "memory that is free on its server over memory_max_gb", 0.2, 0.25),
-        Feature("wait", "s", "until it is available, waiting tasks of this round included, over time_unit_s", 2.0, 3.0),
-        Feature("neighbours", "1", "rows of its server that are busy over all of them", 0.5, 0.4),
+        Feature("free", "1", "memory that is free over memory_max_gb", 0.2, 0.25),
+        Feature("wait", "s", "until a place is free, waiting tasks of this round included, over time_unit_s", 2.0, 3.0),
+        Feature("load", "1", "running tasks over max_concurrent", 0.5, 0.4),
     ),
 )
 """What decision rounds need beyond the paper's features: how many tasks wait, and for how long."""
@@ -122,16 +122,16 @@ PAIRS = FeatureSet(
             "ready_work", "1", "ln(1 + work of the tasks that wait / capacity that is there / time_unit_s)", 0.6, 0.5
         ),
         Feature("work", "1", "ln(1 + work of the unfinished tasks that are seen / capacity / time_unit_s)", 2.0, 0.6),
-        Feature("open_slow", "1", "share of the slowest rows on which some task could start", 0.5, 0.4),
+        Feature("open_slow", "1", "share of the slowest servers on which some task could start", 0.5, 0.4),
         Feature("open_middle", "1", "the same of those that are neither the slowest nor the fastest", 0.4, 0.4),
-        Feature("open_fast", "1", "the same of the fastest rows, where speeds differ", 0.3, 0.4),
+        Feature("open_fast", "1", "the same of the fastest servers, where speeds differ", 0.3, 0.4),
     ),
     task=(
         *ROUNDS.task,
         Feature("demand", "1", "ln of the compute demand over task_compute_max_gflop", -0.7, 0.4),
         Feature("tasks_left", "1", "ln of the unfinished tasks of its workflow that are seen", 1.2, 0.7),
         Feature("work_left", "1", "ln(1 + their compute demand over task_compute_max_gflop)", 1.1, 0.6),
-        Feature("rows", "1", "rows that are there and have the memory for it / rows that are there", 0.7, 0.3),
+        Feature("rows", "1", "servers that are there and have the memory for it / servers that are there", 0.7, 0.3),
     ),
     server=(
         *ROUNDS.server,
@@ -140,12 +140,12 @@ PAIRS = FeatureSet(
         Feature("speed", "1", "log2 of its capacity over the least that is there, over 2", 0.4, 0.35),
         Feature("busy_shared", "1", "busy / n^2; n descendants of the task, itself included", 0.3, 0.4),
         Feature(
-            "lasts_middle", "s", "lasts / n^2 on a row that is neither the slowest nor the fastest, else 0", 1.5, 2.0
+            "lasts_middle", "s", "lasts / n^2 on a server that is neither the slowest nor the fastest, else 0", 1.5, 2.0
         ),
-        Feature("lasts_fast", "s", "the same on one of the fastest rows, where speeds differ", 0.3, 0.8),
+        Feature("lasts_fast", "s", "the same on one of the fastest servers, where speeds differ", 0.3, 0.8),
     ),
 )
-"""`rounds`, and of each pair of task and row what a price rule weighs: its cost in seconds is wait and lasts, and what
+"""`rounds`, and of each pair of task and server what a price rule weighs: its cost in seconds is wait and lasts, and what
 the next tasks lose by it, shared by n^2, for those that follow wait too; linear in these features."""
 
 FEATURE_SETS = {PAPER.name: PAPER, ROUNDS.name: ROUNDS, PAIRS.name: PAIRS}
@@ -162,7 +162,7 @@ LEAST = 1e-6
 
 @dataclass(frozen=True)
 class ObservationView:
-    """A batch of flat observations in physical terms, of the first candidate. Shapes: B observations, N rows."""
+    """A batch of flat observations in physical terms, of the first candidate. Shapes: B observations, N servers."""
 
     task_compute: np.ndarray  # (B, 1) GFLOP
     task_memory: np.ndarray  # (B, 1) in units of memory_max_gb
@@ -172,25 +172,25 @@ class ObservationView:
     transfer: np.ndarray  # (B, N) s, to move its input there from where it is
     fits: np.ndarray  # (B, N) bool: the task could start there, now or later
     feasible: np.ndarray  # (B, N) bool: it could start there now
-    free: Any = None  # (B, N) memory that is free on its server; this and what follows: `rounds` only
-    wait: Any = None  # (B, N) s until it is available, waiting tasks of this round included
-    neighbours: Any = None  # (B, N) share of the rows of its server that are busy
+    free: Any = None  # (B, N) memory that is free; this and what follows: `rounds` only
+    wait: Any = None  # (B, N) s until a place is free, waiting tasks of this round included
+    load: Any = None  # (B, N) running tasks over max_concurrent
 
     @property
     def execution_s(self) -> np.ndarray:
-        """(B, N) execution time of the task [s], inf on an empty slot."""
+        """(B, N) execution time of the task [s], inf on an empty row."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.capacity > 0, self.task_compute / self.capacity, np.inf)
 
 
 def view(observation: np.ndarray, fit: np.ndarray, config: ObservationConfig) -> ObservationView:
-    """Read a batch of flat observations (B, width), with how each row is for each candidate: `fit` (B, K, N)."""
+    """Read a batch of flat observations (B, width), with how each server is for each candidate: `fit` (B, K, N)."""
     candidates = fit.shape[1]
     features = FEATURE_SETS[config.feature_set]
     task = observation[:, features.context_dim : features.head()]
     server = observation[:, features.head(candidates) :].reshape(len(observation), -1, features.server_dim)
     names = [feature.name for feature in features.server]
-    more = {name: server[:, :, names.index(name)] for name in ("free", "wait", "neighbours") if name in names}
+    more = {name: server[:, :, names.index(name)] for name in ("free", "wait", "load") if name in names}
     if "wait" in more:
         more["wait"] = more["wait"] * np.float32(config.time_unit_s)
     return ObservationView(

@@ -26,12 +26,14 @@ READY = np.dtype(
 INPUT = np.dtype(
     [
         ("task", "i8"),  # row of `ready`
-        ("host", "i8"),  # on which the input is
-        ("transfer_s", "f8"),  # to any other host
+        ("server", "i8"),  # on which the input is
+        ("transfer_s", "f8"),  # to any other server
     ]
 )
-IDLE, BUSY, DRAINING, AWAY = range(4)
-"""Status of a row: it runs nothing; it runs a task; its server takes no task any more; there is no server."""
+RUNNING = np.dtype([("workflow", "i8"), ("task", "i8"), ("server", "i8"), ("expected_end_s", "f8")])
+"""A task that runs, and when it is expected to end."""
+UP, DRAINING, AWAY = range(3)
+"""Status of a server: it takes tasks; it takes none any more, and runs what it has; it is not there."""
 
 
 @dataclass(frozen=True)
@@ -47,27 +49,30 @@ class LiveWorkflow:
     delay_s: np.ndarray  # (T,) release delays
     edges: np.ndarray  # (E, 2) predecessor, successor, rows of these arrays; by predecessor
     hop: np.ndarray  # (T,) edges on the longest path to a sink
-    host: np.ndarray  # (T,) row it was started on; -1: not started, or stopped
+    server: np.ndarray  # (T,) it was started on; -1: not started, or stopped
     completed: np.ndarray  # (T,) bool
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """One cluster at one time. Shapes: N rows (server slots), R tasks that wait, K candidates.
+    """One cluster at one time. Shapes: N servers, R tasks that wait, A that run, K candidates.
+
+    Empty rows of the action space (`cluster.empty_slots`) are servers of capacity 0 that are away.
 
     Attributes:
         index: number of the environment in its batch; 0 of a live cluster.
         clock_s: time since the start [s].
         num_arrived: workflows that have arrived. They are numbered in order of arrival: the next gets this number.
-        capacity_gflops: (N,) GFLOPS; 0 in an empty row.
-        memory_gb: (N,) GB of its server, in all.
-        free_memory_gb: (N,) GB of its server that no running task needs.
-        host: (N,) number of its server: rows of one server share memory and locality; -1 in an empty row.
-        status: (N,) IDLE, BUSY, DRAINING or AWAY.
-        expected_end_s: (N,) when the running task is expected to end [s]; inf where none runs.
-        available_at_s: (N,) when the row is expected to be free, tasks that wait for it in this round included [s]; inf
+        capacity_gflops: (N,) GFLOPS of each task that runs there; 0 in an empty row.
+        memory_gb: (N,) GB in all.
+        free_memory_gb: (N,) GB that no running task needs.
+        max_concurrent: (N,) tasks that it runs at once.
+        num_running: (N,) tasks that it runs.
+        status: (N,) UP, DRAINING or AWAY.
+        expected_end_s: (N,) when the next of its running tasks is expected to end [s]; inf where none runs.
+        available_at_s: (N,) when a place is expected to be free, tasks that wait for it in this round included [s]; inf
             where nothing can start on it any more.
-        running: (N, 2) workflow and task that run on the row; -1 where none does.
+        running: (A,) RUNNING: the tasks that run, by server, workflow and task.
         ready: (R,) READY: the tasks that wait, in the order of level 1 [SCALE, sec. 4.1].
         inputs: (I,) INPUT: what has to be moved for a waiting task that starts elsewhere than where it is.
         candidates: (K,) rows of `ready` that are offered, in order.
@@ -82,7 +87,8 @@ class Snapshot:
     capacity_gflops: np.ndarray
     memory_gb: np.ndarray
     free_memory_gb: np.ndarray
-    host: np.ndarray
+    max_concurrent: np.ndarray
+    num_running: np.ndarray
     status: np.ndarray
     expected_end_s: np.ndarray
     available_at_s: np.ndarray
@@ -96,22 +102,22 @@ class Snapshot:
 
     @cached_property
     def idle(self) -> np.ndarray:
-        """(N,) bool: the row runs nothing, and its server takes tasks."""
-        return self.status == IDLE
+        """(N,) bool: the server takes tasks, and has a free place."""
+        return (self.status == UP) & (self.num_running < self.max_concurrent)
 
     @property
     def free_at_s(self) -> np.ndarray:
-        """(N,) when the running task ends; now where the row is idle; inf where nothing can start on it any more."""
-        ends = np.where(self.expected_end_s < np.inf, np.maximum(self.expected_end_s, self.clock_s), self.clock_s)
-        return np.where(self.status <= BUSY, ends, np.inf)
+        """(N,) when a place is free: now where the server is idle; inf where nothing can start on it any more."""
+        ends = np.where(self.idle, self.clock_s, np.maximum(self.expected_end_s, self.clock_s))
+        return np.where(self.status == UP, ends, np.inf)
 
     @property
     def transfer_s(self) -> np.ndarray:
-        """(R, N) time to move the input of each waiting task to each row [s]; 0 to a row without a server."""
-        stays = np.zeros((len(self.ready), self.host.max(initial=0) + 1))
-        np.add.at(stays, (self.inputs["task"], self.inputs["host"]), self.inputs["transfer_s"])
+        """(R, N) time to move the input of each waiting task to each server [s]; 0 to an empty row."""
+        stays = np.zeros((len(self.ready), len(self.status)))
+        np.add.at(stays, (self.inputs["task"], self.inputs["server"]), self.inputs["transfer_s"])
         total = np.bincount(self.inputs["task"], weights=self.inputs["transfer_s"], minlength=len(self.ready))
-        return np.where(self.host < 0, 0.0, np.maximum(0.0, total[:, None] - stays[:, self.host]))
+        return np.where(self.max_concurrent == 0, 0.0, np.maximum(0.0, total[:, None] - stays))
 
     def workflow(self, number: int) -> LiveWorkflow:
         """The workflow of that number; it has arrived and is not complete.

@@ -34,23 +34,24 @@ WAITING = np.dtype(
     ]
 )
 """The first fields are those of `snapshot.READY`."""
-INPUT = np.dtype([("host", "i8"), ("transfer_s", "f8")])
-"""What has to be moved for a task that starts on another host."""
+INPUT = np.dtype([("server", "i8"), ("transfer_s", "f8")])
+"""What has to be moved for a task that starts on another server."""
 NEW = np.dtype([("arrival_s", "f8"), ("work_gflop", "f8")])
 """A workflow that has arrived since the view before: when, and the demand of its tasks that are seen."""
 
 
 class View(NamedTuple):
-    """B environments, N rows (server slots), H hosts, R tasks that wait at most, I inputs, W new workflows at most."""
+    """B environments, N servers, R tasks that wait at most, I inputs, W new workflows at most."""
 
     env: np.ndarray  # (B,) ENV: how many entries of a row of the others count
     waiting: np.ndarray  # (B, R) WAITING, in no order
     inputs: np.ndarray  # (B, I) INPUT
     new: np.ndarray  # (B, W) NEW
-    capacity: np.ndarray  # (N,) GFLOPS; 0 in an empty row
-    host: np.ndarray  # (N,) -1 in an empty row
+    capacity: np.ndarray  # (N,) GFLOPS of each task that runs there; 0 in an empty row
+    max_concurrent: np.ndarray  # (N,) tasks that it runs at once; 0 in an empty row
     limit: np.ndarray  # (B, N) GB that a task may need; -1: none can start there any more
-    wait: np.ndarray  # (B, N) s until it is available; inf: none can start there any more
-    is_open: np.ndarray  # (B, N) bool: runs nothing and is not reserved
-    free: np.ndarray  # (B, H) GB
-    next_end: np.ndarray  # (B, H) s until the next of its tasks ends; inf: it runs none
+    wait: np.ndarray  # (B, N) s until a place is free; inf: none can start there any more
+    free_places: np.ndarray  # (B, N) tasks that it could run beside those that it runs
+    is_open: np.ndarray  # (B, N) bool: takes tasks, has a free place and is not reserved
+    free: np.ndarray  # (B, N) GB
+    next_end: np.ndarray  # (B, N) s until the next of its tasks ends; inf: it runs none
