@@ -172,7 +172,9 @@ class ClusterConfig(Model):
     servers: Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)] | None = Field(
         default=None, description="rescales the tier counts to this total, keeping their ratio"
     )
-    empty_slots: Annotated[int, Field(ge=0)] = Field(default=0, description="empty rows of capacity 0 after the last tier")
+    empty_slots: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="empty rows of capacity 0 after the last tier"
+    )
     bandwidth_gb_s: Positive = 10.0
     latency_s: NonNegative = 0.01
     changes: ChangesConfig = Field(default=ChangesConfig(), description="servers that join, drain and fail")

@@ -145,8 +145,8 @@ PAIRS = FeatureSet(
         Feature("lasts_fast", "s", "the same on one of the fastest servers, where speeds differ", 0.3, 0.8),
     ),
 )
-"""`rounds`, and of each pair of task and server what a price rule weighs: its cost in seconds is wait and lasts, and what
-the next tasks lose by it, shared by n^2, for those that follow wait too; linear in these features."""
+"""`rounds`, and of each pair of task and server what a price rule weighs: its cost in seconds is wait and lasts, and
+what the next tasks lose by it, shared by n^2, for those that follow wait too; linear in these features."""
 
 FEATURE_SETS = {PAPER.name: PAPER, ROUNDS.name: ROUNDS, PAIRS.name: PAIRS}
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from rllib_scale.config import EnvConfig, NamedOrder
 from rllib_scale.simulator.changes import at_random, rates, scheduled, starts_away
-from rllib_scale.simulator.cluster import first_rows
 from rllib_scale.simulator.load import DAG_TABLES
 from rllib_scale.simulator.reward import REWARDS
 from rllib_scale.simulator.state import PARAMETERS, Problem
@@ -27,8 +26,6 @@ def build_problem(config: EnvConfig, servers: np.ndarray) -> Problem:
     c = config
     decision, moving, information = c.decision, c.communication, c.information
     order, seen = ORDERS.index(decision.level1), estimate_parameters(information.estimate_error)
-    paper_features = c.observation.feature_set == "paper"
-    fixed = c.cluster.simple and decision.preemption == "none"
     tasks, edges = c.workload.max_tasks, max(1, workloads.most_edges(c))
     row = (
         c.episode.horizon_s,
@@ -40,7 +37,6 @@ def build_problem(config: EnvConfig, servers: np.ndarray) -> Problem:
         int(c.episode.horizon_is_terminal),
         int(decision.on_busy == "reserve"),
         int(decision.on_busy == "step" and decision.offered == 1),
-        int(fixed and paper_features),
         order,
         int(decision.ties_by_arrival),
         PREEMPTIONS.index(decision.preemption),
@@ -77,8 +73,7 @@ def build_problem(config: EnvConfig, servers: np.ndarray) -> Problem:
         parameters=np.array([row], dtype=PARAMETERS),
         workload=workloads.parameters(c),
         servers=servers,
-        power=np.stack([servers["idle_power"], servers["busy_power"]]).astype(np.float32),
-        first_row=first_rows(c.cluster),
+        server_of=np.repeat(np.arange(len(servers)), servers["max_concurrent"]),
         at_random=at_random(c.cluster),
         starts_away=starts_away(c.cluster),
         changes=scheduled(c.cluster),

@@ -1,4 +1,4 @@
-"""Attempts to run a task: one starts on a row, and ends, or is ended; and what could start on the rows then."""
+"""Attempts to run a task: one starts on a server, and ends, or is ended; and what the server shows then."""
 
 from __future__ import annotations
 
@@ -55,96 +55,100 @@ def remove_waiting(b, at, state, p):  # type: ignore[no-untyped-def]
     env.num_ready -= 1
 
 
-# ---------------------------------------------------------------------- rows
+# ---------------------------------------------------------------------- servers
 
 
 @internal
-def set_room(b, j, state, problem):  # type: ignore[no-untyped-def]
-    """What could start on row j now: nothing, where its server is away or drains, or another task waits for it."""
-    env = state.env[b]
+def set_room(b, j, state):  # type: ignore[no-untyped-def]
+    """What could start on server j now: nothing, where it takes no tasks, has no free place or is reserved."""
     before = state.room[b, j] >= 0.0
-    is_open = state.limit[b, j] >= 0.0 and state.finish[b, j] == np.inf and state.extra[b, j] == 0.0
-    free = state.limit[b, j] if problem.parameters[0].simple else state.hosts[b, problem.servers[j].host].free
-    state.room[b, j] = free if is_open else -1.0
-    env.num_open += int(is_open) - int(before)
-
-
-@rare
-def share_memory(b, h, state, problem):  # type: ignore[no-untyped-def]
-    """After a task of server h began or ended: what is free, and so what could start on its rows."""
-    first, end = problem.first_row[h], problem.first_row[h + 1]
-    host = state.hosts[b, h]
-    used = 0.0
-    for j in range(first, end):
-        if state.finish[b, j] < np.inf:
-            used += state.tasks[b, state.running[b, j]].memory
-    host.free = max(0.0, problem.servers[first].memory - used)
-    for j in range(first, end):
-        set_room(b, j, state, problem)
+    is_open = state.limit[b, j] >= 0.0 and state.free_places[b, j] > 0 and state.extra[b, j] == 0.0
+    state.room[b, j] = state.free[b, j] if is_open else -1.0
+    state.env[b].num_open += int(is_open) - int(before)
 
 
 @internal
-def leave_if_done(b, h, state):  # type: ignore[no-untyped-def]
+def show(b, j, state, problem):  # type: ignore[no-untyped-def]
+    """What server j shows of the tasks that run on it, after one began or ended. The one place that decides it."""
+    server = problem.servers[j]
+    used, next_end, running = 0.0, np.inf, 0
+    for place in range(server.first_place, server.first_place + server.max_concurrent):
+        if state.finish[b, place] < np.inf:
+            used += state.tasks[b, state.running[b, place]].memory
+            next_end = min(next_end, state.expected[b, place])
+            running += 1
+    state.free_places[b, j] = server.max_concurrent - running
+    state.free[b, j] = max(0.0, server.memory - used)
+    state.next_end[b, j] = next_end
+    if running == 0:
+        state.power[b, j] = server.idle_power
+    elif running == server.max_concurrent:
+        state.power[b, j] = server.busy_power
+    else:
+        share = running / server.max_concurrent
+        state.power[b, j] = server.idle_power + (server.busy_power - server.idle_power) * share
+    set_room(b, j, state)
+
+
+@internal
+def leave_if_done(b, j, state, problem):  # type: ignore[no-untyped-def]
     """A server that drains leaves when nothing runs on it any more."""
-    host = state.hosts[b, h]
-    if host.status == DRAINING and host.running == 0:
-        host.status = AWAY
-        host.left = state.env[b].clock
+    presence = state.presence[b, j]
+    if presence.status == DRAINING and state.free_places[b, j] == problem.servers[j].max_concurrent:
+        presence.status = AWAY
+        presence.left = state.env[b].clock
 
 
 # ---------------------------------------------------------------------- attempts
 
 
 @internal
-def transfer_time(b, row, host, state, problem):  # type: ignore[no-untyped-def]
-    """Time [s] to move a task's input to a server, from where its predecessors ran [SCALE, sec. 3]."""
+def transfer_time(b, row, j, state, problem):  # type: ignore[no-untyped-def]
+    """Time [s] to move a task's input to server j, from where its predecessors ran [SCALE, sec. 3]."""
     p, task = problem.parameters[0], state.tasks[b, row]
     if not p.from_all:
         if task.first_predecessor < 0:
             return 0.0
         predecessor = state.tasks[b, task.first_predecessor]
-        if problem.servers[predecessor.host].host == host:
+        if problem.server_of[predecessor.place] == j:
             return 0.0
         return predecessor.output / p.bandwidth + p.latency
-    return _transfer_from_all(b, state.details[b, row], host, state, problem)
+    return _transfer_from_all(b, state.details[b, row], j, state, problem)
 
 
 @rare
-def _transfer_from_all(b, detail, host, state, problem):  # type: ignore[no-untyped-def]
+def _transfer_from_all(b, detail, j, state, problem):  # type: ignore[no-untyped-def]
     p, total = problem.parameters[0], 0.0
     for i in range(detail.predecessors, detail.predecessors + detail.num_predecessors):
         predecessor = state.tasks[b, state.edges[b, i]]
-        if problem.servers[predecessor.host].host != host:
+        if problem.server_of[predecessor.place] != j:
             total += predecessor.output / p.bandwidth + p.latency
     return total
 
 
 @internal
 def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
-    """Start a task, which waits no longer, on row j, which is open for it. Returns the reward."""
+    """Start a task, which waits no longer, on server j, which is open for it. Returns the reward."""
     env, p, server, task = state.env[b], problem.parameters[0], problem.servers[j], state.tasks[b, row]
-    host = state.hosts[b, server.host]
-    delay = transfer_time(b, row, server.host, state, problem)
-    execution = task.left / server.capacity
-    if not p.simple:
-        execution *= 1.0 + server.slowdown * host.running
+    delay = transfer_time(b, row, j, state, problem)
+    others = server.max_concurrent - state.free_places[b, j]
+    execution = task.left / server.capacity * (1.0 + server.slowdown * others)
     before = delay if p.transfer else 0.0
     taken = before + execution
     finish = env.clock + taken
-    task.host = j
-    state.finish[b, j] = finish
-    state.expected[b, j] = env.clock + (before + execution * error_of(b, row, state, p))
-    state.running[b, j] = row
+    place = server.first_place
+    while state.finish[b, place] < np.inf:
+        place += 1
+    task.place = place
+    state.finish[b, place] = finish
+    state.expected[b, place] = env.clock + (before + execution * error_of(b, row, state, p))
+    state.running[b, place] = row
     state.busy[b, j] += taken
-    state.room[b, j] = -1.0
-    env.num_open -= 1
-    if not p.simple:
-        host.running += 1
-        share_memory(b, server.host, state, problem)
-    push(state.queue[b], env.num_busy, BY_FINISH, state.tasks[b], state.finish[b], j)
+    show(b, j, state, problem)
+    push(state.queue[b], env.num_busy, BY_FINISH, state.tasks[b], state.finish[b], place)
     env.num_busy += 1
     env.next_finish = min(env.next_finish, finish)
-    state.attempt[b, j] = env.num_started
+    state.attempt[b, place] = env.num_started
     log, workflow = state.log[b, env.num_started], state.workflows[b, task.workflow]
     log.workflow, log.task, log.server, log.outcome = task.workflow, row - workflow.first_task, j, TO_END
     log.arrival, log.ready, log.start, log.finish = workflow.arrival, task.ready, env.clock, finish
@@ -153,20 +157,31 @@ def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     return assignment_reward(taken, delay, server.reward_power * taken, p)
 
 
+@internal
+def clear(b, place, state, problem):  # type: ignore[no-untyped-def]
+    """Nothing runs on a place any more, which is out of the queue."""
+    env, j = state.env[b], problem.server_of[place]
+    env.num_busy -= 1
+    env.next_finish = state.finish[b, state.queue[b, 0]] if env.num_busy > 0 else np.inf
+    state.finish[b, place] = state.expected[b, place] = np.inf
+    state.running[b, place] = NONE
+    show(b, j, state, problem)
+    leave_if_done(b, j, state, problem)
+
+
 @rare
-def end_attempt(b, j, outcome, state, problem):  # type: ignore[no-untyped-def]
-    """The task on row j stops before its end, FAILED or PREEMPTED, and waits anew from now on."""
-    env, p, row = state.env[b], problem.parameters[0], state.running[b, j]
-    task, detail, log = state.tasks[b, row], state.details[b, row], state.log[b, state.attempt[b, j]]
+def end_attempt(b, place, outcome, state, problem):  # type: ignore[no-untyped-def]
+    """The task of a place stops before its end, FAILED or PREEMPTED, and waits anew from now on."""
+    env, p, row = state.env[b], problem.parameters[0], state.running[b, place]
+    task, detail, log = state.tasks[b, row], state.details[b, row], state.log[b, state.attempt[b, place]]
     for at in range(env.num_busy):
-        if state.queue[b, at] == j:
+        if state.queue[b, at] == place:
             remove(state.queue[b], env.num_busy, BY_FINISH, state.tasks[b], state.finish[b], at)
             break
-    env.num_busy -= 1
     took = env.clock - log.start
     worked = max(0.0, took - log.transfer)
     done = task.left * worked / (log.finish - log.start - log.transfer)
-    state.busy[b, j] -= log.finish - env.clock
+    state.busy[b, log.server] -= log.finish - env.clock
     log.finish, log.outcome, log.work = env.clock, outcome, done
     if outcome == PREEMPTED:
         env.preempted_attempts += 1
@@ -182,13 +197,7 @@ def end_attempt(b, j, outcome, state, problem):  # type: ignore[no-untyped-def]
             env.lost += detail.spent
             detail.spent = 0.0
             task.left = detail.compute
-    task.host = NONE
+    task.place = NONE
     task.rank = rank(task, detail, p.order)
-    h = problem.servers[j].host
-    state.finish[b, j] = state.expected[b, j] = np.inf
-    state.running[b, j] = NONE
-    state.hosts[b, h].running -= 1
-    env.next_finish = state.finish[b, state.queue[b, 0]] if env.num_busy > 0 else np.inf
-    share_memory(b, h, state, problem)
-    leave_if_done(b, h, state)
+    clear(b, place, state, problem)
     make_ready(b, row, state, p)

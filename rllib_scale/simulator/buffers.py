@@ -19,7 +19,7 @@ OF_TASKS = ("tasks", "details", "ready", "aside", "released")
 
 def allocate(config: EnvConfig, num_envs: int, problem: layout.Problem) -> layout.State:
     """Arrays for that many environments, none of which has begun."""
-    b, n, k, hosts = num_envs, config.cluster.num_slots, config.decision.offered, len(problem.at_random)
+    b, n, k, places = num_envs, len(problem.servers), config.decision.offered, len(problem.server_of)
     workflows, tasks, edges = 1, len(problem.demand), _edges(len(problem.edges), problem)
     observation = np.zeros((b, FEATURE_SETS[config.observation.feature_set].width(n, k)), dtype=np.float32)
     for features in observation:
@@ -34,17 +34,21 @@ def allocate(config: EnvConfig, num_envs: int, problem: layout.Problem) -> layou
         offered=np.zeros((b, k), dtype=np.int64),
         aside=np.zeros((b, tasks), dtype=np.int64),
         released=np.zeros((b, tasks), dtype=np.int64),
-        hosts=np.zeros((b, hosts), dtype=layout.HOST),
-        finish=np.full((b, n), np.inf),
-        expected=np.full((b, n), np.inf),
-        running=np.full((b, n), layout.NONE, dtype=np.int64),
-        attempt=np.zeros((b, n), dtype=np.int64),
+        presence=np.zeros((b, n), dtype=layout.PRESENCE),
+        free_places=np.zeros((b, n), dtype=np.int64),
+        free=np.zeros((b, n)),
+        next_end=np.full((b, n), np.inf),
+        power=np.zeros((b, n), dtype=np.float32),
         room=np.full((b, n), -1.0),
         limit=np.full((b, n), -1.0),
         extra=np.zeros((b, n)),
         reserved=np.zeros((b, n), dtype=np.int64),
-        queue=np.zeros((b, n), dtype=np.int64),
         busy=np.zeros((b, n)),
+        finish=np.full((b, places), np.inf),
+        expected=np.full((b, places), np.inf),
+        running=np.full((b, places), layout.NONE, dtype=np.int64),
+        attempt=np.zeros((b, places), dtype=np.int64),
+        queue=np.zeros((b, places), dtype=np.int64),
         log=np.zeros((b, FIRST_LOG_ROWS), dtype=layout.LOG),
         observation=observation,
         fit=np.zeros((b, k, n), dtype=np.uint8),

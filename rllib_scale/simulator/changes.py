@@ -12,7 +12,7 @@ import numpy as np
 
 from rllib_scale.compiled import compiled, internal, rare
 from rllib_scale.config import ClusterConfig
-from rllib_scale.simulator.attempts import end_attempt, leave_if_done, set_room
+from rllib_scale.simulator.attempts import end_attempt, leave_if_done, set_room, show
 from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, UP
 from rllib_scale.workloads.random_numbers import exponential, seed_stream
 
@@ -39,7 +39,7 @@ def scheduled(config: ClusterConfig) -> np.ndarray:
 
 
 def starts_away(config: ClusterConfig) -> np.ndarray:
-    """(H,) bool: the server's first scheduled change is that it joins."""
+    """(N,) bool: the server's first scheduled change is that it joins."""
     away = np.zeros(config.num_servers, dtype=bool)
     for change in scheduled(config)[::-1]:
         away[change["server"]] = change["event"] == JOIN
@@ -47,7 +47,7 @@ def starts_away(config: ClusterConfig) -> np.ndarray:
 
 
 def at_random(config: ClusterConfig) -> np.ndarray:
-    """(H,) bool: the server fails or departs at random times."""
+    """(N,) bool: the server fails or departs at random times."""
     changes = config.changes
     tiers = [tier for tier in config.tiers for _ in range(tier.count)]
     chosen = np.array([changes.at_random and (not changes.tiers or tier.name in changes.tiers) for tier in tiers])
@@ -123,81 +123,68 @@ def begin_changes(b, seed, episode, state, problem):  # type: ignore[no-untyped-
     env, p = state.env[b], problem.parameters[0]
     env.change_at = 0
     env.num_open = 0
-    for h in range(state.hosts.shape[1]):
-        host, first = state.hosts[b, h], problem.first_row[h]
-        host.running = 0
-        host.away = host.left = 0.0
-        host.next = np.inf
-        host.free = problem.servers[first].memory
-        host.status = AWAY if problem.starts_away[h] else UP
-        for j in range(first, problem.first_row[h + 1]):
-            state.limit[b, j] = state.room[b, j] = -1.0 if host.status == AWAY else host.free
-            env.num_open += int(host.status == UP)
-        if problem.at_random[h]:
-            seed_stream(host.rng, seed, episode, FIRST_STREAM + h)
-            host.next, host.phase = _next_loss(host.rng, 0.0, p.failure_rate, p.departure_rate)
-    _find_next_change(env, state.hosts[b], problem)
+    for j in range(len(problem.at_random)):
+        presence, server = state.presence[b, j], problem.servers[j]
+        presence.away = presence.left = 0.0
+        presence.next = np.inf
+        presence.status = AWAY if problem.starts_away[j] else UP
+        state.limit[b, j] = server.memory if presence.status == UP else -1.0
+        state.extra[b, j], state.room[b, j] = 0.0, -1.0
+        show(b, j, state, problem)
+        if problem.at_random[j]:
+            seed_stream(presence.rng, seed, episode, FIRST_STREAM + j)
+            presence.next, presence.phase = _next_loss(presence.rng, 0.0, p.failure_rate, p.departure_rate)
+    _find_next_change(env, state.presence[b], problem)
 
 
 @internal
-def _find_next_change(env, hosts, problem):  # type: ignore[no-untyped-def]
+def _find_next_change(env, presence, problem):  # type: ignore[no-untyped-def]
     env.next_change = np.inf
     if env.change_at < len(problem.changes):
         env.next_change = problem.changes[env.change_at].time
     if problem.parameters[0].failure_rate > 0.0 or problem.parameters[0].departure_rate > 0.0:
-        for h in range(len(hosts)):
-            env.next_change = min(env.next_change, hosts[h].next)
+        for j in range(len(problem.at_random)):
+            env.next_change = min(env.next_change, presence[j].next)
 
 
 @rare
 def change(b, state, problem):  # type: ignore[no-untyped-def]
     """The next change of the cluster happens."""
-    env, p, hosts = state.env[b], problem.parameters[0], state.hosts[b]
+    env, p = state.env[b], problem.parameters[0]
     if env.change_at < len(problem.changes) and problem.changes[env.change_at].time <= env.next_change:
         due = problem.changes[env.change_at]
         env.change_at += 1
         _apply(b, due.server, due.event, state, problem)
     else:
-        for h in range(len(hosts)):
-            if hosts[h].next <= env.next_change:
-                host = hosts[h]
-                event = _event_of(host.phase)
-                host.next, host.phase = _following(
-                    host.rng,
-                    host.next,
-                    host.phase,
-                    p.failure_rate,
-                    p.departure_rate,
-                    p.repair,
-                    p.notice,
-                    p.return_after,
+        for j in range(len(problem.at_random)):
+            at = state.presence[b, j]
+            if at.next <= env.next_change:
+                event = _event_of(at.phase)
+                at.next, at.phase = _following(
+                    at.rng, at.next, at.phase, p.failure_rate, p.departure_rate, p.repair, p.notice, p.return_after
                 )
-                _apply(b, h, event, state, problem)
+                _apply(b, j, event, state, problem)
                 break
-    _find_next_change(env, hosts, problem)
+    _find_next_change(env, state.presence[b], problem)
 
 
 @internal
-def _apply(b, h, event, state, problem):  # type: ignore[no-untyped-def]
-    env, host = state.env[b], state.hosts[b, h]
-    first, end = problem.first_row[h], problem.first_row[h + 1]
+def _apply(b, j, event, state, problem):  # type: ignore[no-untyped-def]
+    env, presence, server = state.env[b], state.presence[b, j], problem.servers[j]
     if event == JOIN:
-        if host.status == UP:
-            return
-        if host.status == AWAY:
-            host.away += env.clock - host.left
-            host.free = problem.servers[first].memory
-        host.status = UP
-        for j in range(first, end):
-            state.limit[b, j] = problem.servers[first].memory
-            set_room(b, j, state, problem)
+        if presence.status == AWAY:
+            presence.away += env.clock - presence.left
+        presence.status = UP
+        state.limit[b, j] = server.memory
+        set_room(b, j, state)
         return
-    if host.status == AWAY or (event == DRAIN and host.status == DRAINING):
+    if presence.status == AWAY or (event == DRAIN and presence.status == DRAINING):
         return
-    host.status = DRAINING
-    for j in range(first, end):
-        state.limit[b, j] = -1.0
-        set_room(b, j, state, problem)
-        if event == FAIL and state.finish[b, j] < np.inf:
-            end_attempt(b, j, np.int64(FAILED), state, problem)
-    leave_if_done(b, h, state)
+    presence.status = DRAINING
+    state.limit[b, j] = -1.0
+    set_room(b, j, state)
+    if event == FAIL:
+        for place in range(server.first_place, server.first_place + server.max_concurrent):
+            if state.finish[b, place] < np.inf:
+                end_attempt(b, place, np.int64(FAILED), state, problem)
+    leave_if_done(b, j, state, problem)

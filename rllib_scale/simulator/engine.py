@@ -34,7 +34,7 @@ class Engine:
     Tasks that wait are offered, K at a time; `step` answers in each environment and runs it to its next decision;
     `dispatch` gives several answers and runs on to the next event. Both write `observation` (B, W) float32, `fit`
     (B, K, N), `outcome`, `elapsed`, `reward` and `done` (B,); the arrays are the engine's own and are overwritten by
-    the next call. An environment holds about 110 bytes per row (server slot), 150 per task of the episode and 80 per
+    the next call. An environment holds about 170 bytes per server, 40 per place, 150 per task of the episode and 80 per
     attempt to run one (for `schedule`).
 
     >>> engine = Engine(EnvConfig())
@@ -52,7 +52,7 @@ class Engine:
     def __init__(self, config: EnvConfig, num_envs: int = 1) -> None:
         self.config = config
         self.num_envs = num_envs
-        self.num_slots = config.cluster.num_slots
+        self.num_rows = config.cluster.num_rows
         self.features = FEATURE_SETS[config.observation.feature_set]
         self._servers = build_servers(config.cluster, config.reward)
         self._tier_names = tier_names(config.cluster)
@@ -75,7 +75,7 @@ class Engine:
 
     @property
     def fit(self) -> np.ndarray:
-        """(B, K, N) uint8, how each row is for each candidate: CLOSED, TAKEN or OPEN (observation/answers.py)."""
+        """(B, K, N) uint8, how each server is for each candidate: CLOSED, TAKEN or OPEN (observation/answers.py)."""
         if not self._fit_is_known:
             _fit_batch(self._table)
             self._fit_is_known = True
@@ -99,17 +99,17 @@ class Engine:
     def answerable(self, actions: np.ndarray) -> np.ndarray:
         """(B,) bool: whether each of the actions (B,), within their range, stands for an answer that `step` takes.
 
-        No answer: a candidate that is not there, as fewer wait, and to stop what runs on a row without a task.
+        No answer: a candidate that is not there, as fewer wait, and to stop what runs on a place without a task.
         """
-        env, n = self._state.env, self.num_slots
-        row = actions - self.candidates * n - 1
-        stops = np.take_along_axis(self.preemptible, np.clip(row, 0, n - 1)[:, None], axis=1)[:, 0]
+        env, n, last = self._state.env, self.num_rows, self.preemptible.shape[1] - 1
+        place = actions - self.candidates * n - 1
+        stops = np.take_along_axis(self.preemptible, np.clip(place, 0, last)[:, None], axis=1)[:, 0]
         offered = (actions // n < env["num_offered"]) | (actions == self.candidates * n)
-        return np.where(row >= 0, stops, offered) | (env["end"] != layout.RUNNING)
+        return np.where(place >= 0, stops, offered) | (env["end"] != layout.RUNNING)
 
     @property
     def preemptible(self) -> np.ndarray:
-        """(B, N) bool: rows that run a task."""
+        """(B, P) bool: places that run a task."""
         return self._state.running >= 0
 
     @property
@@ -170,7 +170,7 @@ class Engine:
         """Answer in every environment, or in those of `active` (B,) bool; one that has ended stays as it is.
 
         Args:
-            actions: (B,) the candidate k on row j is k N + j, a pass K N, to stop what runs on row j K N + 1 + j.
+            actions: (B,) candidate k on server j is k N + j, a pass K N, to stop what runs on place p K N + 1 + p.
             active: (B,) bool.
             begin: (which, seeds, episodes), each (B,): those of `which` begin this episode in place of a decision, as
                 by `reset` but in the same call.
@@ -194,13 +194,13 @@ class Engine:
         earned.
 
         Args:
-            starts: (R, 4) integers: environment, workflow, task, row; task -1 stops what runs on the row, where the
-                config allows it. Those beyond `max_decisions` are dropped.
+            starts: (R, 4) integers: environment, workflow, task, server; or STOP, where the config allows it, for a
+                task that runs. Those beyond `max_decisions` are dropped.
             active: (B,) bool, the environments whose clock runs on; one that has ended stays as it is.
 
         Raises:
-            ValueError: a task does not wait, or its row is not open for it (nor one to wait for, with `reserve`). The
-                answers before it are done.
+            ValueError: a task does not wait, or its server is not open for it (nor one to wait for, with `reserve`).
+                The answers before it are done.
         """
         starts = np.ascontiguousarray(starts, dtype=np.int64).reshape(-1, 4)
         active = self._all if active is None else self._row(active, np.bool_)
@@ -213,26 +213,29 @@ class Engine:
                 "environment {}: workflow {}, task {} cannot start on server {}".format(*starts[refused].tolist())
             )
 
-    def answer(self, b: int, workflow: int, task: int, row: int) -> int:
+    def answer(self, b: int, workflow: int, task: int, server: int) -> int:
         """One answer for any task that waits in environment b; no time passes until `dispatch` ends the round.
 
         Args:
             b: number of the environment.
             workflow: of the task.
-            task: its index; -1 stops what runs on the row.
-            row: on which it starts or, with `reserve`, for which it waits; -1 passes it over.
+            task: its index.
+            server: on which it starts or, with `reserve`, for which it waits; PASS: it is passed over; STOP: it runs,
+                and is stopped.
 
         Returns:
             Index into observation.answers.OUTCOMES; `busy` and `no_fit` changed nothing.
 
         Raises:
-            ValueError: no such task waits, or none runs on the row.
+            ValueError: no such task waits; or, for STOP, runs.
         """
         self._fit_is_known = False
         self._make_log_room(1)
-        outcome = int(_answer_now(b, workflow, task, row, self._table))
+        outcome = int(_answer_now(b, workflow, task, server, self._table))
         if outcome < 0:
-            raise ValueError(f"environment {b}: there is no answer for workflow {workflow}, task {task}, row {row}")
+            raise ValueError(
+                f"environment {b}: there is no answer for workflow {workflow}, task {task}, server {server}"
+            )
         return outcome
 
     def snapshot(self, b: int = 0) -> Snapshot:
@@ -256,7 +259,7 @@ class Engine:
         return list(zip(workflow.tolist(), tasks.tolist(), strict=True))
 
     def available(self, b: int = 0) -> np.ndarray:
-        """(N,) virtual availability of each row [s]: its task awaited, and those that wait for it in this round."""
+        """(N,) virtual availability of each server [s]: a place awaited, and those that wait for it in this round."""
         return self.snapshot(b).available_at_s
 
     def metrics(self, b: int = 0) -> dict[str, float | int]:
@@ -358,7 +361,7 @@ class Engine:
             if result == kernel.REFUSED:
                 raise ValueError(
                     f"environment {b}: {rows[0][b]} is no answer that can be given now; servers are 0 to "
-                    f"{self.num_slots - 1}"
+                    f"{self.num_rows - 1}"
                 )
             if result == kernel.DONE:
                 return

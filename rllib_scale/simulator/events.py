@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import internal, rare
-from rllib_scale.simulator.attempts import leave_if_done, make_ready, share_memory
+from rllib_scale.simulator.attempts import clear, make_ready
 from rllib_scale.simulator.changes import change
 from rllib_scale.simulator.heaps import BY_FINISH, BY_READY, push, remove
-from rllib_scale.simulator.state import NONE
 
 
 @internal
@@ -68,25 +67,13 @@ def _arrive(b, state, problem):  # type: ignore[no-untyped-def]
 
 @internal
 def _complete(b, state, problem):  # type: ignore[no-untyped-def]
-    """The task that finishes first completes: its row is idle, its successors may be ready."""
-    env, finish, queue = state.env[b], state.finish[b], state.queue[b]
-    j = queue[0]
-    remove(queue, env.num_busy, BY_FINISH, state.tasks[b], finish, 0)
-    env.num_busy -= 1
-    finish[j] = state.expected[b, j] = np.inf
-    env.next_finish = finish[queue[0]] if env.num_busy > 0 else np.inf
-    row = state.running[b, j]
-    task = state.tasks[b, row]
+    """The task that finishes first completes: its place is free, its successors may be ready."""
+    env, queue = state.env[b], state.queue[b]
+    place = queue[0]
+    task = state.tasks[b, state.running[b, place]]
     workflow = state.workflows[b, task.workflow]
-    state.running[b, j] = NONE
-    if problem.parameters[0].simple:
-        state.room[b, j] = state.limit[b, j]
-        env.num_open += 1
-    else:
-        h = problem.servers[j].host
-        state.hosts[b, h].running -= 1
-        share_memory(b, h, state, problem)
-        leave_if_done(b, h, state)
+    remove(queue, env.num_busy, BY_FINISH, state.tasks[b], state.finish[b], 0)
+    clear(b, place, state, problem)
     env.completed += 1
     env.in_system -= 1
     env.response_sum += env.clock - workflow.arrival

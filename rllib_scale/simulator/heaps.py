@@ -1,4 +1,4 @@
-"""The binary heap behind the three queues of an environment: waiting tasks, release delays, busy rows."""
+"""The binary heap behind the three queues of an environment: waiting tasks, release delays, busy places."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rllib_scale.compiled import internal
 
 BY_RANK, BY_ARRIVAL, BY_READY, BY_FINISH = range(4)
 """What comes first: the waiting task of the largest rank [SCALE, sec. 4.1, level 1], and of equal ones the first that
-was ready, or not; the task that is ready first; the row that finishes first. Ties go to the lowest index: tasks are
+was ready, or not; the task that is ready first; the place that finishes first. Ties go to the lowest index: tasks are
 numbered by workflow, in order of arrival."""
 
 
@@ -23,7 +23,7 @@ def _precedes(order, tasks, finish, a, b):  # type: ignore[no-untyped-def]
 
 @internal
 def push(heap, size, order, tasks, finish, entry):  # type: ignore[no-untyped-def]
-    """Add an entry to the `size` that are in the heap: a row of `tasks` or, by finish, of `finish`."""
+    """Add an entry to the `size` that are in the heap: a row of `tasks` or, by finish, a place."""
     at = size
     while at > 0:
         parent = (at - 1) >> 1

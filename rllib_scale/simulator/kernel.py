@@ -5,14 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import compiled, internal
-from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, PASSED, PREEMPTED, STARTED
+from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, PASS, PASSED, PREEMPTED, STARTED, STOP
 from rllib_scale.simulator.attempts import end_attempt, remove_waiting
 from rllib_scale.simulator.changes import begin_changes
 from rllib_scale.simulator.events import schedule_arrival
 from rllib_scale.simulator.handles import problem_of, state_of
 from rllib_scale.simulator.load import draw
 from rllib_scale.simulator.reward import TASKS_IN_SYSTEM
-from rllib_scale.simulator.rounds import answer, carry_out, close, find_waiting, fit_of, outcome_of, run, withdraw
+from rllib_scale.simulator.rounds import (
+    answer,
+    carry_out,
+    close,
+    find_waiting,
+    fit_of,
+    outcome_of,
+    place_of,
+    run,
+    withdraw,
+)
 from rllib_scale.simulator.state import DISPATCHED, NO_PREEMPTION, NONE, ROUNDS, RUNNING, STEPS
 from rllib_scale.simulator.state import PREEMPTED as STOPPED
 from rllib_scale.simulator.writers import write_observation
@@ -38,7 +48,6 @@ def _begin(b, seed, episode, state, problem):  # type: ignore[no-untyped-def]
     state.expected[b] = np.inf
     state.running[b] = NONE
     state.busy[b] = 0.0
-    state.extra[b] = 0.0
     state.reward[b] = 0.0
     state.elapsed[b] = 0.0
     state.outcome[b] = STARTED
@@ -49,7 +58,7 @@ def _begin(b, seed, episode, state, problem):  # type: ignore[no-untyped-def]
 
 @compiled
 def fit_batch(table):  # type: ignore[no-untyped-def]
-    """Write how each row is for each candidate."""
+    """Write how each server is for each candidate."""
     state = state_of(table)
     for b in range(len(state.env)):
         state.fit[b] = CLOSED
@@ -67,13 +76,15 @@ def _is_answer(b, action, state, p):  # type: ignore[no-untyped-def]
     if action < 0:
         return False
     if env.end != RUNNING:
-        return action <= K * N + N
+        return action <= K * N + state.finish.shape[1]
     if action < N:
         return env.num_offered > 0  # none is, after an answer for any task that waits
     if action < K * N:
         return action // N < env.num_offered
-    j = action - K * N - 1
-    return j < 0 or (j < N and p.preemption != NO_PREEMPTION and state.finish[b, j] < np.inf)
+    place = action - K * N - 1
+    if place < 0:
+        return True
+    return place < state.finish.shape[1] and p.preemption != NO_PREEMPTION and state.finish[b, place] < np.inf
 
 
 @compiled
@@ -131,26 +142,29 @@ _IMPOSSIBLE = -1
 
 @internal
 def _answer_for(b, workflow, task, j, state, problem):  # type: ignore[no-untyped-def]
-    """Answer for any task that waits; see observation.backend.Answer. Returns the outcome, or why nothing was done.
+    """Answer for any task that waits, or stop one that runs; see observation.backend.Answer.
+
+    Returns the outcome, or why nothing was done.
 
     Beyond `max_decisions` every answer passes: the limit cuts the episode right after its last decision.
     """
     env, p = state.env[b], problem.parameters[0]
     if env.decisions >= p.max_decisions:
         return PASSED
-    if env.end != RUNNING or not -1 <= j < len(problem.servers):
+    if env.end != RUNNING or not STOP <= j < len(problem.servers):
         return _IMPOSSIBLE
     withdraw(b, state, p)
-    if task < 0:
-        if p.preemption == NO_PREEMPTION or j < 0 or state.finish[b, j] == np.inf:
+    if j == STOP:
+        place = place_of(b, workflow, task, state)
+        if p.preemption == NO_PREEMPTION or place < 0:
             return _IMPOSSIBLE
         env.decisions += 1
-        end_attempt(b, j, np.int64(STOPPED), state, problem)
+        end_attempt(b, place, np.int64(STOPPED), state, problem)
         return PREEMPTED
     at = find_waiting(b, workflow, task, state)
     if at < 0:
         return _IMPOSSIBLE
-    if j < 0:
+    if j == PASS:
         env.decisions += 1
         env.passed += 1
         return PASSED
@@ -177,14 +191,14 @@ def answer_now(b, workflow, task, j, table):  # type: ignore[no-untyped-def]
 def dispatch_batch(starts, active, table):  # type: ignore[no-untyped-def]
     """Several answers and a close: any tasks that wait, in any order; then each active environment runs on.
 
-    `starts` (R, 4) holds environment, workflow, task, row. Each environment runs to the next event after which a task
-    waits. Returns the first row that is refused, which ends the call, or -1.
+    `starts` (R, 4) holds environment, workflow, task, server or STOP. Each environment runs to the next event after
+    which a task waits. Returns the first row that is refused, which ends the call, or -1.
     """
     state, problem = state_of(table), problem_of(table)
     p = problem.parameters[0]
     for i in range(len(starts)):
         b = starts[i, 0]
-        if not 0 <= b < len(state.env) or not active[b] or starts[i, 3] < 0:
+        if not 0 <= b < len(state.env) or not active[b] or starts[i, 3] == PASS:
             return i
         outcome = _answer_for(b, starts[i, 1], starts[i, 2], starts[i, 3], state, problem)
         if outcome in (_IMPOSSIBLE, BUSY, NO_FIT):

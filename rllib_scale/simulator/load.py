@@ -99,7 +99,7 @@ def add(b, arrival, n, demand, e, edges, first, at, state, problem):  # type: ig
     for k in range(n):
         task, detail = state.tasks[b, first + k], state.details[b, first + k]
         task.left, task.memory, task.output = demand[k].compute, demand[k].memory, demand[k].output
-        task.workflow, task.host = w, NONE
+        task.workflow, task.place = w, NONE
         task.first_successor = at + tables[FIRST, k]
         task.num_successors = tables[FIRST, k + 1] - tables[FIRST, k]
         task.num_missing, task.first_predecessor = 0, NONE

@@ -29,7 +29,7 @@ SCHEDULE = np.dtype(
         ("work_gflop", "f8"),
     ]
 )
-"""One attempt to run a task. `server` is the row; `finish_s` is when the attempt ended, finished or not."""
+"""One attempt to run a task. `finish_s` is when the attempt ended, finished or not."""
 
 
 @partial(compiled, allocates=True)
@@ -46,15 +46,16 @@ def summarise(b, table, tier, num_tiers):  # type: ignore[no-untyped-def]
     for j in range(len(servers)):
         if tier[j] < 0:
             continue
-        busy = state.busy[b, j]
-        if state.finish[b, j] < np.inf:
-            busy -= state.finish[b, j] - env.clock
-        host = state.hosts[b, servers[j].host]
-        away = host.away + (env.clock - host.left if host.status == AWAY else 0.0)
+        server, presence, busy = servers[j], state.presence[b, j], state.busy[b, j]
+        for place in range(server.first_place, server.first_place + server.max_concurrent):
+            if state.finish[b, place] < np.inf:
+                busy -= state.finish[b, place] - env.clock
+        away = presence.away + (env.clock - presence.left if presence.status == AWAY else 0.0)
         tier_busy[tier[j]] += busy
-        tier_count[tier[j]] += 1
-        tier_away[tier[j]] += away
-        energy += servers[j].idle_power * (env.clock - away) + (servers[j].busy_power - servers[j].idle_power) * busy
+        tier_count[tier[j]] += server.max_concurrent
+        tier_away[tier[j]] += server.max_concurrent * away
+        of_busy = (server.busy_power - server.idle_power) / server.max_concurrent
+        energy += server.idle_power * (env.clock - away) + of_busy * busy
     floats = np.empty(5 + num_tiers)
     floats[0] = env.response_sum / env.completed if env.completed > 0 else math.nan
     floats[1] = censored / env.arrived if env.arrived > 0 else math.nan

@@ -28,7 +28,7 @@ from rllib_scale.simulator.state import PREEMPTED as STOPPED
 
 @internal
 def fit_of(b, memory, j, state):  # type: ignore[no-untyped-def]
-    """How row j is for a task of that memory [GB]: CLOSED, TAKEN or OPEN. The one place where that is decided."""
+    """How server j is for a task of that memory [GB]: CLOSED, TAKEN or OPEN. The one place where that is decided."""
     if memory <= state.room[b, j]:
         return OPEN
     return TAKEN if memory <= state.limit[b, j] else CLOSED
@@ -36,7 +36,7 @@ def fit_of(b, memory, j, state):  # type: ignore[no-untyped-def]
 
 @internal
 def _some_open(b, memory, state):  # type: ignore[no-untyped-def]
-    """Whether some row is OPEN."""
+    """Whether some server is OPEN."""
     for room in state.room[b]:  # noqa: SIM110 (compiled code knows no generators)
         if memory <= room:
             return True
@@ -70,7 +70,7 @@ def _put_back(b, state, p):  # type: ignore[no-untyped-def]
 
 @internal
 def _offer(b, filtered, state, p):  # type: ignore[no-untyped-def]
-    """Offer the first K tasks that wait; `filtered`: only those that some row is OPEN for, the others are deferred."""
+    """Offer the first K tasks that wait; `filtered`: only those that some server is OPEN for; others are deferred."""
     if p.peek:
         state.offered[b, 0] = state.ready[b, 0]
         state.env[b].num_offered = 1
@@ -124,24 +124,22 @@ def _take(b, k, state, p):  # type: ignore[no-untyped-def]
 
 @rare
 def reserve(b, row, j, state, problem):  # type: ignore[no-untyped-def]
-    """A deferred task waits for row j until the round ends."""
+    """A deferred task waits for server j until the round ends; its places share what waits for them."""
     env, p, server, task = state.env[b], problem.parameters[0], problem.servers[j], state.tasks[b, row]
     if state.extra[b, j] == 0.0:
         state.reserved[b, env.num_reserved] = j
         env.num_reserved += 1
-    execution = task.left * error_of(b, row, state, p) / server.capacity
-    if not p.simple:
-        others = state.hosts[b, server.host].running - int(state.finish[b, j] < np.inf)
-        execution *= 1.0 + server.slowdown * others
-    state.extra[b, j] += execution
-    set_room(b, j, state, problem)
+    others = min(server.max_concurrent - state.free_places[b, j], server.max_concurrent - 1)
+    execution = task.left * error_of(b, row, state, p) / server.capacity * (1.0 + server.slowdown * others)
+    state.extra[b, j] += execution / server.max_concurrent
+    set_room(b, j, state)
     _set_aside(b, row, state)
     env.waits += 1
 
 
 @internal
 def outcome_of(b, row, j, state, p):  # type: ignore[no-untyped-def]
-    """What comes of naming row j for a task that waits: STARTED, WAITS, BUSY or NO_FIT. The one place that decides."""
+    """What comes of naming server j for a waiting task: STARTED, WAITS, BUSY or NO_FIT. Decided here alone."""
     fit = fit_of(b, state.tasks[b, row].memory, j, state)
     if fit == OPEN:
         return STARTED
@@ -152,7 +150,7 @@ def outcome_of(b, row, j, state, p):  # type: ignore[no-untyped-def]
 
 @internal
 def carry_out(b, row, j, outcome, state, problem):  # type: ignore[no-untyped-def]
-    """Let a task, which waits nowhere any more, start on row j or wait for it. Returns the reward."""
+    """Let a task, which waits nowhere any more, start on server j or wait for it. Returns the reward."""
     if outcome == STARTED:
         return start(b, row, j, state, problem)
     reserve(b, row, j, state, problem)
@@ -161,11 +159,11 @@ def carry_out(b, row, j, outcome, state, problem):  # type: ignore[no-untyped-de
 
 @internal
 def available_at(b, j, state):  # type: ignore[no-untyped-def]
-    """Virtual availability of row j [s]; inf where nothing can start on it any more."""
+    """Virtual availability of server j [s]: when a place is free; inf where nothing can start on it any more."""
     if state.limit[b, j] < 0.0:
         return np.inf
-    clock, expected = state.env[b].clock, state.expected[b, j]
-    return (max(clock, expected) if expected < np.inf else clock) + state.extra[b, j]
+    clock = state.env[b].clock
+    return (clock if state.free_places[b, j] > 0 else max(clock, state.next_end[b, j])) + state.extra[b, j]
 
 
 @internal
@@ -228,6 +226,16 @@ def find_waiting(b, workflow, task, state):  # type: ignore[no-untyped-def]
 
 
 @rare
+def place_of(b, workflow, task, state):  # type: ignore[no-untyped-def]
+    """Place on which a task runs; -1: it does not run."""
+    if not (0 <= workflow < state.env[b].workflows_arrived and 0 <= task < state.workflows[b, workflow].num_tasks):
+        return -1
+    row = state.workflows[b, workflow].first_task + task
+    place = np.int64(state.tasks[b, row].place)
+    return place if place >= 0 and state.running[b, place] == row else np.int64(-1)
+
+
+@rare
 def open_all(b, state, p):  # type: ignore[no-untyped-def]
     """Put every candidate and every deferred task back into the heap."""
     env = state.env[b]
@@ -248,7 +256,7 @@ def close(b, is_round, state, problem):  # type: ignore[no-untyped-def]
     open_all(b, state, p)
     for i in range(env.num_reserved):
         state.extra[b, state.reserved[b, i]] = 0.0
-        set_room(b, state.reserved[b, i], state, problem)
+        set_room(b, state.reserved[b, i], state)
     env.num_reserved = env.in_round = 0
     env.target = env.clock
     if env.num_ready > 0 and env.decisions < p.max_decisions:
@@ -259,7 +267,7 @@ def close(b, is_round, state, problem):  # type: ignore[no-untyped-def]
 
 @rare
 def _force(b, state, problem):  # type: ignore[no-untyped-def]
-    """Start the first task that some row is OPEN for, on the first such row: progress."""
+    """Start the first task that some server is OPEN for, on the first such server: progress."""
     env, p = state.env[b], problem.parameters[0]
     while env.num_ready > 0:
         row = _pop(b, state, p)

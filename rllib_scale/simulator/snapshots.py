@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from rllib_scale.observation.snapshot import AWAY, BUSY, DRAINING, IDLE, INPUT, READY, LiveWorkflow, Snapshot
+from rllib_scale.observation.snapshot import AWAY, DRAINING, INPUT, READY, RUNNING, UP, LiveWorkflow, Snapshot
 from rllib_scale.simulator.state import AWAY as GONE
 from rllib_scale.simulator.state import Problem, State
 
@@ -15,15 +15,9 @@ def take_snapshot(b: int, state: State, problem: Problem) -> Snapshot:
     """Environment b as it is now."""
     env, servers, p = state.env[b], problem.servers, problem.parameters[0]
     clock = float(env["clock"])
-    expected, limit, host = state.expected[b].copy(), state.limit[b], servers["host"]
-    takes, is_free = limit >= 0, expected == np.inf
-    away = (host < 0) | (state.hosts[b]["status"][host] == GONE)
-    busy = state.running[b] >= 0
-    used = np.bincount(
-        host[busy], weights=state.tasks[b, state.running[b, busy]]["memory"], minlength=len(problem.at_random)
-    )
-    available = np.where(takes, np.where(is_free, clock, np.maximum(clock, expected)) + state.extra[b], np.inf)
-    running = np.stack(_names(b, state.running[b], state), axis=1)
+    takes, places = state.limit[b] >= 0, servers["max_concurrent"]
+    away = (places == 0) | (state.presence[b]["status"] == GONE)
+    free_at = np.where(state.free_places[b] > 0, clock, np.maximum(clock, state.next_end[b]))
     rows, ready, candidates = _waiting(b, state, problem)
     return Snapshot(
         index=b,
@@ -31,12 +25,13 @@ def take_snapshot(b: int, state: State, problem: Problem) -> Snapshot:
         num_arrived=int(env["workflows_arrived"]),
         capacity_gflops=servers["capacity"].copy(),
         memory_gb=servers["memory"].copy(),
-        free_memory_gb=np.where(away, 0.0, np.maximum(0.0, servers["memory"] - used[host])),
-        host=host.copy(),
-        status=np.where(away, AWAY, np.where(~takes, DRAINING, np.where(is_free, IDLE, BUSY))),
-        expected_end_s=expected,
-        available_at_s=available,
-        running=np.where(state.running[b, :, None] >= 0, running, -1),
+        free_memory_gb=np.where(away, 0.0, state.free[b]),
+        max_concurrent=places.copy(),
+        num_running=places - state.free_places[b],
+        status=np.where(away, AWAY, np.where(takes, UP, DRAINING)),
+        expected_end_s=state.next_end[b].copy(),
+        available_at_s=np.where(takes, free_at + state.extra[b], np.inf),
+        running=_running(b, state, problem),
         ready=ready,
         inputs=_inputs(b, rows, state, problem),
         candidates=candidates,
@@ -44,6 +39,15 @@ def take_snapshot(b: int, state: State, problem: Problem) -> Snapshot:
         bandwidth_gb_s=float(p["bandwidth"]),
         latency_s=float(p["latency"]),
     )
+
+
+def _running(b: int, state: State, problem: Problem) -> np.ndarray:
+    """(A,) RUNNING."""
+    places = np.flatnonzero(state.running[b] >= 0)
+    table = np.empty(len(places), dtype=RUNNING)
+    table["workflow"], table["task"] = _names(b, state.running[b, places], state)
+    table["server"], table["expected_end_s"] = problem.server_of[places], state.expected[b, places]
+    return np.sort(table, order=("server", "workflow", "task"))
 
 
 def _names(b: int, rows: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
@@ -83,7 +87,7 @@ def _inputs(b: int, rows: np.ndarray, state: State, problem: Problem) -> np.ndar
         at, source = at[source >= 0], source[source >= 0]
     sources = state.tasks[b, source]
     inputs = np.empty(len(at), dtype=INPUT)
-    inputs["task"], inputs["host"] = at, problem.servers["host"][sources["host"]]
+    inputs["task"], inputs["server"] = at, problem.server_of[sources["place"]]
     inputs["transfer_s"] = sources["output"] / p["bandwidth"] + p["latency"]
     return inputs
 
@@ -126,8 +130,8 @@ class _Workflows(Mapping[int, LiveWorkflow]):
             position[seen] = np.arange(len(seen))
             edges = position[edges[np.isin(edges, seen).all(axis=1)]]
         tasks, details = tasks[seen], state.details[b, first + seen]
-        host = tasks["host"].astype(np.int64)
-        running = state.running[b, host] == first + seen
+        place = tasks["place"].astype(np.int64)
+        running = state.running[b, place] == first + seen
         return LiveWorkflow(
             index=number,
             arrival_s=float(workflow["arrival"]),
@@ -138,6 +142,6 @@ class _Workflows(Mapping[int, LiveWorkflow]):
             delay_s=details["delay"].copy(),
             edges=edges,
             hop=details["hop"].astype(np.int64),
-            host=host,
-            completed=(host >= 0) & ~running,
+            server=np.where(place >= 0, self._problem.server_of[place], -1),
+            completed=(place >= 0) & ~running,
         )

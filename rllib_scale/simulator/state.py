@@ -19,9 +19,8 @@ PARAMETERS = np.dtype(
         ("feasible_only", "i8"),
         ("max_decisions", "i8"),
         ("horizon_is_terminal", "i8"),
-        ("reserve", "i8"),  # a task may wait for a busy row; 0: an invalid answer costs clock_step
+        ("reserve", "i8"),  # a task may wait for a busy server; 0: an invalid answer costs clock_step
         ("peek", "i8"),  # the one candidate stays in the heap: step, one at a time
-        ("simple", "i8"),  # a server is one row, runs a task to its end and stays: hosts need no account
         ("order", "i8"),
         ("ties_by_arrival", "i8"),
         ("preemption", "i8"),
@@ -75,10 +74,10 @@ ENV = np.dtype(
         ("num_offered", "i8"),  # candidates
         ("num_aside", "i8"),  # deferred: waiting tasks that are not offered again in this round
         ("num_released", "i8"),  # tasks whose release delay runs
-        ("num_reserved", "i8"),  # rows that a task waits for
+        ("num_reserved", "i8"),  # servers that a task waits for
         ("in_round", "i8"),
-        ("num_busy", "i8"),
-        ("num_open", "i8"),  # rows on which some task could start
+        ("num_busy", "i8"),  # places that run a task
+        ("num_open", "i8"),  # servers on which some task could start
         ("change_at", "i8"),  # next of the scheduled changes
         ("in_system", "i8"),  # arrived, uncompleted tasks
         ("area", "f8"),  # integral of in_system over time since the last decision
@@ -93,7 +92,7 @@ ENV = np.dtype(
         ("passed", "i8"),
         ("failed_attempts", "i8"),
         ("preempted_attempts", "i8"),
-        ("lost", "f8"),  # s of rows that did no lasting work
+        ("lost", "f8"),  # s of places that did no lasting work
         ("arrived", "i8"),
         ("completed", "i8"),
         ("workflows_arrived", "i8"),
@@ -123,7 +122,7 @@ TASK = np.dtype(  # one cache line: in large clusters what is looked at between 
         ("workflow", "i4"),
         ("num_successors", "i4"),
         ("num_missing", "i4"),  # predecessors not yet completed
-        ("host", "i4"),  # row it was assigned to; -1: none
+        ("place", "i4"),  # it was assigned to; -1: none
         ("first_successor", "i4"),  # position among the edges, where task rows stand
         ("first_predecessor", "i4"),  # task row; -1: none
     ]
@@ -133,18 +132,16 @@ DETAIL = np.dtype(
         ("compute", "f8"),  # GFLOP
         ("delay", "f8"),  # s, from the end of its predecessors until it is ready
         ("error", "f8"),  # demand as schedulers see it over the true one
-        ("spent", "f8"),  # s of rows that did what is no longer left
+        ("spent", "f8"),  # s of places that did what is no longer left
         ("hop", "i4"),  # edges on the longest path to a sink
         ("descendants", "i4"),  # itself included
         ("num_predecessors", "i4"),
         ("predecessors", "i4"),  # position among the edges, where input comes from more than one
     ]
 )
-HOST = np.dtype(
+PRESENCE = np.dtype(
     [
         ("status", "i8"),
-        ("running", "i8"),  # rows that run a task
-        ("free", "f8"),  # GB
         ("away", "f8"),  # s, all absences that have ended
         ("left", "f8"),  # s, when the present one began
         ("next", "f8"),  # s, its next change at random; inf: none
@@ -169,7 +166,7 @@ LOG = np.dtype(
 
 RUNNING, AT_HORIZON, ALL_DONE, AT_MAX_DECISIONS = range(4)
 STEPS, ROUNDS, DISPATCHED = range(3)
-"""What wakes the scheduler: a candidate, a row for it; or any task that waits."""
+"""What wakes the scheduler: a candidate, a server for it; or any task that waits."""
 UP, DRAINING, AWAY = range(3)
 TO_END, FAILED, PREEMPTED = range(3)
 """Of an attempt: it runs or ran to its end, or was ended before."""
@@ -181,7 +178,8 @@ NONE = -1
 class State(NamedTuple):
     """All arrays of a batch.
 
-    B environments, N rows (server slots), H hosts, W workflows, T tasks, E edges, K candidates, L log rows.
+    B environments, N servers, P places of servers, W workflows, T tasks, E edges, K candidates, L log rows. A server
+    that runs several tasks at once has as many places, which share its memory and stand side by side.
     """
 
     env: np.ndarray  # (B,) ENV
@@ -193,17 +191,21 @@ class State(NamedTuple):
     offered: np.ndarray  # (B, K) int64 task rows, in order
     aside: np.ndarray  # (B, T) int64 task rows
     released: np.ndarray  # (B, T) int64 heap of task rows, by the end of their delay
-    hosts: np.ndarray  # (B, H) HOST; where a server is more than a row, see PARAMETERS.simple
-    finish: np.ndarray  # (B, N) float64 s; inf: runs nothing
-    expected: np.ndarray  # (B, N) float64 s, when schedulers expect it; inf: runs nothing
-    running: np.ndarray  # (B, N) int64 task row; -1: none
-    attempt: np.ndarray  # (B, N) int64 log row
+    presence: np.ndarray  # (B, N) PRESENCE
+    free_places: np.ndarray  # (B, N) int64
+    free: np.ndarray  # (B, N) float64 GB
+    next_end: np.ndarray  # (B, N) float64 s, when schedulers expect the next of its tasks to end; inf: it runs none
+    power: np.ndarray  # (B, N) float32 W, drawn now
     room: np.ndarray  # (B, N) float64 GB that a task may need to start now; -1: none can
-    limit: np.ndarray  # (B, N) float64 GB that a task may need to start ever; -1: its server is away or drains
-    extra: np.ndarray  # (B, N) float64 s of executions that wait for it in this round
-    reserved: np.ndarray  # (B, N) int64 stack of rows
-    queue: np.ndarray  # (B, N) int64 heap of the busy rows, by finish
+    limit: np.ndarray  # (B, N) float64 GB that a task may need to start ever; -1: the server is away or drains
+    extra: np.ndarray  # (B, N) float64 s by which tasks that wait for it in this round put it off
+    reserved: np.ndarray  # (B, N) int64 stack of servers
     busy: np.ndarray  # (B, N) float64 s of all attempts
+    finish: np.ndarray  # (B, P) float64 s; inf: runs nothing
+    expected: np.ndarray  # (B, P) float64 s, when schedulers expect it; inf: runs nothing
+    running: np.ndarray  # (B, P) int64 task row; -1: none
+    attempt: np.ndarray  # (B, P) int64 log row
+    queue: np.ndarray  # (B, P) int64 heap of the busy places, by finish
     log: np.ndarray  # (B, L) LOG
     observation: np.ndarray  # (B, W) float32
     fit: np.ndarray  # (B, K, N) uint8 of each candidate: observation.masks.CLOSED, BUSY or OPEN
@@ -219,10 +221,9 @@ class Problem(NamedTuple):
     parameters: np.ndarray  # (1,) PARAMETERS
     workload: np.ndarray  # (1,) generators.PARAMETERS
     servers: np.ndarray  # (N,) cluster.SERVER
-    power: np.ndarray  # (2, N) float32 W of each row, idle and busy
-    first_row: np.ndarray  # (H + 1,) rows of host h: first_row[h] : first_row[h + 1]
-    at_random: np.ndarray  # (H,) bool: changes at random
-    starts_away: np.ndarray  # (H,) bool
+    server_of: np.ndarray  # (P,) int64, of each place
+    at_random: np.ndarray  # (servers,) bool: changes at random
+    starts_away: np.ndarray  # (servers,) bool
     changes: np.ndarray  # (C,) changes.CHANGE, scheduled
     rng: np.ndarray  # (3, 4) uint64 generators of workloads, of the errors of estimates, and of stragglers
     demand: np.ndarray  # (T,) generators.TASK_DEMAND

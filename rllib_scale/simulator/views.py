@@ -28,7 +28,7 @@ class ViewWriter:
 
     def __init__(self, state: layout.State, problem: layout.Problem, before: ViewWriter | None = None) -> None:
         (b, tasks), workflows = state.tasks.shape, state.workflows.shape[1]
-        n, hosts = len(problem.servers), len(problem.at_random)
+        n = len(problem.servers)
         inputs = max(tasks, state.edges.shape[1]) if problem.parameters[0]["from_all"] else tasks
         self.shape = state.tasks.shape, state.workflows.shape, state.edges.shape
         self.view = View(
@@ -37,12 +37,13 @@ class ViewWriter:
             inputs=np.empty((b, inputs), dtype=seen.INPUT),
             new=np.empty((b, workflows), dtype=seen.NEW),
             capacity=problem.servers["capacity"].copy(),
-            host=problem.servers["host"].copy(),
+            max_concurrent=problem.servers["max_concurrent"].copy(),
             limit=np.empty((b, n)),
             wait=np.empty((b, n)),
+            free_places=np.empty((b, n), dtype=np.int64),
             is_open=np.empty((b, n), dtype=np.bool_),
-            free=np.empty((b, hosts)),
-            next_end=np.empty((b, hosts)),
+            free=np.empty((b, n)),
+            next_end=np.empty((b, n)),
         )
         self._left = np.zeros((b, workflows), dtype=LEFT)
         self._counted = np.zeros(b, dtype=np.int64)
@@ -79,7 +80,7 @@ def write_view(to, left, counted, table):  # type: ignore[no-untyped-def]
         if env.end != layout.RUNNING:
             continue
         _write_system(b, to, left, counted, state, problem)
-        _write_rows(b, to, state, problem)
+        _write_servers(b, to, state)
         for i in range(env.num_ready):
             _write_waiting(b, state.ready[b, i], to, state, problem)
         for i in range(env.num_aside):
@@ -93,21 +94,15 @@ _write = Direct(write_view)
 
 
 @internal
-def _write_rows(b, to, state, problem):  # type: ignore[no-untyped-def]
+def _write_servers(b, to, state):  # type: ignore[no-untyped-def]
     clock = state.env[b].clock
-    for h in range(to.free.shape[1]):
-        to.free[b, h], to.next_end[b, h] = 0.0, np.inf
-    for j in range(len(problem.servers)):
-        limit, expected = state.limit[b, j], state.expected[b, j]
+    for j in range(to.limit.shape[1]):
+        limit, free_places, next_end = state.limit[b, j], state.free_places[b, j], state.next_end[b, j]
         wait = available_at(b, j, state) - clock
-        to.limit[b, j], to.wait[b, j] = limit, wait
-        to.is_open[b, j] = expected == np.inf and wait == 0.0
-        h = problem.servers[j].host
-        if limit >= 0.0 and expected < np.inf:
-            to.free[b, h] += state.tasks[b, state.running[b, j]].memory  # what is taken, until the next loop
-            to.next_end[b, h] = min(to.next_end[b, h], max(0.0, expected - clock))
-    for h in range(to.free.shape[1]):
-        to.free[b, h] = max(0.0, state.limit[b, problem.first_row[h]] - to.free[b, h])
+        to.limit[b, j], to.wait[b, j], to.free_places[b, j] = limit, wait, free_places
+        to.is_open[b, j] = free_places > 0 and wait == 0.0
+        to.free[b, j] = state.free[b, j] if limit >= 0.0 else 0.0
+        to.next_end[b, j] = max(0.0, next_end - clock) if limit >= 0.0 else np.inf
 
 
 @internal
@@ -138,7 +133,7 @@ def _write_inputs(b, row, to, state, problem):  # type: ignore[no-untyped-def]
 def _write_input(b, source, out, to, state, problem):  # type: ignore[no-untyped-def]
     p, task, shown = problem.parameters[0], state.tasks[b, source], to.env[b]
     moved = to.inputs[b, shown.num_inputs]
-    moved.host, moved.transfer_s = problem.servers[task.host].host, task.output / p.bandwidth + p.latency
+    moved.server, moved.transfer_s = problem.server_of[task.place], task.output / p.bandwidth + p.latency
     shown.num_inputs += 1
     out.num_inputs += 1
 
@@ -177,6 +172,6 @@ def _work_of(b, workflow, of, state, p):  # type: ignore[no-untyped-def]
             continue
         compute = state.details[b, row].compute * state.details[b, row].error
         work += compute
-        if task.host < 0 or state.running[b, task.host] == row:
+        if task.place < 0 or state.running[b, task.place] == row:
             of.work += compute
     return work

@@ -41,7 +41,7 @@ _PAPER_TASK, _PAPER_SERVER = PAPER.task_dim, PAPER.server_dim
 
 @internal
 def _columns(candidates, p):  # type: ignore[no-untyped-def]
-    """Columns before the first row's, and of one row."""
+    """Columns before the first server's, and of one server."""
     if p.feature_set == IS_ROUNDS:
         return _HEAD + candidates * _TASK, _SERVER
     if p.feature_set == IS_PAIRS:
@@ -63,29 +63,26 @@ def write_static(row, candidates, servers, p):  # type: ignore[no-untyped-def]
 def write_observation(b, count, state, problem):  # type: ignore[no-untyped-def]
     """Write the observation of environment b, with `count` candidates; no task is current where that is 0."""
     p, row, K = problem.parameters[0], state.observation[b], state.fit.shape[1]
-    low, high, delay = 0, 0, 0.0  # rows of the host of the first predecessor
+    home, delay = -1, 0.0  # the server of the first predecessor, and what a move from there takes
     if count > 0:
         task = state.tasks[b, state.offered[b, 0]]
         if task.first_predecessor >= 0:
             predecessor = state.tasks[b, task.first_predecessor]
-            host = problem.servers[predecessor.host].host
-            low, high = problem.first_row[host], problem.first_row[host + 1]
+            home = problem.server_of[predecessor.place]
             delay = (predecessor.output / p.bandwidth + p.latency) * p.per_delay_unit
-    clock, expected = state.env[b].clock, state.expected[b]
-    # The widths are constants in each branch: the loops over the rows depend on that.
+    # The widths are constants in each branch: the loops over the servers depend on that.
     if p.feature_set == IS_ROUNDS:
         _write_tasks(b, row, _HEAD, _TASK, count, state, p)
-        _write_servers(row[_HEAD + K * _TASK :], _SERVER, problem, expected, clock, low, high, delay)
+        _write_servers(b, row[_HEAD + K * _TASK :], _SERVER, home, delay, state, problem)
         _write_rounds(b, row, count, _HEAD, _TASK, _SERVER, state, problem)
     elif p.feature_set == IS_PAIRS:
         _write_tasks(b, row, _PAIRS_HEAD, _PAIRS_TASK, count, state, p)
-        first = _PAIRS_HEAD + K * _PAIRS_TASK
-        _write_servers(row[first:], _PAIRS_SERVER, problem, expected, clock, low, high, delay)
+        _write_servers(b, row[_PAIRS_HEAD + K * _PAIRS_TASK :], _PAIRS_SERVER, home, delay, state, problem)
         _write_rounds(b, row, count, _PAIRS_HEAD, _PAIRS_TASK, _PAIRS_SERVER, state, problem)
         _write_pairs(b, row, count, state, problem)
     else:
         _write_tasks(b, row, 0, _PAPER_TASK, count, state, p)
-        _write_servers(row[K * _PAPER_TASK :], _PAPER_SERVER, problem, expected, clock, low, high, delay)
+        _write_servers(b, row[K * _PAPER_TASK :], _PAPER_SERVER, home, delay, state, problem)
     if p.changes or (p.from_all and count > 0):
         _write_exceptions(b, row, count, state, problem)
 
@@ -113,26 +110,23 @@ def _write_task(row, task, error, workflow, p):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _write_servers(columns, width, problem, expected, clock, low, high, delay):  # type: ignore[no-untyped-def]
-    """Write remaining time, power and delay of each row that has a server.
-
-    `expected` is inf where it runs nothing; `delay` holds for every row but `low` to `high`.
-    """
-    # Whether a row is busy cannot be predicted: both values are read, so that the choice needs no branch.
-    idle_power, busy_power, per_unit = problem.power[0], problem.power[1], problem.parameters[0].per_time_unit
-    for j in range(problem.first_row[len(problem.first_row) - 1]):
+def _write_servers(b, columns, width, home, delay, state, problem):  # type: ignore[no-untyped-def]
+    """Write remaining time, power and delay of each server; `delay` holds for all but `home`."""
+    clock, per_unit = state.env[b].clock, problem.parameters[0].per_time_unit
+    next_end, free_places, power = state.next_end[b], state.free_places[b], state.power[b]
+    for j in range(len(problem.at_random)):
         at = width * j
-        remaining = (expected[j] - clock) * per_unit
-        columns[at + REMAINING] = remaining if 0.0 < remaining < np.inf else 0.0
-        columns[at + POWER] = busy_power[j] if remaining < np.inf else idle_power[j]
+        remaining = (next_end[j] - clock) * per_unit
+        columns[at + REMAINING] = remaining if remaining > 0.0 and free_places[j] == 0 else 0.0
+        columns[at + POWER] = power[j]
         columns[at + DELAY] = delay
-    for j in range(low, high):
-        columns[width * j + DELAY] = 0.0
+    if home >= 0:
+        columns[width * home + DELAY] = 0.0
 
 
 @rare
 def _write_exceptions(b, row, count, state, problem):  # type: ignore[no-untyped-def]
-    """Input from several predecessors; and servers that are away or drain, which are empty rows."""
+    """Input from several predecessors; and servers that are away or drain, which are shown as empty rows."""
     p, K = problem.parameters[0], state.fit.shape[1]
     first, width = _columns(K, p)
     for j in range(len(problem.servers)):
@@ -143,7 +137,7 @@ def _write_exceptions(b, row, count, state, problem):  # type: ignore[no-untyped
         row[at + CAPACITY] = server.capacity / p.server_compute_max
         row[at + MEMORY] = server.memory / p.memory_max
         if p.from_all and count > 0 and server.capacity > 0.0:
-            row[at + DELAY] = transfer_time(b, state.offered[b, 0], server.host, state, problem) * p.per_delay_unit
+            row[at + DELAY] = transfer_time(b, state.offered[b, 0], j, state, problem) * p.per_delay_unit
 
 
 # ---------------------------------------------------------------------- the set `rounds`
@@ -167,12 +161,12 @@ def _write_rounds(b, row, count, head, of_task, of_server, state, problem):  # t
     there = 0
     for j in range(state.limit.shape[1]):
         there += int(state.limit[b, j] >= 0.0)
-    rows = max(1, there)
+    servers = max(1, there)
     waiting = env.num_ready + env.num_aside + (0 if p.peek else env.num_offered)
-    row[0] = math.log2(rows / 16.0) / 3.0
-    row[1] = math.log1p(waiting / rows)
-    row[2] = math.log1p(_seen_in_system(b, state, p) / rows)
-    row[3] = env.num_open / rows
+    row[0] = math.log2(servers / 16.0) / 3.0
+    row[1] = math.log1p(waiting / servers)
+    row[2] = math.log1p(_seen_in_system(b, state, p) / servers)
+    row[3] = env.num_open / servers
     for k in range(count):
         task, detail = state.tasks[b, state.offered[b, k]], state.details[b, state.offered[b, k]]
         at = head + k * of_task + _HOP
@@ -180,15 +174,12 @@ def _write_rounds(b, row, count, head, of_task, of_server, state, problem):  # t
         row[at + 1] = math.log(detail.descendants)
         row[at + 2] = math.log1p((env.clock - state.workflows[b, task.workflow].arrival) / 10.0)
         row[at + 3] = math.log1p((env.clock - task.ready) / 10.0)
-    for j in range(len(problem.servers)):
-        h = problem.servers[j].host
-        if h < 0:
-            continue
-        at, host = head + K * of_task + of_server * j + _FREE, state.hosts[b, h]
+    for j in range(len(problem.at_random)):
+        at, places = head + K * of_task + of_server * j + _FREE, problem.servers[j].max_concurrent
         wait = available_at(b, j, state) - env.clock
-        row[at] = host.free / p.memory_max
+        row[at] = state.free[b, j] / p.memory_max
         row[at + 1] = wait * p.per_time_unit if wait < np.inf else 0.0
-        row[at + 2] = host.running / (problem.first_row[h + 1] - problem.first_row[h])
+        row[at + 2] = (places - state.free_places[b, j]) / places
 
 
 # ---------------------------------------------------------------------- the set `pairs`
@@ -206,7 +197,7 @@ def _work_left(b, workflow, state, p):  # type: ignore[no-untyped-def]
     total = np.int64(0)
     for row in range(workflow.first_task, workflow.first_task + workflow.num_tasks):
         task = state.tasks[b, row]
-        completed = task.host >= 0 and state.running[b, task.host] != row
+        completed = task.place >= 0 and state.running[b, task.place] != row
         if not completed and not (p.revealed and task.num_missing > 0):
             total += _units(state.details[b, row].compute * error_of(b, row, state, p) / p.task_compute_max)
     return total
@@ -231,7 +222,8 @@ def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
         if state.limit[b, j] >= 0.0:
             there += 1
             least, most = min(least, problem.servers[j].capacity), max(most, problem.servers[j].capacity)
-            capacity += _units(problem.servers[j].capacity / p.server_compute_max)
+            of_one = _units(problem.servers[j].capacity / p.server_compute_max)
+            capacity += of_one * problem.servers[j].max_concurrent
     for j in range(N):
         if state.limit[b, j] >= 0.0:
             speed, opened = _class_of(problem.servers[j].capacity, least, most), int(state.room[b, j] >= 0.0)
@@ -275,7 +267,7 @@ def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
         i = state.offered[b, 0]
         task, followers = state.tasks[b, i], float(state.details[b, i].descendants)
         demand = task.left * error_of(b, i, state, p)
-        lasts = (transfer_time(b, i, server.host, state, problem) + demand / server.capacity) * p.per_time_unit
+        lasts = (transfer_time(b, i, j, state, problem) + demand / server.capacity) * p.per_time_unit
         busy = 0.0 if task.memory <= state.room[b, j] else 1.0
         speed, squared = _class_of(server.capacity, least, most), followers * followers
         row[at] = lasts
@@ -287,7 +279,7 @@ def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
 
 @internal
 def _class_of(capacity, least, most):  # type: ignore[no-untyped-def]
-    """0 of the slowest rows, 2 of the fastest where speeds differ, 1 of those between."""
+    """0 of the slowest servers, 2 of the fastest where speeds differ, 1 of those between."""
     if capacity == least:
         return 0
     return 2 if capacity == most else 1
