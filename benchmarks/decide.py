@@ -89,7 +89,7 @@ def _after(engine: Engine, steps: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     engine.reset([0], [0])
     for _ in range(steps):
-        engine.step(rng.integers(engine.num_slots, size=1))
+        engine.step(rng.integers(engine.num_rows, size=1))
     return engine.observation.copy(), engine.fit.copy()
 
 
@@ -105,7 +105,7 @@ def _latencies(call: Callable[[], object], calls: int) -> np.ndarray:
 
 def _step_latencies(engine: Engine, calls: int) -> np.ndarray:
     """Wall time of random decisions, resets left out, in microseconds."""
-    actions = np.random.default_rng(1).integers(engine.num_slots, size=(calls, 1))
+    actions = np.random.default_rng(1).integers(engine.num_rows, size=(calls, 1))
     times = np.empty(calls)
     for i, action in enumerate(actions):
         if engine.done[0]:

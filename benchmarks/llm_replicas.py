@@ -26,7 +26,7 @@ from rllib_scale.live.flows import Flow
 from rllib_scale.live.serve import router_config
 from rllib_scale.workloads.generators import generate
 
-REPLICAS, SLOTS, LOAD = 4, 3, 0.7
+REPLICAS, MAX_CONCURRENT, LOAD = 4, 3, 0.7
 PREFILL_GB_S = 4.2
 """KV cache of 0.16 MB a token, 0.038 s for a thousand new tokens: as fitted to real calls."""
 CACHE_GB = 120.0
@@ -100,7 +100,7 @@ def turns_of(seed: int, count: int) -> list[Flow]:
     drawn = generate(env, seed, 0)
     flows = [flow for flow in (Flow.of(drawn, n) for n in range(drawn.num_workflows)) if len(flow) <= MAX_CALLS][:count]
     work = sum(float(flow.compute_gflop.sum()) for flow in flows)
-    stretch = work / (LOAD * REPLICAS * SLOTS) / flows[-1].arrival_s
+    stretch = work / (LOAD * REPLICAS * MAX_CONCURRENT) / flows[-1].arrival_s
     for flow in flows:
         flow.arrival_s *= stretch
         flow.delay_s = np.minimum(flow.delay_s, MAX_DELAY_S)
@@ -113,7 +113,7 @@ def deploy(name: str, config: RequestRouterConfig, time_scale: float) -> Any:
         SurrogateLLM,
         name=name,
         num_replicas=REPLICAS,
-        max_ongoing_requests=SLOTS,
+        max_ongoing_requests=MAX_CONCURRENT,
         request_router_config=config,
         ray_actor_options={"num_cpus": 0.01},
     )

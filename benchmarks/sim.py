@@ -44,30 +44,28 @@ def run(
 
 
 def agents(rounds: int, steps: int, batch: int = 64) -> list[Measure]:
-    """What slots, release delays and transfers cost: in the paper's problem, and on the workload of coding agents.
+    """What servers of several tasks, release delays and transfers cost, on as many servers.
 
-    On as many rows: 4 of the servers that coding agents run on have 16 slots, all 16 of them 47.
+    In the paper's problem, and on the workload of coding agents.
     """
     coding, paper = scenario("coding-agents-0.7"), EnvConfig()
     works = {
         "paper, 16": _ours(paper, batch, steps),
-        "paper and all three, 16": _ours(_with_slots_delays_transfers(paper), batch, steps),
-        "coding agents, 16": _ours(coding.at_scale(4), batch, steps),
-        "paper, 47": _ours(paper.at_scale(47), batch, steps),
-        "coding agents, 47": _ours(coding, batch, steps),
+        "paper and all three, 16": _ours(_with_places_delays_transfers(paper.at_scale(32)), batch, steps),
+        "coding agents, 16": _ours(coding, batch, steps),
     }
     history = interleave(works, rounds)
-    measures = [rate_measure(history, "coding agents, 47", f"steps a core, coding-agents, batch {batch}", "steps/s")]
-    for what, rows, bar in (("paper and all three", 16, 0.6), ("coding agents", 16, None), ("coding agents", 47, None)):
-        name = f"{what} / paper, both N={rows} rows, batch {batch}"
-        measures.append(ratio_measure(history, f"{what}, {rows}", f"paper, {rows}", name, bar))
+    measures = [rate_measure(history, "coding agents, 16", f"steps a core, coding-agents, batch {batch}", "steps/s")]
+    for what, bar in (("paper and all three", 0.6), ("coding agents", None)):
+        name = f"{what} / paper, both N=16, batch {batch}"
+        measures.append(ratio_measure(history, f"{what}, 16", "paper, 16", name, bar))
     return measures
 
 
-def _with_slots_delays_transfers(paper: EnvConfig) -> EnvConfig:
-    """The paper's problem on half as many servers of two slots each, with release delays; transfers take time."""
+def _with_places_delays_transfers(paper: EnvConfig) -> EnvConfig:
+    """The paper's problem on half as many servers of two tasks each, with release delays; transfers take time."""
     tiers = [
-        tier.model_copy(update={"count": tier.count // 2, "slots": 2, "memory_gb": 2 * tier.memory_gb})
+        tier.model_copy(update={"count": tier.count // 2, "max_concurrent": 2, "memory_gb": 2 * tier.memory_gb})
         for tier in paper.cluster.tiers
     ]
     delays = {"mean": 1.0, "std": 0.3, "low": 0.1}
@@ -85,7 +83,7 @@ def _ours(env: EnvConfig, batch: int, steps: int) -> Work:
     engine = Engine(env, batch)
     seeds, episodes = np.arange(batch), np.zeros(batch, dtype=np.int64)
     calls = -(-steps // batch)
-    actions = np.random.default_rng(0).integers(env.cluster.num_slots, size=(calls, batch))
+    actions = np.random.default_rng(0).integers(env.cluster.num_rows, size=(calls, batch))
     engine.reset(seeds, episodes)
 
     def work() -> float:
@@ -112,7 +110,7 @@ def _reference(env: EnvConfig, steps: int) -> Work:
     def work() -> float:
         nonlocal simulator
         for _ in range(steps):
-            simulator.step(int(rng.integers(env.cluster.num_slots)))
+            simulator.step(int(rng.integers(env.cluster.num_rows)))
             simulator.observation()
             if simulator.done:
                 simulator = begin()

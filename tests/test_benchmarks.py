@@ -140,8 +140,8 @@ def test_turns_come_at_the_load_of_the_replicas() -> None:
 
     flows = llm_replicas.turns_of(0, 12)
     work = sum(flow.compute_gflop.sum() for flow in flows)
-    slots = llm_replicas.REPLICAS * llm_replicas.SLOTS
-    assert work / flows[-1].arrival_s / slots == pytest.approx(llm_replicas.LOAD)
+    at_once = llm_replicas.REPLICAS * llm_replicas.MAX_CONCURRENT
+    assert work / flows[-1].arrival_s / at_once == pytest.approx(llm_replicas.LOAD)
     assert max(flow.delay_s.max() for flow in flows) <= llm_replicas.MAX_DELAY_S
 
 

@@ -5,6 +5,7 @@ Schedules have dtype `rllib_scale.simulator.record.SCHEDULE`, decisions `rllib_s
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,12 @@ WHITE_ON = {"#0072B2": "#FFFFFF", "#D55E00": "#FFFFFF"}
 """Dark colours of bars, which numbers in black could not be read on."""
 WAITING, READY, DECIDED, RUNNING, DONE = "waiting", "ready", "decided on now", "running", "completed"
 STATE_COLOURS = {WAITING: "#BBBBBB", READY: "#F0E442", DECIDED: "#D55E00", RUNNING: "#56B4E9", DONE: "#009E73"}
-SERVER_COLOURS = {"idle and fits": "#009E73", "busy": "#E69F00", "too small": "#999999", "empty slot": "#CCCCCC"}
+SERVER_COLOURS = {"idle and fits": "#009E73", "busy": "#E69F00", "too small": "#999999", "empty row": "#CCCCCC"}
 LANE_PX, THINNEST_LANE_PX, TALLEST_PX = 24, 4, 1000
-LABEL_PX = 14
-"""Height of a server's number; with thinner lanes only some servers are numbered."""
+LABEL_PX, MOST_NUMBERED = 14, 25
+"""Height of a server's number; with thinner lanes only so many are numbered."""
 ARRIVALS = -1.2
-"""Place of the arrivals on the axis of servers: above the first."""
+"""Where the arrivals stand on the axis of servers: above the first."""
 CHOSEN = "#D55E00"
 INK = "#555555"
 MOST_BARS = 2000
@@ -47,7 +48,7 @@ def gantt(
     span_s: tuple[float, float],
     decision: Any = None,
 ) -> go.Figure:
-    """A Gantt chart: one lane a server, one bar a started task, in the order of the schedule.
+    """A Gantt chart: one lane a place of a server, one bar a started task, in the order of the schedule.
 
     Args:
         chart: of the whole episode.
@@ -55,13 +56,14 @@ def gantt(
         span_s: ends of the time axis [s].
         decision: a DECISION row to be marked.
     """
+    bar_lanes, lanes = chart.lanes[rows], chart.cluster.num_places
     chart = replace(chart, schedule=chart.schedule[rows])
-    schedule, servers = chart.schedule, chart.cluster.num_servers
+    schedule = chart.schedule
     hatches = np.where(chart.finished, "", "/").tolist()
     bars = go.Bar(
         base=schedule["start_s"],
         x=chart.stop_s - schedule["start_s"],
-        y=schedule["server"],
+        y=bar_lanes,
         orientation="h",
         width=0.82,
         marker={
@@ -69,14 +71,16 @@ def gantt(
             "line": {"color": INK, "width": _outlines(schedule, decision)},
             "pattern": {"shape": hatches, "fillmode": "overlay", "fgcolor": "white", "size": 6},
         },
-        text=[str(w) for w in schedule["workflow"].tolist()] if servers <= 64 else None,
+        text=[str(w) for w in schedule["workflow"].tolist()] if lanes <= 64 else None,
         textposition="inside",
         insidetextanchor="middle",
         textangle=0,
         insidetextfont={"color": [WHITE_ON.get(colour, "#000000") for colour in chart.colours]},
-        customdata=np.column_stack([schedule[name] for name in ("workflow", "task", "ready_s")] + [chart.stop_s]),
-        hovertemplate="workflow %{customdata[0]}, task %{customdata[1]} on server %{y}<br>"
-        "ready %{customdata[2]:.2f} s, runs %{base:.2f} to %{customdata[3]:.2f} s<extra></extra>",
+        customdata=np.column_stack(
+            [*(schedule[name] for name in ("workflow", "task", "server", "ready_s")), chart.stop_s]
+        ),
+        hovertemplate="workflow %{customdata[0]}, task %{customdata[1]} on server %{customdata[2]}<br>"
+        "ready %{customdata[3]:.2f} s, runs %{base:.2f} to %{customdata[4]:.2f} s<extra></extra>",
         showlegend=False,
     )
     workflow, arrival_s = chart.arrivals
@@ -91,20 +95,21 @@ def gantt(
         showlegend=False,
     )
     figure = go.Figure([bars, arrivals], layout=LAYOUT)
-    lane = min(LANE_PX, max(THINNEST_LANE_PX, 640 // servers))
+    lane = min(LANE_PX, max(THINNEST_LANE_PX, 640 // lanes))
     figure.update_layout(
-        height=min(TALLEST_PX, 110 + lane * (servers + 2)),
+        height=min(TALLEST_PX, 110 + lane * (lanes + 2)),
         margin={"t": 20, "b": 50, "l": 60, "r": 110},
         uniformtext={"mode": "hide", "minsize": 8},
         bargap=0,
     )
     figure.update_xaxes(title_text="time (s)", range=list(span_s) if span_s[1] > span_s[0] else None)
-    every = {"tickvals": list(range(servers))} if lane >= LABEL_PX else {"nticks": 25, "tickformat": "d"}
-    figure.update_yaxes(title_text="server", range=[servers - 0.4, ARRIVALS - 0.8], zeroline=False, **every)
+    numbered = chart.numbered(1 if lane >= LABEL_PX else math.ceil(lanes / MOST_NUMBERED))
+    ticks = {"tickvals": list(numbered.values()), "ticktext": [str(server) for server in numbered]}
+    figure.update_yaxes(title_text="server", range=[lanes - 0.4, ARRIVALS - 0.8], zeroline=False, **ticks)
     for label, first, end in chart.tiers:
         middle = {"x": 1.005, "xref": "paper", "xanchor": "left", "y": (first + end - 1) / 2, "showarrow": False}
         figure.add_annotation(text=label, **middle)
-        if end < servers:
+        if end < lanes:
             figure.add_hline(y=end - 0.5, line={"color": INK, "width": 1, "dash": "dot"})
     if decision is not None:
         figure.add_vline(x=float(decision["clock_s"]), line={"color": CHOSEN, "width": 2})

@@ -2,7 +2,7 @@
 
 As the bounds of `lower_bounds`, it is on `response_censored_s`, with all known in advance, without transfers, with
 every server there all the time. Time is cut into bins. A task's work is spread over tiers and bins, none before its
-critical path lets it start; a bin of a tier holds no more seconds than its rows have. A completion is no earlier than
+critical path lets it start; a bin of a tier holds no more seconds than its places have. A completion is no earlier than
 
 - its critical path;
 - the mean time of its work plus half of the seconds it takes: equal to the completion, where it runs in one piece
@@ -81,7 +81,7 @@ def fluid_bound(env: EnvConfig, workload: Workload, bins: int = BINS) -> float:
     undone = matrix(tasks, pieces + tasks, 1.0, count)
     completion = matrix(tasks, pieces + count + tasks, 1.0, count)
     in_bin = matrix(tier * len(begins) + at, each, 1.0, len(tiers) * len(begins))
-    rows = np.array([t.count * t.slots for t in tiers], dtype=np.float64)
+    places = np.array([t.count * t.max_concurrent for t in tiers], dtype=np.float64)
     solved = linprog(
         np.concatenate([np.zeros(pieces + count), np.ones(count)]),
         A_ub=vstack(
@@ -92,7 +92,7 @@ def fluid_bound(env: EnvConfig, workload: Workload, bins: int = BINS) -> float:
                 completion[before] + seconds[after] - diags_array(delay[after]) @ undone[after] - completion[after],
             ]
         ),
-        b_ub=np.concatenate([np.outer(rows, ends - begins).ravel(), np.zeros(count), -start, -delay[after]]),
+        b_ub=np.concatenate([np.outer(places, ends - begins).ravel(), np.zeros(count), -start, -delay[after]]),
         A_eq=work + undone,
         b_eq=np.ones(count),
         bounds=np.column_stack(

@@ -1,8 +1,8 @@
 """Lower bounds on the mean response of an episode: what no scheduler can beat, however much it knows in advance.
 
 They bound `response_censored_s`: the mean over every arrived task of min(finish, horizon) - arrival of its workflow.
-All of them let communication delay nothing, every server be there all the time with all its slots at full speed, take
-decisions in any order, and know the future: they hold, and are wide, where a problem has more of that.
+All of them let communication delay nothing, every server be there all the time with all its places at full speed,
+take decisions in any order, and know the future: they hold, and are wide, where a problem has more of that.
 
 - *Critical path*: every task runs as early as its predecessors and its release delay allow, each on the fastest server
   that fits it.
@@ -158,7 +158,9 @@ def _single_machine_bound(env: EnvConfig, tasks: _Tasks) -> float:
     best_from = np.zeros(len(sizes) + 1)  # of the tasks that need sizes[k] or more
     for low in range(len(sizes) - 1, -1, -1):
         speed = sum(
-            tier.count * tier.slots * tier.compute_gflops for tier in env.cluster.tiers if tier.memory_gb >= sizes[low]
+            tier.count * tier.max_concurrent * tier.compute_gflops
+            for tier in env.cluster.tiers
+            if tier.memory_gb >= sizes[low]
         )
         for high in range(low, len(sizes)):
             chosen = (low <= smallest_fit) & (smallest_fit <= high)
@@ -199,7 +201,7 @@ def _shortest_remaining_first(release, work, speed):  # type: ignore[no-untyped-
 
 def _price_bound(env: EnvConfig, tasks: _Tasks) -> float:
     """Bound on the sum of min(finish, horizon), by the best prices and the best window found."""
-    counts = np.array([tier.count * tier.slots for tier in env.cluster.tiers])
+    counts = np.array([tier.count * tier.max_concurrent for tier in env.cluster.tiers])
     first, last = float(tasks.arrival.min()), float(tasks.arrival.max())
     response = float((tasks.earliest_finish - tasks.arrival).mean())
     followers = _followers(tasks.parent)

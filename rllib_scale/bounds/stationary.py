@@ -1,6 +1,6 @@
 """A lower bound on the mean response in the long run: the Lagrangian of machine time, workflow by workflow.
 
-In a stationary state no class of servers is busy for more seconds a second than it has rows. Put a price on a second
+In a stationary state no class of servers is busy for more seconds a second than it has places. Put a price on a second
 there: then the mean over workflows of the least sum of finish times and prices of the seconds spent, queues left out,
 less the price of all seconds there are, bounds the mean sum of finish times under any scheduler, however much it knows
 in advance (Lagrangian relaxation: Fisher, Management Science 27, 1981). Any prices give a bound; those of a subgradient
@@ -46,7 +46,7 @@ class StationaryBound(NamedTuple):
 def stationary_bound(env: EnvConfig, workflows: int = WORKFLOWS) -> StationaryBound:
     """Bound on the mean response of all tasks in the long run, for any scheduler.
 
-    Transfers take no time in it, servers are there all the time with all slots at full speed; demands are the true
+    Transfers take no time in it, servers are there all the time with all places at full speed; demands are the true
     ones. None is known where tasks may go on on another server (`preemption: resume`), or at a load of 1 and above.
 
     Args:
@@ -61,8 +61,8 @@ def stationary_bound(env: EnvConfig, workflows: int = WORKFLOWS) -> StationaryBo
     sample.workload.check_fits(max(tier.memory_gb for tier in tiers), "workload")
     if env.decision.preemption == "resume" or sample.offered_load(env) >= 1.0:
         return StationaryBound(math.nan, math.nan, (math.nan,) * len(tiers))
-    rows = np.array([tier.count * tier.slots for tier in tiers], dtype=np.float64)
-    available = rows / sample.rate
+    places = np.array([tier.count * tier.max_concurrent for tier in tiers], dtype=np.float64)
+    available = places / sample.rate
     third = np.arange(sample.workload.num_workflows) % 3 == 0
     tuned, held = (
         sample.workload.take(numbers, np.zeros(len(numbers))) for numbers in map(np.flatnonzero, (third, ~third))

@@ -35,9 +35,12 @@ class TierConfig(Model):
     @model_validator(mode="before")
     @classmethod
     def _names_of_the_last_version(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {FORMER_NAMES.get(key, key): each for key, each in value.items()}
-        return value
+        if not isinstance(value, dict):
+            return value
+        for former, name in FORMER_NAMES.items():
+            if former in value and name in value:
+                raise ValueError(f"{former}: the former name of {name}, which is given, too; give {name} alone")
+        return {FORMER_NAMES.get(key, key): each for key, each in value.items()}
 
     @model_validator(mode="after")
     def _busy_draws_at_least_idle(self) -> TierConfig:

@@ -126,7 +126,7 @@ def _policy_units(sweep: SweepConfig, trials: Iterable[Trial], problems: _Proble
         features = evaluation.features and not spec.dispatches
         for problem in problems.of(trial):
             in_own_rounds(trial.name, own, problem.env)
-            if not spec.any_scale and problem.env.cluster.num_slots != own.cluster.num_slots:
+            if not spec.any_scale and problem.env.cluster.num_rows != own.cluster.num_rows:
                 continue  # the network is fixed to the number of servers of its training
             for decision in decisions:
                 yield EvaluationUnit(

@@ -1,10 +1,11 @@
-"""Gantt charts of schedules: one lane a server, one bar a started task; as pictures, or as a film of the episode."""
+"""Gantt charts of schedules: one lane a place of a server, one bar a started task; as pictures, or as a film."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from rllib_scale.config import ClusterConfig
+from rllib_scale.envs.places import first_places, places_of
 
 COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
 """Okabe and Ito's palette, told apart by colour-blind readers; workflow w has colour w modulo its length."""
@@ -31,13 +33,13 @@ SHARED_LANE_IN = 0.2
 """Height of a lane at most, where charts are compared: they are to be seen at once."""
 MARGINS_IN, TALLEST_IN = 1.6, 18.0
 MOST_LANES = 2000
-"""Servers of a chart: lanes of more were thinner than a pixel."""
+"""Lanes of a chart: more of them were thinner than a pixel."""
 ARRIVALS_IN = 0.18
 """Height of the strip above the first lane in which arrivals are marked."""
 FRAMES, FRAME_MS, LAST_MS, PALETTE = 120, 60, 2000, 64
 """Of a film: pictures, for how long each and the last is shown, and how many colours they share."""
 LABEL_IN = 0.16
-"""Room that a server's number needs; where lanes are thinner, only every few servers are numbered."""
+"""Room that a server's number needs; where lanes are thinner, only some servers are numbered."""
 NUMBERED_SHARE, NUMBERED_LANE_IN = 0.025, 0.15
 """A bar shows its workflow's number where it covers this share of the time axis in a lane of this height."""
 
@@ -48,7 +50,7 @@ class Chart:
 
     Attributes:
         schedule: structured rows with workflow, task, server, arrival_s, start_s, finish_s (NaN: not finished).
-        cluster: the servers; lanes are grouped by its tiers, empty slots have none.
+        cluster: the servers; lanes are their places, grouped by tiers.
         end_s: to where the bars of unfinished tasks are hatched, in s.
         title: above the chart.
     """
@@ -57,6 +59,11 @@ class Chart:
     cluster: ClusterConfig
     end_s: float
     title: str = ""
+
+    @cached_property
+    def lanes(self) -> NDArray[np.int64]:
+        """(S,) the lane of each row: the place on which it runs."""
+        return places_of(self.schedule, self.cluster)
 
     @property
     def finished(self) -> NDArray[np.bool_]:
@@ -82,10 +89,16 @@ class Chart:
     @property
     def tiers(self) -> list[tuple[str, int, int]]:
         """What stands beside the lanes of each tier, the first of them, and the first of the next tier."""
-        counts = [tier.count for tier in self.cluster.tiers]
-        ends = np.cumsum(counts).tolist()
+        ends = np.cumsum([tier.count * tier.max_concurrent for tier in self.cluster.tiers]).tolist()
         labels = [f"{tier.name} ({tier.count})" for tier in self.cluster.tiers]
         return list(zip(labels, [0, *ends], ends, strict=False))
+
+    def numbered(self, lanes: int) -> dict[int, float]:
+        """Servers of which no two are nearer than so many lanes, and the middle of the lanes of each."""
+        every = math.ceil(lanes / min(tier.max_concurrent for tier in self.cluster.tiers))
+        first = first_places(self.cluster)
+        middles = (first[:-1] + first[1:] - 1) / 2
+        return dict(list(enumerate(middles.tolist()))[::every])
 
 
 def colours_of(workflows: NDArray[np.int64]) -> list[str]:
@@ -106,7 +119,7 @@ def draw_gantts(charts: Sequence[Chart]) -> Figure:
     Returns:
         A figure outside pyplot's management: save it with `figure.savefig(path)`, nothing needs closing.
     """
-    lanes = [chart.cluster.num_servers for chart in charts]
+    lanes = [chart.cluster.num_places for chart in charts]
     highest_in = LANE_IN if len(charts) == 1 else SHARED_LANE_IN
     lane_in = min(highest_in, max(LANES_IN / sum(lanes), THINNEST_LANE_IN))
     height = min(TALLEST_IN, MARGINS_IN * len(charts) + lane_in * sum(lanes))
@@ -131,11 +144,11 @@ def draw_gantts(charts: Sequence[Chart]) -> Figure:
 
 def _draw(axes: Axes, chart: Chart, span: float, lane_in: float) -> None:
     """One chart on a time axis of `span` s, its lanes about `lane_in` inches high."""
-    schedule, servers = chart.schedule, chart.cluster.num_servers
+    schedule, lanes = chart.schedule, chart.lanes
     finished, stop, colours = chart.finished, chart.stop_s, np.array(chart.colours)
     for rows, hatch in ((finished, None), (~finished, UNFINISHED_HATCH)):
         bars = axes.barh(
-            schedule["server"][rows],
+            lanes[rows],
             (stop - schedule["start_s"])[rows],
             left=schedule["start_s"][rows],
             height=0.82,
@@ -147,17 +160,17 @@ def _draw(axes: Axes, chart: Chart, span: float, lane_in: float) -> None:
         for bar, row in zip(bars, schedule[rows], strict=True):
             bar.set_gid(f"task-{row['workflow']}-{row['task']}")  # the id of its element in an SVG
     if lane_in >= NUMBERED_LANE_IN:
-        for row, until in zip(schedule, stop, strict=True):
+        for row, lane, until in zip(schedule, lanes, stop, strict=True):
             if until - row["start_s"] >= NUMBERED_SHARE * span:
                 middle = (row["start_s"] + until) / 2
                 box = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.8}
-                axes.text(middle, row["server"], row["workflow"], ha="center", va="center", fontsize=7, bbox=box)
+                axes.text(middle, lane, row["workflow"], ha="center", va="center", fontsize=7, bbox=box)
     workflow, arrival_s = chart.arrivals
     top = -0.5 - ARRIVALS_IN / lane_in
     axes.scatter(arrival_s, np.full(len(workflow), (top - 0.5) / 2), s=25, marker="v", color=colours_of(workflow))
     _label_servers(axes, chart, max(1, math.ceil(LABEL_IN / lane_in)))
     axes.set_xlim(0, span)
-    axes.set_ylim(servers - 0.5, top)
+    axes.set_ylim(chart.cluster.num_places - 0.5, top)
     axes.set_ylabel("server")
     axes.grid(axis="x", color="0.85", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -201,11 +214,11 @@ def save_film(pictures: Sequence[Image.Image], path: Path | BinaryIO) -> None:
 
 def _label_servers(axes: Axes, chart: Chart, every: int) -> None:
     """Number every few servers, name the tiers on the right and set them apart by lines."""
-    servers = chart.cluster.num_servers
-    axes.set_yticks(range(0, servers, every))
+    numbered = chart.numbered(every)
+    axes.set_yticks(list(numbered.values()), labels=list(numbered))
     axes.tick_params(labelsize=9)
     for label, first, end in chart.tiers:
         middle = (first + end - 1) / 2
         axes.text(1.01, middle, label, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
-        if end < servers:
+        if end < chart.cluster.num_places:
             axes.axhline(end - 0.5, color="0.3", linewidth=0.9)

@@ -36,12 +36,12 @@ class SchedulingEnv(FlatForm, gymnasium.Env[Any, np.int64]):
     end of its workflow (the current task); the agent chooses the server that runs it, one task at a time, to its end.
 
     ## Action Space
-    `Discrete(N)`: the server slot for the current task. The choice is valid where a server stands in the slot, is idle
-    and has the memory. A valid choice starts the task and leaves the clock; the next decision may follow at the same
+    `Discrete(N)`: the server for the current task. The choice is valid where there is a server in this row, with a free
+    place and the memory. A valid choice starts the task and leaves the clock; the next decision may follow at the same
     time. Any other choice starts nothing and costs `episode.clock_step_s` of time.
 
     ## Observation Space
-    `Box(5 + 5N,)` float32, raw features: those of the current task, then those of each server slot. Empty slots are 0.
+    `Box(5 + 5N,)` float32, raw features: those of the current task, then those of each server. Empty rows are 0.
 
     | Num | Observation | Min | Max | Unit |
     |---|---|---|---|---|
@@ -52,9 +52,9 @@ class SchedulingEnv(FlatForm, gymnasium.Env[Any, np.int64]):
     | 4 | output data | 0 | no limit | GB |
     | 5 + 5j | capacity of server j over `server_compute_max_gflops` | 0 | that of the fastest server | 1 |
     | 6 + 5j | memory of server j over `memory_max_gb` | 0 | that of the largest server | 1 |
-    | 7 + 5j | remaining execution time on server j, 0 when idle | 0 | no limit | s |
+    | 7 + 5j | time until a place on server j is free, 0 when one is | 0 | no limit | s |
     | 8 + 5j | power that server j draws now | 0 | highest busy power of a server | W |
-    | 9 + 5j | communication delay to server j from the host of the first predecessor | 0 | no limit | s |
+    | 9 + 5j | communication delay to server j from the server of the first predecessor | 0 | no limit | s |
 
     "No limit" stands in the space as the largest float32. When an episode has come to its end no task is current: its
     features and the delays are 0. When it was cut, the next task is shown, if one waits.
@@ -77,7 +77,7 @@ class SchedulingEnv(FlatForm, gymnasium.Env[Any, np.int64]):
     `episode.horizon_is_terminal` says that this is a terminal state.
     Truncation: the clock is at the horizon, where it is not; or `episode.max_decisions` were made.
 
-    `info["action_mask"]` (N,) int8: 1 for servers that are idle and have the memory; where there is none (which a mask
+    `info["action_mask"]` (N,) int8: 1 for servers with a free place and the memory; where there is none (which a mask
     of the config rules out), 1 for every server, since each costs the same time. `info["elapsed_s"]`: time since the
     last decision. The last step's `info["metrics"]` holds the metrics of the episode (names and units:
     `rllib_scale.results.tables.METRIC_COLUMNS`).
@@ -139,7 +139,7 @@ class SchedulingEnv(FlatForm, gymnasium.Env[Any, np.int64]):
         if self._seed is None:
             raise ResetNeeded("call reset() before step()")
         if not self.action_space.contains(action):
-            raise UserError(f"action {action!r} is no server slot; valid: 0 to {self._num_actions - 1}")
+            raise UserError(f"action {action!r} is no server; valid: 0 to {self._num_actions - 1}")
         engine = self._engine
         engine.step(self._answers(np.array([action], dtype=np.int64)))
         done, cut = bool(engine.done[0]), bool(engine.truncated[0])
@@ -187,15 +187,16 @@ class RoundsEnv(RoundsForm, SchedulingEnv):
     `info["elapsed_s"]` says how much passed, by which a learner discounts.
 
     ## Action Space
-    `Discrete(K N + 1)`, with preemption `Discrete(K N + 1 + N)`; N rows (server slots), K = 1 unless the order is open.
+    `Discrete(K N + 1)`, with preemption `Discrete(K N + 1 + P)`; N servers with P places for tasks in all, K = 1 unless
+    the order is open.
 
     | Num | Action |
     |---|---|
-    | k N + j | candidate k on row j |
+    | k N + j | candidate k on server j |
     | K N | pass: none of the candidates now |
-    | K N + 1 + j | stop the task that runs on row j |
+    | K N + 1 + p | stop the task that runs on place p, counted server by server |
 
-    A candidate that is not there, as fewer wait, and a row without a task to stop, count as a pass.
+    A candidate that is not there, as fewer wait, and a place without a task to stop, count as a pass.
 
     ## Observation Space
     `Dict`: `context` (C,), `tasks` (K, F) and `servers` (N, G) float32, the features of `observation.feature_set`

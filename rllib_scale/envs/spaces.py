@@ -35,7 +35,7 @@ class FlatForm:
 
     def _spaces(self) -> tuple[spaces.Space[Any], spaces.Discrete]:
         """Of one environment."""
-        return observation_space(self.config), spaces.Discrete(self.config.cluster.num_slots)
+        return observation_space(self.config), spaces.Discrete(self.config.cluster.num_rows)
 
     def _shown(self) -> Any:
         """Observations (B, W), copied."""
@@ -58,7 +58,7 @@ class RoundsForm(FlatForm):
     def _answers(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
         # An action that stands for no answer now is a pass.
         engine = self._engine
-        return np.where(engine.answerable(actions), actions, engine.candidates * engine.num_slots)
+        return np.where(engine.answerable(actions), actions, engine.candidates * engine.num_rows)
 
 
 def check_render_mode(mode: str | None) -> None:
@@ -102,7 +102,7 @@ def observation_space(config: EnvConfig) -> spaces.Box:
 
 def dict_space(config: EnvConfig) -> spaces.Dict:
     """`context` (C,), `tasks` (K, F), `servers` (N, G) float32 and `action_mask` (A,) int8."""
-    features, k, n = FEATURE_SETS[config.observation.feature_set], config.decision.offered, config.cluster.num_slots
+    features, k, n = FEATURE_SETS[config.observation.feature_set], config.decision.offered, config.cluster.num_rows
     shapes = {"context": (-1,), "tasks": (k, features.task_dim), "servers": (n, features.server_dim)}
     boxes: dict[str, spaces.Space[Any]] = {
         name: spaces.Box(low.reshape(shape), high.reshape(shape), dtype=np.float32)
@@ -112,9 +112,9 @@ def dict_space(config: EnvConfig) -> spaces.Dict:
 
 
 def num_actions(config: EnvConfig) -> int:
-    """A: a row for each candidate, a pass and, with preemption, a row whose task is stopped."""
-    rows = config.cluster.num_slots
-    return config.decision.offered * rows + 1 + rows * (config.decision.preemption != "none")
+    """A: a server for each candidate, a pass and, with preemption, a place whose task is stopped."""
+    cluster, decision = config.cluster, config.decision
+    return decision.offered * cluster.num_rows + 1 + cluster.num_places * (decision.preemption != "none")
 
 
 def split(observation: np.ndarray, mask: np.ndarray, config: EnvConfig) -> dict[str, np.ndarray]:
@@ -137,16 +137,16 @@ def _bounds(config: EnvConfig) -> tuple[list[np.ndarray], list[np.ndarray]]:
     server_high = {
         "capacity": max(tier.compute_gflops for tier in tiers) / scales.server_compute_max_gflops,
         "memory": memory,
-        "power": max(tier.busy_power_w / tier.slots for tier in tiers),
+        "power": max(tier.busy_power_w for tier in tiers),
         "free": memory,
-        "neighbours": 1.0,
+        "load": 1.0,
         "busy": 1.0,
         "busy_shared": 1.0,
     }
     features = FEATURE_SETS[scales.feature_set]
     context = [1.0 if feature.name.startswith("open") else NO_LIMIT for feature in features.context]
     task = [task_high.get(feature.name, NO_LIMIT) for feature in features.task] * config.decision.offered
-    server = [server_high.get(feature.name, NO_LIMIT) for feature in features.server] * config.cluster.num_slots
+    server = [server_high.get(feature.name, NO_LIMIT) for feature in features.server] * config.cluster.num_rows
     high = [np.array(part, dtype=np.float32) for part in (context, task, server)]
     low = [np.zeros_like(part) for part in high]
     of_tasks = (*features.context, *features.task * config.decision.offered)

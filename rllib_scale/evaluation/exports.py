@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from rllib_scale.config import EnvConfig
+from rllib_scale.envs.places import places_of
 from rllib_scale.files import write_atomic
-from rllib_scale.simulator.cluster import first_rows
 from rllib_scale.workloads.model import Workload
 
 WORKLOAD_PID = 1
@@ -45,10 +45,6 @@ class Played:
         """(A,) task of each attempt, a row of the workload's tasks."""
         return self.workload.task_offsets[self.schedule["workflow"]] + self.schedule["task"]
 
-    def hosts(self) -> np.ndarray:
-        """(N,) server of each row of the action space, empty slots left out."""
-        return np.repeat(np.arange(self.env.cluster.num_servers), np.diff(first_rows(self.env.cluster)))
-
     def names(self, pattern: str) -> list[str]:
         """(T,) a name for each task from its workflow {w} and its number {t} in it."""
         sizes = np.diff(self.workload.task_offsets).tolist()
@@ -70,7 +66,7 @@ def write(path: Path, content: dict[str, Any]) -> None:
 def to_trace(played: Played) -> dict[str, Any]:
     """The episode as Chrome trace events, for ui.perfetto.dev or chrome://tracing; times in whole microseconds.
 
-    A process is a tier, a thread a slot of one of its servers. An attempt is a slice; where its row was taken for a
+    A process is a tier, a thread a place of one of its servers. An attempt is a slice; where its place was taken for a
     transfer, too, the slice holds one for each part. A flow leads from the end of a predecessor's last attempt to the
     start of each attempt of its successor. A first process shows arrivals and how many tasks wait.
     """
@@ -103,21 +99,21 @@ def _metadata(played: Played) -> list[dict[str, Any]]:
 
     name(WORKLOAD_PID, None, "workload")
     name(WORKLOAD_PID, 1, "arrivals")
-    row = host = 0
+    place = server = 0
     for at, tier in enumerate(played.env.cluster.tiers):
         pid = WORKLOAD_PID + 1 + at
         name(pid, None, f"{tier.name} ({tier.compute_gflops:g} GFLOPS, {tier.memory_gb:g} GB)")
         for _ in range(tier.count):
-            for slot in range(tier.slots):
-                name(pid, _tid(row), f"server {host}" + (f", slot {slot}" if tier.slots > 1 else ""))
-                row += 1
-            host += 1
+            for own in range(tier.max_concurrent):
+                name(pid, _tid(place), f"server {server}" + (f", place {own}" if tier.max_concurrent > 1 else ""))
+                place += 1
+            server += 1
     return events
 
 
-def _tid(row: int) -> int:
-    """Thread of a row of the action space; 1 is that of the arrivals."""
-    return row + 2
+def _tid(place: int) -> int:
+    """Thread of a place; 1 is that of the arrivals."""
+    return place + 2
 
 
 def _attempts(played: Played) -> list[dict[str, Any]]:
@@ -125,12 +121,13 @@ def _attempts(played: Played) -> list[dict[str, Any]]:
     names = played.names("workflow {w}, task {t}")
     tiers = {tier.name: WORKLOAD_PID + 1 + at for at, tier in enumerate(played.env.cluster.tiers)}
     events: list[dict[str, Any]] = []
-    for at, (task, attempt) in enumerate(zip(played.tasks().tolist(), played.schedule, strict=True)):
+    places = places_of(played.schedule, played.env.cluster).tolist()
+    for at, (task, place, attempt) in enumerate(zip(played.tasks().tolist(), places, played.schedule, strict=True)):
         outcome = str(attempt["outcome"])
         finish_s = played.end_s if outcome == "running" else float(attempt["finish_s"])
         start, finish = _us(attempt["start_s"]), _us(finish_s)
         moved = min(_us(attempt["start_s"] + attempt["transfer_s"]), finish)
-        where = {"ph": "X", "pid": tiers[str(attempt["tier"])], "tid": _tid(int(attempt["server"]))}
+        where = {"ph": "X", "pid": tiers[str(attempt["tier"])], "tid": _tid(place)}
         work = float(attempt["work_gflop"])
         events.append(
             where

@@ -22,7 +22,7 @@ from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
 STARTED = "started"
-NO_FIT = "invalid: too small, or an empty slot"
+NO_FIT = "invalid: too small, or an empty row"
 AVOIDABLE = "invalid: busy, while an idle one fits"
 UNAVOIDABLE = "invalid: busy, and no idle one fits"
 WAITS = "waits for it"
@@ -35,7 +35,7 @@ DECISION = np.dtype(
         ("outcome", "U40"),  # STARTED, or the cause of an invalid decision
     ]
 )
-IDLE, BUSY, TOO_SMALL, EMPTY = "idle and fits", "busy", "too small", "empty slot"
+IDLE, BUSY, TOO_SMALL, EMPTY = "idle and fits", "busy", "too small", "empty row"
 
 
 MOST_BYTES = 2**28
@@ -44,14 +44,14 @@ MOST_BYTES = 2**28
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """The decisions of an episode. Shapes: K decisions, N server slots.
+    """The decisions of an episode. Shapes: K decisions, N servers.
 
     Attributes:
         episode: it, played to its end.
         workload: the workflows that arrived.
         decisions: (K,) DECISION. A dispatcher decides on many tasks at once: its starts stand for decisions.
         observations: (K, W) what each was decided on; none of a dispatcher, or with more than MOST_BYTES of them.
-        fit: (K, N) how each row was for the task; none where there are no observations.
+        fit: (K, N) how each server was for the task; none where there are no observations.
     """
 
     episode: Episode
@@ -192,7 +192,7 @@ class _Recorder(Scheduler):
 
 
 def _outcome(fit: NDArray[np.uint8], chosen: int, waits: bool) -> str:
-    """What comes of a decision, as the engine counts it; `fit` (N,) is how the rows are for the task."""
+    """What comes of a decision, as the engine counts it; `fit` (N,) is how the servers are for the task."""
     if fit[chosen] == CLOSED:
         return NO_FIT
     if fit[chosen] == OPEN:

@@ -8,7 +8,6 @@ import numpy as np
 
 from rllib_scale.bounds.lower_bounds import critical_path_s
 from rllib_scale.config import EnvConfig
-from rllib_scale.simulator.cluster import build_servers
 from rllib_scale.workloads.model import Workload
 
 SLO_FACTOR = 2.0
@@ -59,14 +58,13 @@ def _sojourn_s(workload: Workload, schedule: np.ndarray) -> np.ndarray:
 
 def _moved(env: EnvConfig, workload: Workload, schedule: np.ndarray) -> np.ndarray:
     """Whether each attempt at a task that has predecessors was made on another server than that of the first one."""
-    host = build_servers(env.cluster, env.reward)["host"]
     first = _first_predecessor(env, workload)
     row = workload.task_offsets[schedule["workflow"]] + schedule["task"]
     finished = schedule["outcome"] == "finished"
     ran_on = np.full(workload.num_tasks, -1)
-    ran_on[row[finished]] = host[schedule["server"][finished]]
+    ran_on[row[finished]] = schedule["server"][finished]
     follows = first[row] >= 0
-    moved: np.ndarray = host[schedule["server"][follows]] != ran_on[first[row[follows]]]
+    moved: np.ndarray = schedule["server"][follows] != ran_on[first[row[follows]]]
     return moved
 
 

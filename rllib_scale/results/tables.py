@@ -80,7 +80,7 @@ METRIC_COLUMNS: dict[str, tuple[str, str]] = {
     "workflows_completed": ("Int64", "workflows whose tasks all completed"),
     "episode_return": ("float64", "undiscounted sum of rewards"),
     "decisions": ("Int64", "decisions asked for"),
-    "invalid_no_fit": ("Int64", "decisions for a server too small for the task, or an empty slot"),
+    "invalid_no_fit": ("Int64", "decisions for a server too small for the task, or an empty row"),
     "invalid_busy_avoidable": ("Int64", "decisions for a busy server while an idle one would have fitted"),
     "invalid_busy_unavoidable": ("Int64", "decisions for a busy server while no idle one would have fitted"),
     "duration_s": ("float64", "clock at the end [s]"),

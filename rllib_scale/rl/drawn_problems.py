@@ -16,23 +16,22 @@ _PROBLEM_STREAM = 2
 """Spawn key that keeps these draws apart from those of workloads, which are of the same seeds."""
 
 
-def padded(env: EnvConfig, slots: int) -> EnvConfig:
-    """The problem with empty slots behind its servers, to that number of rows."""
-    more = slots - env.cluster.num_slots
-    cluster = env.cluster.model_copy(update={"empty_slots": env.cluster.empty_slots + more})
+def padded(env: EnvConfig, rows: int) -> EnvConfig:
+    """The problem with empty rows behind its servers, so many in all."""
+    cluster = env.cluster.model_copy(update={"empty_slots": rows - env.cluster.num_servers})
     return env.model_copy(update={"cluster": cluster})
 
 
 def largest(problems: ProblemsConfig, env: EnvConfig) -> EnvConfig:
     """The problem with the most rows: its spaces hold all the others."""
-    return max(problems.all(env), key=lambda each: each.cluster.num_slots)
+    return max(problems.all(env), key=lambda each: each.cluster.num_rows)
 
 
 def draw_problem(problems: ProblemsConfig, env: EnvConfig, seed: int, episode: int) -> EnvConfig:
     """The problem of an episode, decided by (seed, episode); as many rows as the largest."""
     words = (seed % 2**32, seed >> 32, episode % 2**32, episode >> 32)
     u, v = np.random.default_rng(np.random.SeedSequence(words, spawn_key=(_PROBLEM_STREAM,))).random(2)
-    return padded(problems.draw(env, u, v), largest(problems, env).cluster.num_slots)
+    return padded(problems.draw(env, u, v), largest(problems, env).cluster.num_rows)
 
 
 class DrawnEngines:
@@ -46,7 +45,7 @@ class DrawnEngines:
 
     def __init__(self, config: EnvConfig, problems: ProblemsConfig, num_envs: int) -> None:
         self.config = largest(problems, config)
-        self.num_slots = self.config.cluster.num_slots
+        self.num_rows = self.config.cluster.num_rows
         self.num_envs = num_envs
         self._drawn_of = config
         self._problems = problems

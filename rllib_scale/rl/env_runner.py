@@ -65,7 +65,7 @@ class _Ongoing:
 class _Chunk:
     """What B environments did in S consecutive steps, in arrays (S, B, ...) that grow by doubling."""
 
-    def __init__(self, observation: np.ndarray, awaits_reset: np.ndarray, num_slots: int, capacity: int) -> None:
+    def __init__(self, observation: np.ndarray, awaits_reset: np.ndarray, num_rows: int, capacity: int) -> None:
         size, width = observation.shape
         self.num_steps = 0
         self.num_valid = 0
@@ -74,7 +74,7 @@ class _Chunk:
         self._arrays: dict[str, np.ndarray] = {
             "observations": np.empty((capacity + 1, size, width), dtype=np.float32),
             "actions": np.empty((capacity, size), dtype=np.int64),
-            "logits": np.empty((capacity, size, num_slots), dtype=np.float32),
+            "logits": np.empty((capacity, size, num_rows), dtype=np.float32),
             "logp": np.empty((capacity, size), dtype=np.float32),
             "reward": np.empty((capacity, size), dtype=np.float32),
             "elapsed": np.empty((capacity, size), dtype=np.float32),
@@ -186,7 +186,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             self._needs_initial_reset = num_episodes is not None
         forward, split_mask = self._compiled_forward(), self.module.network.inputs.spec.split_mask
         target = num_timesteps if num_timesteps is not None else 0
-        chunk = _Chunk(self._observation, self._awaits_reset, env.config.cluster.num_slots, 2 * target // size + 64)
+        chunk = _Chunk(self._observation, self._awaits_reset, env.config.cluster.num_rows, 2 * target // size + 64)
         episodes_done = 0
         while chunk.num_valid < target or (num_episodes is not None and episodes_done < num_episodes):
             logits = forward(*split_mask(chunk.observation, self.module.masked))

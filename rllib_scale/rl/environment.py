@@ -91,7 +91,7 @@ def training_space(config: EnvConfig) -> gymnasium.spaces.Box:
     space = observation_space(config)
     if not config.masked:
         return space
-    rows = config.cluster.num_slots
+    rows = config.cluster.num_rows
     low, high = np.append(space.low, np.zeros(rows)), np.append(space.high, np.ones(rows))
     return gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
 
@@ -196,7 +196,7 @@ def _with_mask(observation: np.ndarray, engine: Engine | DrawnEngines) -> np.nda
     """Rows of `training_space`, of observations (B, W)."""
     if not engine.config.masked:
         return observation
-    return np.concatenate([observation, engine.mask[:, : engine.num_slots]], axis=1, dtype=np.float32)
+    return np.concatenate([observation, engine.mask[:, : engine.num_rows]], axis=1, dtype=np.float32)
 
 
 def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | SchedulingVectorEnv:

@@ -56,10 +56,10 @@ def check_schedulers(units: Iterable[EvaluationUnit], trust: bool = False) -> No
 
 def _check_fits(policy: Policy, name: str, env: EnvConfig) -> None:
     trial: TrialConfig | None = getattr(policy, "trial", None)  # of an exported policy
-    if trial is not None and not trial.spec.any_scale and env.cluster.num_slots != trial.env.cluster.num_slots:
+    if trial is not None and not trial.spec.any_scale and env.cluster.num_rows != trial.env.cluster.num_rows:
         raise UserError(
-            f"{name}: was trained at {trial.env.cluster.num_slots} server slots and knows no other number "
-            f"(got {env.cluster.num_slots})"
+            f"{name}: was trained at {trial.env.cluster.num_rows} servers and knows no other number "
+            f"(got {env.cluster.num_rows})"
         )
     policy.problem(env)
 

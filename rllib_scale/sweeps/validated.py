@@ -110,7 +110,7 @@ class ValidatedLearner(Learner):
         """
         remote = self.trial.resources.env_runners
         task = ray.remote(num_cpus=1, max_retries=MAX_RESTARTS)(play)
-        waiting = deque(sorted(range(len(jobs)), key=lambda j: -jobs[j][-1].env.cluster.num_slots))
+        waiting = deque(sorted(range(len(jobs)), key=lambda j: -jobs[j][-1].env.cluster.num_rows))
         running: dict[Any, int] = {}
         results: dict[int, Played] = {}
         while waiting or running:

@@ -262,7 +262,7 @@ def test_states_of_a_workflow_at_a_decision(played: tuple[np.ndarray, np.ndarray
 
 
 def test_what_a_server_lost_or_no_decision_started_is_shown_as_what_it_was() -> None:
-    """Task 0 fails on row 1 and is started anew; the simulator itself starts task 1 after the decisions at 3 s."""
+    """Task 0 fails on server 1 and is started anew; the simulator itself starts task 1 after the decisions at 3 s."""
     attempts = [
         (0, 0, 1, "a", 0, 0, 0, 1, "failed", 0, 4),
         (0, 0, 0, "a", 0, 1, 1, 3, "finished", 0, 4),
@@ -318,7 +318,7 @@ def test_attention_and_probabilities_are_shown_as_they_are() -> None:
     heat = charts.plot(episodes.attention(weights)).data[0]
     assert np.array(heat.z) == pytest.approx(weights.reshape(6, 5))
     assert heat.y[3] == "block 2, head 1"
-    states = np.array(["idle and fits", "busy", "busy", "too small", "empty slot"])
+    states = np.array(["idle and fits", "busy", "busy", "too small", "empty row"])
     (panel,) = episodes.probabilities(weights[0, 0], states, 0).panels
     *by_state, chosen = panel.marks
     shown = {server: (p, marks.name) for marks in by_state for server, p in zip(marks.x, marks.y, strict=True)}

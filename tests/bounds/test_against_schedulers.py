@@ -33,7 +33,7 @@ def reached(env: EnvConfig, work: Workload, seed: int) -> float:
     engine, rng = Engine(env), np.random.default_rng(seed)
     engine.reset([0], [0], workload=work)
     while not engine.done[0]:
-        engine.step(rng.integers(engine.num_slots, size=1))
+        engine.step(rng.integers(engine.num_rows, size=1))
     rules = [make_scheduler(name, env.observation, mask=env.episode.mask) for name in SCHEDULERS]
     played = [engine, *(play(rule, env, seed, [0], work) for rule in rules)]
     return min(each.metrics()["response_censored_s"] for each in played)
@@ -109,7 +109,7 @@ def greedy_response(env: EnvConfig, case: int, rng: np.random.Generator) -> floa
     """Of random answers that start a task where one can start."""
     engine = Engine(env)
     engine.reset([case], [0])
-    passes = engine.candidates * engine.num_slots
+    passes = engine.candidates * engine.num_rows
     while not engine.done[0]:
         fit = engine.fit[0].reshape(-1)
         action = int(rng.choice(np.flatnonzero(fit == fit.max()))) if fit.any() else passes

@@ -1,5 +1,6 @@
 """Problems: what the settings of cluster, workload, decisions and information mean."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from rllib_scale.config import (
     scale_counts,
     scenario,
 )
+from rllib_scale.config.cluster import FORMER_NAMES
+from rllib_scale.config.yaml_files import build_model, parse_yaml
 from rllib_scale.errors import UserError
 from rllib_scale.loading import env_from
 from workloads.made_trace import made_trace
@@ -54,30 +57,34 @@ def test_scaling_keeps_total_ratio_and_every_tier(ratio: list[int], total: int) 
         assert max(abs(a - b) for a, b in zip(scaled, shares, strict=True)) < 1
 
 
-def test_slots_are_rows_of_one_server() -> None:
-    small = {"name": "small", "count": 2, "slots": 3, "compute_gflops": 2.0, "memory_gb": 8.0}
+def test_a_server_is_a_row_however_many_tasks_it_runs_at_once() -> None:
+    small = {"name": "small", "count": 2, "max_concurrent": 3, "compute_gflops": 2.0, "memory_gb": 8.0}
     large = {"name": "large", "count": 4, "compute_gflops": 5.0, "memory_gb": 16.0}
     cluster = ClusterConfig.model_validate({"tiers": [small, large], "empty_slots": 7})
-    assert (cluster.num_servers, cluster.num_slots, cluster.total_gflops) == (6, 3 * 2 + 4 + 7, 3 * 2 * 2.0 + 4 * 5.0)
+    assert (cluster.num_servers, cluster.num_rows, cluster.num_places) == (6, 6 + 7, 3 * 2 + 4)
+    assert cluster.total_gflops == 3 * 2 * 2.0 + 4 * 5.0
     larger = cluster.scaled(12)
     assert [tier.count for tier in larger.tiers] == [4, 8]
-    assert (larger.num_slots, larger.servers) == (3 * 4 + 8 + 7, None)
+    assert (larger.num_rows, larger.num_places, larger.servers) == (12 + 7, 3 * 4 + 8, None)
     with pytest.raises(ValueError, match="3 servers are too few: at least 4"):
         scale_counts((1, 1), 3)
 
 
-@pytest.mark.parametrize(
-    ("settings", "simple"),
-    [
-        ({}, True),
-        ({"tiers": [{"name": "one", "count": 4, "slots": 2, "compute_gflops": 1, "memory_gb": 80}]}, False),
-        ({"changes": {"failures_per_1000_h": 1}}, False),
-        ({"changes": {"departures_per_h": 1}}, False),
-        ({"changes": {"schedule": [{"time_s": 1, "event": "drain", "share": 0.5, "tiers": ["large"]}]}}, False),
-    ],
-)
-def test_a_cluster_of_the_papers_kind_has_single_slots_and_stays(settings: dict[str, Any], simple: bool) -> None:
-    assert ClusterConfig.model_validate(settings).simple == simple
+def test_former_names_of_tier_settings_are_read_but_not_beside_the_new_ones() -> None:
+    tier = "{name: one, count: 4, compute_gflops: 1, memory_gb: 80, %s}"
+
+    def read(settings: str) -> ClusterConfig:
+        data = parse_yaml(f"tiers: [{tier % settings}]", "test")
+        return build_model(ClusterConfig, data, "test")
+
+    assert read("slots: 2, slot_slowdown: 0.1") == read("max_concurrent: 2, slowdown: 0.1")
+    assert read("slots: 1") == read("slowdown: 0.0")
+    for former, name in FORMER_NAMES.items():
+        said = f"test: tiers.0: {former}: the former name of {name}, which is given, too; give {name} alone"
+        with pytest.raises(UserError, match=f"^{re.escape(said)}$"):
+            read(f"{former}: 2, {name}: 2")
+    with pytest.raises(UserError, match=r"unknown key 'tiers\.0\.slot'"):
+        read("slot: 2")
 
 
 def test_arrivals_follow_the_servers_or_the_offered_load() -> None:

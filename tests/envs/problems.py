@@ -18,8 +18,8 @@ TIERS = [
         "memory_gb": 24,
         "idle_power_w": 50,
         "busy_power_w": 400,
-        "slots": 2,
-        "slot_slowdown": 0.5,
+        "max_concurrent": 2,
+        "slowdown": 0.5,
     },
 ]
 CHANGES = {
@@ -46,7 +46,7 @@ PAPER: dict[str, dict[str, Any]] = {
         "workload": {"offered_load": 0.9},
         "episode": {"horizon_s": 90, "arrivals_until_s": 6, "mask": "feasible"},
     },
-    "empty slots": {"cluster": {"servers": 10, "empty_slots": 2}, "episode": {"horizon_s": 8.0}},
+    "empty rows": {"cluster": {"servers": 10, "empty_slots": 2}, "episode": {"horizon_s": 8.0}},
     "cut by decisions": {"episode": {"max_decisions": 7}},
     "horizon not terminal": {"episode": SHORT | {"horizon_is_terminal": False}},
     "tasks in system": {"reward": {"name": "tasks-in-system"}, "episode": SHORT},

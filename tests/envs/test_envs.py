@@ -247,7 +247,7 @@ def test_actions_outside_the_space():
     env.reset(seed=0)
     envs.reset(seed=0)
     for action in (-1, 16, 1.0, "0", None, np.array([1, 2])):
-        with pytest.raises(UserError, match="is no server slot; valid: 0 to 15"):
+        with pytest.raises(UserError, match="is no server; valid: 0 to 15"):
             env.step(action)
     for actions in ([0, 16], [-1, 0], [0.0, 1.0], [0], 3, [True, False]):
         with pytest.raises(UserError, match="actions must be 2 integers from 0 to 15"):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rllib_scale.config import ClusterConfig
+from rllib_scale.config import ClusterConfig, TierConfig
 from rllib_scale.envs.gantt import Chart, draw_gantt, draw_gantts, film, save_film, to_rgb
+from rllib_scale.envs.places import places_of
 from rllib_scale.simulator.record import SCHEDULE
 
 END_S = 12.0
@@ -39,6 +40,38 @@ def test_bars_are_the_rows(servers):
     np.testing.assert_allclose(sorted(drawn), sorted((float(a), b, c, bool(d)) for a, b, c, d in expected), atol=1e-9)
 
 
+def test_what_a_server_runs_at_once_stands_on_lanes_of_its_own():
+    tiers = (
+        TierConfig(name="single", count=3, compute_gflops=1, memory_gb=8),
+        TierConfig(name="double", count=2, compute_gflops=1, memory_gb=8, max_concurrent=2),
+    )
+    attempts = [  # server, start, finish, lane: servers 3 and 4 have lanes 3, 4 and 5, 6
+        (4, 0.0, 4.0, 5),
+        (4, 1.0, 2.0, 6),
+        (2, 1.0, 3.0, 2),
+        (4, 2.0, np.nan, 6),
+        (3, 2.5, 5.0, 3),
+        (4, 4.0, 5.0, 5),
+        (4, 4.5, 6.0, 5),  # none is free: measured times
+    ]
+    schedule = np.zeros(len(attempts), dtype=SCHEDULE)
+    for row, (server, start, finish, _) in zip(schedule, attempts, strict=True):
+        row["server"], row["start_s"], row["finish_s"] = server, start, finish
+    cluster = ClusterConfig(tiers=tiers)
+    chart = Chart(schedule, cluster, END_S)
+    lanes = [lane for *_, lane in attempts]
+    assert chart.lanes.tolist() == lanes
+    assert chart.tiers == [("single (3)", 0, 3), ("double (2)", 3, 7)]
+    axes = draw_gantt(schedule, cluster, END_S).axes[0]
+    drawn = sorted((bar.get_x(), bar.get_y() + bar.get_height() / 2) for bar in axes.patches)
+    np.testing.assert_allclose(drawn, sorted(zip(schedule["start_s"], lanes, strict=True)))
+    assert axes.get_ylim()[0] == 6.5
+    assert axes.get_yticks().tolist() == [0, 1, 2, 3.5, 5.5]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1", "2", "3", "4"]
+    shuffled = np.array([3, 0, 6, 2, 5, 1, 4])
+    assert places_of(schedule[shuffled], cluster).tolist() == [lanes[k] for k in shuffled]
+
+
 def test_a_workflow_has_one_colour_and_one_arrival_mark():
     cluster = ClusterConfig()
     schedule = some_schedule(cluster, 60)
@@ -66,7 +99,7 @@ def test_lanes_and_labels_have_room(servers):
     assert len(labels) >= min(servers, 40)
     assert all(below.y1 <= above.y0 for below, above in itertools.pairwise(boxes))
     assert {text.get_text() for text in axes.texts} >= {f"{tier.name} ({tier.count})" for tier in cluster.tiers}
-    assert axes.get_ylim()[0] == servers - 0.5  # empty slots have no lane
+    assert axes.get_ylim()[0] == servers - 0.5  # empty rows have no lane
 
 
 def test_a_film_shows_what_has_happened_and_nothing_else(tmp_path):

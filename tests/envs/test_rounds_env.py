@@ -42,7 +42,7 @@ def test_the_mask_holds_the_answers_that_do_something(name: str) -> None:
     config = config_of(name)
     waiting_is_something = config.episode.mask == "none"
     env, copied = RoundsEnv(config), Engine(config)
-    k, n = config.decision.offered, config.cluster.num_slots
+    k, n = config.decision.offered, config.cluster.num_rows
     observation, _ = env.reset(seed=2)
     rng, seen = np.random.default_rng(0), set()
     for _ in range(40):
@@ -53,7 +53,7 @@ def test_the_mask_holds_the_answers_that_do_something(name: str) -> None:
         expected = np.isin(outcomes, list(does))
         if expected[: k * n].any():
             np.testing.assert_array_equal(mask, expected)
-        else:  # every candidate is in vain, whichever row is named: the first one's rows that hold a server
+        else:  # every candidate is in vain, whichever server is named: the first one's rows that hold a server
             rows = mask[: k * n].reshape(k, n)
             assert rows[0, : n - 1].all()
             assert not rows[0, n - 1]
@@ -70,7 +70,7 @@ def test_the_mask_holds_the_answers_that_do_something(name: str) -> None:
 @pytest.mark.parametrize("name", ["reserve, open", "preemption"])
 def test_what_stands_for_no_answer_counts_as_a_pass(name: str) -> None:
     config = config_of(name, changes=False)
-    k, n = config.decision.offered, config.cluster.num_slots
+    k, n = config.decision.offered, config.cluster.num_rows
     env, other = RoundsEnv(config), RoundsEnv(config)
     env.reset(seed=6)
     tried = 0
@@ -78,7 +78,7 @@ def test_what_stands_for_no_answer_counts_as_a_pass(name: str) -> None:
         state, engine = env.get_state(), env._engine
         nothing = [a for a in range(env.action_space.n) if not engine.answerable(np.array([a]))[0]]
         offered = len(engine.offers())
-        idle = [k * n + 1 + j for j in range(n) if engine.snapshot().running[j, 0] < 0]
+        idle = [k * n + 1 + place for place in np.flatnonzero(~engine.preemptible[0])]
         absent = list(range(offered * n, k * n))
         assert nothing == absent + (idle if config.decision.preemption != "none" else [])
         passed = env.step(k * n)
@@ -95,13 +95,13 @@ def test_what_stands_for_no_answer_counts_as_a_pass(name: str) -> None:
 
 
 def test_answers_inside_a_round_take_no_time() -> None:
-    # Three tasks of 2 GFLOP at 1 s, on servers of 1 GFLOPS: two start, one waits for row 0, all at 1 s; all end at 5 s.
+    # Three tasks of 2 GFLOP at 1 s on servers of 1 GFLOPS: two start, one waits for server 0, at 1 s; all end at 5 s.
     decision = {"on_busy": "reserve", "order": "open", "candidates": 3}
     env = RoundsEnv(problem(tier(count=2), decision=decision))
     given = workload(workflow(1, task(2), task(2), task(2)))
     _, info = env.reset(seed=0, options={"workload": given})
     elapsed = [info["elapsed_s"]]
-    for action in (0, 0, 1, 0):  # start on row 0; wait for row 0; start on row 1: the round ends; start on row 0
+    for action in (0, 0, 1, 0):  # start on server 0; wait for it; start on server 1: the round ends; start on server 0
         *_, info = env.step(action)
         elapsed.append(info["elapsed_s"])
     assert elapsed == [0, 0, 0, 2, 2]

@@ -21,10 +21,10 @@ from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
 # ---------------------------------------------------------------------- an instance worked out by hand
-# Two servers of 2 GFLOPS with two slots (rows 0 to 3), and one of 1 GFLOPS (row 4).
+# Servers 0 and 1 of 2 GFLOPS with two places, and server 2 of 1 GFLOPS.
 
 TIERS = [
-    {"name": "fast", "count": 2, "compute_gflops": 2.0, "memory_gb": 16.0, "slots": 2},
+    {"name": "fast", "count": 2, "compute_gflops": 2.0, "memory_gb": 16.0, "max_concurrent": 2},
     {"name": "slow_one", "count": 1, "compute_gflops": 1.0, "memory_gb": 8.0},
 ]
 WORKLOAD = {
@@ -45,10 +45,10 @@ WORKLOAD = {
 }
 ATTEMPTS = [  # workflow, task, server, tier, arrival, ready, start, finish, outcome, transfer, work
     (0, 0, 0, "fast", 0.5, 0.5, 0.5, 2.5, "finished", 0.0, 4.0),
-    (0, 1, 4, "slow_one", 0.5, 2.5, 2.5, 3.25, "preempted", 0.25, 0.5),
-    (0, 1, 1, "fast", 0.5, 3.25, 3.5, 4.25, "finished", 0.0, 1.5),
-    (1, 0, 3, "fast", 2.0, 2.0, 4.25, 5.0, "failed", 0.0, 1.5),
-    (0, 2, 1, "fast", 0.5, 5.25, 5.25, np.nan, "running", 0.5, np.nan),
+    (0, 1, 2, "slow_one", 0.5, 2.5, 2.5, 3.25, "preempted", 0.25, 0.5),
+    (0, 1, 0, "fast", 0.5, 3.25, 3.5, 4.25, "finished", 0.0, 1.5),
+    (1, 0, 0, "fast", 2.0, 2.0, 4.0, 5.0, "failed", 0.0, 2.0),
+    (0, 2, 0, "fast", 0.5, 5.25, 5.25, np.nan, "running", 0.5, np.nan),
 ]
 
 
@@ -67,10 +67,10 @@ def test_trace_of_the_instance() -> None:
         (1, None, "workload"),
         (1, 1, "arrivals"),
         (2, None, "fast (2 GFLOPS, 16 GB)"),
-        (2, 2, "server 0, slot 0"),
-        (2, 3, "server 0, slot 1"),
-        (2, 4, "server 1, slot 0"),
-        (2, 5, "server 1, slot 1"),
+        (2, 2, "server 0, place 0"),
+        (2, 3, "server 0, place 1"),
+        (2, 4, "server 1, place 0"),
+        (2, 5, "server 1, place 1"),
         (3, None, "slow_one (1 GFLOPS, 8 GB)"),
         (3, 6, "server 2"),
     ]
@@ -79,11 +79,11 @@ def test_trace_of_the_instance() -> None:
         (2_500_000, 750_000, 3, 6, "workflow 0, task 1 (preempted)"),
         (2_500_000, 250_000, 3, 6, "transfer"),
         (2_750_000, 500_000, 3, 6, "execution"),
-        (3_500_000, 750_000, 2, 3, "workflow 0, task 1"),
-        (4_250_000, 750_000, 2, 5, "workflow 1, task 0 (failed)"),
-        (5_250_000, 1_750_000, 2, 3, "workflow 0, task 2 (running)"),
-        (5_250_000, 500_000, 2, 3, "transfer"),
-        (5_750_000, 1_250_000, 2, 3, "execution"),
+        (3_500_000, 750_000, 2, 2, "workflow 0, task 1"),
+        (4_000_000, 1_000_000, 2, 3, "workflow 1, task 0 (failed)"),
+        (5_250_000, 1_750_000, 2, 2, "workflow 0, task 2 (running)"),
+        (5_250_000, 500_000, 2, 2, "transfer"),
+        (5_750_000, 1_250_000, 2, 2, "execution"),
     ]
     # Edges 0-1 (an arrow to each attempt), 0-2, 1-2.
     flows = {e["id"]: [] for e in events if e["ph"] == "s"}
@@ -92,20 +92,20 @@ def test_trace_of_the_instance() -> None:
             flows[event["id"]].append((event["ph"], event["ts"], event["pid"], event["tid"]))
     assert sorted(flows.values()) == [
         [("s", 2_500_000, 2, 2), ("f", 2_500_000, 3, 6)],
-        [("s", 2_500_000, 2, 2), ("f", 3_500_000, 2, 3)],
-        [("s", 2_500_000, 2, 2), ("f", 5_250_000, 2, 3)],
-        [("s", 4_250_000, 2, 3), ("f", 5_250_000, 2, 3)],
+        [("s", 2_500_000, 2, 2), ("f", 3_500_000, 2, 2)],
+        [("s", 2_500_000, 2, 2), ("f", 5_250_000, 2, 2)],
+        [("s", 4_250_000, 2, 2), ("f", 5_250_000, 2, 2)],
     ]
     assert [(e["ts"], e["name"]) for e in events if e["ph"] == "i"] == [
         (500_000, "workflow 0"),
         (2_000_000, "workflow 1"),
     ]
-    # Workflow 1 waits from 2.0 to 4.25 and, failed, from 5.0 on; task 1, preempted, from 3.25 to 3.5.
+    # Workflow 1 waits from 2.0 to 4.0 and, failed, from 5.0 on; task 1, preempted, from 3.25 to 3.5.
     assert [(e["ts"], e["args"]["tasks"]) for e in events if e["ph"] == "C"] == [
         (2_000_000, 1),
         (3_250_000, 2),
         (3_500_000, 1),
-        (4_250_000, 0),
+        (4_000_000, 0),
         (5_000_000, 1),
     ]
     preempted = next(e for e in events if e.get("cat") == "preempted")
@@ -123,11 +123,18 @@ def test_trace_of_the_instance() -> None:
 
 # ---------------------------------------------------------------------- played episodes
 
-EVERYTHING = {  # slots, transfers, delays, failures: an episode with each outcome of an attempt but a preemption
+EVERYTHING = {  # servers of several tasks, transfers, delays, failures: each outcome of an attempt but a preemption
     "cluster": {
         "tiers": [
             {"name": "small", "count": 3, "compute_gflops": 1.0, "memory_gb": 16.0},
-            {"name": "wide", "count": 2, "compute_gflops": 2.0, "memory_gb": 80.0, "slots": 3, "slot_slowdown": 0.1},
+            {
+                "name": "wide",
+                "count": 2,
+                "compute_gflops": 2.0,
+                "memory_gb": 80.0,
+                "max_concurrent": 3,
+                "slowdown": 0.1,
+            },
         ],
         "bandwidth_gb_s": 0.5,
         "changes": {"failures_per_1000_h": 40_000, "repair_s": 5},
@@ -152,7 +159,7 @@ def test_traces_of_episodes_keep_the_rules_of_the_format(problem: dict[str, Any]
     threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
     assert {pid for pid, _ in threads} == set(processes)
-    assert len({tid for pid, tid in threads if pid > 1}) == whole.env.cluster.num_slots == len(threads) - 1
+    assert len({tid for pid, tid in threads if pid > 1}) == whole.env.cluster.num_places == len(threads) - 1
     for event in events:
         assert type(event["pid"]) is int
         assert event["pid"] > 0

@@ -113,17 +113,17 @@ def test_the_newest_weights_act_and_outputs_are_those_of_the_torch_module() -> N
 
 
 def test_actions_are_greedy_or_distributed_as_the_policy_or_evenly() -> None:
-    runner, slots = make_runner(), ENV.cluster.num_slots
+    runner, servers = make_runner(), ENV.cluster.num_rows
     for episode in runner.sample(num_timesteps=200, explore=False):
         best = episode.get_extra_model_outputs("action_dist_inputs").argmax(1)
         np.testing.assert_array_equal(episode.get_actions(), best)
     for random_actions in (False, True):
-        counts, expected = np.zeros(slots), np.zeros(slots)
+        counts, expected = np.zeros(servers), np.zeros(servers)
         for episode in runner.sample(num_timesteps=6000, random_actions=random_actions):
-            counts += np.bincount(episode.get_actions(), minlength=slots)
+            counts += np.bincount(episode.get_actions(), minlength=servers)
             logits = episode.get_extra_model_outputs("action_dist_inputs").astype(float)
             policy = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-            expected += len(episode) / slots if random_actions else policy.sum(0)
+            expected += len(episode) / servers if random_actions else policy.sum(0)
         assert chisquare(counts, expected * counts.sum() / expected.sum()).pvalue > 0.01
         if not random_actions:
             assert chisquare(counts).pvalue < 1e-6, "the test can tell the policy from even chances"

@@ -34,7 +34,7 @@ def test_a_problem_is_decided_by_seed_and_episode() -> None:
     drawn = [draw_problem(PROBLEMS, steady(), *key) for key in keys]
     assert drawn == [draw_problem(PROBLEMS, steady(), *key) for key in keys]
     assert len({problem.workload.offered_load for problem in drawn}) == len(keys), "no two have a draw in common"
-    assert {problem.cluster.num_slots for problem in drawn} == {12}, "smaller ones have empty slots"
+    assert {problem.cluster.num_rows for problem in drawn} == {12}, "smaller ones have empty rows"
     many = [draw_problem(PROBLEMS, steady(), 5, episode) for episode in range(300)]
     sizes, counts = np.unique([problem.cluster.num_servers for problem in many], return_counts=True)
     assert sizes.tolist() == [4, 6, 12]
@@ -60,7 +60,7 @@ def played(env: TrainingVectorEnv, steps: int) -> list[np.ndarray]:
     """What is shown in so many steps, in which the first row that the mask leaves open is named."""
     shown, rows = [], env._rows
     for _ in range(steps):
-        rows, reward, terminated, truncated, infos = env.step(rows[:, -env.config.cluster.num_slots :].argmax(1))
+        rows, reward, terminated, truncated, infos = env.step(rows[:, -env.config.cluster.num_rows :].argmax(1))
         shown.append(np.column_stack([rows, reward, terminated, truncated, infos["elapsed_s"]]))
     return shown
 

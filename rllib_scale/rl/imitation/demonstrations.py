@@ -110,7 +110,7 @@ def _play(trial: TrialConfig, env: EnvConfig, seed: int, episodes: Sequence[int]
         each.reset([seed] * count, list(episodes))
     expert.reset([(seed, episode) for episode in episodes])
     spec, passed = input_spec(trial), 0
-    none, nowhere = np.zeros(0, dtype=np.int64), np.zeros((0, engine.num_slots), dtype=bool)
+    none, nowhere = np.zeros(0, dtype=np.int64), np.zeros((0, engine.num_rows), dtype=bool)
     kept: list[tuple[np.ndarray, ...]] = [(none, _training_rows(engine)[:0], none, nowhere, nowhere)]
     while not engine.done.all():
         going, rows = ~engine.done, _training_rows(engine)
@@ -125,7 +125,7 @@ def _play(trial: TrialConfig, env: EnvConfig, seed: int, episodes: Sequence[int]
         same = alike(spec, rows[learns], engine.fit[learns, 0], actions[learns], env) & choosable[learns]
         kept.append((np.flatnonzero(learns), rows[learns], actions[learns], same, choosable[learns]))
         for each in engines:
-            each.step(np.where(actions < 0, engine.num_slots, actions))  # who names no row passes
+            each.step(np.where(actions < 0, engine.num_rows, actions))  # who names no row passes
     return _by_episode(kept, passed)
 
 
@@ -133,7 +133,7 @@ def _training_rows(engine: Engine) -> np.ndarray:
     """(B, width) what a training environment shows: the observation, and its mask where the problem is masked."""
     if not engine.config.masked:
         return engine.observation.copy()
-    return np.concatenate([engine.observation, engine.mask[:, : engine.num_slots]], axis=1, dtype=np.float32)
+    return np.concatenate([engine.observation, engine.mask[:, : engine.num_rows]], axis=1, dtype=np.float32)
 
 
 def servers_of(spec: InputSpec, rows: np.ndarray, env: EnvConfig) -> np.ndarray:
