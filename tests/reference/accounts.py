@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reference.parts import Attempt, Host
+from reference.parts import Attempt, Server
 
 if TYPE_CHECKING:
     from reference.simulator import ReferenceSimulator
 
-# Workflow, task, row, tier, arrival, ready, start, end, outcome, transfer, work.
+# Workflow, task, server, tier, arrival, ready, start, end, outcome, transfer, work.
 ScheduleRow = tuple[int, int, int, str, float, float, float, float, str, float, float]
 
 
@@ -22,8 +22,8 @@ def schedule_row(attempt: Attempt) -> ScheduleRow:
     return (
         task.workflow.index,
         task.index,
-        attempt.row.index,
-        attempt.row.host.tier,
+        attempt.server.index,
+        attempt.server.tier,
         task.workflow.arrival_s,
         attempt.ready_s,
         attempt.start_s,
@@ -55,8 +55,8 @@ def metrics(sim: ReferenceSimulator) -> dict[str, float | int]:
         "episode_return": sim.episode_return,
         "decisions": sim.decisions,
         "duration_s": sim.clock,
-        "energy_j": sum(_energy(sim, host) for host in sim.hosts),
-        "utilisation": _utilisation(sim, sim.hosts),
+        "energy_j": sum(_energy(sim, server) for server in sim.servers if server.places),
+        "utilisation": _utilisation(sim, sim.servers),
         "waits": sim.counts["waits"],
         "passed": sim.counts["passed"],
         "failed_attempts": sum(attempt.outcome == "failed" for attempt in sim.attempts),
@@ -65,22 +65,18 @@ def metrics(sim: ReferenceSimulator) -> dict[str, float | int]:
     }
     values |= {f"invalid_{cause}": count for cause, count in sim.invalid.items()}
     for tier in sim.config.cluster.tiers:
-        values[f"utilisation_{tier.name}"] = _utilisation(sim, [host for host in sim.hosts if host.tier == tier.name])
+        values[f"utilisation_{tier.name}"] = _utilisation(sim, [each for each in sim.servers if each.tier == tier.name])
     return values
 
 
-def _energy(sim: ReferenceSimulator, host: Host) -> float:
-    idle = sum(row.idle_power_w for row in host.rows) * host.there_seconds(sim.clock)
-    return idle + sum((row.busy_power_w - row.idle_power_w) * _busy(sim, row) for row in host.rows)
+def _energy(sim: ReferenceSimulator, server: Server) -> float:
+    of_a_place = (server.busy_power_w - server.idle_power_w) / len(server.places)
+    return server.idle_power_w * server.there_seconds(sim.clock) + of_a_place * server.busy_seconds(sim.clock)
 
 
-def _utilisation(sim: ReferenceSimulator, hosts: list[Host]) -> float:
-    there = sum(len(host.rows) * host.there_seconds(sim.clock) for host in hosts)
-    return sum(_busy(sim, row) for host in hosts for row in host.rows) / there if there else 0.0
-
-
-def _busy(sim: ReferenceSimulator, row) -> float:
-    return sum(attempt.busy_seconds(sim.clock) for attempt in row.history)
+def _utilisation(sim: ReferenceSimulator, servers: list[Server]) -> float:
+    there = sum(len(server.places) * server.there_seconds(sim.clock) for server in servers)
+    return sum(server.busy_seconds(sim.clock) for server in servers) / there if there else 0.0
 
 
 def _mean(values: list[float]) -> float:

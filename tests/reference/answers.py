@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from reference.simulator import ReferenceSimulator
+from reference.simulator import STOP, ReferenceSimulator
 from rllib_scale.simulator.engine import Engine
 
 
@@ -15,11 +15,12 @@ def random_answer(rng: np.random.Generator, engine: Engine, b: int = 0) -> int:
     opened = np.flatnonzero(engine.fit[b].ravel() == 2)
     if len(opened) and rng.random() < 0.6:
         return int(rng.choice(opened))
-    passes = engine.candidates * engine.num_slots
-    running = engine.schedule(b)["server"][engine.schedule(b)["outcome"] == "running"]
+    rows = engine.config.cluster.num_rows
+    passes = engine.candidates * rows
+    running = np.flatnonzero(engine.preemptible[b])
     if len(running) and engine.config.decision.preemption != "none" and rng.random() < 0.2:
         return passes + 1 + int(rng.choice(running))
-    named = len(engine.offers(b)) * engine.num_slots
+    named = len(engine.offers(b)) * rows
     return passes if rng.random() < 0.2 or not named else int(rng.integers(named))
 
 
@@ -31,10 +32,10 @@ class RandomActions:
         self.shares = rng.dirichlet([3.0, 1.0, 0.3, 0.4, 0.4])
 
     def kinds(self, simulator: ReferenceSimulator) -> list[np.ndarray]:
-        """Flat actions that start a task, name a row that is busy or reserved, or one that is closed; pass; stop."""
+        """Flat actions that start a task, name a server that is taken, or one that is closed; pass; stop."""
         fit = simulator.fit()[: len(simulator.offered)].ravel()
-        passes = simulator.config.decision.offered * len(simulator.slots)
-        stops = [passes + 1 + row.index for row in simulator.slots if row.attempt is not None]
+        passes = simulator.config.decision.offered * len(simulator.servers)
+        stops = [passes + 1 + p for p, attempt in enumerate(simulator.places()) if attempt is not None]
         if simulator.config.decision.preemption == "none":
             stops = []
         return [*(np.flatnonzero(fit == value) for value in (2, 1, 0)), np.array([passes]), np.array(stops, dtype=int)]
@@ -48,8 +49,7 @@ class RandomActions:
 
     def impossible(self, simulator: ReferenceSimulator) -> int | None:
         """An action that must be refused, where there is one."""
-        n = len(simulator.slots)
-        last = (simulator.config.decision.offered + 1) * n
+        last = simulator.config.decision.offered * len(simulator.servers) + len(simulator.places())
         possible = np.concatenate(self.kinds(simulator))
         refused = np.setdiff1d(np.arange(last + 1), possible)
         return int(self.rng.choice(refused)) if len(refused) else None
@@ -67,27 +67,27 @@ class RandomDispatch:
         self.given = []
         answered = set()
         for _ in range(int(self.rng.integers(0, 2 + 2 * len(simulator.ready)))):
-            answer = self._stop(simulator) if self.rng.random() < 0.15 else self._place(simulator, answered)
+            answer = self._stop(simulator) if self.rng.random() < 0.15 else self._named(simulator, answered)
             if answer is not None:
-                answered.add(answer[:2])
+                (answered.discard if answer[2] == STOP else answered.add)(answer[:2])
                 self.given.append(answer)
                 yield answer
 
     def _stop(self, simulator: ReferenceSimulator) -> tuple[int, int, int] | None:
         if simulator.config.decision.preemption == "none" or not simulator.running:
             return None
-        attempt = simulator.running[self.rng.integers(len(simulator.running))]
-        return -1, -1, attempt.row.index
+        task = simulator.running[self.rng.integers(len(simulator.running))].task
+        return task.workflow.index, task.index, STOP
 
-    def _place(self, simulator: ReferenceSimulator, answered: set[tuple[int, int]]) -> tuple[int, int, int] | None:
-        """A task that has not been answered for, on an open row or one to wait for."""
+    def _named(self, simulator: ReferenceSimulator, answered: set[tuple[int, int]]) -> tuple[int, int, int] | None:
+        """A task that has not been answered for, on an open server or one to wait for."""
         tasks = [t for t in simulator.waiting() if (t.workflow.index, t.index) not in answered]
         if not tasks or self.rng.random() > self.eagerness:
             return None
         task = tasks[self.rng.integers(len(tasks))]
-        rows = simulator.feasible_servers(task)
-        if simulator.config.decision.on_busy == "reserve" and (not rows or self.rng.random() < 0.3):
-            rows = [row for row in simulator.slots if row.fits(task)]
-        if not rows:
+        servers = simulator.feasible_servers(task)
+        if simulator.config.decision.on_busy == "reserve" and (not servers or self.rng.random() < 0.3):
+            servers = [server for server in simulator.servers if server.fits(task)]
+        if not servers:
             return None
-        return task.workflow.index, task.index, rows[self.rng.integers(len(rows))].index
+        return task.workflow.index, task.index, servers[self.rng.integers(len(servers))].index

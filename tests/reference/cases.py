@@ -61,21 +61,21 @@ def random_changes(
 
 
 def random_mode_cluster(rng: np.random.Generator, horizon: float, grid: bool) -> ClusterConfig:
-    """1 to 12 rows mostly, of servers with 1 to 4 slots."""
+    """1 to 6 servers mostly, with 1 to 4 places each."""
     tiers = []
     for k in range(rng.integers(1, 4)):
         idle = float(rng.uniform(0, 100))
-        slots = int(pick(rng, 1, 1, 2, 3, 4))
+        places = int(pick(rng, 1, 1, 2, 3, 4))
         tiers.append(
             TierConfig(
                 name=f"tier_{k}",
-                count=int(rng.integers(1, 3 if slots > 1 else 5)),
+                count=int(rng.integers(1, 3 if places > 1 else 5)),
                 compute_gflops=float(pick(rng, 0.5, 1, 2, 4)) if grid else float(rng.uniform(0.5, 5)),
                 memory_gb=float(rng.integers(4, 25)) if grid else float(rng.uniform(4, 25)),
                 idle_power_w=idle,
                 busy_power_w=idle + float(rng.uniform(0, 300)),
-                slots=slots,
-                slot_slowdown=pick(rng, 0.0, 0.5, 1.0) if grid else pick(rng, 0.0, float(rng.uniform(0, 1))),
+                max_concurrent=places,
+                slowdown=pick(rng, 0.0, 0.5, 1.0) if grid else pick(rng, 0.0, float(rng.uniform(0, 1))),
             )
         )
     return ClusterConfig(
@@ -169,7 +169,7 @@ def random_config(rng: np.random.Generator, grid: bool = False) -> EnvConfig:
     """A problem in the paper's mode: two of five on the paper's tiers at some scale, the others on own ones."""
     config = random_mode_config(rng, grid)
     cluster = config.cluster
-    tiers = {"tiers": tuple(tier.model_copy(update={"slots": 1}) for tier in cluster.tiers)}
+    tiers = {"tiers": tuple(tier.model_copy(update={"max_concurrent": 1}) for tier in cluster.tiers)}
     if rng.random() < 0.4:
         tiers = {"servers": int(pick(rng, rng.integers(4, 13), rng.integers(13, 65)))}
     network = {name: getattr(cluster, name) for name in ("empty_slots", "bandwidth_gb_s", "latency_s")}

@@ -8,10 +8,10 @@ import pytest
 from reference.answers import RandomActions, RandomDispatch
 from reference.cases import random_config, random_mode_config, random_mode_workload, random_workload
 from reference.factors import estimate_factors, straggler_factors
-from reference.parts import Row, Workflow
+from reference.parts import Server, Workflow
 from reference.simulator import OUTCOMES, ReferenceSimulator
 from rllib_scale.config import EnvConfig
-from rllib_scale.observation.snapshot import AWAY, BUSY, DRAINING, IDLE, LiveWorkflow
+from rllib_scale.observation.snapshot import AWAY, DRAINING, UP, LiveWorkflow
 from rllib_scale.simulator.changes import change_events
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
@@ -108,6 +108,7 @@ def assert_same_state(engine: Engine, sim: ReferenceSimulator, candidates: bool 
     if candidates:
         assert list(map(tuple, engine.offers(0))) == sim.offers()
         assert engine.fit[0].tolist() == sim.fit().tolist()
+    assert engine.preemptible[0].tolist() == [attempt is not None for attempt in sim.places()]
     np.testing.assert_allclose(engine.available(0), sim.available(), err_msg="available", **EXACT)
     np.testing.assert_allclose(engine.observation[0], sim.observation(), err_msg="observation", **FLOAT32)
 
@@ -117,16 +118,22 @@ def assert_same_snapshot(engine: Engine, sim: ReferenceSimulator) -> None:
     now = engine.snapshot()
     assert_close(now.clock_s, sim.clock, "clock", 1e-12)
     assert now.num_arrived == sum(workflow.arrived for workflow in sim.workflows)
-    assert now.host.tolist() == [-1 if row.host is None else row.host.index for row in sim.slots]
-    assert now.status.tolist() == [_status(row) for row in sim.slots]
-    tasks = [row.task for row in sim.slots]
-    assert now.running.tolist() == [[-1, -1] if t is None else [t.workflow.index, t.index] for t in tasks]
+    assert now.max_concurrent.tolist() == [len(server.places) for server in sim.servers]
+    assert now.num_running.tolist() == [len(server.running) for server in sim.servers]
+    assert now.status.tolist() == [_status(server) for server in sim.servers]
+    assert now.idle.tolist() == [server.idle for server in sim.servers]
+    columns = ("workflow", "task", "server", "expected_end_s")
+    running = sorted((a.server.index, a.task.workflow.index, a.task.index, a.expected_s) for a in sim.running)
+    expected = np.array([(w, k, j, end) for j, w, k, end in running]).reshape(-1, len(columns))
+    for name, column in zip(columns, expected.T, strict=True):
+        np.testing.assert_allclose(now.running[name], column, err_msg=f"running {name}", **EXACT)
     servers = {
-        "capacity_gflops": [row.compute_gflops for row in sim.slots],
-        "memory_gb": [row.host.memory_gb if row.host else 0 for row in sim.slots],
-        "free_memory_gb": [row.host.free_gb if row.host and row.host.there else 0 for row in sim.slots],
-        "expected_end_s": [row.attempt.expected_s if row.attempt else np.inf for row in sim.slots],
-        "available_at_s": [row.available_s(sim.clock) for row in sim.slots],
+        "capacity_gflops": [server.compute_gflops for server in sim.servers],
+        "memory_gb": [server.memory_gb for server in sim.servers],
+        "free_memory_gb": [server.free_gb if server.there else 0 for server in sim.servers],
+        "expected_end_s": [server.expected_end_s for server in sim.servers],
+        "available_at_s": [server.available_s(sim.clock) for server in sim.servers],
+        "free_at_s": [server.free_s(sim.clock) if server.takes_tasks else np.inf for server in sim.servers],
     }
     for name, expected in servers.items():
         np.testing.assert_allclose(getattr(now, name), expected, err_msg=name, **EXACT)
@@ -143,7 +150,7 @@ def assert_same_snapshot(engine: Engine, sim: ReferenceSimulator) -> None:
         np.testing.assert_allclose(now.ready[name], column, err_msg=name, **EXACT)
     assert now.ready[["workflow", "task"]][now.candidates].tolist() == engine.offers(0)
     for task, transfers in zip(waiting[:5], now.transfer_s, strict=False):
-        expected = [sim.transfer_s(task, row.host) if row.host else 0 for row in sim.slots]
+        expected = [sim.transfer_s(task, server) if server.places else 0 for server in sim.servers]
         np.testing.assert_allclose(transfers, expected, **EXACT)
     live = [w for w in sim.workflows if w.arrived and w.num_completed < len(w.tasks)]
     assert list(now.workflows) == [workflow.index for workflow in live]
@@ -151,12 +158,10 @@ def assert_same_snapshot(engine: Engine, sim: ReferenceSimulator) -> None:
         _assert_same_workflow(now.workflow(workflow.index), workflow, whole)
 
 
-def _status(row: Row) -> int:
-    if row.host is None or not row.host.there:
+def _status(server: Server) -> int:
+    if not server.there:
         return AWAY
-    if row.host.draining:
-        return DRAINING
-    return IDLE if row.attempt is None else BUSY
+    return DRAINING if server.draining else UP
 
 
 def _assert_same_workflow(live: LiveWorkflow, workflow: Workflow, whole: bool) -> None:
@@ -165,8 +170,7 @@ def _assert_same_workflow(live: LiveWorkflow, workflow: Workflow, whole: bool) -
     assert live.arrival_s == workflow.arrival_s
     assert live.task.tolist() == [task.index for task in seen]
     assert live.completed.tolist() == [task.completed for task in seen]
-    on = [task.server.index if task.completed or (task.server and task.server.task is task) else -1 for task in seen]
-    assert live.host.tolist() == on
+    assert live.server.tolist() == [t.server.index if t.completed or t.runs else -1 for t in seen]
     for name in ("memory_gb", "output_gb", "delay_s"):
         assert getattr(live, name).tolist() == [getattr(task, name) for task in seen]
     np.testing.assert_allclose(live.compute_gflop, [task.compute_gflop * task.factor for task in seen], **EXACT)

@@ -1,4 +1,4 @@
-"""What the reference simulator is made of: workflows of tasks, servers of rows, and attempts that join the two."""
+"""What the reference simulator is made of: workflows of tasks, servers, and attempts that join the two."""
 
 from __future__ import annotations
 
@@ -48,9 +48,13 @@ class Task:
         return self.workflow.arrived and all(task.completed for task in self.predecessors)
 
     @property
-    def server(self) -> Row | None:
-        """The row of its last attempt."""
-        return self.attempts[-1].row if self.attempts else None
+    def server(self) -> Server | None:
+        """That of its last attempt."""
+        return self.attempts[-1].server if self.attempts else None
+
+    @property
+    def runs(self) -> bool:
+        return bool(self.attempts) and self.attempts[-1].outcome == "running"
 
     @property
     def finish_s(self) -> float | None:
@@ -76,13 +80,14 @@ class Workflow:
 
 @dataclass(eq=False)
 class Attempt:
-    """One execution of a task on a row, from its start to its end, whatever ends it."""
+    """One execution of a task on a server, from its start to its end, whatever ends it."""
 
     task: Task
-    row: Row
+    server: Server
+    place: int  # of the server's, from 0
     ready_s: float
     start_s: float
-    transfer_s: float  # of the time on the row, so 0 where a transfer takes none
+    transfer_s: float  # of the time on the server, so 0 where a transfer takes none
     execution_s: float
     left_gflop: float  # of the task, when it started
     expected_s: float  # when schedulers expect the end
@@ -91,7 +96,7 @@ class Attempt:
 
     @property
     def taken_s(self) -> float:
-        """How long the row is taken where nothing comes between."""
+        """How long the place is taken where nothing comes between."""
         return self.transfer_s + self.execution_s
 
     @property
@@ -115,18 +120,28 @@ class Attempt:
 
 
 @dataclass(eq=False)
-class Host:
-    """A server. Its rows share its memory and its place."""
+class Server:
+    """A row of the action space: a server, or, with no place and never there, an empty one."""
 
     index: int
-    tier: str
-    memory_gb: float
-    slowdown: float
-    rows: list[Row] = field(default_factory=list)
+    tier: str = ""
+    compute_gflops: float = 0.0
+    memory_gb: float = 0.0
+    idle_power_w: float = 0.0
+    busy_power_w: float = 0.0
+    slowdown: float = 0.0
+    places: list[Attempt | None] = field(default_factory=list)
+    history: list[Attempt] = field(default_factory=list)
+    reserved_s: list[float] = field(default_factory=list)  # what each task that waits for it in this round adds
     there: bool = True
     draining: bool = False
     there_since_s: float = 0.0
     earlier_s: float = 0.0  # for which it was there until it left last
+
+    @property
+    def running(self) -> list[Attempt]:
+        """By place."""
+        return [attempt for attempt in self.places if attempt is not None]
 
     @property
     def takes_tasks(self) -> bool:
@@ -134,14 +149,59 @@ class Host:
 
     @property
     def idle(self) -> bool:
-        return all(row.attempt is None for row in self.rows)
+        """Whether it takes tasks and has a free place."""
+        return self.takes_tasks and None in self.places
+
+    @property
+    def reserved(self) -> bool:
+        return sum(self.reserved_s) > 0
 
     @property
     def free_gb(self) -> float:
-        return self.memory_gb - sum(row.task.memory_gb for row in self.rows if row.task is not None)
+        return max(0.0, self.memory_gb - sum(attempt.task.memory_gb for attempt in self.running))
+
+    @property
+    def expected_end_s(self) -> float:
+        """When schedulers expect the next of its tasks to end."""
+        return min((attempt.expected_s for attempt in self.running), default=float("inf"))
+
+    @property
+    def power_w(self) -> float:
+        """Drawn now."""
+        share = len(self.running) / len(self.places)
+        return self.idle_power_w + share * (self.busy_power_w - self.idle_power_w)
+
+    def fits(self, task: Task) -> bool:
+        return self.takes_tasks and task.memory_gb <= self.memory_gb
+
+    def open_for(self, task: Task) -> bool:
+        """Whether it could start there if nothing was reserved."""
+        return self.idle and task.memory_gb <= self.free_gb
+
+    def execution_s(self, demand_gflop: float, others: int) -> float:
+        """Of a task that starts beside others."""
+        return demand_gflop / self.compute_gflops * (1 + self.slowdown * others)
+
+    def reserve(self, task: Task) -> None:
+        """Let a task wait for it: as if all its places worked on that task, beside at least those that run now."""
+        others = min(len(self.running), len(self.places) - 1)
+        self.reserved_s.append(self.execution_s(task.left_gflop * task.factor, others) / len(self.places))
+
+    def free_s(self, now: float) -> float:
+        """When a place is expected to be free."""
+        return now if self.idle else max(now, self.expected_end_s)
+
+    def available_s(self, now: float) -> float:
+        """Virtual availability."""
+        return self.free_s(now) + sum(self.reserved_s) if self.takes_tasks else float("inf")
 
     def arrive(self, now: float) -> None:
         self.there, self.there_since_s = True, now
+
+    def leave_if_done(self, now: float) -> None:
+        """One that drains leaves when it runs nothing any more."""
+        if self.draining and not self.running:
+            self.leave(now)
 
     def leave(self, now: float) -> None:
         self.earlier_s += now - self.there_since_s
@@ -150,50 +210,9 @@ class Host:
     def there_seconds(self, until: float) -> float:
         return self.earlier_s + (until - self.there_since_s if self.there else 0.0)
 
-
-@dataclass(eq=False)
-class Row:
-    """A row of the action space: a slot of a server, or, without a host, an empty one."""
-
-    index: int
-    host: Host | None = None
-    compute_gflops: float = 0.0
-    idle_power_w: float = 0.0
-    busy_power_w: float = 0.0
-    attempt: Attempt | None = None
-    history: list[Attempt] = field(default_factory=list)
-    reserved_s: list[float] = field(default_factory=list)  # execution times of the tasks that wait for it in this round
-
-    @property
-    def task(self) -> Task | None:
-        return None if self.attempt is None else self.attempt.task
-
-    @property
-    def takes_tasks(self) -> bool:
-        return self.host is not None and self.host.takes_tasks
-
-    @property
-    def unused(self) -> bool:
-        """Whether it is open for some memory."""
-        return self.takes_tasks and self.attempt is None
-
-    def fits(self, task: Task) -> bool:
-        return self.takes_tasks and task.memory_gb <= self.host.memory_gb
-
-    def open_for(self, task: Task) -> bool:
-        return self.unused and task.memory_gb <= self.host.free_gb
-
-    def slowed(self) -> float:
-        """What the execution time of a task that starts now is multiplied by."""
-        others = sum(row is not self and row.attempt is not None for row in self.host.rows)
-        return 1 + self.host.slowdown * others
-
-    def available_s(self, now: float) -> float:
-        """Virtual availability."""
-        if not self.takes_tasks:
-            return float("inf")
-        free = now if self.attempt is None else max(now, self.attempt.expected_s)
-        return free + sum(self.reserved_s)
+    def busy_seconds(self, until: float) -> float:
+        """Of all its places."""
+        return sum(attempt.busy_seconds(until) for attempt in self.history)
 
 
 def build_workflows(workload: Workload, factors: Sequence[float], slowdowns: Sequence[float]) -> list[Workflow]:
@@ -214,16 +233,11 @@ def build_workflows(workload: Workload, factors: Sequence[float], slowdowns: Seq
     return workflows
 
 
-def build_rows(cluster: ClusterConfig) -> tuple[list[Host], list[Row]]:
-    hosts: list[Host] = []
-    rows: list[Row] = []
+def build_servers(cluster: ClusterConfig) -> list[Server]:
+    """Tier by tier, then the empty ones."""
+    servers: list[Server] = []
     for tier in cluster.tiers:
         for _ in range(tier.count):
-            host = Host(len(hosts), tier.name, tier.memory_gb, tier.slot_slowdown)
-            hosts.append(host)
-            for _ in range(tier.slots):
-                powers = (tier.idle_power_w / tier.slots, tier.busy_power_w / tier.slots)
-                host.rows.append(Row(len(rows), host, tier.compute_gflops, *powers))
-                rows.append(host.rows[-1])
-    rows += [Row(len(rows) + k) for k in range(cluster.empty_slots)]
-    return hosts, rows
+            hardware = (tier.compute_gflops, tier.memory_gb, tier.idle_power_w, tier.busy_power_w, tier.slowdown)
+            servers.append(Server(len(servers), tier.name, *hardware, places=[None] * tier.max_concurrent))
+    return servers + [Server(len(servers) + k, there=False) for k in range(cluster.empty_slots)]

@@ -8,7 +8,7 @@ import numpy as np
 
 from rllib_scale.config.schedulers import PriceParameters
 from rllib_scale.observation.answers import MEMORY_TOLERANCE_GB
-from rllib_scale.observation.snapshot import BUSY, Snapshot
+from rllib_scale.observation.snapshot import UP, Snapshot
 from rllib_scale.schedulers.context import (
     ANY_SIZE,
     AVERAGE_S,
@@ -46,26 +46,25 @@ class PlainRounds(Dispatcher):
         descendants = self._descendants(snapshot)
         if self.name.startswith("non-blocking"):
             order = named_order(p.order, snapshot, descendants)
-            return Rows(snapshot).visit(snapshot, order, FASTEST_OPEN)
+            return Servers(snapshot).visit(snapshot, order, FASTEST_OPEN)
         if self.name.startswith("reserve"):
             order = named_order(p.order, snapshot, descendants)
-            return Rows(snapshot).visit(snapshot, order, EARLIEST_FINISH, p.waiting)
+            return Servers(snapshot).visit(snapshot, order, EARLIEST_FINISH, p.waiting)
         if isinstance(self.rule, ContextPrice):
             a, power, age, alpha, kappa, *prices, penalty = self._theta(snapshot)
             p = PriceParameters.model_construct(a=a, b=power, age=age, alpha=alpha, kappa=kappa, penalty=penalty)
-            costs = row_prices(np.array(prices), self.rule.speeds, snapshot.capacity_gflops)
+            costs = server_prices(np.array(prices), self.rule.speeds, snapshot.capacity_gflops)
         elif isinstance(self.rule, DualPrice):
             classes, found = self.rule._classes, self.rule._prices
-            costs = np.zeros(len(snapshot.host))
+            costs = np.zeros(len(snapshot.status))
             for speed, memory, price in zip(classes.speed, classes.memory, found, strict=True):
-                there = (snapshot.status <= BUSY) & (snapshot.capacity_gflops == speed) & (snapshot.memory_gb == memory)
-                costs[there] = price
+                costs[(snapshot.capacity_gflops == speed) & (snapshot.memory_gb == memory)] = price
         else:
             costs = class_prices(p.prices, snapshot.capacity_gflops)
         urgent = descendants**p.a * (ready["compute_gflop"] / 10) ** p.b
         order = by_key(urgent + p.age * (snapshot.clock_s - ready["arrival_s"]) / 10, snapshot)
         weight = descendants**p.alpha
-        return Rows(snapshot).visit(snapshot, order, LEAST_COST, p.kappa, weight, costs, p.penalty)
+        return Servers(snapshot).visit(snapshot, order, LEAST_COST, p.kappa, weight, costs, p.penalty)
 
     def _theta(self, snapshot: Snapshot) -> Floats:
         b, weights = snapshot.index, self.rule.weights
@@ -89,36 +88,47 @@ class PlainRounds(Dispatcher):
         return np.array([counts[w][k] if k < len(counts[w]) else 1 for w, k in names], dtype=np.float64)
 
 
-class Rows:
-    """The rows of a snapshot as a round changes them. Shapes: N rows, H servers, R tasks that wait."""
+class Servers:
+    """The servers of a snapshot as a round changes them. Shapes: N servers, R tasks that wait."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        there = snapshot.status <= BUSY
-        num_hosts = int(snapshot.host.max(initial=0)) + 1
+        there = snapshot.status == UP
         self.capacity = snapshot.capacity_gflops
-        self.host = snapshot.host
+        self.places = snapshot.max_concurrent
         self.limit = np.where(there, snapshot.memory_gb, -1.0)
         """(N,) GB that a task may need; -1: none can start there any more."""
         self.wait = np.where(there, snapshot.available_at_s - snapshot.clock_s, np.inf)
-        """(N,) s until it is available, tasks that wait for it in this round included."""
+        """(N,) s until a place is free, tasks that wait for it in this round included."""
         self.is_open = snapshot.idle & (self.wait == 0.0)
-        """(N,) bool: runs nothing and is not reserved."""
-        self.free = np.zeros(num_hosts)
-        """(H,) GB."""
-        self.free[snapshot.host[there]] = snapshot.free_memory_gb[there]
-        self.next_end = np.full(num_hosts, np.inf)
-        """(H,) s until the next of its tasks ends, when a row that lacks memory alone may be had; inf: it runs none."""
-        np.minimum.at(self.next_end, snapshot.host[there], snapshot.expected_end_s[there] - snapshot.clock_s)
-        self.next_end = np.maximum(self.next_end, 0.0)
+        """(N,) bool: has a free place and is not reserved."""
+        self.free_places = snapshot.max_concurrent - snapshot.num_running
+        """(N,)."""
+        self.free = snapshot.free_memory_gb.copy()
+        """(N,) GB."""
+        self.next_end = np.maximum(snapshot.expected_end_s - snapshot.clock_s, 0.0)
+        """(N,) s until the next of its tasks ends; inf: it runs none."""
 
-    def take(self, row: int, memory_gb: float) -> bool:
-        """Let a task start on a row, if it is open and the memory is free; says whether it does."""
-        host = self.host[row]
-        starts = bool(self.is_open[row] and memory_gb <= self.free[host])
-        if starts:
-            self.is_open[row] = False
-            self.free[host] -= memory_gb + MEMORY_TOLERANCE_GB
-        return starts
+    def can_start(self, j: int, memory_gb: float) -> bool:
+        """Whether a task could start there now."""
+        return bool(self.is_open[j] and memory_gb <= self.free[j])
+
+    def ahead(self, j: int, memory_gb: float) -> float:
+        """s until the task could start there: until something ends, where only the memory is missing."""
+        lacks_memory = self.is_open[j] and memory_gb > self.free[j]
+        return float(self.next_end[j] if lacks_memory and self.next_end[j] < np.inf else self.wait[j])
+
+    def take(self, j: int, memory_gb: float, lasts: float) -> bool:
+        """Let a task start there, or wait for it; says whether it starts."""
+        if self.can_start(j, memory_gb):
+            self.free[j] -= memory_gb + MEMORY_TOLERANCE_GB
+            self.free_places[j] -= 1
+            self.next_end[j] = min(self.next_end[j], lasts)
+            if self.free_places[j] == 0:
+                self.is_open[j], self.wait[j] = False, self.next_end[j]
+            return True
+        self.wait[j] = self.ahead(j, memory_gb) + lasts / self.places[j]
+        self.is_open[j] = False
+        return False
 
     def visit(
         self,
@@ -130,23 +140,20 @@ class Rows:
         price: np.ndarray | None = None,
         penalty: float = 0.0,
     ) -> np.ndarray:
-        """(K, 3) workflow, task and row of what starts, of tasks that are visited in that order."""
+        """(K, 3) workflow, task and server of what starts, of tasks that are visited in that order."""
         ready, started = snapshot.ready, []
         for i in order.tolist():
             if not self.is_open.any():
                 break
             task, costs = ready[i], []
+            memory = float(task["memory_gb"])
             lasts_open, best_open = np.inf, -1
             for j in range(len(self.capacity)):
-                if task["memory_gb"] > self.limit[j]:
+                if memory > self.limit[j]:
                     costs.append(np.inf)
                     continue
-                host = self.host[j]
-                can_start = self.is_open[j] and task["memory_gb"] <= self.free[host]
+                can_start, ahead = self.can_start(j, memory), self.ahead(j, memory)
                 lasts = snapshot.transfer_s[i, j] + task["compute_gflop"] / self.capacity[j]
-                ahead = self.wait[j]
-                if self.is_open[j] and not can_start and self.next_end[host] < np.inf:
-                    ahead = self.next_end[host]
                 if rule == FASTEST_OPEN:
                     costs.append(-self.capacity[j] if can_start else np.inf)
                 elif rule == EARLIEST_FINISH:
@@ -162,10 +169,8 @@ class Rows:
                 best = best_open
             if costs[best] == np.inf:
                 continue
-            if self.take(best, float(task["memory_gb"])):
+            if self.take(best, memory, snapshot.transfer_s[i, best] + task["compute_gflop"] / self.capacity[best]):
                 started.append((task["workflow"], task["task"], best))
-            self.is_open[best] = False
-            self.wait[best] += snapshot.transfer_s[i, best] + task["compute_gflop"] / self.capacity[best]
         return np.array(started, dtype=np.int64).reshape(-1, 3)
 
 
@@ -190,13 +195,6 @@ def by_key(key: np.ndarray, snapshot: Snapshot) -> np.ndarray:
     return np.lexsort((ready["task"], ready["workflow"], ready["ready_s"], -key))
 
 
-def price_key(p: PriceParameters, snapshot: Snapshot, descendants: np.ndarray) -> np.ndarray:
-    """(R,) by what tasks are visited, largest first."""
-    ready = snapshot.ready
-    urgent = descendants**p.a * (ready["compute_gflop"] / 10) ** p.b
-    return urgent + p.age * (snapshot.clock_s - ready["arrival_s"]) / 10
-
-
 class Observed:
     """What a `ContextPrice` remembers of one environment: averages of load, queue and work.
 
@@ -208,7 +206,7 @@ class Observed:
         self._sizes = sizes
         self._arrived = 0
         self._work_s = np.zeros(2)  # arrived work over capacity, decayed
-        self._mean = np.zeros(2)  # tasks that wait over rows; work in the system over capacity [s]
+        self._mean = np.zeros(2)  # tasks that wait over places; work in the system over capacity [s]
         self._held = np.zeros(2)
         self._clock_s = 0.0
         self._entries: Floats | None = None
@@ -217,12 +215,13 @@ class Observed:
         """(9 + K,) the context for the classes `speeds` (K,); of an event, what it was when first asked for in it."""
         if self._entries is not None and snapshot.clock_s == self._clock_s:
             return self._entries
-        there = snapshot.status <= BUSY
-        rows, capacity = max(1, int(there.sum())), float(snapshot.capacity_gflops[there].sum()) or np.inf
+        of_places = np.where(snapshot.status == UP, snapshot.max_concurrent, 0)
+        places = max(1, int(of_places.sum()))
+        capacity = float((snapshot.capacity_gflops * of_places).sum()) or np.inf
         live = [snapshot.workflow(number) for number in snapshot.workflows]
         work_s = sum(float(w.compute_gflop[~w.completed].sum()) for w in live) / capacity
-        tasks = sum(int((~w.completed).sum()) for w in live) / rows
-        queue = len(snapshot.ready) / rows
+        tasks = sum(int((~w.completed).sum()) for w in live) / places
+        queue = len(snapshot.ready) / places
 
         now, decay = snapshot.clock_s, np.array(LOAD_S)
         self._work_s *= np.exp(-(now - self._clock_s) / decay)
@@ -236,7 +235,7 @@ class Observed:
         self._mean = keeps * self._mean + (1.0 - keeps) * self._held
         self._held, self._clock_s = np.array([queue, work_s]), now
         entries = (
-            np.log2(np.clip(rows, *self._sizes) / 16) / 3,
+            np.log2(np.clip(places, *self._sizes) / 16) / 3,
             *(load - PRIOR_LOAD) / LOAD_UNIT,
             2.0 * np.log1p(queue) - 0.6,
             np.log1p(float(snapshot.ready["compute_gflop"].sum()) / capacity) - 0.7,
@@ -251,18 +250,18 @@ class Observed:
 
 
 def idle_shares(snapshot: Snapshot, speeds: Floats) -> Floats:
-    """(K,) share of the rows of each class that are idle; between the classes of the cluster, where it has others."""
-    there, own = snapshot.status <= BUSY, speeds_of(snapshot.capacity_gflops)
-    of = np.searchsorted(own, snapshot.capacity_gflops[there])
-    idle = np.bincount(of, weights=snapshot.idle[there], minlength=len(own))
-    shares = idle / np.maximum(1, np.bincount(of, minlength=len(own)))
+    """(K,) share of the places of each class that are free; between the classes of the cluster, where it has others."""
+    there, own = snapshot.status == UP, speeds_of(snapshot.capacity_gflops)
+    free = np.where(snapshot.idle, snapshot.max_concurrent - snapshot.num_running, 0)
+    of_each = [there & (snapshot.capacity_gflops == speed) for speed in own]
+    shares = np.array([free[of].sum() / max(1, snapshot.max_concurrent[of].sum()) for of in of_each])
     return np.asarray(interpolation(speeds, own) @ shares)
 
 
-def row_prices(prices: Floats, speeds: Floats, capacity: Floats) -> Floats:
-    """(N,) price of a second on each row, from those (K - 1,) of the classes `speeds` (K,).
+def server_prices(prices: Floats, speeds: Floats, capacity: Floats) -> Floats:
+    """(N,) price of a second on each server, from those (K - 1,) of the classes `speeds` (K,).
 
-    On a cluster of other classes a price stands where the speed, relative to the slowest row, puts it: linear in the
+    On a cluster of other classes a price stands where the speed, relative to the slowest server, puts it: linear in the
     logarithm between two classes, the last price beyond the fastest.
     """
     own = speeds_of(capacity)

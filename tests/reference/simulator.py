@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from reference import accounts
-from reference.parts import Attempt, Host, Row, Task, build_rows, build_workflows
+from reference.parts import Attempt, Server, Task, build_servers, build_workflows
 from rllib_scale.config import EnvConfig
 from rllib_scale.workloads.model import Workload
 
 OUTCOMES = ("started", "waits", "busy", "no_fit", "passed", "preempted")
+STOP = -2  # in place of a server: the task that runs is stopped
 END, RELEASE, ARRIVAL, CHANGE = range(4)  # the order of events at one moment
 
 
@@ -49,7 +50,7 @@ class ReferenceSimulator:
         self.workflows = build_workflows(
             workload, ones if factors is None else factors, ones if slowdowns is None else slowdowns
         )
-        self.hosts, self.slots = build_rows(config.cluster)
+        self.servers = build_servers(config.cluster)
         self.clock = 0.0
         self.done = False
         self.reward = 0.0
@@ -65,17 +66,17 @@ class ReferenceSimulator:
         self.handled = dict.fromkeys(("end", "release", "arrival", "join", "drain", "fail"), 0)
         self.episode_return = 0.0
         self.lost_s = 0.0
-        self._left_out: set[Task] = set()  # of this round: answered, or without an open row
+        self._left_out: set[Task] = set()  # of this round: answered, or without an open server
         self._task_seconds = 0.0  # integral over time of the number of tasks in the system
-        self._events: list[tuple[float, int, int, int, object]] = []
+        self._events: list[tuple] = []  # moment, kind, numbers that order those of one kind, subject
         for workflow in self.workflows:
-            heapq.heappush(self._events, (workflow.arrival_s, ARRIVAL, workflow.index, 0, workflow))
+            heapq.heappush(self._events, (workflow.arrival_s, ARRIVAL, workflow.index, workflow))
         first: dict[int, str] = {}
-        for place, (moment, event, server) in enumerate(changes):
-            heapq.heappush(self._events, (moment, CHANGE, place, 0, (event, self.hosts[server])))
+        for k, (moment, event, server) in enumerate(changes):
+            heapq.heappush(self._events, (moment, CHANGE, k, (event, self.servers[server])))
             first.setdefault(server, event)
         for server, event in first.items():
-            self.hosts[server].there = event != "join"
+            self.servers[server].there = event != "join"
         self._handle_events(until=0.0)
         self._run_to_next_decision()
 
@@ -83,7 +84,11 @@ class ReferenceSimulator:
 
     @property
     def running(self) -> list[Attempt]:
-        return [row.attempt for row in self.slots if row.attempt is not None]
+        return [attempt for attempt in self.places() if attempt is not None]
+
+    def places(self) -> list[Attempt | None]:
+        """What runs on each place."""
+        return [attempt for server in self.servers for attempt in server.places]
 
     @property
     def arrived_tasks(self) -> list[Task]:
@@ -93,9 +98,9 @@ class ReferenceSimulator:
     def tasks_in_system(self) -> int:
         return sum(not task.completed for task in self.arrived_tasks)
 
-    def feasible_servers(self, task: Task) -> list[Row]:
-        """Rows that are open for the task and not reserved."""
-        return [row for row in self.slots if row.open_for(task) and not row.reserved_s]
+    def feasible_servers(self, task: Task) -> list[Server]:
+        """Those that are open for the task and not reserved."""
+        return [server for server in self.servers if server.open_for(task) and not server.reserved]
 
     def waiting(self) -> list[Task]:
         """The waiting tasks in order."""
@@ -136,13 +141,13 @@ class ReferenceSimulator:
         self.reward = self.elapsed = 0.0
         if self.done:
             return
-        candidate, row = self._parse(action)
+        subject, server = self._parse(action)
         clock, task_seconds = self.clock, self._task_seconds
         self.decisions += 1
-        if candidate is not None:
-            paper_reward = self._place(candidate, row)
-        elif row is not None:
-            self._stop(row)
+        if isinstance(subject, Task):
+            paper_reward = self._answer(subject, server)
+        elif isinstance(subject, Attempt):
+            self._stop(subject)
             self.outcome, paper_reward = "preempted", 0.0
         else:
             self._left_out.update(self.offered)
@@ -151,35 +156,35 @@ class ReferenceSimulator:
         self._go_on()
         self._account(clock, task_seconds, paper_reward)
 
-    def _parse(self, action: int) -> tuple[Task | None, Row | None]:
-        """The candidate and the row it goes to; or None and the row to stop; or neither, a pass."""
-        n = len(self.slots)
-        stops = n if self.config.decision.preemption != "none" else 0
+    def _parse(self, action: int) -> tuple[Task | Attempt | None, Server | None]:
+        """The candidate and the server it goes to; or the attempt to stop; or neither, a pass."""
+        n, places = len(self.servers), self.places()
+        stops = len(places) if self.config.decision.preemption != "none" else 0
         passes = self.config.decision.offered * n
         if not 0 <= action <= passes + stops:
             raise ValueError(f"no action {action}")
         if action < passes:
             if action // n >= len(self.offered):
                 raise ValueError(f"action {action} answers for a candidate that is not offered")
-            return self.offered[action // n], self.slots[action % n]
+            return self.offered[action // n], self.servers[action % n]
         if action == passes:
             return None, None
-        row = self.slots[action - passes - 1]
-        if row.attempt is None:
-            raise ValueError(f"action {action} stops row {row.index}, which runs nothing")
-        return None, row
+        place = action - passes - 1
+        if places[place] is None:
+            raise ValueError(f"action {action} stops place {place}, which runs nothing")
+        return places[place], None
 
-    def _place(self, task: Task, row: Row) -> float:
-        """Answer (task, row); sets the outcome and returns the paper's reward."""
-        if row.open_for(task) and not row.reserved_s:
+    def _answer(self, task: Task, server: Server) -> float:
+        """Answer (task, server); sets the outcome and returns the paper's reward."""
+        if server in self.feasible_servers(task):
             self.outcome = "started"
-            return self._start(task, row)
+            return self._start(task, server)
         self._left_out.add(task)
-        if self._reserves and row.fits(task):
+        if self._reserves and server.fits(task):
             self.outcome = "waits"
-            self._reserve(task, row)
+            server.reserve(task)
             return 0.0
-        if row.fits(task):
+        if server.fits(task):
             self.outcome = "busy"
             self.invalid["busy_avoidable" if self.feasible_servers(task) else "busy_unavoidable"] += 1
         else:
@@ -188,7 +193,7 @@ class ReferenceSimulator:
         return self.config.reward.invalid_reward
 
     def dispatch(self, answers: Iterable[tuple[int, int, int]]) -> None:
-        """Answer for these (workflow, task, row), or stop what runs on the row of (-1, -1, row), and close the round.
+        """Answer for these (workflow, task, server), or stop the task of (workflow, task, STOP), and close the round.
 
         Each answer is asked for when those before it have been played. Then time
         passes to the next event after which a task waits, whatever the mask.
@@ -198,15 +203,16 @@ class ReferenceSimulator:
             return
         clock, task_seconds = self.clock, self._task_seconds
         paper_reward = 0.0
-        for workflow, index, row in answers:
+        for workflow, index, server in answers:
             if self.decisions >= self._limit:
                 break
             self.decisions += 1
-            if workflow < 0:
-                self._stop(self.slots[row])
+            task = self.workflows[workflow].tasks[index]
+            if server == STOP:
+                self._stop(task.attempts[-1])
                 self.outcome = "preempted"
             else:
-                paper_reward += self._place(self.workflows[workflow].tasks[index], self.slots[row])
+                paper_reward += self._answer(task, self.servers[server])
             if self.outcome not in ("started", "waits", "preempted"):
                 raise ValueError(f"refused: {self.outcome}")
             self.counts[self.outcome] += 1
@@ -227,8 +233,8 @@ class ReferenceSimulator:
 
     # ------------------------------------------------------------------ attempts
 
-    def transfer_s(self, task: Task, host: Host) -> float:
-        """Time to move the task's inputs to the host."""
+    def transfer_s(self, task: Task, server: Server) -> float:
+        """Time to move the task's inputs to the server."""
         sources = sorted(task.predecessors, key=lambda source: source.index)
         if self.config.communication.predecessors == "first":
             if self.config.communication.first == "largest-output":
@@ -238,40 +244,38 @@ class ReferenceSimulator:
         return sum(
             source.output_gb / cluster.bandwidth_gb_s + cluster.latency_s
             for source in sources
-            if source.server.host is not host
+            if source.server is not server
         )
 
-    def _start(self, task: Task, row: Row) -> float:
-        """Start the task on the row; returns the paper's reward of that."""
-        transfer = self.transfer_s(task, row.host)
+    def _start(self, task: Task, server: Server) -> float:
+        """Start the task on the lowest free place of the server; returns the paper's reward of that."""
+        transfer, others = self.transfer_s(task, server), len(server.running)
         moved = transfer if self.config.communication.mode == "transfer" else 0.0
-        slowed = row.slowed()
-        execution = task.left_gflop / row.compute_gflops * slowed
-        expected = self.clock + (moved + task.left_gflop * task.factor / row.compute_gflops * slowed)
-        attempt = Attempt(task, row, task.ready_s, self.clock, moved, execution, task.left_gflop, expected)
-        row.attempt = attempt
-        for history in (row.history, task.attempts, self.attempts):
+        execution = server.execution_s(task.left_gflop, others)
+        expected = self.clock + (moved + server.execution_s(task.left_gflop * task.factor, others))
+        place = server.places.index(None)
+        attempt = Attempt(task, server, place, task.ready_s, self.clock, moved, execution, task.left_gflop, expected)
+        server.places[place] = attempt
+        for history in (server.history, task.attempts, self.attempts):
             history.append(attempt)
         self.ready.remove(task)
-        heapq.heappush(self._events, (attempt.finish_s, END, row.index, len(self.attempts), attempt))
+        heapq.heappush(self._events, (attempt.finish_s, END, server.index, place, len(self.attempts), attempt))
         weights = self.config.reward
-        power = row.busy_power_w
+        power = server.busy_power_w
         if weights.energy_power == "above-idle":
-            power -= row.idle_power_w
-        energy = power * attempt.taken_s
+            power -= server.idle_power_w
+        energy = power / len(server.places) * attempt.taken_s
         return (
             weights.time_weight * math.exp(-attempt.taken_s / weights.time_scale_s)
             - weights.communication_weight * transfer / weights.communication_scale_s
             - weights.energy_weight * energy / weights.energy_scale_j
         )
 
-    def _reserve(self, task: Task, row: Row) -> None:
-        row.reserved_s.append(task.left_gflop * task.factor / row.compute_gflops * row.slowed())
-
-    def _stop(self, row: Row) -> None:
-        """Stop what runs on the row; it waits again from now on."""
-        attempt, task = row.attempt, row.attempt.task
-        busy = self.clock - attempt.start_s
+    def _stop(self, attempt: Attempt) -> None:
+        """Stop what runs; it waits again from now on."""
+        if attempt.outcome != "running":
+            raise ValueError("there is nothing to stop")
+        task, busy = attempt.task, self.clock - attempt.start_s
         if self.config.decision.preemption == "restart":
             self.lost_s += busy
         else:
@@ -292,10 +296,8 @@ class ReferenceSimulator:
 
     def _end_attempt(self, attempt: Attempt, outcome: str) -> None:
         attempt.outcome, attempt.end_s = outcome, self.clock
-        host = attempt.row.host
-        attempt.row.attempt = None
-        if host.draining and host.idle:
-            host.leave(self.clock)
+        attempt.server.places[attempt.place] = None
+        attempt.server.leave_if_done(self.clock)
 
     def _wait(self, task: Task) -> None:
         task.ready_s = self.clock
@@ -307,17 +309,17 @@ class ReferenceSimulator:
         return [(task.workflow.index, task.index) for task in self.offered]
 
     def fit(self) -> np.ndarray:
-        """(K, N): 0 closed, 1 fits but busy or reserved, 2 open and not reserved."""
-        table = np.zeros((self.config.decision.offered, len(self.slots)), dtype=np.uint8)
+        """(K, N): 0 closed, 1 fits but not now, 2 open and not reserved."""
+        table = np.zeros((self.config.decision.offered, len(self.servers)), dtype=np.uint8)
         for k, task in enumerate(self.offered):
-            for j, row in enumerate(self.slots):
-                if row.fits(task):
-                    table[k, j] = 2 if row.open_for(task) and not row.reserved_s else 1
+            for j, server in enumerate(self.servers):
+                if server.fits(task):
+                    table[k, j] = 2 if server in self.feasible_servers(task) else 1
         return table
 
     def available(self) -> np.ndarray:
         """(N,) virtual availability."""
-        return np.array([row.available_s(self.clock) for row in self.slots])
+        return np.array([server.available_s(self.clock) for server in self.servers])
 
     def _go_on(self) -> None:
         """What follows the answer that was just given, until the next one is wanted."""
@@ -348,20 +350,20 @@ class ReferenceSimulator:
                 self._left_out.add(task)
                 continue
             self.offered.append(task)
-        usable = any(row.unused and not row.reserved_s for row in self.slots)
+        usable = any(server.idle and not server.reserved for server in self.servers)
         return bool(self.offered) and (usable or self.config.decision.preemption != "none")
 
     def _end_round(self, keep_going: bool) -> None:
         """Forget the round; where nothing would ever happen again and `keep_going`, start the first task that can."""
         self._left_out.clear()
-        for row in self.slots:
-            row.reserved_s.clear()
+        for server in self.servers:
+            server.reserved_s.clear()
         if not keep_going or self.running or self._next_event() < self.config.episode.horizon_s:
             return
         for task in self.waiting():
-            for row in self.slots:
-                if row.open_for(task):
-                    self._start(task, row)
+            for server in self.servers:
+                if server.open_for(task):
+                    self._start(task, server)
                     self.forced += 1
                     return
 
@@ -374,7 +376,7 @@ class ReferenceSimulator:
     def _wanted_in_rounds(self) -> bool:
         """Whether a round of `on_busy: reserve` begins now with something to decide."""
         stoppable = self.config.decision.preemption != "none" and self.running
-        if not self.ready or not (stoppable or any(row.unused for row in self.slots)):
+        if not self.ready or not (stoppable or any(server.idle for server in self.servers)):
             return False
         return self._round_goes_on()
 
@@ -418,7 +420,7 @@ class ReferenceSimulator:
         return self._events[0][0] if self._events else math.inf
 
     @staticmethod
-    def _stale(event: tuple[float, int, int, int, object]) -> bool:
+    def _stale(event: tuple) -> bool:
         """The end of an attempt that something else has ended."""
         return event[1] == END and event[-1].end_s is not None
 
@@ -437,7 +439,7 @@ class ReferenceSimulator:
 
     def _handle_events(self, until: float) -> None:
         while self._next_event() <= until:
-            moment, kind, _, _, subject = heapq.heappop(self._events)
+            moment, kind, *_, subject = heapq.heappop(self._events)
             if kind == CHANGE:
                 self._change(*subject)
                 self.handled[subject[0]] += 1
@@ -455,26 +457,24 @@ class ReferenceSimulator:
                 freed = [task for task in subject.task.successors if task.revealed]
             for task in freed:
                 if task.delay_s > 0:
-                    place = (task.workflow.index, task.index)
-                    heapq.heappush(self._events, (moment + task.delay_s, RELEASE, *place, task))
+                    name = (task.workflow.index, task.index)
+                    heapq.heappush(self._events, (moment + task.delay_s, RELEASE, *name, task))
                 else:
                     self._wait(task)
 
-    def _change(self, event: str, host: Host) -> None:
+    def _change(self, event: str, server: Server) -> None:
         if event == "join":
-            host.draining = False
-            if not host.there:
-                host.arrive(self.clock)
+            server.draining = False
+            if not server.there:
+                server.arrive(self.clock)
         elif event == "drain":
-            host.draining = host.there
-            if host.draining and host.idle:
-                host.leave(self.clock)
-        elif host.there:
-            for row in host.rows:
-                if row.attempt is not None:
-                    self._fail(row.attempt)
-            if host.there:  # one that drains has left with its last task
-                host.leave(self.clock)
+            server.draining = server.there
+            server.leave_if_done(self.clock)
+        elif server.there:
+            for attempt in server.running:
+                self._fail(attempt)
+            if server.there:  # one that drains has left with its last task
+                server.leave(self.clock)
 
     # ------------------------------------------------------------------ what is seen and summed up
 
@@ -492,16 +492,16 @@ class ReferenceSimulator:
                 each.output_gb / scales.output_unit_gb,
             ]
         values += [0.0] * 5 * (self.config.decision.offered - len(self.offered))
-        for row in self.slots:
-            if not row.takes_tasks:
+        for server in self.servers:
+            if not server.takes_tasks:
                 values += [0.0] * 5
                 continue
             values += [
-                row.compute_gflops / scales.server_compute_max_gflops,
-                row.host.memory_gb / scales.memory_max_gb,
-                0.0 if row.attempt is None else max(0.0, row.attempt.expected_s - self.clock) / scales.time_unit_s,
-                row.idle_power_w if row.attempt is None else row.busy_power_w,
-                0.0 if task is None else self.transfer_s(task, row.host) / scales.delay_unit_s,
+                server.compute_gflops / scales.server_compute_max_gflops,
+                server.memory_gb / scales.memory_max_gb,
+                (server.free_s(self.clock) - self.clock) / scales.time_unit_s,
+                server.power_w,
+                0.0 if task is None else self.transfer_s(task, server) / scales.delay_unit_s,
             ]
         return np.array(values, dtype=np.float32)
 

@@ -1,8 +1,8 @@
 """Tiny instances, played by engine and reference alike.
 
-Unless a test says otherwise: rows of 1 GFLOPS and 10 GB, tasks of 1 GB with output 0, a horizon of 20 s, a clock step
-of 0.5 s, no latency, bandwidth 2 GB/s, and all that is not named as in the paper's mode. A flat action is
-candidate x N + row; K x N passes; K x N + 1 + row stops what runs on the row.
+Unless a test says otherwise: servers of 1 GFLOPS, 10 GB and one place, tasks of 1 GB with output 0, a horizon of 20 s,
+a clock step of 0.5 s, no latency, bandwidth 2 GB/s, and all that is not named as in the paper's mode. A flat action is
+candidate x N + server; K x N passes; K x N + 1 + place stops what runs on the place.
 """
 
 import numpy as np
@@ -129,5 +129,5 @@ def play(sim, *actions):
 
 
 def attempts(sim):
-    """Workflow, task, row, ready, start, end, outcome of every attempt."""
+    """Workflow, task, server, ready, start, end, outcome of every attempt."""
     return [(*row[:3], *row[5:9]) for row in sim.schedule()]

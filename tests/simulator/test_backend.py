@@ -7,8 +7,8 @@ import pytest
 
 from rllib_scale.config import scenario
 from rllib_scale.evaluation.play import play, run
+from rllib_scale.observation.answers import PASS, STOP
 from rllib_scale.observation.backend import Answer
-from rllib_scale.observation.snapshot import BUSY, IDLE
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.workloads.model import Workload
@@ -27,20 +27,20 @@ def test_a_round_by_hand() -> None:
     cluster = backend()
     moment = cluster.wait()
     assert moment is not None
-    assert (moment.clock_s, moment.status.tolist()) == (1.0, [IDLE, IDLE])
+    assert (moment.clock_s, moment.idle.tolist()) == (1.0, [True, True])
     assert moment.ready["task"].tolist() == [0, 1, 2]
     assert cluster.apply(Answer(0, 0, 1)) == "started"  # 8 GFLOP at 4 GFLOPS: until 3 s
     assert cluster.apply(Answer(0, 2, 0)) == "no_fit"  # 12 GB on 8
     assert cluster.apply(Answer(0, 2, 1)) == "waits"
     assert cluster.engine.available().tolist() == [1.0, 4.0]  # 3 s, and 4 GFLOP that wait
-    assert cluster.apply(Answer(0, 1, -1)) == "passed"
+    assert cluster.apply(Answer(0, 1, PASS)) == "passed"
     with pytest.raises(ValueError, match="workflow 0, task 2"):
         cluster.apply(Answer(0, 2, 1))  # it waits already
     moment = cluster.wait()
     assert moment is not None
     assert (moment.clock_s, moment.ready["task"].tolist()) == (3.0, [1, 2])
     assert moment.available_at_s.tolist() == [3.0, 3.0], "reservations end with the round"
-    assert [cluster.apply(Answer(0, k, row)) for k, row in ((2, 1), (1, 0))] == ["started", "started"]
+    assert [cluster.apply(Answer(0, k, server)) for k, server in ((2, 1), (1, 0))] == ["started", "started"]
     assert cluster.wait() is None
     assert cluster.engine.metrics()["completed"] == 3
 
@@ -61,7 +61,7 @@ def test_steps_and_dispatches_of_one_round() -> None:
     assert engine.schedule()[["task", "server", "start_s"]].tolist() == [(0, 1, 1.0), (2, 1, 3.0), (1, 0, 4.0)]
 
 
-def test_a_step_after_a_dispatch_answers_where_no_row_is_open() -> None:
+def test_a_step_after_a_dispatch_answers_where_no_server_is_open() -> None:
     given = workload(workflow(0, task(8, 4), task(8, 4)), workflow(1, task(1, 4)))
     engine = backend(given=given).engine
     engine.dispatch(np.array([(0, 0, 0, 0), (0, 0, 1, 1)]))
@@ -98,13 +98,13 @@ def test_a_running_task_is_stopped_and_goes_on() -> None:
     moment = cluster.wait()
     assert moment is not None
     assert moment.clock_s == 2.0
-    assert moment.status.tolist() == [BUSY, IDLE]
-    assert cluster.apply(Answer(0, -1, 0)) == "preempted"
+    assert moment.running[["workflow", "task", "server"]].tolist() == [(0, 0, 0)]
+    assert cluster.apply(Answer(0, 0, STOP)) == "preempted"
     left = cluster.engine.snapshot().ready
     assert left[left["task"] == 0]["compute_gflop"].tolist() == [7.0]
     assert cluster.apply(Answer(0, 0, 1)) == "started"
-    with pytest.raises(ValueError, match="row 0"):
-        cluster.apply(Answer(0, -1, 0))
+    with pytest.raises(ValueError, match="workflow 0, task 1"):
+        cluster.apply(Answer(0, 1, STOP))  # it waits
 
 
 def test_a_dispatcher_on_a_backend_plays_as_on_the_engine() -> None:

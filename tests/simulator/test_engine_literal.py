@@ -4,7 +4,7 @@
     0       slow        1    4       10      50
     1       fast        2    8       20     100
     2       large       4   16       40     200
-    3       an empty slot
+    3       an empty row
 
     workflow 0 arrives at 0.5:  A0 -> A1, A0 -> A2      workflow 1 arrives at 1.0:  B0 -> B1
 
@@ -51,7 +51,7 @@ DECISIONS = [
     (1, 0.5, math.exp(-0.5) - 0.25),
     # B0 (12 GB) on server 0 (4 GB): does not fit. On the way to 1.5 A0 finishes: A1 and A2 become ready.
     (0, 1.0, -0.125),
-    # B0 still (hop 1 before hop 0) on the empty slot 3: does not fit.
+    # B0 still (hop 1 before hop 0) on the empty row 3: does not fit.
     (3, 1.5, -0.125),
     # B0 on server 2: tau = 8/4 = 2, until 4.0; e = 200 * 2 J.   exp(-1) - 0 - 0.25 * 4
     (2, 2.0, math.exp(-1) - 1),

@@ -61,7 +61,7 @@ def test_the_cases_cover_every_setting():
     assert {change.event for each in changes for change in each.schedule} == {"join", "drain", "fail"}
     for name in ("failures_per_1000_h", "departures_per_h", "repair_s", "return_s", "tiers"):
         assert {bool(getattr(each, name)) for each in changes if each.at_random} == {True, False}, name
-    assert {tier.slots for config in configs for tier in config.cluster.tiers} == {1, 2, 3, 4}
+    assert {tier.max_concurrent for config in configs for tier in config.cluster.tiers} == {1, 2, 3, 4}
 
 
 @pytest.mark.slow

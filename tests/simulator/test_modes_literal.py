@@ -8,6 +8,7 @@ import pytest
 from reference.factors import estimate_factors, straggler_factors
 from rllib_scale.config import ClusterConfig, EnvConfig
 from rllib_scale.config.cluster import ChangesConfig
+from rllib_scale.observation.answers import STOP
 from rllib_scale.simulator.changes import change_events
 from simulator.literal import attempts, play, problem, task, tier, workflow, workload
 
@@ -69,7 +70,7 @@ def test_a_task_is_ready_its_delay_after_the_arrival_and_after_its_last_predeces
 
 # ------------------------------------------------------------------- transfers
 
-# A (output 1 GB) runs on row 0, B (3 GB) on row 1, C needs both. Latency 1/4: A's takes 0.75 s, B's 1.75 s.
+# A (output 1 GB) runs on server 0, B (3 GB) on server 1, C needs both. Latency 1/4: A's takes 0.75 s, B's 1.75 s.
 TRANSFERS = [
     ("first", "lowest-index", [0, 0.75, 0.75]),  # A's
     ("first", "largest-output", [1.75, 0, 1.75]),  # B's
@@ -77,68 +78,106 @@ TRANSFERS = [
 ]
 
 
-@pytest.mark.parametrize("row", range(3))
+@pytest.mark.parametrize("server", range(3))
 @pytest.mark.parametrize(("predecessors", "first", "transfers"), TRANSFERS)
 @pytest.mark.parametrize("mode", ["reward", "transfer"])
-def test_which_outputs_are_moved_and_whether_that_takes_the_row(simulator, mode, predecessors, first, transfers, row):
+def test_which_outputs_are_moved_and_whether_that_takes_time(simulator, mode, predecessors, first, transfers, server):
     communication = {"mode": mode, "predecessors": predecessors, "first": first}
     given = workload(workflow(0, task(1, output=1), task(1, output=3), task(2), edges=[(0, 2), (1, 2)]))
     sim = simulator(problem(tier(count=3), communication=communication, cluster={"latency_s": 0.25}), given)
     play(sim, 0, 1)
     assert sim.clock == 1
     np.testing.assert_allclose(sim.observation()[5:].reshape(3, 5)[:, 4], transfers)
-    play(sim, row)
-    # C executes for 2 s; the row is taken for the transfer before it, too, in mode transfer.
-    moved = transfers[row] if mode == "transfer" else 0
+    play(sim, server)
+    # C executes for 2 s; its place is taken for the transfer before it, too, in mode transfer.
+    moved = transfers[server] if mode == "transfer" else 0
     assert sim.clock == 3 + moved
     #   exp(-tau / 2)  -  0.5 delta / 2  -  0.25 * 50 W * tau / 100 J
-    reward = math.exp(-(2 + moved) / 2) - transfers[row] / 4 - (2 + moved) / 8
+    reward = math.exp(-(2 + moved) / 2) - transfers[server] / 4 - (2 + moved) / 8
     assert sim.reward == pytest.approx(reward, abs=1e-12)
     assert sim.schedule()[2][8:] == ("finished", moved, 2)
     assert sim.metrics()["lost_s"] == 0
 
 
-# ------------------------------------------------------------------- slots
+# ------------------------------------------------------------------- places
 
 
-def test_the_slots_of_a_server_share_its_memory_power_and_place(simulator):
-    # A 6 GB on row 0. B 6 GB: 4 GB of 10 are free, row 1 fits but is busy though it runs nothing. C 4 GB fits exactly.
+def test_the_places_of_a_server_share_its_memory_and_its_power(simulator):
+    # A 6 GB to 4.0: one place is taken, so the server shows 0 s and half the way from 10 to 50 W. B 6 GB: 4 GB of 10
+    # are free, it fits but not now. C 4 GB fits exactly, to 2.5: both places are taken, 2 s from 0.5 on.
     decision = {"order": "open", "candidates": 2}
     given = workload(workflow(0, task(4, 6), task(4, 6), task(2, 4)))
-    sim = simulator(problem(tier(slots=2), decision=decision), given)
-    assert sim.fit().tolist() == [[2, 2], [2, 2]]
+    sim = simulator(problem(tier(max_concurrent=2), decision=decision), given)
+    assert sim.fit().tolist() == [[2], [2]]
+    assert sim.observation()[10:].tolist() == [0.25, 0.625, 0, 10, 0]
     play(sim, 0)
+    assert sim.reward == pytest.approx(math.exp(-4 / 2) - 0.25 * (50 / 2) * 4 / 100, abs=1e-12)
     assert sim.offers() == [(0, 1), (0, 2)]
-    assert sim.fit().tolist() == [[1, 1], [1, 2]]
-    assert play(sim, 1) == [(0.5, "busy")]  # B on row 1
-    assert play(sim, 3) == [(0.5, "started")]  # C on row 1, to 2.5
-    # Row 1 runs nothing from 2.5 on, but B fits from 4.0 on, when A ends: seven steps of 0.5 s.
-    assert play(sim, *[1] * 7) == [(1 + k / 2, "busy") for k in range(7)]
-    assert sim.available().tolist() == [4, 4]
-    assert play(sim, 1) == [(8, "started")]
+    assert sim.fit().tolist() == [[1], [2]]
+    assert sim.observation()[10:].tolist() == [0.25, 0.625, 0, 30, 0]
+    assert sim.available().tolist() == [0]
+    assert play(sim, 0) == [(0.5, "busy")]  # B
+    assert play(sim, 1) == [(0.5, "started")]  # C
+    assert sim.observation()[10:].tolist() == [0.25, 0.625, 2, 50, 0]
+    assert sim.available().tolist() == [2.5]
+    # A place is free from 2.5 on, but B fits from 4.0 on, when A ends: seven steps of 0.5 s.
+    assert play(sim, *[0] * 5) == [(1 + k / 2, "busy") for k in range(5)]
+    assert sim.available().tolist() == [3]
+    assert sim.observation()[10:].tolist() == [0.25, 0.625, 0, 30, 0]
+    assert play(sim, 0, 0) == [(3.5, "busy"), (4, "busy")]
+    assert play(sim, 0) == [(8, "started")]
     metrics = sim.metrics()
     assert (metrics["invalid_busy_avoidable"], metrics["invalid_busy_unavoidable"]) == (0, 8)
-    # Rows take 4 s, 2 s and 4 s of 2 x 8 s. A server idles at 10 W; a busy row adds (50 - 10) / 2 W.
+    # Places are taken for 4 s, 2 s and 4 s of 2 x 8 s. The server idles at 10 W; a busy place adds (50 - 10) / 2 W.
     assert metrics["utilisation"] == 10 / 16
     assert metrics["energy_j"] == 10 * 8 + 20 * 10
 
 
-def test_nothing_is_moved_between_the_slots_of_a_server(simulator):
-    # Rows 0 and 1 are one server, row 2 another: B on row 1 needs no transfer from A on row 0, on row 2 it takes 2 s.
-    given = workload(workflow(0, task(1, output=4), task(1), edges=[(0, 1)]))
-    tiers = (tier(slots=2), tier("two"))
-    for row, end in ((1, 2), (2, 4)):
-        sim = simulator(problem(*tiers, communication={"mode": "transfer"}), given)
-        play(sim, 0)
-        np.testing.assert_allclose(sim.observation()[5:].reshape(3, 5)[:, 4], [0, 0, 2])
-        assert play(sim, row) == [(end, "started")]
-
-
-def test_other_busy_slots_slow_an_execution_as_they_are_at_its_start(simulator):
+def test_other_tasks_slow_an_execution_as_they_are_at_its_start(simulator):
     # A, alone, takes 4 s. B takes 4 x 1.5 s beside it, C 4 x 2 s beside both; A and B go on as they were.
-    sim = simulator(problem(tier(slots=3, slot_slowdown=0.5)), workload(workflow(0, task(4), task(4), task(4))))
-    play(sim, 0, 1, 2)
+    sim = simulator(problem(tier(max_concurrent=3, slowdown=0.5)), workload(workflow(0, task(4), task(4), task(4))))
+    play(sim, 0, 0, 0)
     assert [row[5] for row in attempts(sim)] == [4, 6, 8]
+
+
+TWO_PLACES = (tier("two", max_concurrent=2, slowdown=0.5), tier("other"))
+
+
+def test_a_server_with_a_free_place_that_is_waited_for_is_closed_until_the_round_ends(simulator):
+    # A (6 GB) on server 0 to 4. B (6 GB) waits for it: as if both places worked on it beside one other task,
+    # 4 x 1.5 / 2 = 3 s, from now on, for a place is free. C (1 GB) has place and memory there, but no task is let in.
+    given = workload(workflow(0, task(4, 6), task(4, 6), task(2, 1)))
+    sim = simulator(problem(*TWO_PLACES, decision=RESERVE), given)
+    assert play(sim, 0) == [(0, "started")]
+    assert (sim.fit().tolist(), sim.available().tolist()) == ([[1, 2]], [0, 0])
+    assert play(sim, 0) == [(0, "waits")]
+    assert (sim.offers(), sim.fit().tolist(), sim.available().tolist()) == ([(0, 2)], [[1, 2]], [3, 0])
+    assert sim.observation()[7] == 0  # what waits is no part of the remaining time
+    assert play(sim, 1) == [(2, "started")]  # C on server 1; no candidate is left: on to its end
+    assert (sim.offers(), sim.fit().tolist(), sim.available().tolist()) == ([(0, 1)], [[1, 2]], [2, 2])
+    assert play(sim, 1) == [(6, "started")]
+    assert [row[2:6] for row in attempts(sim)] == [(0, 0, 0, 4), (1, 0, 0, 2), (1, 0, 2, 6)]
+
+
+def test_a_full_server_is_available_when_its_next_task_ends_and_what_waits_is_done(simulator):
+    # A on server 0 to 4, B beside it to 2 x 1.5 = 3. C waits for it: 4 x 1.5 / 2 = 3 s more, D 2 x 1.5 / 2 = 1.5 s.
+    given = workload(workflow(0, task(4), task(2), task(4), task(2), task(1)))
+    sim = simulator(problem(*TWO_PLACES, decision=RESERVE), given)
+    play(sim, 0, 0)
+    assert (sim.fit().tolist(), sim.available().tolist()) == ([[1, 2]], [3, 0])
+    assert sim.observation()[5:10].tolist() == [0.25, 0.625, 3, 50, 0]
+    assert play(sim, 0, 0) == [(0, "waits"), (0, "waits")]
+    assert sim.available().tolist() == [7.5, 0]
+
+
+def test_a_server_with_places_that_drains_leaves_with_the_last_of_its_tasks(simulator):
+    # A to 2 and B to 4 on server 0, drained at 1: both places count for 4 s. C, at 2, finds no server until 5.
+    changes = [{"time_s": 1, "event": "drain", "servers": [0]}, {"time_s": 5, "event": "join", "servers": [0]}]
+    given = workload(workflow(0, task(2), task(4)), workflow(2, task(1)))
+    sim = simulator(problem(tier(max_concurrent=2), changes=changes, mask="feasible"), given)
+    assert play(sim, 0, 0) == [(0, "started"), (5, "started")]
+    assert play(sim, 0) == [(6, "started")]
+    assert sim.metrics()["utilisation"] == (2 + 4 + 1) / (2 * (4 + 1))
 
 
 # ------------------------------------------------------------------- changes
@@ -262,7 +301,7 @@ def test_a_stopped_task_starts_anew_or_goes_on(simulator, preemption, end, lost,
     decision = {"order": "shortest-task", "preemption": preemption}
     given = workload(workflow(0, task(4)), workflow(1, task(1)))
     sim = simulator(problem(tier(), decision=decision), given)
-    assert play(sim, 0, 2) == [(1, "started"), (1, "preempted")]  # N = K = 1: 0 starts, 1 passes, 2 stops row 0
+    assert play(sim, 0, 2) == [(1, "started"), (1, "preempted")]  # N = K = 1: 0 starts, 1 passes, 2 stops place 0
     assert (sim.reward, sim.elapsed) == (0, 0)
     assert sim.offers() == [(1, 0)]
     assert play(sim, 0) == [(1, "started")]  # and A is offered
@@ -279,16 +318,16 @@ def test_a_stopped_task_starts_anew_or_goes_on(simulator, preemption, end, lost,
 
 
 def test_a_resumed_task_pays_its_transfer_again_and_loses_all_where_its_server_fails(simulator):
-    # A (1 GFLOP, 2 GB out) on row 0 to 1. B (4 GFLOP) on row 1 at 1: a second of transfer, a second of execution until
-    # C arrives at 3 and B is stopped: the transfer is lost, 3 GFLOP are left. B again on row 1 from 3: transfer to 4,
-    # 2 s until the server fails at 6: all of B's 1 + 1 + 1 + 2 s are lost, 4 GFLOP are left. On row 0 to 10.
+    # A (1 GFLOP, 2 GB out) on server 0 to 1. B (4 GFLOP) on server 1 at 1: a second of transfer, a second of execution
+    # until C arrives at 3 and B is stopped: the transfer is lost, 3 GFLOP are left. B again there from 3: transfer
+    # to 4, 2 s until the server fails at 6: all of B's 1 + 1 + 1 + 2 s are lost, 4 GFLOP are left. On server 0 to 10.
     decision = {"preemption": "resume", "order": "first-arrival"}
     changes = [{"time_s": 6, "event": "fail", "servers": [1]}]
     given = workload(workflow(0, task(1, output=2), task(4), edges=[(0, 1)]), workflow(3, task(1)))
     config = problem(tier(count=2), decision=decision, communication={"mode": "transfer"}, changes=changes)
     sim = simulator(config, given)
-    stop_row_1 = 2 + 1 + 1
-    assert play(sim, 0, 1, stop_row_1) == [(1, "started"), (3, "started"), (3, "preempted")]
+    stop_place_1 = 2 + 1 + 1
+    assert play(sim, 0, 1, stop_place_1) == [(1, "started"), (3, "started"), (3, "preempted")]
     assert sim.metrics()["lost_s"] == 1
     assert play(sim, 1, 0) == [(3, "started"), (6, "started")]
     assert sim.metrics()["lost_s"] == 5
@@ -302,11 +341,30 @@ def test_a_resumed_task_pays_its_transfer_again_and_loses_all_where_its_server_f
     ]
 
 
+def test_the_task_of_one_place_is_stopped_and_the_next_takes_the_lowest_free_place(simulator):
+    # Place 0 is server 0's, places 1 and 2 are server 1's. N = 2, K = 1: 2 passes, 3, 4 and 5 stop places 0, 1 and 2.
+    # A and B start on places 1 and 2; C, at 1, is shorter than what is left of them.
+    decision = {"order": "shortest-task", "preemption": "resume"}
+    given = workload(workflow(0, task(4), task(4)), workflow(1, task(1)))
+    sim = simulator(problem(tier(), tier("two", max_concurrent=2), decision=decision), given)
+    assert play(sim, 1, 1) == [(0, "started"), (1, "started")]
+    with pytest.raises(ValueError, match="3"):
+        sim.step(3)  # place 0 runs nothing
+    assert play(sim, 4) == [(1, "preempted")]  # A
+    assert (sim.offers(), sim.fit().tolist()) == ([(1, 0)], [[2, 2]])
+    assert play(sim, 1) == [(1, "started")]  # C on place 1
+    assert (sim.offers(), sim.fit().tolist()) == ([(0, 0)], [[2, 1]])
+    assert play(sim, 5) == [(1, "preempted")]  # B
+    assert [row[8] for row in sim.schedule()] == ["preempted", "preempted", "running"]
+    assert play(sim, 1, 0) == [(1, "started"), (4, "started")]  # A on place 2 for 3 s, B on server 0 likewise
+    assert [(row[0], row[1], row[2], row[5]) for row in attempts(sim)[2:]] == [(1, 0, 1, 2), (0, 0, 1, 4), (0, 1, 0, 4)]
+
+
 # ------------------------------------------------------------------- rounds
 
 
-def test_a_task_that_waits_for_a_busy_row_lets_the_others_be_offered(simulator):
-    # Rows: slow (1 GFLOPS), fast (4). Three tasks of 4 GFLOP at 0; fast takes 1 s for each.
+def test_a_task_that_waits_for_a_busy_server_lets_the_others_be_offered(simulator):
+    # Servers: slow (1 GFLOPS), fast (4). Three tasks of 4 GFLOP at 0; fast takes 1 s for each.
     sim = simulator(
         problem(tier("slow"), tier("fast", compute=4), decision=RESERVE),
         workload(workflow(0, task(4), task(4), task(4))),
@@ -330,15 +388,15 @@ def test_a_task_that_waits_for_a_busy_row_lets_the_others_be_offered(simulator):
     assert (sim.metrics()["waits"], sim.metrics()["decisions"]) == (3, 6)
 
 
-def test_a_round_ends_when_no_row_is_left_to_use(simulator):
-    # Two rows, three tasks: with both rows taken the third is not asked for before the next event.
+def test_a_round_ends_when_no_server_is_left_to_use(simulator):
+    # Two servers, three tasks: with both taken the third is not asked for before the next event.
     sim = simulator(problem(tier(count=2), decision=RESERVE), workload(workflow(0, task(2), task(3), task(1))))
     assert play(sim, 0, 1) == [(0, "started"), (2, "started")]
 
 
-def test_a_closed_row_and_a_pass_leave_the_task_out_of_the_round(simulator):
-    # Row 0 has 1 GB. A and B (2 GB each): A on row 0 is closed, B is passed; C starts on row 0. At 1 all
-    # are asked again.
+def test_a_closed_server_and_a_pass_leave_the_task_out_of_the_round(simulator):
+    # Server 0 has 1 GB. A and B (2 GB each): A on server 0 is closed, B is passed; C starts there. At 1 all are
+    # asked again.
     config = problem(tier(memory=1), tier("two"), decision=RESERVE)
     sim = simulator(config, workload(workflow(0, task(2, 2), task(2, 2), task(1))))
     assert play(sim, 0) == [(0, "no_fit")]
@@ -351,13 +409,13 @@ def test_a_closed_row_and_a_pass_leave_the_task_out_of_the_round(simulator):
     assert (metrics["invalid_no_fit"], metrics["passed"]) == (1, 1)
 
 
-def test_a_masked_round_offers_only_tasks_with_an_open_row(simulator):
-    # A (8 GB) runs on the large row to 4. B (8 GB) has no open row and is left out; C (1 GB) is offered.
+def test_a_masked_round_offers_only_tasks_with_an_open_server(simulator):
+    # A (8 GB) runs on the large server to 4. B (8 GB) has no open one and is left out; C (1 GB) is offered.
     config = problem(tier("large"), tier("small", memory=2), decision=RESERVE, mask="feasible")
     sim = simulator(config, workload(workflow(0, task(4, 8), task(4, 8), task(2))))
     assert play(sim, 0) == [(0, "started")]
     assert sim.offers() == [(0, 2)]
-    # C waits for the large row: the round ends, nothing but B is left. At 4 B and C are offered.
+    # C waits for the large server: the round ends, nothing but B is left. At 4 B and C are offered.
     assert play(sim, 0) == [(4, "waits")]
     assert sim.offers() == [(0, 1)]
 
@@ -369,7 +427,7 @@ def test_open_candidates_are_refilled_in_order(simulator):
         problem(tier(count=4), decision=decision), workload(workflow(0, task(4), task(2), task(1), task(3)))
     )
     assert sim.offers() == [(0, 2), (0, 1)]
-    assert play(sim, 4) == [(0, "started")]  # candidate 1, B, on row 0
+    assert play(sim, 4) == [(0, "started")]  # candidate 1, B, on server 0
     assert sim.offers() == [(0, 2), (0, 3)]
     assert sim.fit().tolist() == [[1, 2, 2, 2], [1, 2, 2, 2]]
     assert play(sim, 8) == [(0, "passed")]  # both
@@ -380,12 +438,12 @@ def test_open_candidates_are_refilled_in_order(simulator):
 
 
 def test_a_task_stopped_in_a_round_is_offered_in_it(simulator):
-    # A and B on two rows; A is stopped and, first in order, offered before C, which was passed.
+    # A and B on two servers; A is stopped and, first in order, offered before C, which was passed.
     decision = RESERVE | {"preemption": "restart"}
     sim = simulator(problem(tier(count=2), decision=decision), workload(workflow(0, task(2), task(2), task(2))))
     assert play(sim, 0, 1) == [(0, "started"), (0, "started")]
     assert sim.offers() == [(0, 2)]  # a running task could be stopped: the round goes on
-    assert play(sim, 3) == [(0, "preempted")]  # N = 2: 2 passes, 3 stops row 0
+    assert play(sim, 3) == [(0, "preempted")]  # N = 2: 2 passes, 3 stops place 0
     assert sim.offers() == [(0, 0)]
     assert play(sim, 2) == [(0, "passed")]
     assert sim.offers() == [(0, 2)]
@@ -397,8 +455,8 @@ def test_a_task_stopped_in_a_round_is_offered_in_it(simulator):
 
 @pytest.mark.parametrize("on_busy", ["step", "reserve"])
 def test_where_nothing_would_happen_any_more_the_first_task_starts(simulator, on_busy):
-    # A (8 GB) fits row 1 alone. Passed at 0, it is asked for again when B arrives at 5 (step: A first, a pass again
-    # ends the round; reserve: B is offered next). No event is to come: A, first in order, starts on row 1, unasked,
+    # A (8 GB) fits server 1 alone. Passed at 0, it is asked for again when B arrives at 5 (step: A first, a pass again
+    # ends the round; reserve: B is offered next). No event is to come: A, first in order, starts on server 1, unasked,
     # to 8.
     config = problem(tier(memory=2), tier("two"), decision={"on_busy": on_busy, "order": "first-arrival"})
     sim = simulator(config, workload(workflow(0, task(3, 8)), workflow(5, task(1))))
@@ -410,13 +468,13 @@ def test_where_nothing_would_happen_any_more_the_first_task_starts(simulator, on
     assert sim.reward == 0
     assert attempts(sim)[0] == (0, 0, 1, 0, 5, 8, "finished")
     assert sim.metrics()["decisions"] == (2 if on_busy == "step" else 3)
-    assert play(sim, 2)[0] == (9, "passed")  # B starts on row 0
+    assert play(sim, 2)[0] == (9, "passed")  # B starts on server 0
     assert sim.done
 
 
 @pytest.mark.parametrize("preemption", ["restart", "none"])
 def test_answers_that_cannot_be_are_refused_and_change_nothing(simulator, preemption):
-    # K = 2, N = 1, one task is offered: 0 starts it, 1 is for a second candidate, 2 passes, 3 stops row 0, where
+    # K = 2, N = 1, one task is offered: 0 starts it, 1 is for a second candidate, 2 passes, 3 stops place 0, where
     # nothing runs.
     decision = {"order": "open", "candidates": 2, "preemption": preemption}
     sim = simulator(problem(tier(), decision=decision), workload(workflow(1, task(2)), workflow(2, task(1))))
@@ -434,14 +492,14 @@ def test_answers_that_cannot_be_are_refused_and_change_nothing(simulator, preemp
 
 
 def test_a_dispatcher_stops_starts_and_reserves_in_one_go(simulator):
-    # A on row 0 at 0. B and C arrive at 1: A is stopped, B starts there, A waits for row 0, C starts on row 1.
+    # A on server 0 at 0. B and C arrive at 1: A is stopped, B starts there, A waits for it, C starts on server 1.
     # Time runs to 2, where B ends and A waits.
     decision = RESERVE | {"preemption": "resume"}
     given = workload(workflow(0, task(4)), workflow(1, task(1)), workflow(1, task(5)))
     sim = simulator(problem(tier(count=2), decision=decision), given)
     sim.dispatch([(0, 0, 0)])
     assert sim.clock == 1
-    sim.dispatch([(-1, -1, 0), (1, 0, 0), (0, 0, 0), (2, 0, 1)])
+    sim.dispatch([(0, 0, STOP), (1, 0, 0), (0, 0, 0), (2, 0, 1)])
     assert (sim.clock, sim.elapsed) == (2, 1)
     assert sim.available().tolist() == [2, 6]
     sim.dispatch([(0, 0, 0)])

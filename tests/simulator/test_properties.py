@@ -72,7 +72,7 @@ def everything(engine, b=0):
 @given(configs(), seeds, seeds)
 def test_the_schedule_is_feasible(config, seed, answer_seed):
     schedule, workload = play(config, seed, answer_seed).schedule(), workload_of(config, seed)
-    check_rows_and_memory(config, workload, schedule)
+    check_places_and_memory(config, workload, schedule)
     check_precedence_and_delays(workload, schedule)
     check_work(config, workload, schedule, seed)
 
@@ -82,21 +82,18 @@ def flat(workload, row):
     return int(workload.task_offsets[row["workflow"]] + row["task"])
 
 
-def check_rows_and_memory(config, workload, schedule):
-    """No row runs two tasks at once, and no server more than its memory holds."""
-    slots = [tier.slots for tier in config.cluster.tiers for _ in range(tier.count)]
-    server = np.repeat(np.arange(len(slots)), slots)[schedule["server"]]
-    capacity = np.array([tier.memory_gb for tier in config.cluster.tiers for _ in range(tier.count)])
+def check_places_and_memory(config, workload, schedule):
+    """No server runs more tasks at once than it has places, nor more than its memory holds."""
+    servers = [tier for tier in config.cluster.tiers for _ in range(tier.count)]
+    capacity = np.array([tier.memory_gb for tier in servers])
     memory = np.array([workload.memory_gb[flat(workload, row)] for row in schedule])
     end = np.where(np.isnan(schedule["finish_s"]), np.inf, schedule["finish_s"])
-    for row in np.unique(schedule["server"]):
-        on_it = schedule["server"] == row
-        assert (schedule["start_s"][on_it][1:] >= end[on_it][:-1]).all()
     for moment in schedule["start_s"]:
         # An attempt that was stopped at the moment of its start shares the moment with the next one.
         running = (schedule["start_s"] <= moment) & (end > moment)
-        used = np.bincount(server[running], memory[running], minlength=len(capacity))
-        assert (used <= capacity * (1 + 1e-12)).all()
+        on = schedule["server"][running]
+        assert (np.bincount(on, minlength=len(servers)) <= [tier.max_concurrent for tier in servers]).all()
+        assert (np.bincount(on, memory[running], minlength=len(servers)) <= capacity * (1 + 1e-12)).all()
 
 
 def check_precedence_and_delays(workload, schedule):
@@ -133,7 +130,7 @@ def check_work(config, workload, schedule, seed):
         if row["outcome"] == "finished":
             assert kept[task] == pytest.approx(demand[task], rel=1e-9)
             alone = row["work_gflop"] / tier.compute_gflops
-            most = alone * (1 + tier.slot_slowdown * (tier.slots - 1))
+            most = alone * (1 + tier.slowdown * (tier.max_concurrent - 1))
             assert alone - 1e-9 <= row["finish_s"] - row["start_s"] - row["transfer_s"] <= most + 1e-9
 
 
@@ -167,13 +164,13 @@ def test_the_metrics_follow_from_workload_answers_and_schedule(config, seed, ans
     assert -1e-9 <= metrics["lost_s"] <= busy.sum() + 1e-9
     if config.decision.preemption != "resume":
         assert metrics["lost_s"] == pytest.approx(busy[np.isin(schedule["outcome"], ["failed", "preempted"])].sum())
-    rows = [tier for tier in config.cluster.tiers for _ in range(tier.count * tier.slots)]
     assert 0 <= metrics["utilisation"] <= 1 + 1e-9
     if config.cluster.changes.none and clock:
-        assert metrics["utilisation"] == pytest.approx(busy.sum() / (len(rows) * clock))
-        idle = sum(tier.idle_power_w / tier.slots for tier in rows) * clock
-        added = [(rows[r].busy_power_w - rows[r].idle_power_w) / rows[r].slots for r in schedule["server"]]
-        assert metrics["energy_j"] == pytest.approx(idle + (np.array(added) * busy).sum())
+        assert metrics["utilisation"] == pytest.approx(busy.sum() / (config.cluster.num_places * clock))
+        servers = [tier for tier in config.cluster.tiers for _ in range(tier.count)]
+        of_a_place = np.array([(tier.busy_power_w - tier.idle_power_w) / tier.max_concurrent for tier in servers])
+        idle = sum(tier.idle_power_w for tier in servers) * clock
+        assert metrics["energy_j"] == pytest.approx(idle + (of_a_place[schedule["server"]] * busy).sum())
 
     for name in ("failed", "preempted"):
         assert metrics[f"{name}_attempts"] == (schedule["outcome"] == name).sum()
@@ -202,13 +199,13 @@ def test_seed_and_episode_alone_decide_the_workload(config, seed, episode):
 def test_empty_slots_change_nothing_else(config, seed, answer_seed, added):
     cluster = config.cluster.model_copy(update={"empty_slots": config.cluster.empty_slots + added})
     engine, wider = start(config, seed), start(config.model_copy(update={"cluster": cluster}), seed)
-    rng, width = np.random.default_rng(answer_seed), engine.observation.shape[1]
+    rng, width, rows = np.random.default_rng(answer_seed), engine.observation.shape[1], config.cluster.num_rows
     for _ in range(MOST):
         if engine.done[0]:
             break
         action = random_answer(rng, engine)
         engine.step([action])
-        wider.step([action if action < engine.num_slots else wider.num_slots])
+        wider.step([action if action < rows else rows + added])
         np.testing.assert_array_equal(wider.observation[:, :width], engine.observation)
         assert (wider.reward[0], wider.clock[0], wider.done[0]) == (engine.reward[0], engine.clock[0], engine.done[0])
     assert everything(wider)[2:] == everything(engine)[2:]
@@ -269,9 +266,9 @@ def test_a_saved_state_goes_on_bit_by_bit(config, seed, answer_seed, steps):
 
 def trajectory(engine, actions):
     """Everything seen while playing the actions (steps, B); each environment that ends begins its next episode."""
-    seen = []
+    seen, passes = [], engine.candidates * engine.config.cluster.num_rows
     for k, action in enumerate(actions):
-        engine.step(np.where(engine.answerable(action), action, engine.candidates * engine.num_slots))
+        engine.step(np.where(engine.answerable(action), action, passes))
         seen.append([everything(engine, b) for b in range(engine.num_envs)])
         if engine.done.any():
             engine.reset([k, k], [1, 2], which=engine.done.copy())

@@ -16,7 +16,7 @@ def replayed_starts(path, name="kv-cache-tester"):
     chosen = find_format(name)
     mapping = chosen.mapping(unit="session", duration="recorded", reference_gflops=3.0)
     workload = chosen.read([path], mapping, Progress())
-    server = TierConfig(name="reference", count=1, compute_gflops=3.0, memory_gb=1000.0, slots=16)
+    server = TierConfig(name="reference", count=1, compute_gflops=3.0, memory_gb=1000.0, max_concurrent=16)
     env = EnvConfig(cluster=ClusterConfig(tiers=(server,)), episode=EpisodeConfig(horizon_s=1e6, mask="feasible"))
     engine = Engine(env, 1)
     engine.reset([0], [0], workload=workload)

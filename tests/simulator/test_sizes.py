@@ -14,7 +14,7 @@ from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 from simulator.literal import problem, task, tier, workload
 
-LARGE, ROWS = 10_000, 8
+LARGE, SERVERS = 10_000, 8
 
 
 def workflow(arrival: float, tasks: int, rng: np.random.Generator) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def workflow(arrival: float, tasks: int, rng: np.random.Generator) -> dict[str, 
 
 
 def to_the_end(given: Workload) -> Engine:
-    config = problem(tier(count=ROWS, compute=2), horizon_s=1e6, mask="feasible")
+    config = problem(tier(count=SERVERS, compute=2), horizon_s=1e6, mask="feasible")
     return play(make_scheduler("fastest-idle", config.observation, "feasible"), config, 0, [0], given)
 
 
@@ -43,7 +43,7 @@ def test_a_large_workflow_is_played_to_its_end_and_costs_the_small_ones_nothing(
     assert metrics["completed"] == metrics["arrived"] == given.num_tasks == len(schedule)
     busy = (schedule["finish_s"] - schedule["start_s"]).sum()
     assert busy == pytest.approx(given.compute_gflop.sum() / 2)
-    assert metrics["utilisation"] == pytest.approx(busy / (ROWS * metrics["duration_s"]))
+    assert metrics["utilisation"] == pytest.approx(busy / (SERVERS * metrics["duration_s"]))
     own = schedule[schedule["workflow"] == 1_000]
     start, finish = (own[np.argsort(own["task"])][name] for name in ("start_s", "finish_s"))
     edges = given.edges[given.edge_offsets[1_000] : given.edge_offsets[1_001]]

@@ -12,6 +12,7 @@ from rllib_scale.config import EnvConfig, scenario
 from rllib_scale.config.scenarios import TROUBLE
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
+from rllib_scale.observation.snapshot import UP
 from rllib_scale.schedulers.planning import PlanningDispatcher
 from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
 from rllib_scale.simulator.changes import change_events
@@ -83,7 +84,7 @@ def test_what_fails_when_and_who_is_slow_is_the_same_under_two_schedulers() -> N
 def test_a_third_all_and_a_third_of_the_servers_are_there() -> None:
     env, there = scenario("grow-shrink").at_scale(48), []
     rule = make_scheduler("fastest-idle", env.observation, "feasible")
-    play(rule, env, 0, [0], watch=lambda now: there.append((now.clock[0], int((now.snapshot().status <= 1).sum()))))
+    play(rule, env, 0, [0], watch=lambda now: there.append((now.clock[0], int((now.snapshot().status == UP).sum()))))
     assert {count for time, count in there if time < 50} == {16}
     assert {count for time, count in there if 50 < time < 100} == {48}
     assert {count for time, count in there if time > 100} == {16}
