@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 import os
 import queue
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import ray
@@ -28,6 +31,8 @@ RESTARTS = 5
 SERVER_GONE = (RayActorError, ActorUnschedulableError)
 GRACE_S = 5.0
 """After so long a call that should end is ended with its server."""
+Event = Callable[[], bool | None]
+"""What is to be done by the thread that waits; returns whether schedulers are to be asked again."""
 
 
 class Work(Protocol):
@@ -50,7 +55,7 @@ class Output(NamedTuple):
     """What a task has left on the server where it ran."""
 
     reference: Any
-    host: int
+    server: int
     life: int  # how often that server had been started anew
 
 
@@ -89,7 +94,7 @@ class RayBackend:
         time_scale: float = 1.0,
         retries: int = 3,
         nodes: list[str] | None = None,
-        listener: Callable[[Ended], None] | None = None,
+        listener: Callable[[Ended], None] = lambda ended: None,
         accepts: bool = False,
         horizon_s: float = math.inf,
     ) -> None:
@@ -101,24 +106,19 @@ class RayBackend:
         self.failed: dict[int, BaseException] = {}  # workflows that were given up, and why
         self.outputs: dict[tuple[int, int], Output] = {}
         self._listener, self._accepts = listener, accepts
-        self._events: queue.SimpleQueue[Callable[[], bool]] = queue.SimpleQueue()
-        self._deadlines: list[tuple[float, int, Callable[[], bool]]] = []  # monotonic time, number, what then
-        self._num_deadlines = 0
-        self._calls: dict[int, tuple[int, Any, Call, float]] = {}  # attempt -> row, output, call, when the round began
-        self._stopping: dict[int, int] = {}  # attempt -> row
-        self._opened = 0.0
-        self._tries = [0] * self.ledger.num_hosts
-        self._lives = [0] * self.ledger.num_hosts
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._deadlines: list[tuple[float, int, Event]] = []  # monotonic time, number, what then
+        self._numbers = itertools.count()
+        self._opened = 0.0  # when the round began
+        self._tries = [0] * self.ledger.num_servers
+        self._lives = [0] * self.ledger.num_servers
         self._coming: set[int] = set()  # servers that are being started
         self.servers = Servers(env.cluster, nodes)
-        self._await_servers()
-        self._start = time.monotonic()
-
-    def _await_servers(self) -> None:
         try:
-            ray.get([self.servers.ready(host) for host in range(self.ledger.num_hosts)])
+            ray.get([self.servers.ready(server) for server in range(self.ledger.num_servers)])
         except RayError as error:
             raise UserError(f"a server could not be started on its Ray node: {str(error).splitlines()[0]}") from None
+        self._start = time.monotonic()
 
     # ------------------------------------------------------------------ the protocol
 
@@ -158,25 +158,15 @@ class RayBackend:
 
     def submit(self, flow: Flow) -> None:
         """A workflow is to be played; its number is that of no other one."""
-
-        def expect() -> bool:
-            self.ledger.expect(flow)
-            return False
-
-        self._events.put(expect)
+        self._events.put(partial(self.ledger.expect, flow))
 
     def give_up(self, flow: Flow, error: BaseException) -> None:
         """Stop a workflow, if it has not ended."""
-        self._events.put(lambda: self._drop(flow, error))
+        self._events.put(partial(self._drop, flow, error))
 
     def close(self) -> None:
         """End as soon as all workflows that came have ended."""
-
-        def no_more() -> bool:
-            self._accepts = False
-            return False
-
-        self._events.put(no_more)
+        self._events.put(partial(setattr, self, "_accepts", False))
 
     def shut_down(self) -> None:
         """End all servers."""
@@ -184,133 +174,108 @@ class RayBackend:
 
     # ------------------------------------------------------------------ events
 
-    def _collect(self) -> list[Callable[[], bool]]:
+    def _collect(self) -> list[Event]:
         """Wait until something has happened or is due; returns what, in order."""
-        events: list[Callable[[], bool]] = []
-        due = min(self.ledger.next_timer_s, self.horizon_s)
-        until = self._start + due * self.time_scale if due < math.inf else math.inf
+        events: list[Event] = []
+        until = self._start + min(self.ledger.next_timer_s, self.horizon_s) * self.time_scale
         if self._deadlines:
             until = min(until, self._deadlines[0][0])
-        try:
+        with suppress(queue.Empty):
             # With a limit: a thread that waits without one takes no Ctrl-C.
-            timeout = min(max(0.0, until - time.monotonic()), 3600.0)
-            events.append(self._events.get(timeout=timeout))
-        except queue.Empty:
-            pass
-        while not self._events.empty():
-            events.append(self._events.get_nowait())
+            events.append(self._events.get(timeout=min(max(0.0, until - time.monotonic()), 3600.0)))
+            while True:
+                events.append(self._events.get_nowait())
         while self._deadlines and self._deadlines[0][0] <= time.monotonic():
             events.append(heapq.heappop(self._deadlines)[2])
         return events
 
-    def after(self, seconds: float, what: Callable[[], bool]) -> None:
+    def _after(self, seconds: float, what: Event) -> None:
         """Have something happen after so many seconds of the wall clock."""
-        self._num_deadlines += 1
-        heapq.heappush(self._deadlines, (time.monotonic() + seconds, self._num_deadlines, what))
+        heapq.heappush(self._deadlines, (time.monotonic() + seconds, next(self._numbers), what))
 
     def _call(self, attempt: Attempt) -> None:
-        flow, host = attempt.flow, int(self.ledger.host[attempt.row])
+        flow, life, began = attempt.flow, self._lives[attempt.server], self._opened
         inputs = [self.outputs[flow.number, before].reference for before in flow.predecessors[attempt.task]]
-        life = self._lives[host]
+        call: Call = Call(None)
+        output: Any = None
 
         def ended(future: Future[Report]) -> None:
-            at = time.monotonic()
-            self._events.put(lambda: self._ended(attempt, host, life, future, at))
+            result = Output(output, attempt.server, life)
+            self._events.put(partial(self._ended, attempt, result, future, time.monotonic() - began, call.seconds))
 
         try:
             call = self.work(attempt, inputs)
-            report, output = self.servers.run(host, attempt.number, call)
+            report, output = self.servers.run(attempt.server, attempt.number, call)
         except Exception as error:  # the actor is known to be dead, or the call cannot be packed
             failed: Future[Report] = Future()
             failed.set_exception(error)
-            self._calls[attempt.number] = (attempt.row, None, Call(None), self._opened)
             ended(failed)
             return
-        self._calls[attempt.number] = (attempt.row, output, call, self._opened)
         report.future().add_done_callback(ended)
         if call.timeout_s is not None:
-            self.after(call.timeout_s, lambda: self._too_long(attempt, call.timeout_s))
+            what = f"workflow {flow.number}, task {attempt.task} did not end within {call.timeout_s:g} s"
+            self._after(call.timeout_s, partial(self._too_long, attempt, TimeoutError(what)))
 
-    def _too_long(self, attempt: Attempt, timeout_s: float | None) -> bool:
-        if attempt.number not in self._calls:
-            return False
-        what = f"workflow {attempt.flow.number}, task {attempt.task}"
-        return self._drop(attempt.flow, TimeoutError(f"{what} did not end within {timeout_s:g} s"))
+    def _too_long(self, attempt: Attempt, error: TimeoutError) -> bool:
+        return self.ledger.is_running(attempt) and self._drop(attempt.flow, error)
 
-    def _ended(self, attempt: Attempt, host: int, life: int, future: Future[Report], at: float) -> bool:
-        if attempt.number in self._stopping:
-            self.ledger.released(self._stopping.pop(attempt.number))
-            self._calls.pop(attempt.number, None)
+    def _ended(
+        self, attempt: Attempt, output: Output, future: Future[Report], took: float, should: float | None
+    ) -> bool:
+        """A call has ended after so many seconds, in which it should have slept for `should`."""
+        ledger, flow = self.ledger, attempt.flow
+        if attempt.number in ledger.stopping:
+            ledger.released(attempt)
             return True
-        if attempt.number not in self._calls:
+        if not ledger.is_running(attempt):
             return False  # it ran on a server that is gone
         error = future.exception()
         if error is not None:
-            return self._broken(attempt, host, life, error)
-        row, output, call, began = self._calls.pop(attempt.number)
+            self._broken(attempt, error)
+            return True
         report = future.result()
         if report.error is not None:
-            return self._raised(attempt, report.error)
-        took = report.seconds if call.seconds is None else call.seconds
-        self.overheads_s.append(at - began - took)
-        self._tries[host] = 0
-        flow = self.ledger.complete(row, self.now)
-        self.outputs[flow.number, attempt.task] = Output(output, host, life)
-        self._tell(Ended(flow, attempt.task, output, None))
-        self._forget(flow, attempt.task)
-        return True
-
-    def _tell(self, ended: Ended) -> None:
-        if self._listener is not None:
-            self._listener(ended)
-
-    def _forget(self, flow: Flow, task: int) -> None:
-        """Let go of the outputs that nobody needs any more."""
-        if flow.done:
-            for at in range(len(flow)):
-                self.outputs.pop((flow.number, at), None)
-            return
-        for before in flow.predecessors[task]:
-            if all(flow.completed[after] for after in flow.successors[before]):
-                self.outputs.pop((flow.number, before), None)
-
-    def _raised(self, attempt: Attempt, error: BaseException) -> bool:
-        """A task raised: it waits anew, or its workflow is given up."""
-        flow = attempt.flow
-        self.ledger.fail(attempt.row, self.now)
-        self._count_failure(flow, attempt.task, error)
-        return True
-
-    def _count_failure(self, flow: Flow, task: int, error: BaseException) -> None:
-        flow.attempts[task] += 1
-        if flow.attempts[task] > self.retries:
-            self._drop(flow, error)
-
-    def _broken(self, attempt: Attempt, host: int, life: int, error: BaseException) -> bool:
-        """A call came to no end: an input was lost, or its server is gone."""
-        if isinstance(error, SERVER_GONE):
-            if life == self._lives[host]:
-                self._server_died(host)
+            ledger.fail(attempt, self.now)
+            self._count_failure(attempt, report.error)
             return True
-        self._calls.pop(attempt.number)
-        if not isinstance(error, ObjectLostError):  # it could not be unpacked, say
-            return self._raised(attempt, error)
-        self.ledger.fail(attempt.row, self.now)
-        nodes = set(alive())
-        for at, node in enumerate(self.servers.node):
-            if self.ledger.there[at] and node not in nodes:
-                self._server_died(at)
-        lost = [at for at in attempt.flow.predecessors[attempt.task] if not self._is_there(attempt.flow, at)]
+        self.overheads_s.append(took - (report.seconds if should is None else should))
+        self._tries[attempt.server] = 0
+        ledger.complete(attempt, self.now)
+        self.outputs[flow.number, attempt.task] = output
+        self._listener(Ended(flow, attempt.task, output.reference, None))
+        for at in (attempt.task, *flow.predecessors[attempt.task]):
+            if all(flow.completed[after] for after in flow.successors[at]):
+                self.outputs.pop((flow.number, at), None)  # nobody needs it any more
+        return True
+
+    def _count_failure(self, attempt: Attempt, error: BaseException) -> None:
+        """A task failed by itself: after its last retry its workflow is given up."""
+        attempt.flow.attempts[attempt.task] += 1
+        if attempt.flow.attempts[attempt.task] > self.retries:
+            self._drop(attempt.flow, error)
+
+    def _broken(self, attempt: Attempt, error: BaseException) -> None:
+        """A call came to no end: its server is gone, an input was lost, or it could not be unpacked, say."""
+        if isinstance(error, SERVER_GONE):
+            self._server_died(attempt.server)
+            return
+        self.ledger.fail(attempt, self.now)
+        lost = []
+        if isinstance(error, ObjectLostError):
+            nodes = alive()
+            for server, node in enumerate(self.servers.node):
+                if self.ledger.there[server] and node not in nodes:
+                    self._server_died(server)
+            lost = [at for at in attempt.flow.predecessors[attempt.task] if not self._is_there(attempt.flow, at)]
         for before in lost:
             self._make_again(attempt.flow, before)
         if not lost:
-            self._count_failure(attempt.flow, attempt.task, error)
-        return True
+            self._count_failure(attempt, error)
 
     def _is_there(self, flow: Flow, task: int) -> bool:
         """Whether the server that made an output has been there ever since."""
         made = self.outputs.get((flow.number, task))
-        return made is not None and made.life == self._lives[made.host]
+        return made is not None and made.life == self._lives[made.server]
 
     def _make_again(self, flow: Flow, task: int) -> None:
         """Run a task again whose output is lost, and before it those whose outputs it needs and that are gone, too."""
@@ -323,80 +288,58 @@ class RayBackend:
 
     # ------------------------------------------------------------------ servers
 
-    def _server_died(self, host: int) -> None:
+    def _server_died(self, server: int) -> None:
         """What ran on it waits anew; it is started again."""
-        self._lives[host] += 1
-        for attempt in self.ledger.leave(host, self.now):
-            self._calls.pop(attempt.number, None)
-        first, end = self.ledger.first_row[host], self.ledger.first_row[host + 1]
-        for number, row in list(self._stopping.items()):
-            if first <= row < end:
-                del self._stopping[number]
-        self._start_anew(host)
+        self._lives[server] += 1
+        self.ledger.leave(server, self.now)
+        self._start_anew(server)
 
-    def _start_anew(self, host: int) -> bool:
-        self._tries[host] += 1
-        self._coming.discard(host)
-        if self._tries[host] > RESTARTS or not self.servers.start_anew(host):
-            return True
-        self._coming.add(host)
-        life = self._lives[host]
-
-        def answered(future: Future[Report]) -> None:
-            self._events.put(lambda: self._is_back(host, life, future.exception()))
-
-        self.servers.ready(host).future().add_done_callback(answered)
+    def _start_anew(self, server: int) -> bool:
+        self._tries[server] += 1
+        self._coming.discard(server)
+        if self._tries[server] <= RESTARTS and self.servers.start_anew(server):
+            self._coming.add(server)
+            answer = self.servers.ready(server).future()
+            answer.add_done_callback(lambda future: self._events.put(partial(self._is_back, server, future)))
         return True
 
-    def _is_back(self, host: int, life: int, error: BaseException | None) -> bool:
-        if life != self._lives[host]:
+    def _is_back(self, server: int, future: Future[Report]) -> bool:
+        if future.exception() is not None:  # perhaps the node is going, too, and Ray does not know it yet
+            self._after(1.0, partial(self._start_anew, server))
             return False
-        if error is not None:  # perhaps the node is going, too, and Ray does not know it yet
-            self.after(1.0, lambda: self._start_anew(host))
-            return False
-        self._coming.discard(host)
-        self.ledger.join(host, self.now)
+        self._coming.discard(server)
+        self.ledger.join(server, self.now)
         return True
 
     # ------------------------------------------------------------------ giving up
 
     def _drop(self, flow: Flow, error: BaseException) -> bool:
         """Give a workflow up: stop what runs of it, and tell."""
-        number = flow.number
-        if number in self.failed or (number not in self.ledger.flows and number not in self.ledger.pending):
+        if flow.number not in self.ledger.flows and flow.number not in self.ledger.pending:
             return False
-        runs = {a.row: a for a in self.ledger.running if a is not None and a.flow is flow}
-        for row in self.ledger.drop(flow, self.now):
-            self._calls.pop(runs[row].number, None)
-            self.stop(runs[row])
-        self.failed[number] = error
+        for attempt in self.ledger.drop(flow, self.now):
+            self.servers.stop(attempt.server, attempt.number)
+            self._after(GRACE_S, partial(self._kill, attempt))
+        self.failed[flow.number] = error
         for task in range(len(flow)):
-            self.outputs.pop((number, task), None)
-        self._tell(Ended(flow, -1, None, error))
+            self.outputs.pop((flow.number, task), None)
+        self._listener(Ended(flow, -1, None, error))
         return True
 
-    def stop(self, attempt: Attempt) -> None:
-        """End a call whose row is held until it has ended; in the end with its server."""
-        host = int(self.ledger.host[attempt.row])
-        life = self._lives[host]
-        self._stopping[attempt.number] = attempt.row
-        self.servers.stop(host, attempt.number)
-
-        def still_there() -> bool:
-            if attempt.number in self._stopping and life == self._lives[host]:
-                self.servers.kill(host)
-                self._server_died(host)
-                return True
+    def _kill(self, attempt: Attempt) -> bool:
+        """A call that should have ended is ended with its server."""
+        if attempt.number not in self.ledger.stopping:
             return False
-
-        self.after(GRACE_S, still_there)
+        self.servers.kill(attempt.server)
+        self._server_died(attempt.server)
+        return True
 
     def _give_up_what_is_hopeless(self) -> None:
         """Workflows with a task that no server is left for."""
-        left = [h for h in range(self.ledger.num_hosts) if self.ledger.there[h] or h in self._coming]
-        while (task := self.ledger.hopeless(left)) is not None:
-            flow = self.ledger.flows[task[0]]
-            need = f"workflow {task[0]}, task {task[1]} needs {flow.memory_gb[task[1]]:g} GB"
+        left = [s for s in range(self.ledger.num_servers) if self.ledger.there[s] or s in self._coming]
+        while (found := self.ledger.hopeless(left)) is not None:
+            flow, task = found
+            need = f"workflow {flow.number}, task {task} needs {flow.memory_gb[task]:g} GB"
             self._drop(flow, WorkflowFailedError(f"{need}, and no server that has them is left"))
 
 

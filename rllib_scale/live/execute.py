@@ -12,11 +12,11 @@ import numpy as np
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError
-from rllib_scale.live.backend import RayBackend, check_live
+from rllib_scale.evaluation.play import run
+from rllib_scale.live.backend import Ended, RayBackend, check_live
 from rllib_scale.live.flows import Flow
 from rllib_scale.live.metrics import live_metrics
 from rllib_scale.live.surrogates import Surrogates
-from rllib_scale.observation.backend import Answer
 from rllib_scale.observation.policy import Policy
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.on_snapshots import OnSnapshots
@@ -56,10 +56,10 @@ def dispatcher_of(player: Any, env: EnvConfig) -> tuple[Dispatcher, EnvConfig]:
         UserError: it does not fit the cluster, or cannot play the problem.
     """
     trial = getattr(player, "trial", None)
-    if trial is not None and not trial.spec.any_scale and trial.env.cluster.num_slots != env.cluster.num_slots:
+    if trial is not None and not trial.spec.any_scale and trial.env.cluster.num_rows != env.cluster.num_rows:
         raise UserError(
-            f"{player.name} was trained at {trial.env.cluster.num_slots} server slots and knows no other number; "
-            f"this cluster has {env.cluster.num_slots}"
+            f"{player.name} was trained on {trial.env.cluster.num_rows} servers and knows no other number; "
+            f"this cluster has {env.cluster.num_rows}"
         )
     if player.per_task:
         made = OnSnapshots(player, env)
@@ -98,11 +98,20 @@ def execute(
     check_live(problem)
     workload.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), "workload")
     dispatcher.reset([(seed, 0)])
-    backend = RayBackend(problem, surrogates, surrogates.time_scale, retries, nodes, horizon_s=horizon_s)
+    said = time.monotonic()
+
+    def progress(_: Ended) -> None:
+        nonlocal said
+        if time.monotonic() - said > SAY_EVERY_S:
+            said = time.monotonic()
+            done = workload.num_workflows - len(backend.ledger.pending) - len(backend.ledger.flows)
+            say(f"{done} of {workload.num_workflows} workflows done, clock {backend.now:.1f} s")
+
+    backend = RayBackend(problem, surrogates, surrogates.time_scale, retries, nodes, progress, horizon_s=horizon_s)
     try:
         for number in range(workload.num_workflows):
             backend.ledger.expect(Flow.of(workload, number))
-        _play(backend, dispatcher, workload.num_workflows, say)
+        run(dispatcher, backend)
     finally:
         backend.shut_down()
     return LiveRun(
@@ -115,13 +124,3 @@ def execute(
         failed=backend.failed,
     )
 
-
-def _play(backend: RayBackend, dispatcher: Dispatcher, count: int, say: Callable[[str], None]) -> None:
-    said = time.monotonic()
-    while (snapshot := backend.wait()) is not None:
-        for answer in dispatcher.dispatch(snapshot).tolist():
-            backend.apply(Answer(*answer))
-        if time.monotonic() - said > SAY_EVERY_S:
-            said = time.monotonic()
-            left = len(backend.ledger.pending) + len(backend.ledger.flows)
-            say(f"{count - left} of {count} workflows done, clock {backend.now:.1f} s")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from graphlib import TopologicalSorter
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,7 +52,7 @@ class Flow:
         self.hop = self._hops()
         self.descendants = descendants(count, edges)
         self.missing = [len(before) for before in self.predecessors]
-        self.row = np.full(count, -1, dtype=np.int64)  # where it was started; -1: not yet, or taken back
+        self.server = np.full(count, -1, dtype=np.int64)  # on which it was started; -1: not yet, or taken back
         self.completed = np.zeros(count, dtype=bool)
         self.attempts = [0] * count  # that failed by themselves
 
@@ -79,15 +82,9 @@ class Flow:
 
     def _hops(self) -> Ints:
         """(T,) edges on the longest path from each task to a sink."""
-        hop, waits = np.zeros(len(self.successors), dtype=np.int64), [len(after) for after in self.successors]
-        free = [task for task, count in enumerate(waits) if not count]
-        while free:
-            task = free.pop()
-            for before in self.predecessors[task]:
-                hop[before] = max(hop[before], hop[task] + 1)
-                waits[before] -= 1
-                if not waits[before]:
-                    free.append(before)
+        hop = np.zeros(len(self.successors), dtype=np.int64)
+        for task in TopologicalSorter(dict(enumerate(self.successors))).static_order():
+            hop[task] = max((hop[after] + 1 for after in self.successors[task]), default=0)
         return hop
 
     def rank(self, task: int, order: str) -> float:
@@ -111,8 +108,9 @@ class Flow:
             return [max(before, key=lambda at: (self.output_gb[at], -at))]
         return before[:1]
 
+    @cached_property
     def seen(self) -> LiveWorkflow:
-        """As schedulers see it; to be read before the clock runs on."""
+        """As schedulers see it, once it has arrived; to be read before the clock runs on."""
         return LiveWorkflow(
             index=self.number,
             arrival_s=self.noticed_s,
@@ -123,6 +121,6 @@ class Flow:
             delay_s=self.delay_s,
             edges=self.edges,
             hop=self.hop,
-            host=self.row,
+            server=self.server,
             completed=self.completed,
         )

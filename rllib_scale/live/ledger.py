@@ -7,33 +7,34 @@ own, in compiled code; the tests drive this one through the same workloads and c
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.live.flows import Flow
-from rllib_scale.observation.snapshot import AWAY, BUSY, DRAINING, IDLE, INPUT, READY, LiveWorkflow, Snapshot
-from rllib_scale.simulator.cluster import build_servers, first_rows, tier_names
+from rllib_scale.observation.answers import PASS
+from rllib_scale.observation.snapshot import AWAY, INPUT, READY, RUNNING, UP, Snapshot
+from rllib_scale.simulator.cluster import build_servers, tier_names
 from rllib_scale.simulator.record import SCHEDULE
 
 RELEASE, ARRIVAL = range(2)
 """Kinds of timers, in the order in which they ring at one time."""
-NO_INPUTS: list[tuple[int, float]] = []
 
 
 class Attempt(NamedTuple):
-    """A task on a row, from its start on."""
+    """A task on a server, from its start on."""
 
     number: int  # in order of start
     flow: Flow
     task: int
-    row: int
+    server: int
     ready_s: float
     start_s: float
-    transfer_s: float  # for which the row is taken before the execution
+    transfer_s: float  # for which its place is taken before the execution
     execution_s: float
 
     @property
@@ -50,41 +51,45 @@ class _Waiting(NamedTuple):
     workflow: int
     task: int
     ready_s: float
-    inputs: list[tuple[int, float]]  # host and transfer of each input
+    flow: Flow
+    inputs: list[tuple[int, float]]  # server and transfer of each input
+
+    @property
+    def memory_gb(self) -> float:
+        """That it needs."""
+        return float(self.flow.memory_gb[self.task])
 
 
 class Ledger:
     """The state of a live cluster.
+
+    When a workflow is given up, its running tasks are stopped. Until such a task has ended, it keeps its place and its
+    memory, and counts among the running tasks of its server.
 
     Args:
         env: the problem: cluster, decisions and communication.
     """
 
     def __init__(self, env: EnvConfig) -> None:
-        self.env = env
-        rows = build_servers(env.cluster, env.reward)
-        self.capacity, self.memory, self.host = rows["capacity"].copy(), rows["memory"].copy(), rows["host"].copy()
-        self.tier = tier_names(env.cluster)
-        self.first_row = first_rows(env.cluster)
-        self._slowdown = rows["slowdown"]
-        self.num_hosts = env.cluster.num_servers
-        self.there = np.ones(self.num_hosts, dtype=bool)
+        self.env, self.num_servers = env, env.cluster.num_servers
+        self.servers, self.tier = build_servers(env.cluster, env.reward), tier_names(env.cluster)
+        self.there = np.arange(len(self.servers)) < self.num_servers
+        self.away_s = np.zeros(len(self.servers))
+        self.places: list[list[Attempt | None]] = [[None] * n for n in self.servers["max_concurrent"].tolist()]
+        self.stopping: set[int] = set()  # numbers of attempts
         self.flows: dict[int, Flow] = {}  # that have arrived and are not complete
         self.pending: dict[int, Flow] = {}  # that are still to arrive
-        self.running: list[Attempt | None] = [None] * len(rows)
-        self.held: dict[int, float] = {}  # row -> memory of what is being stopped there
         self.num_arrived = 0
-        self.log: dict[int, tuple[Any, ...]] = {}  # SCHEDULE of each attempt that has ended
+        self.log: dict[int, tuple[Any, ...]] = {}  # SCHEDULE of each attempt
         self.num_started = 0
-        self.away_s = np.zeros(self.num_hosts)
         self.counts = {"decisions": 0, "waits": 0, "passed": 0, "invalid_no_fit": 0, "invalid_busy": 0}
-        self._waiting: list[_Waiting] = []
+        self._waiting: dict[tuple[int, int], _Waiting] = {}  # by workflow and task
         self._timers: list[tuple[float, int, int, int]] = []  # time, kind, workflow, task
-        self._extra = np.zeros(len(rows))  # of this round: how much later a row is available for those that wait
         self._answered: set[tuple[int, int]] = set()  # in this round
-        self._expected = np.full(len(rows), np.inf)
-        self._names = np.full((len(rows), 2), -1, dtype=np.int64)
-        self._used = np.zeros(len(rows))
+        self._extra = np.zeros(len(self.servers))  # of this round: how much later a server is available
+        self._num_running = np.zeros(len(self.servers), dtype=np.int64)
+        self._free = self.servers["memory"].copy()
+        self._next_end = np.full(len(self.servers), np.inf)
 
     # ------------------------------------------------------------------ what happens
 
@@ -114,216 +119,197 @@ class Ledger:
         flow.noticed_s = now
         self.flows[flow.number] = flow
         self.num_arrived += 1
-        for task in range(len(flow)):
-            if not flow.missing[task] and not flow.completed[task]:
-                self._release(flow, task, now)
+        for task in np.flatnonzero(~flow.completed).tolist():
+            self._release(flow, task, now)
 
     def _release(self, flow: Flow, task: int, now: float) -> None:
-        """Nothing is missing any more but the release delay."""
+        """Where nothing is missing any more but the release delay."""
+        if flow.missing[task]:
+            return
         if flow.delay_s[task] > 0:
             heapq.heappush(self._timers, (now + float(flow.delay_s[task]), RELEASE, flow.number, task))
         else:
             self._make_ready(flow, task, now)
 
     def _make_ready(self, flow: Flow, task: int, now: float) -> None:
-        decision = self.env.decision
+        decision, cluster = self.env.decision, self.env.cluster
         key, since = -flow.rank(task, decision.level1), 0.0 if decision.ties_by_arrival else now
-        insort(self._waiting, _Waiting(key, since, flow.number, task, now, self._inputs(flow, task)))
+        sources = flow.moved_for(task, self.env.communication)
+        moved = [(at, flow.output_gb[at] / cluster.bandwidth_gb_s + cluster.latency_s) for at in sources]
+        inputs = [(int(flow.server[at]), float(seconds)) for at, seconds in moved]
+        self._waiting[flow.number, task] = _Waiting(key, since, flow.number, task, now, flow, inputs)
 
-    def _inputs(self, flow: Flow, task: int) -> list[tuple[int, float]]:
-        cluster, sources = self.env.cluster, flow.moved_for(task, self.env.communication)
-        moved = ((at, flow.output_gb[at] / cluster.bandwidth_gb_s + cluster.latency_s) for at in sources)
-        return [(int(self.host[flow.row[at]]), float(seconds)) for at, seconds in moved] or NO_INPUTS
-
-    def complete(self, row: int, now: float) -> Flow:
-        """The task on a row has ended; returns its workflow."""
-        attempt = self._clear(row, now, "finished")
-        flow, task = attempt.flow, attempt.task
-        flow.completed[task] = True
-        for after in flow.successors[task]:
-            if flow.row[after] < 0:
+    def complete(self, attempt: Attempt, now: float) -> None:
+        """A task has ended."""
+        self._clear(attempt)
+        self._record(attempt, "finished", now)
+        flow = attempt.flow
+        flow.completed[attempt.task] = True
+        for after in flow.successors[attempt.task]:
+            if flow.server[after] < 0:
                 flow.missing[after] -= 1
-                if not flow.missing[after]:
-                    self._release(flow, after, now)
+                self._release(flow, after, now)
         if flow.done:
             del self.flows[flow.number]
-        return flow
 
-    def fail(self, row: int, now: float) -> Attempt:
-        """The attempt on a row came to nothing: the task waits anew."""
-        attempt = self._clear(row, now, "failed")
-        flow, task = attempt.flow, attempt.task
-        flow.row[task] = -1
-        flow.missing[task] = int((~flow.completed[flow.predecessors[task]]).sum())  # some may be run again by now
-        if not flow.missing[task]:
-            self._make_ready(flow, task, now)
-        return attempt
-
-    def _clear(self, row: int, now: float, outcome: str) -> Attempt:
-        attempt = self.running[row]
-        assert attempt is not None, "the caller knows what runs"
-        worked = max(0.0, now - attempt.start_s - attempt.transfer_s)
-        share = 1.0 if outcome == "finished" else min(1.0, worked / attempt.execution_s)
-        work = float(attempt.flow.compute_gflop[attempt.task]) * share
-        self.log[attempt.number] = self.logged(attempt, now, outcome, work)
-        self.running[row] = None
-        self._expected[row], self._names[row], self._used[row] = np.inf, -1, 0.0
-        return attempt
-
-    def logged(
-        self, attempt: Attempt, until: float = np.nan, outcome: str = "running", work: float = np.nan
-    ) -> tuple[Any, ...]:
-        """An attempt as SCHEDULE has it."""
-        flow, row = attempt.flow, attempt.row
-        times = (flow.arrival_s, attempt.ready_s, attempt.start_s, until)
-        return (flow.number, attempt.task, row, self.tier[row], *times, outcome, attempt.transfer_s, work)
+    def fail(self, attempt: Attempt, now: float) -> None:
+        """An attempt came to nothing: the task waits anew."""
+        self._clear(attempt)
+        self._record(attempt, "failed", now)
+        self._take_back(attempt.flow, attempt.task, now)
 
     def lose(self, flow: Flow, task: int, now: float) -> None:
         """The output of a task that had ended is gone: it is to be run again, and tasks that need it wait for it."""
-        flow.completed[task], flow.row[task] = False, -1
+        flow.completed[task] = False
+        after = [after for after in flow.successors[task] if flow.server[after] < 0]
+        for each in after:
+            flow.missing[each] += 1
+        self._withdraw(flow, after)
+        self._take_back(flow, task, now)
+
+    def _take_back(self, flow: Flow, task: int, now: float) -> None:
+        """The task is to be run again, perhaps after some before it."""
+        flow.server[task] = -1
         flow.missing[task] = int((~flow.completed[flow.predecessors[task]]).sum())
-        for after in flow.successors[task]:
-            if flow.row[after] < 0:
-                flow.missing[after] += 1
-                self._withdraw(flow.number, after)
         if not flow.missing[task]:
             self._make_ready(flow, task, now)
 
-    def _withdraw(self, workflow: int, task: int) -> None:
-        """The task waits no longer, where it did."""
-        self._waiting = [w for w in self._waiting if (w.workflow, w.task) != (workflow, task)]
-        self._timers = [t for t in self._timers if t[1:] != (RELEASE, workflow, task)]
+    def _withdraw(self, flow: Flow, tasks: Sequence[int]) -> None:
+        """These tasks wait no longer, where they did."""
+        for task in tasks:
+            self._waiting.pop((flow.number, task), None)
+        self._timers = [t for t in self._timers if t[2] != flow.number or t[3] not in tasks]
         heapq.heapify(self._timers)
 
-    def drop(self, flow: Flow, now: float) -> list[int]:
-        """A workflow is given up. Returns the rows on which it runs: they are held until `released`."""
+    def drop(self, flow: Flow, now: float) -> list[Attempt]:
+        """A workflow is given up. Returns its running tasks, which are to be stopped, and reported as `released`."""
         if self.pending.pop(flow.number, None) is not None:
-            self._timers = [t for t in self._timers if t[1:3] != (ARRIVAL, flow.number)]
-            heapq.heapify(self._timers)
             self.num_arrived += 1
         self.flows.pop(flow.number, None)
-        self._waiting = [w for w in self._waiting if w.workflow != flow.number]
-        rows = [attempt.row for attempt in self.running if attempt is not None and attempt.flow is flow]
-        for row in rows:
-            memory = self._used[row]
-            self._clear(row, now, "failed")
-            self.held[row] = memory
-        return rows
+        self._withdraw(flow, range(-1, len(flow)))  # its arrival, too
+        runs = [attempt for attempt in self.running() if attempt.flow is flow]
+        for attempt in runs:
+            self._record(attempt, "failed", now)
+        self.stopping.update(attempt.number for attempt in runs)
+        return runs
 
-    def released(self, row: int) -> None:
-        """What was stopped on a row has ended."""
-        self.held.pop(row, None)
+    def released(self, attempt: Attempt) -> None:
+        """A task that was stopped has ended."""
+        self.stopping.discard(attempt.number)
+        self._clear(attempt)
 
-    def leave(self, host: int, now: float) -> list[Attempt]:
-        """A server is gone; what ran on it waits anew. Returns those attempts."""
-        if self.there[host]:
-            self.there[host] = False
-            self.away_s[host] -= now  # until it joins
-        rows = range(self.first_row[host], self.first_row[host + 1])
-        for row in rows:
-            self.held.pop(row, None)
-        return [self.fail(row, now) for row in rows if self.running[row] is not None]
+    def leave(self, server: int, now: float) -> None:
+        """A server is gone; what ran on it waits anew."""
+        if self.there[server]:
+            self.there[server] = False
+            self.away_s[server] -= now  # until it joins
+        for attempt in self._on(server):
+            if attempt.number in self.stopping:
+                self.released(attempt)
+            else:
+                self.fail(attempt, now)
 
-    def join(self, host: int, now: float) -> None:
+    def join(self, server: int, now: float) -> None:
         """A server is there again, empty."""
-        if not self.there[host]:
-            self.there[host] = True
-            self.away_s[host] += now
+        if not self.there[server]:
+            self.there[server] = True
+            self.away_s[server] += now
 
-    def away_until(self, end_s: float) -> np.ndarray:
-        """(H,) for how long each server was not there [s]."""
-        return np.where(self.there, self.away_s, self.away_s + end_s)
+    # ------------------------------------------------------------------ accounts
+
+    def _on(self, server: int) -> list[Attempt]:
+        """What runs there, by place."""
+        return [attempt for attempt in self.places[server] if attempt is not None]
+
+    def _clear(self, attempt: Attempt) -> None:
+        """The place of an attempt is free."""
+        places = self.places[attempt.server]
+        places[places.index(attempt)] = None
+        self._count(attempt.server)
+
+    def _count(self, server: int) -> None:
+        """What runs on a server is another."""
+        runs = self._on(server)
+        used = _total(float(attempt.flow.memory_gb[attempt.task]) for attempt in runs)
+        self._num_running[server] = len(runs)
+        self._free[server] = max(0.0, self.servers["memory"][server] - used)
+        self._next_end[server] = min((attempt.expected_end_s for attempt in runs), default=np.inf)
+
+    def _record(self, attempt: Attempt, outcome: str = "running", until: float = np.nan) -> None:
+        """Write an attempt down, as SCHEDULE has it."""
+        flow = attempt.flow
+        worked = np.clip((until - attempt.start_s - attempt.transfer_s) / attempt.execution_s, 0.0, 1.0)
+        work = flow.compute_gflop[attempt.task] * (1.0 if outcome == "finished" else worked)
+        names = (flow.number, attempt.task, attempt.server, self.tier[attempt.server])
+        times = (flow.arrival_s, attempt.ready_s, attempt.start_s, until)
+        self.log[attempt.number] = (*names, *times, outcome, attempt.transfer_s, work)
 
     # ------------------------------------------------------------------ answers
 
-    def answer(self, workflow: int, task: int, row: int, now: float) -> tuple[str, Attempt | None]:
+    def answer(self, workflow: int, task: int, server: int, now: float) -> tuple[str, Attempt | None]:
         """Carry out an answer: one of `observation.answers.OUTCOMES`, and what started, where something did.
 
         Raises:
             ValueError: no such task waits, or it was answered for in this round, or a stop is asked for.
         """
-        at = self._position(workflow, task)
-        if task < 0 or at is None or (workflow, task) in self._answered or not -1 <= row < len(self.host):
-            raise ValueError(f"there is no answer for workflow {workflow}, task {task}, row {row}")
+        waiting = self._waiting.get((workflow, task))
+        if waiting is None or (workflow, task) in self._answered or not PASS <= server < len(self.servers):
+            raise ValueError(f"there is no answer for workflow {workflow}, task {task}, server {server}")
         reserves = self.env.decision.on_busy == "reserve"
         self.counts["decisions"] += 1
-        if row < 0:
+        if server == PASS:
             self.counts["passed"] += 1
             if reserves:
                 self._answered.add((workflow, task))
             return "passed", None
-        flow = self.flows[workflow]
-        if not self._takes(row) or flow.memory_gb[task] > self.memory[row]:
+        if not self.there[server] or waiting.memory_gb > self.servers["memory"][server]:
             self.counts["invalid_no_fit"] += 1
             return "no_fit", None
-        if self._extra[row] == 0.0 and self._is_open(row, float(flow.memory_gb[task])):
-            return "started", self._start(at, row, now)
+        if self._extra[server] == 0.0 and self._is_open(waiting.memory_gb)[server]:
+            return "started", self._start(waiting, server, now)
         if not reserves:
             self.counts["invalid_busy"] += 1
             return "busy", None
         self.counts["waits"] += 1
         self._answered.add((workflow, task))
-        self._extra[row] += self._execution_s(flow, task, row)
+        self._extra[server] += self._execution_s(waiting, server) / self.servers["max_concurrent"][server]
         return "waits", None
 
-    def _position(self, workflow: int, task: int) -> int | None:
-        flow = self.flows.get(workflow)
-        if flow is None or not 0 <= task < len(flow):
-            return None
-        key = -flow.rank(task, self.env.decision.level1)
-        at = bisect_left(self._waiting, (key, -np.inf))
-        while at < len(self._waiting) and self._waiting[at].key == key:
-            if self._waiting[at][2:4] == (workflow, task):
-                return at
-            at += 1
-        return None
+    def _is_open(self, memory_gb: float) -> np.ndarray:
+        """(N,) bool: a task that needs so much could start there, but for reservations."""
+        is_open: np.ndarray = self.there & (self._num_running < self.servers["max_concurrent"])
+        return is_open & (memory_gb <= self._free)
 
-    def _takes(self, row: int) -> bool:
-        return self.host[row] >= 0 and bool(self.there[self.host[row]]) and row not in self.held
+    def _execution_s(self, waiting: _Waiting, server: int) -> float:
+        at = self.servers[server]
+        others = min(self._num_running[server], at["max_concurrent"] - 1)
+        return float(waiting.flow.compute_gflop[waiting.task] / at["capacity"] * (1.0 + at["slowdown"] * others))
 
-    def _is_open(self, row: int, memory: float) -> bool:
-        return self._takes(row) and self.running[row] is None and memory <= self._free(int(self.host[row]))
-
-    def _free(self, host: int) -> float:
-        first, end = self.first_row[host], self.first_row[host + 1]
-        used = sum(self._used[first:end].tolist()) + sum(self.held.get(row, 0.0) for row in range(first, end))
-        return max(0.0, float(self.memory[first]) - used)
-
-    def _execution_s(self, flow: Flow, task: int, row: int) -> float:
-        seconds = float(flow.compute_gflop[task]) / float(self.capacity[row])
-        if self._slowdown[row] > 0:
-            first, end = self.first_row[self.host[row]], self.first_row[self.host[row] + 1]
-            others = sum(self.running[at] is not None for at in range(first, end) if at != row)
-            seconds *= 1.0 + float(self._slowdown[row]) * others
-        return seconds
-
-    def _start(self, at: int, row: int, now: float) -> Attempt:
-        waiting = self._waiting.pop(at)
-        flow, task = self.flows[waiting.workflow], waiting.task
-        transfer = 0.0
+    def _start(self, waiting: _Waiting, server: int, now: float) -> Attempt:
+        flow, task, transfer = waiting.flow, waiting.task, 0.0
         if self.env.communication.mode == "transfer":
-            transfer = sum(seconds for host, seconds in waiting.inputs if host != self.host[row])
-        execution = self._execution_s(flow, task, row)
-        attempt = Attempt(self.num_started, flow, task, row, waiting.ready_s, now, transfer, execution)
+            transfer = _total(seconds for source, seconds in waiting.inputs if source != server)
+        execution = self._execution_s(waiting, server)
+        attempt = Attempt(self.num_started, flow, task, server, waiting.ready_s, now, transfer, execution)
         self.num_started += 1
-        self.running[row], flow.row[task] = attempt, row
-        self._expected[row], self._names[row] = attempt.expected_end_s, (flow.number, task)
-        self._used[row] = flow.memory_gb[task]
+        del self._waiting[flow.number, task]
+        flow.server[task] = server
+        places = self.places[server]
+        places[places.index(None)] = attempt
+        self._count(server)
+        self._record(attempt)
         return attempt
 
     def close_round(self) -> None:
         """The reservations of this round end."""
-        if self._answered:
-            self._extra[:] = 0.0
-            self._answered.clear()
+        self._extra[:] = 0.0
+        self._answered.clear()
 
     def start_any(self, now: float) -> Attempt | None:
-        """The guarantee of progress: the first waiting task that has an open row starts on the first such row."""
-        for at, waiting in enumerate(self._waiting):
-            memory = float(self.flows[waiting.workflow].memory_gb[waiting.task])
-            for row in range(len(self.host)):
-                if self._is_open(row, memory):
-                    return self._start(at, row, now)
+        """The guarantee of progress: the first waiting task that has an open server starts on the first such server."""
+        for waiting in sorted(self._waiting.values()):
+            for server in np.flatnonzero(self._is_open(waiting.memory_gb))[:1].tolist():
+                return self._start(waiting, server, now)
         return None
 
     # ------------------------------------------------------------------ what is to be seen
@@ -336,72 +322,64 @@ class Ledger:
     @property
     def runs(self) -> bool:
         """Whether a task runs, or is being stopped."""
-        return bool(self.held) or any(attempt is not None for attempt in self.running)
+        return bool(self._num_running.any())
 
-    def hopeless(self, hosts: list[int]) -> tuple[int, int] | None:
-        """Workflow and task of the first waiting task that none of these servers could ever hold."""
-        largest = max((float(self.memory[self.first_row[host]]) for host in hosts), default=-1.0)
-        for waiting in self._waiting:
-            if self.flows[waiting.workflow].memory_gb[waiting.task] > largest:
-                return waiting.workflow, waiting.task
-        return None
+    def running(self) -> list[Attempt]:
+        """What runs and is not being stopped, by server and place."""
+        return [a for server in range(self.num_servers) for a in self._on(server) if a.number not in self.stopping]
+
+    def is_running(self, attempt: Attempt) -> bool:
+        """Whether an attempt runs and is not being stopped."""
+        return attempt.number not in self.stopping and attempt in self.places[attempt.server]
+
+    def hopeless(self, servers: list[int]) -> tuple[Flow, int] | None:
+        """A waiting task that none of these servers could ever hold, and its workflow."""
+        largest = self.servers["memory"][servers].max(initial=-1.0)
+        return next(((w.flow, w.task) for w in self._waiting.values() if w.memory_gb > largest), None)
+
+    def away_until(self, end_s: float) -> np.ndarray:
+        """(N,) for how long each server was not there [s]."""
+        return np.where(self.there, self.away_s, self.away_s + end_s)
 
     def snapshot(self, now: float) -> Snapshot:
         """The state as schedulers see it."""
-        owned = self.host >= 0
-        takes = np.where(owned, self.there[self.host], False)
-        away = ~takes
-        for row in self.held:
-            takes[row] = False
-        busy = self._names[:, 0] >= 0
-        used = np.bincount(self.host[owned], weights=self._used[owned], minlength=self.num_hosts)
-        for row, memory in self.held.items():
-            used[self.host[row]] += memory
-        available = np.where(takes, np.where(busy, np.maximum(now, self._expected), now) + self._extra, np.inf)
-        inputs = [(at, *moved) for at, waiting in enumerate(self._waiting) for moved in waiting.inputs]
+        waiting, places = sorted(self._waiting.values()), self.servers["max_concurrent"]
+        free_at = np.where(self._num_running < places, now, np.maximum(now, self._next_end))
+        inputs = [(at, *moved) for at, each in enumerate(waiting) for moved in each.inputs]
+        runs = sorted(self.running(), key=lambda attempt: (attempt.server, attempt.flow.number, attempt.task))
         return Snapshot(
             index=0,
             clock_s=now,
             num_arrived=self.num_arrived,
-            capacity_gflops=self.capacity,
-            memory_gb=self.memory,
-            free_memory_gb=np.where(away, 0.0, np.maximum(0.0, self.memory - used[self.host])),
-            host=self.host,
-            status=np.where(away, AWAY, np.where(~takes, DRAINING, np.where(busy, BUSY, IDLE))),
-            expected_end_s=self._expected.copy(),
-            available_at_s=available,
-            running=self._names.copy(),
-            ready=np.array([self._shown(waiting) for waiting in self._waiting], dtype=READY),
+            capacity_gflops=self.servers["capacity"],
+            memory_gb=self.servers["memory"],
+            free_memory_gb=np.where(self.there, self._free, 0.0),
+            max_concurrent=places,
+            num_running=self._num_running.copy(),
+            status=np.where(self.there, UP, AWAY),
+            expected_end_s=self._next_end.copy(),
+            available_at_s=np.where(self.there, free_at + self._extra, np.inf),
+            running=np.array([(a.flow.number, a.task, a.server, a.expected_end_s) for a in runs], dtype=RUNNING),
+            ready=np.array([_shown(each) for each in waiting], dtype=READY),
             inputs=np.array(inputs, dtype=INPUT),
-            candidates=np.arange(min(len(self._waiting), self.env.decision.offered)),
-            workflows=_Seen(self.flows),
+            candidates=np.arange(min(len(waiting), self.env.decision.offered)),
+            workflows={number: flow.seen for number, flow in self.flows.items()},
             bandwidth_gb_s=self.env.cluster.bandwidth_gb_s,
             latency_s=self.env.cluster.latency_s,
         )
 
-    def _shown(self, waiting: _Waiting) -> tuple[float, ...]:
-        flow, task = self.flows[waiting.workflow], waiting.task
-        demand = (flow.compute_gflop[task], flow.memory_gb[task], flow.output_gb[task])
-        return (waiting.workflow, task, *demand, flow.hop[task], flow.noticed_s, waiting.ready_s)
-
     def schedule(self) -> np.ndarray:
         """Every attempt so far, SCHEDULE, in order of start; NaN is what is not known before it ends."""
-        runs = {a.number: self.logged(a) for a in self.running if a is not None}
-        every = self.log | runs
-        return np.array([every[number] for number in sorted(every)], dtype=SCHEDULE)
+        return np.array(list(self.log.values()), dtype=SCHEDULE)
 
 
-class _Seen(Mapping[int, LiveWorkflow]):
-    """The workflows under way, each shown when it is asked for."""
+def _shown(waiting: _Waiting) -> tuple[float, ...]:
+    """A waiting task, as READY has it."""
+    flow, task = waiting.flow, waiting.task
+    demand = (flow.compute_gflop[task], flow.memory_gb[task], flow.output_gb[task])
+    return (flow.number, task, *demand, flow.hop[task], flow.noticed_s, waiting.ready_s)
 
-    def __init__(self, flows: dict[int, Flow]) -> None:
-        self._flows = flows
 
-    def __len__(self) -> int:
-        return len(self._flows)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(sorted(self._flows))
-
-    def __getitem__(self, number: int) -> LiveWorkflow:
-        return self._flows[number].seen()
+def _total(values: Iterable[float]) -> float:
+    """The sum, added up one after the other as in compiled code; from Python 3.12 on `sum` rounds otherwise."""
+    return reduce(add, values, 0.0)

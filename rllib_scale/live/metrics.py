@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from rllib_scale.live.ledger import Ledger
-from rllib_scale.simulator.cluster import build_servers
 from rllib_scale.workloads.model import Workload
 
 
@@ -21,7 +20,7 @@ def live_metrics(workload: Workload, ledger: Ledger, end_s: float) -> dict[str, 
         ledger: as it is at the end.
         end_s: clock at the end [s].
     """
-    env, schedule = ledger.env, ledger.schedule()
+    schedule = ledger.schedule()
     row = workload.task_offsets[schedule["workflow"]] + schedule["task"]
     finished = schedule["outcome"] == "finished"
     finish = np.full(workload.num_tasks, np.nan)
@@ -34,7 +33,8 @@ def live_metrics(workload: Workload, ledger: Ledger, end_s: float) -> dict[str, 
     whole = np.bincount(owner[done], minlength=len(has_arrived)) == np.diff(workload.task_offsets)
     last = np.full(len(has_arrived), -np.inf)
     np.maximum.at(last, owner[done], finish[done])
-    arrived = len(response) + len(left)
+    arrived, failed = len(response) + len(left), schedule[schedule["outcome"] == "failed"]
+    energy, utilisation = _machine_time(schedule, ledger, end_s)
     return {
         "arrived": arrived,
         "completed": len(response),
@@ -52,40 +52,27 @@ def live_metrics(workload: Workload, ledger: Ledger, end_s: float) -> dict[str, 
         "invalid_busy_avoidable": 0,
         "invalid_busy_unavoidable": ledger.counts["invalid_busy"],
         "duration_s": end_s,
-        **_machine_time(schedule, ledger, end_s),
+        "energy_j": energy,
+        "utilisation": utilisation[0],
         "waits": ledger.counts["waits"],
         "passed": ledger.counts["passed"],
-        "failed_attempts": int((schedule["outcome"] == "failed").sum()),
+        "failed_attempts": len(failed),
         "preempted_attempts": 0,
-        "lost_s": float((schedule["finish_s"] - schedule["start_s"])[schedule["outcome"] == "failed"].sum()),
-    } | _by_tier(schedule, ledger, end_s, [tier.name for tier in env.cluster.tiers])
+        "lost_s": float((failed["finish_s"] - failed["start_s"]).sum()),
+    } | {f"utilisation_{t.name}": of for t, of in zip(ledger.env.cluster.tiers, utilisation[1:], strict=True)}
 
 
-def _busy_s(schedule: np.ndarray, num_rows: int, end_s: float) -> np.ndarray:
-    """(N,) for how long each row was taken [s]."""
+def _machine_time(schedule: np.ndarray, ledger: Ledger, end_s: float) -> tuple[float, list[float]]:
+    """Energy [J]; utilisation of all servers together, then of each tier."""
+    servers, tier = ledger.servers[: ledger.num_servers], ledger.tier[: ledger.num_servers]
     until = np.where(np.isnan(schedule["finish_s"]), end_s, schedule["finish_s"])
-    return np.bincount(schedule["server"], weights=until - schedule["start_s"], minlength=num_rows)
-
-
-def _machine_time(schedule: np.ndarray, ledger: Ledger, end_s: float) -> dict[str, float]:
-    rows = build_servers(ledger.env.cluster, ledger.env.reward)
-    real = rows["host"] >= 0
-    busy = _busy_s(schedule, len(rows), end_s)[real]
-    there = end_s - ledger.away_until(end_s)[rows["host"][real]]
-    idle_w, busy_w = rows["idle_power"][real], rows["busy_power"][real]
-    return {
-        "energy_j": float((idle_w * there + (busy_w - idle_w) * busy).sum()),
-        "utilisation": float(busy.sum() / there.sum()) if there.sum() > 0 else 0.0,
-    }
-
-
-def _by_tier(schedule: np.ndarray, ledger: Ledger, end_s: float, names: list[str]) -> dict[str, float]:
-    busy, away, found = _busy_s(schedule, len(ledger.host), end_s), ledger.away_until(end_s), {}
-    for name in names:
-        of_tier = ledger.tier == name
-        there = (end_s - away[ledger.host[of_tier]]).sum()
-        found[f"utilisation_{name}"] = float(busy[of_tier].sum() / there) if there > 0 else 0.0
-    return found
+    busy = np.bincount(schedule["server"], weights=until - schedule["start_s"], minlength=len(servers))
+    there = end_s - ledger.away_until(end_s)[: len(servers)]
+    place_power = (servers["busy_power"] - servers["idle_power"]) / servers["max_concurrent"]
+    energy = float((servers["idle_power"] * there + place_power * busy).sum())
+    groups = [np.ones(len(tier), dtype=bool), *(tier == each.name for each in ledger.env.cluster.tiers)]
+    sums = [(busy[group].sum(), (servers["max_concurrent"] * there)[group].sum()) for group in groups]
+    return energy, [float(taken / possible) if possible > 0 else 0.0 for taken, possible in sums]
 
 
 def _mean(values: np.ndarray) -> float:

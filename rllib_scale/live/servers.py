@@ -1,4 +1,4 @@
-"""The servers of a live cluster: one Ray actor each, pinned to its node, with a thread a slot."""
+"""The servers of a live cluster: one Ray actor each, pinned to its node, with a thread for each place."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rllib_scale.live.worker import Packed, Server, sleep_for
 GFLOPS_LABEL = "gflops"
 """Label of a Ray node that says how fast each of its CPUs is [GFLOPS]; without it: 1."""
 BYTES_PER_GB = 1e9
+_ACTOR = ray.remote(concurrency_groups={"control": 2})(Server)
 
 
 class Call(NamedTuple):
@@ -43,29 +44,23 @@ class Servers:
         nodes = alive() if nodes is None else nodes
         if not nodes:
             raise UserError("the Ray cluster has no node that is alive")
-        self.slots = [tier.slots for tier in cluster.tiers for _ in range(tier.count)]
-        self.node = [nodes[number % len(nodes)] for number in range(len(self.slots))]
-        self._class = ray.remote(concurrency_groups={"control": 2})(Server)
-        self._actors: dict[int, Any] = {}
-        self._runs: dict[int, Any] = {}  # the method of each, with its options: they are made once, not for each call
-        for host in range(len(self.slots)):
-            self._start(host)
+        self._places = [tier.max_concurrent for tier in cluster.tiers for _ in range(tier.count)]
+        self.node = [nodes[number % len(nodes)] for number in range(len(self._places))]
+        self._actors = [self._started(server) for server in range(len(self.node))]
 
-    def _start(self, host: int) -> None:
-        actor = self._class.options(
+    def _started(self, server: int) -> Any:
+        return _ACTOR.options(
             num_cpus=0,
-            max_concurrency=self.slots[host],
+            max_concurrency=self._places[server],
             enable_task_events=False,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(self.node[host], soft=False),
+            scheduling_strategy=NodeAffinitySchedulingStrategy(self.node[server], soft=False),
         ).remote()
-        self._actors[host] = actor
-        self._runs[host] = actor.run.options(num_returns=2, enable_task_events=False)
 
-    def ready(self, host: int) -> Any:
+    def ready(self, server: int) -> Any:
         """Reference to a Report, which is there once the server is, and has run a call."""
-        return self.run(host, -1, Call(sleep_for, (0.0, 0)))[0]
+        return self.run(server, -1, Call(sleep_for, (0.0, 0)))[0]
 
-    def run(self, host: int, attempt: int, call: Call) -> tuple[Any, Any]:
+    def run(self, server: int, attempt: int, call: Call) -> tuple[Any, Any]:
         """Start a call; returns references to its Report and to its output."""
         values, content = (*call.arguments, *call.keywords.values()), None
         if isinstance(call.function, Packed):
@@ -73,27 +68,27 @@ class Servers:
         else:
             values = (call.function, *values)
         # One argument for all that is ours: Ray binds and packs each by itself, which is most of what a call takes.
-        report, output = self._runs[host].remote(pickle.dumps((attempt, content, tuple(call.keywords))), *values)
+        report, output = self._actors[server].run.remote(pickle.dumps((attempt, content, tuple(call.keywords))), *values)
         return report, output
 
-    def stop(self, host: int, attempt: int) -> None:
+    def stop(self, server: int, attempt: int) -> None:
         """Ask a call to end."""
-        self._actors[host].stop.options(concurrency_group="control").remote(attempt)
+        self._actors[server].stop.remote(attempt)
 
-    def kill(self, host: int) -> None:
+    def kill(self, server: int) -> None:
         """End a server and all that runs on it."""
-        ray.kill(self._actors[host])
+        ray.kill(self._actors[server])
 
-    def start_anew(self, host: int) -> bool:
+    def start_anew(self, server: int) -> bool:
         """Start a server again that is gone; False: so is its node."""
-        if self.node[host] not in alive():
+        if self.node[server] not in alive():
             return False
-        self._start(host)
+        self._actors[server] = self._started(server)
         return True
 
     def close(self) -> None:
         """End all servers."""
-        for actor in self._actors.values():
+        for actor in self._actors:
             ray.kill(actor)
 
 
@@ -105,33 +100,31 @@ def alive() -> list[str]:
 def nodes_as_servers(env: EnvConfig) -> tuple[EnvConfig, list[str]]:
     """The problem on servers that are the nodes of the Ray cluster, and their identities.
 
-    A node with CPUs is one server: as many slots as CPUs, the memory that Ray has on it, and for each slot the speed
-    that its label `gflops` says.
+    A node with CPUs is one server: it runs as many tasks at once as it has CPUs, each at the speed that its label
+    `gflops` says, and has the memory that Ray has on it.
 
     Raises:
         UserError: no node has a CPU, or a label is no speed.
     """
+    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+    if not nodes:
+        raise UserError("no node of the Ray cluster has a CPU")
+    nodes.sort(key=lambda node: node["NodeID"])
     tiers: list[TierConfig] = []
-    nodes: list[str] = []
-    for node in sorted(ray.nodes(), key=lambda node: node["NodeID"]):
-        slots = int(node["Resources"].get("CPU", 0)) if node["Alive"] else 0
-        if slots < 1:
-            continue
-        label = node.get("Labels", {}).get(GFLOPS_LABEL, "1")
+    for node in nodes:
+        label, resources = node.get("Labels", {}).get(GFLOPS_LABEL, "1"), node["Resources"]
         if not re.fullmatch(r"\d+(\.\d+)?", label) or float(label) <= 0:
             raise UserError(f"Ray node {node['NodeID'][:8]}: label {GFLOPS_LABEL}={label!r} must be a number above 0")
-        memory = node["Resources"].get("memory", 0.0) / BYTES_PER_GB
         tier = TierConfig(
-            name=f"node{len(tiers)}", count=1, slots=slots, compute_gflops=float(label), memory_gb=max(1e-3, memory)
+            name=f"node{len(tiers)}",
+            count=1,
+            max_concurrent=int(resources["CPU"]),
+            compute_gflops=float(label),
+            memory_gb=max(1e-3, resources.get("memory", 0.0) / BYTES_PER_GB),
         )
         tiers.append(tier)
-        nodes.append(node["NodeID"])
-    if not tiers:
-        raise UserError("no node of the Ray cluster has a CPU")
-    cluster = ClusterConfig.model_validate(
-        env.cluster.model_dump(exclude={"tiers", "servers"}) | {"tiers": [t.model_dump() for t in tiers]}
-    )
-    return for_servers(env, cluster), nodes
+    cluster = env.cluster.model_copy(update={"tiers": tuple(tiers)})
+    return for_servers(env, cluster), [node["NodeID"] for node in nodes]
 
 
 def for_servers(env: EnvConfig, cluster: ClusterConfig) -> EnvConfig:

@@ -10,6 +10,7 @@ import traceback
 from typing import Any, NamedTuple
 
 import numpy as np
+import ray
 
 
 class Report(NamedTuple):
@@ -40,6 +41,7 @@ class Server:
         self._lock = threading.Lock()
         self._threads: dict[int, int] = {}
 
+    @ray.method(num_returns=2, enable_task_events=False)
     def run(self, header: bytes, *values: Any) -> tuple[Any, Any]:
         """Run a function; returns a Report and what it returned.
 
@@ -65,6 +67,7 @@ class Server:
             error = _portable(raised)
         return Report(time.perf_counter() - start, error), output
 
+    @ray.method(concurrency_group="control", enable_task_events=False)
     def stop(self, attempt: int) -> None:
         """Raise Stopped in a call that runs; code outside of Python ends first."""
         with self._lock:

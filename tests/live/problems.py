@@ -9,7 +9,7 @@ from rllib_scale.workloads.model import Workload
 
 TIERS = (
     TierConfig(name="slow", count=1, compute_gflops=1.0, memory_gb=8.0),
-    TierConfig(name="fast", count=1, compute_gflops=4.0, memory_gb=16.0, slots=2),
+    TierConfig(name="fast", count=1, compute_gflops=4.0, memory_gb=16.0, max_concurrent=2),
 )
 
 
@@ -18,7 +18,7 @@ def task(compute: float, memory: float = 4.0, output: float = 0.0, delay: float 
 
 
 def problem(tiers: tuple[TierConfig, ...] = TIERS, **sections: Any) -> EnvConfig:
-    """Servers of 8 and 16 GB; tasks are offered while a row is open for them."""
+    """Servers of 8 and 16 GB; tasks are offered while a server is open for them."""
     parts = {"episode": EpisodeConfig(mask="feasible", horizon_s=1e6)} | sections
     return EnvConfig(
         cluster=ClusterConfig(tiers=tiers),

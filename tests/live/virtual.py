@@ -22,10 +22,11 @@ class VirtualBackend:
         if not ledger.runs and ledger.next_timer_s == float("inf"):
             ledger.start_any(self.now)
         while ledger.flows or ledger.pending:
-            ends = {a.row: a.expected_end_s for a in ledger.running if a is not None}
-            self.now = min(ledger.next_timer_s, min(ends.values(), default=float("inf")))
-            for row in sorted(row for row, end in ends.items() if end == self.now):
-                ledger.complete(row, self.now)
+            runs = ledger.running()
+            self.now = min(ledger.next_timer_s, min((a.expected_end_s for a in runs), default=float("inf")))
+            for attempt in runs:
+                if attempt.expected_end_s == self.now:
+                    ledger.complete(attempt, self.now)
             ledger.ring(self.now)
             if ledger.waits:
                 return ledger.snapshot(self.now)
