@@ -123,4 +123,3 @@ def execute(
         overheads_s=np.array(backend.overheads_s),
         failed=backend.failed,
     )
-

@@ -7,6 +7,7 @@ own, in compiled code; the tests drive this one through the same workloads and c
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import add
@@ -82,10 +83,10 @@ class Ledger:
         self.num_arrived = 0
         self.log: dict[int, tuple[Any, ...]] = {}  # SCHEDULE of each attempt
         self.num_started = 0
-        self.counts = {"decisions": 0, "waits": 0, "passed": 0, "invalid_no_fit": 0, "invalid_busy": 0}
+        self.counts: Counter[str] = Counter()  # of outcomes of answers
         self._waiting: dict[tuple[int, int], _Waiting] = {}  # by workflow and task
         self._timers: list[tuple[float, int, int, int]] = []  # time, kind, workflow, task
-        self._answered: set[tuple[int, int]] = set()  # in this round
+        self._reserving: set[tuple[int, int]] = set()  # tasks that wait for a server in this round
         self._extra = np.zeros(len(self.servers))  # of this round: how much later a server is available
         self._num_running = np.zeros(len(self.servers), dtype=np.int64)
         self._free = self.servers["memory"].copy()
@@ -250,30 +251,25 @@ class Ledger:
         """Carry out an answer: one of `observation.answers.OUTCOMES`, and what started, where something did.
 
         Raises:
-            ValueError: no such task waits, or it was answered for in this round, or a stop is asked for.
+            ValueError: no such task waits, or it waits for a server in this round already, or a stop is asked for.
         """
-        waiting = self._waiting.get((workflow, task))
-        if waiting is None or (workflow, task) in self._answered or not PASS <= server < len(self.servers):
+        waiting, started = self._waiting.get((workflow, task)), None
+        if waiting is None or (workflow, task) in self._reserving or not PASS <= server < len(self.servers):
             raise ValueError(f"there is no answer for workflow {workflow}, task {task}, server {server}")
-        reserves = self.env.decision.on_busy == "reserve"
-        self.counts["decisions"] += 1
         if server == PASS:
-            self.counts["passed"] += 1
-            if reserves:
-                self._answered.add((workflow, task))
-            return "passed", None
-        if not self.there[server] or waiting.memory_gb > self.servers["memory"][server]:
-            self.counts["invalid_no_fit"] += 1
-            return "no_fit", None
-        if self._extra[server] == 0.0 and self._is_open(waiting.memory_gb)[server]:
-            return "started", self._start(waiting, server, now)
-        if not reserves:
-            self.counts["invalid_busy"] += 1
-            return "busy", None
-        self.counts["waits"] += 1
-        self._answered.add((workflow, task))
-        self._extra[server] += self._execution_s(waiting, server) / self.servers["max_concurrent"][server]
-        return "waits", None
+            outcome = "passed"
+        elif not self.there[server] or waiting.memory_gb > self.servers["memory"][server]:
+            outcome = "no_fit"
+        elif self._extra[server] == 0.0 and self._is_open(waiting.memory_gb)[server]:
+            outcome, started = "started", self._start(waiting, server, now)
+        elif self.env.decision.on_busy == "reserve":
+            outcome = "waits"
+            self._reserving.add((workflow, task))
+            self._extra[server] += self._execution_s(waiting, server) / self.servers["max_concurrent"][server]
+        else:
+            outcome = "busy"
+        self.counts[outcome] += 1
+        return outcome, started
 
     def _is_open(self, memory_gb: float) -> np.ndarray:
         """(N,) bool: a task that needs so much could start there, but for reservations."""
@@ -303,7 +299,7 @@ class Ledger:
     def close_round(self) -> None:
         """The reservations of this round end."""
         self._extra[:] = 0.0
-        self._answered.clear()
+        self._reserving.clear()
 
     def start_any(self, now: float) -> Attempt | None:
         """The guarantee of progress: the first waiting task that has an open server starts on the first such server."""

@@ -211,7 +211,7 @@ class Cluster:
             UserError: a demand that cannot be.
         """
         name = getattr(function, "__name__", repr(function))
-        largest = float(self.backend.ledger.memory.max())
+        largest = float(self.backend.ledger.servers["memory"].max())
         for key, value, valid, fits in (
             ("compute_gflop", compute_gflop, "a number above 0", 0 < compute_gflop < np.inf),
             ("memory_gb", memory_gb, f"0 to {largest:g}, what the largest server has", 0 <= memory_gb <= largest),

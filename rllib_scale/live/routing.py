@@ -1,9 +1,9 @@
 """Which replica takes which request, by a scheduler: what `rllib_scale.live.serve` asks. It knows no Ray.
 
-A replica is a server whose slots are the requests that it takes at once. A request is a task that waits; the call
-before it in its session is its predecessor, whose output, a KV cache say, is where that call ran. All requests of a
-handle that wait are decided on together, in rounds, so that one that waits for its replica blocks nobody, and two do
-not count on the same slot.
+A replica is a server, which runs several requests at once. A request is a task that waits; the call before it in its
+session is its predecessor, whose output, a KV cache say, is where that call ran. All requests of a handle that wait are
+decided on together, in rounds, so that one that waits for its replica blocks nobody, and two do not count on the same
+place.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig
 from rllib_scale.config.base import Model, NonNegative, Positive
@@ -33,7 +33,7 @@ from rllib_scale.policies.make import make_policy
 SESSIONS = 100_000
 """Sessions whose last replica is remembered; the one that was longest silent is forgotten first."""
 RECENT = 4
-"""So many sessions for each slot are taken to go on: those that were heard of last."""
+"""So many sessions for each place are taken to go on: those that were heard of last."""
 RENEWED_AFTER = 10_000
 """Requests after which the accounts begin anew with those that are there: they keep something of each."""
 SMOOTHING = 0.05
@@ -60,19 +60,24 @@ class RouterSettings(Model):
         description="`module:function`, which takes the arguments of a request and returns fields of Demand; or those "
         "fields, the same for all",
     )
-    compute_gflops: Positive = Field(default=1.0, description="of a slot, where `record_routing_stats` says nothing")
+    compute_gflops: Positive = Field(default=1.0, description="of a request, where `record_routing_stats` says nothing")
     memory_gb: Positive = Field(default=1e6, description="of a replica, where `record_routing_stats` says nothing")
-    slot_slowdown: NonNegative = Field(default=0.0, description="by each other busy slot of a replica")
+    slowdown: NonNegative = Field(default=0.0, description="by each other request on a replica")
     bandwidth_gb_s: Positive = Field(default=10.0, description="at which what is elsewhere is moved, or made anew")
     scenario: str = Field(default="coding-agents-0.7", description="whose communication and observation hold")
     seed: int = Field(default=0, description="of the scheduler's draws")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_of_the_last_version(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return {"slowdown" if key == "slot_slowdown" else key: each for key, each in value.items()}
 
 
 class Replica(NamedTuple):
     """A server of requests."""
 
     name: str
-    slots: int
+    max_concurrent: int
     compute_gflops: float
     memory_gb: float
 
@@ -106,8 +111,8 @@ def player_of(settings: RouterSettings) -> tuple[Policy, EnvConfig]:
         raise UserError(f"{name}: plans ahead, and cannot be asked about one state; name another scheduler")
     trial = getattr(policy, "trial", None)  # of an exported policy
     if trial is not None and not trial.spec.any_scale:
-        slots = trial.env.cluster.num_slots
-        raise UserError(f"{name}: was trained at {slots} server slots and knows no other number; replicas come and go")
+        count = trial.env.cluster.num_rows
+        raise UserError(f"{name}: was trained at {count} servers and knows no other number; replicas come and go")
     return policy, env
 
 
@@ -127,8 +132,8 @@ class Routing:
         self._known: dict[Hashable, _Known] = {}
         self._replicas: list[Replica] = []
         self._index: dict[str, int] = {}
+        self._others: dict[str, list[_Known]] = {}  # replica -> what it runs of other handles
         self._ledger: Ledger | None = None
-        self._numbers: dict[int, Hashable] = {}  # workflow -> request
         self._sessions: OrderedDict[str, str] = OrderedDict()  # -> replica of the last call, the last one heard of last
         self._mean_gflop: float | None = None
         self._began = time.monotonic()
@@ -163,7 +168,7 @@ class Routing:
         known = self._known[key] = _Known(demand, since_s, home, moved)
         mean = self._mean_gflop or demand.compute_gflop
         self._mean_gflop = mean + SMOOTHING * (demand.compute_gflop - mean)
-        self._enter(key, known)
+        self._enter(known)
 
     def _home(self) -> str | None:
         """For a session without one: the replica with the fewest of those that go on; it is preferred, all else equal.
@@ -172,9 +177,9 @@ class Routing:
         """
         if not self._index:
             return None
-        last = islice(reversed(self._sessions.values()), RECENT * sum(replica.slots for replica in self._replicas))
-        count = Counter(last)
-        return min(self._replicas, key=lambda replica: count[replica.name] / replica.slots).name
+        recent = RECENT * sum(replica.max_concurrent for replica in self._replicas)
+        count = Counter(islice(reversed(self._sessions.values()), recent))
+        return min(self._replicas, key=lambda replica: count[replica.name] / replica.max_concurrent).name
 
     def ran(self, session: str, replica: str) -> None:
         """A call of a session runs on a replica: what it leaves is there."""
@@ -190,32 +195,29 @@ class Routing:
 
     def leave(self, key: Hashable) -> None:
         """A request has ended, was cancelled or refused; nothing happens where it is not known."""
-        known = self._known.pop(key, None)
-        if known is not None and known.flow is not None and self._ledger is not None:
-            self._numbers.pop(known.flow.number, None)
-            for row in self._ledger.drop(known.flow, self.clock()):
-                self._ledger.released(row)
+        if key in self._known:
+            self._drop(self._known.pop(key))
+
+    def _drop(self, known: _Known) -> None:
+        if known.flow is not None and self._ledger is not None:
+            for attempt in self._ledger.drop(known.flow, self.clock()):
+                self._ledger.released(attempt)
 
     def _count_others(self, queued: Mapping[str, int]) -> None:
-        """Have the ledger hold slots for what replicas run beyond this handle's own requests."""
-        own = Counter(k.replica for key, k in self._known.items() if k.replica and not isinstance(key, _Other))
-        for name in self._index:
-            extra = max(0, queued.get(name, 0) - own[name])
-            there = [key for key in self._known if isinstance(key, _Other) and key.replica == name]
-            for key in there[extra:]:
-                self.leave(key)
-            taken = {key.number for key in there[:extra]}
-            free = (number for number in range(extra + len(there)) if number not in taken)
-            for _ in range(extra - len(there)):
-                demand = Demand(compute_gflop=self._mean_gflop or 1.0)
-                known = _Known(demand, self.clock(), None, 0.0, name, self.clock())
-                key = _Other(name, next(free))
-                self._known[key] = known
-                self._enter(key, known)
+        """Have the ledger hold places for what replicas run beyond this handle's own requests."""
+        own = Counter(known.replica for known in self._known.values())
+        for name, others in self._others.items():
+            count = max(0, queued.get(name, 0) - own[name])
+            while len(others) > count:
+                self._drop(others.pop())
+            while len(others) < count:
+                demand, now = Demand(compute_gflop=self._mean_gflop or 1.0), self.clock()
+                others.append(_Known(demand, now, None, 0.0, name, now))
+                self._enter(others[-1])
 
     def others_on(self) -> set[str]:
         """Replicas that are held to run requests of other handles."""
-        return {key.replica for key in self._known if isinstance(key, _Other)}
+        return {name for name, others in self._others.items() if others}
 
     def round(self, replicas: Sequence[Replica], queued: Mapping[str, int]) -> list[tuple[Hashable, str]]:
         """Ask the scheduler: the requests that start now, and where.
@@ -237,17 +239,17 @@ class Routing:
         ledger.close_round()
         if not ledger.waits:
             return []
-        now, started = self.clock(), []
-        for workflow, task, row in self._dispatcher.dispatch(ledger.snapshot(now)).tolist():
-            if row >= 0 and ledger.answer(workflow, task, row, now)[1] is not None:
-                started.append((workflow, row))
-        if not started and not ledger.runs and (attempt := ledger.start_any(now)) is not None:
-            started.append((attempt.flow.number, attempt.row))
+        now = self.clock()
+        answers = self._dispatcher.dispatch(ledger.snapshot(now)).tolist()
+        started = [ledger.answer(workflow, task, server, now)[1] for workflow, task, server in answers]
+        if not ledger.runs:
+            started.append(ledger.start_any(now))
+        keys = {known.flow.number: key for key, known in self._known.items() if known.flow is not None}
         found: list[tuple[Hashable, str]] = []
-        for workflow, row in started:
-            key = self._numbers[workflow]
+        for attempt in filter(None, started):
+            key = keys[attempt.flow.number]
             known = self._known[key]
-            known.replica, known.start_s = self._replicas[ledger.host[row]].name, now
+            known.replica, known.start_s = self._replicas[attempt.server].name, now
             found.append((key, known.replica))
         return found
 
@@ -256,39 +258,41 @@ class Routing:
     def _begin_anew(self, replicas: list[Replica]) -> None:
         """Other replicas: a ledger of them, and in it the requests that are there."""
         self._replicas, self._index = replicas, {replica.name: at for at, replica in enumerate(replicas)}
-        self._numbers, self._ledger = {}, None
-        self._known = {
-            key: known
-            for key, known in self._known.items()
-            if not isinstance(key, _Other) or key.replica in self._index
-        }
+        self._others = {name: self._others.get(name, []) for name in self._index}
+        self._ledger = None
         if not replicas:
             return
-        tiers: list[TierConfig] = []
-        for kind, group in groupby(replica[1:] for replica in replicas):
-            slots, gflops, memory = kind
-            slowdown = self.settings.slot_slowdown
-            tier = {"name": f"replicas{len(tiers)}", "count": len(list(group)), "slots": slots}
-            tier |= {"compute_gflops": gflops, "memory_gb": memory, "slot_slowdown": slowdown}
-            tiers.append(TierConfig.model_validate(tier))
-        cluster = ClusterConfig(tiers=tuple(tiers), bandwidth_gb_s=self.settings.bandwidth_gb_s)
+        tiers = tuple(
+            TierConfig(
+                name=f"replica{at}",
+                count=1,
+                max_concurrent=replica.max_concurrent,
+                compute_gflops=replica.compute_gflops,
+                memory_gb=replica.memory_gb,
+                slowdown=self.settings.slowdown,
+            )
+            for at, replica in enumerate(replicas)
+        )
+        cluster = ClusterConfig(tiers=tiers, bandwidth_gb_s=self.settings.bandwidth_gb_s)
         self._dispatcher, env = dispatcher_of(self._player, for_servers(self._base, cluster))
         self._dispatcher.reset([(self.settings.seed, 0)])
         self._ledger = Ledger(env)
-        for key, known in sorted(self._known.items(), key=lambda item: item[1].arrival_s):
-            self._enter(key, known)
+        for known in sorted(chain(self._known.values(), *self._others.values()), key=lambda known: known.arrival_s):
+            self._enter(known)
 
-    def _enter(self, key: Hashable, known: _Known) -> None:
-        """Have the ledger know a request: as a workflow of one task, behind the call before, where that is known."""
+    def _enter(self, known: _Known) -> None:
+        """Have the ledger know a request: as a workflow of one task, behind the call before, where that is known.
+
+        One that runs already is started again; where the ledger has no room for it, it knows nothing of it.
+        """
         ledger, demand = self._ledger, known.demand
         known.flow = None
         if ledger is None or (known.replica is not None and known.replica not in self._index):
             return
         home = self._index.get(known.home or "")
         calls = 1 if home is None else 2
-        number = ledger.num_arrived
         known.flow = flow = Flow(
-            number,
+            ledger.num_arrived,
             known.arrival_s,
             np.full(calls, demand.compute_gflop),
             np.full(calls, demand.memory_gb),
@@ -297,27 +301,11 @@ class Routing:
             np.array([[0, 1]] * (calls - 1), dtype=np.int64).reshape(-1, 2),
         )
         if home is not None:
-            flow.row[0], flow.completed[0], flow.missing[1] = ledger.first_row[home], True, 0
-        self._numbers[number] = key
+            flow.server[0], flow.completed[0], flow.missing[1] = home, True, 0
         ledger.expect(flow)
         ledger.ring(known.arrival_s)
         if known.replica is not None:
-            self._start_again(flow, calls - 1, self._index[known.replica], known.start_s)
-
-    def _start_again(self, flow: Flow, task: int, host: int, start_s: float) -> None:
-        """A request that runs already; where the ledger has no room for it, it knows nothing of it."""
-        ledger = self._ledger
-        assert ledger is not None, "the caller has just written to it"
-        ledger.close_round()
-        for row in range(ledger.first_row[host], ledger.first_row[host + 1]):
-            if ledger.running[row] is None and ledger.answer(flow.number, task, row, start_s)[1] is not None:
-                return
-        ledger.drop(flow, start_s)
-        self._numbers.pop(flow.number, None)
-
-
-class _Other(NamedTuple):
-    """A request of another handle: known by number only."""
-
-    replica: str
-    number: int
+            ledger.close_round()
+            at, since = self._index[known.replica], known.start_s
+            if ledger.answer(flow.number, calls - 1, at, since)[1] is None:
+                ledger.drop(flow, since)

@@ -68,7 +68,8 @@ class Servers:
         else:
             values = (call.function, *values)
         # One argument for all that is ours: Ray binds and packs each by itself, which is most of what a call takes.
-        report, output = self._actors[server].run.remote(pickle.dumps((attempt, content, tuple(call.keywords))), *values)
+        header = pickle.dumps((attempt, content, tuple(call.keywords)))
+        report, output = self._actors[server].run.remote(header, *values)
         return report, output
 
     def stop(self, server: int, attempt: int) -> None:
