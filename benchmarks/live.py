@@ -26,7 +26,7 @@ from rllib_scale.workloads.generators import generate
 ACTORS = 16
 """That sleep."""
 DISPATCHED_TO = (4, 32)
-"""Actors and slots of each that empty tasks go to: few processes, so that the driver is what limits."""
+"""Actors and places of each that empty tasks go to: few processes, so that the driver is what limits."""
 RULE = "non-blocking"
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the servers cannot import it
@@ -83,9 +83,9 @@ class Bare:
 
 def dispatch(rounds: int, tasks: int) -> list[Measure]:
     """Empty tasks a second that one driver has run, on as many actors."""
-    count, slots = DISPATCHED_TO
-    tiers = (TierConfig(name="actors", count=count, slots=slots, compute_gflops=1.0, memory_gb=8.0),)
-    actors = [ray.remote(Bare).options(num_cpus=0, max_concurrency=slots).remote() for _ in range(count)]
+    count, places = DISPATCHED_TO
+    tiers = (TierConfig(name="actors", count=count, max_concurrent=places, compute_gflops=1.0, memory_gb=8.0),)
+    actors = [ray.remote(Bare).options(num_cpus=0, max_concurrency=places).remote() for _ in range(count)]
     with live.Cluster(RULE, tiers=tiers) as cluster:
         make = cluster.task(nothing)
 

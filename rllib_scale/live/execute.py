@@ -58,7 +58,7 @@ def dispatcher_of(player: Any, env: EnvConfig) -> tuple[Dispatcher, EnvConfig]:
     trial = getattr(player, "trial", None)
     if trial is not None and not trial.spec.any_scale and trial.env.cluster.num_rows != env.cluster.num_rows:
         raise UserError(
-            f"{player.name} was trained on {trial.env.cluster.num_rows} servers and knows no other number; "
+            f"{player.name} was trained at {trial.env.cluster.num_rows} servers and knows no other number; "
             f"this cluster has {env.cluster.num_rows}"
         )
     if player.per_task:

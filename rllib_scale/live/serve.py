@@ -117,7 +117,7 @@ class PolicyRouter(RequestRouter):
             self._routing.ran(session, replica_id.unique_id)
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        """See `RequestRouter.on_request_completed`: its slot is free."""
+        """See `RequestRouter.on_request_completed`: its place is free."""
         for key, pending in self._sent.items():
             is_it = pending.metadata.internal_request_id == internal_request_id
             if is_it and self._routing.replica_of(key) == replica_id.unique_id:

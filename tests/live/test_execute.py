@@ -46,10 +46,10 @@ def decisions(schedule: np.ndarray) -> list[tuple[float, int, int, int]]:
 
 
 def test_a_diamond_by_hand() -> None:
-    """The root on a fast slot, then both branches on fast slots, the join where the memory is."""
+    """The root on the fast server, then both branches side by side on it, the join where the memory is."""
     tasks = [task(8, output=1.0), task(4), task(4), task(4, memory=12.0, delay=2.0)]
     played = play("fastest-idle", problem(), work((1.0, tasks, DIAMOND)))
-    assert [(t, row) for _, _, t, row in decisions(played.schedule)] == [(0, 1), (1, 1), (2, 2), (3, 1)]
+    assert [(t, server) for _, _, t, server in decisions(played.schedule)] == [(0, 1), (1, 1), (2, 1), (3, 1)]
     assert set(played.schedule["outcome"]) == {"finished"}
     start, finish, ready = (played.schedule[name] for name in ("start_s", "finish_s", "ready_s"))
     assert start[0] >= 1.0

@@ -89,10 +89,10 @@ def test_the_demand_decides_where_it_runs(cluster: live.Cluster) -> None:
     """By fastest-idle to the fast one, and so does what fits no other."""
     first = cluster.task(on_server)().result()
     assert cluster.task(on_server, memory_gb=12)().result() == first
-    slots = [cluster.task(spin)(1.0).submit() for _ in range(2)]
+    full = [cluster.task(spin)(1.0).submit() for _ in range(2)]
     time.sleep(0.3)
     assert cluster.task(on_server, memory_gb=1)().result() != first
-    cluster.gather(*slots)
+    cluster.gather(*full)
 
 
 def test_an_exception_is_the_tasks_own_and_fails_what_needs_it(cluster: live.Cluster) -> None:
@@ -165,7 +165,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(cluster: live.Cluster)
     with pytest.raises(UserError, match="task add: argument 0 holds a future inside"):
         cluster.task(add)([cluster.task(add)(1)])
     policy = TrainedPolicy(random_network(method="ppo"), TrialConfig(method="ppo"), epochs=1)
-    with pytest.raises(UserError, match="trained at 16 server slots and knows no other number; this cluster has 3"):
+    with pytest.raises(UserError, match="trained at 16 servers and knows no other number; this cluster has 2"):
         live.Cluster(policy, tiers=TIERS)
     with pytest.raises(UserError, match="did you mean 'fastest-idle'"):
         live.Cluster("fastest-idel", tiers=TIERS)

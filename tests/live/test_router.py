@@ -72,7 +72,7 @@ def test_it_waits_where_that_is_shorter_than_moving(moved: float, waits: bool) -
         assert one.round(TWO, {}) == [("call", "b")]
 
 
-def test_requests_of_other_handles_take_slots() -> None:
+def test_requests_of_other_handles_take_places() -> None:
     one = routing("least-loaded")
     arrive(one, "call")
     assert one.round(TWO, {"a": 1, "b": 1}) == []
@@ -87,7 +87,7 @@ def test_replicas_come_and_go() -> None:
     for key in ("first", "second", "third"):
         arrive(one, key)
     taken = dict(one.round(TWO, {}))
-    assert sorted(taken.values()) == ["a", "b"], "a slot is given once"
+    assert sorted(taken.values()) == ["a", "b"], "a place is given once"
     assert one.waiting == 1
     three = [*TWO, Replica("c", 1, 1.0, 16.0)]
     assert [name for _, name in one.round(three, {})] == ["c"], "what runs on the others still does"
@@ -130,7 +130,7 @@ def test_what_cannot_be_is_refused_before_a_deployment(tmp_path: Path) -> None:
         ({"scheduler": "sticky", "demand": "no_such_module:f"}, "must be module:function"),
         ({"scheduler": "sticky", "demand": {"compute_gflop": -1}}, "compute_gflop"),
         ({"scheduler": "/no/such/folder"}, "/no/such/folder"),
-        ({"scheduler": str(tmp_path / "mlp")}, "trained at 16 server slots and knows no other number"),
+        ({"scheduler": str(tmp_path / "mlp")}, "trained at 16 servers and knows no other number"),
     ]
     for settings, message in refused:
         with pytest.raises(UserError, match=message) as error:
