@@ -11,9 +11,9 @@ from rllib_scale.networks.cross_attention import CrossAttentionPointer
 
 
 class Attention(NamedTuple):
-    """Shapes: L blocks, H heads, N server slots."""
+    """Shapes: L blocks, H heads, N servers."""
 
-    weights: Tensor  # (L, H, N), each head sums to 1; 0 at an empty slot
+    weights: Tensor  # (L, H, N), each head sums to 1; 0 at an empty row
     probabilities: Tensor  # (N,) softmax of the logits; 0 where a mask closes the server
 
 
@@ -26,7 +26,7 @@ def attention(network: CrossAttentionPointer, observation: Tensor, mask: Tensor 
     Args:
         network: any CrossAttentionPointer.
         observation: (task_dim + N * server_dim,).
-        mask: (N,) bool, False for a server that the probabilities leave out; without one, only the empty slots.
+        mask: (N,) bool, False for a server that the probabilities leave out; without one, only the empty rows.
     """
     folded, inputs = network.fold(), network.inputs(observation[None], None if mask is None else mask[None])
     hidden, f = network.embed(inputs)

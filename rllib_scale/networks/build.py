@@ -54,7 +54,7 @@ def build_network(trial: TrialConfig) -> Network:
         case CustomEncoderConfig():
             return _own_encoder(sizes.encoder, inputs, d)
         case MLPConfig():
-            return StructuredMLP(inputs, trial.env.cluster.num_slots, d, sizes.mlp_hidden)
+            return StructuredMLP(inputs, trial.env.cluster.num_rows, d, sizes.mlp_hidden)
         case SetTransformerConfig():
             return SetTransformer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.induced_points)
         case CrossAttentionConfig():

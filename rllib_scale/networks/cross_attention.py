@@ -89,7 +89,7 @@ class CrossAttention(nn.Module):
 class CrossAttentionPointer(nn.Module):
     """Task and servers to the attention feature f and one logit per server, for any number of servers.
 
-    f does not depend on the order of the servers, the logits follow it, and an empty slot changes neither.
+    f does not depend on the order of the servers, the logits follow it, and an empty row changes neither.
 
     Args:
         inputs: columns and standardisation of the observation.

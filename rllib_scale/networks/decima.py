@@ -1,4 +1,4 @@
-"""The graph network of `decima`: which task starts next, then on which row.
+"""The graph network of `decima`: which task starts next, then on which server.
 
 Source: H. Mao, M. Schwarzkopf, S. B. Venkatakrishnan, Z. Meng and M. Alizadeh, Learning scheduling algorithms for data
 processing clusters, SIGCOMM 2019, arXiv 1810.01963, sec. 5.1 and 5.2. docs/related-work.md says what differs.
@@ -63,11 +63,11 @@ def sum_by(values: Tensor, group: np.ndarray, groups: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class DecimaStep:
-    """One start: the graph before it, the task (a row of `Snapshot.ready`) and the row, and what decided on the row."""
+    """One start: the graph before it, the task (a row of `Snapshot.ready`) and the server, and what decided on the server."""
 
     graph: Graph
     task: int
-    row: int
+    server: int
     pairs: np.ndarray  # (N, PAIR)
     can_start: np.ndarray  # (N,) bool
 
@@ -99,7 +99,7 @@ class Embedded:
 
 
 class Decima(nn.Module):
-    """Scores tasks, and rows for the chosen one, of any number of workflows, tasks and rows.
+    """Scores tasks, and servers for the chosen one, of any number of workflows, tasks and servers.
 
     Args:
         observation: normalisers of what it sees.
@@ -118,7 +118,7 @@ class Decima(nn.Module):
         self.score_row = layers(around + len(SERVER) + len(PAIR), sizes.head_hidden, 1)
 
     def task_logs(self, embedded: Embedded, graphs: Sequence[Graph]) -> Tensor:
-        """(B, Rmax) log-probabilities of the tasks that wait; MASKED or less where no row is open for one."""
+        """(B, Rmax) log-probabilities of the tasks that wait; MASKED or less where no server is open for one."""
         widest = max(len(g.waiting) for g in graphs)
         scores = self.score_task(embedded.around(np.concatenate(embedded.waiting)))[:, 0]
         place = [row * widest + np.arange(len(g.waiting)) for row, g in enumerate(graphs)]
@@ -127,8 +127,8 @@ class Decima(nn.Module):
         logits = torch.from_numpy(closed).index_add(0, torch.from_numpy(np.concatenate(place)), scores)
         return torch.log_softmax(logits.view(len(graphs), widest), dim=1)
 
-    def row_logs(self, around: Tensor, servers: np.ndarray, pairs: np.ndarray, can_start: np.ndarray) -> Tensor:
-        """(K, N) log-probabilities of the rows for some tasks; MASKED or less where a row is not open.
+    def server_logs(self, around: Tensor, servers: np.ndarray, pairs: np.ndarray, can_start: np.ndarray) -> Tensor:
+        """(K, N) log-probabilities of the servers for some tasks; MASKED or less where one is not open.
 
         Args:
             around: (K, ...) of the tasks, as `Embedded.around`.
@@ -151,39 +151,39 @@ class Decima(nn.Module):
     def choose(self, moments: Sequence[Starting], looks: Sequence[Graph], draws: np.ndarray | None) -> list[DecimaStep]:
         """One start in each moment, the likeliest or, with draws (B, 2) uniform in [0, 1), by its probability."""
         embedded = Embedded(self, looks)
-        draws_task, draws_row = (None, None) if draws is None else draws.T
+        draws_task, draws_server = (None, None) if draws is None else draws.T
         tasks = pick(self.task_logs(embedded, looks), draws_task)
         of_tasks = zip(moments, tasks, strict=True)
         pairs = np.concatenate([pairs_of(now, [task], self.observation) for now, task in of_tasks])
         can = np.stack([now.can_start[task] for now, task in zip(moments, tasks, strict=True)])
         nodes = np.array([w[task] for w, task in zip(embedded.waiting, tasks, strict=True)])
-        logs = self.row_logs(embedded.around(nodes), np.stack([g.servers for g in looks]), pairs, can)
-        rows = pick(logs, draws_row)
-        return [DecimaStep(*each) for each in zip(looks, tasks, rows, pairs, can, strict=True)]
+        logs = self.server_logs(embedded.around(nodes), np.stack([g.servers for g in looks]), pairs, can)
+        chosen = pick(logs, draws_server)
+        return [DecimaStep(*each) for each in zip(looks, tasks, chosen, pairs, can, strict=True)]
 
     def log_probabilities(self, steps: Sequence[DecimaStep]) -> tuple[Tensor, Tensor]:
-        """(B,) log-probabilities of starts, and (B,) entropies of the choice of the task and then of its row [nat]."""
+        """(B,) log-probabilities of starts, and (B,) entropies of the choice of the task and then of its server [nat]."""
         graphs = [step.graph for step in steps]
         embedded = Embedded(self, graphs)
         of_tasks = self.task_logs(embedded, graphs)
         nodes = np.array([w[step.task] for w, step in zip(embedded.waiting, steps, strict=True)])
         servers = np.stack([g.servers for g in graphs])
         pairs, can = np.stack([step.pairs for step in steps]), np.stack([step.can_start for step in steps])
-        of_rows = self.row_logs(embedded.around(nodes), servers, pairs, can)
-        total = _at(of_tasks, [step.task for step in steps]) + _at(of_rows, [step.row for step in steps])
-        return total, entropy(of_tasks) + entropy(of_rows)
+        of_servers = self.server_logs(embedded.around(nodes), servers, pairs, can)
+        total = _at(of_tasks, [step.task for step in steps]) + _at(of_servers, [step.server for step in steps])
+        return total, entropy(of_tasks) + entropy(of_servers)
 
     @torch.no_grad()
     def probabilities(self, now: Starting) -> np.ndarray:
-        """(R, N) of each task that waits on each row; they add up to 1 where some task can start."""
+        """(R, N) of each task that waits on each server; they add up to 1 where some task can start."""
         graph = graph_of(now, self.observation)
         embedded = Embedded(self, [graph])
         everyone = np.arange(len(graph.waiting))
         servers = np.broadcast_to(graph.servers, (len(everyone), *graph.servers.shape))
         pairs = pairs_of(now, everyone, self.observation)
-        of_rows = self.row_logs(embedded.around(graph.waiting), servers, pairs, now.can_start)
+        of_servers = self.server_logs(embedded.around(graph.waiting), servers, pairs, now.can_start)
         of_tasks = self.task_logs(embedded, [graph])[0][:, None]
-        return np.where(graph.startable[:, None], torch.exp(of_tasks + of_rows).double().numpy(), 0.0)
+        return np.where(graph.startable[:, None], torch.exp(of_tasks + of_servers).double().numpy(), 0.0)
 
 
 def pick(logs: Tensor, draws: np.ndarray | None) -> list[int]:

@@ -35,7 +35,7 @@ class DeepSets(SetPointer):
 
 
 def pool(servers: Tensor, empty: Tensor) -> Tensor:
-    """Mean and maximum (B, 2d) of the embeddings (B, N, d) of slots that are not empty; 0 where all are."""
+    """Mean and maximum (B, 2d) of the embeddings (B, N, d) of rows that are not empty; 0 where all are."""
     real = (empty == 0).to(servers.dtype)
     count = real.sum(1, keepdim=True)
     mean = (real[:, None] @ servers)[:, 0] / count.clamp_min(1)

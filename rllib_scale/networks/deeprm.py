@@ -1,4 +1,4 @@
-"""The network of `deeprm`: an image of cluster and queue, one hidden layer, a choice of task and row, or none.
+"""The network of `deeprm`: an image of cluster and queue, one hidden layer, a choice of task and server, or none.
 
 Source: H. Mao, M. Alizadeh, I. Menache and S. Kandula, Resource management with deep reinforcement learning, HotNets
 2016, sec. 3. docs/related-work.md says what differs.
@@ -25,8 +25,9 @@ class Image:
     """What `deeprm` sees of a moment.
 
     Attributes:
-        pixels: (2N + 2M + 1, T) float32, from 0 to 1.
-        may: (M N + 1,) bool: which actions there are; task k of the queue on row j is k N + j, the last one is none.
+        pixels: (2N + 2M + 1, T) float32, from 0 to 1: until when each server has no place free, and its memory in use until
+            its next task ends; demand and memory of the queue's tasks; how many tasks wait beyond it.
+        may: (M N + 1,) bool: which actions there are; task k of the queue on server j is k N + j, the last one is none.
         queue: (M,) the tasks of the queue, rows of `Snapshot.ready`; -1 where fewer wait.
     """
 
@@ -37,26 +38,26 @@ class Image:
 
 @dataclass(frozen=True, eq=False)
 class DeepRMStep:
-    """One choice: the image before it, the action, the task (a row of `Snapshot.ready`; -1: none) and the row."""
+    """One choice: the image before it, the action, the task (a row of `Snapshot.ready`; -1: none) and the server."""
 
     image: Image
     action: int
     task: int
-    row: int
+    server: int
 
 
 class DeepRM(nn.Module):
-    """One hidden layer over the image, for N rows.
+    """One hidden layer over the image, for N servers.
 
     Args:
         observation: normalisers of what it sees.
-        cluster: whose rows it knows, by their place.
+        cluster: whose servers it knows, by their number.
         sizes: of image and layer.
     """
 
     def __init__(self, observation: ObservationConfig, cluster: ClusterConfig, sizes: DeepRMConfig) -> None:
         super().__init__()
-        self.sizes, self.num_servers = sizes, cluster.num_slots
+        self.sizes, self.num_servers = sizes, cluster.num_rows
         self.memory_gb = observation.memory_max_gb
         self.slowest = min(tier.compute_gflops for tier in cluster.tiers)
         self.step_s = sizes.step_s or observation.task_compute_max_gflop / self.slowest / sizes.time_steps
@@ -75,7 +76,7 @@ class DeepRM(nn.Module):
 
     def look(self, now: Starting, before: DeepRMStep | None) -> Image:
         """What it sees of a moment; whatever was started in it is in the image."""
-        snapshot, m = now.snapshot, self.sizes.queue
+        snapshot, servers, m = now.snapshot, now.servers, self.sizes.queue
         ready = snapshot.ready
         left = np.flatnonzero(now.waits)
         first = left[np.lexsort((ready["task"][left], ready["workflow"][left], ready["ready_s"][left]))]
@@ -83,17 +84,18 @@ class DeepRM(nn.Module):
         queue[: len(first)] = first[:m]
         there = queue >= 0
         columns, t = self.sizes.time_steps, np.arange(self.sizes.time_steps)
-        occupied = np.clip(now.ahead_s[:, None] / self.step_s - t, 0.0, 1.0)
-        in_use = 1.0 - now.free_gb / np.where(snapshot.memory_gb > 0, snapshot.memory_gb, np.inf)
+        runs = np.maximum(servers.wait, np.where(servers.next_end < np.inf, servers.next_end, 0.0))
+        full, busy = (np.clip(times[:, None] / self.step_s - t, 0.0, 1.0) for times in (servers.wait, runs))
+        in_use = 1.0 - servers.free / np.where(snapshot.memory_gb > 0, snapshot.memory_gb, np.inf)
         lengths = np.where(there, ready["compute_gflop"][queue], 0.0) / self.slowest / self.step_s
         sizes = np.where(there, ready["memory_gb"][queue], 0.0) / self.memory_gb * columns
         backlog = max(0, len(first) - m) / self.sizes.backlog * columns
         bars = np.concatenate([lengths, sizes, [backlog]])
-        pixels = np.concatenate([occupied, occupied * in_use[:, None], np.clip(bars[:, None] - t, 0.0, 1.0)])
+        pixels = np.concatenate([full, busy * in_use[:, None], np.clip(bars[:, None] - t, 0.0, 1.0)])
         may = np.zeros(m * self.num_servers + 1, dtype=bool)
         may[:-1] = (now.can_start[queue] & there[:, None]).ravel()
         # With nothing under way, no event need ever come: whoever could wait for it would wait for ever.
-        may[-1] = bool(now.started) or bool((snapshot.running[:, 0] >= 0).any()) or not may.any()
+        may[-1] = bool(now.started) or len(snapshot.running) > 0 or not may.any()
         return Image(pixels.astype(np.float32), may, queue)
 
     def choose(self, moments: Sequence[Starting], looks: Sequence[Image], draws: np.ndarray | None) -> list[DeepRMStep]:
@@ -101,9 +103,9 @@ class DeepRM(nn.Module):
         chosen = pick(self.logs(looks), None if draws is None else draws[:, 0])
         steps = []
         for image, action in zip(looks, chosen, strict=True):
-            slot, row = divmod(action, self.num_servers)
+            k, server = divmod(action, self.num_servers)
             none = action == len(image.may) - 1
-            steps.append(DeepRMStep(image, action, -1 if none else int(image.queue[slot]), -1 if none else row))
+            steps.append(DeepRMStep(image, action, -1 if none else int(image.queue[k]), -1 if none else server))
         return steps
 
     def log_probabilities(self, steps: Sequence[DeepRMStep]) -> tuple[Tensor, Tensor]:

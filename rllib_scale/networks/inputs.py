@@ -21,9 +21,9 @@ Array = TypeVar("Array", Tensor, np.ndarray)
 
 @dataclass(frozen=True)
 class InputSpec:
-    """Columns of the observation [task features, features of slot 1, ..., of slot N] that a network knows about.
+    """Columns of the observation [task features, features of server 1, ..., of server N] that a network knows about.
 
-    A slot whose capacity, in column `server_capacity` of its features, is 0 is empty.
+    A server whose capacity, in column `server_capacity` of its features, is 0 is an empty row.
     """
 
     task_mean: tuple[float, ...]
@@ -39,11 +39,11 @@ class InputSpec:
 
     @property
     def server_dim(self) -> int:
-        """Number of features of one server slot."""
+        """Number of features of one server."""
         return len(self.server_mean)
 
     def num_servers(self, width: int) -> int:
-        """Server slots in an observation of that width."""
+        """Servers in an observation of that width."""
         return (width - self.task_dim) // self.server_dim
 
     def split_mask(self, rows: Array, masked: bool) -> tuple[Array, Array | None]:
@@ -61,11 +61,11 @@ class InputSpec:
 
 
 class Inputs(NamedTuple):
-    """A batch of B observations of N server slots, ready for a network."""
+    """A batch of B observations of N servers, ready for a network."""
 
     task: Tensor  # (B, task_dim), standardised
     servers: Tensor  # (B, N, server_dim), standardised
-    empty: Tensor  # (B, N), MASKED for an empty slot, else 0
+    empty: Tensor  # (B, N), MASKED for an empty row, else 0
     closed: Tensor  # (B, N), MASKED for a server that must not be chosen, else 0
 
 
@@ -99,7 +99,7 @@ class ObservationInput(nn.Module):
 
         Args:
             obs: (B, task_dim + N * server_dim).
-            mask: (B, N) bool, False for a server that is closed. Empty slots are closed whatever it says, and where it
+            mask: (B, N) bool, False for a server that is closed. Empty rows are closed whatever it says, and where it
                 would leave a row without any server, or without a mask, they alone are.
         """
         spec = self.spec

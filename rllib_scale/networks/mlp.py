@@ -22,7 +22,7 @@ class StructuredMLP(nn.Module):
 
     Args:
         inputs: columns and standardisation of the observation.
-        num_servers: the only number of server slots it works for.
+        num_servers: the only number of servers it works for.
         embedding_dim: width of the embeddings.
         hidden: widths of the hidden layers.
     """

@@ -37,7 +37,7 @@ class SetPointer(nn.Module, ABC):
         Args:
             task: embeddings (B, d).
             servers: embeddings (B, N, d).
-            empty: (B, N), MASKED for an empty slot, which must change neither f nor another server's z; else 0.
+            empty: (B, N), MASKED for an empty row, which must change neither f nor another server's z; else 0.
         """
 
     def forward(self, obs: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:

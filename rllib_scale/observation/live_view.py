@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rllib_scale.observation.snapshot import BUSY, Snapshot
+from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.observation.starting import servers_of
 from rllib_scale.observation.view import ENV, INPUT, NEW, WAITING, View
 from rllib_scale.workloads.dag import descendants
 
@@ -36,27 +37,13 @@ class LiveView:
         waiting["num_inputs"] = np.bincount(now.inputs["task"], minlength=len(waiting))
         waiting["first_input"] = np.cumsum(waiting["num_inputs"]) - waiting["num_inputs"]
         inputs = np.zeros(len(now.inputs), dtype=INPUT)
-        inputs["host"], inputs["transfer_s"] = now.inputs["host"], now.inputs["transfer_s"]
+        inputs["server"], inputs["transfer_s"] = now.inputs["server"], now.inputs["transfer_s"]
         env = np.zeros(1, dtype=ENV)
         env["clock_s"], env["num_waiting"], env["num_inputs"] = now.clock_s, len(waiting), len(inputs)
         env["num_new"] = len(new)
         env["tasks_in_system"] = sum(int((~workflow.completed).sum()) for workflow in live.values())
         env["work_in_system_gflop"] = sum(float(w.compute_gflop[~w.completed].sum()) for w in live.values())
-        there, num_hosts = now.status <= BUSY, int(now.host.max(initial=0)) + 1
-        wait = np.where(there, now.available_at_s - now.clock_s, np.inf)
-        free, next_end = np.zeros(num_hosts), np.full(num_hosts, np.inf)
-        free[now.host[there]] = now.free_memory_gb[there]
-        np.minimum.at(next_end, now.host[there], now.expected_end_s[there] - now.clock_s)
-        return View(
-            env=env,
-            waiting=waiting[None],
-            inputs=inputs[None],
-            new=np.array([[(w.arrival_s, w.compute_gflop.sum()) for w in new]], dtype=NEW).reshape(1, -1),
-            capacity=now.capacity_gflops,
-            host=now.host,
-            limit=np.where(there, now.memory_gb, -1.0)[None],
-            wait=wait[None],
-            is_open=(now.idle & (wait == 0.0))[None],
-            free=free[None],
-            next_end=np.maximum(next_end, 0.0)[None],
-        )
+        new_work = np.array([[(w.arrival_s, w.compute_gflop.sum()) for w in new]], dtype=NEW).reshape(1, -1)
+        capacity, max_concurrent, *changing = servers_of(now)
+        batch = (env, waiting[None], inputs[None], new_work, capacity, max_concurrent)
+        return View(*batch, *(array[None] for array in changing))

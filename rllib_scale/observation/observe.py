@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rllib_scale.config import EnvConfig
 from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
 from rllib_scale.observation.feature_sets import FEATURE_SETS, LEAST, MAX_SUCCESSORS, PAIRS, PAPER, UNITS
-from rllib_scale.observation.snapshot import BUSY, LiveWorkflow, Snapshot
+from rllib_scale.observation.snapshot import UP, LiveWorkflow, Snapshot
 
 
 def observe(now: Snapshot, env: EnvConfig) -> NDArray[np.float32]:
@@ -36,29 +36,29 @@ def observe(now: Snapshot, env: EnvConfig) -> NDArray[np.float32]:
 
 
 def fit_of(now: Snapshot, env: EnvConfig) -> NDArray[np.uint8]:
-    """How each row is for each of K candidates, CLOSED, TAKEN or OPEN, (K, N); CLOSED for one that is not there."""
-    fit = np.full((env.decision.offered, len(now.host)), CLOSED, dtype=np.uint8)
+    """How each server is for each of K candidates, CLOSED, TAKEN or OPEN, (K, N); CLOSED for one that is not there."""
+    fit = np.full((env.decision.offered, len(now.status)), CLOSED, dtype=np.uint8)
     for k, at in enumerate(now.candidates[: len(fit)]):
         memory = now.ready["memory_gb"][at]
-        fit[k, (now.status <= BUSY) & (memory <= now.memory_gb)] = TAKEN
+        fit[k, (now.status == UP) & (memory <= now.memory_gb)] = TAKEN
         fit[k, opened(now) & (memory <= now.free_memory_gb)] = OPEN
     return fit
 
 
 def opened(now: Snapshot) -> NDArray[np.bool_]:
-    """(N,) whether the row runs nothing, takes tasks, and none waits for it."""
+    """(N,) whether the server takes tasks, has a free place, and none waits for it."""
     return now.idle & (now.available_at_s == now.clock_s)
 
 
 def _context(now: Snapshot) -> NDArray[np.float64]:
-    rows = max(1, int((now.status <= BUSY).sum()))
+    servers = max(1, int((now.status == UP).sum()))
     system = sum(int((~workflow.completed).sum()) for workflow in now.workflows.values())
     return np.array(
         [
-            math.log2(rows / 16) / 3,
-            math.log1p(len(now.ready) / rows),
-            math.log1p(system / rows),
-            opened(now).sum() / rows,
+            math.log2(servers / 16) / 3,
+            math.log1p(len(now.ready) / servers),
+            math.log1p(system / servers),
+            opened(now).sum() / servers,
         ]
     )
 
@@ -85,7 +85,7 @@ def _task(now: Snapshot, task: np.void, env: EnvConfig) -> tuple[float, ...]:
         math.log(max(LEAST, task["compute_gflop"] / scales.task_compute_max_gflop)),
         math.log((~workflow.completed).sum()),
         math.log1p(_units(workflow.compute_gflop[~workflow.completed] / scales.task_compute_max_gflop)),
-        int((task["memory_gb"] <= now.memory_gb[now.status <= BUSY]).sum()) / max(1, int((now.status <= BUSY).sum())),
+        int((task["memory_gb"] <= now.memory_gb[now.status == UP]).sum()) / max(1, int((now.status == UP).sum())),
     )
 
 
@@ -96,26 +96,27 @@ def _units(shares: NDArray[np.float64]) -> float:
 
 def _work(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
     """What `pairs` knows of the state beyond `rounds`."""
-    scales, there = env.observation, now.status <= BUSY
+    scales, there = env.observation, now.status == UP
     capacity = now.capacity_gflops[there]
     demands = [w.compute_gflop[~w.completed] for w in now.workflows.values()]
     work = (now.ready["compute_gflop"], np.concatenate(demands) if demands else np.zeros(0))
     unit = scales.task_compute_max_gflop / scales.server_compute_max_gflops / scales.time_unit_s
-    per = unit / max(LEAST, _units(capacity / scales.server_compute_max_gflops))
+    of_places = np.repeat(capacity / scales.server_compute_max_gflops, now.max_concurrent[there])
+    per = unit / max(LEAST, _units(of_places))
     shares = [opened(now)[there][of_class].mean() if of_class.any() else 0.0 for of_class in _classes(capacity)]
     return np.array([*(math.log1p(_units(w / scales.task_compute_max_gflop) * per) for w in work), *shares])
 
 
 def _classes(capacity: NDArray[np.float64]) -> list[NDArray[np.bool_]]:
-    """Which rows, of those that are there, are the slowest, neither, the fastest; all are the slowest of one speed."""
+    """Which servers, of those that are there, are the slowest, neither, the fastest; all are the slowest of one speed."""
     slow = capacity == capacity.min(initial=np.inf)
     fast = (capacity == capacity.max(initial=0.0)) & ~slow
     return [slow, ~slow & ~fast, fast]
 
 
 def _pairs(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
-    """(N, 6) what `pairs` knows of the first candidate on each row beyond `rounds`; 0 where there is none."""
-    pairs, there = np.zeros((len(now.host), 6)), now.status <= BUSY
+    """(N, 6) what `pairs` knows of the first candidate on each server beyond `rounds`; 0 where there is none."""
+    pairs, there = np.zeros((len(now.status), 6)), now.status == UP
     capacity = now.capacity_gflops[there]
     pairs[there, 2] = [math.log2(c / capacity.min()) / 2 for c in capacity]
     if len(now.candidates):
@@ -142,33 +143,29 @@ def _followers(workflow: LiveWorkflow, row: int) -> int:
 
 
 def _servers(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
-    scales, tiers = env.observation, env.cluster.tiers
-    slots = [tier for tier in tiers for _ in range(tier.count * tier.slots)]
-    power = np.zeros((2, len(now.host)))
-    power[:, : len(slots)] = np.transpose([(t.idle_power_w / t.slots, t.busy_power_w / t.slots) for t in slots])
-    runs = now.running[:, 0] >= 0
-    left, wait = now.expected_end_s - now.clock_s, now.available_at_s - now.clock_s
-    owned = now.host >= 0
-    of_host = np.bincount(now.host[owned], minlength=int(now.host.max()) + 1)
-    busy = np.bincount(now.host[runs], minlength=len(of_host))
+    scales, running, places = env.observation, now.num_running, now.max_concurrent
+    tiers = [tier for tier in env.cluster.tiers for _ in range(tier.count)]
+    idle, busy = np.zeros((2, len(places)))
+    idle[: len(tiers)], busy[: len(tiers)] = np.transpose([(tier.idle_power_w, tier.busy_power_w) for tier in tiers])
+    load = running / np.maximum(1, places)
     servers = np.stack(
         [
             now.capacity_gflops / scales.server_compute_max_gflops,
             now.memory_gb / scales.memory_max_gb,
-            np.where((left > 0) & (left < np.inf), left, 0.0) * (1 / scales.time_unit_s),
-            np.where(runs, power[1], power[0]),
+            (now.free_at_s - now.clock_s) * (1 / scales.time_unit_s),
+            np.where(running < places, idle + (busy - idle) * load, busy),
             _transfers(now, env) * (1 / scales.delay_unit_s),
             now.free_memory_gb / scales.memory_max_gb,
-            np.where(wait < np.inf, wait, 0.0) * (1 / scales.time_unit_s),
-            (busy / np.maximum(1, of_host))[now.host],
+            (now.available_at_s - now.clock_s) * (1 / scales.time_unit_s),
+            load,
         ],
         axis=1,
     )
-    return np.where((now.status <= BUSY)[:, None], servers, 0.0)
+    return np.where((now.status == UP)[:, None], servers, 0.0)
 
 
 def transfer_s(now: Snapshot, at: int, env: EnvConfig) -> NDArray[np.float64]:
-    """(N,) time to move the input of waiting task `at`, a row of `now.ready`, to each row [s]."""
+    """(N,) time to move the input of waiting task `at`, a row of `now.ready`, to each server [s]."""
     task = now.ready[at]
     workflow, communication = now.workflow(int(task["workflow"])), env.communication
     row = int(np.searchsorted(workflow.task, task["task"]))
@@ -177,13 +174,13 @@ def transfer_s(now: Snapshot, at: int, env: EnvConfig) -> NDArray[np.float64]:
         # Of equal outputs argmax takes the lowest index.
         largest = communication.first == "largest-output" and len(sources)
         sources = sources[[workflow.output_gb[sources].argmax()]] if largest else sources[:1]
-    total = np.zeros(len(now.host))
+    total = np.zeros(len(now.status))
     for source in sources:
         moved = workflow.output_gb[source] / now.bandwidth_gb_s + now.latency_s
-        total += np.where(now.host == now.host[workflow.host[source]], 0.0, moved)
+        total[np.arange(len(total)) != workflow.server[source]] += moved
     return total
 
 
 def _transfers(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
     """Of the first candidate; 0 where there is none."""
-    return transfer_s(now, int(now.candidates[0]), env) if len(now.candidates) else np.zeros(len(now.host))
+    return transfer_s(now, int(now.candidates[0]), env) if len(now.candidates) else np.zeros(len(now.status))

@@ -1,65 +1,111 @@
-"""A state in which tasks start one after another on open rows, for policies that decide on one start at a time."""
+"""Servers to which tasks are given one after another in one moment, and what each of them changes for the next."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from rllib_scale.compiled import Direct, compiled
 from rllib_scale.observation.answers import MEMORY_TOLERANCE_GB
-from rllib_scale.observation.snapshot import BUSY, Snapshot
+from rllib_scale.observation.snapshot import UP, Snapshot
+
+
+class Servers(NamedTuple):
+    """N servers of one environment; the fields are those of `View`."""
+
+    capacity: np.ndarray
+    max_concurrent: np.ndarray
+    limit: np.ndarray
+    wait: np.ndarray
+    free_places: np.ndarray
+    is_open: np.ndarray
+    free: np.ndarray
+    next_end: np.ndarray
+
+
+def servers_of(now: Snapshot) -> Servers:
+    """The servers of a snapshot; what tasks change of them is in arrays of its own."""
+    there = now.status == UP
+    wait = np.where(there, now.available_at_s - now.clock_s, np.inf)
+    return Servers(
+        capacity=now.capacity_gflops,
+        max_concurrent=now.max_concurrent,
+        limit=np.where(there, now.memory_gb, -1.0),
+        wait=wait,
+        free_places=now.max_concurrent - now.num_running,
+        is_open=now.idle & (wait == 0.0),
+        free=np.where(there, now.free_memory_gb, 0.0),
+        next_end=np.where(there, np.maximum(0.0, now.expected_end_s - now.clock_s), np.inf),
+    )
+
+
+@compiled
+def give(servers, j, memory, lasts):  # type: ignore[no-untyped-def]
+    """Give server j to a task of that memory [GB] that takes `lasts` s there; returns whether it starts.
+
+    It starts where the server is open and the memory is free. Otherwise it waits, and the server is open to none.
+    """
+    starts = servers.is_open[j] and memory <= servers.free[j]
+    if starts:
+        servers.free[j] -= memory + MEMORY_TOLERANCE_GB
+        servers.free_places[j] -= 1
+        servers.next_end[j] = min(servers.next_end[j], lasts)
+    if servers.is_open[j] and (not starts or servers.free_places[j] == 0):
+        servers.is_open[j] = False
+        if servers.next_end[j] < np.inf:
+            servers.wait[j] = servers.next_end[j]
+    if not starts:
+        servers.wait[j] += lasts / servers.max_concurrent[j]
+    return starts
+
+
+give_one = Direct(give)
+"""`give` for code that is not compiled: servers, j as int, memory and lasts as float."""
 
 
 class Starting:
-    """A snapshot and the starts that were decided on in it. Shapes: N rows, R tasks that wait in the snapshot.
+    """A snapshot and the starts that were decided on in it. Shapes: N servers, R tasks that wait in the snapshot.
 
     Attributes:
         snapshot: as it was before any start.
+        servers: as they are after the starts.
         waits: (R,) bool: has not been started.
-        is_open: (N,) bool: the row runs nothing and is not reserved.
-        can_start: (R, N) bool: the task waits, the row is open for it.
+        can_start: (R, N) bool: the task waits, the server is open and has the memory for it.
         transfer_s: (R, N) s to move the task's input there.
-        execution_s: (R, N) s of execution; inf on a row without a server.
+        execution_s: (R, N) s of execution; inf in an empty row.
         lasts_s: (R, N) s of transfer and execution.
-        ahead_s: (N,) s until the row is available; inf where nothing can start on it any more.
-        started: those of this state: row of `Snapshot.ready`, row of the cluster.
+        started: those of this state: row of `Snapshot.ready`, server.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot, ready = snapshot, snapshot.ready
-        takes, has_server = snapshot.status <= BUSY, snapshot.capacity_gflops > 0
-        self.ahead_s = np.where(takes, snapshot.available_at_s - snapshot.clock_s, np.inf)
-        self.is_open = snapshot.idle & (self.ahead_s == 0.0)
-        self._free = np.zeros(int(snapshot.host.max(initial=0)) + 1)
-        self._free[snapshot.host[takes]] = snapshot.free_memory_gb[takes]
-        capacity = np.where(has_server, snapshot.capacity_gflops, 1.0)
+        self.servers = servers_of(snapshot)
+        there = snapshot.capacity_gflops > 0
+        capacity = np.where(there, snapshot.capacity_gflops, 1.0)
         self.waits = np.ones(len(ready), dtype=bool)
         self.transfer_s = snapshot.transfer_s
-        self.execution_s = np.where(has_server, ready["compute_gflop"][:, None] / capacity, np.inf)
+        self.execution_s = np.where(there, ready["compute_gflop"][:, None] / capacity, np.inf)
         self.lasts_s = self.transfer_s + self.execution_s
-        self.can_start = self.is_open & (ready["memory_gb"][:, None] <= self.free_gb)
+        self.can_start = self.servers.is_open & (ready["memory_gb"][:, None] <= self.servers.free)
         self.started: list[tuple[int, int]] = []
 
-    @property
-    def free_gb(self) -> np.ndarray:
-        """(N,) GB of the row's server that no task needs; of a row without a server without meaning."""
-        return np.asarray(self._free[self.snapshot.host])
-
-    def start(self, task: int, row: int) -> None:
-        """Let a task (a row of `Snapshot.ready`) start on a row that is open for it.
+    def start(self, task: int, server: int) -> None:
+        """Let a task (a row of `Snapshot.ready`) start on a server that is open for it.
 
         Raises:
             ValueError: it is not.
         """
-        if not self.can_start[task, row]:
-            raise ValueError(f"waiting task {task} cannot start on row {row}")
+        if not self.can_start[task, server]:
+            raise ValueError(f"waiting task {task} cannot start on server {server}")
         memory = self.snapshot.ready["memory_gb"]
-        self.waits[task], self.is_open[row] = False, False
-        self.ahead_s[row] += self.lasts_s[task, row]
-        self._free[self.snapshot.host[row]] -= memory[task] + MEMORY_TOLERANCE_GB
-        self.started.append((task, row))
-        self.can_start &= self.is_open & (memory[:, None] <= self.free_gb) & self.waits[:, None]
+        give_one(self.servers, int(server), float(memory[task]), float(self.lasts_s[task, server]))
+        self.waits[task] = False
+        self.started.append((task, server))
+        self.can_start &= self.servers.is_open & (memory[:, None] <= self.servers.free) & self.waits[:, None]
 
     def answers(self) -> np.ndarray:
-        """(K, 3) workflow, task, row of what was started, as `Dispatcher.dispatch` gives it."""
+        """(K, 3) workflow, task, server of what was started, as `Dispatcher.dispatch` gives it."""
         ready = self.snapshot.ready
-        rows = [(ready["workflow"][task], ready["task"][task], row) for task, row in self.started]
+        rows = [(ready["workflow"][task], ready["task"][task], server) for task, server in self.started]
         return np.array(rows, dtype=np.int64).reshape(-1, 3)

@@ -38,7 +38,7 @@ class DispatchPolicy(Dispatcher):
     """What a training of `decima` or `deeprm` exports.
 
     At each event it is asked for a start, is shown the state after it, and is asked again, until no task can start or
-    it wants none. Nobody waits for a busy row.
+    it wants none. Nobody waits for a busy server.
 
     Args:
         network: as `build_dispatch_network` makes it; a copy is kept.
@@ -67,11 +67,11 @@ class DispatchPolicy(Dispatcher):
         """
         if env.costs_time:
             raise UserError(without_paper_mode(self.name))
-        own, slots = self.trial.env.cluster.num_slots, env.cluster.num_slots
-        if not self.trial.spec.any_scale and slots != own:
+        own, given = self.trial.env.cluster.num_rows, env.cluster.num_rows
+        if not self.trial.spec.any_scale and given != own:
             raise UserError(
-                f"{self.name}: the image of {self.trial.method} is fixed to {own} server slots and cannot be of "
-                f"{slots}; valid: the number it was trained at, or a policy that takes any, as decima"
+                f"{self.name}: the image of {self.trial.method} is fixed to {own} servers and cannot be of "
+                f"{given}; valid: the number it was trained at, or a policy that takes any, as decima"
             )
         return env
 
@@ -97,7 +97,7 @@ class DispatchPolicy(Dispatcher):
                     kept[now.snapshot.index].append(step)
                 if step.task < 0:
                     continue
-                now.start(step.task, step.row)
+                now.start(step.task, step.server)
                 last[at] = step
                 if now.can_start.any():
                     still.append(at)

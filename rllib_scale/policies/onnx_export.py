@@ -3,7 +3,7 @@
 Inputs, of a batch of B states with N servers each:
 
     task      (B, F) float32: features of the state, then of the task
-    servers   (B, N, G) float32: features of each server; capacity 0 marks an empty slot, which is never chosen
+    servers   (B, N, G) float32: features of each server; capacity 0 marks an empty row, which is never chosen
     mask      (B, N) bool: servers that may be chosen; with none of them, all but the empty ones may
 
 Outputs: `logits` (B, N) float32, MASKED lower where the mask closes a server; `choice` (B,) int64, the first of the
@@ -136,7 +136,7 @@ def _facts(policy: TrainedPolicy) -> dict[str, str]:
         "mask": "idle servers with the memory, and those that it may wait for"
         if policy.reserves
         else "idle servers with the memory; all true for a policy without a mask",
-        "servers": "any" if trial.spec.any_scale else str(trial.env.cluster.num_slots),
+        "servers": "any" if trial.spec.any_scale else str(trial.env.cluster.num_rows),
     }
 
 

@@ -246,7 +246,7 @@ def _shape(trial: TrialConfig) -> dict[str, Any]:
         facts["network.skip"] = sizes["skip"] or "none"
     facts |= {f"env.observation.{name}": value for name, value in observation.items()}
     if not trial.spec.any_scale:
-        facts["number of servers"] = trial.env.cluster.num_slots
+        facts["number of servers"] = trial.env.cluster.num_rows
     return facts
 
 

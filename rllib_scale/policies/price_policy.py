@@ -46,9 +46,9 @@ class PricePolicy(ContextPrice):
         self, weights: Floats, speeds: Floats, trial: TrialConfig, epochs: int, decision: DecisionMode = "argmax"
     ) -> None:
         searched = (trial.algorithm.problems or ProblemsConfig()).all(trial.env)
-        rows = [env.cluster.num_slots for env in searched]
-        beyond = (max(rows) / min(rows)) ** EXTRAPOLATION
-        super().__init__(weights, speeds, (min(rows) / beyond, max(rows) * beyond))
+        places = [env.cluster.num_places for env in searched]
+        beyond = (max(places) / min(places)) ** EXTRAPOLATION
+        super().__init__(weights, speeds, (min(places) / beyond, max(places) * beyond))
         if decision != "argmax":
             raise UserError(f"decision {decision}: {trial.method} has no probabilities to sample from; valid: argmax")
         self.name, self.description = trial.name, trial.spec.description

@@ -71,12 +71,12 @@ class Scheduler(ABC):
 
         Args:
             observation: (B, W) of the config's feature set; the paper's has 5 + 5N columns.
-            fit: (B, 1, N) how each row is for it, as `Engine.fit`.
+            fit: (B, 1, N) how each server is for it, as `Engine.fit`.
         """
 
-    def draw(self, num_slots: int) -> np.ndarray:
-        """Uniform numbers (B, N), row i from generator i."""
-        return np.stack([generator.random(num_slots) for generator in self.generators])
+    def draw(self, num_rows: int) -> np.ndarray:
+        """Uniform numbers (B, N), those of environment i from generator i."""
+        return np.stack([generator.random(num_rows) for generator in self.generators])
 
     def __call__(self, observation: np.ndarray, fit: np.ndarray) -> np.ndarray:
         """Server index (B,) for the first of K candidates. Ties go to the lowest index.

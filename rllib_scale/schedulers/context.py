@@ -23,7 +23,7 @@ AVERAGE_S = 20.0
 LIMIT = 3.0
 """Of every context entry, either side of 0."""
 ANY_SIZE = (1.0, math.inf)
-"""Rows between which `size` tells all numbers apart."""
+"""Places between which `size` tells all numbers apart."""
 
 
 def theta_names(classes: int) -> tuple[str, ...]:

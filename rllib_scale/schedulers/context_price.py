@@ -1,12 +1,12 @@
 """`context-price`: the price rule whose numbers are a linear function of what is seen at each event.
 
 At each event theta = link(W [1, context]), and the tasks that wait are visited as `price` visits them, by
-n^a (c/10)^b + age (s since the workflow arrived)/10, each to the row of least
+n^a (c/10)^b + age (s since the workflow arrived)/10, each to the server of least
 
     n^alpha (kappa wait + p) + mu_k p + (penalty where it has to be waited for)
 
-with n its descendants, itself included, c its demand [GFLOP], p its time on a row of class k [s] and `wait` the time
-until the row is available [s] (`visiting`). A class is the rows of one speed; the slowest has price 0, so K classes
+with n its descendants, itself included, c its demand [GFLOP], p its time on a server of class k [s] and `wait` the time
+until a place there is free [s] (`visiting`). A class is the servers of one speed; the slowest has price 0, so K classes
 have K - 1 prices. docs/context-price.md has every formula.
 """
 
@@ -47,15 +47,15 @@ class ContextPrice(VisitingDispatcher):
         weights: W (5 + K, 10 + K); rows `theta_names`, columns 1 and then `context_names`. Or (B, 5 + K, 10 + K), one
             for each environment of a batch.
         speeds: (K,) of the classes that W is for [GFLOPS], slowest first.
-        sizes: fewest and most rows that the entry `size` tells apart. Beyond, it is that of the nearest of them: a line
-            through what was seen at 8 to 64 rows says something about 128 and nothing about 1024.
+        sizes: fewest and most places that the entry `size` tells apart. Beyond, it is that of the nearest of them: a
+            line through what was seen at 8 to 64 of them says something about 128 and nothing about 1024.
 
     Attributes:
         account: of each environment, what was seen at each event; kept where `keeps_account` is set.
     """
 
     name = "context-price"
-    description = "prices of time on fast rows, a linear function of load, queue and idle rows at each event"
+    description = "prices of time on fast servers, a linear function of load, queue and idle places at each event"
     keeps_account = False
 
     def __init__(self, weights: Floats, speeds: Floats, sizes: tuple[float, float] = ANY_SIZE) -> None:
@@ -81,7 +81,7 @@ class ContextPrice(VisitingDispatcher):
         context = dict(zip(context_names(len(self.speeds)), np.array([event.context for event in seen]).T, strict=True))
         prices = {f"{speed:g} GFLOPS": theta.get(f"price_{k}") for k, speed in enumerate(self.speeds, start=1)}
         load = {f"over {tau:g} s": PRIOR_LOAD + 0.3 * context[f"load_{tau:g}"] for tau in LOAD_S}
-        load["tasks that wait a row"] = np.expm1((context["queue"] + 0.6) / 2.0)
+        load["tasks that wait a place"] = np.expm1((context["queue"] + 0.6) / 2.0)
         panels = [
             ("price of a second", {name: line for name, line in prices.items() if line is not None}),
             ("theta", {name: theta[name] for name in ("kappa", "penalty", "a", "alpha")}),

@@ -1,7 +1,7 @@
 """Context and theta of `context-price` for all environments of a batch in one compiled call, from their `View`.
 
 On a cluster of other classes of speed than the weights are for, a price stands where the speed, relative to the slowest
-row, puts it: linear in the logarithm between two classes, the last price beyond the fastest.
+server, puts it: linear in the logarithm between two classes, the last price beyond the fastest.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ContextRounds:
     Args:
         weights: W (B, 5 + K, 10 + K) of each environment.
         speeds: (K,) of the classes that they are for.
-        sizes: fewest and most rows that the entry `size` tells apart.
+        sizes: fewest and most places that the entry `size` tells apart.
 
     Attributes:
         weights: as given.
@@ -85,30 +85,29 @@ def write_theta(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Write the context (B, 9 + K), theta (B, 5 + K), NUMBERS (B, 6) and prices (B, N) of every environment.
 
-    `sizes` (2,) limits of the rows that `size` tells apart; `of` (N,) class of each row of the cluster, -1 of an empty
-    one; `idle`, `counts` (M,) scratch; `to_ours` (K, M) and `to_theirs` (M, K) interpolate between its classes and
+    `sizes` (2,) limits of the places that `size` tells apart; `of` (N,) class of each server, -1 of an empty row; `idle`, `counts` (M,) scratch; `to_ours` (K, M) and `to_theirs` (M, K) interpolate between its classes and
     those of the weights.
     """
     for b in range(len(view.env)):
         shown, kept, x = view.env[b], memory[b], context[b]
         if shown.clock_s == kept.clock_s:
             continue  # asked again in the same round: what was seen when it began holds
-        num_classes, num_rows, capacity = to_ours.shape[0], 0, 0.0
+        num_classes, num_places, capacity = to_ours.shape[0], 0, 0.0
         idle[:] = 0.0
         counts[:] = 0.0
         for j in range(len(of)):
             if of[j] >= 0 and view.limit[b, j] >= 0.0:
-                num_rows += 1
-                capacity += view.capacity[j]
-                counts[of[j]] += 1.0
+                num_places += view.max_concurrent[j]
+                capacity += view.capacity[j] * view.max_concurrent[j]
+                counts[of[j]] += view.max_concurrent[j]
                 if view.is_open[b, j]:
-                    idle[of[j]] += 1.0
-        rows = float(max(1, num_rows))
+                    idle[of[j]] += view.free_places[b, j]
+        places = float(max(1, num_places))
         capacity = capacity if capacity > 0.0 else np.inf
         ready = 0.0
         for i in range(shown.num_waiting):
             ready += view.waiting[b, i].compute_gflop
-        queue, work = shown.num_waiting / rows, shown.work_in_system_gflop / capacity
+        queue, work = shown.num_waiting / places, shown.work_in_system_gflop / capacity
 
         now, passed = shown.clock_s, shown.clock_s - kept.clock_s
         kept.work_fast_s *= math.exp(-passed / FAST_S)
@@ -122,7 +121,7 @@ def write_theta(  # type: ignore[no-untyped-def]
         kept.work_s = keeps * kept.work_s + (1.0 - keeps) * kept.held_work_s
         kept.held_queue, kept.held_work_s, kept.clock_s = queue, work, now
 
-        x[0] = math.log2(min(max(rows, sizes[0]), sizes[1]) / 16.0) / 3.0
+        x[0] = math.log2(min(max(places, sizes[0]), sizes[1]) / 16.0) / 3.0
         x[1] = (_load(kept.work_fast_s, now, FAST_S) - PRIOR_LOAD) / LOAD_UNIT
         x[2] = (_load(kept.work_slow_s, now, SLOW_S) - PRIOR_LOAD) / LOAD_UNIT
         x[3] = 2.0 * math.log1p(queue) - 0.6
@@ -135,7 +134,7 @@ def write_theta(  # type: ignore[no-untyped-def]
             x[6 + k] = 2.0 * share - 0.6
         x[6 + num_classes] = 2.0 * math.log1p(kept.queue) - 0.6
         x[7 + num_classes] = math.log1p(kept.work_s) - 2.0
-        x[8 + num_classes] = 1.5 * math.log1p(shown.tasks_in_system / rows) - 1.5
+        x[8 + num_classes] = 1.5 * math.log1p(shown.tasks_in_system / places) - 1.5
         for i in range(len(x)):
             x[i] = min(LIMIT, max(-LIMIT, x[i]))
 

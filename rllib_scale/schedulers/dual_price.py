@@ -42,22 +42,22 @@ MOST_LOAD = 0.98
 class Classes(NamedTuple):
     """The K kinds of servers: those of one speed and one memory are one."""
 
-    speed: np.ndarray  # (K,) GFLOPS of a row
+    speed: np.ndarray  # (K,) GFLOPS of each task that runs there
     memory: np.ndarray  # (K,) GB of a server
-    slots: np.ndarray  # (K,) rows of a server
-    rows: np.ndarray  # (K,) of all of them together
-    slowdown: np.ndarray  # (K,) how many times as long an execution takes where all slots are busy
+    max_concurrent: np.ndarray  # (K,) tasks that a server runs at once
+    places: np.ndarray  # (K,) tasks that all of them run at once
+    slowdown: np.ndarray  # (K,) how many times as long an execution takes where all places are busy
 
     @classmethod
     def of(cls, cluster: ClusterConfig) -> Classes:
         """By speed, then memory."""
-        rows: dict[tuple[float, float, int, float], int] = {}
+        places: dict[tuple[float, float, int, float], int] = {}
         for tier in cluster.tiers:
-            slowdown = 1.0 + tier.slot_slowdown * (tier.slots - 1)
-            kind = (tier.compute_gflops, tier.memory_gb, tier.slots, slowdown)
-            rows[kind] = rows.get(kind, 0) + tier.count * tier.slots
-        kinds = np.array(sorted(rows))
-        return cls(kinds[:, 0], kinds[:, 1], kinds[:, 2], np.array([rows[kind] for kind in sorted(rows)]), kinds[:, 3])
+            slowdown = 1.0 + tier.slowdown * (tier.max_concurrent - 1)
+            kind = (tier.compute_gflops, tier.memory_gb, tier.max_concurrent, slowdown)
+            places[kind] = places.get(kind, 0) + tier.count * tier.max_concurrent
+        speed, memory, max_concurrent, slowdown = np.array(sorted(places)).T
+        return cls(speed, memory, max_concurrent, np.array([places[kind] for kind in sorted(places)]), slowdown)
 
 
 def duals(
@@ -71,8 +71,9 @@ def duals(
     Args:
         weight: (T,) of each kind of tasks.
         seconds: (T, K) that all of a kind take on each class, inf where they do not fit.
-        taken: (T, K) of the class's seconds meanwhile: more than `seconds` where a task needs the memory of more rows.
-        available: (K,) seconds of all rows of each class together.
+        taken: (T, K) of the class's seconds meanwhile: more than `seconds` where a task needs the memory of more
+            places.
+        available: (K,) seconds of all places of each class together.
         loads: (L,) times as many tasks of each kind; those beyond MOST_LOAD of what is possible stand for that.
 
     Returns:
@@ -96,10 +97,10 @@ def duals(
 
 
 def prices(classes: Classes, workload: Workload, rate: float, revealed: bool = False) -> np.ndarray:
-    """What a second on a row of each class costs, in seconds of one task that nothing follows.
+    """What a second on a place of each class costs, in seconds of one task that nothing follows.
 
-    A task weighs as many as it and its descendants are, for all of them wait for it. Where a server has several slots,
-    a task takes as much of it as the larger of its slot and its share of the memory; the price is then of a task of the
+    A task weighs as many as it and its descendants are, for all of them wait for it. Where a server has several places,
+    a task takes as much of it as the larger of a place and its share of the memory; the price is then of a task of the
     mean size of those that fit. Prices rise with the load in steps, at each of which one kind of task moves to another
     class: the mean over `LOADS` is between those of the steps nearby.
 
@@ -116,20 +117,20 @@ def prices(classes: Classes, workload: Workload, rate: float, revealed: bool = F
     weight = np.ones(len(memory)) if revealed else _descendants(workload)
     fits = memory[:, None] <= classes.memory
     levels = np.zeros(len(memory))
-    if classes.slots.max() > 1:
+    if classes.max_concurrent.max() > 1:
         cuts = np.quantile(memory, np.linspace(0, 1, MEMORY_LEVELS + 1)[1:-1])
         levels = np.searchsorted(cuts, memory).astype(np.float64)
     # Execution times are in proportion to the demand: tasks of one weight that fit the same classes are one kind.
     kinds, kind = np.unique(np.column_stack([weight, fits, levels]), axis=0, return_inverse=True)
     work = np.bincount(kind.ravel(), gflop)
     mean_memory = np.bincount(kind.ravel(), gflop * memory) / work
-    rows = np.maximum(1.0, mean_memory[:, None] / classes.memory * classes.slots)
+    places = np.maximum(1.0, mean_memory[:, None] / classes.memory * classes.max_concurrent)
     fit = kinds[:, 1:-1] > 0
     seconds = np.where(fit, work[:, None] * classes.slowdown / classes.speed, np.inf)
     span = workload.num_workflows / rate
-    found = duals(kinds[:, 0], seconds, rows * seconds, classes.rows * span, LOADS).mean(axis=0)
+    found = duals(kinds[:, 0], seconds, places * seconds, classes.places * span, LOADS).mean(axis=0)
     of_work = work[:, None] * fit
-    return found * (rows * of_work).sum(axis=0) / np.maximum(of_work.sum(axis=0), 1e-300)
+    return found * (places * of_work).sum(axis=0) / np.maximum(of_work.sum(axis=0), 1e-300)
 
 
 def _descendants(workload: Workload) -> np.ndarray:
@@ -145,7 +146,7 @@ def _descendants(workload: Workload) -> np.ndarray:
 def prices_of(env: EnvConfig, load: float | None = None) -> tuple[Classes, np.ndarray, float]:
     """The classes of a problem, (K,) `prices` of its workflows at its own load or another, and a mean execution [s].
 
-    The latter is that of a mean task on a mean row.
+    The latter is that of a mean task on a mean place.
 
     Raises:
         UserError: the workload has no sample, or tasks of it fit no server.
@@ -153,7 +154,7 @@ def prices_of(env: EnvConfig, load: float | None = None) -> tuple[Classes, np.nd
     sample = sample_workflows(env, WORKFLOWS)
     rate = sample.rate if load is None else sample.rate * load / sample.offered_load(env)
     classes = Classes.of(env.cluster)
-    mean_s = float(sample.workload.compute_gflop.mean() * classes.rows.sum() / (classes.rows @ classes.speed))
+    mean_s = float(sample.workload.compute_gflop.mean() * classes.places.sum() / (classes.places @ classes.speed))
     return classes, prices(classes, sample.workload, rate, env.information.workflows == "revealed"), mean_s
 
 
@@ -173,7 +174,7 @@ def initial_weights_by_duals(env: EnvConfig, speeds: np.ndarray) -> np.ndarray:
     of_load = []
     for load in LINE_LOADS:
         classes, found, mean_s = prices_of(env, load)
-        of_speed = [np.average(found[classes.speed == v], weights=classes.rows[classes.speed == v]) for v in speeds]
+        of_speed = [np.average(found[classes.speed == v], weights=classes.places[classes.speed == v]) for v in speeds]
         of_load.append(given.discount * (np.array(of_speed) - of_speed[0])[1:])
     slope, middle = np.polyfit(LINE_LOADS - PRIOR_LOAD, np.array(of_load), 1)
     start = PriceParameters(

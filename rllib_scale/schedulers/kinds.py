@@ -1,11 +1,13 @@
-"""The row for a task among rows of few kinds, without a look at all of them.
+"""The server for a task among servers of few kinds, without a look at all of them.
 
-Where every server is one row, the rows of one speed, memory and price differ for a task in two things alone: whether
-its input is there, and when they are available. So of each kind the first open row and the one that is available first
-are enough, and the rows that the input is on. A thousand servers take hardly longer than a hundred.
+Where every server has one place, the servers of one speed, memory and price differ for a task in two things alone:
+whether its input is there, and when they are available. So of each kind the first open server and the one that is
+available first are enough, and the servers that the input is on. A thousand servers take hardly longer than a hundred.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,50 +20,67 @@ KIND = np.dtype(
         ("capacity", "f8"),
         ("limit", "f8"),
         ("price", "f8"),
-        ("first", "i8"),  # where its rows begin among `open_rows` and in `heap`
+        ("first", "i8"),  # where its servers begin in `open` and in `heap`
         ("end_open", "i8"),  # end of those that were open when the round began, lowest first
         ("next_open", "i8"),
-        ("size", "i8"),  # of its heap of rows that are not open, by availability
+        ("size", "i8"),  # of its heap of servers that are not open, by availability
     ]
 )
 
 
+class Kinds(NamedTuple):
+    """The servers of one environment by kind."""
+
+    table: np.ndarray  # (MOST_KINDS,) KIND
+    of: np.ndarray  # (N,) kind of each server; -1: none can start there any more
+    open: np.ndarray  # (N,) servers
+    heap: np.ndarray  # (N,) servers
+    count: np.ndarray  # (1,) kinds; 0: they are too many, or were not sorted
+
+
+def room_for(num_servers: int) -> Kinds:
+    """Arrays for the kinds of so many servers."""
+    of_servers = (np.empty(num_servers, dtype=np.int64) for _ in range(3))
+    return Kinds(np.zeros(MOST_KINDS, dtype=KIND), *of_servers, np.zeros(1, dtype=np.int64))
+
+
 @internal
-def sort_rows(limit, wait, is_open, price, capacity, kinds, kind_of, open_rows, heap):  # type: ignore[no-untyped-def]
-    """Sort the rows of an environment by kind; returns the number of kinds, 0 where they are too many."""
-    count, k = 0, 0
+def sort_servers(servers, prices, kinds):  # type: ignore[no-untyped-def]
+    """Sort the servers of an environment by kind."""
+    capacity, limit, of, table = servers.capacity, servers.limit, kinds.of, kinds.table
+    count, k, kinds.count[0] = 0, 0, 0
     for j in range(len(capacity)):
-        kind_of[j] = -1
+        of[j] = -1
         if limit[j] < 0.0:
             continue
-        if count == 0 or not _is_of(kinds[k], capacity[j], limit[j], price[j]):
+        if count == 0 or not _is_of(table[k], capacity[j], limit[j], prices[j]):
             k = 0
-            while k < count and not _is_of(kinds[k], capacity[j], limit[j], price[j]):
+            while k < count and not _is_of(table[k], capacity[j], limit[j], prices[j]):
                 k += 1
         if k == count:
-            if count == len(kinds):
-                return 0
-            kinds[k].capacity, kinds[k].limit, kinds[k].price = capacity[j], limit[j], price[j]
-            kinds[k].first = 0
+            if count == len(table):
+                return
+            table[k].capacity, table[k].limit, table[k].price = capacity[j], limit[j], prices[j]
+            table[k].first = 0
             count += 1
-        kind_of[j] = k
-        kinds[k].first += 1  # how many they are, until the next loop
+        of[j] = k
+        table[k].first += 1  # how many they are, until the next loop
     at = 0
     for k in range(count):
-        size = kinds[k].first
-        kinds[k].first = kinds[k].next_open = kinds[k].end_open = at
-        kinds[k].size = 0
+        size = table[k].first
+        table[k].first = table[k].next_open = table[k].end_open = at
+        table[k].size = 0
         at += size
     for j in range(len(capacity)):
-        if kind_of[j] < 0:
+        if of[j] < 0:
             continue
-        kind = kinds[kind_of[j]]
-        if is_open[j]:
-            open_rows[kind.end_open] = j
+        if servers.is_open[j]:
+            kind = table[of[j]]
+            kinds.open[kind.end_open] = j
             kind.end_open += 1
         else:
-            add(j, kind, heap, wait)
-    return count
+            add(j, kinds, servers.wait)
+    kinds.count[0] = count
 
 
 @internal
@@ -75,82 +94,80 @@ def _is_before(wait, i, j):  # type: ignore[no-untyped-def]
 
 
 @internal
-def add(j, kind, heap, wait):  # type: ignore[no-untyped-def]
-    """Row j is open no longer, or was not at the beginning."""
-    at = kind.size
+def add(j, kinds, wait):  # type: ignore[no-untyped-def]
+    """Server j is open no longer, or was not at the beginning."""
+    kind = kinds.table[kinds.of[j]]
+    heap, at = kinds.heap[kind.first :], kind.size
     kind.size += 1
     while at > 0:
         parent = (at - 1) >> 1
-        if not _is_before(wait, j, heap[kind.first + parent]):
+        if not _is_before(wait, j, heap[parent]):
             break
-        heap[kind.first + at] = heap[kind.first + parent]
+        heap[at] = heap[parent]
         at = parent
-    heap[kind.first + at] = j
+    heap[at] = j
 
 
 @internal
-def delay(j, kind, heap, wait):  # type: ignore[no-untyped-def]
-    """Row j, which is not open, is available later than before."""
-    at = 0
-    while heap[kind.first + at] != j:
+def delay(j, kinds, wait):  # type: ignore[no-untyped-def]
+    """Server j, which is not open, is available later than before."""
+    kind = kinds.table[kinds.of[j]]
+    heap, at = kinds.heap[kind.first :], 0
+    while heap[at] != j:
         at += 1
     while True:
         child = 2 * at + 1
         if child >= kind.size:
             break
-        if child + 1 < kind.size and _is_before(wait, heap[kind.first + child + 1], heap[kind.first + child]):
+        if child + 1 < kind.size and _is_before(wait, heap[child + 1], heap[child]):
             child += 1
-        if not _is_before(wait, heap[kind.first + child], j):
+        if not _is_before(wait, heap[child], j):
             break
-        heap[kind.first + at] = heap[kind.first + child]
+        heap[at] = heap[child]
         at = child
-    heap[kind.first + at] = j
+    heap[at] = j
 
 
 @internal
-def choose_by_kind(  # type: ignore[no-untyped-def]
-    rule, waiting, weight, penalty, task, inputs, stays, total, host, row_of, is_open, wait, num_kinds, kinds, kind_of,
-    open_rows, heap,
-):  # fmt: skip
-    """Row that a task starts on or waits for; -1: it fits none; -2: it takes a look at all rows to know.
+def choose_by_kind(way, task, inputs, total, stays, servers, kinds):  # type: ignore[no-untyped-def]
+    """Server that a task starts on or waits for; -1: it fits none; -2: it takes a look at all servers to know.
 
-    `total` s for all input of the task, `stays` (H,) s of it on each host, `row_of` (H,) the row of each. -2: rows that
-    are available at different times may cost the same once rounded, and the lowest of them is wanted.
+    `inputs` of the task; `total` and `stays` as for `choose`. -2: servers that are available at different times may
+    cost the same once rounded, and the lowest of them is wanted.
     """
     best, least, best_open, least_open, unsure = -1, np.inf, -1, np.inf, np.inf
-    compute, memory = task.compute_gflop, task.memory_gb
-    for c in range(2 * num_kinds + task.num_inputs):
-        if c < 2 * num_kinds:
-            kind = kinds[c >> 1]
+    by_kind = 2 * kinds.count[0]
+    for c in range(by_kind + len(inputs)):
+        if c < by_kind:
+            kind = kinds.table[c >> 1]
             if c & 1 == 0:
-                while kind.next_open < kind.end_open and not is_open[open_rows[kind.next_open]]:
+                while kind.next_open < kind.end_open and not servers.is_open[kinds.open[kind.next_open]]:
                     kind.next_open += 1
-                j = open_rows[kind.next_open] if kind.next_open < kind.end_open else -1
+                j = kinds.open[kind.next_open] if kind.next_open < kind.end_open else -1
             else:
-                j = heap[kind.first] if kind.size > 0 else -1
+                j = kinds.heap[kind.first] if kind.size > 0 else -1
         else:
-            j = row_of[inputs[task.first_input + c - 2 * num_kinds].host]
-            if kind_of[j] < 0:
+            j = inputs[c - by_kind].server
+            if kinds.of[j] < 0:
                 j = -1
         if j < 0:
             continue
-        kind = kinds[kind_of[j]]
-        if memory > kind.limit:
+        kind = kinds.table[kinds.of[j]]
+        if task.memory_gb > kind.limit:
             continue
-        lasts = max(0.0, total - stays[host[j]]) + compute / kind.capacity
-        cost = cost_of(rule, waiting, weight, kind.price, penalty, wait[j], lasts, kind.capacity, is_open[j])
+        lasts = max(0.0, total - stays[j]) + task.compute_gflop / kind.capacity
+        cost = cost_of(way, kind.price, servers.wait[j], lasts, kind.capacity, servers.is_open[j])
         if cost < least or (cost == least and j < best):
             best, least = j, cost
-        if is_open[j] and (lasts < least_open or (lasts == least_open and j < best_open)):
+        if servers.is_open[j] and (lasts < least_open or (lasts == least_open and j < best_open)):
             best_open, least_open = j, lasts
-        if c < 2 * num_kinds and c & 1 == 1 and kind.size > 1:
-            after = heap[kind.first + 1]
-            if kind.size > 2 and wait[heap[kind.first + 2]] < wait[after]:
-                after = heap[kind.first + 2]
-            lasts = total + compute / kind.capacity
-            after_cost = cost_of(rule, waiting, weight, kind.price, penalty, wait[after], lasts, kind.capacity, False)
-            if after_cost <= cost:
+        if c < by_kind and c & 1 == 1 and kind.size > 1:
+            after = kinds.heap[kind.first + 1]
+            if kind.size > 2 and servers.wait[kinds.heap[kind.first + 2]] < servers.wait[after]:
+                after = kinds.heap[kind.first + 2]
+            lasts = total + task.compute_gflop / kind.capacity
+            if cost_of(way, kind.price, servers.wait[after], lasts, kind.capacity, False) <= cost:
                 unsure = min(unsure, cost)
-    if rule == EARLIEST_FINISH and best_open >= 0 and waiting * least >= least_open:
+    if way.rule == EARLIEST_FINISH and best_open >= 0 and way.waiting * least >= least_open:
         return best_open
     return -2 if unsure == least and best >= 0 else best

@@ -10,7 +10,7 @@ import numpy as np
 from rllib_scale.config import EnvConfig
 from rllib_scale.observation.answers import CLOSED, OPEN
 from rllib_scale.observation.observe import fit_of, observe, opened, transfer_s
-from rllib_scale.observation.snapshot import BUSY, Snapshot
+from rllib_scale.observation.snapshot import RUNNING, Snapshot
 from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.schedulers.dispatcher import Dispatcher
 
@@ -33,7 +33,7 @@ class OnSnapshots(Dispatcher):
         self.name, self.description = scheduler.name, scheduler.description
         self.scheduler = scheduler
         self.env = scheduler.problem(env)
-        self._slowdown = [t.slot_slowdown for t in env.cluster.tiers for _ in range(t.count * t.slots)]
+        self._slowdown = [tier.slowdown for tier in env.cluster.tiers for _ in range(tier.count)]
         self.reset([(0, 0)])
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
@@ -44,14 +44,14 @@ class OnSnapshots(Dispatcher):
             scheduler.reset([seed])
 
     def dispatch(self, snapshot: Snapshot) -> np.ndarray:
-        """See `Dispatcher.dispatch`; with `on_busy: reserve` also rows to wait for."""
+        """See `Dispatcher.dispatch`; with `on_busy: reserve` also servers to wait for."""
         decision, filtered = self.env.decision, self.env.offers_startable
         reserves, preempts = decision.on_busy == "reserve", decision.preemption != "none"
         scheduler, now, aside, answers = self._schedulers[snapshot.index], snapshot, np.zeros(0, np.int64), []
-        if not opened(now).any() and not (preempts and (now.running >= 0).any()):
+        if not opened(now).any() and not (preempts and len(now.running)):
             return np.zeros((0, 3), dtype=np.int64)
         while True:
-            if reserves and filtered:  # left out where no row is open for it
+            if reserves and filtered:  # left out where no server is open for it
                 rooms = now.free_memory_gb[opened(now)]
                 aside = np.union1d(aside, np.flatnonzero(now.ready["memory_gb"] > rooms.max(initial=-1.0)))
             shown = np.setdiff1d(np.arange(len(now.ready)), aside)[: decision.offered]
@@ -60,10 +60,10 @@ class OnSnapshots(Dispatcher):
             is_open = (fit == OPEN).any() if filtered else opened(now).any() or (reserves and preempts)
             if not len(shown) or not is_open:
                 break
-            row = int(scheduler(observe(now, self.env)[None], fit[None])[0])
-            task, how = now.ready[shown[0]], fit[0, row]
+            j = int(scheduler(observe(now, self.env)[None], fit[None])[0])
+            task, how = now.ready[shown[0]], fit[0, j]
             if how == OPEN:
-                now = self._started(now, int(shown[0]), row)
+                now = self._started(now, int(shown[0]), j)
                 aside = aside[aside != shown[0]]
                 aside -= aside > shown[0]
             elif not reserves:
@@ -72,46 +72,51 @@ class OnSnapshots(Dispatcher):
                 aside = np.append(aside, shown[0])
                 if how == CLOSED:
                     continue
-                now = self._reserved(now, int(shown[0]), row)
-            answers.append((task["workflow"], task["task"], row))
+                now = self._reserved(now, int(shown[0]), j)
+            answers.append((task["workflow"], task["task"], j))
         return np.array(answers, dtype=np.int64).reshape(-1, 3)
 
-    def _execution_s(self, now: Snapshot, at: int, row: int) -> float:
-        """Of a waiting task on a row, as it is seen."""
-        others = int(((now.running[:, 0] >= 0) & (now.host == now.host[row])).sum()) - int(now.running[row, 0] >= 0)
-        execution = now.ready["compute_gflop"][at] / now.capacity_gflops[row]
-        return float(execution * (1.0 + self._slowdown[row] * others))
+    def _execution_s(self, now: Snapshot, at: int, j: int, others: int) -> float:
+        """Of a waiting task on server j, beside so many others, as it is seen."""
+        execution = now.ready["compute_gflop"][at] / now.capacity_gflops[j]
+        return float(execution * (1.0 + self._slowdown[j] * others))
 
-    def _started(self, now: Snapshot, at: int, row: int) -> Snapshot:
-        """The state after a waiting task has started on a row."""
-        task, seconds = now.ready[at], self._execution_s(now, at, row)
+    def _started(self, now: Snapshot, at: int, j: int) -> Snapshot:
+        """The state after a waiting task has started on server j."""
+        task, seconds = now.ready[at], self._execution_s(now, at, j, int(now.num_running[j]))
         if self.env.communication.mode == "transfer":
-            seconds += float(transfer_s(now, at, self.env)[row])
-        expected, available, status = now.expected_end_s.copy(), now.available_at_s.copy(), now.status.copy()
-        running, free = now.running.copy(), now.free_memory_gb.copy()
-        expected[row] = available[row] = now.clock_s + seconds
-        status[row], running[row] = BUSY, (task["workflow"], task["task"])
-        same = now.host == now.host[row]
-        free[same] = max(0.0, now.memory_gb[row] - sum(self._memory(now, *names) for names in running[same].tolist()))
+            seconds += float(transfer_s(now, at, self.env)[j])
+        begun = np.array([(task["workflow"], task["task"], j, now.clock_s + seconds)], dtype=RUNNING)
+        running = np.sort(np.append(now.running, begun), order=("server", "workflow", "task"))
+        there = running[running["server"] == j]
+        memory = sum(_memory(now, *names) for names in there[["workflow", "task"]].tolist())
+        next_end = there["expected_end_s"].min()
+        free_at = now.clock_s if len(there) < now.max_concurrent[j] else next_end
         return replace(
             now,
-            expected_end_s=expected,
-            available_at_s=available,
-            status=status,
             running=running,
-            free_memory_gb=free,
+            num_running=_with(now.num_running, j, len(there)),
+            free_memory_gb=_with(now.free_memory_gb, j, max(0.0, now.memory_gb[j] - memory)),
+            expected_end_s=_with(now.expected_end_s, j, next_end),
+            available_at_s=_with(now.available_at_s, j, max(now.clock_s, free_at)),
             ready=np.delete(now.ready, at),
         )
 
-    def _memory(self, now: Snapshot, workflow: int, task: int) -> float:
-        """Of a running task; 0 where none runs."""
-        if workflow < 0:
-            return 0.0
-        live = now.workflow(workflow)
-        return float(live.memory_gb[np.searchsorted(live.task, task)])
+    def _reserved(self, now: Snapshot, at: int, j: int) -> Snapshot:
+        """The state after a waiting task was given server j to wait for, whose places share what waits for them."""
+        places = int(now.max_concurrent[j])
+        execution = self._execution_s(now, at, j, min(int(now.num_running[j]), places - 1))
+        return replace(now, available_at_s=_with(now.available_at_s, j, now.available_at_s[j] + execution / places))
 
-    def _reserved(self, now: Snapshot, at: int, row: int) -> Snapshot:
-        """The state after a waiting task was given a row to wait for."""
-        available = now.available_at_s.copy()
-        available[row] += self._execution_s(now, at, row)
-        return replace(now, available_at_s=available)
+
+def _memory(now: Snapshot, workflow: int, task: int) -> float:
+    """Of a running task [GB]."""
+    live = now.workflow(workflow)
+    return float(live.memory_gb[np.searchsorted(live.task, task)])
+
+
+def _with(array: np.ndarray, j: int, value: float) -> np.ndarray:
+    """The array, but for its entry j."""
+    changed = array.copy()
+    changed[j] = value
+    return changed

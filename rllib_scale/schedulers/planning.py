@@ -58,7 +58,7 @@ class PlanningDispatcher(Dispatcher):
         for setting, is_set, valid in (
             ("information.workflows", env.information.workflows == "revealed", "whole"),
             ("cluster.changes", not env.cluster.changes.none, "none"),
-            ("cluster.tiers.slots", any(tier.slots > 1 for tier in env.cluster.tiers), "1"),
+            ("cluster.tiers.max_concurrent", any(tier.max_concurrent > 1 for tier in env.cluster.tiers), "1"),
         ):
             if is_set:
                 raise UserError(f"{self.name} plans workflows as a whole: {setting} is set; valid for it: {valid}")

@@ -5,25 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import Direct, compiled, internal
-from rllib_scale.observation.answers import MEMORY_TOLERANCE_GB
+from rllib_scale.observation.starting import give
 from rllib_scale.observation.view import View
-from rllib_scale.schedulers.kinds import KIND, MOST_KINDS, add, choose_by_kind, delay, sort_rows
-from rllib_scale.schedulers.visiting import LEAST_COST, choose
+from rllib_scale.schedulers.kinds import add, choose_by_kind, delay, room_for, sort_servers
+from rllib_scale.schedulers.visiting import LEAST_COST, Way, choose, compiled_servers_in
 
 NUMBERS = ("a", "b", "age", "alpha", "kappa", "penalty")
 """Of the price rule, in the order of the columns of `visit_by_price`; see PriceParameters."""
 ORDERS = ("longest-hop", "most-descendants", "shortest-task", "descendants-per-work", "first-ready", "first-arrival")
 """Of config.NamedOrder, in the order in which compiled code knows them."""
 KINDS_FROM = 6
-"""Waiting tasks from which on rows are sorted by kind: of fewer, looking at all rows is faster."""
+"""Waiting tasks from which on servers are sorted by kind: of fewer, looking at all servers is faster."""
 
 
 class Rounds:
     """Decides for a batch, with arrays that are kept from event to event.
 
     Args:
-        by_kind_from: number of rows from which on they are looked at by kind (kinds.py), where each is a server. The
-            choices are the same, in a tenth of the time for a thousand; fewer are faster looked at one by one.
+        by_kind_from: number of servers from which on they are looked at by kind (kinds.py), where each has one place.
+            The choices are the same, in a tenth of the time for a thousand; fewer are faster looked at one by one.
 
     Attributes:
         visits: (1,) tasks visited until now.
@@ -37,7 +37,7 @@ class Rounds:
         """Visit the tasks that wait in a named order, by FASTEST_OPEN or EARLIEST_FINISH.
 
         Returns:
-            (K, 4) environment, workflow, task, and the row on which it starts, or -2 - row of one that waits for it.
+            (K, 4) environment, workflow, task, and the server on which it starts, or -2 - server of one that waits.
         """
         self._make_room(view)
         numbers = np.zeros((len(view.env), len(NUMBERS)))
@@ -51,7 +51,7 @@ class Rounds:
         Args:
             view: of the batch.
             numbers: (B, 6) float64, NUMBERS of each environment.
-            prices: (B, N) float64 of a second on each row.
+            prices: (B, N) float64 of a second on each server.
 
         Returns:
             As `by_name`.
@@ -72,12 +72,8 @@ class Rounds:
         (b, tasks), n = view.waiting.shape, len(view.capacity)
         self._key, self._no_prices = np.empty((b, tasks)), np.zeros((b, n))
         self._answers = np.empty((b * tasks, 4), dtype=np.int64)
-        there = np.flatnonzero(view.host >= 0)
-        by_kind = n >= self._by_kind_from and len(there) == view.free.shape[1]
-        row_of = there if by_kind else np.zeros(0, dtype=np.int64)  # hosts are numbered in the order of their rows
-        order, transfer, stays = np.empty(tasks, dtype=np.int64), np.zeros(n), np.zeros(view.free.shape[1])
-        of_rows = [np.empty(n, dtype=np.int64) for _ in range(3)]
-        self._scratch = (row_of, order, transfer, stays, np.zeros(MOST_KINDS, dtype=KIND), *of_rows)
+        by_kind = n >= self._by_kind_from and bool(view.max_concurrent.max() <= 1)
+        self._scratch = (by_kind, np.empty(tasks, dtype=np.int64), np.zeros(n), room_for(n))
 
 
 def in_order(view: View, order: str) -> list[np.ndarray]:
@@ -115,7 +111,7 @@ def keys_by_name(order, view, key):  # type: ignore[no-untyped-def]
 
 @compiled
 def keys_by_price(numbers, view, key):  # type: ignore[no-untyped-def]
-    """Write to `key` (B, R) by what each task is visited, where a row is open."""
+    """Write to `key` (B, R) by what each task is visited, where a server is open."""
     for b in range(len(view.env)):
         if not view.is_open[b].any():
             continue
@@ -162,78 +158,60 @@ def _sink(heap, size, at, waiting, key, by_arrival):  # type: ignore[no-untyped-
 
 @compiled
 def visit_all(  # type: ignore[no-untyped-def]
-    rule, by_arrival, numbers, prices, key, view, row_of, order, transfer, stays, kinds, kind_of, open_rows,
-    heap, answers, visits,
+    rule, by_arrival, numbers, prices, key, view, by_kind, order, stays, kinds, answers, visits
 ):  # fmt: skip
-    """Visit the tasks of each environment until no row of it is open; returns how many `answers` (K, 4) were written.
+    """Visit the tasks of each environment until no server of it is open; returns how many `answers` (K, 4) there are.
 
-    The round changes `wait`, `is_open` and `free` of the view and adds to `visits` (1,). `row_of` (H,) the row of
-    each host, where all have one and kinds are to be used. Scratch: `order` (R,), `transfer` (N,) and `stays` (H,),
-    which are 0 between calls, and those of `kinds`. Rounds that end after a few tasks are common: a heap gives no more
-    of the order than is used.
+    The round changes the servers of the view, and adds to `visits` (1,). `by_kind`: each server has one place, and
+    kinds are to be used. Scratch: `order` (R,), `stays` (N,), which is 0 between calls, and `kinds`. Rounds that end
+    after a few tasks are common: a heap gives no more of the order than is used.
     """
     count = 0
-    capacity, host = view.capacity, view.host
     for b in range(len(view.env)):
-        size, num_open = view.env[b].num_waiting, 0
-        limit, wait, is_open, free = view.limit[b], view.wait[b], view.is_open[b], view.free[b]
-        for j in range(len(capacity)):
-            num_open += int(is_open[j])
+        size, num_open, servers = view.env[b].num_waiting, 0, compiled_servers_in(view, b)
+        for j in range(len(servers.is_open)):
+            num_open += int(servers.is_open[j])
         if size == 0 or num_open == 0:
             continue
-        waiting, inputs, keys = view.waiting[b], view.inputs[b], key[b]
+        waiting, keys = view.waiting[b], key[b]
         for i in range(size):
             order[i] = i
         for at in range(size // 2 - 1, -1, -1):
             _sink(order, size, at, waiting, keys, by_arrival)
-        num_kinds = 0
-        if len(row_of) > 0 and size >= KINDS_FROM:
-            num_kinds = sort_rows(limit, wait, is_open, prices[b], capacity, kinds, kind_of, open_rows, heap)
+        kinds.count[0] = 0
+        if by_kind and size >= KINDS_FROM:
+            sort_servers(servers, prices[b], kinds)
         while size > 0 and num_open > 0:
             i = order[0]
             size -= 1
             visits[0] += 1
             order[0] = order[size]
             _sink(order, size, 0, waiting, keys, by_arrival)
-            task, total = waiting[i], 0.0
-            weight = float(task.descendants) ** numbers[b, 3]  # 1 for rules without prices
-            for k in range(task.first_input, task.first_input + task.num_inputs):
+            task, total, best = waiting[i], 0.0, -2
+            inputs = view.inputs[b, task.first_input : task.first_input + task.num_inputs]
+            for k in range(len(inputs)):
                 total += inputs[k].transfer_s
-                stays[inputs[k].host] += inputs[k].transfer_s
-            best = -2
-            if num_kinds > 0:
-                best = choose_by_kind(
-                    rule, numbers[b, 4], weight, numbers[b, 5], task, inputs, stays, total, host, row_of,
-                    is_open, wait, num_kinds, kinds, kind_of, open_rows, heap,
-                )  # fmt: skip
+                stays[inputs[k].server] += inputs[k].transfer_s
+            weight = float(task.descendants) ** numbers[b, 3]  # 1 for rules without prices
+            way = Way(rule, numbers[b, 4], weight, numbers[b, 5])
+            if kinds.count[0] > 0:
+                best = choose_by_kind(way, task, inputs, total, stays, servers, kinds)
             if best == -2:
-                if task.num_inputs > 0:
-                    for j in range(len(host)):
-                        transfer[j] = max(0.0, total - stays[host[j]]) if host[j] >= 0 else 0.0
-                best = choose(
-                    rule, numbers[b, 4], weight, prices[b], numbers[b, 5], task.compute_gflop, task.memory_gb,
-                    transfer, capacity, limit, host, wait, is_open, free, view.next_end[b],
-                )  # fmt: skip
-                if task.num_inputs > 0:
-                    transfer[:] = 0.0
+                best = choose(way, task, total, stays, servers, prices[b])
             if best >= 0:
-                was_open, h = is_open[best], host[best]
+                was_open = servers.is_open[best]
+                lasts = max(0.0, total - stays[best]) + task.compute_gflop / servers.capacity[best]
+                starts = give(servers, best, task.memory_gb, lasts)
                 answers[count, 0], answers[count, 1], answers[count, 2] = b, task.workflow, task.task
-                answers[count, 3] = -2 - best
+                answers[count, 3] = best if starts else -2 - best
                 count += 1
-                if was_open:
-                    if task.memory_gb <= free[h]:
-                        answers[count - 1, 3] = best
-                        free[h] -= task.memory_gb + MEMORY_TOLERANCE_GB
-                    is_open[best] = False
-                    num_open -= 1
-                wait[best] += max(0.0, total - stays[h]) + task.compute_gflop / capacity[best]
-                if num_kinds > 0 and was_open:
-                    add(best, kinds[kind_of[best]], heap, wait)
-                elif num_kinds > 0:
-                    delay(best, kinds[kind_of[best]], heap, wait)
-            for k in range(task.first_input, task.first_input + task.num_inputs):
-                stays[inputs[k].host] = 0.0
+                num_open -= int(was_open and not servers.is_open[best])
+                if kinds.count[0] > 0 and was_open:
+                    add(best, kinds, servers.wait)
+                elif kinds.count[0] > 0:
+                    delay(best, kinds, servers.wait)
+            for k in range(len(inputs)):
+                stays[inputs[k].server] = 0.0
     return count
 
 

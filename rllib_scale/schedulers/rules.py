@@ -53,8 +53,8 @@ class RoundRobin(Rule):
 
     def rate(self, v: ObservationView) -> np.ndarray:
         """See `Rule.rate`."""
-        num_slots = v.capacity.shape[1]
-        distance = (np.arange(num_slots)[None, :] - self._last[:, None] - 1) % num_slots
+        num_rows = v.capacity.shape[1]
+        distance = (np.arange(num_rows)[None, :] - self._last[:, None] - 1) % num_rows
         return np.where(v.feasible, -distance.astype(np.float64), -np.inf)
 
     def __call__(self, observation: np.ndarray, fit: np.ndarray) -> np.ndarray:

@@ -1,52 +1,83 @@
-"""The choice of a row in rounds with reservations: each task that is visited starts on a row, or waits for one.
+"""The choice of a server in rounds with reservations: each task that is visited starts on one, or waits for one.
 
-A reservation is a rule's own: it moves the row's virtual availability by the time that the task would take there, and
-is forgotten with the round. So a round decides which tasks start, in any problem, whatever its `on_busy` is.
+A reservation is a rule's own: it puts off the server's virtual availability by the time that the task would take there
+(`starting.give`), and is forgotten with the round. So a round decides which tasks start, in any problem, whatever its
+`on_busy` is.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from rllib_scale.compiled import internal
+from rllib_scale.observation.starting import Servers
+from rllib_scale.observation.view import View
 
 FASTEST_OPEN, EARLIEST_FINISH, LEAST_COST = range(3)
-"""How a row is chosen: the fastest of the open ones; the earliest finish, or the one on the best open row where that is
-not `waiting` times as late; the least of weight (waiting w + p) + price p, and the penalty where it has to be waited
-for, of w seconds until the row is available and p of transfer and execution."""
+"""How a server is chosen: the fastest of the open ones; the earliest finish, or the one on the best open server where
+that is not `waiting` times as late; the least of weight (waiting w + p) + price p, and the penalty where it has to be
+waited for, of w seconds until a place is free and p of transfer and execution."""
+
+
+class Way(NamedTuple):
+    """How the server of one task is chosen."""
+
+    rule: int
+    waiting: float
+    weight: float
+    penalty: float
+
+
+def servers_in(view: View, b: int) -> Servers:
+    """The servers of environment b, which share the arrays of the view."""
+    return Servers(
+        view.capacity,
+        view.max_concurrent,
+        view.limit[b],
+        view.wait[b],
+        view.free_places[b],
+        view.is_open[b],
+        view.free[b],
+        view.next_end[b],
+    )
+
+
+compiled_servers_in = internal(servers_in)
 
 
 @internal
-def cost_of(rule, waiting, weight, price, penalty, ahead, lasts, capacity, can_start):  # type: ignore[no-untyped-def]
-    """By what rows are compared: see the rules above. `ahead` s until the row is available, `lasts` s on it."""
-    if rule == FASTEST_OPEN:
+def cost_of(way, price, ahead, lasts, capacity, can_start):  # type: ignore[no-untyped-def]
+    """By what servers are compared: see the rules above. `ahead` s until a place is free, `lasts` s on it."""
+    if way.rule == FASTEST_OPEN:
         return -capacity if can_start else np.inf
-    if rule == EARLIEST_FINISH:
+    if way.rule == EARLIEST_FINISH:
         return ahead + lasts
-    cost = weight * (waiting * ahead + lasts) + price * lasts
-    return cost if can_start else cost + penalty
+    cost = way.weight * (way.waiting * ahead + lasts) + price * lasts
+    return cost if can_start else cost + way.penalty
 
 
 @internal
-def choose(  # type: ignore[no-untyped-def]
-    rule, waiting, weight, price, penalty, compute, memory, transfer, capacity, limit, host, wait, is_open, free,
-    next_end,
-):  # fmt: skip
-    """Row that a task starts on or waits for; -1: it fits none. `transfer` (N,) s to move its input there."""
+def choose(way, task, total, stays, servers, prices):  # type: ignore[no-untyped-def]
+    """Server that a task starts on or waits for; -1: it fits none.
+
+    `total` s for all input of the task, `stays` (N,) s of it that is on each server, `prices` (N,) of a second there.
+    """
     best, least, best_open, least_open = -1, np.inf, -1, np.inf
-    for j in range(len(capacity)):
-        if memory > limit[j]:
+    for j in range(len(servers.capacity)):
+        if task.memory_gb > servers.limit[j]:
             continue
-        can_start = is_open[j] and memory <= free[host[j]]
-        lasts = transfer[j] + compute / capacity[j]
-        ahead = wait[j]
-        if is_open[j] and not can_start and next_end[host[j]] < np.inf:
-            ahead = next_end[host[j]]
+        can_start = servers.is_open[j] and task.memory_gb <= servers.free[j]
+        lasts = max(0.0, total - stays[j]) + task.compute_gflop / servers.capacity[j]
+        ahead = servers.wait[j]
+        if servers.is_open[j] and not can_start and servers.next_end[j] < np.inf:
+            ahead = servers.next_end[j]
         if can_start and lasts < least_open:
             best_open, least_open = j, lasts
-        cost = cost_of(rule, waiting, weight, price[j], penalty, ahead, lasts, capacity[j], can_start)
+        cost = cost_of(way, prices[j], ahead, lasts, servers.capacity[j], can_start)
         if cost < least:
             best, least = j, cost
-    if rule == EARLIEST_FINISH and best_open >= 0 and waiting * least >= least_open:
+    if way.rule == EARLIEST_FINISH and best_open >= 0 and way.waiting * least >= least_open:
         best = best_open
     return best

@@ -166,10 +166,10 @@ def _normalise(x, norm, eps):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _attend(u, hidden, open_slots, scores, mean):  # type: ignore[no-untyped-def]
-    """Compute mean (d,) = softmax_j(u . hidden_j) over the slots that are not empty; hidden (d, N)."""
+def _attend(u, hidden, empty, scores, mean):  # type: ignore[no-untyped-def]
+    """Compute mean (d,) = softmax_j(u . hidden_j) over the rows that are not empty; hidden (d, N)."""
     d, n = hidden.shape
-    scores[:] = open_slots
+    scores[:] = empty
     for k in range(d):
         for j in range(n):
             scores[j] += u[k] * hidden[k, j]
@@ -195,7 +195,7 @@ def _pointer_forward(observation, mask, logits, w, clip, eps):  # type: ignore[n
     n = logits.shape[1]
     columns = np.empty((server_dim, n), dtype=np.float32)
     hidden = np.empty((d, n), dtype=np.float32)
-    open_slots = np.empty(n, dtype=np.float32)
+    empty = np.empty(n, dtype=np.float32)
     scores = np.empty(n, dtype=np.float32)
     f, out, u, mean, first = (
         np.empty(d, dtype=np.float32),
@@ -211,7 +211,7 @@ def _pointer_forward(observation, mask, logits, w, clip, eps):  # type: ignore[n
             for c in range(server_dim):
                 columns[c, j] = row[task_dim + j * server_dim + c]
         for j in range(n):
-            open_slots[j] = np.float32(0.0) if columns[w.server_capacity, j] != np.float32(0.0) else np.float32(MASKED)
+            empty[j] = np.float32(0.0) if columns[w.server_capacity, j] != np.float32(0.0) else np.float32(MASKED)
         for k in range(d):
             for j in range(n):
                 hidden[k, j] = w.server_hidden_bias[k]
@@ -228,7 +228,7 @@ def _pointer_forward(observation, mask, logits, w, clip, eps):  # type: ignore[n
             out[:] = w.output_bias[block]
             for head in range(num_heads):
                 _linear(f, w.query[block, head], w.query_bias[block, head], u)
-                _attend(u, hidden, open_slots, scores, mean)
+                _attend(u, hidden, empty, scores, mean)
                 for i in range(d):
                     for k in range(d):
                         out[k] += mean[i] * w.output[block, head, i, k]
@@ -271,10 +271,10 @@ def _pointer_forward(observation, mask, logits, w, clip, eps):  # type: ignore[n
                         logits[b, j] += per_unit * columns[c, j]
         some_open = False
         for j in range(mask.shape[1]):
-            if mask[b, j] and open_slots[j] == np.float32(0.0):
+            if mask[b, j] and empty[j] == np.float32(0.0):
                 some_open = True
         for j in range(n):
-            if open_slots[j] != np.float32(0.0) or (some_open and not mask[b, j]):
+            if empty[j] != np.float32(0.0) or (some_open and not mask[b, j]):
                 logits[b, j] += np.float32(MASKED)
 
 
