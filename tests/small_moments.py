@@ -27,7 +27,7 @@ SMALL = EnvConfig(
     episode=EpisodeConfig(horizon_s=100, mask="feasible"),
     observation=OBSERVATION,
 )
-"""Rows 0 and 1 are slow and small, row 2 is fast."""
+"""Servers 0 and 1 are slow and small, server 2 is fast."""
 Flow = tuple[float, Sequence[tuple[float, float]], list[list[int]]]
 
 
@@ -40,7 +40,7 @@ def workload(*flows: Flow) -> Workload:
 DIAMOND: Flow = (0.0, [(8.0, 4.0), (4.0, 12.0), (16.0, 4.0), (2.0, 4.0)], [[0, 1], [0, 2], [1, 3], [2, 3]])
 PAIR: Flow = (0.0, [(4.0, 12.0), (12.0, 2.0)], [])
 TWO_FLOWS = workload(DIAMOND, PAIR)
-"""A diamond, whose second task fits the fast row alone, and two tasks that need none, of which the first does, too."""
+"""A diamond, whose second task fits the fast server alone, and two tasks that need none, of which the first does, too."""
 
 
 def moments(given: Workload, env: EnvConfig = SMALL, answers: Sequence[Sequence[Answer]] = ()) -> list[Snapshot]:
@@ -56,10 +56,10 @@ def moments(given: Workload, env: EnvConfig = SMALL, answers: Sequence[Sequence[
 
 
 def permuted(snapshot: Snapshot, order: Sequence[int]) -> Snapshot:
-    """The same moment with its rows in another order, of servers with one row each and nothing to be moved."""
+    """The same moment with its servers in another order, of which none runs anything and nothing is to be moved."""
     at = np.asarray(order)
-    names = ("capacity_gflops", "memory_gb", "free_memory_gb", "status", "expected_end_s", "available_at_s", "running")
-    assert len(snapshot.inputs) == 0
+    names = ("capacity_gflops", "memory_gb", "free_memory_gb", "status", "expected_end_s", "available_at_s")
+    assert len(snapshot.inputs) == len(snapshot.running) == 0
     return replace(snapshot, **{name: getattr(snapshot, name)[at] for name in names})
 
 
@@ -67,6 +67,6 @@ def renumbered(snapshot: Snapshot) -> Snapshot:
     """The same moment, its two workflows numbered the other way round; tasks that wait keep their places."""
     ready, running = snapshot.ready.copy(), snapshot.running.copy()
     ready["workflow"] = 1 - ready["workflow"]
-    running[:, 0] = np.where(running[:, 0] >= 0, 1 - running[:, 0], -1)
+    running["workflow"] = 1 - running["workflow"]
     workflows = {1 - number: replace(live, index=1 - number) for number, live in snapshot.workflows.items()}
     return replace(snapshot, ready=ready, running=running, workflows=workflows)

@@ -63,7 +63,7 @@ def sum_by(values: Tensor, group: np.ndarray, groups: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class DecimaStep:
-    """One start: the graph before it, the task (a row of `Snapshot.ready`) and the server, and what decided on the server."""
+    """One start: the graph before it, the task (a row of `Snapshot.ready`), the server, and what decided on that."""
 
     graph: Graph
     task: int
@@ -162,7 +162,7 @@ class Decima(nn.Module):
         return [DecimaStep(*each) for each in zip(looks, tasks, chosen, pairs, can, strict=True)]
 
     def log_probabilities(self, steps: Sequence[DecimaStep]) -> tuple[Tensor, Tensor]:
-        """(B,) log-probabilities of starts, and (B,) entropies of the choice of the task and then of its server [nat]."""
+        """(B,) log-probabilities of starts, and (B,) entropies of the choice of the task, then of its server [nat]."""
         graphs = [step.graph for step in steps]
         embedded = Embedded(self, graphs)
         of_tasks = self.task_logs(embedded, graphs)

@@ -25,8 +25,8 @@ class Image:
     """What `deeprm` sees of a moment.
 
     Attributes:
-        pixels: (2N + 2M + 1, T) float32, from 0 to 1: until when each server has no place free, and its memory in use until
-            its next task ends; demand and memory of the queue's tasks; how many tasks wait beyond it.
+        pixels: (2N + 2M + 1, T) float32, from 0 to 1: until when each server has no place free; its memory in use until
+            its next task ends; demand and memory of the queue's tasks; how many wait beyond it.
         may: (M N + 1,) bool: which actions there are; task k of the queue on server j is k N + j, the last one is none.
         queue: (M,) the tasks of the queue, rows of `Snapshot.ready`; -1 where fewer wait.
     """

@@ -28,7 +28,8 @@ NODE = (
 )
 """Features of a task."""
 SERVER = ("capacity", "memory", "free_memory", "ahead", "open")
-"""Features of a server: capacity and GB, in all and free, over the largest; ln(1 + units until a place is free); 1: open."""
+"""Features of a server: capacity and GB, in all and free, over the largest; ln(1 + units until a place is free); 1:
+open."""
 PAIR = ("execution", "transfer", "memory_left")
 """Features of a task on a server: units of time; ln(1 + units); GB left free beside it, over the largest."""
 

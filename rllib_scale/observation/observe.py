@@ -108,7 +108,7 @@ def _work(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
 
 
 def _classes(capacity: NDArray[np.float64]) -> list[NDArray[np.bool_]]:
-    """Which servers, of those that are there, are the slowest, neither, the fastest; all are the slowest of one speed."""
+    """Which servers, of those there, are the slowest, neither, the fastest; all are the slowest of one speed."""
     slow = capacity == capacity.min(initial=np.inf)
     fast = (capacity == capacity.max(initial=0.0)) & ~slow
     return [slow, ~slow & ~fast, fast]

@@ -14,7 +14,7 @@ from rllib_scale.schedulers.reserving import Matching, MatchingDispatcher
 
 
 class MinMin(MatchingDispatcher):
-    """The task that can finish first is matched to the server where it does, and so on; ties go to the first arrival."""
+    """The task that can finish first is matched to where it does, and so on; ties go to the first arrival."""
 
     name = "min-min"
     description = "of all waiting tasks that which can finish first to where it does, busy servers awaited, and so on"

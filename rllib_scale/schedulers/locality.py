@@ -111,14 +111,14 @@ def _finish(v: ObservationView, waiting: float) -> np.ndarray:
 
 
 def _home(v: ObservationView) -> tuple[np.ndarray, np.ndarray]:
-    """(B, N) servers that fit and to which the least has to be moved; (B, 1) what moving elsewhere takes more, at most."""
+    """(B, N) servers that fit with the least to be moved there; (B, 1) what moving elsewhere takes more, at most."""
     lowest = np.min(v.transfer, axis=1, where=v.fits, initial=np.inf, keepdims=True)
     highest = np.max(v.transfer, axis=1, where=v.fits, initial=0.0, keepdims=True)
     return v.fits & (v.transfer == lowest), highest - np.minimum(lowest, highest)
 
 
 def _of_two(v: ObservationView, pool: np.ndarray, random: np.ndarray) -> np.ndarray:
-    """Scores (B, N): the two servers of the pool with the largest random numbers, first the one with the shorter wait."""
+    """Scores (B, N): the two of the pool with the largest random numbers, first the one with the shorter wait."""
     drawn = np.argsort(np.argsort(np.where(pool, -random, 1.0), axis=1, kind="stable"), axis=1, kind="stable")
     return _ranked(drawn >= 2, v.wait, drawn, first=pool)
 

@@ -103,7 +103,7 @@ class Price(VisitingDispatcher):
     """
 
     name = "price"
-    description = "the server of least weighted finish time and price of its class, for tasks by descendants, work and age"
+    description = "the server of least weighted finish time and price of its class; tasks by descendants, work and age"
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `Dispatcher.reset`."""
@@ -160,7 +160,7 @@ class Matching:
             self.lasts[k] += np.maximum(0.0, inputs["transfer_s"].sum() - stays)
 
     def ahead(self, at: slice = EVERY) -> np.ndarray:
-        """(R, ...) s until some servers could start each task: where only the memory lacks, until the next task ends."""
+        """(R, ...) s until servers could start each task: where only the memory lacks, until the next task ends."""
         s = self.servers
         lacks_memory = s.is_open[at] & (self.waiting["memory_gb"][:, None] > s.free[at])
         return np.where(lacks_memory & (s.next_end[at] < np.inf), s.next_end[at], s.wait[at])
@@ -173,9 +173,9 @@ class Matching:
 
 
 class Hungarian(MatchingDispatcher):
-    """All waiting tasks and all servers, busy ones too, matched at least total cost; who is matched to a busy one waits.
+    """All waiting tasks and all servers, busy ones too, matched at least total cost.
 
-    An open server takes as many tasks as it has free places, any other one.
+    An open server takes as many tasks as it has free places; any other takes one, which waits.
 
     Source: H. W. Kuhn, The Hungarian method for the assignment problem, 1955; solved by SciPy.
     """
@@ -196,7 +196,7 @@ class Hungarian(MatchingDispatcher):
 
 
 def class_prices(prices: tuple[float, ...], capacity: np.ndarray) -> np.ndarray:
-    """(N,) price of a second on each server: 0 on the slowest class, then `prices` by speed, the last for all beyond."""
+    """(N,) price of a second on each server: 0 on the slowest class, then `prices` by speed, the last one beyond."""
     classes = np.unique(capacity[capacity > 0])
     every = np.array([0.0, *prices])
     return every[np.minimum(np.searchsorted(classes, capacity), len(every) - 1)]

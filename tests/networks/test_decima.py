@@ -100,13 +100,13 @@ def test_what_is_drawn_is_drawn_by_the_probabilities_that_it_learns_from(network
     np.testing.assert_array_equal(p > 0, now.can_start)
     assert p.sum() == pytest.approx(1.0)
     for step in steps:
-        counts[step.task, step.row] += 1
+        counts[step.task, step.server] += 1
     np.testing.assert_allclose(counts / 4000, p, atol=0.03)
     assert (counts[~now.can_start] == 0).all()
-    np.testing.assert_allclose(logs.exp().numpy(), [p[step.task, step.row] for step in steps], rtol=1e-4)
+    np.testing.assert_allclose(logs.exp().numpy(), [p[step.task, step.server] for step in steps], rtol=1e-4)
     best = network.choose([now], [graph], None)[0]
     assert best.task == p.sum(axis=1).argmax()
-    assert best.row == p[best.task].argmax()
+    assert best.server == p[best.task].argmax()
 
 
 def test_the_order_of_rows_and_of_workflows_means_nothing(network: Decima) -> None:

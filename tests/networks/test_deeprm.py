@@ -59,7 +59,7 @@ def test_probabilities_add_up_and_what_cannot_start_has_none() -> None:
         p, none = network(queue=3).probabilities(now)
         np.testing.assert_array_equal(p > 0, now.can_start)
         assert p.sum() + none == pytest.approx(1.0)
-        assert (none > 0) == bool((snapshot.running >= 0).any()), "where nothing runs, nothing would ever end"
+        assert (none > 0) == bool(len(snapshot.running)), "where nothing runs, nothing would ever end"
     beyond, _ = network(queue=1).probabilities(Starting(moments(TWO_FLOWS)[0]))
     assert (beyond[1:] == 0).all(), "what is not shown cannot be chosen"
 
@@ -73,10 +73,10 @@ def test_what_is_drawn_is_drawn_by_the_probabilities_that_it_learns_from() -> No
     p, none = made.probabilities(now)
     counts = np.zeros((len(now.waits) + 1, 3))
     for step in steps:
-        counts[step.task, step.row] += 1
+        counts[step.task, step.server] += 1
     np.testing.assert_allclose(counts[:-1] / 4000, p, atol=0.03)
     assert counts[-1, -1] / 4000 == pytest.approx(none, abs=0.03)
-    of_each = [none if step.task < 0 else p[step.task, step.row] for step in steps]
+    of_each = [none if step.task < 0 else p[step.task, step.server] for step in steps]
     np.testing.assert_allclose(logs.exp().numpy(), of_each, rtol=1e-4)
     flat = np.append(p[p > 0], [none] if none > 0 else [])
     assert entropies[0].item() == pytest.approx(-(flat * np.log(flat)).sum(), rel=1e-4)

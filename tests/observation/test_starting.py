@@ -23,11 +23,11 @@ def test_a_start_takes_its_row_and_no_other() -> None:
     now.start(2, 2)
     assert now.waits.tolist() == [True, True, False]
     assert now.can_start.tolist() == [[True, True, False], [False, False, False], [False, False, False]]
-    np.testing.assert_allclose(now.ahead_s, [0, 0, 3])
-    np.testing.assert_allclose(now.free_gb, [8, 8, 14])
+    np.testing.assert_allclose(now.servers.wait, [0, 0, 3])
+    np.testing.assert_allclose(now.servers.free, [8, 8, 14])
     now.start(0, 1)
     assert now.answers().tolist() == [[1, 1, 2], [0, 0, 1]]
-    with pytest.raises(ValueError, match="waiting task 1 cannot start on row 2"):
+    with pytest.raises(ValueError, match="waiting task 1 cannot start on server 2"):
         now.start(1, 2)
 
 
@@ -51,7 +51,7 @@ def test_a_moment_with_a_busy_row() -> None:
     _, then = moments(TWO_FLOWS, answers=[[Answer(1, 0, 2)]])
     now = Starting(then)
     assert then.clock_s == 1.0
-    np.testing.assert_allclose(now.ahead_s, [0, 0, 0])
+    np.testing.assert_allclose(now.servers.wait, [0, 0, 0])
     _, before = moments(workload((0.0, [(8.0, 4.0)], []), (1.0, [(4.0, 4.0)], [])), answers=[[Answer(0, 0, 2)]])
     assert Starting(before).can_start.tolist() == [[True, True, False]]
-    np.testing.assert_allclose(Starting(before).ahead_s, [0, 0, 1])
+    np.testing.assert_allclose(Starting(before).servers.wait, [0, 0, 1])

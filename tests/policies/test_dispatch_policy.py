@@ -146,7 +146,7 @@ def test_the_image_is_of_one_number_of_servers(folder: Path) -> None:
     from rllib_scale.live.routing import RouterSettings, player_of
 
     line = refused("evaluate", folder, "--scenario", "steady-0.7", "--scales", "16")
-    for part in ("fixed to 8 server slots", "cannot be of 16", "decima"):
+    for part in ("fixed to 8 servers", "cannot be of 16", "decima"):
         assert part in line
     with pytest.raises(UserError, match="was trained at 8 server slots and knows no other number"):
         player_of(RouterSettings(scheduler=str(folder)))

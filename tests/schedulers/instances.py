@@ -14,10 +14,12 @@ from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 
 
-def cluster(*tiers: tuple[int, float, float], slots: int = 1) -> EnvConfig:
+def cluster(*tiers: tuple[int, float, float], places: int = 1) -> EnvConfig:
     """A problem on tiers of (count, GFLOPS, GB), of 100 s, with the mask `feasible`."""
-    names = ("count", "compute_gflops", "memory_gb")
-    content = [dict(zip(names, tier, strict=True)) | {"name": f"t{k}", "slots": slots} for k, tier in enumerate(tiers)]
+    content = [
+        {"name": f"t{k}", "count": count, "compute_gflops": gflops, "memory_gb": gb, "max_concurrent": places}
+        for k, (count, gflops, gb) in enumerate(tiers)
+    ]
     return EnvConfig.model_validate(
         {
             "cluster": {"tiers": content},
@@ -32,7 +34,7 @@ TWO, THREE = cluster((1, 1, 10), (1, 2, 40)), cluster((2, 1, 10), (1, 2, 40))
 
 
 def starts(name: str, env: EnvConfig, given: Workload) -> dict[tuple[int, int], tuple[int, float]]:
-    """(workflow, task) -> row and time of its start."""
+    """(workflow, task) -> server and time of its start."""
     schedule = play(make_scheduler(name, env.observation, "feasible"), env, 0, [0], given).schedule()
     return {(row["workflow"], row["task"]): (int(row["server"]), float(row["start_s"])) for row in schedule}
 
@@ -67,11 +69,11 @@ def saga_schedule(
     return {int(name): (node, start) for name, node, start in placed if name.isdigit()}  # it adds a start and an end
 
 
-SLOTS: dict[str, Any] = {
+SEVERAL: dict[str, Any] = {
     "cluster": {
         "tiers": [
-            {"name": "slow", "count": 3, "compute_gflops": 1, "memory_gb": 40, "slots": 3, "slot_slowdown": 0.1},
-            {"name": "fast", "count": 2, "compute_gflops": 3, "memory_gb": 60, "slots": 2},
+            {"name": "slow", "count": 3, "compute_gflops": 1, "memory_gb": 40, "max_concurrent": 3, "slowdown": 0.1},
+            {"name": "fast", "count": 2, "compute_gflops": 3, "memory_gb": 60, "max_concurrent": 2},
         ],
         "empty_slots": 2,
     },
@@ -94,10 +96,10 @@ PROBLEMS: dict[str, dict[str, Any]] = {
         "workload": {"offered_load": 0.9},
         "episode": {"horizon_s": 500, "arrivals_until_s": 30},
     },
-    "slots": SLOTS,
-    "changes": SLOTS | {"cluster": SLOTS["cluster"] | {"changes": {"schedule": CHANGES}}},
-    "estimates": SLOTS | {"information": {"estimate_error": 0.5}},
-    "revealed": SLOTS | {"information": {"estimate_error": 0.5, "workflows": "revealed"}},
+    "places": SEVERAL,
+    "changes": SEVERAL | {"cluster": SEVERAL["cluster"] | {"changes": {"schedule": CHANGES}}},
+    "estimates": SEVERAL | {"information": {"estimate_error": 0.5}},
+    "revealed": SEVERAL | {"information": {"estimate_error": 0.5, "workflows": "revealed"}},
     "kinds": {
         "cluster": {"servers": 64, "changes": {"schedule": CHANGES}},
         "communication": {"mode": "transfer", "predecessors": "all"},
@@ -105,7 +107,7 @@ PROBLEMS: dict[str, dict[str, Any]] = {
         "workload": {"offered_load": 1.0},
         "episode": {"horizon_s": 300, "arrivals_until_s": 15},
     },
-    "reserve": SLOTS | {"decision": {"on_busy": "reserve"}},
-    "open": SLOTS | {"decision": {"on_busy": "reserve", "order": "open", "candidates": 3}},
+    "reserve": SEVERAL | {"decision": {"on_busy": "reserve"}},
+    "open": SEVERAL | {"decision": {"on_busy": "reserve", "order": "open", "candidates": 3}},
 }
-"""Of every kind: `kinds` has rows enough to be looked at by kind."""
+"""Of every kind: `kinds` has servers enough to be looked at by kind."""

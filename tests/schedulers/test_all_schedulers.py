@@ -16,13 +16,13 @@ from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
 from schedulers.instances import PROBLEMS, play_snapshots
 
 UNPLANNED = {
-    "slots": "cluster.tiers.slots",
+    "places": "cluster.tiers.max_concurrent",
     "changes": "cluster.changes",
-    "estimates": "cluster.tiers.slots",
+    "estimates": "cluster.tiers.max_concurrent",
     "revealed": "information.workflows",
     "kinds": "cluster.changes",
-    "reserve": "cluster.tiers.slots",
-    "open": "cluster.tiers.slots",
+    "reserve": "cluster.tiers.max_concurrent",
+    "open": "cluster.tiers.max_concurrent",
 }
 """What a planner names of the problems that it refuses."""
 

@@ -43,9 +43,9 @@ def test_beyond_what_is_possible_the_prices_are_those_just_below() -> None:
     assert found[0, 1] == pytest.approx(1)
 
 
-def test_a_task_of_half_the_memory_takes_half_of_the_slots() -> None:
-    # One server of 4 slots and 40 GB: tasks of 20 GB, of 4 s, come every 2 s and fill it; of 1 GB they fill half.
-    env = cluster((1, 1.0, 40.0), (9, 0.5, 40.0), slots=4)
+def test_a_task_of_half_the_memory_takes_half_of_the_places() -> None:
+    # One server of 4 places and 40 GB: tasks of 20 GB, of 4 s, come every 2 s and fill it; of 1 GB they fill half.
+    env = cluster((1, 1.0, 40.0), (9, 0.5, 40.0), places=4)
     classes, rate = Classes.of(env.cluster), 0.5
     dear, cheap = (prices(classes, workload((0, [(4.0, memory)], [])), rate * 1.5, False) for memory in (20.0, 1.0))
     assert dear[1] > 0

@@ -1,4 +1,4 @@
-"""Rows chosen by kind are those chosen among all, also where costs are equal."""
+"""Servers chosen by kind are those chosen among all, also where costs are equal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def made_up_moments(generator: np.random.Generator) -> View:
     waiting["memory_gb"], waiting["descendants"] = generator.choice([1.0, 4.0, 20.0], (b, r)), 1
     waiting["first_input"], waiting["num_inputs"] = np.arange(r), generator.integers(0, 2, (b, r))
     inputs = np.zeros((b, r), dtype=INPUT)
-    inputs["host"], inputs["transfer_s"] = generator.integers(0, n, (b, r)), generator.choice([0.0, 1e-9, 2.0], (b, r))
+    inputs["server"] = generator.integers(0, n, (b, r))
+    inputs["transfer_s"] = generator.choice([0.0, 1e-9, 2.0], (b, r))
     limit = np.where(generator.random((b, n)) < 0.1, -1.0, np.repeat([4.0, 8.0, 8.0], 3))
     is_open = (generator.random((b, n)) < 0.3) & (limit >= 0)
     wait = np.where(is_open, 0.0, generator.choice([0.0, 1.0, 1.0 + 1e-12, 1.0 - 1e-12, 2.0], (b, n)))
@@ -30,9 +31,10 @@ def made_up_moments(generator: np.random.Generator) -> View:
         inputs=inputs,
         new=np.zeros((b, 0), dtype=NEW),
         capacity=np.repeat([1.0, 2.0, 4.0], 3),
-        host=np.arange(n),
+        max_concurrent=np.ones(n, dtype=np.int64),
         limit=limit,
         wait=np.where(limit >= 0, wait, np.inf),
+        free_places=is_open.astype(np.int64),
         is_open=is_open,
         free=np.where(is_open, limit, 0.0),
         next_end=np.where(is_open | (limit < 0), np.inf, wait),
@@ -40,7 +42,7 @@ def made_up_moments(generator: np.random.Generator) -> View:
 
 
 @pytest.mark.parametrize("waiting", [0.0, 0.5, 1.0, 2.0])
-def test_rows_are_chosen_by_kind_as_among_all(waiting: float) -> None:
+def test_servers_are_chosen_by_kind_as_among_all(waiting: float) -> None:
     """At equal costs the lowest one, also where costs are the same but for their rounding."""
     numbers, prices = np.array([[1, -1, 0.1, 2, waiting, 0.5]] * 2), np.repeat([[0.0, 0.5, 3.0]] * 2, 3, axis=1)
     started = 0
