@@ -40,7 +40,7 @@ def workload(*flows: Flow) -> Workload:
 DIAMOND: Flow = (0.0, [(8.0, 4.0), (4.0, 12.0), (16.0, 4.0), (2.0, 4.0)], [[0, 1], [0, 2], [1, 3], [2, 3]])
 PAIR: Flow = (0.0, [(4.0, 12.0), (12.0, 2.0)], [])
 TWO_FLOWS = workload(DIAMOND, PAIR)
-"""A diamond, whose second task fits the fast server alone, and two tasks that need none, of which the first does, too."""
+"""A diamond, whose second task fits the fast server alone, and two tasks of which the first does, too."""
 
 
 def moments(given: Workload, env: EnvConfig = SMALL, answers: Sequence[Sequence[Answer]] = ()) -> list[Snapshot]:

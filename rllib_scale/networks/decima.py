@@ -173,18 +173,6 @@ class Decima(nn.Module):
         total = _at(of_tasks, [step.task for step in steps]) + _at(of_servers, [step.server for step in steps])
         return total, entropy(of_tasks) + entropy(of_servers)
 
-    @torch.no_grad()
-    def probabilities(self, now: Starting) -> np.ndarray:
-        """(R, N) of each task that waits on each server; they add up to 1 where some task can start."""
-        graph = graph_of(now, self.observation)
-        embedded = Embedded(self, [graph])
-        everyone = np.arange(len(graph.waiting))
-        servers = np.broadcast_to(graph.servers, (len(everyone), *graph.servers.shape))
-        pairs = pairs_of(now, everyone, self.observation)
-        of_servers = self.server_logs(embedded.around(graph.waiting), servers, pairs, now.can_start)
-        of_tasks = self.task_logs(embedded, [graph])[0][:, None]
-        return np.where(graph.startable[:, None], torch.exp(of_tasks + of_servers).double().numpy(), 0.0)
-
 
 def pick(logs: Tensor, draws: np.ndarray | None) -> list[int]:
     """One column of each row of log-probabilities (B, A): the likeliest, the first of equals, or by a draw (B,)."""

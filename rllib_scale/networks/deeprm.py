@@ -112,13 +112,3 @@ class DeepRM(nn.Module):
         """(B,) log-probabilities of actions, and (B,) the entropies of their choice [nat]."""
         logs = self.logs([step.image for step in steps])
         return logs[torch.arange(len(steps)), torch.tensor([step.action for step in steps])], entropy(logs)
-
-    @torch.no_grad()
-    def probabilities(self, now: Starting) -> tuple[np.ndarray, float]:
-        """(R, N) of each task that waits on each row, 0 beyond the queue; and that of none of them."""
-        image = self.look(now, None)
-        p = torch.exp(self.logs([image]))[0].double().numpy()
-        found = np.zeros((len(now.waits), self.num_servers))
-        there = image.queue >= 0
-        found[image.queue[there]] = p[:-1].reshape(-1, self.num_servers)[there]
-        return found, float(p[-1])

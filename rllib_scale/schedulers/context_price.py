@@ -93,9 +93,6 @@ class ContextPrice(VisitingDispatcher):
         """See `VisitingDispatcher.answers`."""
         numbers, prices = self._contexts(view)
         for b in np.flatnonzero(view.env["num_waiting"]).tolist() if self.keeps_account else ():
-            self._note(b, float(view.env["clock_s"][b]), self._contexts.context[b], self._contexts.theta[b])
+            context, theta = self._contexts.context[b].copy(), self._contexts.theta[b].copy()
+            self.account[b].append(Seen(float(view.env["clock_s"][b]), context, theta))
         return self.rounds.by_price(view, numbers, prices)
-
-    def _note(self, b: int, clock_s: float, context: Floats, theta: Floats) -> None:
-        if self.keeps_account:
-            self.account[b].append(Seen(clock_s, context.copy(), theta.copy()))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from networks.probabilities import probabilities
 from rllib_scale.config import DeepRMConfig
 from rllib_scale.networks.deeprm import DeepRM
 from rllib_scale.observation.backend import Answer
@@ -56,11 +57,11 @@ def test_the_queue_is_in_the_order_of_becoming_ready() -> None:
 def test_probabilities_add_up_and_what_cannot_start_has_none() -> None:
     for snapshot in moments(TWO_FLOWS, answers=[[Answer(0, 0, 2), Answer(1, 1, 0)]]):
         now = Starting(snapshot)
-        p, none = network(queue=3).probabilities(now)
+        p, none = probabilities(network(queue=3), now)
         np.testing.assert_array_equal(p > 0, now.can_start)
         assert p.sum() + none == pytest.approx(1.0)
         assert (none > 0) == bool(len(snapshot.running)), "where nothing runs, nothing would ever end"
-    beyond, _ = network(queue=1).probabilities(Starting(moments(TWO_FLOWS)[0]))
+    beyond, _ = probabilities(network(queue=1), Starting(moments(TWO_FLOWS)[0]))
     assert (beyond[1:] == 0).all(), "what is not shown cannot be chosen"
 
 
@@ -70,7 +71,7 @@ def test_what_is_drawn_is_drawn_by_the_probabilities_that_it_learns_from() -> No
     with torch.no_grad():
         steps = made.choose([now] * 4000, [image] * 4000, draws)
         logs, entropies = made.log_probabilities(steps)
-    p, none = made.probabilities(now)
+    p, none = probabilities(made, now)
     counts = np.zeros((len(now.waits) + 1, 3))
     for step in steps:
         counts[step.task, step.server] += 1

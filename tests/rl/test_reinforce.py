@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from networks.probabilities import probabilities
 from rllib_scale.config import EnvConfig, ReinforceConfig, TrialConfig
 from rllib_scale.observation.starting import Starting
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
@@ -117,9 +118,7 @@ def test_a_few_epochs_raise_the_probability_of_what_is_right(method: str) -> Non
 
     def on_fast() -> float:
         now = Starting(moments(workload((0.0, [(10.0, 4.0)], [])), ENV)[0])
-        p = training.network.probabilities(now)
-        p = p if isinstance(p, np.ndarray) else p[0]
-        return float(p[0, 2:].sum())
+        return float(probabilities(training.network, now)[0][0, 2:].sum())
 
     before = on_fast()
     responses = [training.epoch(number)["response_mean_s"] for number in range(1, 13)]

@@ -34,6 +34,13 @@ def test_who_fits_nowhere_now_and_who_follows_are_left_alone() -> None:
     assert starts("min-min", SLOW_AND_FAST, given) == {(0, 1): (1, 0.0), (0, 0): (1, 1.0), (0, 2): (1, 3.0)}
 
 
+def test_a_server_takes_as_many_tasks_as_it_has_places() -> None:
+    given = workload((0, [(1, 5), (8, 5), (4, 5)], []))
+    # 0.5 s, 4 s and 2 s on the fast server: two start there; 8 s on the slow one are more than 0.5 s and 4 s.
+    begun = starts("min-min", cluster((1, 1, 20), (1, 2, 20), places=2), given)
+    assert begun == {(0, 0): (1, 0.0), (0, 2): (1, 0.0), (0, 1): (1, 0.5)}
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", ["min-min", "max-min"])
 @each_of(range(25))

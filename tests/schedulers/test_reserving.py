@@ -18,7 +18,7 @@ from rllib_scale.schedulers.reserving import class_prices
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.simulator.engine import Engine
-from schedulers.instances import THREE, TWO, starts
+from schedulers.instances import THREE, TWO, cluster, starts
 from small_moments import workload
 
 # ------------------------------------------------------------------- literal instances
@@ -51,6 +51,13 @@ def test_the_hungarian_method_gives_the_fast_server_to_whom_it_helps_most() -> N
     for name in ("fastest-idle", "non-blocking"):
         assert starts(name, TWO, given) == {(0, 0): (1, 0.0), (1, 0): (0, 0.0)}
     assert starts("hungarian", TWO, given) == {(0, 0): (0, 0.0), (1, 0): (1, 0.0)}  # 1 + 4 s against 0.5 + 8 s
+
+
+def test_the_hungarian_method_gives_a_server_to_as_many_as_have_a_place_and_the_memory() -> None:
+    env = cluster((1, 1, 20), (1, 2, 20), places=2)
+    small, large = workload((0, [(8, 5)] * 3, [])), workload((0, [(8, 15)] * 2, []))
+    assert starts("hungarian", env, small) == {(0, 0): (1, 0.0), (0, 1): (1, 0.0), (0, 2): (0, 0.0)}
+    assert starts("hungarian", env, large) == {(0, 0): (1, 0.0), (0, 1): (1, 4.0)}  # 5 GB are free until then
 
 
 def test_a_price_keeps_the_fast_server_from_tasks_that_nothing_follows() -> None:

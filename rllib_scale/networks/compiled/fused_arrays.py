@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from rllib_scale.networks.cross_attention import CrossAttentionPointer
-
-_f32 = np.float32
 
 
 class Parameters(NamedTuple):
@@ -57,42 +56,43 @@ class Constants(NamedTuple):
     norm_eps: float
 
 
-class Workspace(NamedTuple):
-    """Everything a forward leaves for the backward, and the scratch of both."""
-
-    task: np.ndarray  # (task_dim, B), standardised
-    servers: np.ndarray  # (N, server_dim, B), standardised
-    empty: np.ndarray  # (N, B), MASKED or 0
-    closed: np.ndarray  # (N, B), MASKED or 0
-    task_hidden: np.ndarray  # (d, B)
-    hidden: np.ndarray  # (N, d, B)
-    inner_key: np.ndarray  # (L, H, k, d), W_K W / sqrt(k)
-    inner_value: np.ndarray  # (L, H, k, d), W_V W
-    mixed_bias: np.ndarray  # (L, H, k), W_V b + b_V
-    query: np.ndarray  # (L, H * d, d), f -> u
-    query_bias: np.ndarray  # (L, H * d)
-    output: np.ndarray  # (L, H * d, d), weighted means -> output
-    output_bias: np.ndarray  # (L, d)
-    pointing: np.ndarray  # (d, d), P_Q^T P_K
-    pointer: np.ndarray  # (d, d), f -> direction in h
-    pointer_bias: np.ndarray  # (d,)
-    feature: np.ndarray  # (L + 1, d, B), before each block and after the last
-    u: np.ndarray  # (L, H * d, B)
-    attention: np.ndarray  # (L, H, N, B)
-    mean: np.ndarray  # (L, H * d, B)
-    centred: np.ndarray  # (L, 2, d, B), both norms' inputs, standardised
-    spread: np.ndarray  # (L, 2, B), 1 / standard deviation of those inputs
-    middle: np.ndarray  # (L, d, B), between attention and feed-forward
-    activation: np.ndarray  # (L, 4d, B), GELU
-    slope: np.ndarray  # (L, 4d, B), its derivative
-    direction: np.ndarray  # (d, B), of the pointer
-    logits: np.ndarray  # (N, B)
-    wide: np.ndarray  # (4d, B), scratch
-    narrow: np.ndarray  # (2, d, B), scratch
-    heads: np.ndarray  # (2, H * d, B), scratch
-    rows: np.ndarray  # (3, B), scratch
-    grad_hidden: np.ndarray  # (N, d, B), scratch
-    grad_scores: np.ndarray  # (N, B), scratch
+WORKSPACE: dict[str, tuple[str | int, ...]] = {
+    "task": ("task_dim", "B"),  # standardised
+    "servers": ("N", "server_dim", "B"),  # standardised
+    "empty": ("N", "B"),  # MASKED or 0
+    "closed": ("N", "B"),  # MASKED or 0
+    "task_hidden": ("d", "B"),
+    "hidden": ("N", "d", "B"),
+    "inner_key": ("L", "H", "k", "d"),  # W_K W / sqrt(k)
+    "inner_value": ("L", "H", "k", "d"),  # W_V W
+    "mixed_bias": ("L", "H", "k"),  # W_V b + b_V
+    "query": ("L", "Hd", "d"),  # f -> u
+    "query_bias": ("L", "Hd"),
+    "output": ("L", "Hd", "d"),  # weighted means -> output
+    "output_bias": ("L", "d"),
+    "pointing": ("d", "d"),  # P_Q^T P_K
+    "pointer": ("d", "d"),  # f -> direction in h
+    "pointer_bias": ("d",),
+    "feature": ("L+1", "d", "B"),  # before each block and after the last
+    "u": ("L", "Hd", "B"),
+    "attention": ("L", "H", "N", "B"),
+    "mean": ("L", "Hd", "B"),
+    "centred": ("L", 2, "d", "B"),  # both norms' inputs, standardised
+    "spread": ("L", 2, "B"),  # 1 / standard deviation of those inputs
+    "middle": ("L", "d", "B"),  # between attention and feed-forward
+    "activation": ("L", "4d", "B"),  # GELU
+    "slope": ("L", "4d", "B"),  # its derivative
+    "direction": ("d", "B"),  # of the pointer
+    "logits": ("N", "B"),
+    "wide": ("4d", "B"),  # scratch
+    "narrow": (2, "d", "B"),  # scratch
+    "heads": (2, "Hd", "B"),  # scratch
+    "rows": (3, "B"),  # scratch
+    "grad_hidden": ("N", "d", "B"),  # scratch
+    "grad_scores": ("N", "B"),  # scratch
+}
+"""Shapes of everything that a forward leaves for the backward, and of the scratch of both."""
+Workspace: Any = namedtuple("Workspace", WORKSPACE)  # type: ignore[misc]
 
 
 def structure(arrays: list[Any]) -> Parameters:
@@ -127,40 +127,7 @@ def parameters_of(network: CrossAttentionPointer) -> list[Tensor]:
 def workspace(p: Parameters, batch: int, servers: int) -> Workspace:
     """An uninitialised workspace for B = `batch` rows of N = `servers`."""
     L, H, k, d = p.query.shape
-    B, N = batch, servers
-    shapes: dict[str, tuple[int, ...]] = {
-        "task": (p.task_hidden.shape[1], B),
-        "servers": (N, p.server_hidden.shape[1], B),
-        "empty": (N, B),
-        "closed": (N, B),
-        "task_hidden": (d, B),
-        "hidden": (N, d, B),
-        "inner_key": (L, H, k, d),
-        "inner_value": (L, H, k, d),
-        "mixed_bias": (L, H, k),
-        "query": (L, H * d, d),
-        "query_bias": (L, H * d),
-        "output": (L, H * d, d),
-        "output_bias": (L, d),
-        "pointing": (d, d),
-        "pointer": (d, d),
-        "pointer_bias": (d,),
-        "feature": (L + 1, d, B),
-        "u": (L, H * d, B),
-        "attention": (L, H, N, B),
-        "mean": (L, H * d, B),
-        "centred": (L, 2, d, B),
-        "spread": (L, 2, B),
-        "middle": (L, d, B),
-        "activation": (L, 4 * d, B),
-        "slope": (L, 4 * d, B),
-        "direction": (d, B),
-        "logits": (N, B),
-        "wide": (4 * d, B),
-        "narrow": (2, d, B),
-        "heads": (2, H * d, B),
-        "rows": (3, B),
-        "grad_hidden": (N, d, B),
-        "grad_scores": (N, B),
-    }
-    return Workspace(**{name: np.empty(shape, dtype=_f32) for name, shape in shapes.items()})
+    sizes: dict[str | int, int] = {"B": batch, "N": servers, "L": L, "L+1": L + 1, "H": H, "k": k, "d": d}
+    sizes |= {"Hd": H * d, "4d": 4 * d, "task_dim": p.task_hidden.shape[1], "server_dim": p.server_hidden.shape[1]}
+    shapes = ([sizes.get(size, size) for size in shape] for shape in WORKSPACE.values())
+    return Workspace(*(np.empty(shape, dtype=np.float32) for shape in shapes))
