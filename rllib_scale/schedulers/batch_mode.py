@@ -22,7 +22,8 @@ class MinMin(MatchingDispatcher):
 
     def match(self, matching: Matching) -> list[tuple[int, int, int]]:
         """See `MatchingDispatcher.match`."""
-        ends, left = matching.ahead() + matching.lasts, matching.fits.any(axis=1)
+        ends: np.ndarray = matching.ahead() + matching.lasts
+        left: np.ndarray = matching.fits.any(axis=1)
         answers = []
         while matching.servers.is_open.any() and left.any():
             best = ends.argmin(axis=1)

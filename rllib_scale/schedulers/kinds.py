@@ -35,20 +35,20 @@ class Kinds(NamedTuple):
     of: np.ndarray  # (N,) kind of each server; -1: none can start there any more
     open: np.ndarray  # (N,) servers
     heap: np.ndarray  # (N,) servers
-    count: np.ndarray  # (1,) kinds; 0: they are too many, or were not sorted
+    number: np.ndarray  # (1,) of kinds; 0: they are too many, or were not sorted
 
 
 def room_for(num_servers: int) -> Kinds:
     """Arrays for the kinds of so many servers."""
-    of_servers = (np.empty(num_servers, dtype=np.int64) for _ in range(3))
-    return Kinds(np.zeros(MOST_KINDS, dtype=KIND), *of_servers, np.zeros(1, dtype=np.int64))
+    of, is_open, heap = np.empty((3, num_servers), dtype=np.int64)
+    return Kinds(np.zeros(MOST_KINDS, dtype=KIND), of, is_open, heap, np.zeros(1, dtype=np.int64))
 
 
 @internal
 def sort_servers(servers, prices, kinds):  # type: ignore[no-untyped-def]
     """Sort the servers of an environment by kind."""
     capacity, limit, of, table = servers.capacity, servers.limit, kinds.of, kinds.table
-    count, k, kinds.count[0] = 0, 0, 0
+    count, k, kinds.number[0] = 0, 0, 0
     for j in range(len(capacity)):
         of[j] = -1
         if limit[j] < 0.0:
@@ -80,7 +80,7 @@ def sort_servers(servers, prices, kinds):  # type: ignore[no-untyped-def]
             kind.end_open += 1
         else:
             add(j, kinds, servers.wait)
-    kinds.count[0] = count
+    kinds.number[0] = count
 
 
 @internal
@@ -136,7 +136,7 @@ def choose_by_kind(way, task, inputs, total, stays, servers, kinds):  # type: ig
     cost the same once rounded, and the lowest of them is wanted.
     """
     best, least, best_open, least_open, unsure = -1, np.inf, -1, np.inf, np.inf
-    by_kind = 2 * kinds.count[0]
+    by_kind = 2 * kinds.number[0]
     for c in range(by_kind + len(inputs)):
         if c < by_kind:
             kind = kinds.table[c >> 1]

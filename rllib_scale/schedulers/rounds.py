@@ -178,7 +178,7 @@ def visit_all(  # type: ignore[no-untyped-def]
             order[i] = i
         for at in range(size // 2 - 1, -1, -1):
             _sink(order, size, at, waiting, keys, by_arrival)
-        kinds.count[0] = 0
+        kinds.number[0] = 0
         if by_kind and size >= KINDS_FROM:
             sort_servers(servers, prices[b], kinds)
         while size > 0 and num_open > 0:
@@ -194,7 +194,7 @@ def visit_all(  # type: ignore[no-untyped-def]
                 stays[inputs[k].server] += inputs[k].transfer_s
             weight = float(task.descendants) ** numbers[b, 3]  # 1 for rules without prices
             way = Way(rule, numbers[b, 4], weight, numbers[b, 5])
-            if kinds.count[0] > 0:
+            if kinds.number[0] > 0:
                 best = choose_by_kind(way, task, inputs, total, stays, servers, kinds)
             if best == -2:
                 best = choose(way, task, total, stays, servers, prices[b])
@@ -206,9 +206,9 @@ def visit_all(  # type: ignore[no-untyped-def]
                 answers[count, 3] = best if starts else -2 - best
                 count += 1
                 num_open -= int(was_open and not servers.is_open[best])
-                if kinds.count[0] > 0 and was_open:
+                if kinds.number[0] > 0 and was_open:
                     add(best, kinds, servers.wait)
-                elif kinds.count[0] > 0:
+                elif kinds.number[0] > 0:
                     delay(best, kinds, servers.wait)
             for k in range(len(inputs)):
                 stays[inputs[k].server] = 0.0

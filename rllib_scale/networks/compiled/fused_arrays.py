@@ -92,7 +92,8 @@ WORKSPACE: dict[str, tuple[str | int, ...]] = {
     "grad_scores": ("N", "B"),  # scratch
 }
 """Shapes of everything that a forward leaves for the backward, and of the scratch of both."""
-Workspace: Any = namedtuple("Workspace", WORKSPACE)  # type: ignore[misc]
+_Workspace: Any = namedtuple("_Workspace", WORKSPACE)  # type: ignore[misc]
+Workspace = Any
 
 
 def structure(arrays: list[Any]) -> Parameters:
@@ -129,5 +130,5 @@ def workspace(p: Parameters, batch: int, servers: int) -> Workspace:
     L, H, k, d = p.query.shape
     sizes: dict[str | int, int] = {"B": batch, "N": servers, "L": L, "L+1": L + 1, "H": H, "k": k, "d": d}
     sizes |= {"Hd": H * d, "4d": 4 * d, "task_dim": p.task_hidden.shape[1], "server_dim": p.server_hidden.shape[1]}
-    shapes = ([sizes.get(size, size) for size in shape] for shape in WORKSPACE.values())
-    return Workspace(*(np.empty(shape, dtype=np.float32) for shape in shapes))
+    shapes: Any = ([sizes.get(size, size) for size in shape] for shape in WORKSPACE.values())
+    return _Workspace(*(np.empty(shape, dtype=np.float32) for shape in shapes))
