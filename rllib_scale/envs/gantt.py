@@ -215,7 +215,7 @@ def save_film(pictures: Sequence[Image.Image], path: Path | BinaryIO) -> None:
 def _label_servers(axes: Axes, chart: Chart, every: int) -> None:
     """Number every few servers, name the tiers on the right and set them apart by lines."""
     numbered = chart.numbered(every)
-    axes.set_yticks(list(numbered.values()), labels=list(numbered))
+    axes.set_yticks(list(numbered.values()), labels=list(map(str, numbered)))
     axes.tick_params(labelsize=9)
     for label, first, end in chart.tiers:
         middle = (first + end - 1) / 2

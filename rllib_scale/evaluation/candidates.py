@@ -8,11 +8,11 @@ import numpy as np
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.play import play
+from rllib_scale.evaluation.workflows import completions_s
 from rllib_scale.observation.policy import Policy
 from rllib_scale.schedulers.context import Floats
 from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.rules import make_scheduler
-from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
@@ -60,7 +60,9 @@ def outcomes_of(player: Policy, copies: int, instance: Instance) -> Outcomes:
     engine = play(player, instance.env, instance.seed, [0] * copies)
     rows = []
     for b in range(copies):
-        metrics, makespans = engine.metrics(b), _makespans(engine, b, workload)
+        metrics, end = engine.metrics(b), float(engine.clock[b])
+        ends = np.minimum(completions_s(workload, engine.schedule(b)), end)
+        makespans = (ends - workload.arrival_s)[workload.arrival_s <= end]
         rows.append(
             (
                 metrics["response_censored_s"],
@@ -70,14 +72,3 @@ def outcomes_of(player: Policy, copies: int, instance: Instance) -> Outcomes:
             )
         )
     return Outcomes(*np.array(rows, dtype=np.float64).T)
-
-
-def _makespans(engine: Engine, b: int, workload: Workload) -> Floats:
-    """(F,) makespan of each workflow that arrived; until the end, where it is not complete."""
-    schedule, end = engine.schedule(b), float(engine.clock[b])
-    finished = schedule[schedule["outcome"] == "finished"]
-    done = np.zeros(workload.num_workflows)
-    np.maximum.at(done, finished["workflow"], finished["finish_s"])
-    complete = np.bincount(finished["workflow"], minlength=len(done)) == np.diff(workload.task_offsets)
-    arrived = workload.arrival_s <= end
-    return (np.where(complete, done, end) - workload.arrival_s)[arrived]

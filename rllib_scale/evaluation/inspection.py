@@ -5,14 +5,12 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rllib_scale.config import EnvConfig
 from rllib_scale.envs.gantt import draw_gantts, film, save_film
-from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import Episode, Replay
 from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
 from rllib_scale.observation.feature_sets import first_candidate, view
@@ -97,20 +95,26 @@ def inspect_episode(replay: Replay, row: Mapping[str, Any]) -> Inspection:
     Raises:
         UserError: see `Replay.episode`.
     """
-    episode = replay.episode(row)
-    env, seed, player = episode.unit.env, episode.unit.seed, cast(Any, episode.player)
-    workload = generate(env, seed, episode.episode)
-    if not player.per_task:
+    recorders: list[_Recorder] = []
+
+    def recorded(player: Any) -> Any:
+        if not player.per_task:
+            return player
+        recorders.append(_Recorder(player))
+        return recorders[0]
+
+    episode = replay.episode(row, recorded)
+    workload = generate(episode.unit.env, episode.unit.seed, episode.episode)
+    if not recorders:
         schedule = episode.schedule
         decisions = np.empty(len(schedule), dtype=DECISION)
         decisions["clock_s"], decisions["outcome"] = schedule["start_s"], STARTED
         for name in ("workflow", "task", "server"):
             decisions[name] = schedule[name]
         return Inspection(episode, workload, decisions)
-    recorder = _Recorder(player)
-    play(recorder, env, seed, [episode.episode], watch=recorder.watch)
-    kept = (np.array(recorder.observations), np.array(recorder.fit)) if recorder.keeps else (None, None)
-    return Inspection(episode, workload, np.array(recorder.decisions, dtype=DECISION), *kept)
+    decided, seen = np.array(recorders[0].decisions, dtype=DECISION), recorders[0].seen
+    kept = (None, None) if seen is None else map(np.array, zip(*seen, strict=True))
+    return Inspection(episode, workload, decided, *kept)
 
 
 def film_of(inspected: Inspection) -> bytes:
@@ -147,48 +151,27 @@ def look(inspected: Inspection, decision: int) -> DecisionView | None:
     return DecisionView(probabilities.double().numpy(), None)
 
 
-class _Recorder(Scheduler):
-    """Stands between the engine and a scheduler and notes what it decides, and what comes of it."""
+class _Recorder:
+    """Plays as a scheduler does, and notes what it decides on, and what comes of it."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        super().__init__(scheduler.observation)
         self.scheduler = scheduler
+        self.problem, self.reset = scheduler.problem, scheduler.reset
         self.decisions: list[tuple[float, int, int, int, str]] = []  # DECISION
-        self.observations: list[NDArray[np.float32]] = []
-        self.fit: list[NDArray[np.uint8]] = []
-        self.keeps = True
+        self.seen: list[tuple[NDArray[np.float32], NDArray[np.uint8]]] | None = []  # observation and fit of each
 
-    def problem(self, env: EnvConfig) -> EnvConfig:
-        """See `Scheduler.problem`."""
-        return self.scheduler.problem(env)
-
-    def watch(self, engine: Engine) -> None:
-        """Is shown the engine before each decision."""
-        self._engine = engine
-
-    def reset(self, seeds: list[tuple[int, int]]) -> None:
-        """See `Scheduler.reset`."""
-        self.scheduler.reset(seeds)
-
-    def scores(self, observation: NDArray[np.float32], fit: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """See `Scheduler.scores`."""
-        return self.scheduler.scores(observation, fit)
-
-    def __call__(self, observation: NDArray[np.float32], fit: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """See `Scheduler.__call__`."""
-        observation, fit = first_candidate(observation, fit, self.observation)
-        self.keeps = self.keeps and observation.nbytes * (len(self.decisions) + 1) <= MOST_BYTES
-        if self.keeps:
-            self.observations.append(observation[0].copy())
-            self.fit.append(fit[0, 0].copy())
-        else:
-            self.observations.clear()
-            self.fit.clear()
-        servers = self.scheduler(observation, fit)
-        (workflow, task), server = self._engine.offers(0)[0], int(servers[0])
-        outcome = _outcome(fit[0, 0], server, self._engine.config.decision.on_busy == "reserve")
-        self.decisions.append((float(self._engine.clock[0]), workflow, task, server, outcome))
-        return servers
+    def advance(self, engine: Engine) -> None:
+        """See `Policy.advance`."""
+        observation, fit = first_candidate(engine.observation, engine.fit, self.scheduler.observation)
+        servers = self.scheduler(engine.observation, engine.fit)
+        (workflow, task), server = engine.offers(0)[0], int(servers[0])
+        outcome = _outcome(fit[0, 0], server, engine.config.decision.on_busy == "reserve")
+        self.decisions.append((float(engine.clock[0]), workflow, task, server, outcome))
+        if observation.nbytes * len(self.decisions) > MOST_BYTES:
+            self.seen = None
+        if self.seen is not None:
+            self.seen.append((observation[0].copy(), fit[0, 0].copy()))
+        engine.step(servers)
 
 
 def _outcome(fit: NDArray[np.uint8], chosen: int, waits: bool) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from rllib_scale.config.pinned import DIGEST_SEPARATOR
 from rllib_scale.config.plan import EvaluationUnit
 from rllib_scale.envs.gantt import Chart, draw_gantts
 from rllib_scale.errors import UserError
-from rllib_scale.evaluation.play import Watch, play
+from rllib_scale.evaluation.play import play
 from rllib_scale.observation.policy import Policy
 from rllib_scale.plugins import unpinned
 from rllib_scale.policies.make import make_policy
@@ -85,12 +85,12 @@ class Replay:
         """Gantt charts of the episodes of some rows, one above the other; raises as `episode` does."""
         return draw_gantts([self.episode(row).chart(title) for row, title in zip(rows, titles, strict=True)])
 
-    def episode(self, row: Row, watch: Watch | None = None) -> Episode:
+    def episode(self, row: Row, playing: Callable[[Policy], Policy] = lambda policy: policy) -> Episode:
         """Play the episode of a row again.
 
         Args:
             row: of `episodes.parquet`.
-            watch: as for `play`.
+            playing: makes of the policy of the row what plays, as to note what it decides.
 
         Raises:
             UserError: the config does not lead to the row, the policy is missing, or the episode goes otherwise than
@@ -99,7 +99,7 @@ class Replay:
         unit = self.unit(row)
         player = self.player(unit)
         number = int(row["episode"])
-        engine = play(player, unit.env, unit.seed, [number], watch=watch)
+        engine = play(playing(player), unit.env, unit.seed, [number])
         metrics = engine.metrics()
         for name in CHECKED:
             if metrics[name] != row[name]:

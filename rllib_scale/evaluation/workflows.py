@@ -23,11 +23,8 @@ def workflow_metrics(env: EnvConfig, workload: Workload, schedule: np.ndarray, e
         schedule: every attempt, dtype `rllib_scale.simulator.record.SCHEDULE`.
         end_s: clock at the end [s].
     """
-    finished = schedule[schedule["outcome"] == "finished"]
-    done = np.zeros(workload.num_workflows)
-    np.maximum.at(done, finished["workflow"], finished["finish_s"])
-    complete = np.bincount(finished["workflow"], minlength=len(done)) == np.diff(workload.task_offsets)
-    makespan = np.where(complete, done - workload.arrival_s, np.inf)
+    makespan = completions_s(workload, schedule) - workload.arrival_s
+    complete = np.isfinite(makespan)
     allowed = SLO_FACTOR * critical_path_s(env, workload)
     judged = workload.arrival_s[: len(allowed)] + allowed <= end_s
     sojourn = _sojourn_s(workload, schedule)[complete]
@@ -42,6 +39,15 @@ def workflow_metrics(env: EnvConfig, workload: Workload, schedule: np.ndarray, e
         "slo_share": _share(makespan[: len(allowed)][judged] <= allowed[judged]),
         "moved_share": _share(_moved(env, workload, schedule)),
     }
+
+
+def completions_s(workload: Workload, schedule: np.ndarray) -> np.ndarray:
+    """(W,) when the last task of each workflow ended [s]; inf where one has not."""
+    finished = schedule[schedule["outcome"] == "finished"]
+    done = np.zeros(workload.num_workflows)
+    np.maximum.at(done, finished["workflow"], finished["finish_s"])
+    complete = np.bincount(finished["workflow"], minlength=len(done)) == np.diff(workload.task_offsets)
+    return np.where(complete, done, np.inf)
 
 
 def _sojourn_s(workload: Workload, schedule: np.ndarray) -> np.ndarray:

@@ -34,6 +34,11 @@ def draw_problem(problems: ProblemsConfig, env: EnvConfig, seed: int, episode: i
     return padded(problems.draw(env, u, v), largest(problems, env).cluster.num_rows)
 
 
+def _joined(name: str) -> Any:
+    """An attribute of `Engine` for all environments of `DrawnEngines`."""
+    return property(lambda self: np.concatenate([getattr(engine, name) for engine in self._engines]))
+
+
 class DrawnEngines:
     """B environments of an engine each, for each plays a problem of its own; to a vector environment, one engine.
 
@@ -85,48 +90,9 @@ class DrawnEngines:
         self._engines[b] = Engine(draw_problem(self._problems, self._drawn_of, seed, episode))
         self._engines[b].reset([seed], [episode])
 
-    def _joined(self, name: str) -> NDArray[Any]:
-        return np.concatenate([getattr(engine, name) for engine in self._engines])
-
-    @property
-    def observation(self) -> NDArray[np.float32]:
-        """See `Engine`, as what follows."""
-        return self._joined("observation")
-
-    @property
-    def mask(self) -> NDArray[np.bool_]:
-        """(B, A)."""
-        return self._joined("mask")
-
-    @property
-    def reward(self) -> NDArray[np.float64]:
-        """(B,)."""
-        return self._joined("reward")
-
-    @property
-    def outcome(self) -> NDArray[np.int64]:
-        """(B,)."""
-        return self._joined("outcome")
-
-    @property
-    def elapsed(self) -> NDArray[np.float64]:
-        """(B,) s."""
-        return self._joined("elapsed")
-
-    @property
-    def clock(self) -> NDArray[np.float64]:
-        """(B,) s."""
-        return self._joined("clock")
-
-    @property
-    def done(self) -> NDArray[np.bool_]:
-        """(B,)."""
-        return self._joined("done")
-
-    @property
-    def truncated(self) -> NDArray[np.bool_]:
-        """(B,)."""
-        return self._joined("truncated")
+    observation, mask = _joined("observation"), _joined("mask")
+    reward, outcome, elapsed, clock = _joined("reward"), _joined("outcome"), _joined("elapsed"), _joined("clock")
+    done, truncated = _joined("done"), _joined("truncated")
 
     def snapshot(self, b: int) -> Snapshot:
         """Of environment b."""

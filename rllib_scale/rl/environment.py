@@ -81,8 +81,12 @@ def workload_seed(trial_seed: int, worker: int, index: int) -> int:
     A mixed number of 63 bits: no evaluation seed that a person writes down, and no neighbour's.
     """
     # SeedSequence joins the 32-bit words of its numbers: a fixed count for each keeps different triples apart.
-    words = (trial_seed % 2**32, trial_seed >> 32, worker, index)
-    sequence = np.random.SeedSequence(words, spawn_key=(_TRAINING_STREAM,))
+    return mixed_seed(_TRAINING_STREAM, trial_seed % 2**32, trial_seed >> 32, worker, index)
+
+
+def mixed_seed(stream: int, *words: int) -> int:
+    """63 mixed bits of words of 32 bits, apart from those of other streams."""
+    sequence = np.random.SeedSequence(words, spawn_key=(stream,))
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
@@ -103,7 +107,7 @@ class TrainingEnv(SchedulingEnv):
         return training_space(self.config), super()._spaces()[1]
 
     def _shown(self) -> np.ndarray:
-        return _with_mask(super()._shown(), self._engine)
+        return training_rows(self._engine)
 
 
 class TrainingVectorEnv(SchedulingVectorEnv):
@@ -171,7 +175,7 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         return training_space(self.config), super()._spaces()[1]
 
     def _shown(self) -> np.ndarray:
-        rows, engine = _with_mask(super()._shown(), self._engine), self._engine
+        rows, engine = training_rows(self._engine), self._engine
         cut = engine.done & engine.truncated
         for b in np.flatnonzero(cut).tolist():
             if len(engine.snapshot(b).ready) == 0 and engine.metrics(b)["decisions"] > 0:
@@ -192,11 +196,11 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         self._rows = state["rows"].copy()
 
 
-def _with_mask(observation: np.ndarray, engine: Engine | DrawnEngines) -> np.ndarray:
-    """Rows of `training_space`, of observations (B, W)."""
+def training_rows(engine: Engine | DrawnEngines) -> np.ndarray:
+    """(B, width) rows of `training_space`, copied."""
     if not engine.config.masked:
-        return observation
-    return np.concatenate([observation, engine.mask[:, : engine.num_rows]], axis=1, dtype=np.float32)
+        return engine.observation.copy()
+    return np.concatenate([engine.observation, engine.mask[:, : engine.num_rows]], axis=1, dtype=np.float32)
 
 
 def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | SchedulingVectorEnv:

@@ -1,9 +1,9 @@
 """What an expert chooses in episodes that it plays itself, as rows to learn from. Ray's part is `collect` alone.
 
-The expert is asked what the learner will be asked: on which row the task that is offered now starts, or for which it
+The expert is asked what the learner will be asked: on which server the task that is offered now starts, or for which it
 waits. A rule is asked as ever. A dispatcher, which visits the waiting tasks in an order of its own, is asked about the
-one that the problem's order (`decision.order`) offers, with all rows as the answers before it in the round left them;
-so what is cloned is its choice of rows, and its order only where the problem has the same.
+one that the problem's order (`decision.order`) offers, with all servers as the answers before it in the round left
+them; so what is cloned is its choice of servers, and its order only where the problem has the same.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.policy import load_policy
 from rllib_scale.rl.drawn_problems import draw_problem
+from rllib_scale.rl.environment import mixed_seed, training_rows
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
 
@@ -33,18 +34,16 @@ _IMITATION_STREAM = 3
 class Demonstrations(NamedTuple):
     """T decisions of an expert, by episode and environment in the order in which they were made."""
 
-    passed: int  # decisions beside these that no learner could give: rows that it may not choose, or none at all
+    passed: int  # decisions beside these that no learner could give: servers that it may not choose, or none at all
     rows: np.ndarray  # (T, width) float32: what a training environment shows, see `InputSpec.split_mask`
-    chosen: np.ndarray  # (T,) int64 row of the action space
-    alike: np.ndarray  # (T, N) bool: rows of the action space that are as good an answer, see `alike`
-    choosable: np.ndarray  # (T, N) bool: rows of the action space that a network may choose
+    chosen: np.ndarray  # (T,) int64 server
+    alike: np.ndarray  # (T, N) bool: servers that are as good an answer, see `alike`
+    choosable: np.ndarray  # (T, N) bool: servers that a network may choose
 
 
 def demonstration_seed(trial_seed: int) -> int:
     """Seed of the workloads that an expert shows to a trial of that seed: 63 mixed bits."""
-    words = (trial_seed % 2**32, trial_seed >> 32)
-    sequence = np.random.SeedSequence(words, spawn_key=(_IMITATION_STREAM,))
-    return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return mixed_seed(_IMITATION_STREAM, trial_seed % 2**32, trial_seed >> 32)
 
 
 def demonstrate(trial: TrialConfig, episodes: Sequence[int]) -> Demonstrations:
@@ -111,9 +110,9 @@ def _play(trial: TrialConfig, env: EnvConfig, seed: int, episodes: Sequence[int]
     expert.reset([(seed, episode) for episode in episodes])
     spec, passed = input_spec(trial), 0
     none, nowhere = np.zeros(0, dtype=np.int64), np.zeros((0, engine.num_rows), dtype=bool)
-    kept: list[tuple[np.ndarray, ...]] = [(none, _training_rows(engine)[:0], none, nowhere, nowhere)]
+    kept: list[tuple[np.ndarray, ...]] = [(none, training_rows(engine)[:0], none, nowhere, nowhere)]
     while not engine.done.all():
-        going, rows = ~engine.done, _training_rows(engine)
+        going, rows = ~engine.done, training_rows(engine)
         if expert.per_task:
             actions = expert(shown.observation, shown.fit)
         else:
@@ -125,15 +124,8 @@ def _play(trial: TrialConfig, env: EnvConfig, seed: int, episodes: Sequence[int]
         same = alike(spec, rows[learns], engine.fit[learns, 0], actions[learns], env) & choosable[learns]
         kept.append((np.flatnonzero(learns), rows[learns], actions[learns], same, choosable[learns]))
         for each in engines:
-            each.step(np.where(actions < 0, engine.num_rows, actions))  # who names no row passes
+            each.step(np.where(actions < 0, engine.num_rows, actions))  # who names no server passes
     return _by_episode(kept, passed)
-
-
-def _training_rows(engine: Engine) -> np.ndarray:
-    """(B, width) what a training environment shows: the observation, and its mask where the problem is masked."""
-    if not engine.config.masked:
-        return engine.observation.copy()
-    return np.concatenate([engine.observation, engine.mask[:, : engine.num_rows]], axis=1, dtype=np.float32)
 
 
 def servers_of(spec: InputSpec, rows: np.ndarray, env: EnvConfig) -> np.ndarray:
@@ -144,14 +136,14 @@ def servers_of(spec: InputSpec, rows: np.ndarray, env: EnvConfig) -> np.ndarray:
 
 
 def choosable_rows(spec: InputSpec, rows: np.ndarray, env: EnvConfig) -> np.ndarray:
-    """(T, N) bool: rows of the action space that hold a server and that the mask leaves open."""
+    """(T, N) bool: rows of the action space that are a server which the mask leaves open."""
     there: np.ndarray = servers_of(spec, rows, env)[:, :, spec.server_capacity] != 0
     _, mask = spec.split_mask(rows, env.masked)
     return there if mask is None else there & mask
 
 
 def alike(spec: InputSpec, rows: np.ndarray, fit: np.ndarray, chosen: np.ndarray, env: EnvConfig) -> np.ndarray:
-    """(T, N) bool: rows of the action space that are as good an answer as the chosen one, itself included.
+    """(T, N) bool: servers that are as good an answer as the chosen one, itself included.
 
     Those that look the same, feature by feature: a network that treats servers as a set gives them one probability.
     And with `on_busy: step`, where the task cannot start on the chosen one, all on which it cannot: it waits a clock
@@ -160,7 +152,7 @@ def alike(spec: InputSpec, rows: np.ndarray, fit: np.ndarray, chosen: np.ndarray
     Args:
         spec: columns of the rows.
         rows: (T, width) of a training environment.
-        fit: (T, N) how each row of the action space is for the task on offer, as `Engine.fit`.
+        fit: (T, N) how each server is for the task on offer, as `Engine.fit`.
         chosen: (T,).
         env: the problem.
     """

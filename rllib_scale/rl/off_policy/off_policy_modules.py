@@ -59,7 +59,6 @@ class DQNModule(EpsilonGreedy, DefaultDQNTorchRLModule):
     def setup(self) -> None:
         """Build network and value stream."""
         trial = TrialConfig.model_validate(self.model_config["trial"])
-        self.masked = trial.env.masked
         settings = trial.algorithm
         assert isinstance(settings, DQN)
         self.uses_dueling = settings.dueling
@@ -102,7 +101,6 @@ class SACModule(DefaultSACTorchRLModule):
     def setup(self) -> None:
         """Build policy and Q-networks."""
         trial = TrialConfig.model_validate(self.model_config["trial"])
-        self.masked = trial.env.masked
         self.twin_q = True  # RLlib's loss for discrete actions needs both
         self.pi_encoder, self.pi = Scores(trial), nn.Identity()
         self.masked = self.pi_encoder.masked
