@@ -14,7 +14,6 @@ from rllib_scale.schedulers.context import Floats
 from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.workloads.generators import generate
-from rllib_scale.workloads.model import Workload
 
 BASE = "fastest-idle"
 """By what a search is measured, played in the problem's own mode."""
