@@ -81,7 +81,6 @@ def execute(
     from rllib_scale.clusters.session import ray_session
     from rllib_scale.evaluation.exports import Played
     from rllib_scale.live.backend import check_live
-    from rllib_scale.live.execute import dispatcher_of
     from rllib_scale.live.execute import execute as run
     from rllib_scale.live.servers import nodes_as_servers
     from rllib_scale.live.side_by_side import add_rows, open_results, simulated
@@ -97,7 +96,7 @@ def execute(
 
     def check() -> None:
         """Refuse a problem that a live cluster cannot play, before Ray starts if the servers are known."""
-        check_live(dispatcher_of(policy, env)[1])
+        check_live(policy.problem(env))
         given.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), str(workload))
 
     if not ray_nodes:

@@ -8,9 +8,7 @@ from typing import Any
 from rllib_scale.bounds.lower_bounds import lower_bounds
 from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.workflows import workflow_metrics
-from rllib_scale.observation.backend import Answer, Backend
 from rllib_scale.observation.policy import Policy
-from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
@@ -63,13 +61,6 @@ def played_to_its_end(env: EnvConfig, workload: Workload) -> EnvConfig:
     end = 2 * (float(workload.arrival_s[-1]) + alone) + 60.0
     episode = env.episode.model_copy(update={"horizon_s": end, "arrivals_until_s": None, "max_decisions": None})
     return env.model_copy(update={"episode": episode})
-
-
-def run(dispatcher: Dispatcher, backend: Backend) -> None:
-    """Let a dispatcher decide on a backend until nothing waits any more; it was `reset` for one environment."""
-    while (snapshot := backend.wait()) is not None:
-        for answer in dispatcher.dispatch(snapshot).tolist():
-            backend.apply(Answer(*answer))
 
 
 def evaluate(

@@ -6,20 +6,16 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.errors import UserError
-from rllib_scale.evaluation.play import run
 from rllib_scale.live.backend import Ended, RayBackend, check_live
 from rllib_scale.live.flows import Flow
 from rllib_scale.live.metrics import live_metrics
 from rllib_scale.live.surrogates import Surrogates
+from rllib_scale.observation.backend import run
 from rllib_scale.observation.policy import Policy
-from rllib_scale.schedulers.dispatcher import Dispatcher
-from rllib_scale.schedulers.on_snapshots import OnSnapshots
 from rllib_scale.workloads.model import Workload
 
 SAY_EVERY_S = 10.0
@@ -49,24 +45,6 @@ class LiveRun:
     failed: dict[int, BaseException]
 
 
-def dispatcher_of(player: Any, env: EnvConfig) -> tuple[Dispatcher, EnvConfig]:
-    """Whatever plays, as a dispatcher that decides from snapshots, and the problem as it plays it.
-
-    Raises:
-        UserError: it does not fit the cluster, or cannot play the problem.
-    """
-    trial = getattr(player, "trial", None)
-    if trial is not None and not trial.spec.any_scale and trial.env.cluster.num_rows != env.cluster.num_rows:
-        raise UserError(
-            f"{player.name} was trained at {trial.env.cluster.num_rows} servers and knows no other number; "
-            f"this cluster has {env.cluster.num_rows}"
-        )
-    if player.per_task:
-        made = OnSnapshots(player, env)
-        return made, made.env
-    return player, player.problem(env)
-
-
 def execute(
     player: Policy,
     env: EnvConfig,
@@ -94,10 +72,10 @@ def execute(
     Raises:
         UserError: the scheduler does not fit the cluster, or a task fits no server.
     """
-    dispatcher, problem = dispatcher_of(player, env)
+    problem = player.problem(env)
     check_live(problem)
     workload.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), "workload")
-    dispatcher.reset([(seed, 0)])
+    player.reset([(seed, 0)])
     said = time.monotonic()
 
     def progress(_: Ended) -> None:
@@ -111,7 +89,7 @@ def execute(
     try:
         for number in range(workload.num_workflows):
             backend.ledger.expect(Flow.of(workload, number))
-        run(dispatcher, backend)
+        run(player, backend, problem)
     finally:
         backend.shut_down()
     return LiveRun(

@@ -18,12 +18,11 @@ from rllib_scale.clusters.session import ray_session
 from rllib_scale.config import SCENARIOS, ClusterConfig, EnvConfig, TierConfig
 from rllib_scale.errors import UserError
 from rllib_scale.live.backend import Ended, RayBackend
-from rllib_scale.live.execute import dispatcher_of
 from rllib_scale.live.flows import Flow
 from rllib_scale.live.ledger import Attempt
 from rllib_scale.live.servers import Call, for_servers, nodes_as_servers
 from rllib_scale.live.worker import Packed
-from rllib_scale.observation.backend import Answer
+from rllib_scale.observation.backend import run
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
 
@@ -129,7 +128,7 @@ class Cluster:
         self._by_nodes = tiers is None
         if tiers is not None:
             self._env = for_servers(self._env, ClusterConfig(tiers=tuple(tiers)))
-            dispatcher_of(self._player(), self._env)  # refused before anything starts
+            self._player().problem(self._env)  # refused before anything starts
         self._lock = threading.RLock()
         self._open: list[list[TaskFuture]] = []  # tasks of each workflow under way
         self._sent: dict[int, list[TaskFuture]] = {}  # those that the backend has, by number
@@ -150,10 +149,11 @@ class Cluster:
             nodes = None
             if self._by_nodes:
                 self._env, nodes = nodes_as_servers(self._env)
-            self._dispatcher, env = dispatcher_of(self._player(), self._env)
-            self._dispatcher.reset([(0, 0)])
+            self._policy = self._player()
+            self._problem = self._policy.problem(self._env)
+            self._policy.reset([(0, 0)])
             self.backend = RayBackend(
-                env, self._call, retries=self._retries, nodes=nodes, listener=self._told, accepts=True
+                self._problem, self._call, retries=self._retries, nodes=nodes, listener=self._told, accepts=True
             )
         except BaseException:
             self._stack.close()
@@ -178,9 +178,7 @@ class Cluster:
     def _run(self) -> None:
         """The loop of the thread that decides."""
         try:
-            while (snapshot := self.backend.wait()) is not None:
-                for answer in self._dispatcher.dispatch(snapshot).tolist():
-                    self.backend.apply(Answer(*answer))
+            run(self._policy, self.backend, self._problem)
         except BaseException as error:  # nobody else would ever tell
             with self._lock:
                 self._failure = error

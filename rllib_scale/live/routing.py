@@ -22,12 +22,14 @@ from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig
 from rllib_scale.config.base import Model, NonNegative, Positive
 from rllib_scale.config.schedulers import HEURISTICS, PolicySpec, RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError
-from rllib_scale.live.execute import dispatcher_of
 from rllib_scale.live.flows import Flow
-from rllib_scale.live.ledger import Ledger
+from rllib_scale.live.ledger import Attempt, Ledger
 from rllib_scale.live.servers import for_servers
 from rllib_scale.loading import named_scenario, resolve
+from rllib_scale.observation.backend import Answer, run
+from rllib_scale.observation.live_view import LiveView
 from rllib_scale.observation.policy import Policy
+from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.policies.make import make_policy
 
 SESSIONS = 100_000
@@ -95,7 +97,7 @@ class _Known:
     flow: Flow | None = None
 
 
-def player_of(settings: RouterSettings) -> tuple[Policy, EnvConfig]:
+def policy_of(settings: RouterSettings) -> tuple[Policy, EnvConfig]:
     """What decides, and the problem but for its servers.
 
     Raises:
@@ -123,12 +125,12 @@ class Routing:
         settings: of the router.
 
     Raises:
-        UserError: as `player_of`.
+        UserError: as `policy_of`.
     """
 
     def __init__(self, settings: RouterSettings) -> None:
         self.settings = settings
-        self._player, self._base = player_of(settings)
+        self._policy, self._base = policy_of(settings)
         self._known: dict[Hashable, _Known] = {}
         self._replicas: list[Replica] = []
         self._index: dict[str, int] = {}
@@ -240,13 +242,14 @@ class Routing:
         if not ledger.waits:
             return []
         now = self.clock()
-        answers = self._dispatcher.dispatch(ledger.snapshot(now)).tolist()
-        started = [ledger.answer(workflow, task, server, now)[1] for workflow, task, server in answers]
-        if not ledger.runs:
-            started.append(ledger.start_any(now))
+        round_ = _Round(ledger, now)
+        run(self._policy, round_, self._env, self._writer)
+        started = round_.started
+        if not ledger.runs and (attempt := ledger.start_any(now)) is not None:
+            started.append(attempt)
         keys = {known.flow.number: key for key, known in self._known.items() if known.flow is not None}
         found: list[tuple[Hashable, str]] = []
-        for attempt in filter(None, started):
+        for attempt in started:
             key = keys[attempt.flow.number]
             known = self._known[key]
             known.replica, known.start_s = self._replicas[attempt.server].name, now
@@ -274,9 +277,9 @@ class Routing:
             for at, replica in enumerate(replicas)
         )
         cluster = ClusterConfig(tiers=tiers, bandwidth_gb_s=self.settings.bandwidth_gb_s)
-        self._dispatcher, env = dispatcher_of(self._player, for_servers(self._base, cluster))
-        self._dispatcher.reset([(self.settings.seed, 0)])
-        self._ledger = Ledger(env)
+        self._env = self._policy.problem(for_servers(self._base, cluster))
+        self._policy.reset([(self.settings.seed, 0)])
+        self._ledger, self._writer = Ledger(self._env), LiveView()
         for known in sorted(chain(self._known.values(), *self._others.values()), key=lambda known: known.arrival_s):
             self._enter(known)
 
@@ -309,3 +312,29 @@ class Routing:
             at, since = self._index[known.replica], known.start_s
             if ledger.answer(flow.number, calls - 1, at, since)[1] is None:
                 ledger.drop(flow, since)
+
+
+class _Round:
+    """One round of requests that wait, as a backend."""
+
+    def __init__(self, ledger: Ledger, now: float) -> None:
+        self._ledger, self._now, self._has_begun = ledger, now, False
+        self.started: list[Attempt] = []
+
+    def wait(self) -> Snapshot | None:
+        """See `Backend.wait`: the second time the round is over."""
+        if self._has_begun:
+            return None
+        self._has_begun = True
+        return self.snapshot()
+
+    def snapshot(self) -> Snapshot:
+        """See `Backend.snapshot`."""
+        return self._ledger.snapshot(self._now)
+
+    def apply(self, answer: Answer) -> str:
+        """See `Backend.apply`."""
+        outcome, attempt = self._ledger.answer(*answer, self._now)
+        if attempt is not None:
+            self.started.append(attempt)
+        return outcome

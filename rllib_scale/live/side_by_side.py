@@ -14,10 +14,10 @@ from rllib_scale.bounds.lower_bounds import lower_bounds
 from rllib_scale.config import EnvConfig
 from rllib_scale.config.schedulers import observability
 from rllib_scale.errors import UserError
-from rllib_scale.evaluation.play import run
 from rllib_scale.evaluation.workflows import workflow_metrics
 from rllib_scale.files import write_json
-from rllib_scale.live.execute import LiveRun, dispatcher_of
+from rllib_scale.live.execute import LiveRun
+from rllib_scale.observation.backend import run
 from rllib_scale.observation.policy import Policy
 from rllib_scale.results import tables
 from rllib_scale.simulator.backend import SimulatedBackend
@@ -31,12 +31,12 @@ ENDLESS_S = 1e9
 
 
 def simulated(player: Policy, env: EnvConfig, workload: Workload, seed: int = 0, horizon_s: float = math.inf) -> Engine:
-    """The workload in the simulator, decided from snapshots as on a live cluster; returns the engine at the end."""
-    dispatcher, problem = dispatcher_of(player, env)
+    """The workload in the simulator, decided in rounds as on a live cluster; returns the engine at the end."""
+    problem = player.problem(env)
     episode = problem.episode.model_copy(update={"horizon_s": min(horizon_s, ENDLESS_S), "max_decisions": None})
     backend = SimulatedBackend(problem.model_copy(update={"episode": episode}), seed, 0, workload)
-    dispatcher.reset([(seed, 0)])
-    run(dispatcher, backend)
+    player.reset([(seed, 0)])
+    run(player, backend, problem)
     return backend.engine
 
 

@@ -17,7 +17,7 @@ from rllib_scale.networks.decima import Decima, DecimaStep
 from rllib_scale.networks.deeprm import DeepRM, DeepRMStep
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.observation.starting import Starting
-from rllib_scale.policies.price_policy import as_html
+from rllib_scale.policies.shared import as_html, check_scale
 from rllib_scale.schedulers.dispatcher import Dispatcher
 
 DispatchNetwork = Decima | DeepRM
@@ -67,12 +67,7 @@ class DispatchPolicy(Dispatcher):
         """
         if env.costs_time:
             raise UserError(without_paper_mode(self.name))
-        own, given = self.trial.env.cluster.num_rows, env.cluster.num_rows
-        if not self.trial.spec.any_scale and given != own:
-            raise UserError(
-                f"{self.name}: the image of {self.trial.method} is fixed to {own} servers and cannot be of "
-                f"{given}; valid: the number it was trained at, or a policy that takes any, as decima"
-            )
+        check_scale(self.name, self.trial, env)
         return env
 
     def dispatch(self, snapshot: Snapshot) -> np.ndarray:

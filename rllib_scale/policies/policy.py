@@ -39,7 +39,8 @@ from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.observation.answers import TAKEN
 from rllib_scale.plugins import unpinned
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
-from rllib_scale.policies.price_policy import PricePolicy, as_html
+from rllib_scale.policies.price_policy import PricePolicy
+from rllib_scale.policies.shared import as_html, check_scale
 from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.schedulers.context_price import ContextPrice
 
@@ -83,8 +84,10 @@ class TrainedPolicy(Scheduler):
         """See `Scheduler.problem`. A policy that reserves decides in rounds of its own, as rules that reserve do.
 
         Raises:
-            UserError: it reserves, and the problem is the paper's, where naming a busy server costs time.
+            UserError: it reserves, and the problem is the paper's, where naming a busy server costs time; or its
+                network is fixed to another number of servers.
         """
+        check_scale(self.name, self.trial, env)
         return super().problem(in_own_rounds(self.name, self.trial.env, env))
 
     def scores(self, observation: np.ndarray, fit: np.ndarray | None = None) -> np.ndarray:

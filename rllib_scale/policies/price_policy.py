@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rllib_scale.config import DecisionMode, EnvConfig, ProblemsConfig, TrialConfig
 from rllib_scale.config.rounds import without_paper_mode
 from rllib_scale.errors import UserError
+from rllib_scale.policies.shared import as_html
 from rllib_scale.schedulers.context import Floats
 from rllib_scale.schedulers.context_price import ContextPrice
 
 EXTRAPOLATION = 1 / 3
 """By how much of the range of sizes that was searched, in doublings, `size` follows its line beyond either end."""
-
-
-def as_html(policy: Any) -> str:
-    """A notebook's view of an exported policy: what it is and what trained it."""
-    import pandas as pd
-
-    trial: TrialConfig = policy.trial
-    servers = (trial.algorithm.problems or ProblemsConfig()).servers or (trial.env.cluster.num_servers,)
-    facts = {
-        "policy": policy.name,
-        "method": f"{trial.method}: {policy.description}",
-        "trained": f"{policy.epochs} epochs at {', '.join(map(str, servers))} servers, seed {trial.seed}",
-    }
-    return str(pd.DataFrame(facts.items()).to_html(header=False, index=False))
 
 
 class PricePolicy(ContextPrice):

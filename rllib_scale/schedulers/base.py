@@ -1,9 +1,9 @@
-"""The interface of what decides task by task: a batch of observations in, server indices out."""
+"""What all policies share; and the interface of those that decide task by task."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -15,7 +15,46 @@ from rllib_scale.observation.feature_sets import ObservationView, first_candidat
 from rllib_scale.observation.policy import Batch
 
 
-class Scheduler(ABC):
+class BasePolicy(ABC):
+    """Parameters and random draws of a policy; see `observation.policy.Policy` for what it must do.
+
+    Args:
+        parameters: of its model in `rllib_scale.config.schedulers`, or of `takes`; None: the defaults.
+    """
+
+    name = ""
+    description = ""
+    takes: type[NoParameters] = NoParameters
+    """The parameters that a user-defined policy takes. For this and what follows the registry speaks for ours."""
+    sees: Literal["tasks", "workflows"] = "workflows"
+    plans, per_task, can_be_asked = False, False, False
+
+    def __init__(self, parameters: NoParameters | None = None) -> None:
+        known = HEURISTICS.get(self.name)
+        self.parameters: Any = parameters or (known.parameters if known is not None else self.takes)()
+        self.generators: list[np.random.Generator] = []
+
+    @classmethod
+    def make(
+        cls, parameters: NoParameters, observation: ObservationConfig, mask: MaskMode, decision: DecisionMode
+    ) -> Self:
+        """One with these parameters, of the model in `takes`; the rest concerns those that decide task by task."""
+        return cls(parameters)
+
+    def problem(self, env: EnvConfig) -> EnvConfig:
+        """See `Policy.problem`."""
+        return env
+
+    def reset(self, seeds: list[tuple[int, int]]) -> None:
+        """Begin one episode per environment. `seeds`: (seed, episode) of each, which decide every draw in it."""
+        self.generators = [np.random.default_rng(np.random.SeedSequence(seed)) for seed in seeds]
+
+    @abstractmethod
+    def advance(self, batch: Batch) -> None:
+        """See `Policy.advance`."""
+
+
+class Scheduler(BasePolicy):
     """Scores every server for the current task of each environment; the best score is the decision.
 
     Subclasses implement `scores`. Row i of a batch is environment i throughout an episode, so a scheduler may keep
@@ -25,26 +64,32 @@ class Scheduler(ABC):
         observation: normalisers by which observations are read back in physical units.
         mask: `feasible` restricts the choice to idle servers that fit, wherever there is one.
         decision: `argmax`, or `sample` from the softmax of the scores.
+        parameters: as for `BasePolicy`.
     """
 
-    name = ""
-    description = ""
-    takes: type[NoParameters] = NoParameters
-    """Of a user-defined rule: the parameters that it takes. For this and what follows the registry speaks for ours."""
     sees: Literal["tasks", "workflows"] = "tasks"
-    plans, per_task, can_be_asked = False, True, True
+    per_task, can_be_asked = True, True
+    feature_set: str | None = None
+    """What it reads; None: the problem's own."""
 
     def __init__(
-        self, observation: ObservationConfig, mask: MaskMode = "none", decision: DecisionMode = "argmax"
+        self,
+        observation: ObservationConfig,
+        mask: MaskMode = "none",
+        decision: DecisionMode = "argmax",
+        parameters: NoParameters | None = None,
     ) -> None:
-        self.observation = observation
-        self.mask = mask
-        self.decision = decision
-        self.generators: list[np.random.Generator] = []
+        super().__init__(parameters)
+        if self.feature_set is not None:
+            observation = observation.model_copy(update={"feature_set": self.feature_set})
+        self.observation, self.mask, self.decision = observation, mask, decision
 
-    def reset(self, seeds: list[tuple[int, int]]) -> None:
-        """Begin one episode per row. `seeds`: (seed, episode) of each, which decide every draw of that row."""
-        self.generators = [np.random.default_rng(np.random.SeedSequence(seed)) for seed in seeds]
+    @classmethod
+    def make(
+        cls, parameters: NoParameters, observation: ObservationConfig, mask: MaskMode, decision: DecisionMode
+    ) -> Self:
+        """One for a problem with that observation and mask. `parameters`: of the model in `takes`."""
+        return cls(observation, mask, decision, parameters)
 
     def problem(self, env: EnvConfig) -> EnvConfig:
         """The problem as this scheduler plays it: seen by its own observation config.
@@ -57,13 +102,6 @@ class Scheduler(ABC):
     def advance(self, batch: Batch) -> None:
         """See `Policy.advance`."""
         batch.step(self(batch.observation, batch.fit))
-
-    @classmethod
-    def make(
-        cls, parameters: NoParameters, observation: ObservationConfig, mask: MaskMode, decision: DecisionMode
-    ) -> Scheduler:
-        """One for a problem with that observation and mask. `parameters`: of the model in `takes`."""
-        return cls(observation, mask, decision)
 
     @abstractmethod
     def scores(self, observation: np.ndarray, fit: np.ndarray) -> np.ndarray:
@@ -98,37 +136,7 @@ class Scheduler(ABC):
 
 
 class Rule(Scheduler):
-    """A scheduler that reads the observation in physical units.
-
-    Args:
-        observation: as for `Scheduler`.
-        mask: as for `Scheduler`.
-        decision: as for `Scheduler`.
-        parameters: of its model in `rllib_scale.config.schedulers`, or of `takes`; None: the defaults.
-    """
-
-    feature_set: str | None = None
-    """What it reads; None: the problem's own."""
-
-    def __init__(
-        self,
-        observation: ObservationConfig,
-        mask: MaskMode = "none",
-        decision: DecisionMode = "argmax",
-        parameters: NoParameters | None = None,
-    ) -> None:
-        if self.feature_set is not None:
-            observation = observation.model_copy(update={"feature_set": self.feature_set})
-        super().__init__(observation, mask, decision)
-        known = HEURISTICS.get(self.name)
-        self.parameters: Any = parameters or (known.parameters if known is not None else self.takes)()
-
-    @classmethod
-    def make(
-        cls, parameters: NoParameters, observation: ObservationConfig, mask: MaskMode, decision: DecisionMode
-    ) -> Rule:
-        """See `Scheduler.make`."""
-        return cls(observation, mask, decision, parameters)
+    """A scheduler that reads the observation in physical units. Subclasses implement `rate`."""
 
     @abstractmethod
     def rate(self, v: ObservationView) -> np.ndarray:

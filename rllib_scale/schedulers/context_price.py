@@ -67,7 +67,7 @@ class ContextPrice(VisitingDispatcher):
             raise ValueError(f"weights {self.weights.shape}: for {classes} classes of speed they must be {shape}")
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
-        """See `Dispatcher.reset`."""
+        """See `BasePolicy.reset`."""
         super().reset(seeds)
         self._contexts = ContextRounds(
             np.broadcast_to(self.weights, (len(seeds), *self.weights.shape[-2:])), self.speeds, self.sizes
@@ -89,8 +89,8 @@ class ContextPrice(VisitingDispatcher):
         ]
         return np.array([event.clock_s for event in seen]), panels
 
-    def answers(self, view: View) -> np.ndarray:
-        """See `VisitingDispatcher.answers`."""
+    def decide(self, view: View) -> np.ndarray:
+        """See `VisitingDispatcher.decide`."""
         numbers, prices = self._contexts(view)
         for b in np.flatnonzero(view.env["num_waiting"]).tolist() if self.keeps_account else ():
             context, theta = self._contexts.context[b].copy(), self._contexts.theta[b].copy()

@@ -206,7 +206,7 @@ class DualPrice(Price):
         self._prices: np.ndarray | None = None
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
-        """See `Dispatcher.reset`.
+        """See `BasePolicy.reset`.
 
         Raises:
             UserError: no problem has been seen by `problem`.

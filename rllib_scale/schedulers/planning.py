@@ -65,7 +65,7 @@ class PlanningDispatcher(Dispatcher):
         return env
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
-        """See `Dispatcher.reset`."""
+        """See `BasePolicy.reset`."""
         super().reset(seeds)
         self._plans: list[_Plans | None] = [None] * len(seeds)
 

@@ -11,12 +11,10 @@ from abc import abstractmethod
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from rllib_scale.observation.live_view import LiveView
 from rllib_scale.observation.policy import Batch
-from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.observation.starting import give_one
 from rllib_scale.observation.view import View
-from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.base import BasePolicy
 from rllib_scale.schedulers.rounds import NUMBERS, Rounds, in_order
 from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN, servers_in
 
@@ -25,8 +23,8 @@ FAR_S = 1e9
 """Cost of a server that does not fit in an assignment."""
 
 
-class VisitingDispatcher(Dispatcher):
-    """Decides from the view of a batch; a live cluster is a batch of one.
+class VisitingDispatcher(BasePolicy):
+    """Decides at each event from the view of a batch, as a `Dispatcher` does from snapshots.
 
     Attributes:
         rounds: what visits, since `reset`.
@@ -36,25 +34,17 @@ class VisitingDispatcher(Dispatcher):
 
     def advance(self, batch: Batch) -> None:
         """See `Policy.advance`."""
-        batch.dispatch(self.dispatch_all(batch.view()))
+        answers = self.decide(batch.view())
+        batch.dispatch(answers[answers[:, 3] >= 0])
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
-        """See `Dispatcher.reset`."""
+        """See `BasePolicy.reset`."""
         super().reset(seeds)
-        self.rounds, self._live = Rounds(), LiveView()
+        self.rounds = Rounds()
 
     @abstractmethod
-    def answers(self, view: View) -> np.ndarray:
+    def decide(self, view: View) -> np.ndarray:
         """(K, 4) environment, workflow, task, and the server on which it starts, or -2 - server of one that waits."""
-
-    def dispatch_all(self, view: View) -> np.ndarray:
-        """(K, 4) environment, workflow, task and server of what starts, as `Engine.dispatch` takes it."""
-        answers = self.answers(view)
-        return answers[answers[:, 3] >= 0]
-
-    def dispatch(self, snapshot: Snapshot) -> np.ndarray:
-        """See `Dispatcher.dispatch`; of a live cluster, which is a batch of one."""
-        return self.dispatch_all(self._live(snapshot))[:, 1:]
 
     def rows_for(self, view: View, offered: np.ndarray) -> np.ndarray:
         """(B,) server on which a task starts or for which it waits, were it visited first; -1: none.
@@ -67,7 +57,7 @@ class VisitingDispatcher(Dispatcher):
         asked = (waiting["workflow"] == offered[:, :1]) & (waiting["task"] == offered[:, 1:])
         memory, rows = waiting["memory_gb"].copy(), np.full(len(offered), -1)
         waiting["memory_gb"][~asked] = np.inf  # the others are there, and fit nowhere
-        answers = self.answers(view)
+        answers = self.decide(view)
         waiting["memory_gb"] = memory
         rows[answers[:, 0]] = np.where(answers[:, 3] >= 0, answers[:, 3], -2 - answers[:, 3])
         return rows
@@ -79,8 +69,8 @@ class NonBlocking(VisitingDispatcher):
     name = "non-blocking"
     description = "the fastest idle server that fits, for all waiting tasks in order; one without any blocks no other"
 
-    def answers(self, view: View) -> np.ndarray:
-        """See `VisitingDispatcher.answers`."""
+    def decide(self, view: View) -> np.ndarray:
+        """See `VisitingDispatcher.decide`."""
         return self.rounds.by_name(view, self.parameters.order, FASTEST_OPEN)
 
 
@@ -90,8 +80,8 @@ class Reserve(VisitingDispatcher):
     name = "reserve"
     description = "as non-blocking, but a task waits for a busy server that finishes it so much earlier"
 
-    def answers(self, view: View) -> np.ndarray:
-        """See `VisitingDispatcher.answers`."""
+    def decide(self, view: View) -> np.ndarray:
+        """See `VisitingDispatcher.decide`."""
         return self.rounds.by_name(view, self.parameters.order, EARLIEST_FINISH, self.parameters.waiting)
 
 
@@ -106,7 +96,7 @@ class Price(VisitingDispatcher):
     description = "the server of least weighted finish time and price of its class; tasks by descendants, work and age"
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
-        """See `Dispatcher.reset`."""
+        """See `BasePolicy.reset`."""
         super().reset(seeds)
         self._numbers = self._server_prices = np.zeros((0, 0))
 
@@ -116,8 +106,8 @@ class Price(VisitingDispatcher):
             self._server_prices = np.tile(class_prices(self.parameters.prices, view.capacity), (len(view.limit), 1))
         return self._server_prices
 
-    def answers(self, view: View) -> np.ndarray:
-        """See `VisitingDispatcher.answers`."""
+    def decide(self, view: View) -> np.ndarray:
+        """See `VisitingDispatcher.decide`."""
         if len(self._numbers) != len(view.env):
             self._numbers = np.tile([float(getattr(self.parameters, name)) for name in NUMBERS], (len(view.env), 1))
         return self.rounds.by_price(view, self._numbers, self.prices(view))
@@ -126,8 +116,8 @@ class Price(VisitingDispatcher):
 class MatchingDispatcher(VisitingDispatcher):
     """Matches tasks and servers of one environment after the other, in numpy."""
 
-    def answers(self, view: View) -> np.ndarray:
-        """See `VisitingDispatcher.answers`."""
+    def decide(self, view: View) -> np.ndarray:
+        """See `VisitingDispatcher.decide`."""
         found = [
             (b, *answer)
             for b, waiting in enumerate(in_order(view, self.order))

@@ -47,7 +47,7 @@ class RoundRobin(Rule):
     description = "the next idle server that fits, in cyclic order"
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
-        """See `Scheduler.reset`."""
+        """See `BasePolicy.reset`."""
         super().reset(seeds)
         self._last = np.full(len(seeds), -1)
 

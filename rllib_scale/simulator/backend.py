@@ -36,6 +36,10 @@ class SimulatedBackend:
         self._has_begun = True
         return None if self.engine.done[0] else self.engine.snapshot()
 
+    def snapshot(self) -> Snapshot:
+        """See `Backend.snapshot`."""
+        return self.engine.snapshot()
+
     def apply(self, answer: Answer) -> str:
         """See `Backend.apply`."""
         return OUTCOMES[self.engine.answer(0, *answer)]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rllib_scale.config import METHODS, PPO, EnvConfig, Imitation, TrialConfig
+from rllib_scale.config import METHODS, PPO, Imitation, TrialConfig
 from rllib_scale.config.plan import EvaluationUnit, Plan, Trial
 from rllib_scale.config.rounds import without_paper_mode
 from rllib_scale.errors import UserError
-from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
 from rllib_scale.workloads.generators import check_source
 
@@ -48,20 +47,9 @@ def check_schedulers(units: Iterable[EvaluationUnit], trust: bool = False) -> No
             continue
         assert unit.spec is not None, "only policies that the sweep trains have no spec"
         try:
-            policy = make_policy(unit.spec, unit.env, unit.decision, trust, "evaluation.heuristics")
-            _check_fits(policy, unit.spec.label, unit.env)
+            make_policy(unit.spec, unit.env, unit.decision, trust, "evaluation.heuristics").problem(unit.env)
         except UserError as error:
             raise UserError(f"evaluation.heuristics, scenario {unit.scenario}: {error}") from None
-
-
-def _check_fits(policy: Policy, name: str, env: EnvConfig) -> None:
-    trial: TrialConfig | None = getattr(policy, "trial", None)  # of an exported policy
-    if trial is not None and not trial.spec.any_scale and env.cluster.num_rows != trial.env.cluster.num_rows:
-        raise UserError(
-            f"{name}: was trained at {trial.env.cluster.num_rows} servers and knows no other number "
-            f"(got {env.cluster.num_rows})"
-        )
-    policy.problem(env)
 
 
 def _check_trainings(trials: Iterable[Trial]) -> None:

@@ -19,14 +19,14 @@ from local_ray import LOCAL_RAY
 from rllib_scale.cli import main
 from rllib_scale.config import EnvConfig, EpisodeConfig, TierConfig
 from rllib_scale.errors import UserError
-from rllib_scale.evaluation.play import run
 from rllib_scale.live.backend import Ended, RayBackend
-from rllib_scale.live.execute import LiveRun, dispatcher_of, execute
+from rllib_scale.live.execute import LiveRun, execute
 from rllib_scale.live.flows import Flow
 from rllib_scale.live.ledger import Attempt
 from rllib_scale.live.servers import Call
 from rllib_scale.live.side_by_side import simulated
 from rllib_scale.live.surrogates import Surrogates
+from rllib_scale.observation.backend import run
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.workloads.model import Workload
 
@@ -88,7 +88,7 @@ def run_failing(
     for number in range(2):
         backend.ledger.expect(Flow.of(workload, number))
     try:
-        run(dispatcher_of(make_scheduler("fastest-idle", env.observation, "feasible"), env)[0], backend)
+        run(make_scheduler("fastest-idle", env.observation, "feasible"), backend, env)
     finally:
         backend.shut_down()
     return backend, told

@@ -15,10 +15,9 @@ from marks import slow
 from reference.cases import random_mode_config, random_mode_workload
 from rllib_scale.config import EnvConfig, scenario
 from rllib_scale.live.metrics import live_metrics
-from rllib_scale.observation.backend import Answer
+from rllib_scale.observation.backend import Answer, run
+from rllib_scale.observation.policy import Policy
 from rllib_scale.observation.snapshot import Snapshot
-from rllib_scale.schedulers.dispatcher import Dispatcher
-from rllib_scale.schedulers.on_snapshots import OnSnapshots
 from rllib_scale.schedulers.rules import RULES, make_scheduler
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.workloads.generators import generate
@@ -37,18 +36,39 @@ def check_same_moment(live: Snapshot, simulated: Snapshot) -> None:
             np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
 
 
-def play_both(env: EnvConfig, workload: Workload, dispatcher: Dispatcher) -> tuple[VirtualBackend, SimulatedBackend]:
-    """Play the simulator by the dispatcher, the ledger by the same answers, and compare every moment."""
-    live, simulated = VirtualBackend(env, workload), SimulatedBackend(env, 3, 0, workload)
-    dispatcher.reset([(3, 0)])
-    while True:
-        ours, theirs = live.wait(), simulated.wait()
+class Both:
+    """The simulator and the ledger as one backend: the same answers, and every state compared."""
+
+    def __init__(self, live: VirtualBackend, simulated: SimulatedBackend) -> None:
+        self.live, self.simulated = live, simulated
+
+    def wait(self) -> Snapshot | None:
+        return self._checked(self.live.wait(), self.simulated.wait())
+
+    def snapshot(self) -> Snapshot:
+        now = self._checked(self.live.snapshot(), self.simulated.snapshot())
+        assert now is not None
+        return now
+
+    def apply(self, answer: Answer) -> str:
+        outcome = self.live.apply(answer)
+        assert outcome == self.simulated.apply(answer)
+        return outcome
+
+    @staticmethod
+    def _checked(ours: Snapshot | None, theirs: Snapshot | None) -> Snapshot | None:
         assert (ours is None) == (theirs is None)
-        if ours is None or theirs is None:
-            return live, simulated
-        check_same_moment(ours, theirs)
-        for answer in dispatcher.dispatch(theirs).tolist():
-            assert live.apply(Answer(*answer)) == simulated.apply(Answer(*answer))
+        if ours is not None and theirs is not None:
+            check_same_moment(ours, theirs)
+        return theirs
+
+
+def play_both(env: EnvConfig, workload: Workload, policy: Policy) -> tuple[VirtualBackend, SimulatedBackend]:
+    played = policy.problem(env)
+    both = Both(VirtualBackend(played, workload), SimulatedBackend(played, 3, 0, workload))
+    policy.reset([(3, 0)])
+    run(policy, both, played)
+    return both.live, both.simulated
 
 
 def check_same_end(live: VirtualBackend, simulated: SimulatedBackend, workload: Workload) -> None:
@@ -77,8 +97,7 @@ def test_an_episode_is_that_of_the_simulator(named: str, name: str, count: int) 
     workload = generate(scenario(named), 5, 0)
     workload = workload.take(np.arange(count), workload.arrival_s[:count])
     made = make_scheduler(name, env.observation, "feasible")
-    dispatcher = made if isinstance(made, Dispatcher) else OnSnapshots(made, env)
-    live, simulated = play_both(env, workload, dispatcher)
+    live, simulated = play_both(env, workload, made)
     assert len(live.ledger.schedule()) == workload.num_tasks > 50
     check_same_end(live, simulated, workload)
 
@@ -94,8 +113,7 @@ def test_every_moment_is_that_of_the_simulator_in_every_mode(seed: int, name: st
     env = set_fields(env, "information", estimate_error=0.0, straggler_share=0.0, workflows="whole")
     env = set_fields(env, "cluster", changes={})
     made = make_scheduler(name, env.observation, env.episode.mask)
-    assert not isinstance(made, Dispatcher)
-    check_same_end(*play_both(env, workload, OnSnapshots(made, env)), workload)
+    check_same_end(*play_both(env, workload, made), workload)
 
 
 def test_an_answer_for_what_does_not_wait_is_refused() -> None:

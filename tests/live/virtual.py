@@ -32,5 +32,8 @@ class VirtualBackend:
                 return ledger.snapshot(self.now)
         return None
 
+    def snapshot(self) -> Snapshot:
+        return self.ledger.snapshot(self.now)
+
     def apply(self, answer: Answer) -> str:
         return self.ledger.answer(*answer, self.now)[0]

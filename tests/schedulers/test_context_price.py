@@ -11,7 +11,7 @@ from reference.rounds import PlainRounds
 from rllib_scale.config import SCENARIOS, EnvConfig
 from rllib_scale.config.schedulers import PriceParameters
 from rllib_scale.evaluation.play import play
-from rllib_scale.observation.backend import Answer
+from rllib_scale.observation.backend import BackendBatch
 from rllib_scale.observation.view import ENV, INPUT, NEW, WAITING, View
 from rllib_scale.schedulers.context import context_names, initial_weights, theta_names
 from rllib_scale.schedulers.context_price import ContextPrice
@@ -37,18 +37,14 @@ def constant(**theta: float) -> np.ndarray:
 
 
 def test_the_context_of_a_literal_instance() -> None:
-    backend = SimulatedBackend(TWO, workload=GIVEN)
+    batch = BackendBatch(SimulatedBackend(TWO, workload=GIVEN), TWO, per_task=False)
     scheduler = ContextPrice(constant(kappa=1.0), SPEEDS)
     scheduler.keeps_account = True
     scheduler.reset([(0, 0)])
-    first = backend.wait()
-    assert first is not None
-    starts = scheduler.dispatch(first)
-    np.testing.assert_array_equal(starts, [[0, 0, 1]])  # on the fast one, until 2
-    backend.apply(Answer(*starts[0].tolist()))
-    second = backend.wait()
-    assert second is not None
-    scheduler.dispatch(second)
+    starts = scheduler.decide(batch.view())
+    np.testing.assert_array_equal(starts, [[0, 0, 0, 1]])  # on the fast one, until 2
+    batch.dispatch(starts)
+    scheduler.decide(batch.view())
     seen = [dict(zip(CONTEXT, event.context.tolist(), strict=True)) for event in scheduler.account[0]]
 
     assert [event.clock_s for event in scheduler.account[0]] == [0.0, 1.5]

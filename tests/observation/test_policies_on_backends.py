@@ -1,4 +1,4 @@
-"""A scheduler that decides from snapshots alone makes the schedule that it makes in the engine."""
+"""On a backend, as on a live cluster, a policy makes the schedule that it makes in the engine."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from reference.cases import random_mode_config, random_mode_workload
 from rllib_scale.config import EnvConfig, scenario
-from rllib_scale.evaluation.play import play, run
+from rllib_scale.evaluation.play import play
+from rllib_scale.observation.backend import run
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.policy import load_policy
-from rllib_scale.schedulers.on_snapshots import OnSnapshots
 from rllib_scale.schedulers.rules import RULES, make_scheduler
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.simulator.record import SCHEDULE
@@ -26,11 +26,12 @@ def set_fields(env: EnvConfig, section: str, **values: Any) -> EnvConfig:
 
 
 def schedules(scheduler: Any, env: EnvConfig, seed: int, workload: Workload | None = None) -> list[np.ndarray]:
-    """By the engine's steps; on a backend, from snapshots."""
+    """By the engine's steps; on a backend."""
     stepped = play(scheduler, env, seed, [0], workload=workload).schedule()
-    backend, dispatcher = SimulatedBackend(env, seed, 0, workload), OnSnapshots(scheduler, env)
-    dispatcher.reset([(seed, 0)])
-    run(dispatcher, backend)
+    played = scheduler.problem(env)
+    backend = SimulatedBackend(played, seed, 0, workload)
+    scheduler.reset([(seed, 0)])
+    run(scheduler, backend, played)
     return [stepped, backend.engine.schedule()]
 
 
@@ -74,11 +75,3 @@ def test_without_a_mask_a_task_waits_for_an_event_and_costs_no_step() -> None:
     events = {0.0, *dispatched["arrival_s"], *dispatched["finish_s"]}
     assert set(dispatched["start_s"]) <= events
     assert not set(stepped["start_s"]) <= {0.0, *stepped["arrival_s"], *stepped["finish_s"]}
-
-
-def test_each_environment_of_a_batch_has_draws_of_its_own() -> None:
-    env = scenario("steady-0.7").at_scale(8)
-    rule = make_scheduler("random-feasible", env.observation, "feasible")
-    batch = play(OnSnapshots(rule, env), env, 3, [0, 1])
-    for b in range(2):
-        check_same(batch.schedule(b), play(rule, env, 3, [b]).schedule())
