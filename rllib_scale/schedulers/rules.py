@@ -20,9 +20,8 @@ from rllib_scale.loading import load_scheduler
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.feature_sets import ObservationView
 from rllib_scale.observation.policy import Policy
-from rllib_scale.schedulers.base import Rule
+from rllib_scale.schedulers.base import BasePolicy, Rule
 from rllib_scale.schedulers.batch_mode import MaxMin, MinMin
-from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.dual_price import DualPrice
 from rllib_scale.schedulers.locality import EarliestFinishTransfer, LeastLoaded, PowerOfTwo, PrefixAffinity, Sticky
 from rllib_scale.schedulers.planning import CPOP, HEFT
@@ -121,14 +120,14 @@ RULES: dict[str, type[Rule]] = {
         *(EarliestFinishTransfer, Sticky, PowerOfTwo, LeastLoaded, PrefixAffinity),
     )
 }
-DISPATCHERS: dict[str, type[Dispatcher]] = {
+DISPATCHERS: dict[str, type[BasePolicy]] = {
     dispatcher.name: dispatcher
     for dispatcher in (
         *(HEFT, CPOP, MinMin, MaxMin),
         *(NonBlocking, Reserve, Hungarian, Price, DualPrice),
     )
 }
-SCHEDULERS: dict[str, type[Rule] | type[Dispatcher]] = {**RULES, **DISPATCHERS}
+SCHEDULERS: dict[str, type[BasePolicy]] = {**RULES, **DISPATCHERS}
 
 
 def make_scheduler(
