@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import ray
 from ray.exceptions import ActorUnschedulableError, ObjectLostError, RayActorError, RayError
@@ -29,17 +29,12 @@ from rllib_scale.observation.snapshot import Snapshot
 RESTARTS = 5
 """How often in a row a server whose node is there is started anew before it is given up."""
 SERVER_GONE = (RayActorError, ActorUnschedulableError)
+Work = Callable[[Attempt, list[Any]], Call]
+"""What the tasks are: the call of an attempt, for references to the outputs of its predecessors, in their order."""
 GRACE_S = 5.0
 """After so long a call that should end is ended with its server."""
-Event = Callable[[], bool | None]
-"""What is to be done by the thread that waits; returns whether schedulers are to be asked again."""
-
-
-class Work(Protocol):
-    """What the tasks are."""
-
-    def __call__(self, attempt: Attempt, inputs: list[Any]) -> Call:
-        """The call of an attempt. `inputs`: references to the outputs of its predecessors, in their order."""
+Event = Callable[[], None]
+"""What is to be done by the thread that waits."""
 
 
 class Ended(NamedTuple):
@@ -57,10 +52,6 @@ class Output(NamedTuple):
     reference: Any
     server: int
     life: int  # how often that server had been started anew
-
-
-class WorkflowFailedError(Exception):
-    """Why a workflow was given up, where no task of it says so."""
 
 
 class RayBackend:
@@ -136,8 +127,9 @@ class RayBackend:
             self.now = min(self.clock(), self.horizon_s)
             if self.now >= self.horizon_s:
                 return None
-            happened = [event() for event in events]
-            if ledger.ring(self.now) or any(happened):
+            for event in events:
+                event()
+            if ledger.ring(self.now) or events:
                 self._give_up_what_is_hopeless()
                 if ledger.waits:
                     return ledger.snapshot(self.now)
@@ -179,7 +171,7 @@ class RayBackend:
     # ------------------------------------------------------------------ events
 
     def _collect(self) -> list[Event]:
-        """Wait until something has happened or is due; returns what, in order."""
+        """Wait until something has happened or is due; returns what has happened, in order."""
         events: list[Event] = []
         until = self._start + min(self.ledger.next_timer_s, self.horizon_s) * self.time_scale
         if self._deadlines:
@@ -190,11 +182,11 @@ class RayBackend:
             while True:
                 events.append(self._events.get_nowait())
         while self._deadlines and self._deadlines[0][0] <= time.monotonic():
-            events.append(heapq.heappop(self._deadlines)[2])
+            heapq.heappop(self._deadlines)[2]()
         return events
 
     def _after(self, seconds: float, what: Event) -> None:
-        """Have something happen after so many seconds of the wall clock."""
+        """Have something done after so many seconds of the wall clock, which may put an event."""
         heapq.heappush(self._deadlines, (time.monotonic() + seconds, next(self._numbers), what))
 
     def _call(self, attempt: Attempt) -> None:
@@ -220,28 +212,29 @@ class RayBackend:
             what = f"workflow {flow.number}, task {attempt.task} did not end within {call.timeout_s:g} s"
             self._after(call.timeout_s, partial(self._too_long, attempt, TimeoutError(what)))
 
-    def _too_long(self, attempt: Attempt, error: TimeoutError) -> bool:
-        return self.ledger.is_running(attempt) and self._drop(attempt.flow, error)
+    def _too_long(self, attempt: Attempt, error: TimeoutError) -> None:
+        if self.ledger.is_running(attempt):
+            self.give_up(attempt.flow, error)
 
     def _ended(
         self, attempt: Attempt, output: Output, future: Future[Report], took: float, should: float | None
-    ) -> bool:
+    ) -> None:
         """A call has ended after so many seconds, in which it should have slept for `should`."""
         ledger, flow = self.ledger, attempt.flow
         if attempt.number in ledger.stopping:
             ledger.released(attempt)
-            return True
+            return
         if not ledger.is_running(attempt):
-            return False  # it ran on a server that is gone
+            return  # it ran on a server that is gone
         error = future.exception()
         if error is not None:
             self._broken(attempt, error)
-            return True
+            return
         report = future.result()
         if report.error is not None:
             ledger.fail(attempt, self.now)
             self._count_failure(attempt, report.error)
-            return True
+            return
         self.overheads_s.append(took - (report.seconds if should is None else should))
         self._tries[attempt.server] = 0
         ledger.complete(attempt, self.now)
@@ -250,7 +243,6 @@ class RayBackend:
         for at in (attempt.task, *flow.predecessors[attempt.task]):
             if all(flow.completed[after] for after in flow.successors[at]):
                 self.outputs.pop((flow.number, at), None)  # nobody needs it any more
-        return True
 
     def _count_failure(self, attempt: Attempt, error: BaseException) -> None:
         """A task failed by itself: after its last retry its workflow is given up."""
@@ -298,45 +290,40 @@ class RayBackend:
         self.ledger.leave(server, self.now)
         self._start_anew(server)
 
-    def _start_anew(self, server: int) -> bool:
+    def _start_anew(self, server: int) -> None:
         self._tries[server] += 1
         self._coming.discard(server)
         if self._tries[server] <= RESTARTS and self.servers.start_anew(server):
             self._coming.add(server)
             answer = self.servers.ready(server).future()
             answer.add_done_callback(lambda future: self._events.put(partial(self._is_back, server, future)))
-        return True
 
-    def _is_back(self, server: int, future: Future[Report]) -> bool:
+    def _is_back(self, server: int, future: Future[Report]) -> None:
         if future.exception() is not None:  # perhaps the node is going, too, and Ray does not know it yet
-            self._after(1.0, partial(self._start_anew, server))
-            return False
+            self._after(1.0, partial(self._events.put, partial(self._start_anew, server)))
+            return
         self._coming.discard(server)
         self.ledger.join(server, self.now)
-        return True
 
     # ------------------------------------------------------------------ giving up
 
-    def _drop(self, flow: Flow, error: BaseException) -> bool:
-        """Give a workflow up: stop what runs of it, and tell."""
+    def _drop(self, flow: Flow, error: BaseException) -> None:
+        """Give a workflow up, if it has not ended: stop what runs of it, and tell."""
         if flow.number not in self.ledger.flows and flow.number not in self.ledger.pending:
-            return False
+            return
         for attempt in self.ledger.drop(flow, self.now):
             self.servers.stop(attempt.server, attempt.number)
-            self._after(GRACE_S, partial(self._kill, attempt))
+            self._after(GRACE_S, partial(self._events.put, partial(self._kill, attempt)))
         self.failed[flow.number] = error
         for task in range(len(flow)):
             self.outputs.pop((flow.number, task), None)
         self._listener(Ended(flow, -1, None, error))
-        return True
 
-    def _kill(self, attempt: Attempt) -> bool:
+    def _kill(self, attempt: Attempt) -> None:
         """A call that should have ended is ended with its server."""
-        if attempt.number not in self.ledger.stopping:
-            return False
-        self.servers.kill(attempt.server)
-        self._server_died(attempt.server)
-        return True
+        if attempt.number in self.ledger.stopping:
+            self.servers.kill(attempt.server)
+            self._server_died(attempt.server)
 
     def _give_up_what_is_hopeless(self) -> None:
         """Workflows with a task that no server is left for."""
@@ -344,7 +331,7 @@ class RayBackend:
         while (found := self.ledger.hopeless(left)) is not None:
             flow, task = found
             need = f"workflow {flow.number}, task {task} needs {flow.memory_gb[task]:g} GB"
-            self._drop(flow, WorkflowFailedError(f"{need}, and no server that has them is left"))
+            self._drop(flow, RuntimeError(f"{need}, and no server that has them is left"))
 
 
 def check_live(env: EnvConfig) -> None:

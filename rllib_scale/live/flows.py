@@ -23,26 +23,14 @@ class Flow:
     Args:
         number: in order of arrival.
         arrival_s: when it is due to arrive [s].
-        compute_gflop: (T,) compute demands.
-        memory_gb: (T,) memory demands.
-        output_gb: (T,) sizes of outputs.
-        delay_s: (T,) release delays.
+        demands: (T, 4) compute [GFLOP], memory [GB], output [GB] and release delay [s] of each task.
         edges: (E, 2) predecessor and successor, sorted; acyclic.
     """
 
-    def __init__(
-        self,
-        number: int,
-        arrival_s: float,
-        compute_gflop: Floats,
-        memory_gb: Floats,
-        output_gb: Floats,
-        delay_s: Floats,
-        edges: Ints,
-    ) -> None:
-        count = len(compute_gflop)
-        self.number, self.arrival_s, self.noticed_s = number, arrival_s, arrival_s
-        self.compute_gflop, self.memory_gb, self.output_gb, self.delay_s = compute_gflop, memory_gb, output_gb, delay_s
+    def __init__(self, number: int, arrival_s: float, demands: Floats, edges: Ints) -> None:
+        count = len(demands)
+        self.number, self.arrival_s = number, arrival_s
+        self.compute_gflop, self.memory_gb, self.output_gb, self.delay_s = demands.T.copy()
         self.edges = edges
         self.predecessors: list[list[int]] = [[] for _ in range(count)]
         self.successors: list[list[int]] = [[] for _ in range(count)]
@@ -61,15 +49,9 @@ class Flow:
         """A workflow of a workload."""
         tasks = slice(workload.task_offsets[number], workload.task_offsets[number + 1])
         edges = workload.edges[workload.edge_offsets[number] : workload.edge_offsets[number + 1]]
-        return cls(
-            number,
-            float(workload.arrival_s[number]),
-            workload.compute_gflop[tasks],
-            workload.memory_gb[tasks],
-            workload.output_gb[tasks],
-            workload.delay_s[tasks],
-            edges,
-        )
+        columns = (workload.compute_gflop, workload.memory_gb, workload.output_gb, workload.delay_s)
+        demands = np.stack([column[tasks] for column in columns], axis=1)
+        return cls(number, float(workload.arrival_s[number]), demands, edges)
 
     def __len__(self) -> int:
         """T."""
@@ -89,15 +71,13 @@ class Flow:
 
     def rank(self, task: int, order: str) -> float:
         """Key of a task in a named order (`config.NamedOrder`), largest first."""
-        if order == "longest-hop":
-            return float(self.hop[task])
-        if order == "most-descendants":
-            return float(self.descendants[task])
-        if order == "shortest-task":
-            return -float(self.compute_gflop[task])
-        if order == "descendants-per-work":
-            return float(self.descendants[task] / self.compute_gflop[task])
-        return 0.0
+        ranks = {
+            "longest-hop": self.hop[task],
+            "most-descendants": self.descendants[task],
+            "shortest-task": -self.compute_gflop[task],
+            "descendants-per-work": self.descendants[task] / self.compute_gflop[task],
+        }
+        return float(ranks.get(order, 0.0))
 
     def moved_for(self, task: int, communication: CommunicationConfig) -> list[int]:
         """The predecessors whose output is moved to a task that starts elsewhere."""
@@ -113,7 +93,7 @@ class Flow:
         """As schedulers see it, once it has arrived; to be read before the clock runs on."""
         return LiveWorkflow(
             index=self.number,
-            arrival_s=self.noticed_s,
+            arrival_s=self.arrival_s,
             task=np.arange(len(self)),
             compute_gflop=self.compute_gflop,
             memory_gb=self.memory_gb,

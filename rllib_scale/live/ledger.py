@@ -117,7 +117,6 @@ class Ledger:
         return bool(due)
 
     def _arrive(self, flow: Flow, now: float) -> None:
-        flow.noticed_s = now
         self.flows[flow.number] = flow
         self.num_arrived += 1
         for task in np.flatnonzero(~flow.completed).tolist():
@@ -373,7 +372,7 @@ def _shown(waiting: _Waiting) -> tuple[float, ...]:
     """A waiting task, as READY has it."""
     flow, task = waiting.flow, waiting.task
     demand = (flow.compute_gflop[task], flow.memory_gb[task], flow.output_gb[task])
-    return (flow.number, task, *demand, flow.hop[task], flow.noticed_s, waiting.ready_s)
+    return (flow.number, task, *demand, flow.hop[task], flow.arrival_s, waiting.ready_s)
 
 
 def _total(values: Iterable[float]) -> float:

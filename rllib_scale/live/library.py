@@ -7,15 +7,18 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import ray
 from ray.exceptions import ObjectLostError
 
 from rllib_scale.clusters.session import ray_session
-from rllib_scale.config import SCENARIOS, ClusterConfig, EnvConfig, TierConfig
+from rllib_scale.config import SCENARIOS, ClusterConfig, TierConfig
+from rllib_scale.config.base import Model, NonNegative, Positive
+from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.live.backend import Ended, RayBackend
 from rllib_scale.live.flows import Flow
@@ -32,13 +35,13 @@ TRIES = 3
 """How often a result is made again whose server has died before it was fetched."""
 
 
-class Demand(NamedTuple):
+class Demand(Model):
     """What a task is declared to need."""
 
-    compute_gflop: float
-    memory_gb: float
-    output_gb: float
-    timeout_s: float | None
+    compute_gflop: Positive = 1.0  # by which a scheduler estimates how long it takes
+    memory_gb: NonNegative = 0.0  # at most that of the largest server
+    output_gb: NonNegative = 0.0  # size of what it returns
+    timeout_s: Positive | None = None  # after so long on its server its workflow is given up, with a TimeoutError
 
 
 class TaskFuture:
@@ -48,18 +51,13 @@ class TaskFuture:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        function: Callable[..., Any],
-        demand: Demand,
-        arguments: tuple[Any, ...],
-        keywords: dict[str, Any],
+        self, cluster: Cluster, function: Any, demand: Demand, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> None:
         self._cluster, self.function, self.demand = cluster, function, demand
         self.arguments, self.keywords = arguments, keywords
         self.needs = list(dict.fromkeys(v for v in (*arguments, *keywords.values()) if isinstance(v, TaskFuture)))
-        self.flow: Flow | None = None
-        self.asked = False
+        self.workflow: list[TaskFuture] | None = None  # with which it was asked for, or given up
+        self.flow: Flow | None = None  # once it was sent
         self.ended: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
     def submit(self) -> TaskFuture:
@@ -123,23 +121,17 @@ class Cluster:
         retries: int = 0,
         num_cpus: int | None = None,
     ) -> None:
-        self._given, self._address, self._retries, self._num_cpus = scheduler, address, retries, num_cpus
-        self._env: EnvConfig = SCENARIOS["steady-0.7"][0]
-        self._by_nodes = tiers is None
+        self._address, self._retries, self._num_cpus = address, retries, num_cpus
+        self._env, self._by_nodes = SCENARIOS["steady-0.7"][0], tiers is None
+        self._policy = make_policy(str(scheduler), self._env) if isinstance(scheduler, str | Path) else scheduler
         if tiers is not None:
             self._env = for_servers(self._env, ClusterConfig(tiers=tuple(tiers)))
-            self._player().problem(self._env)  # refused before anything starts
+            self._policy.problem(self._env)  # refused before anything starts
         self._lock = threading.RLock()
         self._open: list[list[TaskFuture]] = []  # tasks of each workflow under way
         self._sent: dict[int, list[TaskFuture]] = {}  # those that the backend has, by number
-        self._functions: dict[int, tuple[Any, Any]] = {}
         self._stack = ExitStack()
         self._failure: BaseException | None = None
-
-    def _player(self) -> Policy:
-        if isinstance(self._given, str | Path):
-            return make_policy(str(self._given), self._env)
-        return self._given
 
     # ------------------------------------------------------------------ life
 
@@ -149,7 +141,6 @@ class Cluster:
             nodes = None
             if self._by_nodes:
                 self._env, nodes = nodes_as_servers(self._env)
-            self._policy = self._player()
             self._problem = self._policy.problem(self._env)
             self._policy.reset([(0, 0)])
             self.backend = RayBackend(
@@ -187,45 +178,28 @@ class Cluster:
 
     # ------------------------------------------------------------------ tasks
 
-    def task(
-        self,
-        function: Callable[..., Any],
-        *,
-        compute_gflop: float = 1.0,
-        memory_gb: float = 0.0,
-        output_gb: float = 0.0,
-        timeout_s: float | None = None,
-    ) -> Callable[..., TaskFuture]:
+    def task(self, function: Callable[..., Any], **demand: Any) -> Callable[..., TaskFuture]:
         """Declare what a function needs; called with its arguments, that gives a future.
 
         Args:
             function: what runs on a server. Futures among its arguments are results of other tasks.
-            compute_gflop: demand by which a scheduler estimates how long it takes, above 0.
-            memory_gb: that it needs, at most that of the largest server.
-            output_gb: size of what it returns.
-            timeout_s: after so long on its server its workflow is given up, with a TimeoutError.
+            demand: fields of `Demand`.
 
         Raises:
             UserError: a demand that cannot be.
         """
         name = getattr(function, "__name__", repr(function))
-        largest = float(self.backend.ledger.servers["memory"].max())
-        for key, value, valid, fits in (
-            ("compute_gflop", compute_gflop, "a number above 0", 0 < compute_gflop < np.inf),
-            ("memory_gb", memory_gb, f"0 to {largest:g}, what the largest server has", 0 <= memory_gb <= largest),
-            ("output_gb", output_gb, "a number of at least 0", 0 <= output_gb < np.inf),
-            ("timeout_s", timeout_s, "a number above 0", timeout_s is None or timeout_s > 0),
-        ):
-            if not fits:
-                raise UserError(f"task {name}: {key} {value}: must be {valid}")
-        demand = Demand(float(compute_gflop), float(memory_gb), float(output_gb), timeout_s)
+        needs, largest = build_model(Demand, demand, f"task {name}"), self.backend.ledger.servers["memory"].max()
+        if needs.memory_gb > largest:
+            raise UserError(f"task {name}: memory_gb {needs.memory_gb:g}: the largest server has {largest:g}")
+        packed = _packed(function)
 
         def make(*arguments: Any, **keywords: Any) -> TaskFuture:
             for key, value in (*enumerate(arguments), *keywords.items()):
                 inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
                 if any(isinstance(part, TaskFuture) for part in inside):
                     raise UserError(f"task {name}: argument {key} holds a future inside; pass it as an argument itself")
-            return TaskFuture(self, function, demand, arguments, keywords)
+            return TaskFuture(self, packed, needs, arguments, keywords)
 
         return make
 
@@ -251,49 +225,38 @@ class Cluster:
     def submit(self, *futures: TaskFuture) -> None:
         """Have tasks run as one workflow, with all that they need and that nobody has asked for yet."""
         with self._lock:
-            new = [future for future in _in_order(futures) if not future.asked]
-            if not new:
-                return
+            new = [future for future in _in_order(futures) if future.workflow is None]
             for future in new:
-                future.asked = True
-            self._open.append(new)
-            if self._failure is not None:
-                self._fail(new, self._failure)
-                return
-            others = {n.ended for future in new for n in future.needs if n not in new}
-            waits = len(others)
-            if not waits:
+                future.workflow = new
+            if new:
+                self._open.append(new)
                 self._send(new)
 
-        def one_is_there(_: concurrent.futures.Future[Any]) -> None:
-            nonlocal waits
-            with self._lock:
-                waits -= 1
-                if not waits:
-                    self._send(new)
-
-        for other in others:
-            other.add_done_callback(one_is_there)
-
     def _send(self, futures: list[TaskFuture]) -> None:
-        """Hand a workflow to the backend; what it needs of others has ended."""
-        if futures not in self._open:
-            return  # cancelled
-        inside = {future: at for at, future in enumerate(futures)}
-        for future in futures:
-            for needed in future.needs:
-                if needed not in inside and (error := needed.ended.exception()) is not None:
+        """Hand a workflow to the backend, now or once what it needs of others has ended."""
+        with self._lock:
+            if futures not in self._open:
+                return  # it was given up meanwhile
+            if self._failure is not None:
+                self._fail(futures, self._failure)
+                return
+            for needed in [needed for future in futures for needed in future.needs if needed.workflow is not futures]:
+                if not needed.done():
+                    needed.ended.add_done_callback(lambda _: self._send(futures))
+                    return
+                if (error := needed.ended.exception()) is not None:
                     self._fail(futures, error)
                     return
-        edges = sorted((inside[n], at) for at, future in enumerate(futures) for n in future.needs if n in inside)
-        compute, memory, output = (np.array([float(future.demand[k] or 0.0) for future in futures]) for k in range(3))
-        number = next(self._numbers)  # in the order in which they arrive
-        pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
-        flow = Flow(number, self.backend.clock(), compute, memory, output, np.zeros(len(futures)), pairs)
-        for future in futures:
-            future.flow = flow
-        self._sent[number] = futures
-        self.backend.submit(flow)
+            inside = {future: at for at, future in enumerate(futures)}
+            edges = sorted((inside[n], at) for at, future in enumerate(futures) for n in future.needs if n in inside)
+            demands = [(f.demand.compute_gflop, f.demand.memory_gb, f.demand.output_gb, 0.0) for f in futures]
+            pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
+            number = next(self._numbers)  # in the order in which they arrive
+            flow = Flow(number, self.backend.clock(), np.array(demands), pairs)
+            for future in futures:
+                future.flow = flow
+            self._sent[number] = futures
+            self.backend.submit(flow)
 
     def _call(self, attempt: Attempt, inputs: list[Any]) -> Call:
         """The call of a task: see `backend.Work`."""
@@ -308,16 +271,7 @@ class Cluster:
 
         arguments = tuple(filled(value) for value in future.arguments)
         keywords = {name: filled(value) for name, value in future.keywords.items()}
-        return Call(self._packed(future.function), arguments, keywords, timeout_s=future.demand.timeout_s)
-
-    def _packed(self, function: Callable[..., Any]) -> Any:
-        """A function as it is sent: packed once, however often it is called; a large one is put into Ray's store."""
-        known = self._functions.get(id(function))
-        if known is None:
-            content = ray.cloudpickle.dumps(function)
-            packed = Packed(content) if len(content) <= MAX_SENT_BYTES else ray.put(function)
-            known = self._functions[id(function)] = (function, packed)
-        return known[1]
+        return Call(future.function, arguments, keywords, timeout_s=future.demand.timeout_s)
 
     def _told(self, ended: Ended) -> None:
         """A task has ended, or a workflow has failed: see `RayBackend`."""
@@ -335,7 +289,7 @@ class Cluster:
 
     def _fail(self, futures: list[TaskFuture], error: BaseException) -> None:
         """A workflow is over: what of it has not ended ends with an error."""
-        self._open.remove(futures)
+        self._open = [others for others in self._open if others is not futures]
         for future in futures:
             if not future.ended.done():
                 future.ended.set_exception(error)
@@ -345,12 +299,9 @@ class Cluster:
         with self._lock:
             if future.done():
                 return False
-            future.asked = True
             if future.flow is None:
-                workflow = next((futures for futures in self._open if future in futures), [future])
-                if workflow not in self._open:
-                    self._open.append(workflow)
-                self._fail(workflow, concurrent.futures.CancelledError())
+                future.workflow = future.workflow or [future]
+                self._fail(future.workflow, concurrent.futures.CancelledError())
                 return True
         self.backend.give_up(future.flow, concurrent.futures.CancelledError())
         return True
@@ -360,18 +311,21 @@ class Cluster:
         with self._lock:
             for lost in _in_order([future]):
                 if lost.done():
-                    lost.asked, lost.flow, lost.ended = False, None, concurrent.futures.Future()
+                    lost.workflow, lost.flow, lost.ended = None, None, concurrent.futures.Future()
 
 
 def _in_order(futures: Iterable[TaskFuture]) -> list[TaskFuture]:
     """The tasks and all that they need, each behind what it needs."""
-    found: dict[TaskFuture, None] = {}
-    stack = [(future, False) for future in reversed(list(futures))]
-    while stack:
-        future, ready = stack.pop()
-        if ready:
-            found[future] = None
-        elif future not in found:
-            stack.append((future, True))
-            stack += [(needed, False) for needed in reversed(future.needs)]
-    return list(found)
+    needs: dict[TaskFuture, list[TaskFuture]] = {}
+    found = list(futures)
+    for future in found:  # and those that are found on the way
+        if future not in needs:
+            needs[future] = future.needs
+            found += future.needs
+    return list(TopologicalSorter(needs).static_order())
+
+
+def _packed(function: Callable[..., Any]) -> Any:
+    """A function as it is sent: packed once, however often it is called; a large one is put into Ray's store."""
+    content = ray.cloudpickle.dumps(function)
+    return Packed(content) if len(content) <= MAX_SENT_BYTES else ray.put(function)

@@ -297,11 +297,8 @@ class Routing:
         known.flow = flow = Flow(
             ledger.num_arrived,
             known.arrival_s,
-            np.full(calls, demand.compute_gflop),
-            np.full(calls, demand.memory_gb),
-            np.full(calls, known.moved_gb),
-            np.zeros(calls),
-            np.array([[0, 1]] * (calls - 1), dtype=np.int64).reshape(-1, 2),
+            np.tile((demand.compute_gflop, demand.memory_gb, known.moved_gb, 0.0), (calls, 1)),
+            np.array([(0, 1)])[: calls - 1],
         )
         if home is not None:
             flow.server[0], flow.completed[0], flow.missing[1] = home, True, 0

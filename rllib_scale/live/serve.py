@@ -59,8 +59,7 @@ class PolicyRouter(RequestRouter):
         self._places: dict[int, asyncio.Future[str]] = {}  # of requests that wait
         self._sent: dict[int, PendingRequest] = {}  # that do not any more
         self._soon: asyncio.Handle | None = None
-        self._later: asyncio.Handle | None = None
-        self._probe: asyncio.Task[None] | None = None
+        self._later: asyncio.Task[None] | None = None
         try:
             self._settings = _settings(kwargs)
             self._demand = _demand_of(self._settings)
@@ -83,7 +82,7 @@ class PolicyRouter(RequestRouter):
             return [candidate_replicas]
         # Where Serve finds the replica full after all, the next round decides again, which waits as it should.
         pending_request.routing_context.should_backoff = False
-        key = id(pending_request)
+        key = id(pending_request)  # calls that one request makes share its internal_request_id
         try:
             demand = self._demand_for(pending_request)
         except Exception as error:  # of the user's function, too: it is about this request
@@ -165,33 +164,24 @@ class PolicyRouter(RequestRouter):
                 self._places[key].set_result(name)
             else:
                 self._routing.leave(key)
-        if self._later is None and self._routing.waiting:
-            self._later = self._event_loop.call_later(LOOK_AGAIN_S, self._look_again)
+        if self._routing.waiting and (self._later is None or self._later.done()):
+            self._later = self._event_loop.create_task(self._look_again())
 
     def _round(self) -> list[tuple[Any, str]]:
-        replicas = []
+        replicas, queued = [], {}
         for replica in self._replicas_list:
-            stats = replica.routing_stats or {}
+            name, stats = replica.replica_id.unique_id, replica.routing_stats or {}
             gflops = float(stats.get("compute_gflops", self._settings.compute_gflops))
             memory = float(stats.get("memory_gb", self._settings.memory_gb))
-            replicas.append(Replica(replica.replica_id.unique_id, replica.max_ongoing_requests, gflops, memory))
-        queued = {
-            r.replica_id.unique_id: self.replica_queue_len_cache.get(r.replica_id) or 0 for r in self._replicas_list
-        }
+            replicas.append(Replica(name, replica.max_ongoing_requests, gflops, memory))
+            queued[name] = self.replica_queue_len_cache.get(replica.replica_id) or 0
         return self._routing.round(replicas, queued)
 
-    def _look_again(self) -> None:
+    async def _look_again(self) -> None:
         """Nobody tells of the ends of other handles' requests: ask."""
-        self._later = None
+        await asyncio.sleep(LOOK_AGAIN_S)
         shared = self._routing.others_on()
-        asked = [replica for replica in self._replicas_list if replica.replica_id.unique_id in shared]
-        if asked and (self._probe is None or self._probe.done()):
-            self._probe = self._event_loop.create_task(self._ask(asked))
-        else:
-            self._decide_soon()
-
-    async def _ask(self, replicas: list[RunningReplica]) -> None:
-        await self._probe_queue_lens(replicas, 0)
+        await self._probe_queue_lens([r for r in self._replicas_list if r.replica_id.unique_id in shared], 0)
         self._decide_soon()
 
     def _forget(self, key: int) -> None:

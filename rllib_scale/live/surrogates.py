@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rllib_scale.live.flows import Flow
 from rllib_scale.live.ledger import Attempt
 from rllib_scale.live.servers import Call
 from rllib_scale.live.worker import sleep_for
@@ -24,8 +23,5 @@ class Surrogates:
     def __call__(self, attempt: Attempt, inputs: list[Any]) -> Call:
         """See `backend.Work`."""
         seconds = (attempt.transfer_s + attempt.execution_s) * self.time_scale
-        return Call(sleep_for, (seconds, self.size(attempt.flow, attempt.task), *inputs), seconds=seconds)
-
-    def size(self, flow: Flow, task: int) -> int:
-        """Bytes of an output."""
-        return int(flow.output_gb[task] * self.bytes_per_gb)
+        size = int(attempt.flow.output_gb[attempt.task] * self.bytes_per_gb)
+        return Call(sleep_for, (seconds, size, *inputs), seconds=seconds)
