@@ -15,9 +15,11 @@ from marks import slow
 from reference.cases import random_mode_config, random_mode_workload
 from rllib_scale.config import EnvConfig, scenario
 from rllib_scale.live.metrics import live_metrics
+from rllib_scale.observation.answers import PASS
 from rllib_scale.observation.backend import Answer, run
 from rllib_scale.observation.policy import Policy
 from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.rules import RULES, make_scheduler
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.workloads.generators import generate
@@ -102,18 +104,58 @@ def test_an_episode_is_that_of_the_simulator(named: str, name: str, count: int) 
     check_same_end(live, simulated, workload)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(seed=st.integers(0, 2**31), name=st.sampled_from(sorted(RULES)))
-def test_every_moment_is_that_of_the_simulator_in_every_mode(seed: int, name: str) -> None:
-    rng = np.random.default_rng(seed)
+def random_problem(rng: np.random.Generator) -> tuple[EnvConfig, Workload]:
+    """Any mode that a live cluster plays."""
     env = random_mode_config(rng)
     workload = Workload.from_dict(random_mode_workload(rng, env, False), "random")
     env = set_fields(env, "episode", max_decisions=None, idle_advance="event", horizon_s=1e6)
     env = set_fields(env, "decision", preemption="none", on_busy="reserve")
     env = set_fields(env, "information", estimate_error=0.0, straggler_share=0.0, workflows="whole")
-    env = set_fields(env, "cluster", changes={})
+    return set_fields(env, "cluster", changes={}), workload
+
+
+class AnyAnswers(Dispatcher):
+    """Names any server for each task that waits, perhaps after it was passed over."""
+
+    def dispatch(self, snapshot: Snapshot) -> np.ndarray:
+        rng, answers = self.generators[0], []
+        for names in snapshot.ready[["workflow", "task"]].tolist():
+            answers += [(*names, PASS)] * int(rng.integers(2))
+            answers.append((*names, int(rng.integers(PASS, len(snapshot.status)))))
+        return np.array(answers, dtype=np.int64).reshape(-1, 3)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**31), name=st.sampled_from(sorted(RULES)))
+def test_every_moment_is_that_of_the_simulator_in_every_mode(seed: int, name: str) -> None:
+    env, workload = random_problem(np.random.default_rng(seed))
     made = make_scheduler(name, env.observation, env.episode.mask)
     check_same_end(*play_both(env, workload, made), workload)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**31))
+def test_any_answer_comes_to_what_it_does_in_the_simulator(seed: int) -> None:
+    live, simulated = play_both(*random_problem(np.random.default_rng(seed)), AnyAnswers())
+    assert live.ledger.schedule().tolist() == simulated.engine.schedule().tolist()
+
+
+def test_a_task_that_is_stopped_keeps_its_place_and_memory_until_it_has_ended() -> None:
+    """Of three tasks on the fast server's two places; the first workflow is given up."""
+    backend = VirtualBackend(problem(), work((0.0, [task(8)], []), (0.0, [task(4), task(4)], [])))
+    assert backend.wait() is not None
+    assert [backend.apply(Answer(*answer, 1)) for answer in ((0, 0), (1, 0))] == ["started", "started"]
+    ledger = backend.ledger
+    (stopped,) = ledger.drop(ledger.flows[0], now=0.5)
+    now = ledger.snapshot(0.5)
+    assert (now.num_running.tolist(), now.free_memory_gb.tolist()) == ([0, 2], [8.0, 8.0])
+    assert now.running[["workflow", "task", "server"]].tolist() == [(1, 0, 1)]
+    assert ledger.answer(1, 1, 1, now=0.5) == ("busy", None)
+    ledger.released(stopped)
+    now = ledger.snapshot(0.5)
+    assert (now.num_running.tolist(), now.free_memory_gb.tolist()) == ([0, 1], [8.0, 12.0])
+    assert ledger.answer(1, 1, 1, now=0.5)[0] == "started"
+    assert ledger.schedule()["outcome"].tolist() == ["failed", "running", "running"]
 
 
 def test_an_answer_for_what_does_not_wait_is_refused() -> None:

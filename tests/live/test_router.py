@@ -120,6 +120,10 @@ def test_accounts_begin_anew_and_lose_nothing(monkeypatch: pytest.MonkeyPatch) -
         one.leave(key)
 
 
+def test_the_setting_of_version_0_2_is_read() -> None:
+    assert RouterSettings.model_validate({"slot_slowdown": 0.5}).slowdown == 0.5
+
+
 def test_what_cannot_be_is_refused_before_a_deployment(tmp_path: Path) -> None:
     save_policy(tmp_path / "mlp", random_network(method="ppo"), TrialConfig(method="ppo"), epochs=3)
     refused: list[tuple[dict[str, Any], str]] = [
