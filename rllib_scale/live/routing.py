@@ -36,10 +36,6 @@ SESSIONS = 100_000
 """Sessions whose last replica is remembered; the one that was longest silent is forgotten first."""
 RECENT = 4
 """So many sessions for each place are taken to go on: those that were heard of last."""
-RENEWED_AFTER = 10_000
-"""Requests after which the accounts begin anew with those that are there: they keep something of each."""
-SMOOTHING = 0.05
-"""Share of the newest request in the mean demand, by which requests of other handles are estimated."""
 
 
 class Demand(Model):
@@ -137,7 +133,6 @@ class Routing:
         self._others: dict[str, list[_Known]] = {}  # replica -> what it runs of other handles
         self._ledger: Ledger | None = None
         self._sessions: OrderedDict[str, str] = OrderedDict()  # -> replica of the last call, the last one heard of last
-        self._mean_gflop: float | None = None
         self._began = time.monotonic()
 
     def clock(self) -> float:
@@ -168,8 +163,6 @@ class Routing:
         if home not in self._index and demand.session:
             home, moved = self._home(), 0.0
         known = self._known[key] = _Known(demand, since_s, home, moved)
-        mean = self._mean_gflop or demand.compute_gflop
-        self._mean_gflop = mean + SMOOTHING * (demand.compute_gflop - mean)
         self._enter(known)
 
     def _home(self) -> str | None:
@@ -206,14 +199,15 @@ class Routing:
                 self._ledger.released(attempt)
 
     def _count_others(self, queued: Mapping[str, int]) -> None:
-        """Have the ledger hold places for what replicas run beyond this handle's own requests."""
+        """Have the ledger hold places for what replicas run beyond this handle's own requests, as long as those."""
         own = Counter(known.replica for known in self._known.values())
+        mean = sum(known.demand.compute_gflop for known in self._known.values()) / max(1, len(self._known))
         for name, others in self._others.items():
             count = max(0, queued.get(name, 0) - own[name])
             while len(others) > count:
                 self._drop(others.pop())
             while len(others) < count:
-                demand, now = Demand(compute_gflop=self._mean_gflop or 1.0), self.clock()
+                demand, now = Demand(compute_gflop=mean or 1.0), self.clock()
                 others.append(_Known(demand, now, None, 0.0, name, now))
                 self._enter(others[-1])
 
@@ -231,7 +225,7 @@ class Routing:
         Raises:
             UserError: it cannot decide for such replicas.
         """
-        if list(replicas) != self._replicas or (self._ledger is not None and self._ledger.num_arrived > RENEWED_AFTER):
+        if list(replicas) != self._replicas:
             self._begin_anew(list(replicas))
         ledger = self._ledger
         if ledger is None:

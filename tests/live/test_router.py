@@ -108,18 +108,6 @@ def test_a_dispatcher_and_a_policy_decide_too(tmp_path: Path) -> None:
         assert [key for key, _ in one.round(TWO, {})] == ["call"]
 
 
-def test_accounts_begin_anew_and_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rllib_scale.live.routing.RENEWED_AFTER", 2)
-    one = routing("reserve")
-    arrive(one, "long", compute=100.0)
-    (at,) = one.round(TWO, {})
-    for number in range(10):
-        arrive(one, f"short {number}")
-        ((key, name),) = one.round(TWO, {})
-        assert name != at[1], "the long one is remembered"
-        one.leave(key)
-
-
 def test_the_setting_of_version_0_2_is_read() -> None:
     assert RouterSettings.model_validate({"slot_slowdown": 0.5}).slowdown == 0.5
 
