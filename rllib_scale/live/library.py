@@ -130,14 +130,13 @@ class Cluster:
         self._lock = threading.RLock()
         self._open: list[list[TaskFuture]] = []  # tasks of each workflow under way
         self._sent: dict[int, list[TaskFuture]] = {}  # those that the backend has, by number
-        self._stack = ExitStack()
         self._failure: BaseException | None = None
 
     # ------------------------------------------------------------------ life
 
     def __enter__(self) -> Cluster:
-        self._stack.enter_context(ray_session(self._address, self._num_cpus))
-        try:
+        with ExitStack() as stack:  # what has begun ends, should the rest fail
+            stack.enter_context(ray_session(self._address, self._num_cpus))
             nodes = None
             if self._by_nodes:
                 self._env, nodes = nodes_as_servers(self._env)
@@ -146,10 +145,8 @@ class Cluster:
             self.backend = RayBackend(
                 self._problem, self._call, retries=self._retries, nodes=nodes, listener=self._told, accepts=True
             )
-        except BaseException:
-            self._stack.close()
-            raise
-        self._stack.callback(self.backend.shut_down)
+            stack.callback(self.backend.shut_down)
+            self._stack = stack.pop_all()
         self._numbers = itertools.count()
         self._thread = threading.Thread(target=self._run, name="rllib-scale-live", daemon=True)
         self._thread.start()
