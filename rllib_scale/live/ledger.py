@@ -33,6 +33,7 @@ class Attempt(NamedTuple):
     flow: Flow
     task: int
     server: int
+    memory_gb: float
     ready_s: float
     start_s: float
     transfer_s: float  # for which its place is taken before the execution
@@ -51,14 +52,11 @@ class _Waiting(NamedTuple):
     since: float  # by which ties are broken
     workflow: int
     task: int
+    memory_gb: float
     ready_s: float
     flow: Flow
+    shown: tuple[Any, ...]  # READY
     inputs: list[tuple[int, float]]  # server and transfer of each input
-
-    @property
-    def memory_gb(self) -> float:
-        """That it needs."""
-        return float(self.flow.memory_gb[self.task])
 
 
 class Ledger:
@@ -137,7 +135,10 @@ class Ledger:
         sources = flow.moved_for(task, self.env.communication)
         moved = [(at, flow.output_gb[at] / cluster.bandwidth_gb_s + cluster.latency_s) for at in sources]
         inputs = [(int(flow.server[at]), float(seconds)) for at, seconds in moved]
-        self._waiting[flow.number, task] = _Waiting(key, since, flow.number, task, now, flow, inputs)
+        compute, memory, output = (float(of[task]) for of in (flow.compute_gflop, flow.memory_gb, flow.output_gb))
+        shown = (flow.number, task, compute, memory, output, flow.hop[task], flow.arrival_s, now)
+        waiting = _Waiting(key, since, flow.number, task, memory, now, flow, shown, inputs)
+        self._waiting[flow.number, task] = waiting
 
     def complete(self, attempt: Attempt, now: float) -> None:
         """A task has ended."""
@@ -230,7 +231,7 @@ class Ledger:
     def _count(self, server: int) -> None:
         """What runs on a server is another."""
         runs = self._on(server)
-        used = _total(float(attempt.flow.memory_gb[attempt.task]) for attempt in runs)
+        used = _total(attempt.memory_gb for attempt in runs)
         self._num_running[server] = len(runs)
         self._free[server] = max(0.0, self.servers["memory"][server] - used)
         self._next_end[server] = min((attempt.expected_end_s for attempt in runs), default=np.inf)
@@ -238,8 +239,8 @@ class Ledger:
     def _record(self, attempt: Attempt, outcome: str = "running", until: float = np.nan) -> None:
         """Write an attempt down, as SCHEDULE has it."""
         flow = attempt.flow
-        worked = np.clip((until - attempt.start_s - attempt.transfer_s) / attempt.execution_s, 0.0, 1.0)
-        work = flow.compute_gflop[attempt.task] * (1.0 if outcome == "finished" else worked)
+        share = 1.0 if outcome == "finished" else (until - attempt.start_s - attempt.transfer_s) / attempt.execution_s
+        work = flow.compute_gflop[attempt.task] * min(max(share, 0.0), 1.0)  # NaN while it runs
         names = (flow.number, attempt.task, attempt.server, self.tier[attempt.server])
         times = (flow.arrival_s, attempt.ready_s, attempt.start_s, until)
         self.log[attempt.number] = (*names, *times, outcome, attempt.transfer_s, work)
@@ -285,7 +286,8 @@ class Ledger:
         if self.env.communication.mode == "transfer":
             transfer = _total(seconds for source, seconds in waiting.inputs if source != server)
         execution = self._execution_s(waiting, server)
-        attempt = Attempt(self.num_started, flow, task, server, waiting.ready_s, now, transfer, execution)
+        timing = (waiting.ready_s, now, transfer, execution)
+        attempt = Attempt(self.num_started, flow, task, server, waiting.memory_gb, *timing)
         self.num_started += 1
         del self._waiting[flow.number, task]
         flow.server[task] = server
@@ -355,7 +357,7 @@ class Ledger:
             expected_end_s=self._next_end.copy(),
             available_at_s=np.where(self.there, free_at + self._extra, np.inf),
             running=np.array([(a.flow.number, a.task, a.server, a.expected_end_s) for a in runs], dtype=RUNNING),
-            ready=np.array([_shown(each) for each in waiting], dtype=READY),
+            ready=np.array([each.shown for each in waiting], dtype=READY),
             inputs=np.array(inputs, dtype=INPUT),
             candidates=np.arange(min(len(waiting), self.env.decision.offered)),
             workflows={number: flow.seen for number, flow in self.flows.items()},
@@ -366,13 +368,6 @@ class Ledger:
     def schedule(self) -> np.ndarray:
         """Every attempt so far, SCHEDULE, in order of start; NaN is what is not known before it ends."""
         return np.array(list(self.log.values()), dtype=SCHEDULE)
-
-
-def _shown(waiting: _Waiting) -> tuple[float, ...]:
-    """A waiting task, as READY has it."""
-    flow, task = waiting.flow, waiting.task
-    demand = (flow.compute_gflop[task], flow.memory_gb[task], flow.output_gb[task])
-    return (flow.number, task, *demand, flow.hop[task], flow.arrival_s, waiting.ready_s)
 
 
 def _total(values: Iterable[float]) -> float:
