@@ -8,8 +8,10 @@ import numpy as np
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.play import play
-from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.observation.backend import run
+from rllib_scale.observation.policy import Policy
 from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 
@@ -39,14 +41,13 @@ def starts(name: str, env: EnvConfig, given: Workload) -> dict[tuple[int, int], 
     return {(row["workflow"], row["task"]): (int(row["server"]), float(row["start_s"])) for row in schedule}
 
 
-def play_snapshots(rule: Dispatcher, env: EnvConfig, seed: int, episodes: list[int]) -> Engine:
-    """Play a batch of environments, each decided from its own snapshots."""
-    engine = Engine(env, len(episodes))
-    engine.reset([seed] * len(episodes), episodes)
-    rule.reset([(seed, episode) for episode in episodes])
-    while not engine.done.all():
-        engine.dispatch(rule([engine.snapshot(b) for b in np.flatnonzero(~engine.done).tolist()]))
-    return engine
+def play_on_backend(policy: Policy, env: EnvConfig, seed: int, episode: int) -> Engine:
+    """Play an episode as a live cluster is played: a batch of one behind a backend."""
+    played = policy.problem(env)
+    backend = SimulatedBackend(played, seed, episode)
+    policy.reset([(seed, episode)])
+    run(policy, backend, played)
+    return backend.engine
 
 
 def saga_schedule(

@@ -18,7 +18,7 @@ from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.context_rounds import ContextRounds
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.backend import SimulatedBackend
-from schedulers.instances import PROBLEMS, TWO, play_snapshots
+from schedulers.instances import PROBLEMS, TWO, play_on_backend
 from small_moments import workload
 
 SPEEDS = np.array([1.0, 2.0])
@@ -185,7 +185,7 @@ def test_a_batch_is_decided_as_in_plain_code_by_the_weights_of_each(problem: str
     scheduler = ContextPrice(initial_weights(PriceParameters(), 3) + draws, np.array([1.0, 2.0, 4.0]))
     scheduler.keeps_account = True
     batch, plain = play(scheduler, env, 11, [0, 0, 1]), PlainRounds(scheduler)
-    single = play_snapshots(plain, env, 11, [0, 0, 1])
+    single = play(plain, env, 11, [0, 0, 1])
     for b in range(3):
         assert batch.schedule(b).tobytes() == single.schedule(b).tobytes()
         assert [event.clock_s for event in scheduler.account[b]] == [clock for clock, *_ in plain.account[b]]
@@ -200,6 +200,6 @@ def test_a_live_cluster_is_decided_as_a_batch_of_one(problem: str) -> None:
     env = EnvConfig.model_validate(PROBLEMS[problem])
     draws = np.random.default_rng(1).normal(0, 0.5, (8, 13))
     scheduler = ContextPrice(initial_weights(PriceParameters(), 3) + draws, np.array([1.0, 2.0, 4.0]))
-    batch, live = play(scheduler, env, 11, [1]), play_snapshots(scheduler, env, 11, [1])
+    batch, live = play(scheduler, env, 11, [1]), play_on_backend(scheduler, env, 11, 1)
     assert batch.schedule(0).tobytes() == live.schedule(0).tobytes()
     assert len(batch.schedule(0)) > 20
