@@ -56,7 +56,7 @@ class AffinityParameters(NoParameters):
     imbalance: Annotated[float, Field(ge=0)] = Field(
         default=0.5,
         description="the holder of the prefix is preferred up to this difference between two servers' shares of busy "
-        "slots; inf, Ray Serve's default: always",
+        "places; inf, Ray Serve's default: always",
     )
 
 
