@@ -161,8 +161,8 @@ def simulate(
         if not hasattr(chosen, "keeps_account"):
             raise UserError(f"--prices: {chosen.name} has none; valid: a policy of the method context-price")
         chosen.keeps_account = True
-    if (files.gantt is not None or video is not None) and env.cluster.num_servers > MOST_LANES:
-        raise UserError(f"--gantt, --video: {env.cluster.num_servers:,} servers; valid: at most {MOST_LANES:,}")
+    if (files.gantt is not None or video is not None) and env.cluster.num_places > MOST_LANES:
+        raise UserError(f"--gantt, --video: {env.cluster.num_places:,} places; valid: at most {MOST_LANES:,}")
     engine = play(chosen, env, seed, [episode], workload=problem.workload)
     source = problem.workload_file.name if problem.workload_file else None
     title = f"{chosen.name} on {source or f'{problem.scenario}, seed {seed}, episode {episode}'}"
