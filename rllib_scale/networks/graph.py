@@ -124,7 +124,7 @@ def _with_servers(drawn: Graph, now: Starting, observation: ObservationConfig) -
     servers[:, 3] = np.log1p(np.where(there, at.wait, 0.0) / unit_s)
     servers[:, 4] = at.is_open
     servers[~there] = 0.0
-    return replace(drawn, startable=can.any(axis=1), servers=servers)
+    return replace(drawn, startable=np.asarray(can.any(axis=1)), servers=servers)
 
 
 def pairs_of(now: Starting, tasks: Sequence[int] | np.ndarray, observation: ObservationConfig) -> np.ndarray:

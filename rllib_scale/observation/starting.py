@@ -87,7 +87,7 @@ class Starting:
         self.transfer_s = snapshot.transfer_s
         self.execution_s = np.where(there, ready["compute_gflop"][:, None] / capacity, np.inf)
         self.lasts_s = self.transfer_s + self.execution_s
-        self.can_start: np.ndarray = self.servers.is_open & (ready["memory_gb"][:, None] <= self.servers.free)
+        self.can_start = self.servers.is_open & (ready["memory_gb"][:, None] <= self.servers.free)
         self.started: list[tuple[int, int]] = []
 
     def start(self, task: int, server: int) -> None:
