@@ -21,7 +21,7 @@ def observe(now: Snapshot, env: EnvConfig) -> NDArray[np.float32]:
 
     Args:
         now: the state; its first K candidates are shown.
-        env: the problem. Of its cluster the powers count, and of its communication whose output is moved.
+        env: the problem. Of its cluster the powers count.
     """
     features, count = FEATURE_SETS[env.observation.feature_set], env.decision.offered
     tasks = np.zeros((count, features.task_dim))
@@ -124,7 +124,7 @@ def _pairs(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
         task = now.ready[at]
         workflow = now.workflow(int(task["workflow"]))
         squared = float(_followers(workflow, int(np.searchsorted(workflow.task, task["task"])))) ** 2
-        lasts = (transfer_s(now, at, env)[there] + task["compute_gflop"] / capacity) * (1 / env.observation.time_unit_s)
+        lasts = (transfer_s(now, at)[there] + task["compute_gflop"] / capacity) * (1 / env.observation.time_unit_s)
         busy = 1.0 - (opened(now) & (task["memory_gb"] <= now.free_memory_gb))[there]
         _, middle, fast = _classes(capacity)
         columns = (lasts, busy, pairs[there, 2], busy / squared, lasts / squared * middle, lasts / squared * fast)
@@ -148,13 +148,14 @@ def _servers(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
     idle, busy = np.zeros((2, len(places)))
     idle[: len(tiers)], busy[: len(tiers)] = np.transpose([(tier.idle_power_w, tier.busy_power_w) for tier in tiers])
     load = running / np.maximum(1, places)
+    delays = transfer_s(now, int(now.candidates[0])) if len(now.candidates) else np.zeros(len(places))
     servers = np.stack(
         [
             now.capacity_gflops / scales.server_compute_max_gflops,
             now.memory_gb / scales.memory_max_gb,
             (now.free_at_s - now.clock_s) * (1 / scales.time_unit_s),
             np.where(running < places, idle + (busy - idle) * load, busy),
-            _transfers(now, env) * (1 / scales.delay_unit_s),
+            delays * (1 / scales.delay_unit_s),
             now.free_memory_gb / scales.memory_max_gb,
             (now.available_at_s - now.clock_s) * (1 / scales.time_unit_s),
             load,
@@ -164,23 +165,9 @@ def _servers(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
     return np.where((now.status == UP)[:, None], servers, 0.0)
 
 
-def transfer_s(now: Snapshot, at: int, env: EnvConfig) -> NDArray[np.float64]:
+def transfer_s(now: Snapshot, at: int) -> NDArray[np.float64]:
     """(N,) time to move the input of waiting task `at`, a row of `now.ready`, to each server [s]."""
-    task = now.ready[at]
-    workflow, communication = now.workflow(int(task["workflow"])), env.communication
-    row = int(np.searchsorted(workflow.task, task["task"]))
-    sources = np.sort(workflow.edges[workflow.edges[:, 1] == row, 0])
-    if communication.predecessors == "first":
-        # Of equal outputs argmax takes the lowest index.
-        largest = communication.first == "largest-output" and len(sources)
-        sources = sources[[workflow.output_gb[sources].argmax()]] if largest else sources[:1]
     total = np.zeros(len(now.status))
-    for source in sources:
-        moved = workflow.output_gb[source] / now.bandwidth_gb_s + now.latency_s
-        total[np.arange(len(total)) != workflow.server[source]] += moved
+    for moved in now.inputs[now.inputs["task"] == at]:
+        total[np.arange(len(total)) != moved["server"]] += moved["transfer_s"]
     return total
-
-
-def _transfers(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
-    """Of the first candidate; 0 where there is none."""
-    return transfer_s(now, int(now.candidates[0]), env) if len(now.candidates) else np.zeros(len(now.status))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rllib_scale.schedulers.placement import place_all
+from rllib_scale.schedulers.placement import Lines, place_all
 from rllib_scale.schedulers.ranks import by_priority, critical_path, downward_rank, upward_rank
 
 Floats = NDArray[np.float64]
@@ -22,31 +22,23 @@ FIRST_ROOM = 8
 
 
 class Timelines:
-    """The intervals in which each of P servers is planned to work, by start; they never overlap on a server."""
+    """What is planned on each of P servers; `lines` has room for more."""
 
     def __init__(self, num_servers: int) -> None:
-        self.free_at = np.zeros(num_servers)
-        """(P,) s: nothing is planned earlier."""
-        self.count = np.zeros(num_servers, dtype=np.int64)
-        self.start = np.zeros((num_servers, FIRST_ROOM))
-        self.end = np.zeros((num_servers, FIRST_ROOM))
-        self.row = np.zeros((num_servers, FIRST_ROOM), dtype=np.int64)
-        """(P, K) number of the planned task; of each server the first `count` columns are in use."""
+        table = (num_servers, FIRST_ROOM)
+        count, numbers = np.zeros(num_servers, dtype=np.int64), np.zeros(table, dtype=np.int64)
+        self.lines = Lines(np.zeros(num_servers), count, np.zeros(table), np.zeros(table), numbers)
 
     def drop_next(self, servers: Ints) -> None:
         """Take the next task off the plans of these servers."""
-        for array in (self.start, self.end, self.row):
+        for array in self.lines[2:]:
             array[servers, :-1] = array[servers, 1:]
-        self.count[servers] -= 1
+        self.lines.count[servers] -= 1
 
     def make_room(self, tasks: int) -> None:
         """Let every server hold so many more intervals."""
-        if self.count.max(initial=0) + tasks > self.start.shape[1]:
-            for name in ("start", "end", "row"):
-                old = getattr(self, name)
-                setattr(
-                    self, name, np.concatenate([old, np.zeros((len(old), old.shape[1] + tasks), old.dtype)], axis=1)
-                )
+        if self.lines.count.max(initial=0) + tasks > self.lines.start.shape[1]:
+            self.lines = Lines(*self.lines[:2], *(np.pad(array, ((0, 0), (0, tasks))) for array in self.lines[2:]))
 
 
 @dataclass(frozen=True)
@@ -72,7 +64,7 @@ def heft(
     delay_s: Floats | None = None,
     mean_delay_s: Floats | None = None,
     timelines: Timelines | None = None,
-    first_row: int = 0,
+    first_number: int = 0,
 ) -> Plan:
     """Heterogeneous Earliest Finish Time: by upward rank, each task to where it finishes first, gaps included.
 
@@ -82,7 +74,7 @@ def heft(
         delay_s: (E,) communication delay of each edge between two servers [s]; 0 by default, and always on one server.
         mean_delay_s: (E,) what the ranks take for it; by default `delay_s`, the mean over pairs of distinct servers.
         timelines: what is planned already; the plan is added to it. By default all servers are free from 0 on.
-        first_row: number of task 0 in the timelines.
+        first_number: number of task 0 in the timelines.
 
     Returns:
         The plan. One task of two seconds, which the second server halves:
@@ -94,8 +86,7 @@ def heft(
     upward = upward_rank(_mean_execution(execution_s), edges, mean_delay)
     order = np.argsort(-upward, kind="stable")
     never = np.full(len(execution_s), -1)
-    plan = place_all(execution_s, edges, delay, order, never, lines.free_at, *_arrays(lines), first_row)
-    return Plan(*plan)
+    return Plan(*place_all(execution_s, edges, delay, order, never, lines, first_number))
 
 
 def cpop(
@@ -104,7 +95,7 @@ def cpop(
     delay_s: Floats | None = None,
     mean_delay_s: Floats | None = None,
     timelines: Timelines | None = None,
-    first_row: int = 0,
+    first_number: int = 0,
 ) -> Plan:
     """Critical Path on a Processor: the tasks of a longest path to one server, the others as by HEFT.
 
@@ -126,21 +117,16 @@ def cpop(
     if np.isfinite(ends).any():
         fixed[path] = np.argmin(ends)
     order = by_priority(priority, edges)
-    plan = place_all(execution_s, edges, delay, order, fixed, lines.free_at, *_arrays(lines), first_row)
-    return Plan(*plan)
+    return Plan(*place_all(execution_s, edges, delay, order, fixed, lines, first_number))
 
 
 def _defaults(
     execution_s: Floats, edges: Ints, delay_s: Floats | None, mean_delay_s: Floats | None, timelines: Timelines | None
-) -> tuple[Floats, Floats, Timelines]:
+) -> tuple[Floats, Floats, Lines]:
     delay = np.zeros(len(edges)) if delay_s is None else delay_s
-    lines = Timelines(execution_s.shape[1]) if timelines is None else timelines
-    lines.make_room(len(execution_s))
-    return delay, delay if mean_delay_s is None else mean_delay_s, lines
-
-
-def _arrays(lines: Timelines) -> tuple[Ints, Floats, Floats, Ints]:
-    return lines.count, lines.start, lines.end, lines.row
+    timelines = timelines or Timelines(execution_s.shape[1])
+    timelines.make_room(len(execution_s))
+    return delay, delay if mean_delay_s is None else mean_delay_s, timelines.lines
 
 
 def _mean_execution(execution_s: Floats) -> Floats:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from rllib_scale.compiled import compiled
 
 
+class Lines(NamedTuple):
+    """The intervals in which each of P servers is planned to work, by start; they never overlap on a server."""
+
+    free_at: np.ndarray  # (P,) s: nothing is planned earlier
+    count: np.ndarray  # (P,) of each server the first so many columns of the others are in use
+    start: np.ndarray  # (P, K) s
+    end: np.ndarray  # (P, K) s
+    number: np.ndarray  # (P, K) of the planned task
+
+
 @partial(compiled, allocates=True)
-def place_all(  # type: ignore[no-untyped-def]
-    execution, edges, delay, order, fixed, free_at, count, start, end, row, first_row
-):
+def place_all(execution, edges, delay, order, fixed, lines, first_number):  # type: ignore[no-untyped-def]
     """Place tasks in `order` where each finishes first, or on server `fixed` [k] if it is not negative.
 
     Returns (server, start, finish), each (T,).
@@ -25,21 +34,21 @@ def place_all(  # type: ignore[no-untyped-def]
         for j in range(num_servers):
             if (fixed[k] >= 0 and j != fixed[k]) or execution[k, j] == np.inf:
                 continue
-            ready = _ready_at(k, j, edges, delay, server, finish, free_at)
+            ready = max(lines.free_at[j], _input_at(k, j, edges, delay, server, finish))
             if ready + execution[k, j] >= least:
                 continue  # not even without a wait
-            at = _first_gap(start[j], end[j], count[j], ready, execution[k, j])
+            at = _first_gap(lines, j, ready, execution[k, j])
             if at + execution[k, j] < least:
                 best, best_start, least = j, at, at + execution[k, j]
         server[k], begin[k], finish[k] = best, best_start, best_start + execution[k, best]
-        _insert(best, best_start, finish[k], first_row + k, count, start, end, row)
+        _insert(lines, best, best_start, finish[k], first_number + k)
     return server, begin, finish
 
 
 @compiled
-def _ready_at(k, j, edges, delay, server, finish, free_at):  # type: ignore[no-untyped-def]
-    """When task k could start on server j but for other plans: its input, of tasks that are placed, is there."""
-    ready = free_at[j]
+def _input_at(k, j, edges, delay, server, finish):  # type: ignore[no-untyped-def]
+    """When the input of task k, of tasks that are placed, is on server j."""
+    ready = -np.inf
     for e in range(len(edges)):
         if edges[e, 1] == k and server[edges[e, 0]] >= 0:
             before = edges[e, 0]
@@ -48,22 +57,23 @@ def _ready_at(k, j, edges, delay, server, finish, free_at):  # type: ignore[no-u
 
 
 @compiled
-def _first_gap(start, end, count, ready, duration):  # type: ignore[no-untyped-def]
-    """Earliest time from `ready` on at which a server is free for `duration`: between two intervals or after all."""
+def _first_gap(lines, j, ready, duration):  # type: ignore[no-untyped-def]
+    """Earliest time from `ready` on at which server j is free for `duration`: between two intervals or after all."""
     at = ready
-    for i in range(count):
-        if at + duration <= start[i]:
+    for i in range(lines.count[j]):
+        if at + duration <= lines.start[j, i]:
             break
-        at = max(at, end[i])
+        at = max(at, lines.end[j, i])
     return at
 
 
 @compiled
-def _insert(j, begin, finish, number, count, start, end, row):  # type: ignore[no-untyped-def]
+def _insert(lines, j, begin, finish, number):  # type: ignore[no-untyped-def]
     """Add an interval to the timeline of server j, in order of start."""
-    i = count[j]
-    while i > 0 and start[j, i - 1] > begin:
-        start[j, i], end[j, i], row[j, i] = start[j, i - 1], end[j, i - 1], row[j, i - 1]
+    start, end, numbers = lines.start[j], lines.end[j], lines.number[j]
+    i = lines.count[j]
+    while i > 0 and start[i - 1] > begin:
+        start[i], end[i], numbers[i] = start[i - 1], end[i - 1], numbers[i - 1]
         i -= 1
-    start[j, i], end[j, i], row[j, i] = begin, finish, number
-    count[j] += 1
+    start[i], end[i], numbers[i] = begin, finish, number
+    lines.count[j] += 1

@@ -28,16 +28,16 @@ class _Plans:
         fits = (workflow.memory_gb[:, None] <= self.memory) & (self.capacity > 0)
         execution = np.full(fits.shape, np.inf)
         np.divide(workflow.compute_gflop[:, None], self.capacity, out=execution, where=fits)
-        self.planner(execution, workflow.edges, timelines=self.timelines, first_row=workflow.index << TASK_BITS)
+        self.planner(execution, workflow.edges, timelines=self.timelines, first_number=workflow.index << TASK_BITS)
 
     def due(self, snapshot: Snapshot) -> np.ndarray:
         """Ready tasks that are the next of their server, which is idle: (K, 3) workflow, task, server."""
-        ready, lines = snapshot.ready, self.timelines
-        rows = ready["workflow"] << TASK_BITS | ready["task"]
+        ready, lines = snapshot.ready, self.timelines.lines
+        numbers = ready["workflow"] << TASK_BITS | ready["task"]
         able = np.flatnonzero(snapshot.idle & (lines.count > 0))
-        _, due, at = np.intersect1d(rows, lines.row[able, 0], assume_unique=True, return_indices=True)
+        _, due, at = np.intersect1d(numbers, lines.number[able, 0], assume_unique=True, return_indices=True)
         server = able[at]
-        lines.drop_next(server)
+        self.timelines.drop_next(server)
         return np.stack([ready["workflow"][due], ready["task"][due], server], axis=1)
 
 
@@ -73,7 +73,7 @@ class PlanningDispatcher(Dispatcher):
         """See `Dispatcher.dispatch`."""
         plans = self._plans[snapshot.index] or _Plans(type(self).planner, snapshot)
         self._plans[snapshot.index] = plans
-        plans.timelines.free_at = snapshot.free_at_s
+        plans.timelines.lines.free_at[:] = snapshot.free_at_s
         for workflow in range(plans.num_workflows, snapshot.num_arrived):
             if workflow in snapshot.workflows:  # a live one may have been given up since
                 plans.add(snapshot.workflow(workflow))

@@ -133,10 +133,10 @@ def test_every_task_runs_once_where_and_when_it_was_planned(case, name):
 
     class Recorded(DISPATCHERS[name]):
         @staticmethod
-        def planner(*args, first_row, **kwargs):
-            plan = DISPATCHERS[name].planner(*args, first_row=first_row, **kwargs)
+        def planner(*args, first_number, **kwargs):
+            plan = DISPATCHERS[name].planner(*args, first_number=first_number, **kwargs)
             for k in range(len(plan.server)):
-                planned[first_row + k] = (int(plan.server[k]), float(plan.start_s[k]), float(plan.finish_s[k]))
+                planned[first_number + k] = (int(plan.server[k]), float(plan.start_s[k]), float(plan.finish_s[k]))
             return plan
 
     rows = play(Recorded(), config, case, [0]).schedule()
