@@ -26,18 +26,18 @@ class Timelines:
 
     def __init__(self, num_servers: int) -> None:
         table = (num_servers, FIRST_ROOM)
-        count, numbers = np.zeros(num_servers, dtype=np.int64), np.zeros(table, dtype=np.int64)
-        self.lines = Lines(np.zeros(num_servers), count, np.zeros(table), np.zeros(table), numbers)
+        used, numbers = np.zeros(num_servers, dtype=np.int64), np.zeros(table, dtype=np.int64)
+        self.lines = Lines(np.zeros(num_servers), used, np.zeros(table), np.zeros(table), numbers)
 
     def drop_next(self, servers: Ints) -> None:
         """Take the next task off the plans of these servers."""
         for array in self.lines[2:]:
             array[servers, :-1] = array[servers, 1:]
-        self.lines.count[servers] -= 1
+        self.lines.used[servers] -= 1
 
     def make_room(self, tasks: int) -> None:
         """Let every server hold so many more intervals."""
-        if self.lines.count.max(initial=0) + tasks > self.lines.start.shape[1]:
+        if self.lines.used.max(initial=0) + tasks > self.lines.start.shape[1]:
             self.lines = Lines(*self.lines[:2], *(np.pad(array, ((0, 0), (0, tasks))) for array in self.lines[2:]))
 
 
@@ -111,7 +111,7 @@ def cpop(
     upward = upward_rank(mean, edges, mean_delay)
     priority = upward + downward_rank(mean, edges, mean_delay)
     path = critical_path(upward, priority, edges, mean_delay)
-    last = np.where(lines.count > 0, lines.end[np.arange(len(lines.count)), lines.count - 1], lines.free_at)
+    last = np.where(lines.used > 0, lines.end[np.arange(len(lines.used)), lines.used - 1], lines.free_at)
     ends = last + execution_s[path].sum(axis=0)
     fixed = np.full(len(execution_s), -1)
     if np.isfinite(ends).any():

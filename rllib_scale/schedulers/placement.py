@@ -14,7 +14,7 @@ class Lines(NamedTuple):
     """The intervals in which each of P servers is planned to work, by start; they never overlap on a server."""
 
     free_at: np.ndarray  # (P,) s: nothing is planned earlier
-    count: np.ndarray  # (P,) of each server the first so many columns of the others are in use
+    used: np.ndarray  # (P,) of each server the first so many columns of the others are in use
     start: np.ndarray  # (P, K) s
     end: np.ndarray  # (P, K) s
     number: np.ndarray  # (P, K) of the planned task
@@ -60,7 +60,7 @@ def _input_at(k, j, edges, delay, server, finish):  # type: ignore[no-untyped-de
 def _first_gap(lines, j, ready, duration):  # type: ignore[no-untyped-def]
     """Earliest time from `ready` on at which server j is free for `duration`: between two intervals or after all."""
     at = ready
-    for i in range(lines.count[j]):
+    for i in range(lines.used[j]):
         if at + duration <= lines.start[j, i]:
             break
         at = max(at, lines.end[j, i])
@@ -71,9 +71,9 @@ def _first_gap(lines, j, ready, duration):  # type: ignore[no-untyped-def]
 def _insert(lines, j, begin, finish, number):  # type: ignore[no-untyped-def]
     """Add an interval to the timeline of server j, in order of start."""
     start, end, numbers = lines.start[j], lines.end[j], lines.number[j]
-    i = lines.count[j]
+    i = lines.used[j]
     while i > 0 and start[i - 1] > begin:
         start[i], end[i], numbers[i] = start[i - 1], end[i - 1], numbers[i - 1]
         i -= 1
     start[i], end[i], numbers[i] = begin, finish, number
-    lines.count[j] += 1
+    lines.used[j] += 1

@@ -34,7 +34,7 @@ class _Plans:
         """Ready tasks that are the next of their server, which is idle: (K, 3) workflow, task, server."""
         ready, lines = snapshot.ready, self.timelines.lines
         numbers = ready["workflow"] << TASK_BITS | ready["task"]
-        able = np.flatnonzero(snapshot.idle & (lines.count > 0))
+        able = np.flatnonzero(snapshot.idle & (lines.used > 0))
         _, due, at = np.intersect1d(numbers, lines.number[able, 0], assume_unique=True, return_indices=True)
         server = able[at]
         self.timelines.drop_next(server)
