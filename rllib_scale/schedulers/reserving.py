@@ -179,7 +179,8 @@ class Hungarian(MatchingDispatcher):
         fits, servers = matching.fits, matching.servers
         seconds = self.parameters.kappa * np.where(fits, matching.ahead(), 0.0) + matching.lasts
         weight = matching.waiting["descendants"].astype(np.float64)[:, None] ** self.parameters.alpha
-        places = np.repeat(np.arange(fits.shape[1]), np.where(servers.is_open, servers.free_places, 1))
+        columns = np.where(servers.is_open, np.minimum(servers.free_places, len(fits)), 1)
+        places = np.repeat(np.arange(fits.shape[1]), columns)
         tasks, at = linear_sum_assignment(np.where(fits, weight * seconds, FAR_S)[:, places])
         pairs = zip(tasks.tolist(), places[at].tolist(), strict=True)
         return [matching.give(k, j) for k, j in pairs if fits[k, j]]
