@@ -67,7 +67,7 @@ def test_a_gap_is_taken_where_it_is_long_enough():
     lines, none = Timelines(1), np.zeros((0, 2), dtype=np.int64)
     first = heft(np.array([[2.0], [3.0]]), np.array([[0, 1]]), timelines=lines)
     assert first.start_s.tolist() == [0, 2]
-    lines.start[0, 1], lines.end[0, 1] = 4.0, 7.0  # as if the second waited for data from elsewhere
+    lines.lines.start[0, 1], lines.lines.end[0, 1] = 4.0, 7.0  # as if the second waited for data from elsewhere
     assert heft(np.array([[2.5]]), none, timelines=lines).start_s.tolist() == [7]
     assert heft(np.array([[2.0]]), none, timelines=lines).start_s.tolist() == [2]
 
