@@ -236,14 +236,13 @@ class Routing:
         if not ledger.waits:
             return []
         now = self.clock()
-        round_ = _Round(ledger, now)
-        run(self._policy, round_, self._env, self._writer)
-        started = round_.started
+        asked = _Round(ledger, now)
+        run(self._policy, asked, self._env, self._writer)
         if not ledger.runs and (attempt := ledger.start_any(now)) is not None:
-            started.append(attempt)
+            asked.started.append(attempt)
         keys = {known.flow.number: key for key, known in self._known.items() if known.flow is not None}
         found: list[tuple[Hashable, str]] = []
-        for attempt in started:
+        for attempt in asked.started:
             key = keys[attempt.flow.number]
             known = self._known[key]
             known.replica, known.start_s = self._replicas[attempt.server].name, now
@@ -309,15 +308,12 @@ class _Round:
     """One round of requests that wait, as a backend."""
 
     def __init__(self, ledger: Ledger, now: float) -> None:
-        self._ledger, self._now, self._has_begun = ledger, now, False
+        self._ledger, self._now, self._first = ledger, now, iter([ledger.snapshot(now)])
         self.started: list[Attempt] = []
 
     def wait(self) -> Snapshot | None:
         """See `Backend.wait`: the second time the round is over."""
-        if self._has_begun:
-            return None
-        self._has_begun = True
-        return self.snapshot()
+        return next(self._first, None)
 
     def snapshot(self) -> Snapshot:
         """See `Backend.snapshot`."""
