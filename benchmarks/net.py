@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +14,6 @@ from benchmarks.measure import Measure, Work, interleave, rate_measure, ratio_me
 from rllib_scale.config import TrialConfig
 from rllib_scale.networks.build import build_network
 from rllib_scale.networks.compiled.fused import FusedPointer
-from rllib_scale.rl.ppo.lean_update import has_cxx_compiler
 from tests.networks.textbook import Textbook
 
 BARS = {16: (1.8, 3.0), 128: (3.5, 5.0), 512: (5.0, 8.0)}
@@ -53,6 +54,11 @@ def run(rounds: int, servers: Sequence[int] = (16, 128, 512), batch: int = 256, 
         )
         measures.append(rate_measure(history, "ours", f"ours, {at}", "passes/s"))
     return measures
+
+
+def has_cxx_compiler() -> bool:
+    """Whether torch.compile finds what it needs."""
+    return any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++")))
 
 
 def _pass(forward: Any, network: nn.Module, observation: torch.Tensor, count: int) -> Work:

@@ -51,17 +51,14 @@ def _throughput(rounds: int, epochs: int, trial: TrialConfig) -> list[Measure]:
             plain.epoch()
         return epochs * ppo_of(trial).steps_per_epoch
 
-    with_compile = trial.model_copy(update={"algorithm": ppo_of(trial).model_copy(update={"compile": True})})
     with (
         training(build_algorithm_config(trial), epochs) as ours,
-        training(build_algorithm_config(with_compile), epochs) as compiled,
         training(stock_config(trial), epochs) as stock,
     ):
-        history = interleave({"ours": ours, "compiled": compiled, "stock": stock, "plain": plain_epochs}, rounds)
+        history = interleave({"ours": ours, "stock": stock, "plain": plain_epochs}, rounds)
     return [
         ratio_measure(history, "ours", "stock", "training, ours / stock RLlib", bar=2.5, aim=5.0),
         ratio_measure(history, "ours", "plain", "training, ours / plain loop", bar=1.1, aim=1.5),
-        ratio_measure(history, "compiled", "plain", "training, ours with compile / plain loop", bar=1.5, aim=3.0),
         ratio_measure(history, "stock", "plain", "training, stock RLlib / plain loop"),
         *(rate_measure(history, name, f"training, {name}", "steps/s") for name in history[0]),
     ]

@@ -17,7 +17,7 @@ from benchmarks import agreement, decide, measure, net, scale, sim
 from benchmarks.__main__ import main
 from benchmarks.measure import Measure
 from benchmarks.plain_ppo import PlainPPO
-from rllib_scale.config import SRRConfig, TrainingConfig, TrialConfig, TrialResources
+from rllib_scale.config import SRRConfig, TrainingConfig, TrialConfig
 from rllib_scale.rl.ppo.loss import Rows
 
 TINY = TrialConfig(training=TrainingConfig(epochs=4, steps_per_epoch=64, minibatch_size=32, passes=2, num_envs=2))
@@ -183,9 +183,7 @@ def test_the_plain_update_is_ours(training_env: None) -> None:
     from rllib_scale.rl.methods import build_algorithm_config
 
     training = TrainingConfig(steps_per_epoch=64, minibatch_size=64, passes=1, num_envs=2)
-    # RLlib's update loop can be listened to; tests/rl hold the lean one to it.
-    through_rllib = TrialResources(learner="rllib")
-    trial = TrialConfig(training=training, srr=SRRConfig(ramp_start_epoch=0, ramp_epochs=1), resources=through_rllib)
+    trial = TrialConfig(training=training, srr=SRRConfig(ramp_start_epoch=0, ramp_epochs=1))
     loop = PlainPPO(trial)
     algorithm = build_algorithm_config(trial).build_algo()
     learner = algorithm.learner_group._learner

@@ -11,20 +11,17 @@ from rllib_scale.config.base import Count, Model, NonNegative, Positive
 from rllib_scale.config.network import CriticSize
 from rllib_scale.config.schedulers import PolicySpec, PriceParameters, parse_scheduler
 from rllib_scale.config.training import (
-    CompiledLoop,
     DQNConfig,
     Drawn,
     ImitationConfig,
     Minibatched,
     Rewarded,
     SACConfig,
-    Sampler,
     TrainingConfig,
-    UpdateLoop,
 )
 
 
-class _InMinibatches(Minibatched, CompiledLoop):
+class _InMinibatches(Minibatched):
     @model_validator(mode="after")
     def _minibatches_divide(self) -> _InMinibatches:
         if self.steps_per_epoch % self.minibatch_size:
@@ -35,10 +32,10 @@ class _InMinibatches(Minibatched, CompiledLoop):
         return self
 
 
-class PPO(TrainingConfig, CriticSize, Sampler, _InMinibatches):
+class PPO(TrainingConfig, CriticSize, _InMinibatches):
     """The paper's PPO."""
 
-    sections: ClassVar = ("network", "resources", "training")
+    sections: ClassVar = ("network", "training")
 
     name: Literal["ppo"]
 
@@ -51,12 +48,7 @@ class PPO(TrainingConfig, CriticSize, Sampler, _InMinibatches):
         return self
 
     @model_validator(mode="after")
-    def _time_is_discounted_by_our_own_parts(self) -> PPO:
-        if self.time_unit_s is not None and (self.sampler, self.learner) != ("array", "lean"):
-            raise ValueError(
-                f"training.time_unit_s: resources.sampler {self.sampler} and resources.learner {self.learner} discount "
-                "by decision; valid: array and lean"
-            )
+    def _lambda_has_its_time(self) -> PPO:
         if self.lambda_by == "time" and self.time_unit_s is None:
             raise ValueError("training.lambda_by time: needs training.time_unit_s")
         return self
@@ -65,7 +57,7 @@ class PPO(TrainingConfig, CriticSize, Sampler, _InMinibatches):
 class Imitation(ImitationConfig, _InMinibatches):
     """Behaviour cloning of an expert."""
 
-    sections: ClassVar = ("resources", "training", "imitation")
+    sections: ClassVar = ("training", "imitation")
 
     name: Literal["imitation"]
     expert: str
@@ -81,18 +73,18 @@ class Imitation(ImitationConfig, _InMinibatches):
         return spec.folder("imitation.expert") if isinstance(spec, PolicySpec) else None
 
 
-class DQN(DQNConfig, CriticSize, UpdateLoop, Sampler, Rewarded):
+class DQN(DQNConfig, CriticSize, Rewarded):
     """Dueling double DQN."""
 
-    sections: ClassVar = ("network", "resources", "training", "dqn")
+    sections: ClassVar = ("network", "training", "dqn")
 
     name: Literal["dqn"]
 
 
-class SAC(SACConfig, UpdateLoop, Sampler, Rewarded):
+class SAC(SACConfig, Rewarded):
     """Discrete SAC."""
 
-    sections: ClassVar = ("resources", "training", "sac")
+    sections: ClassVar = ("training", "sac")
 
     name: Literal["sac"]
 

@@ -26,7 +26,6 @@ from rllib_scale.config.base import MAX_EPISODES
 from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.config.sections import Sections
-from rllib_scale.config.training import Workers
 from rllib_scale.config.used_settings import refuse_unused
 from rllib_scale.config.yaml_files import build_model, merged
 from rllib_scale.errors import UserError, choice_error
@@ -157,12 +156,8 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         if not self.methods and not self.evaluation.heuristics:
             raise ValueError("methods and evaluation.heuristics are both empty: there is nothing to run")
         for path, values in self.grid.items():
-            begins = path.split(".")[0] in TRIAL_SECTIONS
-            if not begins and path not in ("resources.sampler", "resources.learner"):
-                raise ValueError(
-                    f"grid.{path}: must begin with {'., '.join(TRIAL_SECTIONS)}., "
-                    "or be resources.sampler or resources.learner"
-                )
+            if path.split(".")[0] not in TRIAL_SECTIONS:
+                raise ValueError(f"grid.{path}: must begin with {'., '.join(TRIAL_SECTIONS)}.")
             if not values:
                 raise ValueError(f"grid.{path}: an empty list leaves no trial to run")
         return self
@@ -224,7 +219,5 @@ def refuse_unused_settings(sweep: SweepConfig, written: Mapping[str, Any]) -> No
     """
     space = sweep.search.space if sweep.search is not None else {}
     sections = {name: written[name] for name in TRIAL_SECTIONS if name in written}
-    of_ray = (*Workers.model_fields, "max_concurrent")  # every training asks for them
-    sections["resources"] = {key: value for key, value in written.get("resources", {}).items() if key not in of_ray}
     values = {path: values.choice or (values.bounds,) for path, values in space.items()}
     refuse_unused(sweep.methods, sweep.grid, values, sections)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -214,32 +215,11 @@ class SACConfig(OffPolicyConfig):
     )
 
 
-class UpdateLoop(Model):
-    """The update loop of a training by RLlib."""
-
-    learner: Literal["lean", "rllib"] = Field(
-        default="lean", description="our update loop over whole arrays, or RLlib's own; equal but for rounding"
-    )
+FORMER_RESOURCES = {"sampler": "array", "learner": "lean", "compile": False}
+"""Settings of version 0.2 and before, by the only value that is still read."""
 
 
-class CompiledLoop(UpdateLoop):
-    """The update loop of PPO and imitation."""
-
-    compile: bool = Field(
-        default=False,
-        description="lean only: torch.compile critic and loss; half a minute of warm-up, needs a C++ compiler",
-    )
-
-
-class Sampler(Model):
-    """The environment runner of PPO, DQN and SAC."""
-
-    sampler: Literal["array", "rllib"] = Field(
-        default="array", description="our environment runner over whole arrays, or RLlib's own step by step"
-    )
-
-
-class Workers(Model):
+class TrialResources(Model):
     """Resources of one training."""
 
     env_runners: Annotated[int, Field(ge=0)] = Field(default=0, description="remote samplers; 0 samples in the learner")
@@ -251,6 +231,15 @@ class Workers(Model):
         description="CPUs of the training's process; each environment runner and remote learner takes one more",
     )
 
-
-class TrialResources(Workers, CompiledLoop, Sampler):
-    """Resources of one training, its environment runner and its update loop."""
+    @model_validator(mode="before")
+    @classmethod
+    def _without_former_settings(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        for name, kept in FORMER_RESOURCES.items():
+            if value.get(name, kept) != kept:
+                raise ValueError(
+                    f"{name} {value[name]}: there is no such setting now; leave it out. RLlib's own environment runner "
+                    "and update do the work where a setting of RLlib asks for them: docs/library.md"
+                )
+        return {name: each for name, each in value.items() if name not in FORMER_RESOURCES}

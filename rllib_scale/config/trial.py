@@ -16,7 +16,7 @@ from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.rounds import OWN_VALUES, in_rounds, without_paper_mode
 from rllib_scale.config.schedulers import DISPATCHERS, HEURISTICS, RuleSpec, parse_scheduler
 from rllib_scale.config.sections import MODELS, TrialSections, parts_of, places, used_settings
-from rllib_scale.config.training import InEpochs, Rewarded, SRRConfig, StopConfig, Workers
+from rllib_scale.config.training import InEpochs, Rewarded, SRRConfig, StopConfig, TrialResources
 from rllib_scale.config.used_settings import refuse_left_out
 from rllib_scale.errors import choice_error, offered
 
@@ -37,7 +37,7 @@ class TrialConfig(Model):
     network: AnyNetwork | None = Field(description="null: a price rule")
     srr: SRRConfig | None = Field(description="null: a method without it")
     stop: StopConfig = StopConfig()
-    resources: Workers = Workers()
+    resources: TrialResources = TrialResources()
     population: str = Field(default="", description="PBT: hash of the search whose members trained side by side")
 
     @model_validator(mode="before")
@@ -186,7 +186,7 @@ def _composed(sections: TrialSections) -> dict[str, Any]:
         "network": None if network is None else _part(network, sections),
         "srr": sections.srr if spec.srr else None,
         "stop": sections.stop,
-        "resources": Workers(**{name: getattr(sections.resources, name) for name in Workers.model_fields}),
+        "resources": sections.resources,
         "population": sections.population,
     }
 

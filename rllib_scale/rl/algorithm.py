@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Collection
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import ray
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.ppo import PPO
-from ray.rllib.core import ALL_MODULES
+from ray.rllib.core import ALL_MODULES, COMPONENT_RL_MODULE
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics import (
@@ -28,36 +29,39 @@ from rllib_scale.rl.settings import refuse_unfollowed
 
 COMPONENT_REMOTE_SAMPLERS = "remote_samplers"
 MAX_REPEATS = 10
+ROUNDS_BETWEEN_SNAPSHOTS = 16
+"""Of sampling, which a lost environment runner repeats; a snapshot is several times as large as the episodes of a round
+of DQN."""
 RESTART_TIMEOUT_S = 180.0
 """Within which a lost environment runner must restart: Ray may have to notice the loss of a node first."""
 NOT_BY_EXACT_SAMPLING = {"ignore_env_runner_failures": "restart_failed_env_runners"}
 """See `refuse_unfollowed`."""
+Sample = Callable[[EnvRunner], list[SingleAgentEpisode]]
 
 
 class ExactSampling(Algorithm):
     """Algorithms to which the loss of a remote environment runner makes no difference.
 
     RLlib trains on what the other runners deliver, or on nothing, and a restarted runner begins its workloads anew. It
-    does not notice a runner that was lost and restarted while nobody called it. Here a round of sampling in which a
-    runner was lost does not count: once all runners are back, they get the samplers that they had before it, and the
-    round is repeated. The result is bit for bit that of a training without the loss. Every round returns the samplers
-    with its episodes, so that this costs no call. RLlib's checkpoints hold the state of the local runner alone; they
-    are completed by the sampler of each remote one.
+    does not notice a runner that was lost and restarted while nobody called it. Here a lost runner, once it is back,
+    gets the sampler of the last snapshot, repeats the rounds of sampling since then with the weights of each, and then
+    samples what the others have sampled. The result is bit for bit that of a training without the loss. RLlib's
+    checkpoints hold the state of the local runner alone; they are completed by the sampler of each remote one.
     """
 
     def setup(self, config: Any) -> None:
         """Build as RLlib does."""
         refuse_unfollowed(config, NOT_BY_EXACT_SAMPLING)
-        self._samplers: dict[int, dict[str, Any]] = {}  # worker index -> its state after the last round
-        self._processes: dict[int, str] = {}  # worker index -> Ray's id of the process that has this state
+        self._processes: dict[int, str] = {}  # worker index -> Ray's id of its process
+        self._samplers: dict[int, dict[str, Any]] = {}  # worker index -> its state at the last snapshot
+        self._rounds: list[tuple[dict[str, Any], Sample]] = []  # since then: weights, and what was called
         self.runner_restarts = 0
         """How often a remote environment runner was lost and came back."""
         super().setup(config)
-        self._note([answer[1:] for answer in self._ask_runners(lambda _: None)])
+        self._catch_up(self._remote_runners())
+        self._take_snapshot()
 
-    def sample_round(
-        self, sample: Callable[[EnvRunner], list[SingleAgentEpisode]]
-    ) -> tuple[list[SingleAgentEpisode], list[Any]]:
+    def sample_round(self, sample: Sample) -> tuple[list[SingleAgentEpisode], list[Any]]:
         """The episodes of all environment runners, in the order of their indices, and the metrics of each.
 
         Args:
@@ -67,42 +71,49 @@ class ExactSampling(Algorithm):
             RuntimeError: lost runners do not come back, or runners are lost again and again.
         """
         runner = self.env_runner_group.local_env_runner
-        if self.env_runner_group.num_remote_workers() == 0:
+        if not self._remote_runners():
             return sample(runner), [runner.get_metrics()]
+        if len(self._rounds) == ROUNDS_BETWEEN_SNAPSHOTS:
+            self._take_snapshot()
+        results = self._ask_all(lambda runner: (sample(runner), runner.get_metrics()))
+        self._rounds.append((self._weights(), sample))
+        return [episode for episodes, _ in results for episode in episodes], [metrics for _, metrics in results]
 
-        def work(runner: EnvRunner) -> tuple[list[SingleAgentEpisode], Any]:
-            return sample(runner), runner.get_metrics()
+    def _remote_runners(self) -> set[int]:
+        return set(range(1, self.env_runner_group.num_remote_workers() + 1))
 
-        for _ in range(MAX_REPEATS):
-            answers = self._ask_runners(work)
-            if {index: process for _, index, process, _ in answers} == self._processes:
-                self._note([answer[1:] for answer in answers])
-                results = [result for result, *_ in answers]
-                return [episode for episodes, _ in results for episode in episodes], [metrics for _, metrics in results]
-            self._await_runners()
-            self._hand_samplers_out()
-        raise RuntimeError(f"environment runners were lost in {MAX_REPEATS} rounds of sampling on end")
+    def _weights(self) -> dict[str, Any]:
+        """A copy of those that the environment runners act by."""
+        return copy.deepcopy(self.env_runner_group.local_env_runner.get_state(components=[COMPONENT_RL_MODULE]))
 
-    def _ask_runners(self, work: Callable[[EnvRunner], Any]) -> list[tuple[Any, int, str, dict[str, Any]]]:
-        """Result, index, process and sampler of each remote runner that answers; RLlib's own runner has no sampler."""
+    def _ask(self, work: Callable[[EnvRunner], Any], runners: set[int]) -> list[tuple[int, str, Any]]:
+        """Index, process and result of each of these runners that answers."""
 
-        def answer(runner: Any) -> tuple[Any, int, str, dict[str, Any]]:
-            result = work(runner)
-            process = ray.get_runtime_context().get_worker_id()
-            return result, runner.worker_index, process, runner.get_state(components=[COMPONENT_SAMPLER])
+        def answer(runner: Any) -> tuple[int, str, Any]:
+            return runner.worker_index, ray.get_runtime_context().get_worker_id(), work(runner)
 
-        if self.env_runner_group is None or self.env_runner_group.num_remote_workers() == 0:
+        if not runners:
             return []
-        answers = self.env_runner_group.foreach_env_runner(
-            answer, local_env_runner=False, timeout_seconds=self.config.sample_timeout_s
+        return self.env_runner_group.foreach_env_runner(
+            answer,
+            local_env_runner=False,
+            remote_worker_ids=sorted(runners),
+            timeout_seconds=self.config.sample_timeout_s,
         )
-        return sorted(answers, key=lambda each: each[1])
 
-    def _note(self, runners: list[tuple[int, str, dict[str, Any]]]) -> None:
-        for index, process, state in runners:
-            self._processes[index] = process
-            if COMPONENT_SAMPLER in state:
-                self._samplers[index] = state
+    def _ask_all(self, work: Callable[[EnvRunner], Any]) -> list[Any]:
+        """The result of each remote runner, in the order of their indices, as if none had been lost."""
+        results: dict[int, Any] = {}
+        for _ in range(MAX_REPEATS):
+            missing = self._remote_runners() - set(results)
+            answers = self._ask(work, missing)
+            results |= {index: result for index, process, result in answers if process == self._processes.get(index)}
+            missing -= set(results)
+            if not missing:
+                return [result for _, result in sorted(results.items())]
+            self._await_runners()
+            self._catch_up(missing)
+        raise RuntimeError(f"environment runners were lost in {MAX_REPEATS} rounds of sampling on end")
 
     def _await_runners(self) -> None:
         """Wait until Ray has restarted the lost environment runners, and give them the weights."""
@@ -116,16 +127,28 @@ class ExactSampling(Algorithm):
             self.restore_env_runners(group)
         group.sync_weights(from_worker_or_learner_group=self.learner_group, inference_only=True)
 
-    def _hand_samplers_out(self) -> None:
-        """Set every runner to its sampler, in whatever process it is now."""
-        states = self._samplers
+    def _take_snapshot(self) -> None:
+        """Keep the samplers of all remote runners as they are; RLlib's own runner has none."""
+        states = self._ask_all(lambda runner: runner.get_state(components=[COMPONENT_SAMPLER]))
+        self._samplers = {index: state for index, state in enumerate(states, 1) if COMPONENT_SAMPLER in state}
+        self._rounds.clear()
 
-        def take(runner: EnvRunner) -> None:
-            if runner.worker_index in states:
-                runner.set_state(states[runner.worker_index])
+    def _catch_up(self, runners: set[int]) -> None:
+        """Bring runners, in whatever process they are now, to the end of the last round."""
+        samplers = {index: state for index, state in self._samplers.items() if index in runners}
+        rounds, weights = list(self._rounds), self._weights()
 
-        for _, index, process, _ in self._ask_runners(take):
-            self.runner_restarts += process != self._processes[index]
+        def repeat(runner: Any) -> None:
+            if runner.worker_index in samplers:
+                runner.set_state(samplers[runner.worker_index])
+                for weights_then, sample in rounds:
+                    runner.set_state(weights_then)
+                    sample(runner)
+                runner.set_state(weights)
+                runner.get_metrics()  # have been counted
+
+        for index, process, _ in self._ask(repeat, runners):
+            self.runner_restarts += process != self._processes.get(index, process)
             self._processes[index] = process
 
     def get_state(
@@ -135,9 +158,10 @@ class ExactSampling(Algorithm):
         not_components: str | Collection[str] | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """RLlib's state, and the sampler of each remote `ArrayEnvRunner`."""
+        """RLlib's state; if it is to be complete, also the sampler of each remote `ArrayEnvRunner`."""
         state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
-        if self._check_component(COMPONENT_REMOTE_SAMPLERS, components, not_components):
+        if components is None:
+            self._take_snapshot()
             state[COMPONENT_REMOTE_SAMPLERS] = list(self._samplers.values())
         return state
 
@@ -148,7 +172,8 @@ class ExactSampling(Algorithm):
             self._samplers = {
                 runner[COMPONENT_SAMPLER]["worker_index"]: runner for runner in state[COMPONENT_REMOTE_SAMPLERS]
             }
-            self._hand_samplers_out()
+            self._rounds.clear()
+            self._catch_up(self._remote_runners())
 
 
 class SchedulingPPO(ExactSampling, PPO):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,14 +43,6 @@ ELAPSED = "elapsed_s"
 """Extra output of each step: time from its decision to the next one [s]."""
 
 
-class EpsilonGreedy(ABC):
-    """An RLModule whose network scores servers by Q-values, of which exploration takes the best or any."""
-
-    @abstractmethod
-    def epsilon(self, env_steps: int) -> float:
-        """Share of random actions after so many env steps of the training."""
-
-
 @dataclass
 class _Ongoing:
     """The episode that an environment is in the middle of."""
@@ -63,54 +55,32 @@ class _Ongoing:
 
 
 class _Chunk:
-    """What B environments did in S consecutive steps, in arrays (S, B, ...) that grow by doubling."""
+    """What B environments did in S consecutive steps, as rows (B, ...) by step."""
 
-    def __init__(self, observation: np.ndarray, awaits_reset: np.ndarray, num_rows: int, capacity: int) -> None:
-        size, width = observation.shape
-        self.num_steps = 0
-        self.num_valid = 0
+    def __init__(self, observation: np.ndarray, awaits_reset: np.ndarray) -> None:
+        self.observation = observation
         self.awaits_reset = awaits_reset
+        self.num_valid = 0
         self.metrics: dict[tuple[int, int], dict[str, Any]] = {}  # (step, environment) -> metrics of the episode
-        self._arrays: dict[str, np.ndarray] = {
-            "observations": np.empty((capacity + 1, size, width), dtype=np.float32),
-            "actions": np.empty((capacity, size), dtype=np.int64),
-            "logits": np.empty((capacity, size, num_rows), dtype=np.float32),
-            "logp": np.empty((capacity, size), dtype=np.float32),
-            "reward": np.empty((capacity, size), dtype=np.float32),
-            "elapsed": np.empty((capacity, size), dtype=np.float32),
-            "terminated": np.empty((capacity, size), dtype=bool),
-            "truncated": np.empty((capacity, size), dtype=bool),
-            "valid": np.empty((capacity, size), dtype=bool),
-        }
-        self._arrays["observations"][0] = observation
+        self._steps: dict[str, list[np.ndarray]] = defaultdict(list)
+        self._steps["observations"].append(observation)
 
-    @property
-    def observation(self) -> np.ndarray:
-        """The newest rows (B, width) of the training environment."""
-        return self._arrays["observations"][self.num_steps]
-
-    def append(self, infos: dict[str, Any], observations: np.ndarray, **rows: np.ndarray) -> int:
-        """Add one step of every environment; returns the number of episodes that ended in it."""
-        s = self.num_steps
-        if s == len(self._arrays["actions"]):
-            self._arrays = {name: np.concatenate((a, np.empty_like(a))) for name, a in self._arrays.items()}
-        for name, row in rows.items():
-            self._arrays[name][s] = row
+    def append(self, infos: dict[str, Any], **rows: np.ndarray) -> None:
+        """Add one step of every environment."""
         # After an episode's end the environment ignores the action and begins the next one: no step to learn from.
         valid = ~self.awaits_reset
-        self._arrays["valid"][s] = valid
-        self._arrays["observations"][s + 1] = observations
-        self.num_steps += 1
+        for name, row in (rows | {"valid": valid}).items():
+            self._steps[name].append(row)
+        self.observation = rows["observations"]
         self.num_valid += int(valid.sum())
         self.awaits_reset = rows["terminated"] | rows["truncated"]
-        ended = np.flatnonzero(self.awaits_reset).tolist()
-        for b in ended:
-            self.metrics[s, b] = {name: values[b] for name, values in infos["metrics"].items() if name[0] != "_"}
-        return len(ended)
+        for b in np.flatnonzero(self.awaits_reset).tolist():
+            metrics = {name: values[b] for name, values in infos["metrics"].items() if name[0] != "_"}
+            self.metrics[len(self._steps["valid"]) - 1, b] = metrics
 
-    def column(self, name: str, b: int) -> np.ndarray:
-        """One array of environment b, of length S; S + 1 for the observations."""
-        return self._arrays[name][: self.num_steps + (name == "observations"), b]
+    def arrays(self) -> dict[str, np.ndarray]:
+        """(S, B, ...) by name; S + 1 observations."""
+        return {name: np.stack(rows) for name, rows in self._steps.items()}
 
 
 class ArrayEnvRunner(SingleAgentEnvRunner):
@@ -186,22 +156,21 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             self._needs_initial_reset = num_episodes is not None
         forward, split_mask = self._compiled_forward(), self.module.network.inputs.spec.split_mask
         target = num_timesteps if num_timesteps is not None else 0
-        chunk = _Chunk(self._observation, self._awaits_reset, env.config.cluster.num_rows, 2 * target // size + 64)
-        episodes_done = 0
-        while chunk.num_valid < target or (num_episodes is not None and episodes_done < num_episodes):
+        chunk = _Chunk(self._observation, self._awaits_reset)
+        while chunk.num_valid < target or (num_episodes is not None and len(chunk.metrics) < num_episodes):
             logits = forward(*split_mask(chunk.observation, self.module.masked))
             logits -= logits.max(axis=1, keepdims=True)
             logp = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
             actions = self._choose(logp, explore, random_actions, chunk.num_valid)
             observations, reward, terminated, truncated, infos = env.step(actions)
-            episodes_done += chunk.append(
+            chunk.append(
                 infos,
-                observations,
+                observations=observations,
                 actions=actions,
                 logits=logits,
                 logp=logp[np.arange(size), actions],
-                reward=reward,
-                elapsed=infos["elapsed_s"],
+                reward=reward.astype(np.float32),
+                elapsed=infos["elapsed_s"].astype(np.float32),
                 terminated=terminated,
                 truncated=truncated,
             )
@@ -217,7 +186,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         """Actions (B,) by the log-probabilities, or normalised Q-values, (B, N), `steps` env steps into the call."""
         if random_actions:
             return self._generator.integers(logp.shape[1], size=len(logp))
-        if explore and isinstance(self.module, EpsilonGreedy):
+        if explore and hasattr(self.module, "epsilon"):  # its network scores servers by Q-values
             t = self.num_env_steps_sampled_lifetime + steps * max(1, self.config.num_env_runners)
             at_random = self._generator.random(len(logp)) < self.module.epsilon(t)
             # Even chances among the servers that the network's mask leaves open.
@@ -238,55 +207,53 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         wanted = list(chunk.metrics)[:num_episodes]  # (step, environment) of each end, in the order of time
         complete: dict[tuple[int, int], SingleAgentEpisode] = {}
         pieces = []
+        arrays = chunk.arrays()
         for b in range(self.num_envs):
-            valid = chunk.column("valid", b)
-            done = chunk.column("terminated", b) | chunk.column("truncated", b)
+            columns = {name: array[:, b] for name, array in arrays.items()}
+            stops = {step + 1 for step, of_environment in chunk.metrics if of_environment == b}
             start = 0
-            while start < len(valid):
-                if not valid[start]:  # the step in which the environment began its next episode
+            for stop in sorted(stops | {len(columns["valid"])}):
+                if not columns["valid"][start]:  # the step in which the environment began its next episode
                     self._ongoing[b] = _Ongoing()
                     start += 1
-                    continue
-                ends = np.flatnonzero(done[start:])
-                stop = start + int(ends[0]) + 1 if len(ends) else len(valid)
-                if not done[stop - 1] and num_episodes is None:
-                    pieces.append(self._episode(chunk, b, start, stop))
+                metrics = chunk.metrics.get((stop - 1, b))
+                if metrics is None and num_episodes is None and start < stop:
+                    pieces.append(self._episode(columns, b, start, stop))
                 elif (stop - 1, b) in wanted:
-                    complete[stop - 1, b] = self._episode(chunk, b, start, stop)
+                    complete[stop - 1, b] = self._episode(columns, b, start, stop, metrics)
                 start = stop
         return [complete[end] for end in (complete if num_episodes is None else wanted)] + pieces
 
-    def _episode(self, chunk: _Chunk, b: int, start: int, stop: int) -> SingleAgentEpisode:
+    def _episode(
+        self, columns: dict[str, np.ndarray], b: int, start: int, stop: int, metrics: dict[str, Any] | None = None
+    ) -> SingleAgentEpisode:
+        """Steps of environment b as an episode, or a piece; `metrics` of an episode that ended."""
         ongoing, env = self._ongoing[b], self._vector_env
-        reward = chunk.column("reward", b)[start:stop]
-        terminated = bool(chunk.column("terminated", b)[stop - 1])
-        truncated = bool(chunk.column("truncated", b)[stop - 1])
-        metrics = chunk.metrics.get((stop - 1, b))
+        observations = columns["observations"][start : stop + 1]
+        piece = {name: column[start:stop] for name, column in columns.items()}
         outputs = {
-            Columns.ACTION_DIST_INPUTS: chunk.column("logits", b)[start:stop],
-            Columns.ACTION_LOGP: chunk.column("logp", b)[start:stop],
-            ELAPSED: chunk.column("elapsed", b)[start:stop],
+            Columns.ACTION_DIST_INPUTS: piece["logits"],
+            Columns.ACTION_LOGP: piece["logp"],
+            ELAPSED: piece["elapsed"],
             WEIGHTS_SEQ_NO: np.full(stop - start, self._weights_seq_no),
         }
         episode = SingleAgentEpisode(
             id_=ongoing.id,
-            observations=InfiniteLookbackBuffer(
-                chunk.column("observations", b)[start : stop + 1], 0, env.single_observation_space
-            ),
+            observations=InfiniteLookbackBuffer(observations, 0, env.single_observation_space),
             observation_space=env.single_observation_space,
-            actions=InfiniteLookbackBuffer(chunk.column("actions", b)[start:stop], 0, env.single_action_space),
+            actions=InfiniteLookbackBuffer(piece["actions"], 0, env.single_action_space),
             action_space=env.single_action_space,
-            rewards=InfiniteLookbackBuffer(reward),
+            rewards=InfiniteLookbackBuffer(piece["reward"]),
             infos=InfiniteLookbackBuffer([{}] * (stop - start) + [{"metrics": metrics} if metrics else {}]),
             extra_model_outputs={name: InfiniteLookbackBuffer(values) for name, values in outputs.items()},
-            terminated=terminated,
-            truncated=truncated,
+            terminated=bool(piece["terminated"][-1]),
+            truncated=bool(piece["truncated"][-1]),
             t_started=ongoing.steps,
             len_lookback_buffer=0,
         )
         ongoing.steps += stop - start
-        ongoing.total_reward += float(reward.sum())
-        if terminated or truncated:
+        ongoing.total_reward += float(piece["reward"].sum())
+        if episode.is_done:
             self._log_episode_metrics(ongoing.steps, ongoing.total_reward, 0.0)
             make_callback(
                 "on_episode_end",
@@ -315,7 +282,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
     ) -> dict[str, Any]:
         """As SingleAgentEnvRunner, and the `sampler`: environments, generator and the episodes under way."""
         state = super().get_state(components, not_components=not_components, **kwargs)
-        if self._obstacle() is None and self._check_component(COMPONENT_SAMPLER, components, not_components):
+        if self._obstacle() is None and (components is None or COMPONENT_SAMPLER in components):
             state[COMPONENT_SAMPLER] = {
                 "environments": self._vector_env.get_state(),
                 "generator": self._generator.bit_generator.state,
@@ -329,7 +296,6 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on where `get_state` was called."""
-        super().set_state(state)
         sampler = state.get(COMPONENT_SAMPLER)
         # RLlib also hands one runner's state to others: their environments stay their own.
         if self._obstacle() is None and sampler is not None and sampler["worker_index"] == self.worker_index:
@@ -339,3 +305,5 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             self._awaits_reset = sampler["awaits_reset"].copy()
             self._ongoing = [_Ongoing(*episode) for episode in sampler["ongoing"]]
             self._needs_initial_reset = sampler["needs_initial_reset"]
+            self._weights_seq_no = 0  # the weights of the same time follow, which RLlib takes for outdated ones
+        super().set_state(state)

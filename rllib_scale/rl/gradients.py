@@ -1,4 +1,4 @@
-"""Clipping, and gradients that are not finite: a few are left out, a training of nothing else fails."""
+"""One gradient step without RLlib's containers, clipping, and gradients that are not finite."""
 
 from __future__ import annotations
 
@@ -8,57 +8,107 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.utils.torch_utils import clip_gradients
 from torch import Tensor, nn
 
+from rllib_scale.rl.settings import obstacle_to_lean_learner, overridden
+
 logger = logging.getLogger(__name__)
 
+LEAN_REPLACES = (
+    "compute_losses",
+    "compute_gradients",
+    "postprocess_gradients",
+    "postprocess_gradients_for_module",
+    "apply_gradients",
+    "_update",
+)
+"""Methods of a learner that a lean step replaces or leaves out."""
 
-def descend(learner: TorchLearner, module_id: str, loss: Tensor) -> Tensor:
-    """One gradient step on a loss whose terms do not meet in a parameter, by all optimizers of a module.
 
-    Returns:
-        The global norm of the gradients before they are clipped.
+class LeanLearner(TorchLearner):
+    """A learner of one module whose losses do not meet in a parameter.
+
+    Where the settings of RLlib allow it, a gradient step leaves out what RLlib does around it for several modules,
+    several optimizers over one graph, and mixed precision; the arithmetic is the same. Otherwise RLlib's own update
+    does the work, and one line of the log names the setting.
     """
-    optimizers = [optimizer for _, optimizer in learner.get_optimizers_for_module(module_id)]
-    for optimizer in optimizers:
-        optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    norm = clip(learner, module_id)
-    if not math.isfinite(norm):
-        logger.warning("a gradient is not finite: it counts as 0")
-    for optimizer in optimizers:
-        if not math.isfinite(norm):
-            optimizer.zero_grad(set_to_none=False)
-        optimizer.step()
-    return norm
 
+    def build(self) -> None:
+        """Build as RLlib does."""
+        self._gradient_norms: list[Tensor] = []  # of the steps so far, before clipping
+        super().build()
+        self._obstacle = obstacle_to_lean_learner(self.config) or overridden(type(self), LEAN_REPLACES)
+        self._fell_back = False
+        if self._obstacle:
+            self._say_once(self._obstacle)
 
-def clip(learner: TorchLearner, module_id: str) -> Tensor:
-    """Clip the gradients of each optimizer of a module in place, as `grad_clip` and `grad_clip_by` say.
+    @property
+    def _own_module(self) -> Any:
+        return self.module[DEFAULT_MODULE_ID].unwrapped()
 
-    Returns:
-        Their global norm before that.
-    """
-    config: Any = learner.config.get_config_for_module(module_id)
-    norms = []
-    for name, optimizer in learner.get_optimizers_for_module(module_id):
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        if config.grad_clip and config.grad_clip_by == "global_norm":
-            norm = nn.utils.clip_grad_norm_(parameters, config.grad_clip)
-        else:
-            norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        if config.grad_clip and config.grad_clip_by == "value":
-            nn.utils.clip_grad_value_(parameters, config.grad_clip)
-        elif config.grad_clip and config.grad_clip_by != "global_norm":
-            clip_gradients(
-                {p: p.grad for p in parameters}, grad_clip=config.grad_clip, grad_clip_by=config.grad_clip_by
-            )
-        if config.log_gradients:
-            learner.metrics.log_value((module_id, f"gradients_{name}_global_norm"), norm, window=1)
-        norms.append(norm)
-    return norms[0] if len(norms) == 1 else torch.stack(norms).norm()
+    def _say_once(self, obstacle: str) -> None:
+        if not self._fell_back:
+            logger.warning("the lean update does not apply (%s); RLlib's own does the work", obstacle)
+            self._fell_back = True
+
+    def _update(self, batch: dict[str, Any], **kwargs: Any) -> tuple[Any, Any, Any]:
+        """One gradient step."""
+        if self._obstacle:
+            return super()._update(batch, **kwargs)
+        rows = batch[DEFAULT_MODULE_ID]
+        fwd_out = self._own_module.forward_train(rows)
+        loss = self.compute_loss_for_module(
+            module_id=DEFAULT_MODULE_ID, config=self.config, batch=rows, fwd_out=fwd_out
+        )
+        optimizers = [optimizer for _, optimizer in self.get_optimizers_for_module(DEFAULT_MODULE_ID)]
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = self._clip(DEFAULT_MODULE_ID)
+        is_finite = math.isfinite(norm)
+        if not is_finite:
+            logger.warning("a gradient is not finite: it counts as 0")
+        for optimizer in optimizers:
+            if not is_finite:
+                optimizer.zero_grad(set_to_none=False)
+            optimizer.step()
+        return fwd_out, {DEFAULT_MODULE_ID: loss.detach()}, {}
+
+    def postprocess_gradients_for_module(
+        self, *, module_id: str, config: Any = None, module_gradients_dict: dict[Any, Tensor]
+    ) -> dict[Any, Tensor]:
+        """Clip in place, and note the norm before that."""
+        self._clip(module_id)
+        return module_gradients_dict
+
+    def _clip(self, module_id: str) -> Tensor:
+        """Clip the gradients of each optimizer of a module in place, as `grad_clip` and `grad_clip_by` say.
+
+        Returns:
+            Their global norm before that.
+        """
+        config: Any = self.config.get_config_for_module(module_id)
+        norms = []
+        for name, optimizer in self.get_optimizers_for_module(module_id):
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            if config.grad_clip and config.grad_clip_by == "global_norm":
+                norm = nn.utils.clip_grad_norm_(parameters, config.grad_clip)
+            else:
+                norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+            if config.grad_clip and config.grad_clip_by == "value":
+                nn.utils.clip_grad_value_(parameters, config.grad_clip)
+            elif config.grad_clip and config.grad_clip_by != "global_norm":
+                clip_gradients(
+                    {p: p.grad for p in parameters}, grad_clip=config.grad_clip, grad_clip_by=config.grad_clip_by
+                )
+            if config.log_gradients:
+                self.metrics.log_value((module_id, f"gradients_{name}_global_norm"), norm, window=1)
+            norms.append(norm)
+        self._gradient_norms.append(norms[0] if len(norms) == 1 else torch.stack(norms).norm())
+        return self._gradient_norms[-1]
 
 
 def mean_norm(norms: Sequence[Tensor]) -> float:

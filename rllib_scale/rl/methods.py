@@ -14,7 +14,6 @@ from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
-from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
 from rllib_scale.config import DQN, PPO, SAC, TrialConfig
 from rllib_scale.results.tables import TRAINING_COLUMNS
@@ -65,12 +64,10 @@ def build_algorithm_config(trial: TrialConfig) -> AlgorithmConfig:
         .framework("torch")
         .environment(TRAINING_ENV, env_config=plain)
         .env_runners(
-            env_runner_cls=ArrayEnvRunner if sampled.sampler == "array" else SingleAgentEnvRunner,
+            env_runner_cls=ArrayEnvRunner,
             num_env_runners=trial.resources.env_runners if sampled is trial.algorithm else 0,
             num_envs_per_env_runner=sampled.num_envs,
             gym_env_vectorize_mode="vector_entry_point",
-            rollout_fragment_length="auto",
-            batch_mode="truncate_episodes",
             # A runner that is slow must be neither left out nor left with old weights: results would depend on it.
             # With RLlib's limit of one request in flight it drops newer weights while older ones are on their way.
             sample_timeout_s=600,

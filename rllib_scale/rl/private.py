@@ -7,10 +7,6 @@ RLlib documents for this purpose, as `_forward_train`, are not listed.
 from __future__ import annotations
 
 PRIVATE: dict[str, tuple[str, ...]] = {
-    "ray.rllib.algorithms.algorithm.Algorithm": (
-        "_check_component",  # which part of a state is asked for
-        "_create_local_replay_buffer_if_necessary",
-    ),
     "ray.rllib.algorithms.algorithm_config.AlgorithmConfig": (
         # Settings that have no public name: see `rllib_scale.rl.settings`.
         "_env_to_module_connector",
@@ -21,7 +17,6 @@ PRIVATE: dict[str, tuple[str, ...]] = {
     ),
     "ray.rllib.env.single_agent_env_runner.SingleAgentEnvRunner": (
         "_callbacks",
-        "_check_component",
         "_increase_sampled_metrics",
         "_log_env_steps",
         "_log_episode_metrics",
@@ -32,7 +27,6 @@ PRIVATE: dict[str, tuple[str, ...]] = {
         "_weights_seq_no",
     ),
     "ray.rllib.algorithms.ppo.torch.ppo_torch_learner.PPOTorchLearner": (
-        "_check_component",
         "_learner_connector",
         "_weights_seq_no",
     ),

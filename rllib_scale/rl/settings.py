@@ -23,16 +23,6 @@ FOLLOWED_BY_RLLIBS_RUNNER = (
     "_module_to_env_connector",
     "_learner_connector",  # it may look at each step's info, or back beyond the beginning of a piece
 )
-LEAN_REPLACES = (
-    "compute_losses",
-    "compute_loss_for_module",
-    "compute_gradients",
-    "postprocess_gradients",
-    "postprocess_gradients_for_module",
-    "apply_gradients",
-    "_update",
-)
-"""Methods of a learner that a lean update replaces or leaves out."""
 STEP_CALLBACKS = ("on_episode_created", "on_episode_start", "on_episode_step")
 NOT_ON_THE_NEW_API_STACK = {
     "observation_filter": "an env_to_module_connector, as RLlib's MeanStdFilter",
@@ -58,6 +48,7 @@ NOT_OFF_POLICY = {
     "num_atoms": "",
     "num_epochs": "steps_per_update of the trial",
     "num_steps_sampled_before_learning_starts": "warmup_steps of the trial",
+    "rollout_fragment_length": "steps_per_round of the trial",
     "replay_buffer_config": "buffer_size of the trial",
     "target_entropy": "sac.target_entropy_share of the trial",
     "training_intensity": "steps_per_update of the trial",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,8 @@ from rllib_scale.config import TrialConfig
 from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
 from rllib_scale.policies.policy import save_policy
-from rllib_scale.rl.reinforce import learn_from, reinforce_of
+from rllib_scale.sweeps.reinforce import Weights, learn_from, network_of, reinforce_of
 from rllib_scale.sweeps.validated import ValidatedLearner
-
-Weights = Mapping[str, np.ndarray]
-
-
-def network_of(weights: Weights, trial: TrialConfig) -> Any:
-    """The network of a trial with these weights."""
-    network = build_dispatch_network(trial)
-    network.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in weights.items()})
-    return network
 
 
 def play_policy(weights: Weights, trial: TrialConfig, instance: Instance) -> Outcomes:
@@ -34,6 +25,7 @@ def play_policy(weights: Weights, trial: TrialConfig, instance: Instance) -> Out
 
 def learn(weights: Weights, trial: TrialConfig, entropy_coefficient: float, instance: Instance) -> Any:
     """Gradient of one instance; see `learn_from`."""
+    torch.set_num_threads(1)  # the same sums wherever it is played
     return learn_from(weights, trial, instance.env, instance.seed, entropy_coefficient)
 
 

@@ -267,8 +267,7 @@ def _unnamed(config: Mapping[str, Any]) -> dict[str, Any]:
     population = (config.get("search") or {}).get("scheduler") == "pbt"  # PBT results depend on all members
     sections = {name: config[name] for name in ("scenario", *TRIAL_SECTIONS, "custom_scenarios") if name in config}
     resources = config.get("resources", {})
-    names = ("env_runners", "learners", "sampler", "learner", "compile")
-    chosen = {name: resources[name] for name in names if name in resources}
+    chosen = {name: resources[name] for name in ("env_runners", "learners") if name in resources}
     members = {name: config.get(name) if population else None for name in ("search", "methods", "seeds")}
     return dict(without_places(sections | {"resources": chosen} | members))
 

@@ -86,7 +86,6 @@ methods: [scale-r], env: {reward: {energy_weight: 1.0}} | env.reward.energy_weig
 methods: [scale-r], env: {observation: {feature_set: paper}} | env.observation.feature_set paper | leave it out
 methods: [scale-r], env: {observation: {feature_set: rounds}} | network.skip price | feature_set pairs
 methods: [scale-r], env: {decision: {order: open}} | env.decision.order open
-methods: [scale-r], resources: {sampler: rllib} | training.time_unit_s | valid: array and lean
 methods: [scale-r], grid: {env.decision.order: [longest-hop]} | grid.env.decision.order longest-hop
 methods: [scale-r], grid: {training.time_unit_s: [null, 1.0]} | grid.training.time_unit_s null
 methods: [scale-r], evaluation: {masks: [none]} | scale-r-s42- | clock_step_s | valid: mask feasible

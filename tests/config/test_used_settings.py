@@ -54,8 +54,8 @@ def trained(config: SweepConfig) -> list[str]:
         ),
         (
             ["crossattn", "context-price", "deeprm"],
-            {"resources.learner": ["lean", "rllib"]},
-            ["crossattn resources.learner=lean", "crossattn resources.learner=rllib", "context-price ", "deeprm "],
+            {"training.clip": [0.1, 0.2]},
+            ["crossattn training.clip=0.1", "crossattn training.clip=0.2", "context-price ", "deeprm "],
         ),
         (
             ["crossattn"],

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pytest
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
+from benchmarks.agreement import rllibs_update
 from rl.learned import SHORT
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.yaml_files import build_model
@@ -34,14 +36,22 @@ def algorithm_of() -> Iterator[Callable[[TrialConfig | AlgorithmConfig], Algorit
 
 
 @pytest.fixture
-def build(algorithm_of: Callable[[TrialConfig], Algorithm]) -> Callable[..., Algorithm]:
-    """Builds trainings by the settings of their trial, with SRR from the second epoch on and a short warm-up."""
+def build(algorithm_of: Callable[[AlgorithmConfig], Algorithm]) -> Callable[..., Algorithm]:
+    """Builds trainings by the settings of their trial, with SRR from the second epoch on and a short warm-up.
 
-    def build_one(method: str = "scale", **settings: Any) -> Algorithm:
+    `rllibs`: what RLlib's own code does, "update" and "runner".
+    """
+
+    def build_one(method: str = "scale", rllibs: Collection[str] = (), **settings: Any) -> Algorithm:
         quick = {"warmup_steps": 32, "steps_per_round": 16, "batch_size": 16, "buffer_size": 1024}
         for_all = {"training": SHORT, "srr": {"ramp_start_epoch": 0, "ramp_epochs": 1}, "dqn": {}, "sac": {}}
         data = for_all | {"method": method} | settings
         data |= {name: quick | data[name] for name in ("dqn", "sac")}
-        return algorithm_of(build_model(TrialConfig, data, "trial"))
+        config = build_algorithm_config(build_model(TrialConfig, data, "trial"))
+        if "update" in rllibs:
+            config = rllibs_update(config)
+        if "runner" in rllibs:
+            config.env_runners(env_runner_cls=SingleAgentEnvRunner)
+        return algorithm_of(config)
 
     return build_one

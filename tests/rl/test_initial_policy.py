@@ -12,6 +12,7 @@ import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from torch.distributions import Categorical, kl_divergence
 
+from benchmarks.agreement import rllibs_update
 from local_ray import LOCAL_RAY
 from marks import slow
 from networks.observations import random_network, random_observations
@@ -23,6 +24,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.loading import resolve
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.policies.policy import DESCRIPTION, initial_network, load_policy, save_policy
+from rllib_scale.rl.methods import build_algorithm_config
 from rllib_scale.rl.ppo.loss import Outputs, Rows, Weights, ppo_loss
 from rllib_scale.rl.ppo.loss import kl_divergence as our_kl
 
@@ -76,17 +78,19 @@ def test_before_the_first_update_the_logits_are_the_policys(
     rows = random_observations(9, 16, seed=3)
     expected = load_policy(exported).network(rows)[1]
     for module in (algorithm.get_module(), module_of(algorithm)):
-        assert torch.equal(module.outputs(rows)[1], expected)
+        assert torch.equal(module.network(rows)[1], expected)
 
 
 @pytest.mark.parametrize("mask", ["none", slow("feasible")])
 def test_both_learners_hold_a_policy_the_same_way(
     algorithm_of: Callable[[TrialConfig], Algorithm], exported: Path, mask: str
 ) -> None:
-    lean, stock, free = (
-        algorithm_of(trial_from(exported, coefficient, resources={"learner": learner}, env={"episode": {"mask": mask}}))
-        for learner, coefficient in (("lean", 3.0), ("rllib", 3.0), ("lean", 0.0))
-    )
+    configs = [
+        build_algorithm_config(trial_from(exported, coefficient, env={"episode": {"mask": mask}}))
+        for coefficient in (3.0, 3.0, 0.0)
+    ]
+    rllibs_update(configs[1])
+    lean, stock, free = map(algorithm_of, configs)
     episodes = lean.env_runner.sample(num_timesteps=SHORT["steps_per_epoch"])
     for algorithm in (lean, stock, free):
         for epoch in range(2):

@@ -13,7 +13,6 @@ from ray.rllib.evaluation.postprocessing import Postprocessing
 from local_ray import LOCAL_RAY
 from marks import slow
 from rl.learned import distance, learner_of, module_of, trial_of, update, weights_of
-from rllib_scale.errors import UserError
 from rllib_scale.rl.ppo.lean_update import train_batch
 
 pytestmark = LOCAL_RAY
@@ -32,26 +31,18 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize(
-    ("method", "resources"),
-    [
-        ("scale", {}),
-        slow("scale", {"compile": True}),
-        slow("scale", {"sampler": "rllib"}),
-        slow("deepsets-srr", {}),
-        slow("ppo", {}),
-    ],
+    ("method", "runner"),
+    [("scale", ()), slow("scale", ("runner",)), slow("deepsets-srr", ()), slow("ppo", ())],
     ids=str,
 )
-def test_five_epochs_give_the_weights_and_logs_of_rllibs_path(
-    build: Any, method: str, resources: dict[str, Any]
-) -> None:
-    lean, stock = (build(method, resources=each, **SETTINGS) for each in (resources, {"learner": "rllib"}))
+def test_five_epochs_give_the_weights_and_logs_of_rllibs_path(build: Any, method: str, runner: tuple[str, ...]) -> None:
+    lean, stock = (build(method, rllibs=each, **SETTINGS) for each in (runner, ("update",)))
     calls: list[str] = []
-    compute = learner_of(lean).compute_loss_for_module
-    learner_of(lean).compute_loss_for_module = lambda **kwargs: calls.append("rllib") or compute(**kwargs)
-    runner, start, kinds = lean.env_runner, weights_of(lean), set()
+    compute = learner_of(lean).compute_gradients
+    learner_of(lean).compute_gradients = lambda *args: calls.append("rllib") or compute(*args)
+    sampler, start, kinds = lean.env_runner, weights_of(lean), set()
     for epoch in range(5):
-        episodes = runner.sample(num_timesteps=256)
+        episodes = sampler.sample(num_timesteps=256)
         kinds |= {episode.is_done for episode in episodes}
         ours, theirs = (
             {name: value.peek() for name, value in update(learner_of(a), episodes, epoch)["default_policy"].items()}
@@ -64,17 +55,10 @@ def test_five_epochs_give_the_weights_and_logs_of_rllibs_path(
         for name in ours.keys() & theirs.keys():
             if "throughput" not in name and np.isscalar(theirs[name]):
                 assert ours[name] == pytest.approx(theirs[name], rel=1e-3, abs=1e-4, nan_ok=True), name
-        runner.set_state({"rl_module": {name: weights[name] for name in runner.module.get_state()}})
+        sampler.set_state({"rl_module": {name: weights[name] for name in sampler.module.get_state()}})
     assert not calls, "the lean path did the work"
     assert kinds == {True, False}, "both whole episodes and pieces"
     assert distance(start, weights) > 1e-3
-
-
-def test_compiling_without_a_compiler_is_refused(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(UserError, match=r"resources\.compile: .* g\+\+"):
-        build(resources={"compile": True})
 
 
 def test_a_gradient_that_is_not_finite_leaves_the_weights_finite(build: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -92,7 +76,7 @@ def test_the_learner_discounts_by_time_and_standardises_over_the_epoch(build: An
     algorithm = build("crossattn-r", training=training)
     settings = trial_of(algorithm).algorithm
     learner, episodes = learner_of(algorithm), algorithm.env_runner.sample(num_timesteps=256)
-    values, discounts = learner._lean.values, (settings.gamma, settings.gae_lambda)
+    values, discounts = learner._own_module.compute_values, (settings.gamma, settings.gae_lambda)
     expected = [train_batch(episodes, values, *discounts, *by) for by in ((10.0, True), (10.0, False), (None, False))]
     update(learner, episodes)
     kept = learner._exact_batch.kept["default_policy"]

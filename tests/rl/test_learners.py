@@ -71,10 +71,11 @@ def test_two_learners_stay_equal(algorithm_of: Any, method: str) -> None:
 
     def ask(learner: Any) -> Any:
         state = learner.get_state()
-        return bool(learner._lean), state["rl_module"]["default_policy"], state.get("log_temperature", 0.0)
+        return learner._obstacle, state["rl_module"]["default_policy"], state.get("log_temperature", 0.0)
 
-    (lean, one, temperature), (also_lean, other, other_temperature) = of_all(algorithm, ask)
-    assert (lean, also_lean) == (False, False)
+    answers = of_all(algorithm, ask)
+    obstacles, (one, other), (temperature, other_temperature) = map(list, zip(*answers, strict=True))
+    assert obstacles == ["num_learners 2"] * 2
     assert same(one, other)
     assert temperature == other_temperature
     assert distance(one, start) > 1e-4

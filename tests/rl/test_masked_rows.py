@@ -12,8 +12,8 @@ from ray.rllib.core.columns import Columns
 
 from networks.observations import random_mask, random_observations
 from rllib_scale.config import EnvConfig, TrialConfig
+from rllib_scale.networks.compiled.fused import fuse
 from rllib_scale.networks.inputs import MASKED
-from rllib_scale.rl.ppo.lean_update import LeanPass
 from rllib_scale.rl.ppo.ppo_module import SchedulingModule
 
 B, N = 12, 16
@@ -49,9 +49,10 @@ def test_ppo_module(method: str) -> None:
 
 
 @methods
-def test_lean_pass(method: str) -> None:
+def test_fused_network(method: str) -> None:
     module = module_of(method)
-    lean = LeanPass(module, compiled=False)
     f, logits = module.outputs(ROWS)
-    torch.testing.assert_close(lean.outputs(ROWS), (f, logits), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(lean.values(ROWS), module.critic(f), atol=1e-5, rtol=1e-5)
+    module.fused = fuse(module.network)
+    assert (module.fused is not None) == (method == "scale")
+    torch.testing.assert_close(module.outputs(ROWS), (f, logits), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(module.compute_values({Columns.OBS: ROWS}), module.critic(f), atol=1e-5, rtol=1e-5)

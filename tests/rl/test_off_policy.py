@@ -57,8 +57,8 @@ def test_updates_follow_the_env_steps(build: Any, method: str) -> None:
 @pytest.mark.parametrize("method", [slow("dqn"), "sac"])
 def test_lean_learner_is_rllibs_but_for_rounding(build: Any, method: str) -> None:
     weights = []
-    for learner in ("lean", "rllib"):
-        algorithm = build(method, env=ENV, resources={"learner": learner})
+    for rllibs in ((), ("update",)):
+        algorithm = build(method, env=ENV, rllibs=rllibs)
         start = weights_of(algorithm)
         train(algorithm, 2)
         weights.append(weights_of(algorithm))
@@ -66,20 +66,20 @@ def test_lean_learner_is_rllibs_but_for_rounding(build: Any, method: str) -> Non
     assert distance(weights[0], start) > 2e-3, "the tolerance is far below what is learned"
 
 
-@pytest.mark.parametrize("sampler", ["array", slow("rllib")])
+@pytest.mark.parametrize("rllibs", [(), slow(("runner",))])
 @pytest.mark.parametrize("method", ["dqn", "sac"])
-def test_exploration_respects_the_mask(build: Any, method: str, sampler: str) -> None:
-    algorithm = build(method, env=MASKED_ENV, resources={"sampler": sampler}, **{method: {"warmup_steps": 10_000}})
+def test_exploration_respects_the_mask(build: Any, method: str, rllibs: tuple[str, ...]) -> None:
+    algorithm = build(method, env=MASKED_ENV, rllibs=rllibs, **{method: {"warmup_steps": 10_000}})
     train(algorithm, 2)
     rows = batch_of(algorithm, 1000)
     assert feasible_of(rows["obs"]).gather(1, rows["actions"][:, None]).all()
     assert len(rows["actions"].unique()) > 5, "it explores"
 
 
-@pytest.mark.parametrize("sampler", ["array", slow("rllib")])
-def test_epsilon_falls_with_the_env_steps_of_the_training(build: Any, sampler: str) -> None:
+@pytest.mark.parametrize("rllibs", [(), slow(("runner",))])
+def test_epsilon_falls_with_the_env_steps_of_the_training(build: Any, rllibs: tuple[str, ...]) -> None:
     settings = {"epsilon_initial": 1.0, "epsilon_final": 0.0, "epsilon_steps": 2 * EPOCH, "warmup_steps": 10_000}
-    algorithm = build("dqn", dqn=settings, env=ENV, resources={"sampler": sampler})
+    algorithm = build("dqn", dqn=settings, env=ENV, rllibs=rllibs)
     network, greedy = module_of(algorithm).network, []  # nothing is learned: it stays what it is
     add = algorithm.local_replay_buffer.add
 

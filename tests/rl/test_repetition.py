@@ -42,11 +42,11 @@ def test_same_seed_same_weights(build: Any, method: str) -> None:
     "settings",
     [
         {},
-        slow({"resources": {"learner": "rllib"}}),
+        slow({"rllibs": ["update"]}),
         slow({"resources": {"env_runners": 2}}),
         slow({"method": "dqn", "dqn": {"target_update_steps": 50}}),
         slow({"method": "sac"}),
-        slow({"method": "sac", "resources": {"learner": "rllib"}}),
+        slow({"method": "sac", "rllibs": ["update"]}),
         slow({"method": "crossattn-r", "training": SHORT | DRAWN}),
         slow({"method": "crossattn", "training": SHORT | HELD}),
         slow({"method": "crossattn", "imitation": {"expert": "fastest-idle", "episodes": 8, "holdout_episodes": 6}}),

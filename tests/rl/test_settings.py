@@ -105,8 +105,8 @@ def learn() -> Callable[..., tuple[SchedulingLearner, Weights]]:
 )
 def test_the_lean_learner_follows_a_setting_as_rllibs_own_does(learn: Any, setting: dict[str, Any]) -> None:
     (learner, lean), (reference, stock) = learn(config_of(setting)), learn(config_of(setting), RLlibsOwn)
-    assert learner._lean is not None
-    assert reference._lean is None
+    assert learner._obstacle is None
+    assert reference._obstacle
     assert distance(lean, stock) < ROUNDING * config_of(setting).lr
     other = {"num_epochs": 3} if "shuffle_batch_per_epoch" in setting else {}
     assert distance(lean, learn(config_of(other))[1]) > 2e-4, "the setting has an effect"
@@ -133,6 +133,22 @@ class AnotherLoss(SchedulingLearner):
         return usual + fwd_out["action_dist_inputs"].square().mean()
 
 
+class AnotherClipping(SchedulingLearner):
+    """Gradients of the user's."""
+
+    def postprocess_gradients_for_module(self, *, module_gradients_dict: dict[Any, Any], **kwargs: Any) -> Any:
+        usual = super().postprocess_gradients_for_module(module_gradients_dict=module_gradients_dict, **kwargs)
+        return {parameter: gradient.sign() for parameter, gradient in usual.items()}
+
+
+def test_the_lean_learner_takes_a_loss_of_the_users(learn: Any) -> None:
+    learner, ours = learn(config_of({}), AnotherLoss)
+    _, stock = learn(config_of({}).framework(torch_skip_nan_gradients=True), AnotherLoss)
+    assert learner._obstacle is None
+    assert distance(ours, stock) < ROUNDING * config_of({}).lr
+    assert distance(ours, learn(config_of({}))[1]) > 2e-4
+
+
 def test_what_the_lean_learner_cannot_follow_rllibs_update_does(learn: Any, caplog: pytest.LogCaptureFixture) -> None:
     plain = learn(config_of({}))[1]
     cases = [
@@ -140,7 +156,7 @@ def test_what_the_lean_learner_cannot_follow_rllibs_update_does(learn: Any, capl
         (config_of({}).framework(torch_skip_nan_gradients=True), SchedulingLearner, "torch_skip_nan_gradients"),
         (config_of({"minibatch_size": 100}), SchedulingLearner, "minibatch_size 100"),
         (config_of({"train_batch_size_per_learner": 1024}), SchedulingLearner, "fewer than 1024 steps"),
-        (config_of({}), AnotherLoss, "AnotherLoss.compute_loss_for_module"),
+        (config_of({}), AnotherClipping, "AnotherClipping.postprocess_gradients_for_module"),
     ]
     for config, kind, reason in cases:
         caplog.clear()

@@ -42,23 +42,17 @@ def test_a_training_that_can_learn_nothing_fails(build: Any) -> None:
         algorithm.train()
 
 
-@pytest.mark.parametrize("kind", ["lean", "rllib"])
-def test_one_epoch_is_the_papers_update(build: Any, kind: str) -> None:
-    algorithm = build(training={}, resources={"learner": kind})
+@pytest.mark.parametrize("rllibs", [(), ("update",)], ids=str)
+def test_one_epoch_is_the_papers_update(build: Any, rllibs: tuple[str, ...]) -> None:
+    algorithm = build(training={}, rllibs=rllibs)
     learner = learner_of(algorithm)
     minibatches: list[torch.Tensor] = []
 
-    def record(obs: torch.Tensor, action_logp: torch.Tensor) -> None:
-        minibatches.append(torch.cat((obs, action_logp[:, None]), 1))
+    def record(*, batch: dict[str, torch.Tensor], **kwargs: Any) -> torch.Tensor:
+        minibatches.append(torch.cat((batch["obs"], batch["action_logp"][:, None]), 1))
+        return loss(batch=batch, **kwargs)
 
-    if kind == "lean":
-        lean_loss = learner._lean.loss
-        learner._lean.loss = lambda obs, rows, weights: record(obs, rows.action_logp) or lean_loss(obs, rows, weights)
-    else:
-        loss = learner.compute_loss_for_module
-        learner.compute_loss_for_module = lambda batch, **kwargs: (
-            record(batch["obs"], batch["action_logp"]) or loss(batch=batch, **kwargs)
-        )
+    loss, learner.compute_loss_for_module = learner.compute_loss_for_module, record
     before = weights_of(algorithm)
     result = algorithm.train()
     assert result["learners"]["default_policy"]["num_module_steps_trained"] == 8192
@@ -105,6 +99,7 @@ def test_masked_rows_do_not_count(build: Any) -> None:
     algorithm = build()
     learner, module, size = learner_of(algorithm), module_of(algorithm), 16
     learner.epoch = 1
+    learner.before_gradient_based_update(timesteps={})
     torch.manual_seed(0)
     batch = {
         "obs": torch.rand(size, 85),

@@ -13,39 +13,31 @@ from typing import Any
 
 import numpy as np
 import torch
-from ray.rllib.algorithms.ppo import PPO
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.columns import Columns
 from ray.rllib.utils.metrics import LEARNER_RESULTS
 from torch import Tensor
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.networks.srr import srr
-from rllib_scale.rl.gradients import mean_norm
 from rllib_scale.rl.imitation.demonstrations import Demonstrations, collect
 from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner, feature_values
-from rllib_scale.rl.settings import refuse_unfollowed
 
 SHUFFLE_STREAM = 4
 """Spawn key that keeps the order of the demonstrations apart from other uses of the trial's seed."""
-NOT_BY_IMITATION = {
+NOT_BY_IMITATION = dict.fromkeys(vars(PPOConfig()).keys() - vars(AlgorithmConfig()).keys(), "") | {
     "_learner_connector": "",
-    "clip_param": "",
-    "entropy_coeff": "",
     "gamma": "",
-    "kl_coeff": "",
-    "kl_target": "",
-    "lambda_": "",
     "num_epochs": "training.epochs of the trial",
     "num_gpus_per_learner": "",
     "num_learners": "",
     "shuffle_batch_per_epoch": "",
-    "use_critic": "",
-    "use_gae": "",
-    "use_kl_loss": "",
-    "vf_clip_param": "",
-    "vf_loss_coeff": "",
 }
-"""See `refuse_unfollowed`."""
+"""What PPO adds to the settings of an algorithm, and some of these; see `refuse_unfollowed`."""
+ALIKE = "alike"
+"""Column of the rows of the action space that are as good an answer as the expert's."""
 AT_ONCE = 4096
 """Rows of a pass without gradients."""
 
@@ -102,47 +94,39 @@ class CloningLearner(SchedulingLearner):
         UserError: by `build`, for a setting that it does not follow.
     """
 
-    def build(self) -> None:
-        """Build as PPO does."""
-        refuse_unfollowed(self.config, NOT_BY_IMITATION)
-        super().build()
+    TERMS = ("imitation_loss", "entropy", "srr_decorrelation", "srr_kl")
+    NOT_FOLLOWED = NOT_BY_IMITATION
 
     def clone(self, lessons: DemonstrationTensors, held_out: DemonstrationTensors) -> Any:
         """Learn from the rows of one epoch."""
         self.before_gradient_based_update(timesteps={})
         self._weights_seq_no += 1
-        weights = self.loss_weights()
-        module = self._lean or self.module[DEFAULT_MODULE_ID].unwrapped()
-        terms = []
+        self._held_out = held_out
         for chosen in lessons.of_epoch(self.epoch).split(self.config.minibatch_size):
-            features, logits = module.outputs(lessons.rows[chosen])
-            loss = imitation = cross_entropy(logits, lessons.alike[chosen])
-            decorrelation, kl = srr(features, reduction=weights.reduction)
-            if weights.regularise:
-                loss = loss + weights.lambda_decorrelation * decorrelation + weights.lambda_kl * kl
-            self._descend(loss)
-            terms.append(torch.stack([imitation, entropy(logits), decorrelation, kl]).detach())
-        names = ("imitation_loss", "entropy", "srr_decorrelation", "srr_kl")
-        values = dict(zip(names, torch.stack(terms).mean(0).tolist(), strict=True))
-        features, agreement = self._judge(held_out)
-        values |= feature_values(features) | self.schedule_values(weights)
-        values |= {"agreement": agreement, "gradient_norm": mean_norm(self._gradient_norms)}
-        self._gradient_norms.clear()
-        self.metrics.log_dict(values, key=DEFAULT_MODULE_ID, window=1)
-        self.epoch += 1
+            self._update({DEFAULT_MODULE_ID: {Columns.OBS: lessons.rows[chosen], ALIKE: lessons.alike[chosen]}})
+        self.after_gradient_based_update(timesteps={})
         return self.metrics.reduce()
 
+    def compute_loss_for_module(self, *, batch: dict[str, Any], fwd_out: dict[str, Any], **kwargs: Any) -> Tensor:
+        """Loss of a minibatch."""
+        logits, weights = fwd_out[Columns.ACTION_DIST_INPUTS], self._weights
+        loss = imitation = cross_entropy(logits, batch[ALIKE])
+        decorrelation, kl = srr(fwd_out[Columns.EMBEDDINGS], reduction=weights.reduction)
+        if weights.regularise:
+            loss = loss + weights.lambda_decorrelation * decorrelation + weights.lambda_kl * kl
+        self._terms.append(torch.stack([imitation, entropy(logits), decorrelation, kl]).detach())
+        return loss
+
     @torch.no_grad()
-    def _judge(self, held_out: DemonstrationTensors) -> tuple[Tensor, float]:
-        """Features (T, d) of what was held out, and the share of choices that are the expert's."""
-        module = self._lean or self.module[DEFAULT_MODULE_ID].unwrapped()
-        features, agreed = [], 0
+    def _diagnose(self) -> dict[str, float]:
+        """The updated network on what was held out."""
+        held_out, features, agreed = self._held_out, [], 0
         for part in torch.arange(len(held_out)).split(AT_ONCE):
-            f, logits = module.outputs(held_out.rows[part])
+            f, logits = self._own_module.outputs(held_out.rows[part])
             best = logits.masked_fill(~held_out.choosable[part], -torch.inf).argmax(-1)
             agreed += int(held_out.alike[part].gather(1, best[:, None]).sum())
             features.append(f)
-        return torch.cat(features), agreed / len(held_out)
+        return feature_values(torch.cat(features)) | {"agreement": agreed / len(held_out)}
 
 
 def entropy(logits: Tensor) -> Tensor:

@@ -44,19 +44,12 @@ class OffPolicy(ExactSampling, DQN):
         self.trial = TrialConfig.model_validate(config.env_config["trial"])
         self.settings = off_policy_of(self.trial)
         refuse_unfollowed(config, NOT_OFF_POLICY)
-        if config.rollout_fragment_length not in ("auto", type(config)().rollout_fragment_length):
-            raise UserError(
-                f"rollout_fragment_length {config.rollout_fragment_length}: has no effect here; valid: auto; "
-                "instead, use steps_per_round of the trial"
-            )
         self.env_steps = 0
         self.updates = 0
         super().setup(config)
-
-    def _create_local_replay_buffer_if_necessary(self, config: Any) -> ReplayBuffer:
         seed = np.random.SeedSequence(self.trial.seed, spawn_key=(REPLAY_STREAM,))
         (width,) = training_space(self.trial.env).shape
-        return ReplayBuffer(self.settings.buffer_size, width, np.random.default_rng(seed))
+        self.local_replay_buffer = ReplayBuffer(self.settings.buffer_size, width, np.random.default_rng(seed))
 
     def training_step(self) -> None:
         """Train one epoch."""
@@ -109,7 +102,7 @@ class OffPolicy(ExactSampling, DQN):
     ) -> dict[str, Any]:
         """RLlib's state, the counters and the replay buffer."""
         state = super().get_state(components, not_components=not_components, **kwargs)
-        if self._check_component(COMPONENT_REPLAY, components, not_components):
+        if components is None:
             state[COMPONENT_REPLAY] = {
                 "env_steps": self.env_steps,
                 "updates": self.updates,

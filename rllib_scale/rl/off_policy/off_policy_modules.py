@@ -25,7 +25,6 @@ from rllib_scale.config import DQN, TrialConfig
 from rllib_scale.networks.build import Network, build_network
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.networks.mlp import Critic
-from rllib_scale.rl.env_runner import EpsilonGreedy
 
 FEATURES = "features"
 """Key of the feature f among the encoder's outputs."""
@@ -48,7 +47,7 @@ class Scores(nn.Module):
         return {ENCODER_OUT: scores, FEATURES: features}
 
 
-class DQNModule(EpsilonGreedy, DefaultDQNTorchRLModule):
+class DQNModule(DefaultDQNTorchRLModule):
     """Q = scores of the network; with dueling Q = V(f) + scores - their mean over the servers that may be chosen.
 
     V is a constant of the state: the scores alone order the servers as Q does, and are what is exported. A server
@@ -79,7 +78,7 @@ class DQNModule(EpsilonGreedy, DefaultDQNTorchRLModule):
         return self.encoder.network
 
     def epsilon(self, env_steps: int) -> float:
-        """By the schedule of the trial."""
+        """Share of random actions after so many env steps of the training."""
         return float(self.epsilon_schedule.update(env_steps))
 
     def _qf_forward_helper(self, batch: dict[str, Any], encoder: Scores, head: Any) -> dict[str, Tensor]:

@@ -7,11 +7,8 @@ order and the random numbers drawn are those of RLlib's path.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,76 +18,15 @@ from ray.rllib.evaluation.postprocessing import Postprocessing
 from torch import Tensor
 
 from rllib_scale.compiled import compiled
-from rllib_scale.errors import UserError
-from rllib_scale.networks.compiled.fused import fuse
 from rllib_scale.rl.env_runner import ELAPSED
-from rllib_scale.rl.ppo.loss import Outputs, Rows, Weights, ppo_loss
 
 Batch = dict[str, Tensor]
 
 
-class LeanPass:
-    """Observations to the loss and its terms, in the fewest calls.
-
-    Args:
-        module: a SchedulingModule on the CPU. Its network is replaced by the fused form, where it has one.
-        compiled: compile what is left: critic and loss, and a network without a fused form. The first minibatch then
-            takes half a minute.
-
-    Raises:
-        UserError: `compiled`, without a C++ compiler on the machine.
-    """
-
-    def __init__(self, module: Any, compiled: bool) -> None:
-        fused = fuse(module.network)
-        self.critic = module.critic
-        self._split_mask = partial(module.network.inputs.spec.split_mask, masked=module.masked)
-        self._network = self._forward = fused or module.network
-        self._objective = _objective
-        if compiled:
-            if not has_cxx_compiler():
-                raise UserError("resources.compile: true needs a C++ compiler; install g++ or clang++, or set CXX")
-            self._objective = torch.compile(_objective, fullgraph=True, dynamic=False)
-            self._forward = fused or torch.compile(module.network, fullgraph=True, dynamic=False)
-        self._compiled = compiled
-
-    def outputs(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Feature f (B, d) and logits (B, N) of rows (B, width) of the environment; see `InputSpec.split_mask`."""
-        return self._network(*self._split_mask(observations))
-
-    @torch.no_grad()
-    def values(self, observations: Tensor) -> Tensor:
-        """Values (B,) of such rows."""
-        return self.critic(self.outputs(observations)[0])
-
-    def loss(self, observations: Tensor, rows: Rows, weights: Weights) -> tuple[Tensor, Tensor]:
-        """Loss of a minibatch, and its unweighted terms (6,) in the order of `Terms`."""
-        if self._compiled:  # a number would be compiled in, and these change from epoch to epoch
-            weights = weights._replace(
-                entropy=torch.tensor(weights.entropy),
-                lambda_decorrelation=torch.tensor(weights.lambda_decorrelation),
-                lambda_kl=torch.tensor(weights.lambda_kl),
-                sampling_kl=torch.tensor(weights.sampling_kl),
-            )
-        features, logits = self._forward(*self._split_mask(observations))
-        return self._objective(self.critic, features, logits, rows, weights)
-
-
-def has_cxx_compiler() -> bool:
-    """Whether torch.compile finds what it needs."""
-    return any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++")))
-
-
-def _objective(
-    critic: torch.nn.Module, features: Tensor, logits: Tensor, rows: Rows, weights: Weights
-) -> tuple[Tensor, Tensor]:
-    loss, terms = ppo_loss(rows, Outputs(features, logits, critic(features)), weights)
-    return loss, torch.stack(terms).detach()
-
-
+@torch.no_grad()
 def train_batch(
     episodes: Sequence[SingleAgentEpisode],
-    values_of: Callable[[Tensor], Tensor],
+    values_of: Callable[[Batch], Tensor],
     gamma: float,
     lambda_: float,
     time_unit_s: float | None = None,
@@ -100,7 +36,7 @@ def train_batch(
 
     Args:
         episodes: single-agent episodes with `action_logp` and `action_dist_inputs`.
-        values_of: the critic, observations (T + E, width) to values (T + E,).
+        values_of: the critic, a batch of observations (T + E, width) to values (T + E,).
         gamma: discount.
         lambda_: of generalised advantage estimation.
         time_unit_s: gamma discounts so much elapsed time; None: every step.
@@ -111,7 +47,7 @@ def train_batch(
     lengths = np.array([len(episode) for episode in episodes])
     rewards = _concatenate([episode.get_rewards() for episode in episodes], np.float64)
     seen = (
-        values_of(observations).double().numpy(),
+        values_of({Columns.OBS: observations}).double().numpy(),
         lengths,
         np.array([episode.is_terminated for episode in episodes]),
         _discounts(episodes, gamma, time_unit_s),

@@ -35,14 +35,14 @@ class Weights(NamedTuple):
 
     clip: float
     value: float
-    entropy: float | Tensor
-    lambda_decorrelation: float | Tensor  # after the ramp
-    lambda_kl: float | Tensor  # after the ramp
+    entropy: float
+    lambda_decorrelation: float  # after the ramp
+    lambda_kl: float  # after the ramp
     reduction: Literal["sum", "mean"]
     standardise: bool  # advantages, over the rows
     regularise: bool  # whether the last two are ever above 0
     reference: float = 0.0  # of the KL divergence to the reference policy
-    sampling_kl: float | Tensor = 0.0  # of the KL divergence from the policy that sampled
+    sampling_kl: float = 0.0  # of the KL divergence from the policy that sampled
     value_clip: float = math.inf  # of a row's squared error of the value
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import math
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -29,29 +29,22 @@ from torch import Tensor
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.training import NO_SRR
 from rllib_scale.networks.build import Network
+from rllib_scale.networks.compiled.fused import fuse
 from rllib_scale.networks.srr import feature_statistics, ramp
 from rllib_scale.policies.policy import initial_network
 from rllib_scale.rl.distributed import joined, own
 from rllib_scale.rl.env_runner import ELAPSED
-from rllib_scale.rl.gradients import clip, descend, mean_norm
+from rllib_scale.rl.gradients import LeanLearner, mean_norm
 from rllib_scale.rl.ppo.exact_batch import REFERENCE_LOGITS, ExactBatch
-from rllib_scale.rl.ppo.lean_update import Batch, LeanPass, minibatches, train_batch
+from rllib_scale.rl.ppo.lean_update import Batch, minibatches, train_batch
 from rllib_scale.rl.ppo.loss import Outputs, Rows, Terms, Weights, kl_divergence, ppo_loss, standardised
 from rllib_scale.rl.settings import (
-    LEAN_REPLACES,
     NOT_BY_PPO,
     fixed_rate,
-    obstacle_to_lean_learner,
-    overridden,
     ppo_of,
     refuse_time_discount,
     refuse_unfollowed,
 )
-
-logger = logging.getLogger(__name__)
-
-
-ASKED_FOR = "resources.learner rllib"
 
 
 def cosine(epoch: int, first: float, last: float, epochs: int) -> float:
@@ -59,7 +52,7 @@ def cosine(epoch: int, first: float, last: float, epochs: int) -> float:
     return last + (first - last) * (1 + math.cos(math.pi * min(epoch / epochs, 1.0))) / 2
 
 
-class SchedulingLearner(PPOTorchLearner):
+class SchedulingLearner(LeanLearner, PPOTorchLearner):
     """PPO with SRR. The trial stands in `learner_config_dict["trial"]` as plain data.
 
     What RLlib has a setting for is read from the `AlgorithmConfig`; the trial decides what RLlib has none for: the
@@ -75,52 +68,34 @@ class SchedulingLearner(PPOTorchLearner):
         UserError: by `build`, for a setting that neither update follows.
     """
 
+    NOT_FOLLOWED: Mapping[str, str] = NOT_BY_PPO
     epoch: int
     """Epochs finished."""
 
+    TERMS: tuple[str, ...] = Terms._fields
+    """Of the loss, in the order in which `compute_loss_for_module` notes them."""
+
     def build(self) -> None:
         """Build as RLlib does, then append the selection of rows to its pipeline."""
-        refuse_unfollowed(self.config, NOT_BY_PPO)
+        refuse_unfollowed(self.config, self.NOT_FOLLOWED)
         self.trial = TrialConfig.model_validate(self.config.learner_config_dict["trial"])
         self.ppo, self.srr = ppo_of(self.trial), self.trial.srr or NO_SRR
         self.epoch = 0
         self._terms: list[Tensor] = []
-        self._gradient_norms: list[Tensor] = []
-        self._fell_back = False
         super().build()
-        module = self.module[DEFAULT_MODULE_ID].unwrapped()
-        reference = initial_network(self.trial)
+        network, reference = self._own_module.network, initial_network(self.trial)
         if reference is not None:
-            module.network.load_state_dict(reference.state_dict())
-        obstacle = self._obstacle()
-        self._lean = None
-        if obstacle is None:
-            self._lean = LeanPass(module, self.ppo.compile)
+            network.load_state_dict(reference.state_dict())
+        if self._obstacle is None:
+            self._own_module.fused = fuse(network)
         else:
-            refuse_time_discount(self.trial, obstacle)
-            self._say_once(obstacle)
+            refuse_time_discount(self.trial, self._obstacle)
         held_to = None
         if reference is not None and self.ppo.reference_kl_coefficient > 0:
             held_to = partial(reference_logits, reference.eval().to(self.device), self.trial.env.masked)
         rows = self.config.train_batch_size_per_learner
         self._exact_batch = ExactBatch(rows, self.ppo.standardise_advantages == "epoch", held_to)
         self._learner_connector.append(self._exact_batch)
-
-    def _obstacle(self) -> str | None:
-        """Why the lean update can never do the work; None: it can."""
-        if self.ppo.learner != "lean":
-            return ASKED_FOR
-        module = type(self.module[DEFAULT_MODULE_ID].unwrapped())
-        return (
-            obstacle_to_lean_learner(self.config)
-            or overridden(type(self), LEAN_REPLACES)
-            or overridden(module, ("forward_train", "_forward", "_forward_train", "compute_values"))
-        )
-
-    def _say_once(self, obstacle: str) -> None:
-        if obstacle != ASKED_FOR and not self._fell_back:
-            logger.warning("learner: lean does not apply (%s); RLlib's update loop does the work", obstacle)
-            self._fell_back = True
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Adam. RLlib is given no learning rate: it would set it anew after every update."""
@@ -161,8 +136,9 @@ class SchedulingLearner(PPOTorchLearner):
         return ramp(self.epoch, self.srr.ramp_start_epoch, self.srr.ramp_epochs)
 
     def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        """Set the learning rate of the epoch."""
+        """Set the learning rate and the weights of the loss of the epoch."""
         super().before_gradient_based_update(timesteps=timesteps)
+        self._weights = self.loss_weights()
         for _, optimizer in self.get_optimizers_for_module(DEFAULT_MODULE_ID):
             for group in optimizer.param_groups:
                 group["lr"] = self.learning_rate()
@@ -179,8 +155,8 @@ class SchedulingLearner(PPOTorchLearner):
         **kwargs: Any,
     ) -> Any:
         """One epoch: `Learner.update`, by the lean path where it applies."""
-        obstacle = None if self._lean is None else self._obstacle_to_lean_update(training_data, minibatch_size)
-        if training_data is None or self._lean is None or obstacle:
+        obstacle = self._obstacle or self._obstacle_to_lean_loop(training_data, minibatch_size)
+        if training_data is None or obstacle:
             if obstacle:
                 self._say_once(obstacle)
             return super().update(
@@ -195,19 +171,16 @@ class SchedulingLearner(PPOTorchLearner):
         self.before_gradient_based_update(timesteps=timesteps or {})
         self._weights_seq_no += 1
         rows = self._exact_batch.rows
-        batch = self._lean_batch(self._lean, training_data.episodes)
-        passes = minibatches(batch, minibatch_size or rows, num_epochs, shuffle_batch_per_epoch and num_epochs > 1)
-        weights = self.loss_weights()
-        for minibatch in passes:
-            loss, terms = self._lean.loss(minibatch[Columns.OBS], _rows(minibatch, weights), weights)
-            self._terms.append(terms)
-            self._descend(loss)
-        self._log_trained(num_epochs * rows, minibatch_size or rows, loss.detach())
+        batch = self._lean_batch(training_data.episodes)
+        shuffle = shuffle_batch_per_epoch and num_epochs > 1
+        for minibatch in minibatches(batch, minibatch_size or rows, num_epochs, shuffle):
+            _, losses, _ = self._update({DEFAULT_MODULE_ID: minibatch})
+        self._log_trained(num_epochs * rows, minibatch_size or rows, losses[DEFAULT_MODULE_ID])
         self.after_gradient_based_update(timesteps=timesteps or {})
         return None if _no_metrics_reduce else self.metrics.reduce()
 
-    def _obstacle_to_lean_update(self, training_data: TrainingData | None, minibatch_size: int | None) -> str | None:
-        """Why RLlib's path has to do this update; None where the lean one can."""
+    def _obstacle_to_lean_loop(self, training_data: TrainingData | None, minibatch_size: int | None) -> str | None:
+        """Why RLlib's loop has to do this update; None where the lean one can."""
         if training_data is None:
             return "the input is not episodes"
         training_data.solve_refs()
@@ -222,11 +195,11 @@ class SchedulingLearner(PPOTorchLearner):
             return f"fewer than {rows} steps were sampled"
         return None
 
-    def _lean_batch(self, lean: LeanPass, episodes: list[SingleAgentEpisode]) -> Batch:
+    def _lean_batch(self, episodes: list[SingleAgentEpisode]) -> Batch:
         """The rows of the epoch, in random order."""
         batch = train_batch(
             episodes,
-            lean.values,
+            self._own_module.compute_values,
             self.config.gamma,
             self.config.lambda_,
             self.ppo.time_unit_s,
@@ -235,10 +208,6 @@ class SchedulingLearner(PPOTorchLearner):
         kept = self._exact_batch.select(batch, torch.arange(len(batch[Columns.OBS])))
         self._exact_batch.kept = {DEFAULT_MODULE_ID: kept}
         return kept
-
-    def _descend(self, loss: Tensor) -> None:
-        """One gradient step."""
-        self._gradient_norms.append(descend(self, DEFAULT_MODULE_ID, loss))
 
     def _log_trained(self, steps: int, minibatch_size: int, loss: Tensor) -> None:
         """What RLlib counts, by the keys and reductions that it uses."""
@@ -260,7 +229,7 @@ class SchedulingLearner(PPOTorchLearner):
         self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any]
     ) -> Tensor:
         """Loss of a minibatch over its unmasked rows; moments are those of the minibatches of all learners."""
-        features, weights = fwd_out[Columns.EMBEDDINGS], self.loss_weights()
+        features, weights = fwd_out[Columns.EMBEDDINGS], self._weights
         values = self.module[module_id].unwrapped().compute_values(batch, features)
         rows, outputs = _rows(batch, weights), Outputs(features, fwd_out[Columns.ACTION_DIST_INPUTS], values)
         if Columns.LOSS_MASK in batch:
@@ -274,44 +243,34 @@ class SchedulingLearner(PPOTorchLearner):
         self._terms.append(torch.stack(terms).detach())
         return loss
 
-    def postprocess_gradients_for_module(
-        self, *, module_id: str, config: Any = None, module_gradients_dict: dict[Any, Tensor]
-    ) -> dict[Any, Tensor]:
-        """Clip in place, and note the norm before that."""
-        self._gradient_norms.append(clip(self, module_id))
-        return module_gradients_dict
-
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Log the epoch and count it; move the coefficients of entropy and KL as RLlib does."""
-        weights = self.loss_weights()
-        if self._settings.use_kl_loss:
-            last_kl = self._terms[-1][Terms._fields.index(LEARNER_RESULTS_KL_KEY)].item()
+        means = dict(zip(self.TERMS, torch.stack(self._terms).mean(0).tolist(), strict=True))
+        if means.pop(LEARNER_RESULTS_KL_KEY, None) is not None and self._settings.use_kl_loss:
+            last_kl = self._terms[-1][self.TERMS.index(LEARNER_RESULTS_KL_KEY)].item()
             self.metrics.log_value((DEFAULT_MODULE_ID, LEARNER_RESULTS_KL_KEY), last_kl, window=1)
         super().after_gradient_based_update(timesteps=timesteps)
-        means = torch.stack(self._terms).mean(0).tolist()
-        for module_id, batch in self._exact_batch.kept.items():
-            values = dict(zip(Terms._fields, means, strict=True)) | self._diagnose(module_id, batch)
-            del values[LEARNER_RESULTS_KL_KEY]
-            values |= {"gradient_norm": mean_norm(self._gradient_norms)} | self.schedule_values(weights)
-            self.metrics.log_dict(values, key=module_id, window=1)
+        values = (
+            means
+            | self._diagnose()
+            | {
+                "gradient_norm": mean_norm(self._gradient_norms),
+                "learning_rate": self.learning_rate(),
+                "srr_ramp": self.srr_ramp(),
+                "srr_lambda_decorrelation": self._weights.lambda_decorrelation,
+                "srr_lambda_kl": self._weights.lambda_kl,
+            }
+        )
+        self.metrics.log_dict(values, key=DEFAULT_MODULE_ID, window=1)
         self._terms.clear()
         self._gradient_norms.clear()
         self.epoch += 1
 
-    def schedule_values(self, weights: Weights) -> dict[str, Any]:
-        """What was in force in the epoch."""
-        return {
-            "learning_rate": self.learning_rate(),
-            "srr_ramp": self.srr_ramp(),
-            "srr_lambda_decorrelation": weights.lambda_decorrelation,
-            "srr_lambda_kl": weights.lambda_kl,
-        }
-
     @torch.no_grad()
-    def _diagnose(self, module_id: str, batch: Batch) -> dict[str, float]:
+    def _diagnose(self) -> dict[str, float]:
         """The updated network on the rows of the epoch."""
-        module = self.module[module_id].unwrapped()
-        features, logits = (self._lean or module).outputs(batch[Columns.OBS])
+        module, batch = self._own_module, self._exact_batch.kept[DEFAULT_MODULE_ID]
+        features, logits = module.outputs(batch[Columns.OBS])
         old = torch.log_softmax(batch[Columns.ACTION_DIST_INPUTS], -1)
         new = torch.log_softmax(logits, -1)
         targets = batch[Postprocessing.VALUE_TARGETS]
@@ -329,7 +288,7 @@ class SchedulingLearner(PPOTorchLearner):
         """RLlib's state, the epoch, and the generators that shuffle."""
         state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
         state["epoch"] = self.epoch
-        if self._check_component("generators", components, not_components):
+        if components is None:
             # RLlib shuffles by numpy's global generator.
             numpy_state = np.random.get_state()  # noqa: NPY002
             state["generators"] = {"torch": torch.get_rng_state().numpy(), "numpy": numpy_state}

@@ -26,6 +26,8 @@ class SchedulingModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):
         trial = TrialConfig.model_validate(self.model_config["trial"])
         self.masked = trial.env.masked
         self.network = build_network(trial)
+        self.fused: Any = None
+        """The network as one compiled pass each way, where the learner uses it."""
         self.critic = Critic(self.network.feature_dim, ppo_of(trial).critic_hidden)
 
     def get_non_inference_attributes(self) -> list[str]:
@@ -34,7 +36,7 @@ class SchedulingModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):
 
     def outputs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Feature f (B, d) and logits (B, N) of rows of the environment; see `InputSpec.split_mask`."""
-        return self.network(*self.network.inputs.spec.split_mask(rows, self.masked))
+        return (self.fused or self.network)(*self.network.inputs.spec.split_mask(rows, self.masked))
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Tensor]:
         _, logits = self.outputs(batch[Columns.OBS])

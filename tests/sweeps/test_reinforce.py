@@ -12,10 +12,10 @@ from networks.probabilities import probabilities
 from rllib_scale.config import EnvConfig, ReinforceConfig, TrialConfig
 from rllib_scale.observation.starting import Starting
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
-from rllib_scale.rl import reinforce
-from rllib_scale.rl.reinforce import advantages_of, cost_to_go, learn_from, roll_out, system_of
 from rllib_scale.simulator.engine import Engine
+from rllib_scale.sweeps import reinforce
 from rllib_scale.sweeps.policy_gradient import PolicyGradient
+from rllib_scale.sweeps.reinforce import advantages_of, cost_to_go, learn_from, roll_out, system_of
 from rllib_scale.workloads.generators import generate
 from small_moments import moments, workload
 

@@ -19,8 +19,16 @@ from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
+Weights = Mapping[str, np.ndarray]
 STEPS_AT_ONCE = 256
 """Choices whose probabilities are computed side by side in an update."""
+
+
+def network_of(weights: Weights, trial: TrialConfig) -> Any:
+    """The network of a trial with these weights."""
+    network = build_dispatch_network(trial)
+    network.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in weights.items()})
+    return network
 
 
 class WorkloadGradient(NamedTuple):
@@ -35,7 +43,7 @@ class WorkloadGradient(NamedTuple):
 
 
 def learn_from(
-    weights: Mapping[str, np.ndarray], trial: TrialConfig, env: EnvConfig, seed: int, entropy_coefficient: float
+    weights: Weights, trial: TrialConfig, env: EnvConfig, seed: int, entropy_coefficient: float
 ) -> WorkloadGradient:
     """Play a workload in `reinforce.episodes` episodes by drawing from a policy's probabilities, and learn from it.
 
@@ -46,9 +54,7 @@ def learn_from(
         seed: of the workload, its episode 0; with the number of an episode, also of the policy's draws in it.
         entropy_coefficient: weight of the entropy, which is to be high.
     """
-    torch.set_num_threads(1)  # the same sums wherever it is played
-    network: Any = build_dispatch_network(trial)
-    network.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in weights.items()})
+    network = network_of(weights, trial)
     policy = DispatchPolicy(network, trial, 0, "sample")
     engine, times, steps = roll_out(policy, env, seed, reinforce_of(trial).episodes)
     advantages = advantages_of(engine, generate(env, seed, 0), times, trial)
