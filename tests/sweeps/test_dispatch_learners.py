@@ -23,7 +23,7 @@ from rllib_scale.config import (  # noqa: E402
     scenario,
 )
 from rllib_scale.config.sections import TrialSections  # noqa: E402
-from rllib_scale.config.training import Workers  # noqa: E402
+from rllib_scale.config.training import TrialResources  # noqa: E402
 from rllib_scale.evaluation.candidates import play_base, play_candidates  # noqa: E402
 from rllib_scale.evaluation.play import evaluate  # noqa: E402
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network  # noqa: E402
@@ -92,7 +92,7 @@ def test_a_stopped_training_goes_on_bit_for_bit(whole: Whole, tmp_path: Path) ->
 
 def test_how_many_play_makes_no_difference(whole: Whole) -> None:
     learner, rows = whole
-    spread = make(learner.trial, resources=Workers(env_runners=2))
+    spread = make(learner.trial, resources=TrialResources(env_runners=2))
     pd.testing.assert_frame_equal(play(spread, 1, 2), rows[:2], check_exact=True)
 
 
