@@ -81,7 +81,7 @@ def test_a_policy_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> No
     trial = TrialConfig(method="ppo")
     save_policy(tmp_path / "mlp", random_network(method="ppo"), trial, epochs=1)
     for heuristic, scenario, part in (
-        (f"{tmp_path}/mlp", "steady-0.7", "mlp: was trained at 16 servers and knows no other number (got 4)"),
+        (f"{tmp_path}/mlp", "steady-0.7", "was trained at 16 servers and knows no other number (got 4)"),
         ("zoo:context-price", "paper", "valid: mask feasible"),
     ):
         with pytest.raises(UserError) as error:
