@@ -6,7 +6,7 @@ import numpy as np
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError
-from rllib_scale.observation.snapshot import LiveWorkflow, Snapshot
+from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.list_scheduling import Planner, Timelines, cpop, heft
 
@@ -21,24 +21,55 @@ class _Plans:
         self.planner = planner
         self.capacity, self.memory = snapshot.capacity_gflops, snapshot.memory_gb
         self.timelines = Timelines(len(self.capacity))
+        self.planned: set[int] = set()  # numbers of the tasks on the timelines
         self.num_workflows = 0
 
-    def add(self, workflow: LiveWorkflow) -> None:
-        """Plan a workflow that has just arrived."""
-        fits = (workflow.memory_gb[:, None] <= self.memory) & (self.capacity > 0)
+    def _execution_s(self, compute: np.ndarray, memory: np.ndarray) -> np.ndarray:
+        """(T, P) of tasks [GFLOP, GB]; inf where one does not fit."""
+        fits = (memory[:, None] <= self.memory) & (self.capacity > 0)
         execution = np.full(fits.shape, np.inf)
-        np.divide(workflow.compute_gflop[:, None], self.capacity, out=execution, where=fits)
-        self.planner(execution, workflow.edges, timelines=self.timelines, first_number=workflow.index << TASK_BITS)
+        np.divide(compute[:, None], self.capacity, out=execution, where=fits)
+        return execution
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Plan the workflows that have arrived, and forget those that were given up."""
+        self.timelines.lines.free_at[:] = snapshot.free_at_s
+        for number in range(self.num_workflows, snapshot.num_arrived):
+            if number in snapshot.workflows:  # a live one may have been given up since
+                workflow, first = snapshot.workflow(number), number << TASK_BITS
+                execution = self._execution_s(workflow.compute_gflop, workflow.memory_gb)
+                self.planner(execution, workflow.edges, timelines=self.timelines, first_number=first)
+                self.planned.update(range(first, first + len(execution)))
+        self.num_workflows = snapshot.num_arrived
+        lines, live = self.timelines.lines, list(snapshot.workflows)
+        while len(gone := np.flatnonzero((lines.used > 0) & ~np.isin(lines.number[:, 0] >> TASK_BITS, live))):
+            self._drop(gone)
 
     def due(self, snapshot: Snapshot) -> np.ndarray:
-        """Ready tasks that are the next of their server, which is idle: (K, 3) workflow, task, server."""
-        ready, lines = snapshot.ready, self.timelines.lines
+        """What starts now: (K, 3) workflow, task, server.
+
+        First tasks whose attempt failed or whose output was lost, each on the idle server that is done first; then the
+        ready tasks that are the next of their server, which is idle.
+        """
+        ready, lines, idle = snapshot.ready, self.timelines.lines, snapshot.idle.copy()
         numbers = ready["workflow"] << TASK_BITS | ready["task"]
-        able = np.flatnonzero(snapshot.idle & (lines.used > 0))
+        starts = []
+        for k in [k for k, number in enumerate(numbers.tolist()) if number not in self.planned]:
+            execution = self._execution_s(ready["compute_gflop"][k : k + 1], ready["memory_gb"][k : k + 1])[0]
+            j = int(np.where(idle, execution, np.inf).argmin())
+            if idle[j] and execution[j] < np.inf:
+                starts.append((k, j))
+                idle[j] = False
+        able = np.flatnonzero(idle & (lines.used > 0))
         _, due, at = np.intersect1d(numbers, lines.number[able, 0], assume_unique=True, return_indices=True)
-        server = able[at]
-        self.timelines.drop_next(server)
-        return np.stack([ready["workflow"][due], ready["task"][due], server], axis=1)
+        self._drop(able[at])
+        task, server = np.array([*starts, *zip(due, able[at], strict=True)], dtype=np.int64).reshape(-1, 2).T
+        return np.stack([ready["workflow"][task], ready["task"][task], server], axis=1)
+
+    def _drop(self, servers: np.ndarray) -> None:
+        """Take the next task off the timelines of these servers."""
+        self.planned.difference_update(self.timelines.lines.number[servers, 0].tolist())
+        self.timelines.drop_next(servers)
 
 
 class PlanningDispatcher(Dispatcher):
@@ -48,7 +79,8 @@ class PlanningDispatcher(Dispatcher):
     neither runs a task nor is planned to run one of an earlier workflow, gaps included; earlier plans do not move.
     Execution times are exact and communication delays no task in this simulator, so the planner counts no communication
     and every task starts at its planned time (with `idle_advance: clock-step`, at the next look at or after it).
-    A task starts when it is ready and its server is idle and has nothing planned before it.
+    A task starts when it is ready and its server is idle and has nothing planned before it. On a live cluster a task
+    that is to be run again starts ahead of all plans, and a workflow that is given up is planned no more.
     """
 
     planner: Planner
@@ -73,11 +105,7 @@ class PlanningDispatcher(Dispatcher):
         """See `Dispatcher.dispatch`."""
         plans = self._plans[snapshot.index] or _Plans(type(self).planner, snapshot)
         self._plans[snapshot.index] = plans
-        plans.timelines.lines.free_at[:] = snapshot.free_at_s
-        for workflow in range(plans.num_workflows, snapshot.num_arrived):
-            if workflow in snapshot.workflows:  # a live one may have been given up since
-                plans.add(snapshot.workflow(workflow))
-        plans.num_workflows = snapshot.num_arrived
+        plans.update(snapshot)
         return plans.due(snapshot)
 
 

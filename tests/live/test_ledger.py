@@ -13,10 +13,10 @@ from live.problems import problem, set_fields, task, work
 from live.virtual import VirtualBackend
 from marks import slow
 from reference.cases import random_mode_config, random_mode_workload
-from rllib_scale.config import EnvConfig, scenario
+from rllib_scale.config import EnvConfig, TierConfig, scenario
 from rllib_scale.live.metrics import live_metrics
 from rllib_scale.observation.answers import PASS
-from rllib_scale.observation.backend import Answer, run
+from rllib_scale.observation.backend import Answer, BackendBatch, run
 from rllib_scale.observation.policy import Policy
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.schedulers.dispatcher import Dispatcher
@@ -166,3 +166,24 @@ def test_an_answer_for_what_does_not_wait_is_refused() -> None:
         with pytest.raises(ValueError, match="no answer"):
             backend.apply(wrong)
     assert backend.apply(Answer(0, 1, 0)) == "busy"
+
+
+@pytest.mark.parametrize("name", ["heft", "cpop"])
+def test_a_planner_runs_a_failed_task_again_and_forgets_a_workflow_that_is_given_up(name: str) -> None:
+    tiers = (TierConfig(name="only", count=1, compute_gflops=1.0, memory_gb=8.0),)
+    env = problem(tiers)
+    chain = (0.0, [task(2), task(2)], [[0, 1]])
+    backend = VirtualBackend(env, work(chain, (1.0, [task(4), task(4)], []), (1.5, [task(1)], [])))
+    planner = make_scheduler(name, env.observation)
+    planner.reset([(0, 0)])
+    batch = BackendBatch(backend, env, planner.per_task)
+    planner.advance(batch)  # task 0 of the chain starts, and workflow 1 arrives
+    (attempt,) = backend.ledger.running()
+    backend.ledger.fail(attempt, backend.now)
+    planner.advance(batch)  # it starts again, ahead of its follower, which is planned before it
+    backend.ledger.drop(backend.ledger.flows[1], backend.now)
+    while not batch.done[0]:
+        planner.advance(batch)
+    schedule = backend.ledger.schedule()
+    finished = schedule[schedule["outcome"] == "finished"]
+    assert finished[["workflow", "task", "start_s"]].tolist() == [(0, 0, 1.5), (0, 1, 3.5), (2, 0, 5.5)]
