@@ -18,7 +18,7 @@ LOADS = {
     "rllib_scale/envs/scheduling.py": {"gymnasium", "numba"},
     "rllib_scale/networks": {"torch", "numba"},
     "rllib_scale/clusters": {"pandas"},
-    "rllib_scale/live/worker.py": set(),
+    "rllib_scale/live/worker.py": {"ray"},
     "analysis/report": {"pandas", "matplotlib"},
 }
 """Folder or file -> what of HEAVY its modules may have loaded once all of them are imported."""

@@ -151,6 +151,8 @@ class Location:
         filesystem, path = self._resolved
         try:
             return list(filesystem.get_file_info(fs.FileSelector(path, recursive=recursive, allow_not_found=True)))
+        except FileNotFoundError:  # a folder that was made between two looks of Arrow's
+            return []
         except OSError as error:
             raise UserError(f"{self}: cannot be read ({_first_line(error)})") from None
 

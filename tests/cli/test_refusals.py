@@ -42,7 +42,7 @@ evaluate fastest-idle --episodes 1000000000 | --episodes | 100000
 evaluate torn --scales 16 --episodes 1 | policy.safetensors
 evaluate nan --scales 16 --episodes 1 | policy.safetensors | is not finite
 evaluate relabelled --scales 16 --episodes 1 | policy.safetensors | torch.int32, not weights
-evaluate mlp --scales 32 --episodes 1 --output rows.csv | N=16
+evaluate mlp --scales 32 --episodes 1 --output rows.csv | trained at 16 | got 32
 evaluate zoo:scal | unknown policy 'zoo:scal' | did you mean 'zoo:scale'
 simulate --horizon -3 | horizon_s | -3
 simulate --horizon 1e7 | tasks on 16 servers
@@ -89,7 +89,7 @@ import csv a b c --output w.json | c: one file too many
 execute fits.json --scheduler fastest-idel | unknown scheduler 'fastest-idel' | did you mean 'fastest-idle'?
 execute fits.json --schedule x.txt | --schedule x.txt | .csv
 execute fits.json --servers 1 | cluster.servers | 4 | 1
-execute fits.json --servers 8 --scheduler mlp | trained at 16 | has 8
+execute fits.json --servers 8 --scheduler mlp | trained at 16 | got 8
 execute fits-none.json | fits-none.json: workflow 0, task 0 (arrival_s 0.5) | memory_gb is 81.0 | 80.0
 """
 TASK = {"compute_gflop": 9.0, "memory_gb": 12.0, "output_gb": 0.4}
