@@ -56,7 +56,7 @@ class BackendBatch:
         backend: the cluster.
         env: the problem as the policy plays it: its decisions, mask, observation and communication.
         per_task: whether the policy decides task by task.
-        writer: of the view, where it goes on from another batch of the same policy.
+        writer: of the view; one that is given keeps its account over several batches of the same policy.
     """
 
     def __init__(self, backend: Backend, env: EnvConfig, per_task: bool, writer: LiveView | None = None) -> None:

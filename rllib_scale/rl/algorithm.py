@@ -102,7 +102,7 @@ class ExactSampling(Algorithm):
         )
 
     def _ask_all(self, work: Callable[[EnvRunner], Any]) -> list[Any]:
-        """The result of each remote runner, in the order of their indices, as if none had been lost."""
+        """The result of each remote runner, in the order of their indices; lost ones are brought up to date first."""
         results: dict[int, Any] = {}
         for _ in range(MAX_REPEATS):
             missing = self._remote_runners() - set(results)
