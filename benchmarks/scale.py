@@ -219,7 +219,7 @@ def _view(name: str, folder: Path) -> Work:
     methods = ("fastest-idle",) if name == "episode" else ()
     filters = Filters(selection.options(found.episodes, found.training).settings[0], methods)
     view = getattr(episode_view if name == "episode" else views, name)
-    return partial(view, found, filters, False)
+    return partial(view, found, filters)
 
 
 PARTS: dict[str, Callable[[Path], Work]] = {"report": _report, "status": _status}
