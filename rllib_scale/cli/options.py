@@ -17,6 +17,7 @@ from rllib_scale.files import check_writable, write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from rllib_scale.evaluation.exports import Played
 
@@ -96,8 +97,13 @@ class EpisodeFiles:
         """Option -> its file."""
         return {"--schedule": self.schedule, "--gantt": self.gantt, "--trace": self.trace}
 
-    def write(self, played: Played) -> None:
-        """Write what was asked for."""
+    def write(self, played: Played, figure: Figure | None = None) -> None:
+        """Write what was asked for.
+
+        Args:
+            played: the episode.
+            figure: its Gantt chart; drawn here by default.
+        """
         import pandas as pd
 
         from rllib_scale.envs.gantt import draw_gantt
@@ -108,8 +114,8 @@ class EpisodeFiles:
             write_atomic(self.schedule, lambda path: frame.to_csv(path, index=False))
             say(f"wrote {self.schedule}: {len(frame)} started tasks")
         if self.gantt is not None:
-            figure = draw_gantt(played.schedule, played.env.cluster, played.end_s, played.name)
-            write_atomic(self.gantt, lambda path: figure.savefig(path, format="png"))
+            drawn = figure or draw_gantt(played.schedule, played.env.cluster, played.end_s, played.name)
+            write_atomic(self.gantt, lambda path: drawn.savefig(path, format="png"))
             say(f"wrote {self.gantt}")
         if self.trace is not None:
             write(self.trace, to_trace(played))

@@ -17,7 +17,6 @@ from rllib_scale.cli.options import (
     files_options,
     numbers,
     output_option,
-    scheduler_option,
     write_output,
 )
 from rllib_scale.cli.problems import Problem, problem_options
@@ -118,7 +117,14 @@ def _print_comparison(frame: pd.DataFrame, problem: Problem) -> None:
 
 
 @click.command()
-@scheduler_option
+@click.option(
+    "--scheduler",
+    "schedulers",
+    multiple=True,
+    default=("fastest-idle",),
+    show_default=True,
+    help="A heuristic's name, a policy's folder, or zoo:NAME; repeatable.",
+)
 @problem_options("seed", "episode")
 @click.option("--servers", type=int, help="[default: 16, or those of your own cluster]")
 @click.option("--seed", type=SEED, default=1000, show_default=True, help="Of the drawn workload.")
@@ -130,7 +136,7 @@ def _print_comparison(frame: pd.DataFrame, problem: Problem) -> None:
 @code_option
 @json_option
 def simulate(
-    scheduler: str,
+    schedulers: tuple[str, ...],
     problem: Problem,
     servers: int | None,
     seed: int,
@@ -143,10 +149,12 @@ def simulate(
 ) -> None:
     """Play one episode, print its metrics and write its schedule.
 
+    Several schedulers play the same episode: --gantt and --video draw one schedule above the other.
+
     --trace writes Chrome trace events: a row for each place, a slice for each attempt with its transfer, flows along
     the edges, and the number of waiting tasks.
     """
-    from rllib_scale.envs.gantt import MOST_LANES, draw_gantt, film, save_film
+    from rllib_scale.envs.gantt import MOST_LANES, Chart, draw_gantts, film, save_film
     from rllib_scale.envs.price_chart import draw_prices
     from rllib_scale.evaluation.exports import Played
     from rllib_scale.evaluation.play import play
@@ -155,36 +163,59 @@ def simulate(
     from rllib_scale.workloads.generators import generate
 
     check_outputs(files.options | {"--video": video, "--prices": prices, "--save-workload": save_workload})
+    for option, path in {"--schedule": files.schedule, "--trace": files.trace, "--prices": prices}.items():
+        if path is not None and len(schedulers) > 1:
+            raise UserError(
+                f"{option}: is about one scheduler, and {len(schedulers)} are given; valid: one --scheduler"
+            )
     env = problem.env(problem.servers(16) if servers is None else servers)
-    chosen: Any = make_policy(scheduler, env, trust=trust)
+    chosen: list[Any] = [make_policy(scheduler, env, trust=trust) for scheduler in schedulers]
     if prices is not None:
-        if not hasattr(chosen, "keeps_account"):
-            raise UserError(f"--prices: {chosen.name} has none; valid: a policy of the method context-price")
-        chosen.keeps_account = True
-    if (files.gantt is not None or video is not None) and env.cluster.num_places > MOST_LANES:
+        if not hasattr(chosen[0], "keeps_account"):
+            raise UserError(f"--prices: {schedulers[0]} has none; valid: a policy of the method context-price")
+        chosen[0].keeps_account = True
+    is_drawn = files.gantt is not None or video is not None
+    if is_drawn and env.cluster.num_places > MOST_LANES:
         raise UserError(f"--gantt, --video: {env.cluster.num_places:,} places; valid: at most {MOST_LANES:,}")
-    engine = play(chosen, env, seed, [episode], workload=problem.workload)
     source = problem.workload_file.name if problem.workload_file else None
-    title = f"{chosen.name} on {source or f'{problem.scenario}, seed {seed}, episode {episode}'}"
-    metrics = engine.metrics()
-    rows = [{"metric": name, "value": value} for name, value in metrics.items()]
-    show(rows, {"metric": "metric", "value": "value"}, title, content={"scheduler": chosen.name, **metrics})
-    problem.say_unfinished(chosen.name, metrics)
+    source = source or f"{problem.scenario}, {env.cluster.num_servers} servers, seed {seed}, episode {episode}"
+    engines = [play(policy, env, seed, [episode], workload=problem.workload) for policy in chosen]
+    metrics = [engine.metrics() for engine in engines]
+    title = f"{schedulers[0]} on {source}" if len(schedulers) == 1 else source
+    rows = [{"metric": name, **{str(k): of_one[name] for k, of_one in enumerate(metrics)}} for name in metrics[0]]
+    headings = schedulers if len(schedulers) > 1 else ["value"]
+    columns = {"metric": "metric"} | {heading: str(k) for k, heading in enumerate(headings)}
+    content = [{"scheduler": name, **of_one} for name, of_one in zip(schedulers, metrics, strict=True)]
+    show(rows, columns, title, content=content if len(content) > 1 else content[0])
+    for scheduler, of_one in zip(schedulers, metrics, strict=True):
+        problem.say_unfinished(scheduler, of_one)
     arrived = problem.workload or generate(env, seed, episode)
-    played = Played(env, arrived, engine.schedule(), float(engine.clock[0]), title)
-    files.write(played)
-    if video is not None:
-        pictures = film(draw_gantt(played.schedule, env.cluster, played.end_s, title))
+    figure = None
+    if is_drawn:
+        charts = [
+            Chart(engine.schedule(), env.cluster, float(engine.clock[0]), _heading(name, of_one))
+            for name, engine, of_one in zip(schedulers, engines, metrics, strict=True)
+        ]
+        figure = draw_gantts(charts, source)
+    files.write(Played(env, arrived, engines[0].schedule(), float(engines[0].clock[0]), title), figure)
+    if video is not None and figure is not None:
+        pictures = film(figure)
         write_atomic(video, lambda path: save_film(pictures, path))
         say(f"wrote {video}: {len(pictures)} pictures")
     if prices is not None:
-        times, panels = chosen.over_time()
+        times, panels = chosen[0].over_time()
         drawn = draw_prices(times, panels, title)
         write_atomic(prices, lambda path: drawn.savefig(path, format="png", dpi=150))
         say(f"wrote {prices}")
     if save_workload is not None:
         arrived.save(save_workload)
         say(f"wrote {save_workload}")
+
+
+def _heading(name: str, metrics: dict[str, float]) -> str:
+    """Of the chart of an episode."""
+    mean = f"mean response {metrics['response_mean_s']:.2f} s, " if metrics["completed"] else ""
+    return f"{name}: {mean}{metrics['completed']:g} tasks completed"
 
 
 @click.command()

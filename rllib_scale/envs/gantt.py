@@ -26,12 +26,13 @@ COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#C
 """Okabe and Ito's palette, told apart by colour-blind readers; workflow w has colour w modulo its length."""
 UNFINISHED_HATCH = "////"
 
-WIDTH_IN = 11.0
+WIDTH_IN, DPI = 8.0, 140
+"""So wide that the text can be read where the picture is shown at 720 pixels."""
 LANE_IN, THINNEST_LANE_IN, LANES_IN = 0.3, 0.11, 9.0
 """Height of a lane: the first; thinner where the lanes would not fit the last; but no thinner than the second."""
-SHARED_LANE_IN = 0.2
+SHARED_LANE_IN = 0.17
 """Height of a lane at most, where charts are compared: they are to be seen at once."""
-MARGINS_IN, TALLEST_IN = 1.6, 18.0
+MARGINS_IN, TITLE_IN, TALLEST_IN = 1.0, 0.5, 18.0
 MOST_LANES = 2000
 """Lanes of a chart: more of them were thinner than a pixel."""
 ARRIVALS_IN = 0.18
@@ -40,7 +41,7 @@ FRAMES, FRAME_MS, LAST_MS, PALETTE = 120, 60, 2000, 64
 """Of a film: pictures, for how long each and the last is shown, and how many colours they share."""
 LABEL_IN = 0.16
 """Room that a server's number needs; where lanes are thinner, only some servers are numbered."""
-NUMBERED_SHARE, NUMBERED_LANE_IN = 0.025, 0.15
+NUMBERED_SHARE, NUMBERED_LANE_IN = 0.028, 0.15
 """A bar shows its workflow's number where it covers this share of the time axis in a lane of this height."""
 
 
@@ -111,10 +112,14 @@ def draw_gantt(schedule: np.ndarray, cluster: ClusterConfig, end_s: float, title
     return draw_gantts([Chart(schedule, cluster, end_s, title)])
 
 
-def draw_gantts(charts: Sequence[Chart]) -> Figure:
+def draw_gantts(charts: Sequence[Chart], title: str = "") -> Figure:
     """Draw schedules one above the other on one time axis, which ends with the last of them.
 
-    Each shows its rows as bars and the arrivals of the workflows that have a row.
+    Each shows its rows as bars and the arrivals of the workflows that have a row. A workflow has one colour in all.
+
+    Args:
+        charts: what to draw, from top to bottom.
+        title: above them all.
 
     Returns:
         A figure outside pyplot's management: save it with `figure.savefig(path)`, nothing needs closing.
@@ -122,15 +127,15 @@ def draw_gantts(charts: Sequence[Chart]) -> Figure:
     lanes = [chart.cluster.num_places for chart in charts]
     highest_in = LANE_IN if len(charts) == 1 else SHARED_LANE_IN
     lane_in = min(highest_in, max(LANES_IN / sum(lanes), THINNEST_LANE_IN))
-    height = min(TALLEST_IN, MARGINS_IN * len(charts) + lane_in * sum(lanes))
-    figure = Figure(figsize=(WIDTH_IN, height), dpi=100, layout="constrained")
+    height = min(TALLEST_IN, MARGINS_IN + TITLE_IN * len(charts) + lane_in * sum(lanes))
+    figure = Figure(figsize=(WIDTH_IN, height), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(len(charts), 1, sharex=True, squeeze=False, height_ratios=lanes)
     span = max(chart.end_s for chart in charts) or 1.0
     for axes, chart in zip(panels.flat, charts, strict=True):
         _draw(axes, chart, span, lane_in)
-        axes.set_xlabel("time (s)")
-        axes.tick_params(labelbottom=True)
+    panels.flat[-1].set_xlabel("time (s)")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     legend: dict[str, Artist] = {
         f"task (colour{' and number' if lane_in >= NUMBERED_LANE_IN else ''}: its workflow)": Patch(facecolor="0.6"),
         "not finished at the end": Patch(facecolor="0.6", edgecolor="white", hatch=UNFINISHED_HATCH),
@@ -185,22 +190,23 @@ def to_rgb(figure: Figure) -> NDArray[np.uint8]:
 
 
 def film(figure: Figure, frames: int = FRAMES) -> list[Image.Image]:
-    """A chart of one schedule as it comes about: pictures from its beginning to the whole, in one palette.
+    """Schedules as they come about: pictures from the beginning to the whole, in one palette.
 
     Args:
-        figure: of `draw_gantt`.
+        figure: of `draw_gantts`.
         frames: how many, evenly spread over the time axis.
     """
     whole = to_rgb(figure)
-    box = figure.axes[0].get_window_extent()
-    top, bottom = (round(len(whole) - y) for y in (box.y1, box.y0))
+    boxes = [axes.get_window_extent() for axes in figure.axes]
+    first, last = round(boxes[0].x0), round(boxes[0].x1)
     palette = Image.fromarray(whole).quantize(PALETTE)
     pictures = []
-    for now in np.linspace(box.x0, box.x1, frames).round().astype(int):
+    for now in np.linspace(first, last, frames).round().astype(int):
         image = whole.copy()
-        if now < round(box.x1):
-            image[top + 1 : bottom, now + 1 : round(box.x1)] = 255
-            image[top + 1 : bottom, now : now + 2] = 0
+        for box in boxes if now < last else ():
+            rows = slice(round(len(whole) - box.y1) + 1, round(len(whole) - box.y0))
+            image[rows, now + 1 : last] = 255
+            image[rows, now : now + 2] = 0
         pictures.append(Image.fromarray(image).quantize(palette=palette, dither=Image.Dither.NONE))
     return pictures
 

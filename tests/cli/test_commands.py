@@ -256,6 +256,19 @@ def test_simulate_exports_what_it_played(tmp_path: Path) -> None:
     assert len(slices) > 5
 
 
+def test_simulate_draws_several_schedulers_under_one_time_axis(tmp_path: Path) -> None:
+    names, gantt, video = ("round-robin", "reserve:waiting=1.5"), tmp_path / "g.png", tmp_path / "v.gif"
+    given = [part for name in names for part in ("--scheduler", name)]
+    rows = shown("simulate", *given, "--servers", 4, "--gantt", gantt, "--video", video)
+    assert [row.pop("scheduler") for row in rows] == list(names)
+    single = [shown("simulate", "--servers", 4, "--scheduler", name, "--gantt", tmp_path / "1.png") for name in names]
+    assert rows == [{name: value for name, value in row.items() if name != "scheduler"} for row in single]
+    both, alone = matplotlib.image.imread(gantt), matplotlib.image.imread(tmp_path / "1.png")
+    assert both.shape[0] > 1.2 * alone.shape[0]
+    assert video.read_bytes()[:6] == b"GIF89a"
+    assert set(names) <= set(succeed("simulate", *given, "--servers", 4).split())
+
+
 def test_status_says_what_is_finished_and_what_is_not(tmp_path: Path) -> None:
     folder = tmp_path / "results"
     evaluation = {"scales": [16, 32], "episodes": 1, "heuristics": ["fastest-idle"]}

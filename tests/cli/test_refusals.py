@@ -49,6 +49,7 @@ simulate --horizon 1e7 | tasks on 16 servers
 simulate --servers 1000000 | 1,000,000 servers
 simulate --servers 4096 --gantt g.png | --gantt | 2,000
 simulate --gantt x.jpg | --gantt x.jpg | .png
+simulate --scheduler reserve --scheduler fastest-idle --trace t.json | --trace | 2 are given
 simulate --schedule x.parquet | --schedule x.parquet | .csv
 simulate --trace t.json --save-workload t.json | --trace | same file
 simulate --trace empty | cannot be written | no file

@@ -126,7 +126,8 @@ def test_several_schedules_stand_one_above_the_other_on_one_axis():
     charts = [
         Chart(some_schedule(ClusterConfig(), rows), ClusterConfig(), end, f"{rows}") for rows, end in ((20, 9), (5, 12))
     ]
-    figure = draw_gantts(charts)
+    figure = draw_gantts(charts, "both")
+    assert figure.get_suptitle() == "both"
     upper, lower = figure.axes
     assert (len(upper.patches), len(lower.patches)) == (20, 5)
     assert upper.get_xlim() == lower.get_xlim() == (0, 12)
