@@ -12,6 +12,7 @@ from sphinx.application import Sphinx
 
 from rllib_scale import __version__
 from rllib_scale.envs.scheduling import RoundsEnv, SchedulingEnv
+from rllib_scale.results import tables
 
 PAGES = """
 ```{toctree}
@@ -22,32 +23,41 @@ PAGES = """
 ```
 """
 CONTENTS = {
-    "First": ("docs/quickstart", "docs/tutorial", "docs/concepts", "docs/commands"),
-    "Problems": ("docs/simulator", "docs/workloads", "docs/importing", "docs/trouble"),
-    "Experiments": (
+    "Tutorials": ("docs/quickstart", "docs/tutorial"),
+    "How-to guides": (
+        "docs/which-scheduler",
         "docs/sweeps",
-        "docs/imitation",
-        "docs/context-price",
-        "docs/related-work",
-        "docs/statistics",
         "docs/cluster",
+        "docs/workloads",
+        "docs/extending",
+        "docs/imitation",
+        "docs/library",
+        "docs/live",
+        "docs/onnx",
+        "docs/stress-tests",
     ),
-    "In your code": ("docs/library", "docs/extending", "docs/live", "docs/speed"),
-    "Results": (
-        "analysis/reproduction/README",
-        "analysis/beyond/README",
-        "analysis/agents/README",
-        "analysis/league/README",
-        "analysis/transfer/README",
-        "analysis/ablations/README",
+    "Reference": (
+        "docs/commands",
+        "docs/api/commands",
+        "docs/files",
+        *(f"docs/api/{name}" for name in ("tables", "config", "library", "envs", "schedulers", "policies", "live")),
     ),
-    "API": tuple(f"docs/api/{name}" for name in ("config", "library", "schedulers", "policies", "envs", "live")),
-    "Project": ("CONTRIBUTING", "CHANGELOG"),
+    "Explanation": ("docs/concepts", "docs/simulator", "docs/statistics", "docs/context-price", "docs/related-work"),
+    "Results": tuple(
+        f"analysis/{name}/README"
+        for name in ("reproduction", "beyond", "agents", "league", "transfer", "ablations", "speed", "stats")
+    ),
+    "Project": ("docs/README", "CONTRIBUTING", "CHANGELOG"),
+}
+TABLES = {
+    "episodes.parquet: one row per evaluation episode": tables.EPISODE_COLUMNS,
+    "training.parquet: one row per training epoch": tables.TRAINING_COLUMNS,
+    "features.parquet: one row per policy, setting and number of servers": tables.FEATURE_COLUMNS,
 }
 
 project = "rllib_scale"
 version = release = __version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click"]
 root_doc = "README"
 include_patterns = [f"{page}.*" for pages in CONTENTS.values() for page in pages] + ["README.md"]
 myst_heading_anchors = 3  # links to headings as GitHub names them
@@ -65,9 +75,18 @@ html_copy_source = html_show_sourcelink = False
 
 
 def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
-    """The table of contents, no use to who reads README.md elsewhere; and docstrings in Markdown, Gymnasium's form."""
+    """The table of contents, the columns of the tables, and docstrings in Markdown, Gymnasium's form."""
     if name == root_doc:
         source[0] += "".join(PAGES % (caption, "\n".join(pages)) for caption, pages in CONTENTS.items())
+    if name == "docs/api/tables":
+        for title, columns in TABLES.items():
+            rows = (
+                f"| `{column}` | {dtype} | {meaning.replace('|', '&#124;')} |"
+                for column, (dtype, meaning) in columns.items()
+            )
+            source[0] += "\n".join(
+                (f"\n## {title}\n", "| column | type | meaning [unit] |", "|---|---|---|", *rows, "")
+            )
     if name == "docs/api/envs":
         for environment in (SchedulingEnv, RoundsEnv):
             described = str(inspect.getdoc(environment)).replace("\n## ", "\n### ")

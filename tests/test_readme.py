@@ -1,4 +1,6 @@
-"""What the README and the pages it leads to say can be done is done here, as it stands there."""
+"""README and docs/: every command and setting on them exists, and every page works from top to bottom as it stands."""
+
+from __future__ import annotations
 
 import json
 import re
@@ -9,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from artificial_results import artificial_episodes, artificial_training, write_folder
@@ -16,58 +19,102 @@ from rllib_scale.cli import main
 from rllib_scale.config.planning import make_plan
 from rllib_scale.config.yaml_files import parse_yaml
 from rllib_scale.loading import sweep_from
+from workloads.made_trace import made_trace
 
 ROOT = Path(__file__).parent.parent
-NAMES = (
-    "README.md",
-    *(f"docs/{name}.md" for name in ("commands", "concepts", "library", "quickstart", "speed", "sweeps")),
-)
-PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in NAMES}
-BLOCKS = [block for page in PAGES.values() for block in re.findall(r"```(\w*)\n(.*?)```", page, flags=re.DOTALL)]
-COMMANDS = [line for _, text in BLOCKS for line in text.splitlines() if line.startswith(".venv/bin/rllib-scale")]
-PYTHON = [text for language, text in BLOCKS if language == "python"]
+FILES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("analysis/*/README.md"))]
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
+OURS = [name for name in PAGES if not name.startswith("analysis/")]
+ELSEWHERE = {
+    "docs/cluster.md": "tests/clusters/test_documented_cluster.py",
+    "docs/live.md": "tests/live/test_library.py",
+    "docs/extending.md": "tests/test_extending_page.py",
+    "docs/imitation.md": "tests/sweeps/test_imitate.py",
+}
+"""Pages that tests of their own carry out."""
+PROGRAM = re.compile(r"^(?:\.venv/bin/)?rllib-scale (?=[a-z])")
+LONG = {"sweep", "reproduce", "train", "dashboard", "execute", "fetch", "import"}
+"""Commands that need more than a minute, a cluster or data of others; of a sweep the plan is made."""
 
 
-@pytest.fixture(scope="module")
-def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that looks like a clone in which quickstart has run."""
-    folder = tmp_path_factory.mktemp("clone")
-    shutil.copytree(ROOT / "tune_configs", folder / "tune_configs")
-    (folder / "analysis").symlink_to(ROOT / "analysis")
-    write_folder(folder / "results" / "quickstart", artificial_episodes(), artificial_training())
-    return folder
+def blocks(page: str) -> list[tuple[str, str]]:
+    return re.findall(r"^```(\w*)\n(.*?)^```", PAGES[page], flags=re.DOTALL | re.MULTILINE)
+
+
+def commands(text: str) -> list[str]:
+    """The lines of a block that call the program, each with the lines that go on with it, without comments."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [re.sub(r"\s+# .*", "", line) for line in lines if PROGRAM.match(line)]
+
+
+def words(command: str) -> list[str]:
+    return shlex.split(PROGRAM.sub("", command))
+
+
+COMMANDS = sorted({line for page in PAGES for language, text in blocks(page) if not language for line in commands(text)})
+RUNNABLE = [page for page in OURS if page not in ELSEWHERE and re.search(r"^```(python)?\n", PAGES[page], re.MULTILINE)]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_is_one_of_the_program_with_its_options(command: str) -> None:
-    _, name, *arguments = shlex.split(command)
-    known = main.make_context("rllib-scale", [], resilient_parsing=True)
-    options = {option for parameter in main.commands[name].get_params(known) for option in parameter.opts}
-    assert {argument for argument in arguments if argument.startswith("--")} <= options
+    name, *arguments = words(command)
+    context = main.make_context("rllib-scale", [], resilient_parsing=True)
+    main.commands[name].make_parser(context).parse_args(arguments)
+
+
+def test_python_on_the_pages_compiles_and_yaml_makes_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made_trace().save("trace.json")
+    trials = {}
+    for page in OURS:
+        for language, text in blocks(page):
+            if language == "python":
+                compile(text, page, "exec")
+            if language == "json":
+                json.loads(text)
+            if language == "yaml" and page != "docs/extending.md":
+                settings = parse_yaml(text, page)
+                if "search" in settings:  # a part of a sweep
+                    settings = {"name": "search", "methods": ["scale"]} | settings
+                plan = make_plan(sweep_from(settings, str(tmp_path / "sweep.yaml")), page)
+                trials[settings["name"]] = sum(trial.config is not None for trial in plan.trials)
+    assert (trials["search"], trials["traced"]) == (32, 1)
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that looks like a clone in which quickstart has run, and a trace has been imported."""
+    for name in ("analysis", "examples", "tune_configs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    write_folder(tmp_path / "results" / "quickstart", artificial_episodes(), artificial_training())
+    made_trace().save(tmp_path / "trace.json")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
-def test_command_runs(command: str, workplace: Path) -> None:
-    if "mine.json" in command:  # what the example above it writes
-        (code,) = (code for code in PYTHON if "mine.json" in code)
-        test_python_example_runs(code, workplace)
-    program, *arguments = shlex.split(command)
-    installed = Path(sys.executable).parent / Path(program).name
-    done = subprocess.run([installed, *arguments], cwd=workplace, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    for name in re.findall(r"--(?:schedule|gantt|save-workload) (\S+)", command):
-        assert (workplace / name).stat().st_size > 100
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("code", PYTHON)
-def test_python_example_runs(code: str, workplace: Path) -> None:
-    if "policy.onnx" in code:  # what the command above it writes
-        (command,) = (line for line in COMMANDS if "--onnx policy.onnx" in line)
-        test_command_runs(command, workplace)
-    done = subprocess.run([sys.executable, "-c", code], cwd=workplace, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("page", RUNNABLE)
+def test_page_works_from_top_to_bottom(page: str, workplace: Path) -> None:
+    program = str(Path(sys.executable).parent / "rllib-scale")
+    for language, text in blocks(page):
+        if language == "yaml":
+            (workplace / f"{yaml.safe_load(text).get('name', 'part')}.yaml").write_text(text)
+        runs = [[sys.executable, "-c", text]] if language == "python" else []
+        for command in commands(text) if not language else []:
+            name, *arguments = words(command)
+            if name == "sweep":
+                name, arguments = "validate", arguments[:1]
+            placeholder = re.search(r"\b[A-Z]{4,}\b", " ".join(arguments))
+            if name not in LONG and not placeholder and "results/my_sweep" not in arguments:
+                runs.append([program, name, *arguments])
+        if not language:
+            lines = text.splitlines()
+            runs = [[sys.executable, *line.split()[1:]] for line in lines if line.startswith("python examples")] + runs
+        for run in runs:
+            done = subprocess.run(run, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, (run, done.stderr)
+        for name in re.findall(r"--(?:schedule|gantt|trace|save-workload|onnx|prices) (\S+)", text if runs else ""):
+            assert "FOLDER" in text or (workplace / name).stat().st_size > 100, name
 
 
 @pytest.mark.slow
@@ -82,32 +129,27 @@ def test_the_worst_instance_of_the_example_is_played_to_the_same_response(tmp_pa
     assert float(found[2]) > 1.2  # a rule that waits for few servers is easily embarrassed
 
 
-def test_yaml_examples_are_sweeps_and_a_search() -> None:
-    ours, sweep, search = (parse_yaml(text, "page") for language, text in BLOCKS if language == "yaml")
-    trainings = [trial for trial in make_plan(sweep_from(ours, "README.md"), "README.md").trials if trial.config]
-    assert len(trainings) == 20
-    assert "20 trainings" in PAGES["README.md"]
-    assert len(make_plan(sweep_from(sweep, "sweeps.md"), "sweeps.md").trials) == 5 * (2 + 1)
-    searched = {"name": "search", "methods": ["scale"]} | search
-    assert len(make_plan(sweep_from(searched, "sweeps.md"), "sweeps.md").trials) == 32
+def test_every_command_and_every_page_is_listed() -> None:
+    assert set(re.findall(r"`rllib-scale ([a-z][\w-]+)", PAGES["docs/commands.md"])) == set(main.commands)
+    listed = set(re.findall(r"\]\(([\w/-]+\.(?:md|ipynb))\)", PAGES["docs/README.md"])) | {"README.md"}
+    docs = ROOT / "docs"
+    assert listed == {str(path.relative_to(docs)) for end in ("md", "ipynb") for path in docs.rglob(f"*.{end}")}
+    assert "](docs/README.md)" in PAGES["README.md"]
 
 
-def test_every_command_of_the_program_is_on_its_page_and_the_other_way_round() -> None:
-    mentioned = set(re.findall(r"`rllib-scale ([a-z][\w-]+)", PAGES["docs/commands.md"]))
-    assert mentioned | {"schedulers", "scenarios", "doctor"} == set(main.commands)
-    assert set(re.findall(r"`rllib-scale ([a-z][\w-]+)", PAGES["README.md"])) <= set(main.commands)
-    reached = set(re.findall(r"\]\(docs/([\w-]+\.md)\)", PAGES["README.md"]))
-    assert reached | {"context-price.md"} >= {path.name for path in ROOT.glob("docs/*.md")}
-
-
-@pytest.mark.parametrize(
-    "page", sorted(str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")])
-)
+@pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_links_to_and_the_files_it_names_exist(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-        assert target.startswith("https://") or ((ROOT / page).parent / target).exists(), target
+    text, folder = PAGES[page], (ROOT / page).parent
+    for target, _, part in re.findall(r"\]\(([^)#\s]*)(#([\w-]+))?\)", text):
+        if target.startswith("https://"):
+            continue
+        file = folder / target if target else ROOT / page
+        assert file.exists(), target
+        if part:
+            headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert part in anchors, f"{target}#{part}"
     for name in re.findall(r"`((?:docs|tune_configs|rllib_scale)/[\w/.-]*)`", text):
         assert (ROOT / name).exists(), name
-    for name in re.findall(r"`([\w-]+\.yaml)`", PAGES.get(page, "")):
-        assert (ROOT / "tune_configs" / name).exists() or (ROOT / name).exists(), name
+    for name in re.findall(r"`([\w-]+\.yaml)`", text) if page == "docs/sweeps.md" else ():
+        assert (ROOT / "tune_configs" / name).exists(), name
