@@ -51,7 +51,9 @@ def words(command: str) -> list[str]:
     return shlex.split(PROGRAM.sub("", command))
 
 
-COMMANDS = sorted({line for page in PAGES for language, text in blocks(page) if not language for line in commands(text)})
+COMMANDS = sorted(
+    {line for page in PAGES for language, text in blocks(page) if not language for line in commands(text)}
+)
 RUNNABLE = [page for page in OURS if page not in ELSEWHERE and re.search(r"^```(python)?\n", PAGES[page], re.MULTILINE)]
 
 
