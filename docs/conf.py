@@ -14,6 +14,7 @@ from rllib_scale import __version__
 from rllib_scale.envs.scheduling import RoundsEnv, SchedulingEnv
 from rllib_scale.results import tables
 
+ROOT = Path(__file__).parents[1]
 PAGES = """
 ```{toctree}
 :hidden:
@@ -23,6 +24,7 @@ PAGES = """
 ```
 """
 CONTENTS = {
+    "Contents": ("docs/README",),
     "Tutorials": ("docs/quickstart", "docs/tutorial"),
     "How-to guides": (
         "docs/which-scheduler",
@@ -43,11 +45,8 @@ CONTENTS = {
         *(f"docs/api/{name}" for name in ("tables", "config", "library", "envs", "schedulers", "policies", "live")),
     ),
     "Explanation": ("docs/concepts", "docs/simulator", "docs/statistics", "docs/context-price", "docs/related-work"),
-    "Results": tuple(
-        f"analysis/{name}/README"
-        for name in ("reproduction", "beyond", "agents", "league", "transfer", "ablations", "speed", "stats")
-    ),
-    "Project": ("docs/README", "CONTRIBUTING", "CHANGELOG"),
+    "Results": tuple(sorted(f"analysis/{page.parent.name}/README" for page in ROOT.glob("analysis/*/README.md"))),
+    "Project": ("CONTRIBUTING", "CHANGELOG"),
 }
 TABLES = {
     "episodes.parquet: one row per evaluation episode": tables.EPISODE_COLUMNS,
