@@ -8,8 +8,8 @@ from rllib_scale.config import TrialResources
 from rllib_scale.config.plan import cpus_per_trial
 from rllib_scale.errors import UserError
 
-STARTING = "starting: imports, and compilation once after an installation, up to a minute"
-"""Why a training that has its CPUs reports no epoch yet."""
+STARTING = "imports, and compiles once after an installation, up to a minute"
+"""What a training does that has its CPUs and no epoch yet."""
 
 
 def trials_at_once(resources: TrialResources, joined: bool) -> int | None:
@@ -30,22 +30,42 @@ def trials_at_once(resources: TrialResources, joined: bool) -> int | None:
     return int(cpus / needed)
 
 
-def why_waiting(resources: TrialResources, at_once: int | None) -> Callable[[int], str]:
-    """A function from the number of running trainings to the reason why the others wait."""
-    needed = cpus_per_trial(resources)
+def waiting(resources: TrialResources, at_once: int | None) -> Callable[[int], tuple[int, str]]:
+    """A function from the number of running trainings to how many start now, and why the others wait.
 
-    def say(running: int) -> str:
-        if at_once is not None:  # no other job uses a local Ray
-            return f"{at_once} at once" if running >= at_once else STARTING
+    Args:
+        resources: of each training.
+        at_once: how many trainings run side by side at most; None on a cluster without such a limit.
+    """
+    needed = cpus_per_trial(resources)
+    each = f"each needs {needed:g} CPU" + ("" if needed == 1 else "s")
+
+    def ask(running: int) -> tuple[int, str]:
         import ray
 
+        starting = max(0, _placed() - running)
+        if at_once is not None and running + starting >= at_once:
+            return starting, f"{at_once} at once"
         nodes, free = _cpus_of_nodes(), ray.available_resources().get("CPU", 0.0)
         largest = max(nodes, default=0.0)
-        if free >= needed and largest >= resources.cpus:
-            return STARTING
-        return f"needs {needed:g} CPUs, {free:g} of {sum(nodes):g} are free, the largest node has {largest:g}"
+        if largest == 0:
+            return starting, f"no node has joined yet; {each}"
+        if largest < resources.cpus:
+            return starting, f"each needs a node with {resources.cpus:g} CPUs; the largest has {largest:g}"
+        if free < needed:
+            return starting, f"{each}; {free:g} of {sum(nodes):g} are free"
+        return starting, "Ray is placing them"
 
-    return say
+    return ask
+
+
+def _placed() -> int:
+    """How many trainings of this process have got their CPUs."""
+    import ray
+
+    job = ray.get_runtime_context().get_job_id()  # with which the ids of its placement groups end
+    groups = ray.util.placement_group_table().values()
+    return sum(group["state"] == "CREATED" and group["placement_group_id"].endswith(job) for group in groups)
 
 
 def _cpus_of_nodes() -> list[float]:

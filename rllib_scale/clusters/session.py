@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +15,15 @@ from rllib_scale import plugins
 from rllib_scale.errors import UserError
 
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")}
+
+ASK = "import sys, ray; ray._raylet.GcsClient(address=sys.argv[1])"
+"""Python code that ends well if the head of a Ray cluster answers at an address."""
+ASK_TIMEOUTS = {f"RAY_gcs_rpc_server_{name}_timeout_s": "2" for name in ("connect", "reconnect")}
+CONNECT_TIMEOUT_S = 5.0
+NO_TOKEN = (
+    "the cluster's token is missing or another; put it into ~/.ray/auth_token, name its file in RAY_AUTH_TOKEN_PATH, "
+    "or set RAY_AUTH_MODE=disabled for an open cluster"
+)
 
 
 def quieten() -> None:
@@ -34,6 +45,16 @@ def choose_auth_mode() -> None:
         from ray._raylet import Config  # type: ignore[attr-defined]
 
         Config.initialize("")  # reads the environment again
+
+
+def keep_raylets_unheard() -> None:
+    """Stop Ray from printing notices of nodes and processes among the lines of a command.
+
+    Progress counts restarts after errors, and the sweep ends with the error of each training that failed.
+    """
+    from ray._private import worker
+
+    worker.print_to_stdstream = lambda data, ignore_prefix: None
 
 
 def keep_credentials_out_of_logs() -> None:
@@ -59,6 +80,37 @@ def _worker_environment() -> dict[str, Any]:
     """Environment of every worker: one thread, no notices, and the user code that this process has loaded."""
     environment: dict[str, Any] = {"env_vars": dict(ONE_THREAD), "worker_process_setup_hook": quieten}
     return environment | ({"py_modules": plugins.sources()} if plugins.sources() else {})
+
+
+def _check_answers(address: str) -> None:
+    """Refuse an address where no cluster answers. Ray would try for two minutes, and print each attempt.
+
+    Raises:
+        UserError: nothing answers there, or not the head of a cluster, or it requires another token.
+        ValueError: no address.
+    """
+    from ray._private.services import canonicalize_bootstrap_address
+
+    if "://" in address:
+        raise UserError(
+            f"Ray at {address}: expected HOST:PORT, or auto on a node of the cluster; from elsewhere, "
+            "`ray job submit --address http://HOST:8265` runs the command there"
+        )
+    found = canonicalize_bootstrap_address(address)
+    if found is None:
+        return  # `auto` where there is none, of which Ray says so at once
+    host, _, port = found.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise UserError(f"Ray at {address}: no cluster answers ({error.strerror or error})") from None
+    # Where something else answers, a client of Ray ends its process.
+    asked = subprocess.run(
+        [sys.executable, "-c", ASK, found], env=os.environ | ASK_TIMEOUTS, capture_output=True, text=True
+    )
+    if asked.returncode:
+        what = NO_TOKEN if "token" in asked.stderr else "what answers is not the head of a Ray cluster"
+        raise UserError(f"Ray at {address}: {what}")
 
 
 @contextmanager
@@ -88,7 +140,10 @@ def ray_session(
         return
     if say is not None:
         say(f"joining Ray at {address}" if address else "starting Ray on this machine")
+    keep_raylets_unheard()
     try:
+        if address:
+            _check_answers(address)
         ray.init(
             address=address or "local",  # None would join a cluster that runs on this machine
             num_cpus=None if address else num_cpus,
@@ -98,12 +153,9 @@ def ray_session(
             runtime_env=_worker_environment(),
         )
     except AuthenticationError:
-        raise UserError(
-            f"Ray at {address}: no token found; put the cluster's token into ~/.ray/auth_token, name its file in "
-            "RAY_AUTH_TOKEN_PATH, or set RAY_AUTH_MODE=disabled for an open cluster"
-        ) from None
+        raise UserError(f"Ray at {address}: {NO_TOKEN}") from None
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise UserError(f"Ray at {address or 'this machine'}: {str(error).splitlines()[0]}") from None
+        raise UserError(f"Ray at {address or 'this machine'}: {' '.join(str(error).split())}") from None
     try:
         yield _largest_node()
     finally:

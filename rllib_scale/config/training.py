@@ -226,7 +226,7 @@ class TrialResources(Model):
     learners: Annotated[int, Field(ge=0)] = Field(
         default=0, description="remote learners, which split each minibatch; 0 learns in the training's own process"
     )
-    cpus: Positive = Field(
+    cpus: Annotated[float, Field(ge=0.01, le=10_000, allow_inf_nan=False)] = Field(
         default=1.0,
         description="CPUs of the training's process; each environment runner and remote learner takes one more",
     )

@@ -107,7 +107,7 @@ class TuneProgress(tune.Callback):
     Args:
         targets: trial name -> epochs to train.
         say: receives the line.
-        why_waiting: says, given how many trainings run, what the others wait for.
+        waiting: from the number of running trainings to how many start now, and why the others wait.
         interval_s: least time between two lines.
     """
 
@@ -115,12 +115,12 @@ class TuneProgress(tune.Callback):
         self,
         targets: dict[str, int],
         say: Callable[[str], None],
-        why_waiting: Callable[[int], str],
+        waiting: Callable[[int], tuple[int, str]],
         interval_s: float = INTERVAL_S,
     ) -> None:
         self.targets = targets
         self.say = say
-        self.why_waiting = why_waiting
+        self.waiting = waiting
         self.interval_s = interval_s
         self.failed: dict[str, str] = {}
         """Trial name -> last line of its error."""
@@ -129,13 +129,15 @@ class TuneProgress(tune.Callback):
         self.last: dict[str, dict[str, Any]] = {}
         """Trial name -> its newest result. Tune's `last_result` waits for a process that starts."""
         self.first_epoch: dict[str, int] = {}
-        self.start = time.monotonic()
+        self.start = self.latest = time.monotonic()
+        """Times of the first and of the newest result."""
         self.spoken = -math.inf
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **_: Any) -> None:
         """Note the newest result of a training."""
+        self.latest = time.monotonic()
         if not self.last:
-            self.start = time.monotonic()  # the start of Ray tells nothing about the time left
+            self.start = self.latest  # the start of Ray tells nothing about the time left
         name = str(trial.config["trial"])
         self.first_epoch.setdefault(name, result["epoch"])
         self.last[name] = result
@@ -170,7 +172,7 @@ class TuneProgress(tune.Callback):
         if sum(row["runners"] for row in running):
             healthy = sum(row["runners_healthy"] for row in running)
             restarts = sum(row["runner_restarts"] for row in self.last.values())
-            parts.append(f"env runners {healthy} healthy, {restarts} restarts")
+            parts.append(f"{healthy} environment runners, {restarts} restarted")
         trained = sum(row["epoch"] - self.first_epoch[name] for name, row in self.last.items())
         epochs = {name: row["epoch"] for name, row in self.last.items()}
         left = sum(
@@ -178,21 +180,23 @@ class TuneProgress(tune.Callback):
             for name, target in self.targets.items()
             if status.get(name) not in ("TERMINATED", "ERROR")
         )
-        if trained > 0 and left > 0:
-            parts.append(f"{timedelta(seconds=round((self.spoken - self.start) / trained * left))} left")
+        if running and trained > 0 and left > 0:  # measured to the newest result: it does not grow while nothing ends
+            parts.append(f"{timedelta(seconds=round((self.latest - self.start) / trained * left))} left")
         self.say(" | ".join(parts))
 
     def _counts(self, trials: list[Any]) -> str:
-        """How many trainings are done, run, wait, failed and resumed from a checkpoint."""
+        """How many trainings are done, run, start, wait and why, have restarted after an error, and failed."""
         ended = sum(trial.is_finished() for trial in trials)
-        unfinished = len(self.targets) - ended
         running = sum(trial.status == "RUNNING" for trial in trials)
-        starting = sum(trial.status == "RUNNING" and trial.config["trial"] not in self.last for trial in trials)
-        text = f"{ended}/{len(self.targets)} done, {running} running"
-        text += f" ({starting} {STARTING})" if starting else ""
-        text += f", {unfinished - running} waiting"
-        if unfinished > running:
-            text += f" ({self.why_waiting(running)})"
-        resumed = sum(trial.num_failures for trial in trials)
-        text += f", {resumed} resumed after a failure" if resumed else ""
+        training = sum(trial.status == "RUNNING" and trial.config["trial"] in self.last for trial in trials)
+        text = f"{ended}/{len(self.targets)} done"
+        text += f", {training} running" if training else ""
+        if unfinished := len(self.targets) - ended:
+            placed, why = self.waiting(running)
+            starting = min(running + placed, unfinished) - training
+            text += f", {starting} starting ({STARTING})" if starting else ""
+            wait = unfinished - training - starting
+            text += f", {wait} waiting ({why})" if wait else ""
+        if restarts := sum(trial.num_failures for trial in trials):
+            text += f", {restarts} " + ("restart after an error" if restarts == 1 else "restarts after errors")
         return text + (f", {len(self.failed)} failed" if self.failed else "")

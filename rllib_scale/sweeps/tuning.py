@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from rllib_scale.clusters.placement import why_waiting
+from rllib_scale.clusters.placement import waiting
 from rllib_scale.clusters.session import keep_credentials_out_of_logs, keep_trackers_unloaded
 from rllib_scale.config.plan import Trial
 from rllib_scale.config.search import SearchConfig
@@ -73,7 +73,7 @@ def train(
     if not pending:
         return []
     with patch.dict(os.environ):  # Tune reads settings from it and MLflow writes its server to it
-        errors = _fit(sweep, pending, checkpoints, sweep.config.resources.max_concurrent or at_once, evaluations)
+        errors = _fit(sweep, pending, checkpoints, at_once, evaluations)
     unfinished = []
     for trial in pending:
         if sweep.is_finished(trial):  # published as it ended
@@ -116,8 +116,9 @@ def _fit(
     from rllib_scale.sweeps.trainable import SchedulingTrial
 
     resources, search = sweep.config.resources, sweep.search
+    most = resources.max_concurrent or at_once
     # An autoscaler adds nodes only for trainings that wait as placement groups.
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(min(len(pending), at_once or len(pending)))
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(min(len(pending), most or len(pending)))
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # StopAll handles it
     keep_credentials_out_of_logs()
     keep_trackers_unloaded()
@@ -138,10 +139,13 @@ def _fit(
         ),
         tune.PlacementGroupFactory(bundles),
     )
+    # What Ray's dashboard shows of a training: its class, which Tune wraps in others, and its name.
+    trainable.__qualname__ = SchedulingTrial.__qualname__
+    trainable.__repr__ = lambda self: self.trial_name
     settings = {trial.name: trial.identity | dict(trial.overrides) for trial in pending}  # for Tune's logs
     scheduler = make_scheduler(search, pending, curves)
     stop = StopAll(sweep.folder)
-    progress = TuneProgress(targets, sweep.say, why_waiting(resources, at_once))
+    progress = TuneProgress(targets, sweep.say, waiting(resources, most))
     tuner = tune.Tuner(
         trainable,
         param_space={
@@ -151,10 +155,12 @@ def _fit(
         },
         tune_config=tune.TuneConfig(
             scheduler=scheduler,
-            max_concurrent_trials=None if search.scheduler == "pbt" else at_once,
+            max_concurrent_trials=None if search.scheduler == "pbt" else most,
             trial_name_creator=lambda trial: str(trial.config["trial"]),
             trial_dirname_creator=lambda trial: str(trial.config["trial"]),
-            reuse_actors=search.scheduler not in ("asha", "pbt"),  # they resume a paused training in a new process
+            # A process that trains one trial after another starts once, but keeps its name in the dashboard of a
+            # cluster. ASHA and PBT resume a paused training in a new process.
+            reuse_actors=at_once is not None and search.scheduler not in ("asha", "pbt"),
         ),
         run_config=tune.RunConfig(
             name=run,

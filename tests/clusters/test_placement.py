@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from local_ray import LOCAL_RAY
-from rllib_scale.clusters.placement import trials_at_once, why_waiting
+from rllib_scale.clusters.placement import trials_at_once, waiting
 from rllib_scale.clusters.session import keep_trackers_unloaded
 from rllib_scale.config import TrialResources
 from rllib_scale.errors import UserError
@@ -28,21 +28,20 @@ def test_this_machine_refuses_what_it_cannot_hold_and_a_cluster_that_may_grow_do
     assert trials_at_once(wide, joined=True) is None
 
 
-def test_what_waits_is_told_why() -> None:
+def test_what_starts_is_counted_and_what_waits_is_told_why() -> None:
     import ray
     from ray.util import placement_group, remove_placement_group
 
     cpus = int(ray.cluster_resources()["CPU"])
-    small, wide = TrialResources(cpus=1), TrialResources(cpus=1, env_runners=cpus)
-    assert why_waiting(small, 2)(2) == "2 at once"
-    assert why_waiting(small, 2)(1).startswith("starting")
-    assert why_waiting(small, None)(9).startswith("starting")
-    needs = f"needs {cpus + 1} CPUs, {cpus} of {cpus} are free, the largest node has {cpus}"
-    assert why_waiting(wide, None)(0) == needs
+    small, wide, large = TrialResources(cpus=1), TrialResources(cpus=1, env_runners=cpus), TrialResources(cpus=cpus + 1)
+    assert waiting(small, 2)(2) == (0, "2 at once")
+    assert waiting(small, None)(9) == (0, "Ray is placing them")
+    assert waiting(wide, None)(0) == (0, f"each needs {cpus + 1} CPUs; {cpus} of {cpus} are free")
+    assert waiting(large, None)(0) == (0, f"each needs a node with {cpus + 1} CPUs; the largest has {cpus}")
     taken = placement_group([{"CPU": cpus}])
     assert taken.wait(30)
-    assert why_waiting(small, None)(0) == f"needs 1 CPUs, 0 of {cpus} are free, the largest node has {cpus}"
-    assert why_waiting(small, 2)(0).startswith("starting"), "on a Ray of its own, the sweep itself took the CPUs"
+    assert waiting(small, None)(0) == (1, f"each needs 1 CPU; 0 of {cpus} are free")
+    assert waiting(small, 1)(0) == (1, "1 at once")
     remove_placement_group(taken)
 
 

@@ -27,7 +27,7 @@ evaluation: {{scales: [8], episodes: 2, heuristics: [fastest-idle], features: fa
 resources: {{env_runners: 2}}
 checkpoints: {{every_epochs: 5}}
 """
-NO_NODE = "2 waiting (needs 1 CPUs, 0 of 0 are free, the largest node has 0)"
+NO_NODE = "trainings 0/2 done, 2 waiting (no node has joined yet; each needs 1 CPU)"
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ training: {initial_policy: nowhere} | training.initial_policy | no file
 network: {num_heads: 3} | num_heads 3
 network: {skip: price} | network.skip price | env.observation.feature_set pairs (got paper)
 network: {mlp_hidden: [on]} | network.mlp_hidden: entry 0 must be a number, not true (in YAML also on, yes)
+resources: {cpus: 1.0e-17} | resources.cpus | greater than or equal to 0.01
 srr: {lambda_kl: off} | srr.lambda_kl: must be a number, not false (in YAML also off, no)
 stop: {epochs: 1, env_steps: 2} | stop | epochs or env_steps, not both
 seeds: [] | seeds: must have at least 1 entry

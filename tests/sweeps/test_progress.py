@@ -35,14 +35,15 @@ def row(epoch: int, response: float, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def saying(trials: str, waiting: str = "", interval_s: float = 0) -> tuple[TuneProgress, list[str]]:
+def saying(trials: str, starting: int = 0, why: str = "", interval_s: float = 0) -> tuple[TuneProgress, list[str]]:
     """The callback for trainings of ten epochs, and the lines that it says."""
     lines: list[str] = []
-    return TuneProgress(dict.fromkeys(trials, 10), lines.append, lambda running: waiting, interval_s), lines
+    progress = TuneProgress(dict.fromkeys(trials, 10), lines.append, lambda running: (starting, why), interval_s)
+    return progress, lines
 
 
 def test_the_line_tells_what_runs_waits_and_why_speed_responses_runners_and_time_left() -> None:
-    progress, lines = saying("abcd", "needs 3 CPUs")
+    progress, lines = saying("abcd", why="each needs 3 CPUs")
     trials = [trial("a"), trial("b", failures=1), trial("c", status="PENDING")]
     progress.on_trial_result(1, trials, trials[0], row(3, 12.0))
     progress.on_trial_result(1, trials, trials[1], row(5, 16.0, runners_healthy=1, runner_restarts=1))
@@ -50,23 +51,35 @@ def test_the_line_tells_what_runs_waits_and_why_speed_responses_runners_and_time
     progress.on_trial_result(1, trials, trials[1], row(7, 14.0, runners_healthy=1, runner_restarts=1))
     progress.on_step_end(1, trials)
     line = lines[-1]
-    assert "trainings 0/4 done, 2 running, 2 waiting (needs 3 CPUs), 1 resumed after a failure" in line
+    assert "trainings 0/4 done, 2 running, 2 waiting (each needs 3 CPUs), 1 restart after an error |" in line
     assert "epoch 3 to 7 | 1,000 env steps/s" in line
     assert "response best 12.00, median 13.00 s" in line
-    assert "| env runners 3 healthy, 1 restarts" in line
+    assert "| 3 environment runners, 1 restarted" in line
     assert line.endswith(" left")
 
 
+def test_the_time_left_does_not_grow_while_no_epoch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress, lines = saying("a")
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("rllib_scale.sweeps.progress.time", SimpleNamespace(monotonic=lambda: clock.now))
+    for epoch, clock.now in ((1, 100.0), (2, 105.0)):
+        progress.on_trial_result(1, [trial("a")], trial("a"), row(epoch, 1.0))
+    for clock.now in (106.0, 999.0):
+        progress.on_step_end(1, [trial("a")])
+        assert lines[-1].endswith(" | 0:00:40 left")
+    progress.on_step_end(1, [trial("a", status="PENDING")])
+    assert " left" not in lines[-1], "nothing runs"
+
+
 def test_what_runs_and_has_no_epoch_yet_is_said_to_start() -> None:
-    progress, lines = saying("abc", "2 at once")
-    trials = [trial("a"), trial("b"), trial("c", status="PENDING")]
-    for count in ("2", "1"):
+    """One has its CPUs and no process yet, two have a process, and a fourth has neither."""
+    progress, lines = saying("abcd", starting=1, why="3 at once")
+    trials = [trial("a"), trial("b"), trial("c", status="PENDING"), trial("d", status="PENDING")]
+    for count, running in ((3, ""), (2, ", 1 running"), (1, ", 2 running")):
         progress.on_step_end(1, trials)
-        assert f"2 running ({count} starting: imports, and compilation" in lines[-1]
-        assert "a minute), 1 waiting (2 at once)" in lines[-1]
-        progress.on_trial_result(1, trials, trials[int(count) - 1], row(1, 12.0))
-    progress.on_step_end(1, trials)
-    assert "2 running, 1 waiting (2 at once)" in lines[-1]
+        assert f"trainings 0/4 done{running}, {count} starting (imports, and compiles once after" in lines[-1]
+        assert "a minute), 1 waiting (3 at once)" in lines[-1]
+        progress.on_trial_result(1, trials, trials[3 - count], row(1, 12.0))
 
 
 def test_between_two_lines_there_is_the_interval() -> None:
