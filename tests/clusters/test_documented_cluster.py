@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ import yaml
 pytest.importorskip("aiohttp")
 pytest.importorskip("jsonschema")
 
+from rllib_scale.cli import main
 from sweep_runs import SHORT, episodes
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray's own
@@ -44,6 +46,15 @@ def documented(heading: str) -> list[str]:
     return [line for block in re.findall(r"```\n(.*?)```", section, flags=re.DOTALL) for line in block.splitlines()]
 
 
+def dockerfile() -> list[str]:
+    return (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+
+
+def copied_by_dockerfile() -> list[str]:
+    """What the installation needs of a clone: files and folders."""
+    return [path for line in dockerfile() if line.startswith("COPY") for path in line.split()[2:-1]]
+
+
 @pytest.mark.parametrize("name", ["cluster.yaml", "cluster-local.yaml"])
 def test_ray_accepts_a_shipped_file_and_no_node_is_open(name: str) -> None:
     from ray.autoscaler._private.util import prepare_config, validate_config
@@ -55,12 +66,51 @@ def test_ray_accepts_a_shipped_file_and_no_node_is_open(name: str) -> None:
     assert len(starts) == 2
     assert all("RAY_AUTH_MODE=token" in line for line in starts)
     assert "--dashboard-host=127.0.0.1" in starts[0]
-    for path in config["file_mounts"].values():
-        assert path.startswith("~") or (ROOT / path).exists()
+    assert {path for path in config["file_mounts"].values() if not path.startswith("~")} == set(copied_by_dockerfile())
+    assert config["setup_commands"][-1].endswith("/rllib-scale doctor --compile")
     if name == "cluster.yaml":
         head, worker = (config["available_node_types"][kind] for kind in ("head", "worker"))
         assert head["resources"]["CPU"] == worker["min_workers"] == 0
         assert "--num-cpus=0" in starts[0]
+
+
+def test_the_job_for_kubernetes_runs_a_sweep_with_the_pinned_ray_on_workers_alone() -> None:
+    job = yaml.safe_load((ROOT / "cluster-kuberay.yaml").read_text())
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    cluster = job["spec"]["rayClusterSpec"]
+    head, (workers,) = cluster["headGroupSpec"], cluster["workerGroupSpecs"]
+
+    program, name, *words = shlex.split(job["spec"]["entrypoint"].replace("/home/ray/rllib_scale", str(ROOT)))
+    assert (program, name) == ("rllib-scale", "sweep")
+    given = main.commands["sweep"].make_context(name, words).params
+    assert given["address"] == "auto"
+    assert given["results"].startswith("s3://")
+
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
+    assert cluster["rayVersion"] == pins["ray"]
+    containers = [container for group in (head, workers) for container in group["template"]["spec"]["containers"]]
+    assert [container["image"].split(":")[1] for container in containers] == [f"ray-{pins['ray']}"] * 2
+    assert all(container["resources"]["requests"] == container["resources"]["limits"] for container in containers)
+    assert head["rayStartParams"] == {"num-cpus": "0"}
+    assert cluster["enableInTreeAutoscaling"]
+    assert workers["replicas"] == workers["minReplicas"] == 0 < workers["maxReplicas"]
+    assert cluster["authOptions"] == {"mode": "token"}
+
+    (install,) = (line for line in dockerfile() if "pip install" in line)
+    assert "--constraint constraints.txt" in install
+    assert dockerfile()[-1] == "RUN rllib-scale doctor --compile"
+
+
+@pytest.mark.slow
+def test_what_is_copied_to_a_node_installs_all_packages(tmp_path: Path) -> None:
+    for path in copied_by_dockerfile():
+        copy = shutil.copytree if (ROOT / path).is_dir() else shutil.copy
+        copy(ROOT / path, tmp_path / path)
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
+    subprocess.run([*build, str(tmp_path), str(tmp_path)], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert {"rllib_scale/cli/__init__.py", "rllib_scale_analysis/__init__.py"} <= set(archive.namelist())
 
 
 def free_ports(count: int) -> list[int]:
@@ -170,11 +220,14 @@ def test_a_job_sends_no_secret_streams_its_log_and_is_resumed_under_a_new_id(loo
     for name in SECRETS:
         (loopback.clone / name).parent.mkdir(exist_ok=True)
         (loopback.clone / name).write_text(PLANTED)
-    package = loopback.clone / "rllib_scale"  # the code of the working directory is what runs
+    (submit,) = (line for line in documented("Without a cloud") if line.startswith("ray job submit"))
+    package = loopback.clone / "rllib_scale"  # a package in the working directory is what runs
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemExit(3)")
-    (submit,) = (line for line in documented("Without a cloud") if line.startswith("ray job submit"))
-    loopback.run(submit.replace("--submission-id smoke", "--submission-id other-code"), code=1)
+    changed = submit.replace("--working-dir tune_configs", "--working-dir .").replace(
+        " smoke.yaml", " tune_configs/smoke.yaml"
+    )
+    loopback.run(changed.replace("--submission-id smoke", "--submission-id other-code"), code=1)
     shutil.rmtree(package)
 
     lines = [line for line in documented("Without a cloud") if not line.startswith("ray start")]
@@ -192,7 +245,7 @@ def test_a_job_sends_no_secret_streams_its_log_and_is_resumed_under_a_new_id(loo
 
     token = (loopback.base / "home" / ".ray" / "auth_token").read_text()
     assert files_with(loopback.base / "home", token)  # the search finds it where it is
-    assert [*loopback.base.glob("ray*/session_2*/runtime_resources/working_dir_files/*/tune_configs")]
+    assert [*loopback.base.glob("ray*/session_2*/runtime_resources/working_dir_files/*/smoke.yaml")]
     for secret in (token, PLANTED):
         for folder in (loopback.shared, here, *loopback.base.glob("ray*/session_2*")):
             assert not files_with(folder, secret)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
+import socket
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pandas as pd
 import pytest
@@ -12,11 +15,12 @@ pytest.importorskip("ray")
 pytestmark = [pytest.mark.cluster, pytest.mark.ray]
 
 import ray  # noqa: E402
+from ray.core.generated.gcs_pb2 import ActorTableData  # noqa: E402
 
 from clusters.nodes import nodes  # noqa: E402
 from rllib_scale.clusters.session import ray_session  # noqa: E402
 from rllib_scale.sweeps.checkpoints import epoch_of  # noqa: E402
-from sweep_runs import SHORT, await_that, episodes, kill, succeed, training, weights  # noqa: E402
+from sweep_runs import SHORT, await_that, episodes, kill, refused, succeed, training, weights  # noqa: E402
 
 SWEEP = f"""
 name: faults
@@ -44,12 +48,42 @@ def epochs_saved(results: Path) -> int:
     return sum(newest.values())
 
 
-def test_a_training_is_spread_over_two_nodes(file: Path, tmp_path: Path) -> None:
+def actors() -> list[tuple[str, str]]:
+    """Class and name of each actor that the Ray of this session has had, as its dashboard shows them."""
+    table = ray._private.state.state._connect_and_get_accessor().get_actor_table(None, None)
+    return [(actor.class_name, actor.repr_name) for actor in map(ActorTableData.FromString, table)]
+
+
+def test_a_training_is_spread_over_two_nodes_and_ray_shows_its_name(file: Path, tmp_path: Path) -> None:
     """Each node has one CPU, for the learner or for its environment runner, so neither holds both."""
     small = ["seeds=[1]", "training.epochs=2", "resources.env_runners=1"]
     with nodes(1, 1) as two:
         succeed("sweep", file, "--address", two.cluster.address, "--results", tmp_path / "results", settings=small)
+        with ray_session(two.cluster.address):
+            assert ("SchedulingTrial", *weights(tmp_path / "results")) in actors()
     assert sorted(episodes(tmp_path / "results")["method"]) == ["fastest-idle"] * 2 + ["scale"] * 2
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("127.0.0.1:{closed}", "no cluster answers (Connection refused)"),
+        ("ray://127.0.0.1:10001", "expected HOST:PORT, or auto on a node of the cluster"),
+        pytest.param("127.0.0.1:{web}", "what answers is not the head of a Ray cluster", marks=pytest.mark.slow),
+    ],
+)
+def test_an_address_without_a_cluster_is_refused_at_once_in_one_line(
+    address: str, why: str, file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as web:
+        Thread(target=web.serve_forever, daemon=True).start()
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            closed = server.getsockname()[1]
+        at = address.format(closed=closed, web=web.server_port)
+        line = refused("sweep", file, "--address", at, "--results", tmp_path / "results")
+        web.shutdown()
+    assert f"Ray at {at}: {why}" in line
+    assert capfd.readouterr().err == "", "Ray's own lines"
 
 
 @pytest.mark.slow
