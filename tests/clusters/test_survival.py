@@ -75,7 +75,7 @@ def test_a_training_is_spread_over_two_nodes_and_ray_shows_its_name(file: Path, 
 def test_an_address_without_a_cluster_is_refused_at_once_in_one_line(
     address: str, why: str, file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as web:
+    with ThreadingHTTPServer(("", 0), SimpleHTTPRequestHandler) as web:
         Thread(target=web.serve_forever, daemon=True).start()
         with socket.create_server(("127.0.0.1", 0)) as server:
             closed = server.getsockname()[1]
