@@ -172,7 +172,7 @@ class TuneProgress(tune.Callback):
         if sum(row["runners"] for row in running):
             healthy = sum(row["runners_healthy"] for row in running)
             restarts = sum(row["runner_restarts"] for row in self.last.values())
-            parts.append(f"{healthy} environment runners, {restarts} restarted")
+            parts.append(f"environment runners: {healthy} healthy, {restarts} restarts")
         trained = sum(row["epoch"] - self.first_epoch[name] for name, row in self.last.items())
         epochs = {name: row["epoch"] for name, row in self.last.items()}
         left = sum(

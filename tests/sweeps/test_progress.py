@@ -54,7 +54,7 @@ def test_the_line_tells_what_runs_waits_and_why_speed_responses_runners_and_time
     assert "trainings 0/4 done, 2 running, 2 waiting (each needs 3 CPUs), 1 restart after an error |" in line
     assert "epoch 3 to 7 | 1,000 env steps/s" in line
     assert "response best 12.00, median 13.00 s" in line
-    assert "| 3 environment runners, 1 restarted" in line
+    assert "| environment runners: 3 healthy, 1 restarts" in line
     assert line.endswith(" left")
 
 
