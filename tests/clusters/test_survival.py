@@ -132,8 +132,10 @@ def test_whatever_is_killed_the_results_are_those_of_an_undisturbed_run(file: Pa
         three.workers.append(three.add(2))
         await_epochs(15)
         driver.send_signal(signal.SIGINT)
-        driver.communicate(timeout=120)
+        said, errors = driver.communicate(timeout=120)
         assert driver.returncode == 130
+        assert "restart" in said
+        assert "raylet" not in said + errors, "what Ray says of a lost node"
         assert "resume" in three.finish(file, results)
     for table in (episodes, training):
         pd.testing.assert_frame_equal(table(results), table(undisturbed), check_exact=True)
