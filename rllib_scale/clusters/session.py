@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -86,12 +87,12 @@ def _check_answers(address: str) -> None:
     """Refuse an address where no cluster answers. Ray would try for two minutes, and print each attempt.
 
     Raises:
-        UserError: nothing answers there, or not the head of a cluster, or it requires another token.
-        ValueError: no address.
+        UserError: no address; nothing answers there, or not the head of a cluster, or it requires another token.
     """
     from ray._private.services import canonicalize_bootstrap_address
 
-    if "://" in address:
+    port = re.fullmatch(r"[^/\s]+:(\d{1,5})", address)
+    if address not in ("auto", "local") and (port is None or int(port[1]) >= 2**16):
         raise UserError(
             f"Ray at {address}: expected HOST:PORT, or auto on a node of the cluster; from elsewhere, "
             "`ray job submit --address http://HOST:8265` runs the command there"
@@ -99,17 +100,17 @@ def _check_answers(address: str) -> None:
     found = canonicalize_bootstrap_address(address)
     if found is None:
         return  # `auto` where there is none, of which Ray says so at once
-    host, _, port = found.rpartition(":")
+    host, _, number = found.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_S).close()
+        socket.create_connection((host.strip("[]"), int(number)), CONNECT_TIMEOUT_S).close()
     except OSError as error:
         raise UserError(f"Ray at {address}: no cluster answers ({error.strerror or error})") from None
     # Where something else answers, a client of Ray ends its process.
-    asked = subprocess.run(
-        [sys.executable, "-c", ASK, found], env=os.environ | ASK_TIMEOUTS, capture_output=True, text=True
-    )
+    command = [sys.executable, "-P", "-c", ASK, found]
+    asked = subprocess.run(command, env=os.environ | ASK_TIMEOUTS, capture_output=True, text=True)
     if asked.returncode:
-        what = NO_TOKEN if "token" in asked.stderr else "what answers is not the head of a Ray cluster"
+        no_token = "authentication token" in asked.stderr.lower()
+        what = NO_TOKEN if no_token else "what answers is not the head of a Ray cluster"
         raise UserError(f"Ray at {address}: {what}")
 
 

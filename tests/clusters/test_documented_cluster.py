@@ -230,6 +230,10 @@ def test_a_job_sends_no_secret_streams_its_log_and_is_resumed_under_a_new_id(loo
     loopback.run(changed.replace("--submission-id smoke", "--submission-id other-code"), code=1)
     shutil.rmtree(package)
 
+    other = loopback.run(f"RAY_AUTH_TOKEN={'0' * 64} rllib-scale doctor --address HEAD:6379", code=1)
+    assert "the cluster's token is missing or another" in other.stdout
+    assert "gcs_client" not in other.stdout + other.stderr, "Ray's own lines"
+
     lines = [line for line in documented("Without a cloud") if not line.startswith("ray start")]
     done = {line: loopback.run(line) for line in lines}
     assert "trainings 1/1 done" in done[submit].stdout
