@@ -45,7 +45,7 @@ def waiting(resources: TrialResources, at_once: int | None) -> Callable[[int], t
 
         starting = max(0, _placed() - running)
         if at_once is not None and running + starting >= at_once:
-            return starting, f"{at_once} at once"
+            return starting, f"{at_once} run at once"
         nodes, free = _cpus_of_nodes(), ray.available_resources().get("CPU", 0.0)
         largest = max(nodes, default=0.0)
         if largest == 0:
