@@ -60,7 +60,7 @@ LABELS |= {
 LABELS |= {"mean_rank": "mean rank", "worst_ratio": "worst ratio to the best", "worst_in": "in"}
 LABELS["gap_closed_percent"] = "gap to the bound closed, %"
 LABELS |= {
-    "completed_per_server": "completed tasks per server",
+    "completed_per_server": "completed per server",
     "srr_decorrelation": "L_c (decorrelation)",
     "srr_kl": "L_d (KL)",
     "entropy": "entropy (nat)",
@@ -88,7 +88,13 @@ NOUNS = {
 }
 """Names of outcomes in a sentence."""
 OUTCOMES = ("completed", "unfinished", "response_mean_s", "response_censored_s")
-LOWER_IS_BETTER = frozenset({"unfinished", "response_mean_s", "response_censored_s", "above_bound_percent"})
+LOWER_IS_BETTER = frozenset(
+    {"unfinished", "response_mean_s", "response_censored_s", "above_bound_percent", "mean_rank", "worst_ratio"}
+    | {"jct_mean_s", "jct_median_s", "jct_p95_s", "jct_p99_s", "sojourn_mean_s", "sojourn_p95_s", "invalid_share"}
+    | {"invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable", "objective", "objective_validation"}
+    | {name for name in LABELS if name.startswith("against_base_")}
+)
+HIGHER_IS_BETTER = frozenset({"completed", "completed_per_server", "episode_return", "slo_share", "gap_closed_percent"})
 TIER_PREFIX = "tier_"
 """Prefix of the columns with a tier's utilisation."""
 
@@ -98,3 +104,15 @@ def label(column: str) -> str:
     if column.startswith(TIER_PREFIX):
         return f"utilisation: {column.removeprefix(TIER_PREFIX)}"
     return LABELS.get(column, column)
+
+
+def direction(column: str) -> str:
+    """Which values of a column are better, in words; empty where neither is."""
+    if column in LOWER_IS_BETTER:
+        return "lower is better"
+    return "higher is better" if column in HIGHER_IS_BETTER else ""
+
+
+def axis_label(column: str) -> str:
+    """The label of an axis: the heading of the column, and below it which values are better."""
+    return f"{label(column)}\n({direction(column)})" if direction(column) else label(column)

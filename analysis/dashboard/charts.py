@@ -32,7 +32,7 @@ def plot(chart: Chart) -> go.Figure:
     lines = math.ceil(len(chart.panels) / columns)
     spacing = 0.14 * min(1.0, 2 / lines)
     # A label beside an inner axis would cover the panel on its left: it becomes the title.
-    titles = [panel.title or (panel.y_label if columns > 1 else "") for panel in chart.panels]
+    titles = [(panel.title or panel.y_label * (columns > 1)).replace("\n", "<br>") for panel in chart.panels]
     across = {"horizontal_spacing": 0.08, "vertical_spacing": spacing}
     figure = make_subplots(lines, columns, subplot_titles=titles, shared_yaxes=_same_rows(chart), **across)
     figure.update_annotations(font_size=14)
@@ -113,7 +113,7 @@ def _cells(panel: Panel) -> dict[str, Any]:
 
 def _set_axes(figure: go.Figure, panel: Panel, y_label: str, place: dict[str, int]) -> None:
     x: dict[str, Any] = {"title_text": panel.x_label.replace("\n", "<br>")}
-    y: dict[str, Any] = {"title_text": y_label}
+    y: dict[str, Any] = {"title_text": y_label.replace("\n", "<br>")}
     if panel.rows:
         y |= {"tickvals": list(range(len(panel.rows))), "ticktext": list(panel.rows)}
         y |= {"range": [max(len(panel.rows), 2) - 0.4, -0.6], "zeroline": False}

@@ -23,17 +23,17 @@ PLOT = {
 """Settings of plotly's figures."""
 STYLE = """<style>
 [data-testid="stCaptionContainer"] { color: inherit !important; opacity: 0.85; }
-.rllib-table { overflow: auto; max-height: 32rem; border: 1px solid rgb(128 128 128 / 30%); border-radius: 8px; }
+.rllib-table { overflow-x: auto; border: 1px solid rgb(128 128 128 / 30%); border-radius: 8px; }
 .rllib-table table { border-collapse: collapse; width: 100%; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
 .rllib-table th, .rllib-table td {
   padding: 0.35rem 0.6rem; text-align: right; vertical-align: top; border: 0; white-space: nowrap;
   border-bottom: 1px solid rgb(128 128 128 / 20%);
 }
 .rllib-table thead th {
-  position: sticky; top: 0; vertical-align: bottom; white-space: normal; font-weight: 600; backdrop-filter: blur(12px);
+  vertical-align: bottom; white-space: normal; font-weight: 600;
 }
 .rllib-table .text { text-align: left; }
-.rllib-table td small { display: block; opacity: 0.8; }
+.rllib-table small { display: block; opacity: 0.8; }
 </style>"""
 """Style of tables, and of captions with enough contrast."""
 DARK_STYLE = """<style>
@@ -114,7 +114,7 @@ def selected_rows(results: Results, filters: Filters) -> pd.DataFrame:
 
 
 def show_table(table: pd.DataFrame, columns: Iterable[str], key: str) -> None:
-    """Some columns of a table, with the cells of the report; a long table scrolls in its own frame."""
+    """Some columns of a table, with the cells of the report; a wide table scrolls sideways in its own frame."""
     beside = [f"{column}{suffix}" for column in columns for suffix in ("", *render.SUFFIXES)]
     cells = render.to_html(table[[column for column in beside if column in table]])
     reached = f'tabindex="0" role="region" aria-label="{key.replace("-", " ")}"'

@@ -11,7 +11,8 @@ import streamlit as st
 
 from ..figures import comparison, evaluation
 from ..figures import training as training_figures
-from ..figures.style import looks
+from ..figures.chart import Chart
+from ..figures.style import Look, looks
 from ..labels import CURVES, LOWER_IS_BETTER, OUTCOMES, label
 from ..load import Results
 from ..rows import observability_note, variants
@@ -50,23 +51,29 @@ def evaluations(results: Results, filters: Filters) -> None:
     by = one(st.columns(3)[0], "Order at each N", orders, "order", label)
     ranked = _ranked(table, by)
     hidden, too_many = left_out([(table, primary)])
-    table, rows = (frame[~frame["variant"].isin(hidden)] for frame in (table, rows))
+    of = looks(rows, variants(rows[~rows["variant"].isin(hidden)]))
+    show_chart(_picture(table, of, primary), "against N")
+    weights = evaluation.lambda_map(rows, table[table["test_servers"] == table["test_servers"].min()], primary)
+    if weights.panels:
+        show_chart(weights, "weights")
     shown = ("test_servers", "variant", "observability", "seeds", *SHOWN, "episodes")
     show_table(ranked[~ranked["variant"].isin(hidden)], shown, "results-table")
     save_csv(ranked, "results")
     if too_many:
         st.caption(f"{too_many} The CSV file holds all.")
-    if note := observability_note(table):
+    if note := observability_note(table[~table["variant"].isin(hidden)]):
         st.caption(escaped(note))
     st.caption(
         "mean over training seeds ± standard deviation over the episodes of a seed; [low, high]: 95 % interval of the "
         "mean over seeds (Student's t), from 5 seeds on. Read a response with the completed tasks beside it."
     )
-    if table[list(SHOWN)].isna().all(axis=None):
-        st.info("None of these rows has a value: there is nothing to draw.")
-        return
-    of = looks(rows, variants(rows))
-    show_chart(evaluation.against_servers(table, of), "against N")
+
+
+def _picture(table: pd.DataFrame, of: dict[str, Look], primary: str) -> Chart:
+    """Every method against N; a row of points for each if there is one N."""
+    if table["test_servers"].nunique() > 1:
+        return evaluation.against_servers(table, of)
+    return evaluation.methods(table, of, by=primary)
 
 
 @st.cache_data(max_entries=32, show_spinner="Summing up …")
@@ -124,9 +131,9 @@ def compare(results: Results, filters: Filters) -> None:
         "on; p: Holm's over the question's family in this setting, whatever is shown of it (docs/statistics.md); P: "
         "probability that the first does better in the same episode."
     )
+    show_chart(comparison.differences(paired), "differences")
     show_table(paired, ("test_servers", "seeds", *OUTCOMES, "episodes"), "paired-table")
     save_csv(paired, "paired")
-    show_chart(comparison.differences(paired), "differences")
 
 
 @st.cache_data(max_entries=32, show_spinner="Comparing …")

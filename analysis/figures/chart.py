@@ -108,7 +108,6 @@ def shifted(scales: Sequence[int], count: int) -> np.ndarray:
 
 
 def varies(table: pd.DataFrame, metric: str) -> bool:
-    """Whether a metric differs among the rows of a table: a panel of constants is left out."""
+    """Whether a metric differs among the rows of a table: a panel of one value or of constants is left out."""
     values = table[metric].dropna().astype(float) if metric in table else pd.Series(dtype=float)
-    same = len(values) > 1 and np.isclose(values, values.iloc[0], rtol=1e-9).all()
-    return len(values) > 0 and not same
+    return len(values) > 1 and not np.isclose(values, values.iloc[0], rtol=1e-9).all()

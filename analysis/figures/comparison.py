@@ -117,8 +117,8 @@ def ranks(tables: Mapping[str, tuple[pd.DataFrame, str]], hidden: Container[str]
     names = dict.fromkeys(name for table, _ in tables.values() for name in table["variant"])
     values = pd.DataFrame(found).reindex([str(n) for n in names if n not in hidden]).dropna(how="all")
     values = values.loc[values.mean(axis=1).sort_values(kind="stable").index]
-    if values.size < 2 or len(values) < 2:
-        return Chart(caption="no two methods to rank")
+    if min(values.shape) < 2:
+        return Chart(caption="no two methods to rank, or a single setting")
     texts = values.map(lambda rank: "" if np.isnan(rank) else f"{rank:.0f}")
     panel = Panel(grid=Grid(-values, texts))
     said = "Rank by mean in the primary endpoint, 1 the best; equal means share a rank. Blank: not played."

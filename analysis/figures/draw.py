@@ -37,7 +37,8 @@ def save(figure: Figure, path: Path) -> None:
         figure.savefig(image, format=kind, dpi=style.DPI, facecolor="white", metadata=metadata)
     content = image.getvalue()
     if kind == "svg":
-        content = re.sub(rb"(\.\d\d)\d+", rb"\1", content)  # a hundredth of a point is enough
+        # A hundredth of a point is enough for coordinates, which stand in tags; the text between them stays.
+        content = re.sub(rb"<[^>]*>", lambda tag: re.sub(rb"(\.\d\d)\d+", rb"\1", tag[0]), content)
     write_atomic(path, lambda p: p.write_bytes(content))
 
 
@@ -50,11 +51,11 @@ def draw(chart: Chart) -> Figure:
     ]
     entries = _entries(chart)
     with mpl.rc_context(style.RC):
-        above = 0.24 * math.ceil(len(entries) / 3)
         narrow = columns == 1 and not any(panel.rows or panel.grid for panel in chart.panels)
         width = WIDTH * (0.87 if narrow else 1.3 if columns > 2 else 1.0)
         letters = max((len(row) for panel in chart.panels for row in _beside(panel)), default=0)
         width = max(width, BESIDE * (1 + columns) / 2 + LETTER * letters)
+        above = 0.24 * math.ceil(len(entries) / style.legend_columns(width, list(entries)))
         beside = 0.12 if any(map(_beside, chart.panels)) else 0.04167  # a browser's letters are wider
         layout = ConstrainedLayoutEngine(w_pad=beside)
         figure = Figure(figsize=(width, sum(heights) + above + 0.9), layout=layout)

@@ -5,17 +5,18 @@ Each takes a table of `analysis.tables.methods` and the looks of its variants, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..labels import OUTCOMES, label
-from .chart import INTERVAL, Chart, Marks, Panel, counts, shifted, varies
-from .style import Look
+from ..labels import LOWER_IS_BETTER, axis_label, label
+from .chart import INTERVAL, Chart, Grid, Marks, Panel, counts, shifted, varies
+from .style import OTHERS, Look
 
+SHOWN = ("completed", "response_mean_s", "response_censored_s")
 AGAINST_N = ("response_mean_s", "completed_per_server", "response_censored_s", "above_bound_percent")
 PAPER = Look("#555555", "D", "", hollow=True)
 _ENDS = ("_low", "_high")
@@ -23,14 +24,33 @@ STATED = "paper_response_mean_s"
 """The paper's mean that `against_servers` shows."""
 
 
-def methods(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "") -> Chart:
-    """Table 3 as rows of points [SCALE, fig. 3 and 4]; an outcome that is the same for all has no panel."""
+MOST_GREY = 12
+"""Rows of others in a figure; more share one row."""
+LAMBDAS = ("lambda_decorrelation", "lambda_kl")
+
+
+def methods(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "", by: str = "") -> Chart:
+    """Table 3 as rows of points [SCALE, fig. 3 and 4]; an outcome that is the same for all has no panel.
+
+    Args:
+        table: of `analysis.tables.methods`, at one scale.
+        looks: of the variants to tell apart; others are grey.
+        where: a sentence before the caption.
+        by: the metric whose best row stands first; by default the rows keep their order.
+    """
+    if by:
+        table = table.sort_values(by, ascending=by in LOWER_IS_BETTER, kind="stable", ignore_index=True)
+    is_other = ~table["variant"].isin(looks)
+    others = table[is_other]
+    if len(others) > MOST_GREY:
+        table = table[~is_other].reset_index(drop=True)
+    rows_of = [str(name) for name in table["variant"]] + [f"{len(others)} others"] * (len(others) > MOST_GREY)
     panels = []
-    for metric in (metric for metric in OUTCOMES if varies(table, metric)):
+    for metric in _telling(table, SHOWN):
         marks = [
             Marks(
                 *(rows[metric], [position]),
-                replace(looks[str(name)], line=""),
+                replace(looks.get(str(name), OTHERS), line=""),
                 low=rows[f"{metric}_low"],
                 high=rows[f"{metric}_high"],
                 hover=_hovers(rows, metric),
@@ -40,29 +60,33 @@ def methods(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "") -> 
         stated = f"paper_{metric}"
         if stated in table and table[stated].notna().any():
             marks.append(Marks(table[stated], np.arange(len(table)), PAPER, "the paper's mean"))
-        panels.append(Panel(marks, x_label=label(metric), rows=tuple(map(str, table["variant"]))))
+        if len(others) > MOST_GREY:
+            at = np.full(len(others), len(table))
+            marks.append(Marks(others[metric], at, replace(OTHERS, line=""), hover=_hovers(others, metric)))
+        panels.append(Panel(marks, x_label=axis_label(metric), rows=rows_of))
     if not panels:
         return Chart(caption="nothing that tells the methods apart at the training scale")
-    return Chart(panels, f"{where}{counts(table)} {INTERVAL}")
+    return Chart(panels, f"{where}{counts(table)} {INTERVAL}", columns=3)
 
 
 def against_servers(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "") -> Chart:
     """Response and completed tasks against the number of servers N [SCALE, fig. 5]; constant metrics are left out.
 
-    Arrivals grow in proportion to N, so completed tasks per server compare across scales.
+    Variants without a look are grey. Arrivals grow with N: completed tasks per server compare between them.
     """
     table = table.assign(
         **{f"completed_per_server{end}": table[f"completed{end}"] / table["test_servers"] for end in ("", *_ENDS)}
     )
     scales = sorted({int(n) for n in table["test_servers"]})
-    metrics = [metric for metric in AGAINST_N if metric in table and varies(table, metric)]
+    metrics = _telling(table, AGAINST_N)
     if not metrics:
         return Chart(caption="no evaluation episodes with a value that differs")
     shift = dict(zip(looks, shifted(scales, len(looks)), strict=True))
     by_paper = STATED in table and bool(table[STATED].notna().any())
+    others = table[~table["variant"].isin(looks)]
     panels = []
     for metric in metrics:
-        marks = []
+        marks = [_in_grey(others, metric)] if len(others) else []
         for name, look in looks.items():
             rows = table[table["variant"] == name]
             ends: dict[str, Any] = {end.strip("_"): rows[f"{metric}{end}"] for end in _ENDS} if look.line == "-" else {}
@@ -72,10 +96,54 @@ def against_servers(table: pd.DataFrame, looks: Mapping[str, Look], where: str =
                 stated = rows.dropna(subset=[STATED])
                 if len(stated):
                     marks.append(Marks(stated["test_servers"], stated[STATED], replace(PAPER, colour=look.colour)))
-        panels.append(Panel(marks, y_label=label(metric), x_label="servers N", scales=scales))
+        panels.append(Panel(marks, y_label=axis_label(metric), x_label="servers N", scales=scales))
     beside = " Points stand a little beside their N." if len(looks) > 1 else ""
     papers = " Diamonds: the paper's means." if by_paper else ""
     return Chart(panels, f"{where}{counts(table)} {INTERVAL}{beside}{papers}")
+
+
+def _telling(table: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
+    """The metrics that differ among the rows of a scale; without the censored response where it is the response."""
+    scales = table.get("test_servers", pd.Series(0, table.index))
+    at_scales = [rows for _, rows in table.groupby(scales) if len(rows) > 1] or [table]
+    found = [metric for metric in metrics if metric in table and any(varies(rows, metric) for rows in at_scales)]
+    both = table.reindex(columns=["response_mean_s", "response_censored_s"]).astype(float)
+    is_same = np.allclose(both["response_mean_s"], both["response_censored_s"], equal_nan=True)
+    return [metric for metric in found if not (is_same and metric == "response_censored_s")]
+
+
+def _in_grey(others: pd.DataFrame, metric: str) -> Marks:
+    """Variants that are not told apart: a line each, in one trace with gaps."""
+    wide = others.pivot(index="variant", columns="test_servers", values=metric)
+    along = np.tile([*wide.columns, np.nan], len(wide))
+    values = np.column_stack([wide.to_numpy(float), np.full(len(wide), np.nan)])
+    return Marks(along, values.ravel(), OTHERS, f"{len(wide)} others", thin=True)
+
+
+def lambda_map(rows: pd.DataFrame, table: pd.DataFrame, metric: str) -> Chart:
+    """Weights of SRR as a heat map: a panel for each method whose two weights vary, brighter is better.
+
+    Args:
+        rows: evaluation episodes of the table's variants.
+        table: of `analysis.tables.methods`, at one scale.
+        metric: its column that is shown.
+    """
+    panels = []
+    named = rows.drop_duplicates("variant")[["variant", "method", "overrides", *LAMBDAS]].merge(table, on="variant")
+    for (method, changed), own in named.groupby(["method", "overrides"], sort=False):
+        if min(own[name].nunique() for name in LAMBDAS) < 2 or not varies(own, metric):
+            continue
+        means = own.astype({metric: float}).pivot_table(metric, *LAMBDAS)
+        best = means.min(axis=None) if metric in LOWER_IS_BETTER else means.max(axis=None)
+        texts = means.map(lambda mean, best=best: "" if np.isnan(mean) else f"{'★ ' if mean == best else ''}{mean:.2f}")
+        shade = -means if metric in LOWER_IS_BETTER else means
+        shown = [frame.rename(index="λ₁ = {:g}".format, columns="λ₂ = {:g}".format) for frame in (shade, texts)]
+        title = f"{method}{f' ({changed})' * bool(changed)}: {label(metric)}"
+        panels.append(Panel(title=title, x_label="brighter is better, ★ is the best", grid=Grid(*shown)))
+    if not panels:
+        return Chart(caption="no grid of the weights of SRR")
+    said = "λ₁ weighs the decorrelation of the attention feature, λ₂ its KL divergence. Means over seeds."
+    return Chart(panels, said, columns=1)
 
 
 def _hovers(rows: pd.DataFrame, metric: str) -> list[str]:

@@ -15,9 +15,17 @@ from matplotlib.figure import Figure
 from ..methods import METHODS
 
 DPI = 200
+MOST_LARGE = 12
+"""Entries of a legend in large letters."""
 CELLS = "cividis"
 """Colour map of heat maps; colour-blind readers can distinguish it."""
 SPARE_COLOURS = ("#CC6677", "#AA4499", "#225555", "#BB5566", "#666633", "#7F5FBF")
+MOST_SHADES = 4
+"""With more variants a method's shades cannot be distinguished: each variant has a colour of its own."""
+VARIANT_COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
+    *("#882255", "#999933", "#332288", "#44AA99", "#A6761D", "#666666"),
+)
 MARKERS = "os^DvPX<>ph*d8"
 RC: dict[Any, Any] = {
     "font.size": 12,
@@ -53,8 +61,12 @@ class Look:
     hollow: bool = False
 
 
+OTHERS = Look("#9AA0A8", "o", "-")
+"""Of variants that are too many to be told apart."""
+
+
 def looks(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, Look]:
-    """Variant -> Look. A method has the same colour in every figure; its variants are lighter shades of it.
+    """Variant -> Look. A method has the same colour in every figure; a few variants are lighter shades of it.
 
     Args:
         frame: rows with variant, method and, if rules are among them, kind.
@@ -72,6 +84,8 @@ def looks(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, Look]:
         colour, marker = METHODS.get(method, (SPARE_COLOURS[spare % len(SPARE_COLOURS)], MARKERS[spare % len(MARKERS)]))
         shade = 0.65 * position / max(1, len(siblings) - 1)
         red, green, blue = (1 - (1 - part) * (1 - shade) for part in mpl.colors.to_rgb(colour))
+        if len(siblings) > MOST_SHADES and name not in heuristics:
+            red, green, blue = mpl.colors.to_rgb(VARIANT_COLOURS[len(result) % len(VARIANT_COLOURS)])
         if position:
             marker = MARKERS[(MARKERS.index(marker) + position) % len(MARKERS)]
         result[name] = Look(
@@ -86,8 +100,16 @@ def caption(figure: Figure, text: str) -> None:
     figure.supxlabel(textwrap.fill(text, characters), fontsize=10, x=0.02, ha="left", color="0.25")
 
 
+def legend_columns(width: float, labels: Sequence[str]) -> int:
+    """As many columns of a legend as its longest entry allows in a figure of this width [inch]."""
+    longest = max((len(label) for label in labels), default=0)
+    letters = 11 if len(labels) <= MOST_LARGE else 14
+    return max(1, min(len(labels), int(width * letters / (longest + 6))))
+
+
 def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    """A legend above the axes, in as many columns as its longest entry allows."""
-    longest = max(len(label) for label in labels)
-    columns = max(1, min(len(labels), int(figure.get_figwidth() * 11 / (longest + 6))))
-    figure.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.2, handlelength=2.2)
+    """A legend above the axes."""
+    columns = legend_columns(figure.get_figwidth(), labels)
+    size = 11 if len(labels) <= MOST_LARGE else 8.5
+    how: dict[str, Any] = {"ncols": columns, "columnspacing": 1.2, "handlelength": 2.2, "fontsize": size}
+    figure.legend(handles, labels, loc="outside upper left", **how)

@@ -10,11 +10,13 @@ import pandas as pd
 from ..labels import CURVES, LOWER_IS_BETTER, label
 from ..rows import require_one_setting, variants
 from ..shown import MOST_SHOWN
-from .chart import Chart, Marks, Panel, count_range
-from .style import Look, looks
+from .chart import Chart, Marks, Panel, count_range, varies
+from .style import OTHERS, Look, looks
 
 POINTS = 150
 """Points of each curve; more cannot be distinguished."""
+MOST_OTHERS, OTHERS_POINTS = 100, 15
+"""Grey curves of variants that are too many, and points of each."""
 MOST_THIN = 6
 """With more methods the curves of single seeds would cover each other: only medians are drawn."""
 X = ("epoch", "env_steps", "wall_s")
@@ -38,10 +40,10 @@ def training_curves(
         x: one of X; an epoch stands at the mean over its seeds.
         of: looks of the variants; by default those of `looks`.
     """
-    shown = [m for m in metrics or CURVES[:SHOWN] if m in training and training[m].notna().any()]
-    if training.empty or not shown:
-        return Chart(caption="no training epochs")
-    training, few_of_many = _best(training, shown[0])
+    shown = [m for m in metrics or CURVES[:SHOWN] if varies(training, m)]
+    if training["epoch"].nunique() < 2 or not shown:
+        return Chart(caption="no training epochs that differ in anything")
+    training, others, few_of_many = _best(training, shown[0])
     names = variants(training)
     of = of or looks(training, names)
     window = smoothing or max(1, int(training["epoch"].max()) // 50)
@@ -54,7 +56,7 @@ def training_curves(
     }
     panels = []
     for metric in shown:
-        marks = []
+        marks = [_in_grey(others, metric, x)] if len(others) and varies(others, metric) else []
         for name in names:
             smooth = pivots[name, metric].astype(float).sort_index().rolling(window, min_periods=1).mean()
             smooth = smooth.iloc[np.unique(np.linspace(0, len(smooth) - 1, POINTS).round().astype(int))]
@@ -81,15 +83,28 @@ def training_curves(
     return Chart(panels, said + few_of_many)
 
 
-def _best(training: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, str]:
-    """The rows of the MOST_SHOWN variants that are best in a metric at their end, and a sentence on the others."""
+def _best(training: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.DataFrame, str]:
+    """The rows of the MOST_SHOWN variants with the best ends in a metric, the other rows, and a sentence on these."""
     count = training["variant"].nunique()
     if count <= MOST_SHOWN:
-        return training, ""
+        return training, training.iloc[:0], ""
     late = training[training["epoch"] > 0.9 * training["epoch"].max()]
     means = late.groupby("variant")[metric].mean().sort_values(ascending=metric in LOWER_IS_BETTER, kind="stable")
     said = f" Shown are the {MOST_SHOWN} of {count} variants with the best {label(metric)} at the end."
-    return training[training["variant"].isin(means.index[:MOST_SHOWN])], said
+    is_best = training["variant"].isin(means.index[:MOST_SHOWN])
+    return training[is_best], training[~is_best], said
+
+
+def _in_grey(others: pd.DataFrame, metric: str, x: str) -> Marks:
+    """Variants that are not told apart: medians over seeds of a few epochs, in one trace with gaps."""
+    names = variants(others)
+    drawn = others[others["variant"].isin(names[:: -(-len(names) // MOST_OTHERS)])]
+    wide = drawn.pivot_table(index="epoch", columns="variant", values=metric, aggfunc="median")
+    kept = np.unique(np.linspace(0, len(wide) - 1, OTHERS_POINTS).round().astype(int))
+    at = wide.index if x == "epoch" else drawn.groupby("epoch")[x].mean().loc[wide.index]
+    along = np.tile(np.r_[np.asarray(at, float)[kept], np.nan], wide.shape[1])
+    values = np.concatenate([np.r_[wide[name].to_numpy(float)[kept], np.nan] for name in wide])
+    return Marks(along, values, OTHERS, f"{len(names)} others", thin=True)
 
 
 def drift(features: pd.DataFrame) -> Chart:

@@ -45,17 +45,19 @@ def _section(section: Section, draw: Drawn, folded: bool) -> dict[str, Any]:
 def page(
     title: str,
     five: Sequence[str],
+    steps: Sequence[tuple[str, str]],
     missing: Sequence[str],
     sections: Sequence[Section],
     made: Sequence[str],
     config: Mapping[str, Any],
     draw: Drawn,
 ) -> str:
-    """The whole page. It opens with the figures of `glance`.
+    """The whole page. It opens with the first of the lines and the figures of `glance`.
 
     Args:
         title: of the page.
-        five: lines below these figures, see `overview.five_lines`.
+        five: the verdict, and lines below these figures, see `overview.five_lines`.
+        steps: what to do next, see `overview.next_steps`.
         missing: lines below these, see `overview.missing`.
         sections: of the report; settings after the first are folded.
         made: lines on the origin of the numbers, at the end.
@@ -71,7 +73,9 @@ def page(
     return environment.get_template("page.html").render(
         title=title,
         glance=opening,
-        five=five,
+        verdict=five[0],
+        five=five[1:],
+        steps=steps,
         missing=missing,
         links=links,
         sections=bodies,

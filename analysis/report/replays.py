@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..labels import LOWER_IS_BETTER
 from ..rows import require_one_setting, variants
+from ..stats.families import endpoint
 from ..tables.comparisons import default_pairs
+from ..tables.relative import BASE
 from ..tables.render import format_value
 
 DrawGantt = Callable[[Sequence[pd.Series], Sequence[str]], Figure]
@@ -23,10 +26,11 @@ MOST_TASKS = 400
 
 
 def typical_episode(episodes: pd.DataFrame, servers: int) -> list[pd.Series]:
-    """The rows of one episode: of the first pair that is compared, else of the first two methods or the only one.
+    """The rows of one episode under two methods: the base rule, and the best of the others in the primary endpoint.
 
-    A learned method plays with its lowest seed, two learned methods with their lowest common one. The difference in
-    completed tasks, or the number of the only method, is the nearest to its median. Empty if there is no such episode.
+    Without the base they are the first pair that is compared, else the first two methods or the only one. A learned
+    method plays with its lowest seed, two learned methods with their lowest common one. The difference in the endpoint,
+    or the value of the only method, is the nearest to its median. Empty if there is no such episode.
 
     Args:
         episodes: rows of one setting.
@@ -40,7 +44,8 @@ def typical_episode(episodes: pd.DataFrame, servers: int) -> list[pd.Series]:
     names = variants(rows)
     if not names:
         return []
-    pair = next(iter(default_pairs(rows)), tuple(names[:2]))
+    metric = endpoint(str(rows["scenario"].iloc[0]))
+    pair = _base_and_best(rows, metric) or next(iter(default_pairs(rows)), tuple(names[:2]))
     sides = _of_one_seed([rows[rows["variant"] == name] for name in pair])
     shared = sides[0][WORKLOAD].drop_duplicates()
     for side in sides[1:]:
@@ -48,10 +53,20 @@ def typical_episode(episodes: pd.DataFrame, servers: int) -> list[pd.Series]:
     if shared.empty:
         return []
     aligned = [shared.merge(side, validate="one_to_one").sort_values(WORKLOAD, ignore_index=True) for side in sides]
-    completed = [side["completed"].astype(float).fillna(0) for side in aligned]
-    compared = completed[0] - completed[1] if len(pair) > 1 else completed[0]
+    values = [side[metric].astype(float).fillna(0) for side in aligned]
+    compared = values[0] - values[1] if len(pair) > 1 else values[0]
     chosen = int((compared - compared.median()).abs().argmin())
     return [side.iloc[chosen] for side in aligned]
+
+
+def _base_and_best(rows: pd.DataFrame, metric: str) -> tuple[str, str] | None:
+    """The base rule and the best other variant in a metric; None without both."""
+    means = rows.groupby(["method", "variant"])[metric].mean().astype(float).dropna()
+    is_base = means.index.get_level_values("method") == BASE
+    bases, others = means[is_base].droplevel("method"), means[~is_base].droplevel("method")
+    if bases.empty or others.empty:
+        return None
+    return str(bases.index[0]), str(others.idxmin() if metric in LOWER_IS_BETTER else others.idxmax())
 
 
 def _of_one_seed(sides: list[pd.DataFrame]) -> list[pd.DataFrame]:
@@ -68,7 +83,4 @@ def title_of(row: pd.Series) -> str:
     """The title of the chart of a row."""
     seed = "" if pd.isna(row["train_seed"]) else f", seed {row['train_seed']}"
     response = format_value(float(row["response_mean_s"]))
-    return (
-        f"{row['variant']}{seed} at N = {row['test_servers']}, episode {row['episode']}: {row['completed']} of "
-        f"{row['arrived']} tasks completed, mean response {response} s"
-    )
+    return f"{row['variant']}{seed}: mean response {response} s, {row['completed']} of {row['arrived']} tasks completed"

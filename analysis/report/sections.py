@@ -137,6 +137,12 @@ class Section:
         """Its tables in order."""
         return [item for item in self.items if isinstance(item, NamedTable)]
 
+    def take(self, kind: str) -> list[NamedFigure]:
+        """Remove its figures of a kind, e.g. "methods", and return them."""
+        found = [item for item in self.items if isinstance(item, NamedFigure) and item.name.startswith(f"{kind}-")]
+        self.items = [item for item in self.items if item not in found]
+        return found
+
     def table(self, kind: str) -> NamedTable:
         """The first of its tables of a kind, e.g. "paired"."""
         return next(named for named in self.tables if named.name.startswith(f"{kind}-"))
@@ -195,7 +201,9 @@ def _together(results: Results, found: Sequence[Section]) -> Section:
 
 
 def glance(content: Sequence[Section]) -> list[NamedFigure]:
-    """The first figures of a report: each question, and the ranks, at the scale of training."""
+    """The first figures of a report, which leave their sections: what an ablation is about, each question or all
+    methods, one episode under two schedulers, and the ranks; at the scale of training.
+    """
     of_setting = [section for section in content if any(section.setting) and section.scales]
     every = [section.setting for section in of_setting]
     names = [setting_label(section.setting, every) for section in of_setting]
@@ -205,12 +213,17 @@ def glance(content: Sequence[Section]) -> list[NamedFigure]:
         name: dict(zip(table["variant"].astype(str), table[metric].astype(float), strict=True))
         for name, (table, metric) in tables.items()
     }
+    opening = Section("", "")
+    if of_setting:
+        opening.items += of_setting[0].take("lambdas")
     pairs = {
         name: (one.at_first_scale(one.table("paired").shown), one.endpoint) for name, one in named if len(one.paired)
     }
-    opening = Section("", "")
     title = "Who is better, by how much, and is it decided?"
     opening.add("verdicts", title, comparison.forest(pairs, means), wide=True)
+    if of_setting:
+        opening.items += [] if opening.items else of_setting[0].take("methods")[:1]
+        opening.items += of_setting[0].take("gantt")[:1]
     title = "Rank of every method in every setting, 1 the best"
     hidden, note = left_out([(one.table4, one.endpoint) for one in of_setting])
     opening.add("ranks", title, comparison.ranks(tables, hidden, note), fixed=True, wide=True)
@@ -232,7 +245,7 @@ def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt |
     section.base = relative.against_base(rows)
     section.add_table(f"against-base-{slug}", relative.TITLE, section.base, relative.HOW_TO_READ)
     if rows["test_servers"].nunique() > 1:
-        chart = evaluation.against_servers(section.rows_shown(section.table4), of, section.where)
+        chart = evaluation.against_servers(section.table4, of, section.where)
         section.add(f"servers-{slug}", "Against the number of servers N", chart, wide=True)
     _add_comparisons(section, rows)
     _add_features(section, select(results.features, *setting))
@@ -264,8 +277,11 @@ def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, of: 
     section.best += summary.best_lines(table3, servers)
     title = f"Table 3: methods at the training scale, N = {servers}"
     section.add_table(f"table3-{slug}", title, table3, _how(section, table3))
-    chart = evaluation.methods(section.rows_shown(table3), of, f"{section.where}N = {servers}. ")
-    section.add(f"methods-{slug}", title, chart, wide=True)
+    chart = evaluation.methods(table3, of, f"{section.where}N = {servers}. ", by=section.endpoint)
+    section.add(f"methods-{slug}", f"All methods at N = {servers}, the best first", chart, wide=True)
+    title = f"Weights of SRR at N = {servers}"
+    chart = evaluation.lambda_map(rows, table3, section.endpoint)
+    section.add(f"lambdas-{slug}", title, chart, fixed=True, wide=True)
 
 
 def _add_features(section: Section, rows: pd.DataFrame) -> None:
@@ -282,6 +298,6 @@ def _add_schedules(section: Section, rows: pd.DataFrame, servers: int, gantt: Dr
     """The Gantt charts of one episode."""
     if chosen := typical_episode(rows, servers):
         names = " and ".join(str(row["variant"]) for row in chosen)
-        title = f"Schedules of one episode: {names}, a typical {'difference' if len(chosen) > 1 else 'number'} of tasks"
+        title = f"One workload under {names}: episode {chosen[0]['episode']} on {servers} servers"
         draw = partial(gantt, chosen, [title_of(row) for row in chosen])
         section.items.append(NamedFigure(f"gantt-typical-{section.name}-n{servers}", title, draw, wide=True))

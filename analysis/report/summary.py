@@ -93,8 +93,14 @@ def _firsts(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Each outcome with a value, and the best rows in it."""
     for metric, largest in (("completed", True), ("response_censored_s", False), ("response_mean_s", False)):
         values = table[metric].dropna()
-        if len(values):
+        is_same = len(values) > 1 and values.min() == values.max()
+        if len(values) and not is_same and not (metric == "response_mean_s" and _all_complete(table)):
             yield metric, table[table[metric] == (values.max() if largest else values.min())]
+
+
+def _all_complete(table: pd.DataFrame) -> bool:
+    """Whether every arrived task completed, so that the censored response says the same as the response."""
+    return bool((table["unfinished"] == 0).all())
 
 
 def manifest_lines(results: Results) -> list[str]:

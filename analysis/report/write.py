@@ -14,7 +14,7 @@ from ..figures.chart import Chart
 from ..load import load
 from ..tables import render
 from . import summary
-from .overview import five_lines, missing
+from .overview import five_lines, missing, next_steps
 from .page import page
 from .replays import DrawGantt
 from .sections import NamedFigure, sections
@@ -81,7 +81,8 @@ def write_report(
     title = f"Report: {results.sweep}"
     made = [*summary.training_lines(results), *summary.manifest_lines(results)]
     config = results.manifest.get("config", {})
-    text = page(title, five_lines(content), missing(results), content, made, config, draw_figure)
+    steps = next_steps(results, content)
+    text = page(title, five_lines(content), steps, missing(results), content, made, config, draw_figure)
     path = write(PAGE, text)
     for earlier in {found for pattern in FILES for found in target.glob(pattern)} - written:
         earlier.unlink()

@@ -20,7 +20,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from ..labels import label
+from ..labels import direction, label
 
 SUFFIXES = ("_sd", "_low", "_high", "_verdict", "_note", "_p_adjusted", "_better")
 NAME_WIDTH = 28
@@ -96,6 +96,8 @@ def cell_lines(row: Mapping[Any, Any] | pd.Series, stem: str) -> list[str]:
     value, sd, low, high, verdict, note, p, better = (
         format_field(row.get(stem + suffix), stem + suffix) for suffix in ("", *SUFFIXES)
     )
+    if note in ("rule", "rules"):
+        return [note]  # in place of no seeds
     lines = [value + ("" if sd == MISSING else f" ± {sd}") + ("" if note == MISSING else f", {note}")]
     if low != MISSING:
         lines.append(f"[{low}, {high}]")
@@ -128,7 +130,8 @@ def to_html(table: pd.DataFrame) -> str:
     long = {column for column in TEXT_COLUMNS if column in columns and _longest(table[column]) > NAME_WIDTH}
     kind |= dict.fromkeys(long, ' class="text long"')
     out = ["<table>\n<thead><tr>"]
-    out += [f'<th scope="col"{kind[c]}>{html.escape(label(c))}</th>' for c in columns]
+    better = {c: f" <small>{direction(c)}</small>" if direction(c) else "" for c in columns}
+    out += [f'<th scope="col"{kind[c]}>{html.escape(label(c))}{better[c]}</th>' for c in columns]
     out.append("</tr></thead>\n<tbody>\n")
     for row in table.to_dict("records"):
         out.append("<tr>")
@@ -166,7 +169,8 @@ def _rich_table(rows: pd.DataFrame, columns: Sequence[str]) -> Table:
     for column in columns:
         is_text = column in TEXT_COLUMNS
         how: dict[str, Any] = {"max_width": NAME_WIDTH, "overflow": "fold"} if is_text else {"no_wrap": True}
-        rich_table.add_column("\n".join(label(column).split()), justify="left" if is_text else "right", **how)
+        heading = [*label(column).split(), *direction(column).rsplit(maxsplit=1)]
+        rich_table.add_column("\n".join(heading), justify="left" if is_text else "right", **how)
     for row in rows.to_dict("records"):
         rich_table.add_row(*(Text("\n".join(cell_lines(row, column))) for column in columns))
     return rich_table

@@ -138,9 +138,10 @@ def draw_gantts(charts: Sequence[Chart], title: str = "") -> Figure:
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     legend: dict[str, Artist] = {
         f"task (colour{' and number' if lane_in >= NUMBERED_LANE_IN else ''}: its workflow)": Patch(facecolor="0.6"),
-        "not finished at the end": Patch(facecolor="0.6", edgecolor="white", hatch=UNFINISHED_HATCH),
         "arrival of a workflow": Line2D([], [], color="0.4", marker="v", linestyle="none"),
     }
+    if not all(chart.finished.all() for chart in charts):
+        legend["not finished at the end"] = Patch(facecolor="0.6", edgecolor="white", hatch=UNFINISHED_HATCH)
     figure.legend(
         list(legend.values()), list(legend), loc="outside lower left", ncols=len(legend), fontsize=8, frameon=False
     )

@@ -15,7 +15,7 @@ def test_the_table_of_literal_rows() -> None:
     ]
     row = behaviour.behaviour_table(typed_episodes(rows), 16).iloc[0]
     assert (row["decisions"], row["invalid_no_fit"], row["invalid_busy_avoidable"]) == (20.0, 2.0, 0.0)
-    assert (row["utilisation"], row["tier_a"], row["seeds"], row["seeds_note"]) == (0.5, 0.25, 2, "no CI")
+    assert (row["utilisation"], row["tier_a"], row["seeds"], row["seeds_note"]) == (0.5, 0.25, 2, "no interval")
 
 
 def test_a_tier_by_the_name_of_an_intervals_end_is_no_interval() -> None:

@@ -72,7 +72,7 @@ def test_the_papers_numbers_stand_beside_its_own_setting_and_lambdas_alone(rows:
 
 def test_two_seeds_claim_no_interval_and_a_network_of_fixed_size_has_no_drift(rows: pd.DataFrame) -> None:
     table = features.table5(rows[rows["train_seed"].isin(SEEDS[:2])])
-    assert table["seeds_note"].eq("no CI").all()
+    assert table["seeds_note"].eq("no interval").all()
     assert table.filter(regex="_low$|_high$").isna().all(axis=None)
     assert table["feature_covariance"].notna().all()
     record = table.query("variant == 'ppo'").iloc[0]

@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+from rllib_scale_analysis.figures import draw, evaluation
+from rllib_scale_analysis.figures.style import OTHERS, looks
 from rllib_scale_analysis.figures.training import training_curves
 from rllib_scale_analysis.load import load
 from rllib_scale_analysis.report.write import write_report
-from rllib_scale_analysis.shown import MOST_SHOWN
+from rllib_scale_analysis.rows import variants
+from rllib_scale_analysis.shown import MOST_SHOWN, left_out
 from rllib_scale_analysis.tables.comparisons import default_pairs
+from rllib_scale_analysis.tables.methods import table4
 
-from artificial_results import artificial_training, episode_row, write_folder
+from artificial_results import artificial_training, episode_row, typed_episodes, write_folder
 from parsed_html import Parsed
 
 SETTINGS = range(20)
@@ -43,4 +47,36 @@ def test_of_many_variants_the_best_are_shown_and_each_is_compared_with_its_like(
     (table3,) = page.parent.glob("tables/table3-*.csv")
     assert len(pd.read_csv(table3)) == 41
     chart = training_curves(found.training, ["episode_return"])
-    assert {marks.name for marks in chart.panels[0].marks if marks.name} == best
+    assert {marks.name for marks in chart.panels[0].marks if marks.name} == {*best, "28 others"}
+
+
+def test_a_grid_of_weights_opens_with_a_map_on_which_bright_is_better_and_draws_the_rest_in_grey(
+    tmp_path: Path,
+) -> None:
+    rows = []
+    for k in range(16):
+        weights = {"lambda_decorrelation": 10.0 ** (k // 4 - 4), "lambda_kl": 10.0 ** (k % 4 - 5)}
+        values = {"response_censored_s": 5 + abs(k - 6), "response_mean_s": 4 + abs(k - 6), "scenario": "steady-0.7"}
+        for servers in (16, 32):
+            row = episode_row("scale", 42, servers, 0, trial_id=f"scale-{k}", completed=9)
+            rows.append(row | weights | {name: v if isinstance(v, str) else float(v) for name, v in values.items()})
+    episodes = typed_episodes(rows)
+    table = table4(episodes)
+    at_16 = table[table["test_servers"] == 16]
+    (panel,) = evaluation.lambda_map(episodes, at_16, "response_censored_s").panels
+    assert panel.grid is not None
+    assert panel.grid.values.max(axis=None) == panel.grid.values.loc["λ₁ = 0.001", "λ₂ = 0.001"] == -5
+    assert panel.grid.texts.loc["λ₁ = 0.001", "λ₂ = 0.001"] == "★ 5.00"
+    assert panel.grid.texts.stack().str.contains("★").sum() == 1
+    hidden, _ = left_out([(table, "response_censored_s")])
+    of = looks(episodes, [name for name in variants(episodes) if name not in hidden])
+    assert len({look.colour for look in of.values()}) == len(of) == MOST_SHOWN
+    (in_rows, _) = evaluation.methods(at_16, of, by="response_censored_s").panels
+    values = [float(marks.x.iloc[0]) for marks in in_rows.marks]
+    assert values == sorted(values)
+    assert [marks.look.colour == OTHERS.colour for marks in in_rows.marks] == [False] * 12 + [True] * 4
+    lines = evaluation.against_servers(table, of).panels[0].marks
+    assert (lines[0].name, lines[0].look) == ("4 others", OTHERS)
+    figure = draw.draw(evaluation.lambda_map(episodes, at_16, "response_censored_s"))
+    draw.save(figure, path := tmp_path / "map.svg")
+    assert "λ₂ = 0.0001<" in path.read_text(encoding="utf-8"), "numbers in texts keep their digits"

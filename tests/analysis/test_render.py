@@ -93,9 +93,9 @@ def test_a_csv_loses_no_digit() -> None:
 def test_the_cell_of_a_statistic() -> None:
     row = {"variant": "scale", "seeds": 5, "seeds_note": None, "completed": 8.367, "completed_sd": 2.154}
     bounds = {"completed_low": 7.9, "completed_high": 8.844, "completed_verdict": "higher"}
-    plain = row | {"completed_low": math.nan, "completed_high": math.nan, "seeds_note": "no CI"}
+    plain = row | {"completed_low": math.nan, "completed_high": math.nan, "seeds_note": "no interval"}
     assert " ".join(cells(pd.DataFrame([row | bounds])).split()) == "scale 5 8.37 ± 2.15 [7.90, 8.84] higher"
-    assert cells(pd.DataFrame([plain])) == "scale 5, no CI 8.37 ± 2.15"
+    assert cells(pd.DataFrame([plain])) == "scale 5, no interval 8.37 ± 2.15"
     feature = pd.DataFrame([{"variant": "scale", "feature_covariance": 0.0374, "drift_mmd2": -0.0001}])
     assert cells(feature) == "scale 0.037 0.000", "with the paper's three decimals"
 

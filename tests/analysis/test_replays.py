@@ -18,7 +18,7 @@ def test_the_typical_episode_of_the_first_pair() -> None:
     rows = rows_of("scale", [5, 6, 7, 8, 9]) + rows_of("crossattn", [6, 8, 9, 10, 19]) + rows_of("ppo", [1] * 5)
     typical = typical_episode(typed_episodes(rows), 16)
     assert [(row["variant"], row["episode"]) for row in typical] == [("scale", 1), ("crossattn", 1)]
-    said = "crossattn, seed 42 at N = 16, episode 1: 8 of 20 tasks completed, mean response 4.50 s"
+    said = "crossattn, seed 42: mean response 4.50 s, 8 of 20 tasks completed"
     assert title_of(typical[1]) == said
 
 
@@ -32,11 +32,13 @@ def test_both_sides_play_the_same_workload_with_a_seed_of_both() -> None:
     assert chosen[0]["episode"] >= 2
 
 
-def test_a_rule_beside_a_learned_method_and_a_method_alone() -> None:
-    rows = rows_of("scale", [5, 6, 7]) + rows_of("fastest-idle", [10, 10, 10], seed=None)
+def test_the_base_rule_beside_the_best_other_method_and_a_method_alone() -> None:
+    rows = rows_of("scale", [5, 6, 7]) + rows_of("fastest-idle", [10, 10, 10], seed=None) + rows_of("ppo", [1, 2, 3])
     chosen = typical_episode(typed_episodes(rows), 16)
-    assert [row["variant"] for row in chosen] == ["scale", "fastest-idle"]
-    assert title_of(chosen[1]).startswith("fastest-idle at N = 16, episode 1")
+    assert [(row["variant"], row["episode"]) for row in chosen] == [("fastest-idle", 1), ("scale", 1)]
+    assert title_of(chosen[0]).startswith("fastest-idle: mean response")
+    waits = [row | {"scenario": "steady-0.7", "response_censored_s": 12.0 - row["completed"]} for row in rows]
+    assert [row["variant"] for row in typical_episode(typed_episodes(waits), 16)] == ["fastest-idle", "scale"]
     (alone,) = typical_episode(typed_episodes(rows_of("scale", [9, 5, 7])), 16)
     assert alone["episode"] == 2
 

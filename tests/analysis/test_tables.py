@@ -61,7 +61,7 @@ def test_table3_of_literal_rows() -> None:
     assert (row["completed"], row["unfinished"], row["response_mean_s"]) == (6.0, 4.0, 4.0)
     assert row["completed_sd"] == pytest.approx(math.sqrt(8))
     assert (row["response_censored_s"], row["episode_return"], row["invalid_share"]) == (9.0, 0.5, 0.25)
-    assert (row["seeds"], row["seeds_note"]) == (1, "no CI")
+    assert (row["seeds"], row["seeds_note"]) == (1, "no interval")
     assert math.isnan(row["completed_low"])
 
 

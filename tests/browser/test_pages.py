@@ -251,6 +251,9 @@ def test_the_dashboard_of_a_running_sweep_in_each_view(played: tuple[Path, str],
     folder, url = played
     rows = pd.concat([pd.read_parquet(path) for path in (folder / "evaluations").iterdir()])
     open_view(page, url)
+    picture, table = (page.locator(place).first.bounding_box() for place in (".js-plotly-plot", "#results-table"))
+    assert picture is not None and table is not None  # noqa: PT018
+    assert picture["y"] < min(table["y"], 500), "a picture comes first"
     shown = rows_of(page, "results-table")
     assert {cells[1] for cells in shown} == {"scale", "ppo", "fastest-idle", "heft"}
     for name, (_, of_name) in zip(sorted({cells[1] for cells in shown}), rows.groupby("method"), strict=True):
