@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..stats.intervals import COVERAGE
-from .style import Look
+from .style import OTHERS, Look
 
 INTERVAL = f"Bars: 95 % interval over seeds of a learned method, from 5 seeds on ({COVERAGE})."
 """What an error bar means in every figure of single methods."""
@@ -105,6 +105,13 @@ def shifted(scales: Sequence[int], count: int) -> np.ndarray:
     gap = float(min(np.diff(np.log2(sorted(scales))), default=1.0))
     width = min(0.03, 0.3 * gap / count) if len(scales) > 1 else 0.7 / count
     return 2.0 ** (width * (np.arange(count) - (count - 1) / 2))
+
+
+def in_grey(lines: pd.DataFrame, count: int) -> Marks:
+    """Lines (x, variant) of the `count` variants that are not told apart, in one trace with gaps."""
+    along = np.tile([*lines.index, np.nan], lines.shape[1])
+    values = np.vstack([lines.to_numpy(float), np.full(lines.shape[1], np.nan)]).T.ravel()
+    return Marks(along, values, OTHERS, f"{count} others", thin=True)
 
 
 def varies(table: pd.DataFrame, metric: str) -> bool:

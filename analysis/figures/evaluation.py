@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ..labels import LOWER_IS_BETTER, axis_label, label
-from .chart import INTERVAL, Chart, Grid, Marks, Panel, counts, shifted, varies
+from .chart import INTERVAL, Chart, Grid, Marks, Panel, counts, in_grey, shifted, varies
 from .style import OTHERS, Look
 
 SHOWN = ("completed", "response_mean_s", "response_censored_s")
@@ -26,6 +26,8 @@ STATED = "paper_response_mean_s"
 
 MOST_GREY = 12
 """Rows of others in a figure; more share one row."""
+LONG_NAME = 30
+"""With longer names beside three panels the letters of a figure would be too small."""
 LAMBDAS = ("lambda_decorrelation", "lambda_kl")
 
 
@@ -66,7 +68,8 @@ def methods(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "", by:
         panels.append(Panel(marks, x_label=axis_label(metric), rows=rows_of))
     if not panels:
         return Chart(caption="nothing that tells the methods apart at the training scale")
-    return Chart(panels, f"{where}{counts(table)} {INTERVAL}", columns=3)
+    columns = 3 if max(map(len, rows_of)) <= LONG_NAME else 2
+    return Chart(panels, f"{where}{counts(table)} {INTERVAL}", columns)
 
 
 def against_servers(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "") -> Chart:
@@ -86,7 +89,8 @@ def against_servers(table: pd.DataFrame, looks: Mapping[str, Look], where: str =
     others = table[~table["variant"].isin(looks)]
     panels = []
     for metric in metrics:
-        marks = [_in_grey(others, metric)] if len(others) else []
+        grey = others.pivot(index="test_servers", columns="variant", values=metric)
+        marks = [in_grey(grey, len(grey.columns))] if len(others) else []
         for name, look in looks.items():
             rows = table[table["variant"] == name]
             ends: dict[str, Any] = {end.strip("_"): rows[f"{metric}{end}"] for end in _ENDS} if look.line == "-" else {}
@@ -110,14 +114,6 @@ def _telling(table: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
     both = table.reindex(columns=["response_mean_s", "response_censored_s"]).astype(float)
     is_same = np.allclose(both["response_mean_s"], both["response_censored_s"], equal_nan=True)
     return [metric for metric in found if not (is_same and metric == "response_censored_s")]
-
-
-def _in_grey(others: pd.DataFrame, metric: str) -> Marks:
-    """Variants that are not told apart: a line each, in one trace with gaps."""
-    wide = others.pivot(index="variant", columns="test_servers", values=metric)
-    along = np.tile([*wide.columns, np.nan], len(wide))
-    values = np.column_stack([wide.to_numpy(float), np.full(len(wide), np.nan)])
-    return Marks(along, values.ravel(), OTHERS, f"{len(wide)} others", thin=True)
 
 
 def lambda_map(rows: pd.DataFrame, table: pd.DataFrame, metric: str) -> Chart:

@@ -10,8 +10,8 @@ import pandas as pd
 from ..labels import CURVES, LOWER_IS_BETTER, label
 from ..rows import require_one_setting, variants
 from ..shown import MOST_SHOWN
-from .chart import Chart, Marks, Panel, count_range, varies
-from .style import OTHERS, Look, looks
+from .chart import Chart, Marks, Panel, count_range, in_grey, varies
+from .style import Look, looks
 
 POINTS = 150
 """Points of each curve; more cannot be distinguished."""
@@ -56,7 +56,7 @@ def training_curves(
     }
     panels = []
     for metric in shown:
-        marks = [_in_grey(others, metric, x)] if len(others) and varies(others, metric) else []
+        marks = [_grey(others, metric, x)] if len(others) and varies(others, metric) else []
         for name in names:
             smooth = pivots[name, metric].astype(float).sort_index().rolling(window, min_periods=1).mean()
             smooth = smooth.iloc[np.unique(np.linspace(0, len(smooth) - 1, POINTS).round().astype(int))]
@@ -95,16 +95,15 @@ def _best(training: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.DataFra
     return training[is_best], training[~is_best], said
 
 
-def _in_grey(others: pd.DataFrame, metric: str, x: str) -> Marks:
-    """Variants that are not told apart: medians over seeds of a few epochs, in one trace with gaps."""
+def _grey(others: pd.DataFrame, metric: str, x: str) -> Marks:
+    """Variants that are not told apart: medians over seeds, of a few epochs and of MOST_OTHERS variants at most."""
     names = variants(others)
     drawn = others[others["variant"].isin(names[:: -(-len(names) // MOST_OTHERS)])]
-    wide = drawn.pivot_table(index="epoch", columns="variant", values=metric, aggfunc="median")
-    kept = np.unique(np.linspace(0, len(wide) - 1, OTHERS_POINTS).round().astype(int))
-    at = wide.index if x == "epoch" else drawn.groupby("epoch")[x].mean().loc[wide.index]
-    along = np.tile(np.r_[np.asarray(at, float)[kept], np.nan], wide.shape[1])
-    values = np.concatenate([np.r_[wide[name].to_numpy(float)[kept], np.nan] for name in wide])
-    return Marks(along, values, OTHERS, f"{len(names)} others", thin=True)
+    wide = drawn.pivot_table(metric, "epoch", "variant", aggfunc="median")
+    wide = wide.iloc[np.unique(np.linspace(0, len(wide) - 1, OTHERS_POINTS).round().astype(int))]
+    if x != "epoch":
+        wide.index = pd.Index(drawn.groupby("epoch")[x].mean().loc[wide.index])
+    return in_grey(wide, len(names))
 
 
 def drift(features: pd.DataFrame) -> Chart:

@@ -235,6 +235,7 @@ def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt |
     slug = re.sub(r"[^a-z0-9.]+", "-", "-".join(setting).lower())
     section = Section(slug, "Scenario {}, mask {}, decision {}".format(*setting), setting)
     section.scales, section.table4 = methods.training_scales(rows), methods.table4(rows)
+    section.base = relative.against_base(rows)
     section.hide([(section.table4, section.endpoint)])
     shown = section.rows_shown(rows)
     of = looks(rows, variants(shown))
@@ -242,7 +243,6 @@ def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt |
         _add_training_scale(section, rows, servers, of)
     section.add_table(f"table4-{slug}", TABLE4_TITLE, section.table4, _how(section, section.table4))
     section.add_table(f"workflows-{slug}", WORKFLOWS_TITLE, methods.workflows_table(rows), WORKFLOWS_HOW)
-    section.base = relative.against_base(rows)
     section.add_table(f"against-base-{slug}", relative.TITLE, section.base, relative.HOW_TO_READ)
     if rows["test_servers"].nunique() > 1:
         chart = evaluation.against_servers(section.table4, of, section.where)
@@ -274,12 +274,13 @@ def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, of: 
     """Table 3 and its figure."""
     slug = f"{section.name}-n{servers}"
     table3 = methods.table3(rows, servers)
-    section.best += summary.best_lines(table3, servers)
+    base = section.base[section.base["test_servers"] == servers]
+    section.best += summary.best_lines(table3, servers, section.endpoint, base)
     title = f"Table 3: methods at the training scale, N = {servers}"
     section.add_table(f"table3-{slug}", title, table3, _how(section, table3))
     chart = evaluation.methods(table3, of, f"{section.where}N = {servers}. ", by=section.endpoint)
-    section.add(f"methods-{slug}", f"All methods at N = {servers}, the best first", chart, wide=True)
-    title = f"Weights of SRR at N = {servers}"
+    section.add(f"methods-{slug}", f"All methods on {servers} servers, the best first", chart, wide=True)
+    title = f"Weights of SRR on {servers} servers"
     chart = evaluation.lambda_map(rows, table3, section.endpoint)
     section.add(f"lambdas-{slug}", title, chart, fixed=True, wide=True)
 

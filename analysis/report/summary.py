@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 
 import pandas as pd
 
-from rllib_scale.results.tables import OBSERVABILITY
-
-from ..labels import NOUNS
+from ..figures.chart import varies
+from ..labels import LOWER_IS_BETTER, NOUNS
 from ..load import Results
 from ..paper import PAPER_EPOCHS
 from ..rows import observability_note, variants
 from ..stats.intervals import MIN_SEEDS
+from ..tables.relative import BASE, PREFIX
 from ..tables.render import format_value
 
 MOST_NAMES = 9
@@ -50,57 +51,33 @@ def training_lines(results: Results) -> list[str]:
     return lines
 
 
-def best_lines(table: pd.DataFrame, servers: int) -> list[str]:
-    """The best methods on average at one scale, and the best learned ones if rules are in the table.
-
-    If the methods do not all observe the same, a line says so and each name is followed by what it observes.
+def best_lines(table: pd.DataFrame, servers: int, metric: str, base: pd.DataFrame) -> list[str]:
+    """The best method at one scale, beside the base rule and the best trained one; and who observes something else.
 
     Args:
         table: of `tables.table3`.
         servers: its scale N.
+        metric: the primary endpoint; the censored response stands for it where all have the same.
+        base: of `tables.relative.against_base` at this scale.
     """
-    lines = [_best(table, f"On average at N = {servers}"), observability_note(table)]
-    learned = table[table["seeds"] > 0]
-    if 0 < len(learned) < len(table):
-        lines.append(_best(learned, f"Of the learned methods at N = {servers}"))
-    return [line for line in lines if line is not None]
-
-
-def _best(table: pd.DataFrame, where: str) -> str | None:
-    said: dict[str, list[str]] = {}
-    for metric, best in _firsts(table):
-        row = best.iloc[0]
-        others = f" (and {_count(len(best) - 1, 'other')})" if len(best) > 1 else ""
-        name = f"{_named(row, table)}{others}"
-        value = format_value(float(row[metric]))
-        if metric == "completed":
-            part = f"the most completed tasks ({value})"
-        else:
-            beside = "" if name in said else f", with {format_value(float(row['completed']))} completed"
-            part = f"the lowest {NOUNS[metric]} ({value} s{beside})"
-        said.setdefault(name, []).append(part)
-    if not said:
-        return None
-    return f"{where}: {'; '.join(f'{name} has {listed(parts)}' for name, parts in said.items())}."
-
-
-def _named(row: pd.Series, table: pd.DataFrame) -> str:
-    """A variant, with what it observes if others of the table observe something else."""
-    return f"{row['variant']} ({row[OBSERVABILITY]})" if table[OBSERVABILITY].nunique() > 1 else str(row["variant"])
-
-
-def _firsts(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each outcome with a value, and the best rows in it."""
-    for metric, largest in (("completed", True), ("response_censored_s", False), ("response_mean_s", False)):
-        values = table[metric].dropna()
-        is_same = len(values) > 1 and values.min() == values.max()
-        if len(values) and not is_same and not (metric == "response_mean_s" and _all_complete(table)):
-            yield metric, table[table[metric] == (values.max() if largest else values.min())]
-
-
-def _all_complete(table: pd.DataFrame) -> bool:
-    """Whether every arrived task completed, so that the censored response says the same as the response."""
-    return bool((table["unfinished"] == 0).all())
+    metric = metric if varies(table, metric) else "response_censored_s"
+    rows = table.dropna(subset=[metric]).sort_values(metric, ascending=metric in LOWER_IS_BETTER, kind="stable")
+    if len(rows) < 2:
+        return []
+    unit = "" if metric == "completed" else " s"
+    first, learned = rows.iloc[0], rows[rows["seeds"] > 0]
+    has = "completes the most tasks" if metric == "completed" else f"has the shortest {NOUNS[metric]}"
+    said = f"On {servers} servers {first['variant']} {has}, {format_value(float(first[metric]))}{unit}"
+    of_first = base[base["variant"] == first["variant"]]
+    if f"{PREFIX}{metric}" in base and len(of_first):
+        less, high, low = (-float(of_first[f"{PREFIX}{metric}{end}"].iloc[0]) for end in ("", "_low", "_high"))
+        said += f": {less:.1f} % less than {BASE} on the same {of_first['episodes'].iloc[0]} episodes"
+        said += "" if math.isnan(low) else f" (95 % interval: {low:.1f} to {high:.1f} %)"
+    if first["seeds"] == 0 and len(learned):
+        best = learned.iloc[0]
+        said += f". The best trained method is {best['variant']}, {format_value(float(best[metric]))}{unit}"
+    note = observability_note(table)
+    return [f"{said}.", *([note] if note else [])]
 
 
 def manifest_lines(results: Results) -> list[str]:
