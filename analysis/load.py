@@ -32,6 +32,8 @@ DERIVED_COLUMNS: dict[str, tuple[str, str]] = {
     ),
 }
 TRAINING_KEY = ("trial_id", "epoch")
+NEVER_MISSING = ("kind", "arrived", "completed", "unfinished", "decisions")
+"""Columns of episodes.parquet with a value in each row, beside its key and the method."""
 _TRIAL_COLUMNS = ("method", "kind", "lambda_decorrelation", "lambda_kl", "overrides", "train_servers")
 
 
@@ -269,9 +271,15 @@ def read_rows(path: Path, columns: Columns, key: Sequence[str]) -> tuple[pd.Data
         UserError: the table is missing or unreadable, or lacks values of its key.
     """
     frame = results.read_table(path, columns)
-    for name in (*key, "method", *(("kind",) if "kind" in columns else ())):
+    for name in (*key, "method", *(name for name in NEVER_MISSING if name in columns)):
         if frame[name].isna().any():
             raise UserError(f"{path}: column {name!r} has missing values; not a table of this program")
+    learned = frame["train_servers"].notna() if "kind" not in columns else frame["kind"] == "learned"
+    if (frame["train_seed"].isna() & learned).any():
+        raise UserError(f"{path}: column 'train_seed' has missing values of learned methods; each training has a seed")
+    for name in (name for name, (kind, _) in columns.items() if kind == "string"):
+        if odd := [text for text in frame[name].dropna().unique() if not text.isprintable()]:
+            raise UserError(f"{path}: column {name!r} has a character that cannot be printed: {odd[0]!r:.60}")
     notes = []
     present = {results.RENAMED_COLUMNS.get(name, name) for name in pq.read_schema(path).names}
     if lacking := [name for name in columns if name not in present]:

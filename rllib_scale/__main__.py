@@ -1,5 +1,6 @@
 """`rllib-scale`, also as `python -m rllib_scale`: the command line, from the code in the current folder."""
 
+import errno
 import os
 import signal
 
@@ -18,7 +19,13 @@ from rllib_scale.cli import main  # noqa: E402, after the handler: importing tak
 
 def run() -> None:
     """Entry point of the installed command."""
-    main(prog_name="rllib-scale")
+    try:
+        main(prog_name="rllib-scale")
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.write(2, b"Error: output: No space left on device\n")
+        os._exit(2)  # without the final flush, which would fail again
 
 
 if __name__ == "__main__":

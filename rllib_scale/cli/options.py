@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
+from os.path import exists, samefile  # False for what is no name of a file
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +28,11 @@ ENDINGS = {
     "--gantt": (".png",),
     "--video": (".gif",),
     "--prices": (".png",),
+    "--trace": (".json",),
+    "--save-workload": (".json",),
     "--output": (".csv", ".parquet"),
 }
+JSON_OUTPUT = {"--output": (".json",)}
 
 SEED = click.IntRange(0, 2**63 - 1)
 EPISODES = click.IntRange(1, MAX_EPISODES)
@@ -66,22 +71,42 @@ output_option = click.option(
 
 def numbers(option: str, text: str) -> list[int]:
     """Integers separated by commas."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UserError(f"{option} {text!r}: must be whole numbers separated by commas") from None
+    parts = text.split(",")
+    if not all(re.fullmatch(r"\s*-?[0-9]{1,18}\s*", part) for part in parts):
+        raise UserError(f"{option} {text!r}: must be whole numbers separated by commas")
+    return [int(part) for part in parts]
 
 
-def check_outputs(outputs: Mapping[str, Path | None]) -> None:
-    """Refuse files that cannot be written, and names whose ending promises another format than the one written.
+def check_outputs(
+    outputs: Mapping[str, Path | None],
+    endings: Mapping[str, tuple[str, ...]] = ENDINGS,
+    inputs: Iterable[Path] = (),
+) -> None:
+    """Refuse files that cannot be written, that the command reads, or whose ending promises another format.
 
     Args:
         outputs: option -> its file.
+        endings: option -> endings of its format.
+        inputs: files that the command reads, beside those that its other options and arguments name.
     """
+    read = [*inputs, *_named_files(option.removeprefix("--").replace("-", "_") for option in outputs)]
     for option, path in outputs.items():
-        if path is not None and option in ENDINGS and path.suffix not in ENDINGS[option]:
-            raise UserError(f"{option} {path}: must end in {' or '.join(ENDINGS[option])}")
+        if path is None:
+            continue
+        if path.suffix not in endings[option]:
+            raise UserError(f"{option} {path}: must end in {' or '.join(endings[option])}")
+        if same := [each for each in read if exists(path) and exists(each) and samefile(each, path)]:
+            raise UserError(f"{option} {path}: would replace {same[0]}, which the command reads; give another file")
     check_writable(outputs)
+
+
+def _named_files(outputs: Iterable[str]) -> Iterator[Path]:
+    """The files that options and arguments of the running command name, without the outputs; in a folder its policy."""
+    context, written = click.get_current_context(silent=True), set(outputs)
+    for name, value in context.params.items() if context is not None else ():
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, str | Path) and name not in written:
+                yield from (Path(each), Path(each) / "policy.json")
 
 
 @dataclass(frozen=True)

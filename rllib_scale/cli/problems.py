@@ -85,7 +85,7 @@ class Problem:
         data = merged(named_scenario(self.scenario).model_dump(mode="json"), self.changes)
         source = "--config, --set" if self.changes else self.scenario
         folder = self.config.parent if self.config else Path()
-        if isinstance(data["cluster"], str):
+        if isinstance(data["cluster"], str) or "servers" in self.changes.get("cluster", ()):  # which must be valid, too
             data["cluster"] = env_from(data, source, folder).cluster.model_dump(mode="json")
         if servers is not None and isinstance(data["cluster"], dict):
             data["cluster"]["servers"] = servers
@@ -94,11 +94,21 @@ class Problem:
                 data["episode"][key] = value
         env = env_from(data, source, folder)
         if self.workload is None:
+            try:
+                env.check_arrivals(self.changes)
+            except ValueError as error:
+                raise UserError(f"{source}: {error}") from None
             env.check_size()
             return env
         self.workload.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), str(self.workload_file))
-        has_horizon = self.horizon is not None or "horizon_s" in self.changes.get("episode", {})
-        return env if has_horizon or self.workload.num_tasks == 0 else played_to_its_end(env, self.workload)
+        if self.horizon is None and "horizon_s" not in self.changes.get("episode", {}):
+            return played_to_its_end(env, self.workload)
+        if (first_s := float(self.workload.arrival_s[0])) >= env.episode.horizon_s:
+            raise UserError(
+                f"{self.workload_file}: its first workflow arrives at {first_s:g} s, after the end of the episode; "
+                f"valid: a horizon above that (got {env.episode.horizon_s:g})"
+            )
+        return env
 
     def say_unfinished(self, name: str, metrics: Mapping[Any, Any]) -> None:
         """Say how much of a given workload a scheduler finished, if it did not finish all."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from rllib_scale.cli.options import JSON_OUTPUT, check_outputs
 from rllib_scale.cli.terminal import json_option, say, show, wants_json
 from rllib_scale.errors import UserError
 
@@ -47,7 +48,6 @@ def import_workload(
     skip_bad: bool,
 ) -> None:
     """Convert recorded traces or workflows (files or folders SOURCE) into a workload."""
-    from rllib_scale.files import check_writable
     from rllib_scale.workloads.formats.base import Progress
     from rllib_scale.workloads.formats.registry import find_format
 
@@ -59,7 +59,8 @@ def import_workload(
         raise UserError(f"import {format_name}: name at least one SOURCE, a file or a folder")
     if output is None:
         raise UserError("--output: say where the workload is to be written")
-    check_writable({"--output": output})
+    inside = [path for source in sources if format_name != "csv" for path in source.rglob("*.json")]
+    check_outputs({"--output": output}, JSON_OUTPUT, inside)
     mapping = _mapping(chosen, overrides)
     progress = Progress(say=say, skip_bad=skip_bad)
     workload = chosen.read(list(sources), mapping, progress)
@@ -114,11 +115,11 @@ def fit_workload(traces: tuple[Path, ...], output: Path) -> None:
     """
     import numpy as np
 
-    from rllib_scale.files import check_writable, write_json
+    from rllib_scale.files import write_json
     from rllib_scale.workloads.fit import compare, fit, halves, join, sample
     from rllib_scale.workloads.model import Workload
 
-    check_writable({"--output": output})
+    check_outputs({"--output": output}, JSON_OUTPUT)
     trace = join([Workload.load(path) for path in traces])
     say(f"{trace.num_workflows:,} workflows, {trace.num_tasks:,} tasks, {len(np.unique(trace.session)):,} sessions")
     half, held_out = halves(trace)
@@ -133,6 +134,7 @@ def fit_workload(traces: tuple[Path, ...], output: Path) -> None:
             "kolmogorov_smirnov_of_halves": by_half.kolmogorov_smirnov,
         }
         for by_table, by_half in zip(drawn, halved, strict=True)
+        if min(map(len, (by_table.trace, by_table.drawn, by_half.drawn))) > 0  # a single call has no later one
     ]
     columns: dict[str, Any] = {"quantity": "quantity"}
     columns |= {"held out": lambda row: _few_digits(row["trace"]), "as drawn": lambda row: _few_digits(row["drawn"])}

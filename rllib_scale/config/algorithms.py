@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.base import Count, Model, NonNegative, Positive
+from rllib_scale.config.base import Count, Episodes, LearningRate, Model, NonNegative, Positive
 from rllib_scale.config.network import CriticSize
 from rllib_scale.config.schedulers import PolicySpec, PriceParameters, parse_scheduler
 from rllib_scale.config.training import (
@@ -97,8 +97,8 @@ class CMAConfig(Model):
     """
 
     epochs: Count = Field(default=150, description="generations")
-    population: Annotated[int, Field(ge=4)] = Field(default=20, description="candidates of a generation")
-    instances: Count = Field(
+    population: Annotated[int, Field(ge=4, le=10_000)] = Field(default=20, description="candidates of a generation")
+    instances: Episodes = Field(
         default=12,
         description="episodes of each candidate, with evenly spread loads; larger clusters have fewer episodes, and "
         "all numbers of servers have the same weight",
@@ -118,7 +118,7 @@ class CMAConfig(Model):
         description="initial standard deviation of each weight; in proportion larger where the weights of its row are "
         "above 10",
     )
-    validation_instances: Count = Field(default=32, description="episodes on which the mean of the search is validated")
+    validation_instances: Episodes = Field(default=32, description="episodes that validate the mean of the search")
     validate_every: Count = Field(
         default=10, description="generations between validations; the best weights are exported"
     )
@@ -133,7 +133,7 @@ class ReinforceConfig(Model):
     """
 
     epochs: Count = 200
-    instances: Count = Field(default=2, description="new workloads of an epoch, with evenly spread loads")
+    instances: Episodes = Field(default=2, description="new workloads of an epoch, with evenly spread loads")
     episodes: Annotated[int, Field(ge=2, le=1024)] = Field(
         default=8, description="episodes of each workload, whose mean is the baseline"
     )
@@ -145,13 +145,13 @@ class ReinforceConfig(Model):
     discount_s: Positive | None = Field(
         default=30.0, description="costs later by so many seconds count 1/e; null: all count the same"
     )
-    learning_rate: Positive = Field(default=3e-3, description="learning rate of Adam")
+    learning_rate: LearningRate = Field(default=3e-3, description="learning rate of Adam")
     gradient_clip: Positive = Field(default=1.0, description="global norm")
     entropy_coefficient: NonNegative = Field(
         default=0.01, description="initial coefficient; it falls linearly to the final one"
     )
     final_entropy_coefficient: NonNegative = Field(default=0.0, description="coefficient after `epochs`")
-    validation_instances: Count = Field(default=8, description="episodes on which the policy is validated, by argmax")
+    validation_instances: Episodes = Field(default=8, description="episodes that validate the policy, by argmax")
     validate_every: Count = Field(default=10, description="epochs between validations; the best weights are exported")
 
 

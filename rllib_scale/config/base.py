@@ -19,11 +19,15 @@ MAX_SERVERS = 1_000_000
 """Largest cluster: one observation takes 20 MB."""
 MAX_EPISODES = 100_000
 """Episodes of one evaluation; published tables used 150."""
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+MAX_NUMBER = 1e15
+"""Largest number of a config: sums and products of several stay finite."""
+Positive = Annotated[float, Field(ge=1 / MAX_NUMBER, le=MAX_NUMBER, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
+Finite = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER, allow_inf_nan=False)]
+LearningRate = Annotated[float, Field(ge=1 / MAX_NUMBER, le=1)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=10**12)]
+Episodes = Annotated[int, Field(ge=1, le=MAX_EPISODES)]
 Width = Annotated[int, Field(ge=1, le=4096)]
 """Width of a layer."""
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -39,7 +43,7 @@ class Model(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _keys_and_numbers(cls, data: Any) -> Any:
-        """Refuse unknown keys, and booleans in place of numbers: Python takes True for 1, YAML reads `on` as True."""
+        """Refuse unknown keys, and what Python takes for a number: True, which is `on` in YAML, "1_0" and "٣"."""
         if not isinstance(data, Mapping):
             return data
         if unknown := [(key,) for key in data if key not in cls.model_fields]:
@@ -47,9 +51,12 @@ class Model(BaseModel):
         for key, value in data.items():
             entries = enumerate(value) if isinstance(value, list | tuple) else (("", value),)
             for index, item in entries:
-                if isinstance(item, bool) and _asks_for_number(cls, key):
-                    where, also = "" if index == "" else f"entry {index} ", "on, yes" if item else "off, no"
-                    said = f"{where}must be a number, not {str(item).lower()} (in YAML also {also})"
+                odd = isinstance(item, bool) or (isinstance(item, str) and ("_" in item or not item.isascii()))
+                if odd and _asks_for_number(cls, key):
+                    said = "" if index == "" else f"entry {index} "
+                    said += f"must be a number, not {str(item).lower() if isinstance(item, bool) else repr(item):.60}"
+                    if isinstance(item, bool):
+                        said += f" (in YAML also {'on, yes' if item else 'off, no'})"
                     raise PydanticCustomError("value_error", "{said}", {"keys": [(key,)], "said": said})
         return data
 
@@ -57,7 +64,7 @@ class Model(BaseModel):
 @cache
 def _asks_for_number(model: type[BaseModel], field: str) -> bool:
     types = list(_types_in(model.model_fields[field].annotation))
-    return any(kind in (int, float) for kind in types) and not any(kind in (bool, Any) for kind in types)
+    return any(kind in (int, float) for kind in types) and not any(kind in (bool, str, Any) for kind in types)
 
 
 def _types_in(annotation: Any) -> Iterator[Any]:

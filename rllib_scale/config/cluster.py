@@ -175,7 +175,7 @@ class ClusterConfig(Model):
     servers: Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)] | None = Field(
         default=None, description="rescales the tier counts to this total, keeping their ratio"
     )
-    empty_slots: Annotated[int, Field(ge=0)] = Field(
+    empty_slots: Annotated[int, Field(ge=0, le=MAX_SERVERS)] = Field(
         default=0, description="empty rows of capacity 0 after the last tier"
     )
     bandwidth_gb_s: Positive = 10.0

@@ -6,6 +6,7 @@ Numbers of the paper are defaults. Points that the paper leaves open are fields 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -28,7 +29,7 @@ class EpisodeConfig(Model):
     arrivals_until_s: Positive | None = Field(
         default=None, description="time of the last arrivals; the episode then ends when the system is empty"
     )
-    clock_step_s: Annotated[float, Field(ge=1e-6, allow_inf_nan=False)] = Field(
+    clock_step_s: Annotated[Positive, Field(ge=1e-6)] = Field(
         default=0.1, description="dt, by which an invalid decision advances the clock"
     )
     idle_advance: Literal["event", "clock-step"] = Field(
@@ -142,7 +143,7 @@ class InformationConfig(Model):
         description="share of tasks, drawn by a separate generator, that take straggler_factor times as long, which no "
         "scheduler observes",
     )
-    straggler_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
+    straggler_factor: Annotated[Positive, Field(ge=1)] = Field(
         default=5.0, description="true compute demand of a straggler over that of the workload"
     )
 
@@ -216,6 +217,20 @@ class EnvConfig(Model):
                 f"it must be at most {largest}, the memory of the largest server in GB"
             )
         return self
+
+    def check_arrivals(self, written: Mapping[str, Any]) -> None:
+        """Refuse arrivals after the end of an episode, where `written`, its settings as in YAML, asks for them.
+
+        Raises:
+            ValueError: it does.
+        """
+        episode = written.get("episode")
+        until_s, horizon_s = self.episode.arrivals_until_s, self.episode.horizon_s
+        if isinstance(episode, Mapping) and "arrivals_until_s" in episode and (until_s or 0.0) > horizon_s:
+            raise ValueError(
+                f"episode.arrivals_until_s {until_s:g}: the episode ends before, at episode.horizon_s {horizon_s:g}; "
+                "valid: at most that, or null"
+            )
 
     def check_size(self) -> None:
         """Check that whole episodes of synthetic workflows can be played, as in an evaluation.

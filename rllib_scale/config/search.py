@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from rllib_scale.config import Count, Model, Seed
+from rllib_scale.config.base import Finite, Positive
 
 Point = dict[str, Any]
 """Config path -> value."""
@@ -25,8 +26,8 @@ DIGITS = 4
 class Distribution(Model):
     """Values of one setting: one of `uniform: [low, high]`, `loguniform: [low, high]`, `choice: [...]`."""
 
-    uniform: tuple[float, float] | None = None
-    loguniform: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] | None = None
+    uniform: tuple[Finite, Finite] | None = None
+    loguniform: tuple[Positive, Positive] | None = None
     choice: Annotated[tuple[Any, ...], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
@@ -58,7 +59,7 @@ class ASHAConfig(Model):
     """Asynchronous successive halving: the worse trainings stop at each rung."""
 
     grace_steps: Count = Field(default=102_400, description="env steps of the first rung; nothing stops earlier")
-    reduction_factor: Annotated[int, Field(ge=2)] = Field(
+    reduction_factor: Annotated[int, Field(ge=2, le=1000)] = Field(
         default=3, description="one in so many continues at a rung; the next rung is so many times as far"
     )
 

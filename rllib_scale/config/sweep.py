@@ -217,6 +217,11 @@ def refuse_unused_settings(sweep: SweepConfig, written: Mapping[str, Any]) -> No
     Raises:
         ValueError: with the setting and what is valid.
     """
+    if isinstance(env := written.get("env"), Mapping):
+        sweep.env.check_arrivals(env)
+    imitation = written.get("imitation")
+    if isinstance(imitation, Mapping) and set(imitation) == {"expert"} and imitation["expert"] is None:
+        raise ValueError("imitation.expert null: nothing is imitated; name a scheduler, or leave out imitation")
     space = sweep.search.space if sweep.search is not None else {}
     sections = {name: written[name] for name in TRIAL_SECTIONS if name in written}
     values = {path: values.choice or (values.bounds,) for path, values in space.items()}

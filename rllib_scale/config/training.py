@@ -11,7 +11,9 @@ from rllib_scale.config.base import (
     MAX_SERVERS,
     MIN_SERVERS,
     Count,
+    Episodes,
     Fraction,
+    LearningRate,
     Model,
     NonNegative,
     Positive,
@@ -20,6 +22,8 @@ from rllib_scale.config.problem import EnvConfig
 
 MAX_ROWS = 10**7
 """Observations that a training keeps at once: 4 GB at 16 servers."""
+MAX_CPUS = 100_000
+"""CPUs of a cluster."""
 
 
 class SRRConfig(Model):
@@ -105,8 +109,8 @@ class Rewarded(InEpochs):
 class Minibatched(InEpochs):
     """Settings of PPO and imitation: minibatches, and a learning rate that follows a cosine."""
 
-    learning_rate: Positive = 3e-4
-    final_learning_rate: NonNegative = 5e-5
+    learning_rate: LearningRate = 3e-4
+    final_learning_rate: Fraction = 5e-5
     gradient_clip: Positive = Field(default=0.5, description="global norm")
     minibatch_size: Annotated[int, Field(ge=2)] = 256
     adam_epsilon: Positive = 1e-5
@@ -157,8 +161,8 @@ class ImitationConfig(Model):
         description="a scheduler, with parameters as `reserve:waiting=2`, or the folder of an exported policy, or "
         "`zoo:NAME`; unset: no imitation",
     )
-    episodes: Count = Field(default=256, description="episodes of demonstrations")
-    holdout_episodes: Count = Field(default=32, description="more episodes, on which agreement is measured")
+    episodes: Episodes = Field(default=256, description="episodes of demonstrations")
+    holdout_episodes: Episodes = Field(default=32, description="more episodes, on which agreement is measured")
 
 
 class StopConfig(Model):
@@ -180,7 +184,7 @@ class OffPolicyConfig(Model):
     buffer_size: Annotated[int, Field(ge=1024, le=MAX_ROWS)] = Field(
         default=50_000, description="transitions, drawn uniformly"
     )
-    batch_size: Annotated[int, Field(ge=2)] = 64
+    batch_size: Annotated[int, Field(ge=2, le=MAX_ROWS)] = 64
     warmup_steps: Count = Field(default=2048, description="env steps before the first update")
     steps_per_update: Count = Field(default=4, description="env steps per gradient step")
     steps_per_round: Annotated[int, Field(ge=1, le=512)] = Field(
@@ -193,7 +197,7 @@ class OffPolicyConfig(Model):
 class DQNConfig(OffPolicyConfig):
     """Dueling double DQN, epsilon-greedy."""
 
-    learning_rate: Positive = 5e-4
+    learning_rate: LearningRate = 5e-4
     target_update_steps: Count = Field(default=2048, description="env steps between copies to the target network")
     epsilon_initial: Fraction = 1.0
     epsilon_final: Fraction = 0.05
@@ -205,7 +209,7 @@ class DQNConfig(OffPolicyConfig):
 class SACConfig(OffPolicyConfig):
     """Discrete SAC with twin Q-networks."""
 
-    learning_rate: Positive = Field(default=3e-4, description="learning rate of policy, Q-networks and temperature")
+    learning_rate: LearningRate = Field(default=3e-4, description="learning rate of policy, Q-networks and temperature")
     target_rate: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.005, description="tau of the target networks, at every gradient step"
     )
@@ -222,8 +226,10 @@ FORMER_RESOURCES = {"sampler": "array", "learner": "lean", "compile": False}
 class TrialResources(Model):
     """Resources of one training."""
 
-    env_runners: Annotated[int, Field(ge=0)] = Field(default=0, description="remote samplers; 0 samples in the learner")
-    learners: Annotated[int, Field(ge=0)] = Field(
+    env_runners: Annotated[int, Field(ge=0, le=MAX_CPUS)] = Field(
+        default=0, description="remote samplers; 0 samples in the learner"
+    )
+    learners: Annotated[int, Field(ge=0, le=MAX_CPUS)] = Field(
         default=0, description="remote learners, which split each minibatch; 0 learns in the training's own process"
     )
     cpus: Annotated[float, Field(ge=0.01, le=10_000, allow_inf_nan=False)] = Field(

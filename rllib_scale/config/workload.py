@@ -178,6 +178,16 @@ class WorkloadConfig(Model):
         return self
 
     @model_validator(mode="after")
+    def _one_rate(self) -> WorkloadConfig:
+        default = WorkloadConfig.model_fields["arrival_rate_per_server"].default
+        if self.offered_load is not None and self.arrival_rate_per_server != default:
+            raise ValueError(
+                f"offered_load {self.offered_load:g} and arrival_rate_per_server {self.arrival_rate_per_server:g}: "
+                "give one of the two, null for offered_load if it is the other"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _one_source(self) -> WorkloadConfig:
         if sum(source is not None for source in (self.trace, self.fitted, self.generator)) > 1:
             raise ValueError("trace, fitted and generator: give one of them, null for the others")

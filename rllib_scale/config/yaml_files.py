@@ -93,6 +93,8 @@ def read_text(path: Path) -> str:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: not a UTF-8 text file") from None
+    except ValueError:
+        raise UserError(f"{str(path)!r}: cannot be read (a name of a file has no NUL byte)") from None
 
 
 def build_model(model: type[M], data: Any, source: str) -> M:
@@ -162,6 +164,9 @@ def _explained(where: str, item: ErrorDetails) -> str:
         hint = f"; did you mean {near[0]!r}?" if near else ";"
         return f"unknown key {where!r}{hint} valid: {offered(context['valid'], near)}"
     message = item["msg"].removeprefix("Value error, ")
+    limit = context.get("le", context.get("ge"))
+    if isinstance(limit, float):  # pydantic writes all zeros of 1e-15
+        message = f"{message.rpartition(' ')[0]} {limit:g}"
     if item["type"] == "too_short":
         message = f"must have at least {context['min_length']} entry"
     if item["type"] == "model_type":

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rllib_scale.config.base import MAX_NUMBER
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator, gather_blocks
 from rllib_scale.workloads.formats.native import FORMAT, VERSIONS, parse, read, write
@@ -200,19 +201,19 @@ class Workload:
             raise UserError(f"workflow {workflow}: no tasks: at least one is needed")
 
     def _check_values(self) -> None:
-        possible = np.isfinite(self.arrival_s) & (self.arrival_s >= 0)
+        possible = (self.arrival_s >= 0) & (self.arrival_s <= MAX_NUMBER)
         for workflow in np.flatnonzero(~possible)[:1]:
             value = self.arrival_s[workflow]
-            raise UserError(f"workflow {workflow}: arrival_s must be a finite number, at least 0 (got {value})")
+            raise UserError(f"workflow {workflow}: arrival_s must be from 0 to {MAX_NUMBER:g} (got {value})")
         for workflow in np.flatnonzero(self.session < 0)[:1]:
             raise UserError(f"workflow {workflow}: session must be at least 0 (got {self.session[workflow]})")
         for name in TASK_FIELDS:
             values = getattr(self, name)
-            positive = name == "compute_gflop"  # a task without work would take no time
-            possible = np.isfinite(values) & (values > 0 if positive else values >= 0)
+            least = 1 / MAX_NUMBER if name == "compute_gflop" else 0.0  # a task without work would take no time
+            possible = (values >= least) & (values <= MAX_NUMBER)
             for row in np.flatnonzero(~possible)[:1]:
-                limit = "above 0" if positive else "at least 0"
-                raise UserError(f"{self._task(row)}: {name} must be a finite number, {limit} (got {values[row]})")
+                limits = f"from {least:g} to {MAX_NUMBER:g}"
+                raise UserError(f"{self._task(row)}: {name} must be {limits} (got {values[row]})")
 
     def _check_edges(self) -> None:
         workflow = self._workflow_of_edge()

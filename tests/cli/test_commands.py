@@ -324,9 +324,10 @@ def test_a_process_ends_with_a_code_and_a_line_whatever_becomes_of_its_output() 
     assert (wrong.returncode, wrong.stdout) == (2, "")
     (line,) = wrong.stderr.splitlines()
     assert line.startswith("Error: unknown scheduler 'nobody'")
-    with open("/dev/full", "w") as full:
-        done = process(*program, "schedulers", "--json", stdout=full)
-    assert (done.returncode, done.stderr) == (2, "Error: output: No space left on device\n")
+    for command in (("schedulers", "--json"), ("--help",)):
+        with open("/dev/full", "w") as full:
+            done = process(*program, *command, stdout=full)
+        assert (done.returncode, done.stderr) == (2, "Error: output: No space left on device\n")
     closed = process("sh", "-c", '"$@" >&-', "sh", *program, "schedulers")
     assert (closed.returncode, closed.stderr) == (0, "")
     ascii_only = os.environ | {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}

@@ -16,6 +16,10 @@ training: {reference_kl_coefficient: 0.1} | reference_kl_coefficient | give init
 training: {problems: {offered_load: [2, 1]}} | training.problems | low 2.0 | high 1.0
 training: {lambda_by: time} | training.lambda_by time | training.time_unit_s
 training: {initial_policy: nowhere} | training.initial_policy | no file
+training: {learning_rate: 1e30} | training.learning_rate | equal to 1 (got 1e+30)
+imitation: {expert: null} | imitation.expert null: nothing is imitated
+imitation: {expert: fastest-idle, episodes: 1000000000} | imitation.episodes | equal to 100000 (got 1000000000)
+training: {passes: '1_0'} | training.passes: must be a number, not '1_0'
 network: {num_heads: 3} | num_heads 3
 network: {skip: price} | network.skip price | env.observation.feature_set pairs (got paper)
 network: {mlp_hidden: [on]} | network.mlp_hidden: entry 0 must be a number, not true (in YAML also on, yes)
@@ -39,6 +43,9 @@ scenario: papr | unknown scenario 'papr'; did you mean 'paper'?
 env: {cluster: paper-61} | env.cluster | unknown cluster 'paper-61'; did you mean 'paper-16'?
 env: {cluster: {tiers: [{name: a, count: 1, compute_gflops: 1, memory_gb: 0.5}]}} | memory_gb.high is 80.0 | 0.5
 env: {cluster: {tiers: [{name: a, count: 1, compute_gflops: 1, memory_gb: 9, idle_power_w: 2}]}} | busy_power_w 0.0
+env: {cluster: {tiers: [{name: a, count: 1, compute_gflops: 1e308, memory_gb: 99}]}} | compute_gflops | 1e+308
+env: {episode: {arrivals_until_s: 100}} | episode.arrivals_until_s 100 | horizon_s 12
+env: {workload: {offered_load: 0.5, arrival_rate_per_server: 0.1}} | offered_load 0.5 and arrival_rate_per_server 0.1
 env: {cluster: {tiers: [&t {name: a, count: 4, compute_gflops: 1, memory_gb: 99}, *t]}} | tier names must differ
 env: {cluster: {changes: {tiers: [larg]}}} | changes.tiers: unknown tier 'larg'; did you mean 'large'?
 env: {cluster: {changes: {schedule: [{time_s: 1, event: fail}]}}} | changes.schedule.0 | servers, by number, or share
@@ -60,7 +67,7 @@ evaluation: {scenarios: [stedy-0.7]} | did you mean 'steady-0.7'
 evaluation: {masks: [feasable]} | evaluation.masks.0 | did you mean 'feasible'
 evaluation: {heuristics: [fastest-idel]} | unknown scheduler 'fastest-idel'; did you mean 'fastest-idle'? | zoo:NAME
 evaluation: {heuristics: ['reserve:wating=2']} | unknown key 'wating'; did you mean 'waiting'
-evaluation: {heuristics: ['reserve:waiting=0']} | waiting: input should be greater than 0 (got '0')
+evaluation: {heuristics: ['reserve:waiting=0']} | waiting: input should be greater than or equal to 1e-15 (got '0')
 evaluation: {heuristics: ['reserve:waiting']} | 'waiting' must be key=value, each key once; keys: order, waiting
 evaluation: {heuristics: ['reserve:waiting=2,waiting=3']} | 'waiting=3' must be key=value, each key once
 evaluation: {heuristics: ['heft:waiting=2']} | heft has no parameters

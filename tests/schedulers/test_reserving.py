@@ -75,8 +75,8 @@ def test_prices_are_of_classes_of_speed() -> None:
 # ------------------------------------------------------------------- the simulator's own reservations
 
 SMALL = {
-    "cluster": {"servers": 8, "bandwidth_gb_s": 1e30, "latency_s": 0},
-    "workload": {"offered_load": 1.0},
+    "cluster": {"servers": 8, "bandwidth_gb_s": 1e15, "latency_s": 0},
+    "workload": {"offered_load": 1.0, "output_gb": {"mean": 1e-9, "std": 0, "low": 1e-9}},
     "episode": {"horizon_s": 300, "arrivals_until_s": 30},
 }
 

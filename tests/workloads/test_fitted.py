@@ -151,6 +151,20 @@ def test_the_command_writes_a_table_that_a_config_draws_from(tmp_path: Path) -> 
     assert np.median(found.compute_gflop) == pytest.approx(np.median(trace.compute_gflop), rel=0.2)
 
 
+def test_a_trace_of_single_tasks_is_fitted(tmp_path: Path) -> None:
+    workflow = {"tasks": [{"compute_gflop": 9.0, "memory_gb": 12.0, "output_gb": 0.4}], "edges": []}
+    workflows = [{"arrival_s": w} | workflow for w in range(40)]
+    trace = {"format": "rllib-scale-workload", "version": 1, "workflows": workflows}
+    (tmp_path / "trace.json").write_text(json.dumps(trace))
+    done = CliRunner().invoke(
+        main, ["fit-workload", str(tmp_path / "trace.json"), "--output", str(tmp_path / "t.json")]
+    )
+    assert done.exit_code == 0, done.output
+    assert "work of a call" in done.output
+    assert "delay of a later call" not in done.output
+    assert load_table(tmp_path / "t.json").fork_probability == 0
+
+
 FALLING = AGENTS.model_dump(mode="json")["quantiles"]
 FALLING["delay_s"].reverse()
 

@@ -52,7 +52,8 @@ class Progress:
         now = time.monotonic()
         if now - self._said_at >= EVERY_S:
             self._said_at = now
-            self.say(f"{where}: " + ", ".join(f"{count:,} {name}" for name, count in self.counts.items()))
+            found = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
+            self.say(f"{where}: {found or 'no record yet'}")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from rllib_scale.config.base import Model, NonNegative, Positive
 from rllib_scale.errors import UserError
@@ -28,9 +28,15 @@ Row = tuple[str, dict[str, str]]
 """Place of a row, and its values by column."""
 
 
-class _Task(BaseModel):
-    workflow: str
-    task: str
+def _is_name(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must be a name (got an empty one)")
+    return value
+
+
+class _Task(Model):
+    workflow: Annotated[str, AfterValidator(_is_name)]
+    task: Annotated[str, AfterValidator(_is_name)]
     arrival_s: NonNegative
     compute_gflop: Positive
     memory_gb: NonNegative
@@ -53,10 +59,10 @@ def read_workload(sources: Sequence[Path], mapping: CsvMapping, progress: Progre
     """Read a folder with tasks.csv and, if there is one, edges.csv; or these two files, or the first of them."""
     tasks_path, edges_path = _paths(sources)
     out = Accumulator()
-    edges = groupby(read_csv(edges_path, _Edge) if edges_path else iter(()), lambda row: row[1]["workflow"])
+    edges = groupby(read_csv(edges_path, _Edge, progress) if edges_path else iter(()), lambda row: row[1]["workflow"])
     pending = next(edges, None)
     seen: set[str] = set()
-    for name, rows in groupby(read_csv(tasks_path, _Task), lambda row: row[1]["workflow"]):
+    for name, rows in groupby(read_csv(tasks_path, _Task, progress), lambda row: row[1]["workflow"]):
         own = pending is not None and pending[0] == name
         try:
             _add(out, name, rows, pending[1] if pending and own else iter(()), name in seen)
@@ -65,7 +71,6 @@ def read_workload(sources: Sequence[Path], mapping: CsvMapping, progress: Progre
         seen.add(name)
         pending = next(edges, None) if own else pending
         progress.counts["workflows"] = len(out)
-        progress.advance(str(tasks_path))
     if pending:
         where = next(pending[1])[0]
         why = "its edges must be contiguous, in the order of the tasks" if pending[0] in seen else "it has no tasks"

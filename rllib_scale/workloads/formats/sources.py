@@ -20,6 +20,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from rllib_scale.config.base import MAX_NUMBER
 from rllib_scale.config.yaml_files import explain
 from rllib_scale.errors import UserError
 from rllib_scale.files import check_regular
@@ -30,8 +31,6 @@ MAX_RECORD_BYTES = 64 * 2**20
 """Longest JSON record that is parsed; the parsed one takes several times as much memory."""
 MAX_ROW_BYTES = 2**20
 """Longest line of a CSV file."""
-MAX_NUMBER = 1e15
-"""No larger value is a number of seconds, milliseconds, bytes or tokens."""
 
 
 class Record(BaseModel):
@@ -80,16 +79,16 @@ def read_json(sources: Sequence[Path], model: type[R], add: Callable[[R, str], N
     for path in _find_files(sources):
         whole = path.name.endswith((".json", ".json.gz"))
         for where, text in _pieces(path, whole, MAX_RECORD_BYTES):
+            progress.advance(where)
             if text.isspace() and not whole:
                 continue
             try:
                 add(checked(model, _parse(text, where), where), where)
             except UserError as error:
                 progress.bad(error)
-            progress.advance(str(path))
 
 
-def read_csv(path: Path, model: type[BaseModel]) -> Iterator[tuple[str, dict[str, str]]]:
+def read_csv(path: Path, model: type[BaseModel], progress: Progress) -> Iterator[tuple[str, dict[str, str]]]:
     """Place and values of each row of a CSV file; its header has fields of the model, all required ones among them.
 
     Raises:
@@ -100,6 +99,7 @@ def read_csv(path: Path, model: type[BaseModel]) -> Iterator[tuple[str, dict[str
     try:
         for values in reader:
             where = f"{path} line {reader.line_num}"
+            progress.advance(where)
             if not header:
                 header = [value.strip() for value in values]
                 _check_header(header, model, where)
