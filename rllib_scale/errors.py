@@ -27,6 +27,15 @@ def nearest(value: str, names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*difflib.get_close_matches(value, names, n=3), *begin]))
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural if need be.
+
+    >>> counted(1, "training"), counted(1200, "evaluation")
+    ('1 training', '1,200 evaluations')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def offered(names: Iterable[str], near: Iterable[str] = (), listing: str | None = None) -> str:
     """Valid names for a message: all, or as many as fit, near ones first, and the number of the others.
 

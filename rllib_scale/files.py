@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,9 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        os.close(handle)
-        temporary = Path(name)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        temporary.touch(exist_ok=False)  # `tempfile` would deny other accounts what the umask permits
         write(temporary)
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror or error})") from None

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rllib_scale.cli.options import address_option, code_option, results_option, set_option, trust_option
-from rllib_scale.cli.results import write_report
+from rllib_scale.cli.results import LocalFolder, report_in, write_report
 from rllib_scale.cli.terminal import errors, json_option, say, show, wants_json
+from rllib_scale.errors import counted
 
 if TYPE_CHECKING:
     from rllib_scale.config.plan import Plan
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 @set_option
 @click.option(
     "--reuse",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=LocalFolder(),
     multiple=True,
     help="Results folder whose finished trainings of the same trials are reused; repeatable.",
 )
@@ -52,9 +53,7 @@ def sweep(
     show_default=True,
     help="quick: one seed, 60 epochs; paper: all seeds, 1000 epochs.",
 )
-@click.option(
-    "--results", type=click.Path(path_type=Path), help="Results folder (default: results/reproduction-BUDGET)."
-)
+@click.option("--results", type=LocalFolder(), help="Results folder (default: results/reproduction-BUDGET).")
 @address_option
 @set_option
 @trust_option
@@ -64,9 +63,11 @@ def reproduce(budget: str, results: Path | None, address: str | None, overrides:
     Run again, it resumes.
     """
     from rllib_scale.sweeps.reproduce import run_reproduction
+    from rllib_scale.sweeps.run import interrupt_on_sigterm
 
+    interrupt_on_sigterm()
     folder = results or Path("results") / f"reproduction-{budget}"
-    _finish(folder, run_reproduction(folder, budget, overrides, address, say, trust))
+    _finish(folder, str(folder), run_reproduction(folder, budget, overrides, address, say, trust))
 
 
 @click.command()
@@ -150,17 +151,19 @@ def _check_and_print(plan: Plan, trust: bool) -> None:
     sweep, trials = plan.sweep, plan.trials
     each = cpus_per_trial(sweep.resources)
     epochs, steps = sorted({trial.config.stop_epochs for trial in trials}), training_steps(trials)
-    noun = "training" if len(trials) == 1 else "trainings"
     if epochs:
         shown = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
         say(
-            f"{sweep.name}: {len(trials)} {noun} of {shown} epochs (the paper trains 1000), "
+            f"{sweep.name}: {counted(len(trials), 'training')} of {shown} epochs (the paper trains 1000), "
             + (f"{steps:,} env steps in all; " if steps else "")
-            + f"each needs {each:g} CPUs"
+            + f"each needs {each:g} CPU{'' if each == 1 else 's'}"
         )
     else:
         say(f"{sweep.name}: rules alone, nothing to train")
-    say(f"{len(plan.units)} evaluations of {sweep.evaluation.episodes} episodes at {sweep.evaluation.scales} servers")
+    *most, last = map(str, sweep.evaluation.scales)
+    servers = f"{', '.join(most)} and {last}" if most else last
+    episodes = counted(sweep.evaluation.episodes, "episode")
+    say(f"{counted(len(plan.units), 'evaluation')} of {episodes} at {servers} servers")
     skipped = sorted({trial.config.method for trial in trials if not trial.config.spec.any_scale})
     if skipped:
         say(f"{', '.join(skipped)}: evaluated only at the number of servers trained on, as its input has a fixed size")
@@ -168,22 +171,24 @@ def _check_and_print(plan: Plan, trust: bool) -> None:
 
 def _run(plan: Plan, place: str | None, address: str | None, trust: bool, reuse: tuple[Path, ...] = ()) -> None:
     from rllib_scale.results.storage import results_folder
-    from rllib_scale.sweeps.run import run_sweep
+    from rllib_scale.sweeps.run import interrupt_on_sigterm, run_sweep
 
+    interrupt_on_sigterm()
     _check_and_print(plan, trust)
-    with results_folder(place or f"results/{plan.sweep.name}", say) as (folder, mirror):
+    place = place or f"results/{plan.sweep.name}"
+    with results_folder(place, say) as (folder, mirror):
         failures = run_sweep(plan, folder, address, say, reuse, mirror, trust)
-        _finish(folder, failures)
+        _finish(folder, place, failures)
 
 
-def _finish(folder: Path, failures: list[str]) -> None:
+def _finish(folder: Path, place: str, failures: list[str]) -> None:
     """Write a report that is missing or old, and exit with code 1 if a training failed."""
     report = folder / "report" / "report.html"
     tables = [path.stat().st_mtime for path in folder.glob("*.parquet")]
     if report.is_file() and report.stat().st_mtime >= max(tables, default=math.inf):
-        say(f"Its report is {report}")
+        say(f"Its report is {report_in(place)}")
     else:
-        write_report(folder)
+        write_report(folder, place)
     for line in failures:
         errors.print(f"Failed: {line}", style="red", markup=False)
     if failures:

@@ -160,20 +160,32 @@ def stopped_at(folder: Path, name: str) -> int | None:
 def read_curve(path: Path) -> list[dict[str, Any]]:
     """Rows of a training curve: of a curve.json, or of Tune's result.json, whose last line may be incomplete.
 
+    Tune's file of a resumed training begins after its checkpoint; the rows before it are in those of earlier runs.
+
     Raises:
         UserError: it cannot be read.
     """
+    if path.name == "curve.json":
+        return _rows(path)
+    rows: list[dict[str, Any]] = []
+    for run in [*(p for p in sorted(path.parents[2].glob(f"run-*/{path.parent.name}/result.json")) if p < path), path]:
+        more = _rows(run)
+        rows = [row for row in rows if more and row["epoch"] < more[0]["epoch"]] + more
+    return rows
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8")
         if path.name == "curve.json":
             return [dict(row) for row in json.loads(text)]
         lines = text.splitlines()
         rows = [dict(json.loads(line)) for line in lines[:-1]]
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         raise UserError(f"{path}: not a readable training curve") from None
     try:
         return rows + [dict(json.loads(line)) for line in lines[-1:]]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return rows
 
 
@@ -195,15 +207,13 @@ def _training(folder: Path, name: str, planned: tuple[dict[str, Any], int] | Non
     if not runs:
         return Training(name, identity, "waiting", epochs, None, None, None)
     trial = runs[-1]
-    curves = [path for run in runs for path in (*run.glob("checkpoint_*/curve.json"), run / "result.json")]
-    by_age = sorted((changed, path) for path in curves if (changed := _changed(path)) is not None)
+    by_age = [(changed, path) for path in (run / "result.json" for run in runs) if (changed := _changed(path))]
     errors = trial / "error.txt"
     error = errors.read_text(encoding="utf-8", errors="replace") if errors.is_file() else None
     signs = [_changed(path) for path in (trial, trial.parent, *trial.parent.glob("experiment_state-*"))]
     updated = max((sign for sign in (*signs, *(age for age, _ in by_age)) if sign is not None), default=None)
-    # The newest that holds a row: a checkpoint may be half copied.
-    curve = next((path for changed, path in reversed(by_age) if _rows(path, changed)), None)
-    if curve is not None and epochs is not None and (stopped is not None or len(read_curve(curve)) >= epochs):
+    epoch, curve = next(((e, path) for age, path in reversed(by_age) if (e := _epoch(path, age))), (0, None))
+    if curve is not None and epochs is not None and (stopped is not None or epoch >= epochs):
         return Training(name, identity, "finished", epochs, curve, updated, None)
     quiet = updated is None or now_s - updated > QUIET_S
     state: State = "stopped" if quiet else "running"
@@ -214,10 +224,11 @@ def _training(folder: Path, name: str, planned: tuple[dict[str, Any], int] | Non
 
 
 @lru_cache(maxsize=4096)
-def _rows(path: Path, changed: float) -> int:
+def _epoch(path: Path, changed: float) -> int:
+    """The last epoch of a curve that was last changed at `changed`; 0 without one."""
     try:
-        return len(read_curve(path))
-    except UserError:
+        return int(read_curve(path)[-1]["epoch"])
+    except (UserError, LookupError):
         return 0
 
 
@@ -226,17 +237,14 @@ def _described(folder: Path, name: str) -> tuple[dict[str, Any], int | None]:
     match = _NAME.fullmatch(name)
     assert match is not None
     identity: dict[str, Any] = match.groupdict() | {"train_seed": int(match["train_seed"])}
-    checkpoints = folder.glob(f"trials/run-*/{name}/checkpoint_*/policy/policy.json")
-    for path in (folder / "policies" / name / "policy.json", *checkpoints):
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            trial = TrialConfig.model_validate(content["trial"])
-            identity |= (trial.srr or NO_SRR).model_dump(include={"lambda_decorrelation", "lambda_kl"})
-            identity["train_servers"] = trial.env.cluster.num_servers
-            return identity, trial.stop_epochs
-        except (OSError, ValueError, KeyError, TypeError, UserError):
-            continue
-    return identity, None
+    try:
+        content = json.loads((folder / "policies" / name / "policy.json").read_text(encoding="utf-8"))
+        trial = TrialConfig.model_validate(content["trial"])
+        identity |= (trial.srr or NO_SRR).model_dump(include={"lambda_decorrelation", "lambda_kl"})
+        identity["train_servers"] = trial.env.cluster.num_servers
+        return identity, trial.stop_epochs
+    except (OSError, ValueError, KeyError, TypeError, UserError):
+        return identity, None
 
 
 def _changed(path: Path) -> float | None:

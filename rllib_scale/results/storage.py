@@ -7,16 +7,19 @@ that holds credentials is refused, because logs and manifests show it.
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
-from pyarrow import ArrowInvalid, fs
+from pyarrow import ArrowInvalid, NativeFile, fs
 
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
@@ -25,6 +28,10 @@ LOCAL = fs.LocalFileSystem()
 SCHEMES = ("file", "s3", "gs", "gcs")
 LAST = ("policy.json", "manifest.json")
 """Copied after the files that they describe."""
+AT_ONCE = 16
+"""Files copied at a time: a store answers many requests sooner than one after the other."""
+OF_UNFINISHED = re.compile(r"trials/run-\d+/(?P<training>[^/]+)/(result\.json|error\.txt)")
+"""What `status` reads of a training whose policy is not published yet."""
 
 
 def is_uri(text: str) -> bool:
@@ -63,10 +70,14 @@ class Location:
 
     @cached_property
     def _resolved(self) -> tuple[fs.FileSystem, str]:
-        if not is_uri(self.text):
-            return fs.LocalFileSystem(), os.path.abspath(self.text)
         try:
-            filesystem, path = fs.FileSystem.from_uri(self.text)
+            if not is_uri(self.text):
+                return LOCAL, os.path.abspath(self.text)
+            # Arrow then sends a small file in one request, not in three.
+            quick = ("&" if "?" in self.text else "?") + "allow_delayed_open=true"
+            filesystem, path = fs.FileSystem.from_uri(self.text + (quick if self.text.startswith("s3:") else ""))
+        except FileNotFoundError:
+            raise UserError(f"{self.text}: the working folder is gone; change to another folder") from None
         except (ArrowInvalid, OSError, ValueError) as error:
             raise UserError(f"{self.text}: {_first_line(error)}") from None
         return filesystem, path.rstrip("/")
@@ -93,15 +104,29 @@ class Location:
         start = len(self._resolved[1]) + 1
         return {info.path[start:]: info for info in self._list(recursive=True) if info.type == fs.FileType.File}
 
-    def read_text(self) -> str:
-        """The text of this file.
+    def open(self) -> NativeFile:
+        """Open the file to read, from any position.
 
         Raises:
             OSError: it is missing or cannot be read.
         """
         filesystem, path = self._resolved
-        with filesystem.open_input_stream(path) as stream:
-            return stream.read().decode("utf-8")
+        return filesystem.open_input_file(path)
+
+    def check_bucket(self) -> None:
+        """Refuse a location whose bucket is missing.
+
+        Raises:
+            UserError: it is, or may not be asked for.
+        """
+        filesystem, path = self._resolved
+        bucket = path.split("/")[0]
+        try:
+            (info,) = filesystem.get_file_info([bucket])
+        except OSError as error:
+            raise UserError(f"{self}: bucket {bucket!r} cannot be read ({_first_line(error)})") from None
+        if info.type == fs.FileType.NotFound:
+            raise UserError(f"{self}: there is no bucket {bucket!r}; create it, or correct its name")
 
     def download(self, name: str, target: Path) -> None:
         """Copy a file of this folder to a local path, whole or not at all.
@@ -120,20 +145,10 @@ class Location:
         """
         filesystem, path = self._resolved
         try:
-            fs.copy_files(str(source), f"{path}/{name}", LOCAL, filesystem)
+            # Arrow's own threads may wait for each other in uploads that run side by side.
+            fs.copy_files(str(source), f"{path}/{name}", LOCAL, filesystem, use_threads=False)
         except OSError as error:
             raise UserError(f"{self}: cannot be written ({_first_line(error)})") from None
-
-    @contextmanager
-    def reading(self) -> Iterator[Path]:
-        """A local folder with the content of this one, for the duration of a block."""
-        if self.local is not None:
-            yield self.local
-            return
-        filesystem, path = self._resolved
-        with tempfile.TemporaryDirectory(prefix="rllib-scale-") as folder:
-            fs.copy_files(path, folder, filesystem, LOCAL)
-            yield Path(folder)
 
     @contextmanager
     def writing(self) -> Iterator[Path]:
@@ -158,7 +173,7 @@ class Location:
 
 
 def fetch(source: Location, target: Path, say: Callable[[str], None]) -> None:
-    """Copy a results folder to this machine, without Ray Tune's checkpoints and logs.
+    """Copy a results folder to this machine, without Ray Tune's checkpoints and logs. Files keep their times.
 
     Args:
         source: the results folder.
@@ -171,9 +186,27 @@ def fetch(source: Location, target: Path, say: Callable[[str], None]) -> None:
     names = source.files()
     if "manifest.json" not in names:
         raise UserError(f"{source}: no results folder there (no manifest.json)")
-    kept = sorted((name for name in names if not name.startswith("trials/") and not _temporary(name)), key=_in_order)
-    for name in kept:
+    published = {name.split("/")[1] for name in names if name.startswith("policies/")}
+
+    def is_wanted(name: str) -> bool:
+        if name.startswith("trials/"):
+            unfinished = OF_UNFINISHED.fullmatch(name)
+            return unfinished is not None and unfinished["training"] not in published
+        return not _temporary(name)
+
+    def download(name: str) -> None:
         source.download(name, target / name)
+        os.utime(target / name, ns=(names[name].mtime_ns,) * 2)
+
+    kept = [name for name in names if is_wanted(name)]
+    _side_by_side(download, kept)
+    newest: dict[PurePosixPath, int] = {}
+    for name, info in names.items():
+        for folder in PurePosixPath(name).parents:
+            newest[folder] = max(newest.get(folder, 0), info.mtime_ns)
+    for folder, changed in newest.items():
+        if (target / folder).is_dir():
+            os.utime(target / folder, ns=(changed, changed))  # `status` reads in it whether a training runs
     say(f"fetched {len(kept)} files ({sum(names[name].size for name in kept) / 1e6:.1f} MB) to {target}")
 
 
@@ -186,7 +219,7 @@ class Mirror:
         say: receives what was fetched.
 
     Raises:
-        UserError: the location holds something else, or cannot be read.
+        UserError: the location holds something else, cannot be read, or its bucket is missing.
     """
 
     def __init__(self, folder: Path, storage: Location, say: Callable[[str], None]) -> None:
@@ -197,6 +230,8 @@ class Mirror:
             if "manifest.json" not in names:
                 raise UserError(f"{storage}: not empty and without a manifest.json; give another --results")
             fetch(storage, folder, say)
+        else:
+            storage.check_bucket()
         self._copied = dict(self._versions())
         for policy in folder.glob("policies/*"):
             if not (policy / "policy.json").is_file():
@@ -208,10 +243,13 @@ class Mirror:
         Raises:
             UserError: it cannot be written.
         """
-        for name, version in sorted(self._versions(), key=lambda item: _in_order(item[0])):
-            if self._copied.get(name) != version:
-                self.storage.upload(name, self.folder / name)
-                self._copied[name] = version
+        versions = dict(self._versions())
+
+        def upload(name: str) -> None:
+            self.storage.upload(name, self.folder / name)
+            self._copied[name] = versions[name]
+
+        _side_by_side(upload, [name for name, version in versions.items() if self._copied.get(name) != version])
 
     def _versions(self) -> Iterator[tuple[str, tuple[int, int]]]:
         """Name, size and time of the last change of each file."""
@@ -224,11 +262,14 @@ class Mirror:
 
 
 @contextmanager
-def results_folder(place: str, say: Callable[[str], None]) -> Iterator[tuple[Path, Mirror | None]]:
-    """The local folder of a sweep's results, and its mirror if `place` is in a bucket.
+def results_folder(
+    place: str, say: Callable[[str], None], must_exist: bool = False
+) -> Iterator[tuple[Path, Mirror | None]]:
+    """The local folder of results, and its mirror if `place` is in a bucket.
 
     Raises:
-        UserError: see `Mirror`; or the results cannot be copied at the end, and are kept.
+        UserError: see `Mirror`; the bucket has no such results and `must_exist`; or the results cannot be copied at the
+            end, and are kept.
     """
     storage = Location(place)
     if storage.local is not None:
@@ -236,6 +277,8 @@ def results_folder(place: str, say: Callable[[str], None]) -> Iterator[tuple[Pat
         return
     parent = Path(tempfile.mkdtemp(prefix="rllib-scale-"))
     try:
+        if must_exist and "manifest.json" not in storage.files():
+            raise UserError(f"{storage}: no results folder there (no manifest.json)")
         mirror = Mirror(parent / "results", storage, say)
     except BaseException:
         shutil.rmtree(parent)
@@ -246,9 +289,40 @@ def results_folder(place: str, say: Callable[[str], None]) -> Iterator[tuple[Pat
         try:
             mirror.save()
         except UserError as error:
-            raise UserError(f"{error}; the results are kept in {mirror.folder}") from None
-        say(f"The results are in {storage}")
+            if any(path.name != "manifest.json" for path in mirror.folder.iterdir()):
+                raise UserError(f"{error}; the results are kept in {mirror.folder}") from None
+            shutil.rmtree(parent)
+            raise
+        name = PurePosixPath(urlsplit(place).path).name
+        say(f"The results are in {storage}; to copy them: rllib-scale fetch {shlex.quote(place)} results/{name}")
         shutil.rmtree(parent)
+
+
+@contextmanager
+def reading_results(place: str) -> Iterator[Path]:
+    """A local folder with the results at `place`, for the duration of a block.
+
+    Raises:
+        UserError: see `fetch`.
+    """
+    storage = Location(place)
+    if (local := storage.local) is not None:
+        yield local if is_uri(place) else Path(place)
+        return
+    with tempfile.TemporaryDirectory(prefix="rllib-scale-") as folder:
+        fetch(storage, Path(folder), lambda line: None)
+        yield Path(folder)
+
+
+def _side_by_side(copy: Callable[[str], None], names: Iterable[str]) -> None:
+    """Copy files, several at a time, those that LAST names after all others."""
+    by_rank: dict[int, list[str]] = {}
+    for name in sorted(names):
+        last = PurePosixPath(name).name
+        by_rank.setdefault(LAST.index(last) + 1 if last in LAST else 0, []).append(name)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for _, alike in sorted(by_rank.items()):
+            list(pool.map(copy, alike))
 
 
 def _temporary(name: str) -> bool:
@@ -256,10 +330,7 @@ def _temporary(name: str) -> bool:
     return any(part.startswith(".") for part in PurePosixPath(name).parts)
 
 
-def _in_order(name: str) -> tuple[int, str]:
-    last = PurePosixPath(name).name
-    return (LAST.index(last) + 1 if last in LAST else 0), name
-
-
 def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    """What a store says, without the request and its number."""
+    said = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return re.sub(r" \(Request ID: .*", "", said.partition(" operation: ")[2] or said)

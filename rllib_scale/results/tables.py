@@ -16,11 +16,13 @@ Every file is written under a temporary name and renamed, so that a reader never
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -29,10 +31,13 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel
 
 from rllib_scale import __version__
+from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic, write_json
+from rllib_scale.results.trust import lock_file
 
 FORMAT = "rllib-scale-results"
 VERSION = 1
@@ -261,14 +266,60 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         known = manifest.get("format") == FORMAT
-        dict(manifest.get("config", {}))
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         raise UserError(f"{path}: not a readable manifest") from None
     if not known:
         raise UserError(f"{path}: not a manifest of this program (format {manifest.get('format')!r}, not {FORMAT!r})")
     if manifest.get("version") != VERSION:
         raise UserError(f"{path}: results version {manifest.get('version')!r}; this program reads version {VERSION}")
+    build_model(_Manifest, manifest, str(path))
     return dict(manifest)
+
+
+class _Manifest(BaseModel):
+    """Types of the manifest's fields; versions before this one wrote fewer."""
+
+    sweep: str = ""
+    config: dict[str, Any] = {}
+    config_hash: str = ""
+    plan: dict[str, Any] | None = None
+    tables: str | None = None
+    created: str = ""
+    updated: str = ""
+    host: dict[str, Any] = {}
+    versions: dict[str, Any] = {}
+
+
+@contextmanager
+def held(folder: Path, bucket: str | None = None) -> Iterator[None]:
+    """Make a results folder, and refuse another sweep in it for the duration of a block.
+
+    Args:
+        folder: the results folder. Its lock ends with this process, too.
+        bucket: URI of the results if the folder is a copy; only sweeps of this account on this machine are refused.
+
+    Raises:
+        UserError: it cannot be written, or another sweep holds it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        handle = os.open((bucket and lock_file(bucket)) or folder, os.O_RDONLY)
+    except OSError as error:
+        raise UserError(f"{folder}: the results folder cannot be written ({error.strerror})") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{bucket or folder}: another sweep runs there; wait for its end, or give another --results"
+            ) from None
+        except OSError:
+            pass  # NFS does not lock folders
+        yield
+    finally:
+        os.close(handle)
 
 
 def open_folder(
@@ -286,12 +337,7 @@ def open_folder(
     Raises:
         UserError: it belongs to another sweep, holds something else, or cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UserError(f"{folder}: the results folder cannot be written ({error.strerror})") from None
+    folder.mkdir(parents=True, exist_ok=True)
     manifest = read_manifest(folder)
     if manifest is None and any(folder.iterdir()):
         raise UserError(f"{folder}: not empty and without a manifest.json; give another --results folder")

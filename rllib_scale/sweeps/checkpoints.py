@@ -1,49 +1,99 @@
 """Checkpoints in Tune's folder, and published policies. Imports no ray.
 
-A checkpoint folder holds
+A checkpoint is one file in a folder that Tune names, epoch-NNNNNN.zip: a store takes a request or more for each file.
+Its table of contents stands at its end, so it is complete if that can be read. It holds
 
     algorithm/      the learner's state, with pickles that name classes of this program and of libraries
     policy/         the policy so far, as it is published
     curve.json      a row for each epoch, published beside the policy
-    contents.json   {"format", "version": of the program, "epoch", "sizes": of every other file}; written last, so it
-                    proves that the folder is complete
+    contents.json   {"format", "version": of the program}
 """
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import shutil
-from pathlib import Path
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rllib_scale import __version__
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.plan import Trial
 from rllib_scale.errors import UserError
-from rllib_scale.files import write_json
+from rllib_scale.files import write_atomic, write_json
 from rllib_scale.results.storage import Location
 
 CONTENTS = "contents.json"
-FORMAT = 3
+FORMAT = 4
 """Changes when something that a checkpoint's pickles name moves or changes its meaning."""
 
 
-def seal(checkpoint: Path, epoch: int) -> None:
-    """Write the contents list of a complete checkpoint folder."""
-    sizes = {str(p.relative_to(checkpoint)): p.stat().st_size for p in sorted(checkpoint.rglob("*")) if p.is_file()}
-    write_json(checkpoint / CONTENTS, {"format": FORMAT, "version": __version__, "epoch": epoch, "sizes": sizes})
+@contextmanager
+def writing(checkpoint: Path, epoch: int) -> Iterator[Path]:
+    """A folder whose content becomes a checkpoint when the block ends without an error.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    with tempfile.TemporaryDirectory(prefix="rllib-scale-") as name:
+        folder = Path(name)
+        yield folder
+        write_json(folder / CONTENTS, {"format": FORMAT, "version": __version__})
+
+        def pack(path: Path) -> None:
+            with zipfile.ZipFile(path, "w") as archive:
+                for file in sorted(folder.rglob("*")):
+                    archive.write(file, file.relative_to(folder))
+
+        write_atomic(checkpoint / f"epoch-{epoch:06d}.zip", pack)
+
+
+@contextmanager
+def reading(checkpoint: Location | Path) -> Iterator[Path]:
+    """A local folder with the content of a complete checkpoint, for the duration of a block."""
+    with tempfile.TemporaryDirectory(prefix="rllib-scale-") as folder:
+        with _file_of(checkpoint).open() as file, zipfile.ZipFile(io.BytesIO(file.read())) as archive:
+            archive.extractall(folder)
+        yield Path(folder)
+
+
+def _json_at(checkpoint: Location, name: str) -> Any:
+    """The content of a JSON file in a checkpoint, without reading the rest."""
+    with _file_of(checkpoint).open() as file, zipfile.ZipFile(file) as archive:
+        return json.loads(archive.read(name))
+
+
+def _file_of(checkpoint: Location | Path) -> Location:
+    return Location(str(checkpoint)) / _newest(checkpoint)[1]
+
+
+def _newest(folder: Location | Path) -> tuple[int, str]:
+    """Epoch and relative name of the newest complete checkpoint file below a folder; (-1, "") without one.
+
+    A checkpoint of a format before 4, a folder with a contents list, counts with epoch 0; `check_format` refuses it.
+    """
+    folder = Location(str(folder))
+    found = [(-1, "")]
+    for name in folder.files():
+        path = PurePosixPath(name)
+        if path.name == CONTENTS:
+            found.append((0, name))
+        match = re.fullmatch(r"epoch-(\d{6,})\.zip", path.name)
+        # A store shows complete files only.
+        if match and (folder.local is None or zipfile.is_zipfile(folder.local / name)):
+            found.append((int(match[1]), name))
+    return max(found)
 
 
 def epoch_of(checkpoint: Location | Path) -> int:
     """The epoch of a checkpoint folder; -1 if it is not complete."""
-    checkpoint = Location(str(checkpoint))
-    try:
-        contents = json.loads((checkpoint / CONTENTS).read_text())
-        sizes = {name: info.size for name, info in checkpoint.files().items()}
-        whole = all(sizes.get(name) == size for name, size in contents["sizes"].items())
-    except (OSError, ValueError, KeyError, AttributeError):
-        return -1
-    return int(contents["epoch"]) if whole else -1
+    return _newest(checkpoint)[0]
 
 
 def check_format(checkpoint: Location) -> None:
@@ -52,7 +102,11 @@ def check_format(checkpoint: Location) -> None:
     Raises:
         UserError: naming both versions.
     """
-    contents = json.loads((checkpoint / CONTENTS).read_text())
+    if epoch_of(checkpoint) > 0:
+        contents = _json_at(checkpoint, CONTENTS)
+    else:
+        with (checkpoint / CONTENTS).open() as file:
+            contents = json.loads(file.read())
     if contents.get("format") != FORMAT:
         raise UserError(
             f"{checkpoint}: version {contents['version']} of rllib-scale wrote this checkpoint, and version "
@@ -66,24 +120,22 @@ def latest_checkpoint(trials: Location | Path, name: str) -> Location | None:
     latest, highest = None, -1
     trials = Location(str(trials))
     for run in trials.folders():
-        trial = trials / run / name
-        for checkpoint in (trial / folder for folder in trial.folders() if folder.startswith("checkpoint_")):
-            epoch = epoch_of(checkpoint)
-            if epoch > highest:
-                latest, highest = checkpoint, epoch
+        epoch, file = _newest(trials / run / name)
+        if epoch > highest:
+            latest, highest = trials / run / name / PurePosixPath(file).parent.name, epoch
     return latest
 
 
 def curve_at(checkpoint: Location) -> list[dict[str, Any]]:
     """The training curve in a checkpoint."""
-    return list(json.loads((checkpoint / "curve.json").read_text()))
+    return list(_json_at(checkpoint, "curve.json"))
 
 
 def settings_at(checkpoint: Location | None, trial: Trial) -> dict[str, Any]:
     """Values of the settings that a search varies, by config path; PBT may have changed those in a checkpoint."""
     if checkpoint is None:
         return dict(trial.overrides)
-    described = json.loads((checkpoint / "policy" / "policy.json").read_text())["trial"]
+    described = _json_at(checkpoint, "policy/policy.json")["trial"]
     sections = TrialConfig.model_validate(described).sections()
     return {path: _at(sections, path) for path, _ in trial.overrides}
 
@@ -96,7 +148,7 @@ def _at(content: Any, path: str) -> Any:
 
 def publish(checkpoint: Location, target: Path) -> None:
     """Copy policy and curve of a finished training to the results, completely or not at all."""
-    with checkpoint.reading() as folder:
+    with reading(checkpoint) as folder:
         copy_policy(folder / "policy", target, folder / "curve.json")
 
 

@@ -17,6 +17,7 @@ from rllib_scale.results.tables import (
     FEATURE_COLUMNS,
     FEATURE_KEY,
     TRAINING_COLUMNS,
+    held,
     open_folder,
     read_manifest,
     read_tables,
@@ -69,17 +70,19 @@ def run_reproduction(
     for plan in plans.values():
         check_plan(plan, trust)
     content: dict[str, Any] = {name: plan.sweep.model_dump(mode="json") for name, plan in plans.items()}
-    open_folder(folder, "reproduction", content, digest(content))
     folders = {name: folder / "parts" / name for name in PARTS}
     failures = []
-    try:
-        with ray_session(address, say=say):
-            for position, (name, plan) in enumerate(plans.items()):
-                say(f"part {position + 1} of {len(PARTS)}: {name}")
-                others = [other for key, other in folders.items() if key != name and read_manifest(other) is not None]
-                failures += run_sweep(plan, folders[name], address, say, others, trust=trust)
-    finally:
-        join(folder, list(folders.values()))
+    with held(folder):
+        open_folder(folder, "reproduction", content, digest(content))
+        try:
+            with ray_session(address, say=say):
+                for position, (name, plan) in enumerate(plans.items()):
+                    say(f"part {position + 1} of {len(PARTS)}: {name}")
+                    others = [folders[other] for other in PARTS if other != name]
+                    reused = [other for other in others if read_manifest(other) is not None]
+                    failures += run_sweep(plan, folders[name], address, say, reused, trust=trust)
+        finally:
+            join(folder, list(folders.values()))
     return failures
 
 

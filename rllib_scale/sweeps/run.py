@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -9,9 +11,9 @@ from pathlib import Path
 from rllib_scale.clusters.placement import trials_at_once
 from rllib_scale.clusters.session import ray_session
 from rllib_scale.config.plan import Plan
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, counted
 from rllib_scale.results.storage import Mirror
-from rllib_scale.results.tables import read_manifest
+from rllib_scale.results.tables import held, read_manifest
 from rllib_scale.sweeps.sweep import Sweep
 
 
@@ -39,40 +41,54 @@ def run_sweep(
             given policies name.
 
     Raises:
-        UserError: the folder belongs to another sweep or cannot be written, holds checkpoints of another account, or no
-            training could ever start.
-        KeyboardInterrupt: Ctrl-C. Finished parts are kept, and the same call resumes.
+        UserError: the folder belongs to another sweep, which may run in it now, or cannot be written; it holds
+            checkpoints of another account; or no training could ever start.
+        KeyboardInterrupt: Ctrl-C or SIGTERM. Finished parts are kept, and the same call resumes.
     """
     for other in reuse:
         if read_manifest(other) is None:
             raise UserError(f"--reuse {other}: no results folder (it has no manifest.json)")
     sweep = Sweep(plan, folder, say, mirror)
-    trusted = sweep.open() or trust
-    if sweep.is_complete():
-        say(f"Nothing is left to do: {len(plan.trials)} trainings and {len(plan.units)} evaluations are finished")
-        if best := sweep.best():
-            say(best)
-        return []
-    with ray_session(address, say=say):
-        from rllib_scale.sweeps.evaluations import Evaluations
-        from rllib_scale.sweeps.tuning import train
-
-        at_once = trials_at_once(plan.sweep.resources, joined=address is not None)
-        try:
-            # Trainings occupy all CPUs of this machine; a cluster may have others, or grow.
-            evaluations = Evaluations(sweep, trust, beside=None if at_once is None else 1)
-            failures = train(sweep, reuse, trusted, at_once, evaluations)
-            evaluations.finish()
+    with held(folder, str(mirror.storage) if mirror else None):
+        trusted = sweep.open() or trust
+        if sweep.is_complete():
+            trainings, evaluations = counted(len(plan.trials), "training"), counted(len(plan.units), "evaluation")
+            say(f"Nothing is left to do: {trainings} and {evaluations} are finished")
             if best := sweep.best():
                 say(best)
-        except BaseException as error:
-            with suppress(UserError, OSError):
-                sweep.write_tables()
-            if isinstance(error, OSError):
-                raise UserError(
-                    f"{sweep.home}: {error.strerror or error}; finished parts there are complete, "
-                    "and the same command resumes the sweep"
-                ) from None
-            raise
-        sweep.write_tables()
+            return []
+        with ray_session(address, say=say):
+            interrupt_on_sigterm()  # Ray has set a handler of its own
+            return _carry_out(sweep, reuse, trust, trusted, joined=address is not None)
+
+
+def _carry_out(sweep: Sweep, reuse: Sequence[Path], trust: bool, trusted: bool, joined: bool) -> list[str]:
+    """Train and evaluate what is unfinished, and write the tables, also of what is finished after an error."""
+    from rllib_scale.sweeps.evaluations import Evaluations
+    from rllib_scale.sweeps.tuning import train
+
+    at_once = trials_at_once(sweep.config.resources, joined=joined)
+    try:
+        # Trainings occupy all CPUs of this machine; a cluster may have others, or grow.
+        evaluations = Evaluations(sweep, trust, beside=None if at_once is None else 1)
+        failures = train(sweep, reuse, trusted, at_once, evaluations)
+        evaluations.finish()
+        if best := sweep.best():
+            sweep.say(best)
+    except BaseException as error:
+        with suppress(UserError, OSError):
+            sweep.write_tables()
+        if isinstance(error, OSError):
+            raise UserError(
+                f"{sweep.home}: {error.strerror or error}; finished parts there are complete, "
+                "and the same command resumes the sweep"
+            ) from None
+        raise
+    sweep.write_tables()
     return failures
+
+
+def interrupt_on_sigterm() -> None:
+    """Let SIGTERM, which spot machines and `ray job stop` send, act as Ctrl-C in this process."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))

@@ -14,7 +14,7 @@ from rllib_scale.config.search import SearchConfig, recent
 from rllib_scale.config.yaml_files import set_path
 from rllib_scale.files import write_json
 from rllib_scale.results.storage import Location
-from rllib_scale.sweeps.checkpoints import seal
+from rllib_scale.sweeps.checkpoints import reading, writing
 from rllib_scale.sweeps.stopping import SCORE, score_of
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ class SchedulingTrial(tune.Trainable):
         self.curve: list[dict[str, Any]] = []
         self.saved_epochs = 0
         if config["trial"] in restore:
-            with Location(restore[config["trial"]]).reading() as checkpoint:
-                self.load_checkpoint(checkpoint)
+            self.load_checkpoint(Location(restore[config["trial"]]))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Start another training in this process, which saves imports and compilation."""
@@ -92,19 +91,18 @@ class SchedulingTrial(tune.Trainable):
         )
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Write learner, training curve and policy; the contents list comes last and proves the checkpoint complete."""
-        folder = Path(checkpoint_dir)
-        self.learner.save(folder / "algorithm")
-        write_json(folder / "curve.json", self.curve)
-        self.learner.save_policy(folder / "policy", len(self.curve))
-        seal(folder, len(self.curve))
+        """Write learner, training curve and policy."""
+        with writing(Path(checkpoint_dir), len(self.curve)) as folder:
+            self.learner.save(folder / "algorithm")
+            write_json(folder / "curve.json", self.curve)
+            self.learner.save_policy(folder / "policy", len(self.curve))
         self.saved_epochs = len(self.curve)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Restore the state that `save_checkpoint` wrote."""
-        folder = Path(checkpoint).absolute()
-        self.learner.load(folder / "algorithm")
-        self.curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
+        with reading(checkpoint) as folder:
+            self.learner.load(folder / "algorithm")
+            self.curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
         self.saved_epochs = len(self.curve)
 
     def cleanup(self) -> None:
