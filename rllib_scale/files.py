@@ -25,6 +25,18 @@ def check_regular(path: Path) -> None:
         raise UserError(f"{path}: is a device, a pipe or a socket; valid: a file")
 
 
+def check_working_folder() -> None:
+    """Refuse to work in a folder that was deleted.
+
+    Raises:
+        UserError: it was.
+    """
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise UserError("the working folder is gone; change to another folder") from None
+
+
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     """Call `write(temporary path)`, then rename the file to `path`: readers see the old file or the new one.
 

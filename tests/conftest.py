@@ -12,6 +12,9 @@ from rllib_scale.clusters.session import ONE_THREAD
 
 os.environ.update(ONE_THREAD)
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+    os.environ.setdefault(name, "test")  # of `s3_server`; the workers of the shared Ray read them, too
+os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
 

@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from pyarrow import fs
 
 
+def refusing(app: Callable[..., Iterable[bytes]], every: int) -> Callable[..., Iterable[bytes]]:
+    """An application that asks for patience at one request of so many, as a busy store does."""
+    requests = itertools.count(1)
+
+    def answer(request: Any, start: Any) -> Iterable[bytes]:
+        if next(requests) % every:
+            return app(request, start)
+        start("503 Slow Down", [("Content-Type", "application/xml")])
+        return [b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"]
+
+    return answer
+
+
 @contextmanager
-def s3_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Yields the URI of a folder, `%s` where its name goes; sets credentials in the environment."""
-    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", port=0)
+def s3_server(refuse_every: int | None = None) -> Iterator[str]:
+    """Yields the URI of a folder, `%s` where its name goes; `conftest.py` sets credentials in the environment."""
+    moto = pytest.importorskip("moto.moto_server.werkzeug_app")
+    serving = pytest.importorskip("werkzeug.serving")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    server.start()
+    app = moto.DomainDispatcherApplication(moto.create_backend_app)
+    server = serving.make_server("127.0.0.1", 0, app if refuse_every is None else refusing(app, refuse_every), True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
     try:
-        host, port = server.get_host_and_port()
-        options = f"scheme=http&region=us-east-1&endpoint_override={host}:{port}"
+        options = f"scheme=http&region=us-east-1&endpoint_override=127.0.0.1:{server.server_port}"
         filesystem, path = fs.FileSystem.from_uri(f"s3://bucket?{options}&allow_bucket_creation=true")
         filesystem.create_dir(path)
+        filesystem.delete_dir_contents(path)  # servers of one process share their buckets
         yield f"s3://bucket/%s?{options}"
     finally:
-        server.stop()
+        server.shutdown()
+        thread.join()

@@ -13,6 +13,7 @@ from rllib_scale.cli.options import address_option, code_option, results_option,
 from rllib_scale.cli.results import LocalFolder, report_in, write_report
 from rllib_scale.cli.terminal import errors, json_option, say, show, wants_json
 from rllib_scale.errors import counted
+from rllib_scale.files import check_working_folder
 
 if TYPE_CHECKING:
     from rllib_scale.config.plan import Plan
@@ -66,6 +67,7 @@ def reproduce(budget: str, results: Path | None, address: str | None, overrides:
     from rllib_scale.sweeps.run import interrupt_on_sigterm
 
     interrupt_on_sigterm()
+    check_working_folder()
     folder = results or Path("results") / f"reproduction-{budget}"
     _finish(folder, str(folder), run_reproduction(folder, budget, overrides, address, say, trust))
 
@@ -174,6 +176,7 @@ def _run(plan: Plan, place: str | None, address: str | None, trust: bool, reuse:
     from rllib_scale.sweeps.run import interrupt_on_sigterm, run_sweep
 
     interrupt_on_sigterm()
+    check_working_folder()
     _check_and_print(plan, trust)
     place = place or f"results/{plan.sweep.name}"
     with results_folder(place, say) as (folder, mirror):

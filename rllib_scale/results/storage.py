@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from pyarrow import ArrowInvalid, NativeFile, fs
 
 from rllib_scale.errors import UserError
-from rllib_scale.files import write_atomic
+from rllib_scale.files import check_working_folder, write_atomic
 
 LOCAL = fs.LocalFileSystem()
 SCHEMES = ("file", "s3", "gs", "gcs")
@@ -70,14 +70,13 @@ class Location:
 
     @cached_property
     def _resolved(self) -> tuple[fs.FileSystem, str]:
+        if not is_uri(self.text):
+            check_working_folder()
+            return LOCAL, os.path.abspath(self.text)
         try:
-            if not is_uri(self.text):
-                return LOCAL, os.path.abspath(self.text)
             # Arrow then sends a small file in one request, not in three.
             quick = ("&" if "?" in self.text else "?") + "allow_delayed_open=true"
             filesystem, path = fs.FileSystem.from_uri(self.text + (quick if self.text.startswith("s3:") else ""))
-        except FileNotFoundError:
-            raise UserError(f"{self.text}: the working folder is gone; change to another folder") from None
         except (ArrowInvalid, OSError, ValueError) as error:
             raise UserError(f"{self.text}: {_first_line(error)}") from None
         return filesystem, path.rstrip("/")

@@ -43,6 +43,14 @@ def sweep(tmp_path: Path) -> tuple[Path, list[str]]:
     return tmp_path, [trial.config.name for trial in make_plan(config, "two").trials]
 
 
+def log_of(folder: Path, name: str, rows: list[dict[str, float]], run: str = "run-001") -> Path:
+    """Tune's log of a training in a run."""
+    path = folder / "trials" / run / name / "result.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
 def only(folder: Path, name: str) -> Training:
     (found,) = [training for training in trainings(folder, NOW) if training.name == name]
     return found
@@ -54,16 +62,15 @@ def test_a_training_waits_then_runs_then_stops_or_finishes(sweep: tuple[Path, li
         (name, "waiting", 60, None),
         (other, "waiting", 60, None),
     ]
-    checkpoint = folder / "trials" / "run-001" / name / "checkpoint_000001"
-    results.write_json(checkpoint / "curve.json", ROWS)
+    log = log_of(folder, name, ROWS)
     age(folder / "trials", 10)
     running = only(folder, name)
-    assert (running.state, running.curve, running.updated_s) == ("running", checkpoint / "curve.json", NOW - 10)
+    assert (running.state, running.curve, running.updated_s) == ("running", log, NOW - 10)
     assert running.identity["method"] == "scale"
     age(folder / "trials", QUIET_S + 1)
     assert only(folder, name).state == "stopped"
     assert only(folder, other).state == "waiting"
-    results.write_json(checkpoint / "curve.json", [{"epoch": epoch} for epoch in range(1, 61)])
+    log_of(folder, name, [{"epoch": epoch} for epoch in range(51, 61)], "run-002")
     assert only(folder, name).state == "finished", "its last epoch is done, its policy is not copied yet"
     results.write_json(folder / "policies" / name / "curve.json", ROWS)
     assert (only(folder, name).state, only(folder, name).curve) == (
@@ -96,20 +103,20 @@ def test_a_restored_run_leaves_the_error_of_an_earlier_one_behind(sweep: tuple[P
     assert (only(folder, name).state, only(folder, name).error) == ("running", None)
 
 
-def test_the_newest_whole_curve_counts(sweep: tuple[Path, list[str]]) -> None:
+def test_the_log_of_a_resumed_run_continues_that_of_the_run_before(sweep: tuple[Path, list[str]]) -> None:
     folder, (name, _) = sweep
-    trial = folder / "trials" / "run-001" / name
-    results.write_json(trial / "checkpoint_000001" / "curve.json", ROWS)
-    age(folder / "trials", 100)
-    half = trial / "checkpoint_000002" / "curve.json"
-    half.parent.mkdir()
-    half.write_text(json.dumps(ROWS)[:-9])
-    os.utime(half, (NOW, NOW))
-    assert only(folder, name).curve == trial / "checkpoint_000001" / "curve.json"
+    first = log_of(folder, name, ROWS)
+    second = log_of(folder, name, [], "run-002")
+    os.utime(second, (NOW, NOW))
+    assert only(folder, name).curve == first, "the run has just begun"
+    log_of(folder, name, [{"epoch": 3, "completed": 6.0}, {"epoch": 4, "completed": 7.0}], "run-002")
+    assert only(folder, name).curve == second
+    assert [row["completed"] for row in read_curve(second)] == [5.0, 5.0, 6.0, 7.0]
 
 
 def test_tunes_own_log_is_a_curve_though_its_last_line_is_half_written(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
+    path = tmp_path / "run-001" / "scale" / "result.json"
+    path.parent.mkdir(parents=True)
     lines = [json.dumps(row) for row in ROWS]
     path.write_text("\n".join([*lines[:2], lines[2][:7]]))
     assert read_curve(path) == ROWS[:2]
@@ -125,7 +132,7 @@ def test_a_training_that_asha_stopped_is_done(sweep: tuple[Path, list[str]]) -> 
     """As soon as it stops, and its evaluations when they are there: they bear the epochs that it ran."""
     folder, (name, other) = sweep
     for trial in (name, other):
-        results.write_json(folder / "trials" / "run-001" / trial / "checkpoint_000001" / "curve.json", ROWS)
+        log_of(folder, trial, ROWS)
     results.write_json(folder / "stopped" / f"{name}.json", {"epoch": 3})
     age(folder / "trials", QUIET_S + 1)
     assert (only(folder, name).state, only(folder, name).epochs) == ("finished", 3)
@@ -167,8 +174,27 @@ def test_parts_of_a_reproduction_have_their_own_plans(sweep: tuple[Path, list[st
     assert homes(whole) == [whole, whole / "parts" / "one"]
     assert trainings(whole, NOW) == []
     assert [training.identity["method"] for training in trainings(whole / "parts" / "one", NOW)] == ["sac"]
-    manifest = sweep[0] / "manifest.json"
-    for content in ("{", manifest.read_text().replace('"scale"', '"marsh"')):
-        manifest.write_text(content)
-        with pytest.raises(UserError, match=r"manifest\.json"):
-            trainings(sweep[0], NOW)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("{", "not a readable manifest"),
+        ("[" * 100_000, "not a readable manifest"),
+        ("[]", "not a readable manifest"),
+        ({"format": "thesis"}, "not a manifest of this program"),
+        ({"methods": ["marsh"]}, "methods"),
+        ({"versions": "x"}, "versions"),
+        ({"host": 3}, "host"),
+        ({"config": []}, "config"),
+        ({"plan": {"trainings": [3]}}, "plan: not readable"),
+    ],
+)
+def test_odd_manifests_are_refused(sweep: tuple[Path, list[str]], content: str | dict[str, object], why: str) -> None:
+    path = sweep[0] / "manifest.json"
+    manifest = json.loads(path.read_text())
+    if isinstance(content, dict) and "methods" in content:
+        content = {"config": manifest["config"] | content}
+    path.write_text(content if isinstance(content, str) else json.dumps(manifest | content))
+    with pytest.raises(UserError, match=rf"manifest\.json: .*{why}"):
+        trainings(sweep[0], NOW)

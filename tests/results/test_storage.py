@@ -12,15 +12,15 @@ import pytest
 from rllib_scale.errors import UserError
 from rllib_scale.results.storage import Location, fetch, results_folder
 from rllib_scale.results.trust import is_own, remember
-from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint, publish
+from rllib_scale.sweeps.checkpoints import curve_at, epoch_of, latest_checkpoint, publish, reading, writing
 from s3_server import s3_server
 
 RESULTS = ("manifest.json", "episodes.parquet", "policies/a/policy.json", "policies/a/policy.safetensors")
 
 
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with s3_server(monkeypatch) as place:
+def bucket() -> Iterator[str]:
+    with s3_server() as place:
         yield place
 
 
@@ -51,20 +51,27 @@ def test_results_in_a_bucket_are_saved_when_told_fetched_and_gone_on_with(bucket
         (folder / "manifest.json").write_text("manifest.JSON")  # as long as before
         write(folder, "report/report.html")
     assert not folder.exists()
-    assert (place / "manifest.json").read_text() == "manifest.JSON"
+    assert (place / "manifest.json").open().read() == b"manifest.JSON"
     assert place.files()["episodes.parquet"].mtime_ns == first, "copied once"
 
     (tmp_path / "empty").touch()
-    place.upload("trials/run-001/result.json", tmp_path / "empty")
+    for name in ("a/result.json", "a/error.txt", "c/result.json", "c/checkpoint_000000/epoch-000001.zip"):
+        place.upload(f"trials/run-001/{name}", tmp_path / "empty")
     place.upload("policies/b/policy.safetensors", tmp_path / "empty")
     said: list[str] = []
     fetch(place, tmp_path / "here", said.append)
-    assert names(tmp_path / "here") == {*RESULTS, "report/report.html", "policies/b/policy.safetensors"}
-    assert said[0].startswith("fetched 6 files")
+    unfinished = "trials/run-001/c/result.json"  # which `status` reads; that of a is published
+    fetched = {*RESULTS, "report/report.html", "policies/b/policy.safetensors"}
+    assert names(tmp_path / "here") == {*fetched, unfinished}
+    assert said[0].startswith("fetched 7 files")
+    changed = place.files()[unfinished].mtime
+    assert changed is not None
+    for path in (tmp_path / "here" / unfinished, tmp_path / "here" / "trials"):
+        assert path.stat().st_mtime == changed.timestamp(), "as old as in the bucket"
 
     def fails() -> None:
         with results_folder(str(place), quiet) as (folder, _):
-            assert names(folder) == {*RESULTS, "report/report.html"}, "a policy that was half uploaded is forgotten"
+            assert names(folder) == {*RESULTS, "report/report.html", unfinished}, "half a policy is forgotten"
             (folder / "late").write_text("kept although the block failed")
             raise ZeroDivisionError
 
@@ -109,13 +116,23 @@ def test_a_bad_place_is_refused_and_its_secret_not_repeated() -> None:
 
 
 def test_results_that_cannot_be_uploaded_are_kept(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    none = (bucket % "a").replace("s3://bucket/", "s3://no-such-bucket/")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "mirrors"))
+    (tmp_path / "mirrors").mkdir()
+
+    def fails(self: Location, name: str, source: Path) -> None:
+        raise UserError("refused")
+
+    monkeypatch.setattr(Location, "upload", fails)
     with (
         pytest.raises(UserError, match="the results are kept in ") as caught,
-        results_folder(none, quiet) as (folder, _),
+        results_folder(bucket % "a", quiet) as (folder, _),
     ):
-        write(folder, "manifest.json")
+        write(folder, "manifest.json", "episodes.parquet")
+    with pytest.raises(UserError, match=r"^refused$"), results_folder(bucket % "a", quiet) as (folder, _):
+        write(folder, "manifest.json")  # nothing was made yet
+    with pytest.raises(UserError, match="there is no bucket 'none'"):
+        results_folder((bucket % "a").replace("s3://bucket", "s3://none"), quiet).__enter__()
+    assert len([*(tmp_path / "mirrors").iterdir()]) == 1
     kept = Path(str(caught.value).rsplit(" ", 1)[1])
     assert (kept / "manifest.json").is_file()
 
@@ -137,21 +154,24 @@ def test_the_latest_whole_checkpoint_is_found_over_all_runs_and_published(
     trials = Location(f"file://{tmp_path}/trials" if is_local else bucket % "trials")
     assert latest_checkpoint(trials, "a") is None
     for place, epoch in (("run-001/a", 25), ("run-002/a", 30), ("run-002/b", 40), ("run-003/a", 20)):
-        with (trials / place / "checkpoint_000001").writing() as folder:
-            write(folder, "policy/policy.json", "curve.json")
-            sizes = {"policy/policy.json": len("policy/policy.json"), "curve.json": len("curve.json")}
-            (folder / "contents.json").write_text(json.dumps({"epoch": epoch, "sizes": sizes}))
-    torn = trials / "run-002" / "a" / "checkpoint_000001"
-    (tmp_path / "torn").write_text("[")
-    torn.upload("curve.json", tmp_path / "torn")
-    found = latest_checkpoint(trials, "a")
-    assert found == trials / "run-001" / "a" / "checkpoint_000001"
-    assert (epoch_of(found), epoch_of(torn)) == (25, -1)
-    with found.reading() as folder:
-        assert names(folder) == set(found.files()) == {"contents.json", "curve.json", "policy/policy.json"}
-    assert folder.exists() == is_local
+        with (trials / place / "checkpoint_000001").writing() as folder, writing(folder, epoch) as content:
+            write(content, "policy/policy.json", "algorithm/state.pkl")
+            (content / "curve.json").write_text(json.dumps([{"epoch": epoch}]))
+    newest = trials / "run-002" / "a" / "checkpoint_000001"
+    assert [*newest.files()] == ["epoch-000030.zip"], "one file, and so few requests"
+    assert (latest_checkpoint(trials, "a"), epoch_of(newest)) == (newest, 30)
+    if newest.local is not None:  # a store shows complete files only
+        archive = newest.local / "epoch-000030.zip"
+        archive.write_bytes(archive.read_bytes()[:-20])
+        assert epoch_of(newest) == -1
+        newest = trials / "run-001" / "a" / "checkpoint_000001"
+        assert latest_checkpoint(trials, "a") == newest
+    assert curve_at(newest) == [{"epoch": epoch_of(newest)}]
+    with reading(newest) as folder:
+        assert names(folder) == {"contents.json", "curve.json", "policy/policy.json", "algorithm/state.pkl"}
+    assert not folder.exists()
     (tmp_path / "policies").mkdir()
-    publish(found, tmp_path / "policies" / "a")
+    publish(newest, tmp_path / "policies" / "a")
     assert names(tmp_path / "policies") == {"a/policy.json", "a/curve.json"}
 
 

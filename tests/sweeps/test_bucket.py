@@ -1,76 +1,113 @@
-"""Sweeps whose results are in a bucket, on a real S3 server: each finished part is there at once."""
+"""Sweeps whose results are in a bucket, on a real S3 server."""
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
+import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from local_ray import LOCAL_RAY
-from rllib_scale.config.planning import make_plan
-from rllib_scale.loading import load_sweep
-from rllib_scale.results.storage import Location, fetch, results_folder
-from rllib_scale.sweeps.run import run_sweep
+from rllib_scale.results.storage import Location, fetch
+from rllib_scale.results.tables import held
 from s3_server import s3_server
-from sweep_runs import SHORT, await_that, episodes, epochs, kill, refused, start
+from sweep_runs import SHORT, await_that, episodes, epochs, kill, refused, run, start, succeed
 
 pytestmark = LOCAL_RAY
-RULES = """
-name: rules
-methods: []
-evaluation: {scales: [8], episodes: 1, heuristics: [fastest-idle, round-robin]}
-"""
+EPOCHS = 150
 SWEEP = f"""
 name: bucket
 methods: [scale]
-seeds: [1, 2]
-training: {{epochs: 60, {SHORT}}}
-evaluation: {{scales: [8, 16], episodes: 2, heuristics: [], features: false}}
+seeds: [1]
+training: {{epochs: {EPOCHS}, {SHORT}}}
+evaluation: {{scales: [8, 16], episodes: 2, heuristics: [fastest-idle], features: false}}
 checkpoints: {{every_epochs: 5}}
 """
 
 
-def test_manifest_and_rows_of_each_unit_are_in_the_bucket_before_the_sweep_ends(
+def saved(place: Location) -> set[str]:
+    """The checkpoints in a bucket."""
+    return {name for name in place.files() if name.endswith(".zip")}
+
+
+def test_a_sweep_is_killed_twice_terminated_and_ended_with_its_results_in_a_bucket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "rules.yaml").write_text(RULES)
-    config = load_sweep(tmp_path / "rules.yaml")
-    there: list[set[str]] = []
-    with s3_server(monkeypatch) as bucket:
-        place = Location(bucket % "rules")
+    (tmp_path / "mirrors").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "mirrors"))
+    monkeypatch.setenv("HOME", str(tmp_path))  # which remembers that its checkpoints may be unpickled
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "bucket.yaml"
+    file.write_text(SWEEP)
+    with s3_server() as bucket:
+        place = Location(bucket % "a")
+        assert "no bucket 'none'" in refused("sweep", file, "--results", "s3://none/a?" + str(place).split("?")[1])
+        with held(tmp_path / "copy", str(place)):
+            assert "another sweep runs there" in refused("sweep", file, "--results", place)
+        assert "no manifest.json" in refused("status", place)
+        first = start(tmp_path, "sweep", file, "--results", place)
+        await_that(lambda: "manifest.json" in place.files(), first)
+        kill(first)
+        assert not saved(place), "nothing was trained yet"
+        second = start(tmp_path, "sweep", file, "--results", place)
+        await_that(lambda: len(saved(place)) > 0, second)
+        kill(second)
+        before = saved(place)
+        assert terminated(file, place, before) == 130
+        assert saved(place) - before, "the training resumed, and saved itself"
+        assert {"training.parquet", "episodes.parquet"} < place.files().keys()
+        assert not [*(tmp_path / "mirrors").iterdir()], "the local copy is removed"
 
-        def say(line: str) -> None:
-            if "evaluations 2/2 done" in line:
-                there.append(set(place.files()))
+        *_, report, last = succeed("sweep", file, "--results", place).splitlines()
+        page = Location(report.removeprefix("Its report is "))
+        assert page.open().read().lower().startswith(b"<!doctype html>")
+        program, *words = shlex.split(last.partition("to copy them: ")[2])
+        assert program == "rllib-scale"
+        succeed(*words)
+        shown = json.loads(succeed("status", place, "--json"))
+        succeed("report", place, "--output", tmp_path / "report")
+    assert epochs(tmp_path / "results" / "a") == {1: [*range(1, EPOCHS + 1)]}
+    assert len(episodes(tmp_path / "results" / "a")) == 2 * 2 * 2
+    assert [(each["state"], each["epoch"]) for each in shown["trainings"]] == [("finished", EPOCHS)]
+    assert shown["evaluations"] == {"done": 4, "planned": 4}
+    assert (tmp_path / "report" / "report.html").is_file()
 
-        with results_folder(str(place), say) as (folder, mirror):
-            assert run_sweep(make_plan(config, "rules.yaml"), folder, None, say, mirror=mirror) == []
-        fetch(place, tmp_path / "here", say)
-        none = (bucket % "rules").replace("s3://bucket/", "s3://no-such-bucket/")
-        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # where what cannot be copied is kept
-        assert "cannot be written" in refused("sweep", tmp_path / "rules.yaml", "--results", none)
-    (units,) = there
-    assert len([name for name in units if name.startswith("evaluations/")]) == 2
-    assert "manifest.json" in units
-    assert "episodes.parquet" not in units
-    assert len(episodes(tmp_path / "here")) == 2
+
+def terminated(file: Path, place: Location, before: set[str]) -> int:
+    """Exit code of a sweep in this process that receives SIGTERM once it has saved another checkpoint."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def terminate() -> None:
+        while not saved(place) - before:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=terminate, daemon=True).start()
+    try:
+        return run("sweep", file, "--results", place).exit_code
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 @pytest.mark.slow
-def test_a_sweep_is_killed_and_resumed_from_checkpoints_in_a_bucket(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_refuses_every_tenth_request(tmp_path: Path) -> None:
     (tmp_path / "bucket.yaml").write_text(SWEEP)
-    with s3_server(monkeypatch) as bucket:
+    with s3_server(refuse_every=10) as bucket:
         place = Location(bucket % "a")
         first = start(tmp_path, "sweep", tmp_path / "bucket.yaml", "--results", place)
-        await_that(lambda: sum(name.endswith("contents.json") for name in place.files()) >= 3, first)
+        await_that(lambda: len(saved(place)) > 0, first)
         kill(first)
         second = start(tmp_path, "sweep", tmp_path / "bucket.yaml", "--results", place)
         said, errors = second.communicate(timeout=400)
         assert second.returncode == 0, errors
-        assert "0 of 2 trainings are finished, 2 resume" in said
-        fetch(place, tmp_path / "here", str)
-    assert epochs(tmp_path / "here") == {1: [*range(1, 61)], 2: [*range(1, 61)]}
+        assert "0 of 1 trainings are finished, 1 resume" in said
+        fetch(place, tmp_path / "here", print)
+    assert epochs(tmp_path / "here") == {1: [*range(1, EPOCHS + 1)]}
     assert len(episodes(tmp_path / "here")) == 2 * 2 * 2
     assert (tmp_path / "here" / "report" / "report.html").is_file()

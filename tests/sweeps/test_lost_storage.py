@@ -85,7 +85,7 @@ def test_a_shared_folder_that_goes_away_and_comes_back(
 
 @pytest.mark.slow
 def test_a_full_disk(tmp_path: Path) -> None:
-    """From the twentieth checkpoint on there is no room for the curve."""
+    """From the twentieth checkpoint on there is no room."""
     results, file = tmp_path / "results", tmp_path / "lost.yaml"
     file.write_text(SWEEP)
     full: list[Path] = []
@@ -94,7 +94,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         for number in range(20, 100):
             full.append(trial / f"checkpoint_{number:06d}")
             full[-1].mkdir()
-            (full[-1] / "curve.json").symlink_to("/dev/full")
+            (full[-1] / f"epoch-{5 * number + 5:06d}.zip").symlink_to("/dev/full")
 
     when_saved(results, fill)
     line = refused("sweep", file, "--results", results)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,9 @@ import pytest
 from rllib_scale.config.planning import make_plan
 from rllib_scale.errors import UserError
 from rllib_scale.loading import sweep_from
-from rllib_scale.results.tables import EPISODE_COLUMNS, EPISODE_KEY, TRAINING_COLUMNS, read_table, write_table
+from rllib_scale.results.tables import EPISODE_COLUMNS, EPISODE_KEY, TRAINING_COLUMNS, held, read_table, write_table
 from rllib_scale.sweeps.sweep import Sweep
-from sweep_runs import run
+from sweep_runs import refused, run
 
 HEURISTICS = {"evaluation": {"scales": [8], "episodes": 2, "heuristics": ["fastest-idle"]}}
 
@@ -90,6 +92,33 @@ def test_the_population_of_pbt_is_part_of_its_rows(tmp_path: Path) -> None:
     for changed in ({"search": more}, {"search": search, "seeds": [1]}, {"search": {"space": space}}):
         with pytest.raises(UserError, match=r"its rows are of (search|seeds)"):
             opened(tmp_path, methods=["crossattn"], **changed)
+
+
+def test_two_sweeps_in_one_folder_at_a_time_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("{name: x, methods: [scale]}")
+    with held(tmp_path / "results"):
+        line = refused("sweep", tmp_path / "x.yaml", "--results", tmp_path / "results")
+    assert line.startswith(f"Error: {tmp_path / 'results'}: another sweep runs there")
+    assert not [*(tmp_path / "results").iterdir()]
+
+
+def test_files_have_the_mode_that_the_umask_permits(tmp_path: Path) -> None:
+    earlier = os.umask(0o027)
+    try:
+        opened(tmp_path, **HEURISTICS)
+    finally:
+        os.umask(earlier)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {stat.filemode(path.stat().st_mode) for path in files} == {"-rw-r-----"}
+
+
+def test_a_sweep_in_a_deleted_working_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.yaml").write_text("{name: x, methods: [scale]}")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for results in ("results", tmp_path / "results"):
+        assert "the working folder is gone" in refused("sweep", tmp_path / "x.yaml", "--results", results)
 
 
 def test_train_names_its_folder_by_the_scenario(tmp_path: Path) -> None:

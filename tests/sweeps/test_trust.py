@@ -12,7 +12,7 @@ import pytest
 from local_ray import LOCAL_RAY
 from rllib_scale.errors import UserError
 from rllib_scale.results.storage import Location
-from rllib_scale.sweeps.checkpoints import CONTENTS, check_format, epoch_of, latest_checkpoint, seal
+from rllib_scale.sweeps.checkpoints import check_format, epoch_of, latest_checkpoint, reading, writing
 from sweep_runs import SHORT, refused, succeed
 
 pytestmark = LOCAL_RAY
@@ -38,10 +38,11 @@ class Poison:
 
 def poison(checkpoint: Path, touched: Path) -> None:
     """Poison every pickle of a checkpoint, which stays whole."""
-    for path in checkpoint.rglob("*.pkl"):
-        path.write_bytes(pickle.dumps(Poison(path.read_bytes(), touched)))
-    (checkpoint / CONTENTS).unlink()
-    seal(checkpoint, 1)
+    with reading(checkpoint) as folder:
+        for path in folder.rglob("*.pkl"):
+            path.write_bytes(pickle.dumps(Poison(path.read_bytes(), touched)))
+        with writing(checkpoint, 1) as content:
+            shutil.copytree(folder, content, dirs_exist_ok=True)
     assert epoch_of(checkpoint) == 1
 
 
@@ -73,9 +74,17 @@ def test_checkpoints_of_somebody_else_are_not_unpickled_without_trust(
 
 
 def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
-    seal(tmp_path, 3)
-    check_format(Location(str(tmp_path)))
-    contents = json.loads((tmp_path / CONTENTS).read_text())
-    (tmp_path / CONTENTS).write_text(json.dumps(contents | {"format": 1, "version": "0.2.0"}))
+    trial = tmp_path / "run-001" / "a"
+    with writing(trial / "checkpoint_000001", 3):
+        pass
+    newest = latest_checkpoint(tmp_path, "a")
+    assert newest is not None
+    check_format(newest)
+    shutil.rmtree(trial)
+    (trial / "checkpoint_000001").mkdir(parents=True)
+    contents = {"format": 3, "version": "0.2.0", "epoch": 3, "sizes": {}}  # which stood beside the other files
+    (trial / "checkpoint_000001" / "contents.json").write_text(json.dumps(contents))
+    older = latest_checkpoint(tmp_path, "a")
+    assert older is not None
     with pytest.raises(UserError, match=r"version 0\.2\.0 of rllib-scale.*cannot resume from it.*--results"):
-        check_format(Location(str(tmp_path)))
+        check_format(older)
