@@ -86,10 +86,7 @@ def planned_trainings(folder: Path) -> dict[str, tuple[dict[str, Any], int]]:
     if manifest is None:
         return {}
     if manifest.get("plan") is not None:  # the plan as it is stored: to validate ten thousand trainings takes seconds
-        try:
-            return {each["name"]: (each["columns"], each["epochs"]) for each in manifest["plan"]["trainings"]}
-        except (KeyError, TypeError):
-            raise UserError(f"{folder / 'manifest.json'}: plan: not readable") from None
+        return {each["name"]: (each["columns"], each["epochs"]) for each in manifest["plan"]["trainings"]}
     return {trial.name: (trial.identity, trial.config.stop_epochs) for plan in plans(folder) for trial in plan.trials}
 
 
@@ -105,10 +102,7 @@ def evaluations(folder: Path) -> tuple[int, int]:
     if manifest.get("plan") is None or any(folder.glob("stopped/*.json")):
         keys = [unit.key for plan in plans(folder) for unit in plan.units]
     else:  # the keys as they are stored: to hash tens of thousands of evaluations takes seconds
-        try:
-            keys = [each["key"] for each in manifest["plan"]["evaluations"]]
-        except (KeyError, TypeError):
-            raise UserError(f"{folder / 'manifest.json'}: plan: not readable") from None
+        keys = [each["key"] for each in manifest["plan"]["evaluations"]]
     finished = {path.stem for path in folder.glob("evaluations/*.parquet")}
     return len(finished.intersection(keys)), len(keys)
 

@@ -276,13 +276,35 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     return dict(manifest)
 
 
+class _Columns(BaseModel):
+    trial_id: str
+    method: str
+    train_seed: int
+
+
+class _Training(BaseModel):
+    name: str
+    epochs: int
+    columns: _Columns
+    settings: list[tuple[str, Any]]
+
+
+class _Evaluation(BaseModel):
+    key: str
+
+
+class _Plan(BaseModel):
+    trainings: list[_Training]
+    evaluations: list[_Evaluation]
+
+
 class _Manifest(BaseModel):
-    """Types of the manifest's fields; versions before this one wrote fewer."""
+    """Types of the manifest's fields that are read without its plan; versions before this one wrote fewer."""
 
     sweep: str = ""
     config: dict[str, Any] = {}
     config_hash: str = ""
-    plan: dict[str, Any] | None = None
+    plan: _Plan | None = None
     tables: str | None = None
     created: str = ""
     updated: str = ""

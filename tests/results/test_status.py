@@ -187,7 +187,7 @@ def test_parts_of_a_reproduction_have_their_own_plans(sweep: tuple[Path, list[st
         ({"versions": "x"}, "versions"),
         ({"host": 3}, "host"),
         ({"config": []}, "config"),
-        ({"plan": {"trainings": [3]}}, "plan: not readable"),
+        ({"plan": {"trainings": [3], "evaluations": []}}, "plan.trainings.0"),
     ],
 )
 def test_odd_manifests_are_refused(sweep: tuple[Path, list[str]], content: str | dict[str, object], why: str) -> None:
