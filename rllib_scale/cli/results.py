@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 from click.core import Parameter
@@ -43,14 +45,10 @@ def report(results: str, output: Path | None, trust: bool, latex: bool) -> None:
 
     RESULTS is a results folder, or an s3:// or gs:// URI. The report replaces an earlier one; other files stay.
     """
-    from rllib_scale.results.storage import reading_results, results_folder
+    from rllib_scale.results.storage import results_folder
 
-    if output is not None:
-        with reading_results(results) as folder:
-            write_report(folder, results, trust, latex, output)
-        return
     with results_folder(results, say, must_exist=True) as (folder, _):
-        write_report(folder, results, trust, latex)
+        write_report(folder, results, trust, latex, output)
 
 
 @click.command()
@@ -61,9 +59,9 @@ def status(results: str) -> None:
 
     RESULTS is a results folder, or an s3:// or gs:// URI.
     """
-    from rllib_scale.results.storage import reading_results
+    from rllib_scale.results.storage import results_folder
 
-    with reading_results(results) as folder:
+    with results_folder(results, lambda line: None, must_exist=True) as (folder, _):
         _show_status(folder, results)
 
 
@@ -122,15 +120,7 @@ def dashboard(results_dir: Path, port: int | None) -> None:
 def write_report(
     folder: Path, place: str, trust: bool = False, latex: bool = False, output: Path | None = None
 ) -> None:
-    """Print the main tables of a results folder and write its report.
-
-    Args:
-        folder: the results folder, or a copy of one in a bucket.
-        place: path or URI of the results.
-        trust: import the user code that results of another account name.
-        latex: see `report`.
-        output: folder of the report; None: report/ in the results.
-    """
+    """Print the main tables of the results at `place`, of which `folder` may be a copy, and write their report."""
     from rllib_scale_analysis.report.write import write_report as write
 
     from rllib_scale.evaluation.replay import Replay
@@ -139,11 +129,16 @@ def write_report(
 
     trust = trust or is_own(place, str((read_manifest(folder) or {}).get("created")))
     path = write(folder, output, gantt=Replay(folder, trust), console=console, latex=latex)
-    say(f"Its report is {path if output else report_in(place)}")
+    if output is None:
+        say_places(place)
+    else:
+        say(f"The report is {path}")
 
 
-def report_in(place: str) -> str:
-    """Path or URI of the report of results."""
+def say_places(place: str) -> None:
+    """Say where the report of results is, and how they are copied from a bucket."""
     from rllib_scale.results.storage import Location
 
-    return str(Location(place) / "report/report.html")
+    say(f"The report is {Location(place) / 'report/report.html'}")
+    if Location(place).local is None:
+        say(f"To copy all results: rllib-scale fetch {shlex.quote(place)} results/{Path(urlsplit(place).path).name}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rllib_scale.cli.options import address_option, code_option, results_option, set_option, trust_option
-from rllib_scale.cli.results import LocalFolder, report_in, write_report
+from rllib_scale.cli.results import LocalFolder, say_places, write_report
 from rllib_scale.cli.terminal import errors, json_option, say, show, wants_json
 from rllib_scale.errors import counted
 from rllib_scale.files import check_working_folder
@@ -189,7 +189,7 @@ def _finish(folder: Path, place: str, failures: list[str]) -> None:
     report = folder / "report" / "report.html"
     tables = [path.stat().st_mtime for path in folder.glob("*.parquet")]
     if report.is_file() and report.stat().st_mtime >= max(tables, default=math.inf):
-        say(f"Its report is {report_in(place)}")
+        say_places(place)
     else:
         write_report(folder, place)
     for line in failures:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -112,21 +111,6 @@ class Location:
         filesystem, path = self._resolved
         return filesystem.open_input_file(path)
 
-    def check_bucket(self) -> None:
-        """Refuse a location whose bucket is missing.
-
-        Raises:
-            UserError: it is, or may not be asked for.
-        """
-        filesystem, path = self._resolved
-        bucket = path.split("/")[0]
-        try:
-            (info,) = filesystem.get_file_info([bucket])
-        except OSError as error:
-            raise UserError(f"{self}: bucket {bucket!r} cannot be read ({_first_line(error)})") from None
-        if info.type == fs.FileType.NotFound:
-            raise UserError(f"{self}: there is no bucket {bucket!r}; create it, or correct its name")
-
     def download(self, name: str, target: Path) -> None:
         """Copy a file of this folder to a local path, whole or not at all.
 
@@ -216,12 +200,13 @@ class Mirror:
         folder: the local folder, made here.
         storage: an empty location, or results of the same sweep, which are fetched first.
         say: receives what was fetched.
+        must_exist: refuse an empty location.
 
     Raises:
-        UserError: the location holds something else, cannot be read, or its bucket is missing.
+        UserError: the location holds something else, or cannot be read.
     """
 
-    def __init__(self, folder: Path, storage: Location, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, storage: Location, say: Callable[[str], None], must_exist: bool = False) -> None:
         self.folder = folder
         self.storage = storage
         folder.mkdir()
@@ -229,8 +214,8 @@ class Mirror:
             if "manifest.json" not in names:
                 raise UserError(f"{storage}: not empty and without a manifest.json; give another --results")
             fetch(storage, folder, say)
-        else:
-            storage.check_bucket()
+        elif must_exist:
+            raise UserError(f"{storage}: no results folder there (no manifest.json)")
         self._copied = dict(self._versions())
         for policy in folder.glob("policies/*"):
             if not (policy / "policy.json").is_file():
@@ -267,50 +252,28 @@ def results_folder(
     """The local folder of results, and its mirror if `place` is in a bucket.
 
     Raises:
-        UserError: see `Mirror`; the bucket has no such results and `must_exist`; or the results cannot be copied at the
-            end, and are kept.
+        UserError: see `Mirror`; or the results cannot be copied at the end, and are kept.
     """
     storage = Location(place)
     if storage.local is not None:
         yield storage.local if is_uri(place) else Path(place), None
         return
-    parent = Path(tempfile.mkdtemp(prefix="rllib-scale-"))
+    parent, is_kept = Path(tempfile.mkdtemp(prefix="rllib-scale-")), False
     try:
-        if must_exist and "manifest.json" not in storage.files():
-            raise UserError(f"{storage}: no results folder there (no manifest.json)")
-        mirror = Mirror(parent / "results", storage, say)
-    except BaseException:
-        shutil.rmtree(parent)
-        raise
-    try:
-        yield mirror.folder, mirror
-    finally:
+        mirror = Mirror(parent / "results", storage, say, must_exist)
         try:
-            mirror.save()
-        except UserError as error:
-            if any(path.name != "manifest.json" for path in mirror.folder.iterdir()):
-                raise UserError(f"{error}; the results are kept in {mirror.folder}") from None
+            yield mirror.folder, mirror
+        finally:
+            try:
+                mirror.save()
+            except UserError as error:
+                is_kept = any(path.name != "manifest.json" for path in mirror.folder.iterdir())
+                raise UserError(
+                    f"{error}; the results are kept in {mirror.folder}" if is_kept else str(error)
+                ) from None
+    finally:
+        if not is_kept:
             shutil.rmtree(parent)
-            raise
-        name = PurePosixPath(urlsplit(place).path).name
-        say(f"The results are in {storage}; to copy them: rllib-scale fetch {shlex.quote(place)} results/{name}")
-        shutil.rmtree(parent)
-
-
-@contextmanager
-def reading_results(place: str) -> Iterator[Path]:
-    """A local folder with the results at `place`, for the duration of a block.
-
-    Raises:
-        UserError: see `fetch`.
-    """
-    storage = Location(place)
-    if (local := storage.local) is not None:
-        yield local if is_uri(place) else Path(place)
-        return
-    with tempfile.TemporaryDirectory(prefix="rllib-scale-") as folder:
-        fetch(storage, Path(folder), lambda line: None)
-        yield Path(folder)
 
 
 def _side_by_side(copy: Callable[[str], None], names: Iterable[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from rllib_scale.clusters.placement import trials_at_once
@@ -49,42 +49,38 @@ def run_sweep(
         if read_manifest(other) is None:
             raise UserError(f"--reuse {other}: no results folder (it has no manifest.json)")
     sweep = Sweep(plan, folder, say, mirror)
-    with held(folder, str(mirror.storage) if mirror else None):
+    with ExitStack() as stack:
+        stack.enter_context(held(folder, str(mirror.storage) if mirror else None))
         trusted = sweep.open() or trust
         if sweep.is_complete():
-            trainings, evaluations = counted(len(plan.trials), "training"), counted(len(plan.units), "evaluation")
-            say(f"Nothing is left to do: {trainings} and {evaluations} are finished")
+            trainings, units = counted(len(plan.trials), "training"), counted(len(plan.units), "evaluation")
+            say(f"Nothing is left to do: {trainings} and {units} are finished")
             if best := sweep.best():
                 say(best)
             return []
-        with ray_session(address, say=say):
-            interrupt_on_sigterm()  # Ray has set a handler of its own
-            return _carry_out(sweep, reuse, trust, trusted, joined=address is not None)
+        stack.enter_context(ray_session(address, say=say))
+        interrupt_on_sigterm()  # Ray has set a handler of its own
+        from rllib_scale.sweeps.evaluations import Evaluations
+        from rllib_scale.sweeps.tuning import train
 
-
-def _carry_out(sweep: Sweep, reuse: Sequence[Path], trust: bool, trusted: bool, joined: bool) -> list[str]:
-    """Train and evaluate what is unfinished, and write the tables, also of what is finished after an error."""
-    from rllib_scale.sweeps.evaluations import Evaluations
-    from rllib_scale.sweeps.tuning import train
-
-    at_once = trials_at_once(sweep.config.resources, joined=joined)
-    try:
-        # Trainings occupy all CPUs of this machine; a cluster may have others, or grow.
-        evaluations = Evaluations(sweep, trust, beside=None if at_once is None else 1)
-        failures = train(sweep, reuse, trusted, at_once, evaluations)
-        evaluations.finish()
-        if best := sweep.best():
-            sweep.say(best)
-    except BaseException as error:
-        with suppress(UserError, OSError):
-            sweep.write_tables()
-        if isinstance(error, OSError):
-            raise UserError(
-                f"{sweep.home}: {error.strerror or error}; finished parts there are complete, "
-                "and the same command resumes the sweep"
-            ) from None
-        raise
-    sweep.write_tables()
+        at_once = trials_at_once(plan.sweep.resources, joined=address is not None)
+        try:
+            # Trainings occupy all CPUs of this machine; a cluster may have others, or grow.
+            evaluations = Evaluations(sweep, trust, beside=None if at_once is None else 1)
+            failures = train(sweep, reuse, trusted, at_once, evaluations)
+            evaluations.finish()
+            if best := sweep.best():
+                say(best)
+        except BaseException as error:
+            with suppress(UserError, OSError):
+                sweep.write_tables()
+            if isinstance(error, OSError):
+                raise UserError(
+                    f"{sweep.home}: {error.strerror or error}; finished parts there are complete, "
+                    "and the same command resumes the sweep"
+                ) from None
+            raise
+        sweep.write_tables()
     return failures
 
 

@@ -130,8 +130,6 @@ def test_results_that_cannot_be_uploaded_are_kept(bucket: str, tmp_path: Path, m
         write(folder, "manifest.json", "episodes.parquet")
     with pytest.raises(UserError, match=r"^refused$"), results_folder(bucket % "a", quiet) as (folder, _):
         write(folder, "manifest.json")  # nothing was made yet
-    with pytest.raises(UserError, match="there is no bucket 'none'"):
-        results_folder((bucket % "a").replace("s3://bucket", "s3://none"), quiet).__enter__()
     assert len([*(tmp_path / "mirrors").iterdir()]) == 1
     kept = Path(str(caught.value).rsplit(" ", 1)[1])
     assert (kept / "manifest.json").is_file()

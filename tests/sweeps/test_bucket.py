@@ -46,7 +46,7 @@ def test_a_sweep_is_killed_twice_terminated_and_ended_with_its_results_in_a_buck
     file.write_text(SWEEP)
     with s3_server() as bucket:
         place = Location(bucket % "a")
-        assert "no bucket 'none'" in refused("sweep", file, "--results", "s3://none/a?" + str(place).split("?")[1])
+        assert "bucket does not exist" in refused("sweep", file, "--results", "s3://none/a?" + str(place).split("?")[1])
         with held(tmp_path / "copy", str(place)):
             assert "another sweep runs there" in refused("sweep", file, "--results", place)
         assert "no manifest.json" in refused("status", place)
@@ -64,9 +64,9 @@ def test_a_sweep_is_killed_twice_terminated_and_ended_with_its_results_in_a_buck
         assert not [*(tmp_path / "mirrors").iterdir()], "the local copy is removed"
 
         *_, report, last = succeed("sweep", file, "--results", place).splitlines()
-        page = Location(report.removeprefix("Its report is "))
+        page = Location(report.removeprefix("The report is "))
         assert page.open().read().lower().startswith(b"<!doctype html>")
-        program, *words = shlex.split(last.partition("to copy them: ")[2])
+        program, *words = shlex.split(last.removeprefix("To copy all results: "))
         assert program == "rllib-scale"
         succeed(*words)
         shown = json.loads(succeed("status", place, "--json"))
