@@ -113,7 +113,8 @@ class Evaluations:
                 result = ray.get(reference)
             except RayTaskError as error:  # whose text is a worker's traceback
                 if isinstance(error.cause, UserError):
-                    raise UserError(f"{unit.scheduler}, scenario {unit.scenario}: {error.cause}") from None
+                    name = unit.scheduler if unit.learned else unit.identity["method"]
+                    raise UserError(f"{name}, scenario {unit.scenario}: {error.cause}") from None
                 raise
             columns = unit.columns | {OBSERVABILITY: observability_of(unit)}
             write_table(self.sweep.rows_file(unit), pd.DataFrame([columns | row for row in result.episodes]))

@@ -87,10 +87,10 @@ class Sweep:
         if manifest is not None and manifest["sweep"] == self.config.name:
             self._refuse_other_settings(manifest["config"], content)
         created = open_folder(self.folder, self.config.name, content, digest(content), self.planned.to_json())
-        if self.mirror:
-            self.mirror.save()  # refuses a bucket that cannot be written before anything is trained
         if manifest is None:
             remember(str(self.home), created)
+        if self.mirror:
+            self.mirror.save()  # refuses a bucket that cannot be written before anything is trained
         return is_own(str(self.home), created)
 
     def refresh(self) -> None:
