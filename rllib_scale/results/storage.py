@@ -128,8 +128,9 @@ class Location:
         """
         filesystem, path = self._resolved
         try:
-            # Arrow's own threads may wait for each other in uploads that run side by side.
-            fs.copy_files(str(source), f"{path}/{name}", LOCAL, filesystem, use_threads=False)
+            # Not by `copy_files`, which ignores an error at the end of an upload.
+            with source.open("rb") as file, filesystem.open_output_stream(f"{path}/{name}") as stream:
+                shutil.copyfileobj(file, stream)
         except OSError as error:
             raise UserError(f"{self}: cannot be written ({_first_line(error)})") from None
 
@@ -140,10 +141,12 @@ class Location:
             self.local.mkdir(parents=True, exist_ok=True)
             yield self.local
             return
-        filesystem, path = self._resolved
-        with tempfile.TemporaryDirectory(prefix="rllib-scale-") as folder:
-            yield Path(folder)
-            fs.copy_files(folder, path, LOCAL, filesystem)
+        with tempfile.TemporaryDirectory(prefix="rllib-scale-") as name:
+            folder = Path(name)
+            yield folder
+            for file in folder.rglob("*"):
+                if file.is_file():
+                    self.upload(file.relative_to(folder).as_posix(), file)
 
     def _list(self, recursive: bool) -> list[fs.FileInfo]:
         filesystem, path = self._resolved
