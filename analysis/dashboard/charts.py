@@ -30,7 +30,7 @@ def plot(chart: Chart) -> go.Figure:
         return go.Figure()
     columns = min(chart.columns, len(chart.panels))
     lines = math.ceil(len(chart.panels) / columns)
-    spacing = 0.14 * min(1.0, 2 / lines)
+    spacing = 0.22 * min(1.0, 2 / lines)
     # A label beside an inner axis would cover the panel on its left: it becomes the title.
     titles = [(panel.title or panel.y_label * (columns > 1)).replace("\n", "<br>") for panel in chart.panels]
     across = {"horizontal_spacing": 0.08, "vertical_spacing": spacing}

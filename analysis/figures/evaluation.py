@@ -26,7 +26,7 @@ STATED = "paper_response_mean_s"
 
 MOST_GREY = 12
 """Rows of others in a figure; more share one row."""
-LONG_NAME = 30
+LONG_NAME = 24
 """With longer names beside three panels the letters of a figure would be too small."""
 LAMBDAS = ("lambda_decorrelation", "lambda_kl")
 
