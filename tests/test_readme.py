@@ -88,7 +88,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("analysis", "examples", "tune_configs"):
         (tmp_path / name).symlink_to(ROOT / name)
     write_folder(tmp_path / "results" / "quickstart", artificial_episodes(), artificial_training())
-    made_trace().save(tmp_path / "trace.json")
+    made_trace(sessions=80).save(tmp_path / "trace.json")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
