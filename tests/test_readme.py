@@ -78,8 +78,10 @@ def test_python_on_the_pages_compiles_and_yaml_makes_plans(tmp_path: Path, monke
                 if "search" in settings:  # a part of a sweep
                     settings = {"name": "search", "methods": ["scale"]} | settings
                 plan = make_plan(sweep_from(settings, str(tmp_path / "sweep.yaml")), page)
-                trials[settings["name"]] = sum(trial.config is not None for trial in plan.trials)
-    assert (trials["search"], trials["traced"]) == (32, 1)
+                trials[page, settings["name"]] = sum(trial.config is not None for trial in plan.trials)
+    assert trials["README.md", "my_sweep"] == 20
+    assert "20 trainings" in PAGES["README.md"]
+    assert trials["docs/sweeps.md", "search"] == 32
 
 
 @pytest.fixture
