@@ -35,7 +35,7 @@ from sweep_runs import episodes, refused, succeed
 
 RULES = '''
 import numpy as np
-from rllib_scale.config.schedulers import FinishParameters
+from rllib_scale.config.schedulers import FinishParameters, NoParameters
 from rllib_scale.schedulers.base import Rule
 from rllib_scale.schedulers.dispatcher import Dispatcher
 
@@ -64,8 +64,27 @@ class First(Dispatcher):
     def dispatch(self, now):
         for task in now.ready:
             for row in np.flatnonzero(now.idle & (now.free_memory_gb >= task["memory_gb"])):
-                return np.array([[task["workflow"], task["task"], row]])
-        return np.zeros((0, 3), dtype=np.int64)
+                return [(task["workflow"], task["task"], row)]
+        return []
+
+
+class Given(NoParameters):
+    answer: str = ""
+
+
+class Rates(Rule):
+    takes = Given
+
+    def rate(self, v):
+        return {"none": None, "list": [1.0, 2.0], "text": v.capacity.astype(str)}[self.parameters.answer]
+
+
+class Dispatches(Dispatcher):
+    takes = Given
+
+    def dispatch(self, now):
+        answers = {"none": None, "list": [1, 2, 3], "ragged": [[0], [0, 0]], "shape": np.zeros((2, 4), dtype=int)}
+        return (answers | {"task": [[0, 999, 0]], "server": [[0, 0, 999]]})[self.parameters.answer]
 
 
 class Abstract(Rule):
@@ -228,7 +247,16 @@ evaluate strange.rules:Abstract | does not define rate
 evaluate strange.rules:Odd | rate(self, observation, fit) | 1 argument
 evaluate strange.rules:Closed | cannot be made
 evaluate strange.rules:Undefined | Undefined | NaN
-evaluate strange.rules:Flat | Flat | rate gave | (1, 8)
+evaluate strange.rules:Flat | scheduler Flat: rate returned | expected an array of numbers of shape (1, 8)
+evaluate strange.rules:Rates:answer=none | scheduler Rates: rate returned None; expected | (1, 8)
+evaluate strange.rules:Rates:answer=list | scheduler Rates: rate returned [1.0, 2.0]; expected | (1, 8)
+evaluate strange.rules:Rates:answer=text | scheduler Rates: rate returned | array of shape (1, 8); expected | numbers
+evaluate strange.rules:Dispatches:answer=none | scheduler Dispatches: dispatch returned None; expected | (K, 3)
+evaluate strange.rules:Dispatches:answer=list | scheduler Dispatches: dispatch returned [1, 2, 3]; expected
+evaluate strange.rules:Dispatches:answer=ragged | scheduler Dispatches: dispatch returned [[0], [0, 0]]; expected
+evaluate strange.rules:Dispatches:answer=shape | dispatch returned int64 array of shape (2, 4); expected
+evaluate strange.rules:Dispatches:answer=task | scheduler Dispatches: | task 999 cannot start on server 0; expected
+evaluate strange.rules:Dispatches:answer=server | scheduler Dispatches: | cannot start on server 999; expected
 evaluate strange.broken:X | strange.broken cannot be imported | ZeroDivisionError
 evaluate strange.rules:Patient:waitin=1 | waitin | waiting
 evaluate sticky --scenario strange.things:RACK | is a ClusterConfig; valid

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,38 +17,47 @@ from rllib_scale.cli.options import (
     code_option,
     files_options,
     scheduler_option,
+    set_option,
 )
 from rllib_scale.cli.problems import Problem, mask_option
 from rllib_scale.cli.terminal import json_option, say, show
+from rllib_scale.errors import UserError
 
 _path = click.Path(path_type=Path)
+
+
+class _Finite(click.FloatRange):
+    """A range without infinity and without NaN, which no comparison keeps out."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See `click.ParamType.convert`."""
+        number = super().convert(value, param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value} is not a finite number.", param, ctx)
 
 
 @click.command()
 @click.argument("workload", type=_path)
 @scheduler_option
 @click.option("--scenario", default="steady-0.7", show_default=True, help="Cluster, decisions and communication.")
-@click.option("--servers", default=16, show_default=True, help="Actors, distributed over the Ray nodes.")
+@click.option("--config", type=_path, help="YAML with keys of `env` in a sweep, which change the scenario.")
+@set_option
+@click.option("--servers", type=int, help="Actors on the Ray nodes.  [default: 16, or those of your own cluster]")
 @click.option("--ray-nodes", is_flag=True, help="Take the Ray nodes as servers, with the resources that Ray reports.")
 @mask_option
 @address_option
 @click.option(
     "--time-scale",
-    type=click.FloatRange(min=0, min_open=True),
+    type=_Finite(min=0, min_open=True),
     default=0.1,
     show_default=True,
     help="Seconds that one second of the workload takes.",
 )
 @click.option(
-    "--bytes-per-gb",
-    type=click.FloatRange(min=0),
-    default=1e6,
-    show_default=True,
-    help="Bytes moved for each GB of an output.",
+    "--bytes-per-gb", type=_Finite(min=0), default=1e6, show_default=True, help="Bytes moved for each GB of an output."
 )
 @click.option("--retries", type=click.IntRange(min=0), default=3, show_default=True, help="Of a failed task.")
 @click.option(
-    "--horizon", type=click.FloatRange(min=0, min_open=True), help="End in s (default: when all tasks are done)."
+    "--horizon", type=_Finite(min=0, min_open=True), help="End in s of the workload (default: when all tasks are done)."
 )
 @click.option("--seed", type=SEED, default=1000, show_default=True, help="Of the scheduler's draws.")
 @click.option("--results", type=_path, help="Results folder (default: results/live-WORKLOAD).")
@@ -58,7 +68,9 @@ def execute(
     workload: Path,
     scheduler: str,
     scenario: str,
-    servers: int,
+    config: Path | None,
+    overrides: tuple[str, ...],
+    servers: int | None,
     ray_nodes: bool,
     mask: str | None,
     address: str | None,
@@ -80,37 +92,36 @@ def execute(
 
     from rllib_scale.clusters.session import ray_session
     from rllib_scale.evaluation.exports import Played
-    from rllib_scale.live.backend import check_live
+    from rllib_scale.live.execute import check
     from rllib_scale.live.execute import execute as run
-    from rllib_scale.live.servers import nodes_as_servers
+    from rllib_scale.live.servers import check_room, nodes_as_servers
     from rllib_scale.live.side_by_side import add_rows, open_results, simulated
     from rllib_scale.live.surrogates import Surrogates
     from rllib_scale.policies.make import make_policy
     from rllib_scale.workloads.model import Workload
 
     check_outputs(files.options)
-    given = Workload.load(workload)
-    env, nodes = Problem(scenario, mask).env(servers), None
+    given, surrogates = Workload.load(workload), Surrogates(time_scale, bytes_per_gb)
+    problem = Problem(scenario, mask, horizon, config, overrides)
+    env, nodes = problem.env(problem.servers(16) if servers is None else servers), None
     policy = make_policy(scheduler, env, trust=trust)
+    if ray_nodes and (servers is not None or problem.servers(16) is None):
+        raise UserError("--ray-nodes: the Ray nodes are the servers; leave out --servers and settings of cluster")
+    if not ray_nodes:  # else they are not known before Ray has started
+        check(policy, env, given, surrogates, str(workload))
+        if address is None:
+            check_room(env.cluster.num_servers)
     folder = results or Path("results") / f"live-{workload.stem}"
-
-    def check() -> None:
-        """Refuse a problem that a live cluster cannot play, before Ray starts if the servers are known."""
-        check_live(policy.problem(env))
-        given.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), str(workload))
-
-    if not ray_nodes:
-        check()
+    open_results(folder, given, workload.stem)
+    has_horizon = horizon is not None or "horizon_s" in problem.changes.get("episode", {})
+    end_s = env.episode.horizon_s if has_horizon else math.inf
     with ray_session(address):
         if ray_nodes:
             env, nodes = nodes_as_servers(env)
-            check()
-        open_results(folder, given, workload.stem)
-        end_s = horizon or math.inf
-        live = run(policy, env, given, Surrogates(time_scale, bytes_per_gb), retries, nodes, seed, end_s, say)
+        live = run(policy, env, given, surrogates, retries, nodes, seed, end_s, say)
     engine = simulated(policy, env, given, seed, end_s)
     add_rows(folder, policy.name, scenario, seed, live, engine)
-    title = f"{policy.name} on {workload.name}: {env.cluster.num_servers} Ray actors, 1 s in {time_scale:g} s"
+    title = f"{policy.name} on {workload.name}: {env.cluster.num_servers} servers, one second takes {time_scale:g} s"
     simulation = engine.metrics()
     pairs = zip(live.metrics.items(), simulation.values(), strict=True)
     rows = [{"metric": name, "live": ours, "simulated": theirs} for (name, ours), theirs in pairs]
@@ -118,7 +129,7 @@ def execute(
     show(rows, {name: name for name in ("metric", "live", "simulated")}, title, content=content)
     if len(live.overheads_s):
         p50, p99 = np.quantile(live.overheads_s * 1e3, (0.5, 0.99))
-        say(f"decision and dispatch beyond the sleep: p50 {p50:.1f} ms, p99 {p99:.1f} ms, of {len(live.overheads_s)}")
+        say(f"time of a task beyond its sleep: median {p50:.1f} ms, 99 % quantile {p99:.1f} ms")
     say(f"wrote {folder}: `rllib-scale report {folder}` shows both")
     files.write(Played(live.env, given, live.schedule, live.end_s, title))
     for number, error in live.failed.items():

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
 import os
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -72,6 +70,7 @@ class RayBackend:
         nodes: Ray nodes to use; None: all.
         listener: called with every task that has ended and every workflow that has failed, by the thread that waits.
         accepts: whether workflows may come at any time, until `close`; else the end is when all that came have ended.
+            Such a backend may live long, and keeps nothing of what has ended.
         horizon_s: end of the episode [s]; inf: when all is done.
 
     Raises:
@@ -91,15 +90,16 @@ class RayBackend:
     ) -> None:
         check_live(env)
         os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of outputs nobody asks for; reports tell of them
-        self.ledger, self.work, self.time_scale, self.retries = Ledger(env), work, time_scale, retries
+        self.ledger, self.work = Ledger(env, keeps_ended=not accepts), work
+        self.time_scale, self.retries = time_scale, retries
         self.horizon_s, self.now = horizon_s, 0.0
         self.overheads_s: list[float] = []  # of each ended attempt, beyond the time that its call took [s]
         self.failed: dict[int, BaseException] = {}  # workflows that were given up, and why
         self.outputs: dict[tuple[int, int], Output] = {}
         self._listener, self._accepts = listener, accepts
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._deadlines: list[tuple[float, int, Event]] = []  # monotonic time, number, what then
-        self._numbers = itertools.count()
+        self.deadlines: dict[Hashable, tuple[float, Event]] = {}  # attempt or server -> monotonic time, what then
+        self._calls: set[Future[Report]] = set()  # whose end Ray is to tell
         self._opened = 0.0  # when the round began
         self._tries = [0] * self.ledger.num_servers
         self._lives = [0] * self.ledger.num_servers
@@ -165,8 +165,11 @@ class RayBackend:
         self._events.put(partial(setattr, self, "_accepts", False))
 
     def shut_down(self) -> None:
-        """End all servers."""
+        """End all servers, and wait until Ray has reported the end of every call, so that it calls nothing later on."""
         self.servers.close()
+        limit = time.monotonic() + GRACE_S
+        while self._calls and time.monotonic() < limit:
+            time.sleep(0.01)
 
     # ------------------------------------------------------------------ events
 
@@ -174,20 +177,31 @@ class RayBackend:
         """Wait until something has happened or is due; returns what has happened, in order."""
         events: list[Event] = []
         until = self._start + min(self.ledger.next_timer_s, self.horizon_s) * self.time_scale
-        if self._deadlines:
-            until = min(until, self._deadlines[0][0])
+        until = min([until, *(when for when, _ in self.deadlines.values())])
         with suppress(queue.Empty):
             # With a limit: a thread that waits without one takes no Ctrl-C.
             events.append(self._events.get(timeout=min(max(0.0, until - time.monotonic()), 3600.0)))
             while True:
                 events.append(self._events.get_nowait())
-        while self._deadlines and self._deadlines[0][0] <= time.monotonic():
-            heapq.heappop(self._deadlines)[2]()
+        now = time.monotonic()
+        for key in [key for key, (when, _) in self.deadlines.items() if when <= now]:
+            self.deadlines.pop(key)[1]()
         return events
 
-    def _after(self, seconds: float, what: Event) -> None:
-        """Have something done after so many seconds of the wall clock, which may put an event."""
-        heapq.heappush(self._deadlines, (time.monotonic() + seconds, next(self._numbers), what))
+    def _after(self, key: Attempt | int, seconds: float, what: Event) -> None:
+        """Have something done about an attempt or a server after so many seconds of the wall clock."""
+        self.deadlines[key] = (time.monotonic() + seconds, what)
+
+    def _watch(self, reference: Any, then: Callable[[Future[Report]], None]) -> None:
+        """Have something done in a thread of Ray's once a call has ended."""
+
+        def ended(future: Future[Report]) -> None:
+            then(future)
+            self._calls.discard(future)
+
+        future = reference.future()
+        self._calls.add(future)
+        future.add_done_callback(ended)
 
     def _call(self, attempt: Attempt) -> None:
         flow, life, began = attempt.flow, self._lives[attempt.server], self._opened
@@ -207,10 +221,10 @@ class RayBackend:
             failed.set_exception(error)
             ended(failed)
             return
-        report.future().add_done_callback(ended)
+        self._watch(report, ended)
         if call.timeout_s is not None:
             what = f"workflow {flow.number}, task {attempt.task} did not end within {call.timeout_s:g} s"
-            self._after(call.timeout_s, partial(self._too_long, attempt, TimeoutError(what)))
+            self._after(attempt, call.timeout_s, partial(self._too_long, attempt, TimeoutError(what)))
 
     def _too_long(self, attempt: Attempt, error: TimeoutError) -> None:
         if self.ledger.is_running(attempt):
@@ -221,6 +235,7 @@ class RayBackend:
     ) -> None:
         """A call has ended after so many seconds, in which it should have slept for `should`."""
         ledger, flow = self.ledger, attempt.flow
+        self.deadlines.pop(attempt, None)
         if attempt.number in ledger.stopping:
             ledger.released(attempt)
             return
@@ -235,7 +250,8 @@ class RayBackend:
             ledger.fail(attempt, self.now)
             self._count_failure(attempt, report.error)
             return
-        self.overheads_s.append(took - (report.seconds if should is None else should))
+        if ledger.keeps_ended:
+            self.overheads_s.append(took - (report.seconds if should is None else should))
         self._tries[attempt.server] = 0
         ledger.complete(attempt, self.now)
         self.outputs[flow.number, attempt.task] = output
@@ -295,12 +311,13 @@ class RayBackend:
         self._coming.discard(server)
         if self._tries[server] <= RESTARTS and self.servers.start_anew(server):
             self._coming.add(server)
-            answer = self.servers.ready(server).future()
-            answer.add_done_callback(lambda future: self._events.put(partial(self._is_back, server, future)))
+            self._watch(
+                self.servers.ready(server), lambda future: self._events.put(partial(self._is_back, server, future))
+            )
 
     def _is_back(self, server: int, future: Future[Report]) -> None:
         if future.exception() is not None:  # perhaps the node is going, too, and Ray does not know it yet
-            self._after(1.0, partial(self._events.put, partial(self._start_anew, server)))
+            self._after(server, 1.0, partial(self._events.put, partial(self._start_anew, server)))
             return
         self._coming.discard(server)
         self.ledger.join(server, self.now)
@@ -313,8 +330,9 @@ class RayBackend:
             return
         for attempt in self.ledger.drop(flow, self.now):
             self.servers.stop(attempt.server, attempt.number)
-            self._after(GRACE_S, partial(self._events.put, partial(self._kill, attempt)))
-        self.failed[flow.number] = error
+            self._after(attempt, GRACE_S, partial(self._events.put, partial(self._kill, attempt)))
+        if self.ledger.keeps_ended:
+            self.failed[flow.number] = error
         for task in range(len(flow)):
             self.outputs.pop((flow.number, task), None)
         self._listener(Ended(flow, -1, None, error))
@@ -331,7 +349,7 @@ class RayBackend:
         while (found := self.ledger.hopeless(left)) is not None:
             flow, task = found
             need = f"workflow {flow.number}, task {task} needs {flow.memory_gb[task]:g} GB"
-            self._drop(flow, RuntimeError(f"{need}, and no server that has them is left"))
+            self._drop(flow, RuntimeError(f"{need}, and no server with so much memory is left"))
 
 
 def check_live(env: EnvConfig) -> None:
@@ -348,4 +366,4 @@ def check_live(env: EnvConfig) -> None:
         ("information.straggler_share", env.information.straggles, "0"),
     ):
         if is_set:
-            raise UserError(f"{setting}: is nothing that a live cluster plays; valid: {valid}")
+            raise UserError(f"{setting}: is not supported on a live cluster; valid: {valid}")

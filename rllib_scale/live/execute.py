@@ -45,6 +45,28 @@ class LiveRun:
     failed: dict[int, BaseException]
 
 
+def check(
+    player: Policy, env: EnvConfig, workload: Workload, surrogates: Surrogates, source: str = "workload"
+) -> EnvConfig:
+    """The problem as the scheduler plays it, which needs no Ray.
+
+    Args:
+        player: as for `execute`.
+        env: as for `execute`.
+        workload: as for `execute`.
+        surrogates: as for `execute`.
+        source: of the workload, for messages.
+
+    Raises:
+        UserError: the scheduler does not fit the cluster, a task fits no server, or a live cluster cannot play it.
+    """
+    problem = player.problem(env)
+    check_live(problem)
+    workload.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), source)
+    surrogates.check(workload, env.cluster, source)
+    return problem
+
+
 def execute(
     player: Policy,
     env: EnvConfig,
@@ -70,11 +92,9 @@ def execute(
         say: receives lines about the progress.
 
     Raises:
-        UserError: the scheduler does not fit the cluster, or a task fits no server.
+        UserError: see `check`.
     """
-    problem = player.problem(env)
-    check_live(problem)
-    workload.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), "workload")
+    problem = check(player, env, workload, surrogates)
     player.reset([(seed, 0)])
     said = time.monotonic()
 
@@ -83,7 +103,7 @@ def execute(
         if time.monotonic() - said > SAY_EVERY_S:
             said = time.monotonic()
             done = workload.num_workflows - len(backend.ledger.pending) - len(backend.ledger.flows)
-            say(f"{done} of {workload.num_workflows} workflows done, clock {backend.now:.1f} s")
+            say(f"{done} of {workload.num_workflows} workflows done after {backend.now:.1f} s of the workload")
 
     backend = RayBackend(problem, surrogates, surrogates.time_scale, retries, nodes, progress, horizon_s=horizon_s)
     try:

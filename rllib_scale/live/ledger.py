@@ -67,10 +67,11 @@ class Ledger:
 
     Args:
         env: the problem: cluster, decisions and communication.
+        keeps_ended: keep a record of ended attempts, for `schedule`. A long-lived cluster keeps none.
     """
 
-    def __init__(self, env: EnvConfig) -> None:
-        self.env, self.num_servers = env, env.cluster.num_servers
+    def __init__(self, env: EnvConfig, keeps_ended: bool = True) -> None:
+        self.env, self.num_servers, self.keeps_ended = env, env.cluster.num_servers, keeps_ended
         self.servers, self.tier = build_servers(env.cluster, env.reward), tier_names(env.cluster)
         self.there = np.arange(len(self.servers)) < self.num_servers
         self.away_s = np.zeros(len(self.servers))
@@ -238,6 +239,8 @@ class Ledger:
 
     def _record(self, attempt: Attempt, outcome: str = "running", until: float = np.nan) -> None:
         """Write an attempt down, as SCHEDULE has it."""
+        if not self.keeps_ended:
+            return
         flow = attempt.flow
         share = 1.0 if outcome == "finished" else (until - attempt.start_s - attempt.transfer_s) / attempt.execution_s
         work = flow.compute_gflop[attempt.task] * min(max(share, 0.0), 1.0)  # NaN while it runs
@@ -255,7 +258,7 @@ class Ledger:
         """
         waiting, started = self._waiting.get((workflow, task)), None
         if waiting is None or (workflow, task) in self._reserving or not PASS <= server < len(self.servers):
-            raise ValueError(f"there is no answer for workflow {workflow}, task {task}, server {server}")
+            raise ValueError(f"workflow {workflow}, task {task} cannot start on server {server}")
         if server == PASS:
             outcome = "passed"
         elif not self.there[server] or waiting.memory_gb > self.servers["memory"][server]:
@@ -366,7 +369,7 @@ class Ledger:
         )
 
     def schedule(self) -> np.ndarray:
-        """Every attempt so far, SCHEDULE, in order of start; NaN is what is not known before it ends."""
+        """Every attempt so far, SCHEDULE, in order of start; a time that is not known yet is NaN."""
         return np.array(list(self.log.values()), dtype=SCHEDULE)
 
 

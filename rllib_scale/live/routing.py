@@ -231,7 +231,6 @@ class Routing:
         if ledger is None:
             return []
         self._count_others(queued)
-        ledger.log.clear()  # of what has ended nothing is asked
         ledger.close_round()
         if not ledger.waits:
             return []
@@ -272,7 +271,7 @@ class Routing:
         cluster = ClusterConfig(tiers=tiers, bandwidth_gb_s=self.settings.bandwidth_gb_s)
         self._env = self._policy.problem(for_servers(self._base, cluster))
         self._policy.reset([(self.settings.seed, 0)])
-        self._ledger, self._writer = Ledger(self._env), LiveView()
+        self._ledger, self._writer = Ledger(self._env, keeps_ended=False), LiveView()
         for known in sorted(chain(self._known.values(), *self._others.values()), key=lambda known: known.arrival_s):
             self._enter(known)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ from rllib_scale.live.worker import Packed, Server, sleep_for
 GFLOPS_LABEL = "gflops"
 """Label of a Ray node that says how fast each of its CPUs is [GFLOPS]; without it: 1."""
 BYTES_PER_GB = 1e9
+SERVER_BYTES = 5e7
+"""Memory of one actor's process that it shares with no other."""
 _ACTOR = ray.remote(concurrency_groups={"control": 2})(Server)
 
 
@@ -96,6 +99,21 @@ class Servers:
 def alive() -> list[str]:
     """Identities of the nodes that are alive, in a fixed order."""
     return sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
+
+
+def check_room(servers: int) -> None:
+    """Check that this machine has memory for the processes of so many servers.
+
+    Raises:
+        UserError: it has not.
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if servers * SERVER_BYTES > memory:
+        raise UserError(
+            f"{servers:,} servers: each is a process of {SERVER_BYTES / 1e6:.0f} MB, and this machine has "
+            f"{memory / BYTES_PER_GB:.0f} GB; valid: at most {int(memory / SERVER_BYTES):,}, or more on a Ray cluster "
+            "(--address)"
+        )
 
 
 def nodes_as_servers(env: EnvConfig) -> tuple[EnvConfig, list[str]]:

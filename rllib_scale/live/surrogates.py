@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from rllib_scale.config import ClusterConfig
+from rllib_scale.errors import UserError
 from rllib_scale.live.ledger import Attempt
 from rllib_scale.live.servers import Call
 from rllib_scale.live.worker import sleep_for
+from rllib_scale.workloads.model import Workload
+
+MAX_S = 1e7
+"""The longest that a run may wait for one thing: 116 days."""
+MAX_BYTES = 1e10
+"""The largest output."""
 
 
 class Surrogates:
@@ -19,6 +27,31 @@ class Surrogates:
 
     def __init__(self, time_scale: float = 1.0, bytes_per_gb: float = 1e6) -> None:
         self.time_scale, self.bytes_per_gb = time_scale, bytes_per_gb
+
+    def check(self, workload: Workload, cluster: ClusterConfig, source: str) -> None:
+        """Check that every wait ends in this life, and that outputs fit a machine.
+
+        Raises:
+            UserError: naming the longest wait, or the largest output.
+        """
+        slowest = min(tier.compute_gflops / (1 + tier.slowdown * (tier.max_concurrent - 1)) for tier in cluster.tiers)
+        moved_s = workload.output_gb.sum() / cluster.bandwidth_gb_s
+        for what, seconds in (
+            ("the last workflow arrives after", workload.arrival_s),
+            ("the longest release delay is", workload.delay_s),
+            ("the longest task takes", workload.compute_gflop / slowest + moved_s),
+        ):
+            longest = float(seconds.max(initial=0.0)) * self.time_scale
+            if longest > MAX_S:
+                raise UserError(
+                    f"{source}: {what} {longest:.3g} s at time scale {self.time_scale:g}; valid: at most {MAX_S:g} s"
+                )
+        largest = float(workload.output_gb.max(initial=0.0)) * self.bytes_per_gb
+        if largest > MAX_BYTES:
+            raise UserError(
+                f"{source}: the largest output has {largest:.3g} bytes at {self.bytes_per_gb:g} bytes for each GB; "
+                f"valid: at most {MAX_BYTES:g}"
+            )
 
     def __call__(self, attempt: Attempt, inputs: list[Any]) -> Call:
         """See `backend.Work`."""

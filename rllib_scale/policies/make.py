@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rllib_scale import plugins
 from rllib_scale.config import DecisionMode, EnvConfig
 from rllib_scale.config.schedulers import PolicySpec, SchedulerSpec, parse_scheduler
 from rllib_scale.loading import resolve
@@ -19,7 +20,7 @@ def make_policy(
     """A rule, a user-defined scheduler or an exported policy, for a problem.
 
     Args:
-        spec: as `parse_scheduler` gives it, or its text.
+        spec: as `parse_scheduler` gives it, or its text, which is then the name of the policy.
         env: the problem; a policy that the network has learned decides under its mask.
         decision: argmax, or sample for a policy that has learned probabilities.
         trust: as for `load_policy`.
@@ -31,7 +32,9 @@ def make_policy(
     shown = spec if isinstance(spec, str) else spec.label
     found = resolve(parse_scheduler(spec) if isinstance(spec, str) else spec)
     if not isinstance(found, PolicySpec):
-        return make_scheduler(found, env.observation, env.episode.mask, decision)
+        made = make_scheduler(found, env.observation, env.episode.mask, decision)
+        made.name = plugins.unpinned(shown)
+        return made
     from rllib_scale.policies.policy import policy_files, policy_from_bytes  # late: it imports torch
 
     return policy_from_bytes(policy_files(found.folder(key)), shown, env.episode.mask, decision, trust)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from abc import ABC, abstractmethod
 from typing import Any, Literal, Self
 
@@ -52,6 +53,20 @@ class BasePolicy(ABC):
     @abstractmethod
     def advance(self, batch: Batch) -> None:
         """See `Policy.advance`."""
+
+    def wrong(self, method: str, value: Any, expected: str) -> UserError:
+        """The error for a method of a user-defined scheduler that returned something else than expected."""
+        is_array = isinstance(value, np.ndarray)
+        what = f"{value.dtype} array of shape {value.shape}" if is_array else reprlib.repr(value)
+        return UserError(f"scheduler {type(self).__name__}: {method} returned {what}; expected {expected}")
+
+
+def as_array(value: Any) -> np.ndarray:
+    """What a user-defined method returned, as an array; of no dimension for rows of different lengths."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        return np.empty((), dtype=object)
 
 
 class Scheduler(BasePolicy):
@@ -122,9 +137,17 @@ class Scheduler(BasePolicy):
         Args:
             observation: (B, W) with K candidates.
             fit: (B, K, N).
+
+        Raises:
+            UserError: `scores`, or `rate` of a `Rule`, returned something else.
         """
         observation, fit = first_candidate(observation, fit, self.observation)
-        scores = np.asarray(self.scores(observation, fit), dtype=np.float64)
+        given = self.scores(observation, fit)
+        scores, expected = as_array(given), fit[:, 0].shape
+        if scores.shape != expected or scores.dtype.kind not in "biuf" or np.isnan(scores).any():
+            method = "rate" if isinstance(self, Rule) else "scores"
+            raise self.wrong(method, given, f"an array of numbers of shape {expected}, without NaN")
+        scores = scores.astype(np.float64, copy=False)
         if self.mask == "feasible":
             feasible = fit[:, 0] == OPEN
             some = feasible.any(axis=1, keepdims=True)
@@ -143,14 +166,5 @@ class Rule(Scheduler):
         """Scores (B, N) from the observation view."""
 
     def scores(self, observation: np.ndarray, fit: np.ndarray) -> np.ndarray:
-        """See `Scheduler.scores`.
-
-        Raises:
-            UserError: `rate` gave something else.
-        """
-        rated = np.asarray(self.rate(view(observation, fit, self.observation)))
-        wanted = fit[:, 0].shape
-        if rated.shape != wanted or rated.dtype.kind not in "biuf" or np.isnan(rated).any():
-            what = "NaN" if rated.shape == wanted and rated.dtype.kind == "f" else f"{rated.dtype} {rated.shape}"
-            raise UserError(f"{self.name or type(self).__name__}: rate gave {what}; valid: numbers {wanted}, no NaN")
-        return rated
+        """See `Scheduler.scores`."""
+        return self.rate(view(observation, fit, self.observation))

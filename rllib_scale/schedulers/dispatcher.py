@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rllib_scale.errors import UserError
 from rllib_scale.observation.policy import Batch
 from rllib_scale.observation.snapshot import Snapshot
-from rllib_scale.schedulers.base import BasePolicy
+from rllib_scale.schedulers.base import BasePolicy, as_array
 
 
 class Dispatcher(BasePolicy):
@@ -25,8 +26,17 @@ class Dispatcher(BasePolicy):
     """
 
     def advance(self, batch: Batch) -> None:
-        """See `Policy.advance`."""
-        batch.dispatch(self([batch.snapshot(b) for b in np.flatnonzero(~batch.done).tolist()]))
+        """See `Policy.advance`.
+
+        Raises:
+            UserError: an answer cannot be carried out, or `dispatch` returned something else.
+        """
+        answers = self([batch.snapshot(b) for b in np.flatnonzero(~batch.done).tolist()])
+        try:
+            batch.dispatch(answers)
+        except ValueError as error:
+            expected = "tasks that wait, each on an idle server with enough free memory"
+            raise UserError(f"scheduler {type(self).__name__}: {error}; expected {expected}") from error
 
     @abstractmethod
     def dispatch(self, snapshot: Snapshot) -> np.ndarray:
@@ -39,6 +49,11 @@ class Dispatcher(BasePolicy):
         """Tasks to start in several environments of a batch: (K, 4) integers, as `Engine.dispatch` takes them."""
         starts = [np.zeros((0, 4), dtype=np.int64)]
         for snapshot in snapshots:
-            chosen = self.dispatch(snapshot)
+            given = self.dispatch(snapshot)
+            chosen = as_array(given)
+            if chosen.shape in ((0,), (0, 3)):  # nothing starts; an empty list is of no integers
+                chosen = np.zeros((0, 3), dtype=np.int64)
+            if chosen.ndim != 2 or chosen.shape[1] != 3 or chosen.dtype.kind not in "iu":
+                raise self.wrong("dispatch", given, "integers of shape (K, 3), with workflow, task and server in a row")
             starts.append(np.column_stack([np.full(len(chosen), snapshot.index), chosen]))
         return np.concatenate(starts)

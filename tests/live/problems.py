@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rllib_scale.config import ClusterConfig, EnvConfig, EpisodeConfig, TierConfig, WorkloadConfig
+from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.workloads.model import Workload
 
 TIERS = (
@@ -35,6 +41,18 @@ def work(*workflows: tuple[float, list[dict[str, float]], list[list[int]]]) -> W
     """Of (arrival, tasks, edges)."""
     content = [{"arrival_s": arrival, "tasks": tasks, "edges": edges} for arrival, tasks, edges in workflows]
     return Workload.from_dict({"format": "rllib-scale-workload", "version": 2, "workflows": content}, "test")
+
+
+class NamesNoTask(Dispatcher):
+    """Starts a task that does not exist."""
+
+    def dispatch(self, snapshot: Snapshot) -> np.ndarray:
+        return np.array([[0, 99, 0]])
+
+
+def resident_mb() -> float:
+    """Memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 DIAMOND = [[0, 1], [0, 2], [1, 3], [2, 3]]

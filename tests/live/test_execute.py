@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from live.problems import DIAMOND, problem, set_fields, task, work
 from local_ray import LOCAL_RAY
+from refused import refused
 from rllib_scale.cli import main
 from rllib_scale.config import EnvConfig, EpisodeConfig, TierConfig
 from rllib_scale.errors import UserError
@@ -137,6 +138,54 @@ def test_the_command_adds_rows_of_the_run_and_of_the_simulator(tmp_path: Path) -
     assert "holds runs of another workload" in other.stderr
 
 
+REFUSED = """
+small.json --time-scale nan | --time-scale | nan is not a finite number
+small.json --time-scale inf | --time-scale | inf is not a finite number
+small.json --time-scale 1e30 | small.json | the longest task takes | 1e+30; valid: at most 1e+07 s
+small.json --bytes-per-gb nan | --bytes-per-gb | nan is not a finite number
+small.json --bytes-per-gb 1e15 | small.json | the largest output has 1e+15 bytes | valid: at most 1e+10
+small.json --horizon nan | --horizon | nan is not a finite number
+small.json --horizon inf | --horizon | inf is not a finite number
+small.json --set episode.horizon_s=.nan | horizon_s | nan
+small.json --set cluster.tiers=[] | cluster.tiers
+small.json --config small.json | format
+large.json | large.json | the longest task takes 1e+299 s
+late.json | late.json | the last workflow arrives after 1e+299 s
+small.json --servers 500000 | 500,000 servers | valid: at most
+small.json --servers 8 --ray-nodes | --ray-nodes | leave out --servers
+small.json --ray-nodes --set cluster.servers=8 | --ray-nodes | leave out --servers and settings of cluster
+"""
+
+
+def test_values_are_checked_before_ray_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rllib_scale.clusters.session.ray_session", lambda *_: pytest.fail("Ray starts"))
+    for name, arrival, compute in (("small", 0.0, 1.0), ("large", 0.0, 1e300), ("late", 1e300, 1.0)):
+        work((arrival, [task(compute, output=1.0)], [])).save(tmp_path / f"{name}.json")
+    for row in REFUSED.strip().splitlines():
+        command, *parts = row.split(" | ")
+        line = refused("execute", *command.split())
+        assert all(part in line for part in parts), line
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_cluster_of_ones_own_runs_live_and_the_name_that_was_typed_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = {"name": "mine", "count": 2, "compute_gflops": 5, "memory_gb": 80, "idle_power_w": 1, "busy_power_w": 2}
+    (tmp_path / "own.yaml").write_text(json.dumps({"cluster": {"tiers": [tier]}}))
+    work((0.0, [task(5)] * 3, [])).save(tmp_path / "three.json")
+    monkeypatch.chdir(tmp_path)
+    words = ["three.json", "--scheduler", "reserve:waiting=1.5", "--config", "own.yaml", "--time-scale", "0.02"]
+    done = CliRunner().invoke(main, ["execute", *words, "--set", "episode.horizon_s=1e4", "--results", "results"])
+    assert done.exit_code == 0, done.output
+    assert "reserve:waiting=1.5 on three.json: 2 servers" in " ".join(done.stdout.split())
+    rows = pd.read_parquet(tmp_path / "results" / "episodes.parquet")
+    assert rows["method"].tolist() == ["reserve:waiting=1.5 (live)", "reserve:waiting=1.5"]
+    assert rows["completed"].tolist() == [3, 3]
+    assert "utilisation_mine" in rows
+
+
 def test_a_horizon_cuts_what_runs() -> None:
     played = play("fastest-idle", problem(), work((0.0, [task(2), task(400)], [])), horizon_s=20.0)
     assert played.end_s == 20.0
@@ -162,5 +211,5 @@ def test_the_simulator_beside_it_plays_the_same_workload() -> None:
 )
 def test_what_only_a_simulation_has_is_refused(section: str, values: dict[str, Any]) -> None:
     (setting,) = values
-    with pytest.raises(UserError, match=rf"{section}\.{setting}: is nothing that a live cluster plays"):
+    with pytest.raises(UserError, match=rf"{section}\.{setting}: is not supported on a live cluster"):
         play("fastest-idle", set_fields(problem(), section, **values), work((0.0, [task(1)], [])))

@@ -163,7 +163,7 @@ def test_an_answer_for_what_does_not_wait_is_refused() -> None:
     assert backend.wait() is not None
     assert backend.apply(Answer(0, 0, 0)) == "started"
     for wrong in (Answer(0, 0, 1), Answer(0, 2, 1), Answer(1, 0, 1), Answer(0, -1, 0), Answer(0, 1, 2)):
-        with pytest.raises(ValueError, match="no answer"):
+        with pytest.raises(ValueError, match="cannot start on server"):
             backend.apply(wrong)
     assert backend.apply(Answer(0, 1, 0)) == "busy"
 

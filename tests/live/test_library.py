@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import gc
 import re
 import sys
 import threading
@@ -14,11 +15,11 @@ from typing import Any
 import pytest
 import ray
 
-from live.problems import TIERS
+from live.problems import TIERS, NamesNoTask, resident_mb
 from local_ray import LOCAL_RAY
 from networks.observations import random_network
 from rllib_scale import live
-from rllib_scale.config import TrialConfig
+from rllib_scale.config import TierConfig, TrialConfig
 from rllib_scale.errors import UserError
 from rllib_scale.policies.policy import TrainedPolicy
 
@@ -71,7 +72,7 @@ def await_that(holds: Callable[[], bool]) -> None:
 
 
 def test_a_workflow_of_functions(cluster: live.Cluster) -> None:
-    one = cluster.task(add, compute_gflop=2, memory_gb=1)
+    one = cluster.task(add, compute_gflop=2, memory_gb=1, timeout_s=600)
     a, b = one(1, 2), one(10)
     c = cluster.task(add)(a, b, more=a)
     assert cluster.gather(c, b) == [16, 10]
@@ -82,7 +83,9 @@ def test_a_workflow_of_functions(cluster: live.Cluster) -> None:
     later = cluster.task(add)(c, 1)
     assert later.result() == 17, "of a workflow that has ended"
     assert cluster.task(joined)(*(cluster.task(joined)(text) for text in "xyz"), end=later).result() == "(x)(y)(z)17"
-    assert cluster.backend.outputs == {}, "nothing is kept of a workflow that has ended"
+    backend, ledger = cluster.backend, cluster.backend.ledger
+    kept = (backend.outputs, backend.failed, backend.deadlines, backend.overheads_s, ledger.log, ledger.flows)
+    assert not any(kept), "nothing is kept of a workflow that has ended"
 
 
 def test_the_demand_decides_where_it_runs(cluster: live.Cluster) -> None:
@@ -172,6 +175,16 @@ def test_what_cannot_be_is_refused_before_anything_starts(cluster: live.Cluster)
         live.Cluster("fastest-idel", tiers=TIERS)
 
 
+def test_a_scheduler_that_names_no_task_is_an_error_of_every_task(local_ray: None) -> None:
+    with live.Cluster(NamesNoTask(), tiers=TIERS) as cluster:
+        futures = [cluster.task(add)(k).submit() for k in range(2)]
+        for future in futures:
+            with pytest.raises(
+                UserError, match=r"scheduler NamesNoTask: workflow 0, task 99 cannot start on server 0; exp"
+            ):
+                future.result()
+
+
 def test_a_trained_policy_places_and_the_end_of_the_block_awaits_all() -> None:
     policy = TrainedPolicy(random_network(method="scale"), TrialConfig(), epochs=1)
     with live.Cluster(policy, tiers=TIERS) as cluster:
@@ -208,3 +221,20 @@ def test_a_node_of_a_graph_is_a_plain_callable(cluster: live.Cluster) -> None:
 @pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", DOCUMENT, flags=re.DOTALL))
 def test_the_examples_of_the_document_run(code: str) -> None:
     exec(code, {"__name__": "__main__"})
+
+
+@pytest.mark.slow
+def test_200_000_tasks_take_no_more_memory_than_20_000() -> None:
+    """Functions on two servers, in workflows of 100 tasks and one that fails; memory of driver and servers."""
+    tiers = (TierConfig(name="actors", count=2, max_concurrent=32, compute_gflops=1.0, memory_gb=8.0),)
+    with live.Cluster("price", tiers=tiers) as cluster:
+        make, fail, measure = (cluster.task(each, timeout_s=3600) for each in (add, broken, resident_mb))
+        used = []
+        for batch in range(2000):
+            cluster.gather(*(make(k) for k in range(100)))
+            assert isinstance(fail().exception(), LookupError)
+            if batch in (199, 1999):
+                gc.collect()
+                used.append(resident_mb() + max(cluster.gather(*(measure() for _ in range(40)))))
+    first, last = used
+    assert last < 1.1 * first, used

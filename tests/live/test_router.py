@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 pytest.importorskip("ray.serve", exc_type=ImportError)
 
+from live.problems import resident_mb
 from networks.observations import random_network
 from rllib_scale.config import TrialConfig
 from rllib_scale.errors import UserError
@@ -106,6 +108,33 @@ def test_a_dispatcher_and_a_policy_decide_too(tmp_path: Path) -> None:
         one.round(TWO, {})
         arrive(one, "call", home="a")
         assert [key for key, _ in one.round(TWO, {})] == ["call"]
+
+
+def test_a_user_defined_scheduler_that_names_no_request_is_named() -> None:
+    one = routing("live.problems:NamesNoTask")
+    arrive(one, "call")
+    with pytest.raises(
+        UserError, match=r"scheduler NamesNoTask: workflow 0, task 99 cannot start on server 0; expected"
+    ):
+        one.round(TWO, {})
+
+
+@pytest.mark.slow
+def test_200_000_requests_take_no_more_memory_than_20_000() -> None:
+    """Decided on one after another, as in a handle of Serve; calls of 1,000 sessions."""
+    one = routing("sticky")
+    one.round(TWO, {})
+    used = []
+    for number in range(200_000):
+        one.arrive(number, Demand(session=str(number % 1000)), one.clock())
+        ((_, replica),) = one.round(TWO, {})
+        one.ran(str(number % 1000), replica)
+        one.leave(number)
+        if number in (19_999, 199_999):
+            gc.collect()
+            used.append(resident_mb())
+    first, last = used
+    assert last < 1.1 * first, used
 
 
 def test_the_setting_of_version_0_2_is_read() -> None:
