@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from rllib_scale.live.servers import Call
 from rllib_scale.live.side_by_side import simulated
 from rllib_scale.live.surrogates import Surrogates
 from rllib_scale.observation.backend import run
+from rllib_scale.policies.make import make_policy
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.workloads.model import Workload
 
@@ -169,21 +172,32 @@ def test_values_are_checked_before_ray_starts(tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "results").exists()
 
 
-def test_a_cluster_of_ones_own_runs_live_and_the_name_that_was_typed_is_shown(
+def test_the_commands_of_the_page_run_on_a_cluster_of_ones_own_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tier = {"name": "mine", "count": 2, "compute_gflops": 5, "memory_gb": 80, "idle_power_w": 1, "busy_power_w": 2}
-    (tmp_path / "own.yaml").write_text(json.dumps({"cluster": {"tiers": [tier]}}))
-    work((0.0, [task(5)] * 3, [])).save(tmp_path / "three.json")
     monkeypatch.chdir(tmp_path)
-    words = ["three.json", "--scheduler", "reserve:waiting=1.5", "--config", "own.yaml", "--time-scale", "0.02"]
-    done = CliRunner().invoke(main, ["execute", *words, "--set", "episode.horizon_s=1e4", "--results", "results"])
-    assert done.exit_code == 0, done.output
-    assert "reserve:waiting=1.5 on three.json: 2 servers" in " ".join(done.stdout.split())
-    rows = pd.read_parquet(tmp_path / "results" / "episodes.parquet")
-    assert rows["method"].tolist() == ["reserve:waiting=1.5 (live)", "reserve:waiting=1.5"]
-    assert rows["completed"].tolist() == [3, 3]
-    assert "utilisation_mine" in rows
+    page = (Path(__file__).parents[2] / "docs" / "live.md").read_text(encoding="utf-8")
+    (own,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    (tmp_path / "own.yaml").write_text(own)
+    commands = [shlex.split(line)[1:] for line in page.splitlines() if line.startswith("rllib-scale ")]
+    shown = ""
+    for command in commands:
+        done = CliRunner().invoke(main, command)
+        assert done.exit_code == 0, (command, done.output)
+        shown += " ".join(done.stdout.split())
+    assert [command[0] for command in commands] == ["simulate", "execute", "report", "execute"]
+    assert "reserve:waiting=1 on work.json: 4 servers" in shown
+    assert "dual-price on work.json: 3 servers" in shown
+    rows = pd.read_parquet(tmp_path / "results" / "own" / "episodes.parquet")
+    assert rows["method"].tolist() == ["dual-price (live)", "dual-price"]
+    assert "utilisation_large" in rows
+    assert (tmp_path / "live.png").exists()
+    assert (tmp_path / "results" / "live-work" / "report" / "report.html").exists()
+
+
+def test_the_name_that_was_typed_is_shown() -> None:
+    for name in ("reserve:waiting=1.5", "reserve:waiting=2.0", "reserve"):
+        assert make_policy(name, problem()).name == name
 
 
 def test_a_horizon_cuts_what_runs() -> None:
