@@ -83,9 +83,9 @@ def execute(
     files: EpisodeFiles,
     trust: bool,
 ) -> None:
-    """Play WORKLOAD on Ray actors, where surrogate tasks sleep for their demand.
+    """Run WORKLOAD on a Ray cluster: each server is an actor, and each task sleeps for its demand.
 
-    Prints the metrics beside those of the simulator for the same workload and scheduler, and writes both to a results
+    Prints the metrics beside those of a simulation of the same workload and scheduler. Both are written to a results
     folder, which `report` and `dashboard` show.
     """
     import numpy as np

@@ -195,7 +195,9 @@ class Cluster:
             for key, value in (*enumerate(arguments), *keywords.items()):
                 inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
                 if any(isinstance(part, TaskFuture) for part in inside):
-                    raise UserError(f"task {name}: argument {key} holds a future inside; pass it as an argument itself")
+                    raise UserError(
+                        f"task {name}: argument {key} contains a future; pass the future itself as an argument"
+                    )
             return TaskFuture(self, packed, needs, arguments, keywords)
 
         return make

@@ -106,7 +106,7 @@ def policy_of(settings: RouterSettings) -> tuple[Policy, EnvConfig]:
     spec = resolve(parse_scheduler(name))
     policy = make_policy(spec, env.with_mask("feasible" if isinstance(spec, PolicySpec) else "none"))
     if HEURISTICS[spec.name].plans if isinstance(spec, RuleSpec) else getattr(policy, "plans", False):
-        raise UserError(f"{name}: plans ahead, and cannot be asked about one state; name another scheduler")
+        raise UserError(f"{name}: plans ahead, and a router decides request by request; choose another scheduler")
     trial = getattr(policy, "trial", None)  # of an exported policy
     if trial is not None and not trial.spec.any_scale:
         count = trial.env.cluster.num_rows

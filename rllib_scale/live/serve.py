@@ -223,5 +223,5 @@ def _demand_of(settings: RouterSettings) -> Callable[..., Mapping[str, Any]]:
     except (ImportError, AttributeError, ValueError):
         raise UserError(f"demand {given!r}: must be module:function, importable wherever requests are routed") from None
     if not callable(found):
-        raise UserError(f"demand {given!r}: is no function")
+        raise UserError(f"demand {given!r}: must be a function")
     return found

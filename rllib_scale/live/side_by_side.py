@@ -49,7 +49,7 @@ def open_results(folder: Path, workload: Workload, name: str) -> None:
     content = hashlib.sha256(json.dumps(workload.to_dict(), sort_keys=True).encode()).hexdigest()[:12]
     manifest = tables.read_manifest(folder)
     if manifest is not None and manifest["config_hash"] != content:
-        raise UserError(f"{folder}: holds runs of another workload; name another --results")
+        raise UserError(f"{folder}: holds runs of another workload; choose another --results")
     tables.open_folder(folder, f"live-{name}", {"workload": name}, content)
 
 

@@ -166,7 +166,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(cluster: live.Cluster)
     ):
         with pytest.raises(UserError, match=f"task add: {why}"):
             cluster.task(add, **demand)
-    with pytest.raises(UserError, match="task add: argument 0 holds a future inside"):
+    with pytest.raises(UserError, match="task add: argument 0 contains a future"):
         cluster.task(add)([cluster.task(add)(1)])
     policy = TrainedPolicy(random_network(method="ppo"), TrialConfig(method="ppo"), epochs=1)
     with pytest.raises(UserError, match=r"trained at 16 servers and knows no other number \(got 2\)"):
