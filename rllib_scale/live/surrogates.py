@@ -29,24 +29,28 @@ class Surrogates:
         self.time_scale, self.bytes_per_gb = time_scale, bytes_per_gb
 
     def check(self, workload: Workload, cluster: ClusterConfig, source: str) -> None:
-        """Check that every wait ends in this life, and that outputs fit a machine.
+        """Check that no wait is too long and no output too large to be meant.
 
         Raises:
             UserError: naming the longest wait, or the largest output.
         """
         slowest = min(tier.compute_gflops / (1 + tier.slowdown * (tier.max_concurrent - 1)) for tier in cluster.tiers)
-        moved_s = workload.output_gb.sum() / cluster.bandwidth_gb_s
+        arrival_s, delay_s, compute_gflop, output_gb = (
+            float(values.max(initial=0.0))
+            for values in (workload.arrival_s, workload.delay_s, workload.compute_gflop, workload.output_gb)
+        )
         for what, seconds in (
-            ("the last workflow arrives after", workload.arrival_s),
-            ("the longest release delay is", workload.delay_s),
-            ("the longest task takes", workload.compute_gflop / slowest + moved_s),
+            ("the last workflow arrives after", arrival_s),
+            ("the longest release delay is", delay_s),
+            ("the longest transfer takes", output_gb / cluster.bandwidth_gb_s),
+            ("the longest task takes", compute_gflop / slowest),
         ):
-            longest = float(seconds.max(initial=0.0)) * self.time_scale
-            if longest > MAX_S:
+            if seconds * self.time_scale > MAX_S:
                 raise UserError(
-                    f"{source}: {what} {longest:.3g} s at time scale {self.time_scale:g}; valid: at most {MAX_S:g} s"
+                    f"{source}: {what} {seconds * self.time_scale:.3g} s at time scale {self.time_scale:g}; "
+                    f"valid: at most {MAX_S:g} s"
                 )
-        largest = float(workload.output_gb.max(initial=0.0)) * self.bytes_per_gb
+        largest = output_gb * self.bytes_per_gb
         if largest > MAX_BYTES:
             raise UserError(
                 f"{source}: the largest output has {largest:.3g} bytes at {self.bytes_per_gb:g} bytes for each GB; "
