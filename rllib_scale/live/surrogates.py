@@ -42,8 +42,8 @@ class Surrogates:
         for what, seconds in (
             ("the last workflow arrives after", arrival_s),
             ("the longest release delay is", delay_s),
-            ("the longest transfer takes", output_gb / cluster.bandwidth_gb_s),
             ("the longest task takes", compute_gflop / slowest),
+            ("the longest transfer takes", output_gb / cluster.bandwidth_gb_s),
         ):
             if seconds * self.time_scale > MAX_S:
                 raise UserError(
