@@ -30,7 +30,6 @@ from rllib_scale.live.servers import Call
 from rllib_scale.live.side_by_side import simulated
 from rllib_scale.live.surrogates import Surrogates
 from rllib_scale.observation.backend import run
-from rllib_scale.policies.make import make_policy
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.workloads.model import Workload
 
@@ -125,13 +124,25 @@ def test_the_command_adds_rows_of_the_run_and_of_the_simulator(tmp_path: Path) -
     tasks = [task(8, output=1.0), task(4), task(4), task(4)]
     work((0.0, tasks, DIAMOND), (1.0, tasks, DIAMOND)).save(tmp_path / "two.json")
     work((0.0, tasks, DIAMOND)).save(tmp_path / "one.json")
-    options = ["--servers", "4", "--time-scale", "0.02", "--results", str(tmp_path / "results")]
-    options += ["--schedule", str(tmp_path / "schedule.csv"), "--json"]
+    tier = {"name": "mine", "count": 3, "compute_gflops": 4, "memory_gb": 80, "idle_power_w": 1, "busy_power_w": 2}
+    (tmp_path / "own.yaml").write_text(json.dumps({"cluster": {"tiers": [tier]}}))
+    options = ["--scheduler", "reserve:waiting=1.5", "--config", str(tmp_path / "own.yaml"), "--time-scale", "0.02"]
+    options += [
+        "--set",
+        "episode.horizon_s=1e4",
+        "--results",
+        str(tmp_path / "results"),
+        "--schedule",
+        str(tmp_path / "schedule.csv"),
+        "--json",
+    ]
     done = CliRunner().invoke(main, ["execute", str(tmp_path / "two.json"), *options])
     assert done.exit_code == 0, done.output
     shown = json.loads(done.stdout)
     rows = pd.read_parquet(tmp_path / "results" / "episodes.parquet")
-    assert rows["method"].tolist() == ["fastest-idle (live)", "fastest-idle"]
+    name = "reserve:waiting=1.5"  # as it was typed; these are its defaults
+    assert rows["method"].tolist() == [f"{name} (live)", name]
+    assert "utilisation_mine" in rows
     assert rows["completed"].tolist() == [8, 8]
     assert rows["response_mean_s"].tolist() == [shown[name]["response_mean_s"] for name in ("live", "simulated")]
     schedule = pd.read_csv(tmp_path / "schedule.csv")
@@ -172,9 +183,8 @@ def test_values_are_checked_before_ray_starts(tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "results").exists()
 
 
-def test_the_commands_of_the_page_run_on_a_cluster_of_ones_own_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.slow
+def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[2] / "docs" / "live.md").read_text(encoding="utf-8")
     (own,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
@@ -193,11 +203,6 @@ def test_the_commands_of_the_page_run_on_a_cluster_of_ones_own_too(
     assert "utilisation_large" in rows
     assert (tmp_path / "live.png").exists()
     assert (tmp_path / "results" / "live-work" / "report" / "report.html").exists()
-
-
-def test_the_name_that_was_typed_is_shown() -> None:
-    for name in ("reserve:waiting=1.5", "reserve:waiting=2.0", "reserve"):
-        assert make_policy(name, problem()).name == name
 
 
 def test_a_horizon_cuts_what_runs() -> None:
