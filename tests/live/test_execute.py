@@ -127,15 +127,8 @@ def test_the_command_adds_rows_of_the_run_and_of_the_simulator(tmp_path: Path) -
     tier = {"name": "mine", "count": 3, "compute_gflops": 4, "memory_gb": 80, "idle_power_w": 1, "busy_power_w": 2}
     (tmp_path / "own.yaml").write_text(json.dumps({"cluster": {"tiers": [tier]}}))
     options = ["--scheduler", "reserve:waiting=1.5", "--config", str(tmp_path / "own.yaml"), "--time-scale", "0.02"]
-    options += [
-        "--set",
-        "episode.horizon_s=1e4",
-        "--results",
-        str(tmp_path / "results"),
-        "--schedule",
-        str(tmp_path / "schedule.csv"),
-        "--json",
-    ]
+    options += ["--set", "episode.horizon_s=1e4", "--results", str(tmp_path / "results")]
+    options += ["--schedule", str(tmp_path / "schedule.csv"), "--json"]
     done = CliRunner().invoke(main, ["execute", str(tmp_path / "two.json"), *options])
     assert done.exit_code == 0, done.output
     shown = json.loads(done.stdout)
