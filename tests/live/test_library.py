@@ -24,7 +24,8 @@ from rllib_scale.errors import UserError
 from rllib_scale.policies.policy import TrainedPolicy
 
 pytestmark = LOCAL_RAY
-ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the servers cannot import it
+for _module in (__name__, resident_mb.__module__):
+    ray.cloudpickle.register_pickle_by_value(sys.modules[_module])  # the servers cannot import it
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "live.md").read_text(encoding="utf-8")
 
