@@ -2,18 +2,23 @@
 VENV ?= .venv
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null && echo $$p && break; done)
-INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+INSTALL = $(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: quickstart test lint docs install chromium clean
+.PHONY: quickstart test lint docs architecture install chromium clean
 
-install: $(VENV)/.installed
+install: $(VENV)/.compiled
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed; set PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "installing rllib-scale and what it needs into $(VENV)"
 	$(INSTALL) .
+	@touch $@
+
+$(VENV)/.compiled: $(VENV)/.installed
+	$(VENV)/bin/rllib-scale doctor --compile
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/bin/python pyproject.toml constraints.txt
@@ -28,8 +33,8 @@ $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(INSTALL) '.[dev]'
 	@touch $@ $(VENV)/.installed $(VENV)/.installed-test
 
-quickstart: $(VENV)/.installed
-	$(VENV)/bin/rllib-scale sweep tune_configs/quickstart.yaml
+quickstart: $(VENV)/.compiled
+	$(VENV)/bin/rllib-scale sweep quickstart
 
 # The browser tests open pages in the system's Chromium; nothing is done where there is one.
 chromium:
@@ -51,6 +56,10 @@ lint: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-docs
 	$(VENV)/bin/python -m sphinx -W --keep-going -q -b html -c docs . build/docs
 	@echo "open build/docs/index.html"
+
+# The picture in CONTRIBUTING.md.
+architecture: $(VENV)/bin/python
+	$(VENV)/bin/python docs/architecture.py
 
 clean:
 	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
+from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
 from rllib_scale import __version__
@@ -115,6 +116,7 @@ def open_with_readme(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     """What Sphinx calls."""
+    app.add_lexer("mermaid", TextLexer)  # GitHub draws it
     app.connect("source-read", add_contents)
     app.connect("autodoc-process-docstring", describe_fields)
     app.connect("autodoc-process-signature", hide_signature)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable
 from functools import partial
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import event
 
-PACKAGES = ("workloads", "observation", "simulator", "schedulers", "bounds", "networks", "rl")
-"""Packages with compiled functions or with constants that are compiled into them."""
+SOURCES_OF_CODE = (
+    *("workloads/*.py", "observation/*.py", "simulator/*.py", "schedulers/*.py", "bounds/*.py"),
+    *("networks/inputs.py", "networks/compiled/*.py", "rl/ppo/lean_update.py"),
+)
+"""Modules with compiled functions or with constants that are compiled into them."""
 FAST = frozenset({"reassoc", "contract", "nsz", "arcp"})
 """Sums may be reordered into vector lanes: the last bits differ between machines, never between two calls."""
 
@@ -19,12 +25,36 @@ FAST = frozenset({"reassoc", "contract", "nsz", "arcp"})
 def sources_stamp(package: Path) -> str:
     """Digest of the paths and contents of all sources of machine code."""
     digest = hashlib.sha256()
-    for path in sorted(p for name in PACKAGES for p in (package / name).rglob("*.py")):
+    for path in sorted(path for pattern in SOURCES_OF_CODE for path in package.glob(pattern)):
         digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
 SOURCES = sources_stamp(Path(__file__).parent)
+
+
+class _Notice(event.Listener):
+    """Says once that functions are compiled, not loaded, as the command is silent meanwhile."""
+
+    def on_start(self, event: event.Event) -> None:
+        """Print a line on stderr for the first function of this package."""
+        ours = event.data["dispatcher"].py_func.__module__.startswith(f"{__package__}.")
+        if self.is_due and ours and sys.__stderr__ is not None:
+            self.is_due = False
+            print(
+                "Compiling for this processor: up to a minute, once after installation "
+                "(`rllib-scale doctor --compile` does it ahead)",
+                file=sys.__stderr__,
+                flush=True,
+            )
+
+    def on_end(self, event: event.Event) -> None:
+        """Nothing to say."""
+
+    is_due = parent_process() is None  # not in the processes of doctor, which print their own progress
+
+
+event.register("numba:compile", _Notice())
 
 
 def compiled(

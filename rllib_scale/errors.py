@@ -13,7 +13,7 @@ class UserError(Exception):
 
 MAX_LISTED_CHARACTERS = 100
 """Length of a list of names in a message."""
-LISTS = {"scheduler": "schedulers", "scenario": "scenarios", "method": "methods", "policy": "zoo"}
+LISTS = {"scheduler": "schedulers", "scenario": "scenarios", "method": "methods", "policy": "zoo", "preset": "presets"}
 """Kind of a name -> command that lists all names of the kind."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -33,3 +34,9 @@ def test_importing_loads_no_more_than(place: str) -> None:
     code = f"import sys, {', '.join(modules)}; print(*{{name.split('.')[0] for name in sys.modules}})"
     loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True, cwd=PROJECT).split())
     assert not loaded & HEAVY - LOADS[place]
+
+
+def test_the_picture_of_contributing_shows_the_imports() -> None:
+    drawn = runpy.run_path(str(PROJECT / "docs" / "architecture.py"))["mermaid"]()
+    assert "    simulator --> observation\n" in drawn
+    assert drawn in (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8"), "make architecture"

@@ -1,18 +1,20 @@
 """What is installed: every module and data file, and nothing that tests or results need."""
 
 import os
+import shlex
 import subprocess
 import sys
+import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = {"rllib_scale": "rllib_scale", "analysis": "rllib_scale_analysis"}
+FOLDERS = {"rllib_scale": "rllib_scale", "analysis": "rllib_scale_analysis", "tune_configs": "rllib_scale/tune_configs"}
 DATA = (
-    *("scenarios/*.yaml", "workloads/tables/*.json", "zoo/*/*.json", "zoo/*/*.safetensors"),
-    *("report/*.css", "report/*.html", "report/*.js"),
+    *("scenarios/*.yaml", "workloads/samples/*.json", "workloads/tables/*.json", "zoo/*/*.json", "zoo/*/*.safetensors"),
+    *("report/*.css", "report/*.html", "report/*.js", "*.yaml"),
 )
 
 
@@ -57,15 +59,43 @@ def test_all_modules_and_data_files_are_built_and_nothing_else(clone: Path, tmp_
     run(["setup.py", "-q", "build_py", "--build-lib", tmp_path / "built"], clone)
     built = {path.relative_to(tmp_path / "built").as_posix() for path in (tmp_path / "built").rglob("*.*")}
     assert built == set(sources())
+    run(["setup.py", "-q", "sdist", "--dist-dir", tmp_path], clone)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as file:
+        packed = {name.partition("/")[2] for name in file.getnames()}
+    assert {path.relative_to(ROOT).as_posix() for path in sources().values()} | {"setup.py"} <= packed
+
+
+COMMANDS = """
+presets
+methods
+schedulers
+scenarios
+zoo context-price
+evaluate zoo:context-price --scales 8 --episodes 1
+simulate --workload sample:agents --scenario steady-0.7 --servers 8 --save-workload w.json --gantt g.png
+bounds steady-0.5 --scales 4 --episodes 1
+fit-workload w.json --output fitted.json
+validate table4
+sweep smoke --set seeds=[1] --set methods=[scale] --results r
+status r
+report r
+execute w.json --scenario steady-0.7 --servers 4 --time-scale 0.001
+doctor
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_the_wheel_works_away_from_the_clone(clone: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["wheel", "sdist"])
+def test_what_is_built_works_away_from_the_clone(form: str, clone: Path, tmp_path: Path) -> None:
     target, away = tmp_path / "installed", tmp_path / "away"
     away.mkdir()
+    build = f"from setuptools import build_meta; print(build_meta.build_{form}({str(tmp_path)!r}))"
+    (tmp_path / "found").symlink_to(tmp_path / run(["-c", build], clone).splitlines()[-1])
+    built = (tmp_path / "found").resolve()
     offline = ("--no-index", "--no-deps", "--no-build-isolation")
-    run(["-m", "pip", "install", "-q", *offline, "--target", target, clone], away)
+    run(["-m", "pip", "install", "-q", *offline, "--target", target, built], away)
     path = os.pathsep.join([str(target), *(path for path in sys.path if Path(path).name == "site-packages")])
 
     def python(*arguments: object) -> str:
@@ -77,7 +107,10 @@ def test_the_wheel_works_away_from_the_clone(clone: Path, tmp_path: Path) -> Non
     loop = f"for name in {modules}: importlib.import_module(name)"
     loaded = python("-c", f"import importlib, rllib_scale\n{loop}\nprint(rllib_scale.__file__)")
     assert loaded.strip() == str(target / "rllib_scale" / "__init__.py")
-    rows = away / "rows.csv"
-    python("-m", "rllib_scale", "evaluate", "fastest-idle", "--scales", 4, "--episodes", 1, "--output", rows)
-    assert len(rows.read_text().splitlines()) == 2
-    python("-m", "rllib_scale", "doctor")
+    assert "compiled: policies" in python("-m", "rllib_scale", "doctor", "--compile")
+    played = "import sys, rllib_scale.__main__ as program; sys.__stderr__ = sys.stdout; program.run()"
+    plain = ["evaluate", "zoo:context-price", "zoo:scale", "--scales", "4", "--episodes", "1"]
+    assert "Compiling" not in python("-c", played, *plain), "doctor --compile compiles it ahead"
+    for line in COMMANDS.strip().splitlines():
+        python("-m", "rllib_scale", *shlex.split(line))
+    assert (away / "r" / "report" / "report.html").stat().st_size > 10_000

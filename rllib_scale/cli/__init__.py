@@ -31,13 +31,13 @@ class Commands(click.Group):
             errors.print(f"Error: {' '.join(message.splitlines())}", style="red", markup=False)
             ctx.exit(2)
         except OSError as error:
-            if error.errno != errno.ENOSPC:
+            if error.errno not in (errno.ENOSPC, errno.ENAMETOOLONG):
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the final flush would fail again
             errors.print(f"Error: {error.filename or 'output'}: {error.strerror}", style="red", markup=False)
             ctx.exit(2)
         except KeyboardInterrupt:
-            errors.print("Interrupted. Finished parts are kept; run the same command to resume.", markup=False)
+            errors.print("Interrupted. What was finished is kept; run the same command again.", markup=False)
             ctx.exit(130)
 
 
@@ -87,6 +87,7 @@ for _command in (
     about.methods,
     about.schedulers,
     about.scenarios,
+    about.presets,
     about.doctor,
 ):
     main.add_command(_command)

@@ -1,4 +1,4 @@
-"""Commands that list what is available: methods, schedulers, scenarios, doctor."""
+"""Commands that list what is available: methods, schedulers, scenarios, presets, doctor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 import click
 
 from rllib_scale.cli.options import address_option
-from rllib_scale.cli.terminal import json_option, show
+from rllib_scale.cli.terminal import json_option, say, show
 
 
 @click.command()
@@ -62,12 +62,27 @@ def scenarios() -> None:
 
 
 @click.command()
-@address_option
 @json_option
-def doctor(address: str | None) -> None:
-    """Check the installation: versions, cores, memory, compiled code, Ray."""
-    from rllib_scale.cli.doctor import checks
+def presets() -> None:
+    """List the sweeps that come with the package: `rllib-scale sweep NAME` runs one."""
+    from rllib_scale.presets import FOLDER, names, summary
 
+    rows = [{"name": name, "description": summary(name)} for name in names()]
+    show(rows, {"name": "name", "description": "description"}, caption=f"files: {FOLDER}")
+
+
+@click.command()
+@address_option
+@click.option("--compile", "compiles", is_flag=True, help="Compile ahead what sweeps need, and check nothing.")
+@json_option
+def doctor(address: str | None, compiles: bool) -> None:
+    """Check the installation: versions, cores, memory, compiled code, Ray."""
+    from rllib_scale.cli.doctor import checks, compile_all
+
+    if compiles:
+        for line in compile_all():
+            say(line)
+        return
     rows = [{"check": name, "result": result, "well": good} for name, result, good in checks(address)]
     show(rows, {"check": "check", "result": "result", "state": lambda row: "ok" if row["well"] else "FAILED"})
     sys.exit(0 if all(row["well"] for row in rows) else 1)

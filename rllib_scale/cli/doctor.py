@@ -1,15 +1,19 @@
-"""The checks of `rllib-scale doctor`."""
+"""The checks of `rllib-scale doctor`, and compilation ahead."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from importlib import metadata
+from multiprocessing import get_context
 
 from rllib_scale.clusters.session import ray_session
-from rllib_scale.config import EnvConfig
+from rllib_scale.config import EnvConfig, TrialConfig, scenario
 from rllib_scale.errors import UserError
 
 
@@ -42,3 +46,50 @@ def _simulate() -> tuple[str, bool]:
     env = EnvConfig()
     rows = evaluate(make_scheduler("fastest-idle", env.observation), env, seed=0, episodes=1)
     return f"compiled code runs, {rows[0]['completed']} tasks completed in one episode", rows[0]["completed"] > 0
+
+
+PARTS = ("simulator", "networks", "bounds", "policies")
+"""What is compiled. Policies need what the simulator's part compiles, so that they come after it."""
+
+
+def compile_all() -> Iterator[str]:
+    """Compile what sweeps of the presets need, in two processes; yields lines of progress.
+
+    What an earlier process compiled is loaded.
+    """
+    start, quiet = time.monotonic(), (signal.SIGINT, signal.SIG_DFL)
+    with ProcessPoolExecutor(2, get_context("spawn"), signal.signal, quiet) as pool:
+        running = {pool.submit(compile_part, name): name for name in PARTS[:-1]}
+        while running:
+            done, _ = wait([*running], timeout=10, return_when=FIRST_COMPLETED)
+            for future in done:
+                name = running.pop(future)
+                yield f"compiled: {name}, {future.result():.0f} s"
+                if name == PARTS[0]:
+                    running[pool.submit(compile_part, PARTS[-1])] = PARTS[-1]
+            if not done:
+                yield f"compiling: {', '.join(running.values())} ({time.monotonic() - start:.0f} s)"
+
+
+def compile_part(name: str) -> float:
+    """Run the compiled functions of a part once; returns how long it took [s]."""
+    from rllib_scale.evaluation.play import play
+    from rllib_scale.policies.make import make_policy
+    from rllib_scale.workloads.model import Workload
+
+    start, env = time.monotonic(), scenario("steady-0.7").at_scale(4)
+    if name == "simulator":
+        play(make_policy("fastest-idle", env), env, 0, [0]).metrics()
+    elif name == "networks":
+        from rllib_scale.networks.build import build_network
+        from rllib_scale.networks.compiled.fused import pass_through
+
+        pass_through(build_network(TrialConfig.model_validate({})))
+    elif name == "bounds":
+        from rllib_scale.bounds.lower_bounds import lower_bounds
+
+        lower_bounds(env, Workload.load("sample:agents"))
+    else:
+        for policy in ("dual-price", "zoo:context-price", "fastest-idle"):
+            play(make_policy(policy, env), env, 0, [0], workload=Workload.load("sample:agents"))
+    return time.monotonic() - start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _path = click.Path(path_type=Path)
+FALLBACK, BASELINE = "steady-0.7", "fastest-idle"
 
 
 @click.command()
@@ -51,7 +53,8 @@ def evaluate(
 ) -> None:
     """Evaluate each POLICY, a heuristic's name, a folder with an exported policy or zoo:NAME, at any number of servers.
 
-    All policies play the same episodes. One table compares them.
+    All policies play the same episodes. One table compares them. Without --scenario they play `paper`, or steady-0.7
+    beside fastest-idle if one of them cannot play `paper`.
     """
     import pandas as pd
 
@@ -62,15 +65,17 @@ def evaluate(
     check_outputs({"--output": output})
     given, frames = problem.workload, []
     scales = scales or ("16,32,48,128" if problem.servers(16) else None)
-    for servers in numbers("--scales", scales) if scales else [None]:
+    sizes: list[Any] = numbers("--scales", scales) if scales else [None]
+    problem, compared = _playable(problem, list(dict.fromkeys(policies)), sizes[0], decision, trust)
+    for servers in sizes:
         env = problem.env(servers)
-        for policy in policies:
-            scheduler = make_policy(policy, env, decision, trust)
+        for name in compared:
+            scheduler = make_policy(name, env, decision, trust)
             method = scheduler.trial.method if hasattr(scheduler, "trial") else scheduler.name
             rows = pd.DataFrame(run(scheduler, env, seed, 1 if given else episodes, given=given))
-            problem.say_unfinished(scheduler.name, rows.iloc[0].to_dict())
+            problem.say_unfinished(name, rows.iloc[0].to_dict())
             facts: dict[str, Any] = {
-                "method": scheduler.name,
+                "method": name,
                 "scenario": problem.scenario,
                 "test_servers": env.cluster.num_servers,
             }
@@ -79,6 +84,27 @@ def evaluate(
     frame = pd.concat(frames, ignore_index=True).assign(decision=decision, eval_seed=seed)
     _print_comparison(frame, problem)
     write_output(frame, output)
+
+
+def _playable(
+    problem: Problem, policies: list[str], servers: int | None, decision: Any, trust: bool
+) -> tuple[Problem, list[str]]:
+    """The problem, or FALLBACK beside a baseline where no scenario is named and a policy cannot play the default."""
+    from rllib_scale.policies.make import make_policy
+
+    is_default = click.get_current_context().get_parameter_source("scenario") is click.core.ParameterSource.DEFAULT
+    if not is_default or problem.mask is not None or problem.changes:
+        return problem, policies
+    env, other = problem.env(servers), replace(problem, scenario=FALLBACK)
+    for name in policies:
+        scheduler = make_policy(name, env, decision, trust)
+        try:
+            scheduler.problem(env)
+        except UserError:
+            scheduler.problem(other.env(servers))  # refuses what can play neither
+            say(f"{name} cannot play the default scenario, {problem.scenario}: playing {FALLBACK} beside {BASELINE}")
+            return other, list(dict.fromkeys([BASELINE, *policies]))
+    return problem, policies
 
 
 def _print_comparison(frame: pd.DataFrame, problem: Problem) -> None:
@@ -96,24 +122,26 @@ def _print_comparison(frame: pd.DataFrame, problem: Problem) -> None:
 
     def response(row: dict[str, Any]) -> str:
         sd = row["sd"]["response_mean_s"]
-        return mean("response_mean_s", 2)(row) + f"±{0.0 if math.isnan(sd) else sd:.2f}"
+        return mean("response_mean_s", 2)(row) + ("" if math.isnan(sd) else f"±{sd:.2f}")
 
     methods, unfinished = frame["method"].unique(), any(row["mean"]["unfinished"] > 0 for row in rows)
     columns: dict[str, Any] = {"scheduler": "method"} if len(methods) > 1 else {}
-    columns |= {"servers": "servers", "completed": mean("completed", 1)}
-    columns |= {"unfinished": mean("unfinished", 1)} if unfinished else {}
-    columns |= {"response (s)": response}
-    columns |= {"censored (s)": mean("response_censored_s", 2)} if unfinished else {}
-    columns |= {"return": mean("episode_return", 2)}
+    columns |= {"servers": "servers", "completed ↑": mean("completed", 1)}
+    columns |= {"unfinished ↓": mean("unfinished", 1)} if unfinished else {}
+    columns |= {"response (s) ↓": response}
+    columns |= {"censored (s) ↓": mean("response_censored_s", 2)} if unfinished else {}
+    columns |= {"return ↑": mean("episode_return", 2)}
     if any(row["invalid_share"] > 0 for row in rows):
-        columns["invalid"] = lambda row: f"{row['invalid_share']:.0%}"
+        columns["invalid ↓"] = lambda row: f"{row['invalid_share']:.0%}"
     title = "" if len(methods) > 1 else f"{methods[0]}, "
     title += f"scenario {problem.scenario}{' changed' if problem.changes else ''}"
     title += f", mask {rows[0]['mask']}, {rows[0]['decision']}: "
-    title += str(problem.workload_file or f"mean ± sd over {rows[0]['episodes']} episodes")
+    episodes = rows[0]["episodes"]
+    title += str(problem.workload_file or ("one episode" if episodes == 1 else f"mean ± sd over {episodes} episodes"))
     observed = frame.groupby("observability", sort=False)["method"].unique()
     parts = (f"{what} ({', '.join(who)})" if len(observed) > 1 else str(what) for what, who in observed.items())
-    show(rows, columns, title, caption=f"observability: {'; '.join(parts)}")
+    caption = f"↑ more is better, ↓ less is better; observability: {'; '.join(parts)}"
+    show(rows, columns, title, caption=caption)
 
 
 @click.command()

@@ -68,7 +68,7 @@ def _interval(mean: float | None = None, low: float | None = None, high: float |
 def export(policy: str, onnx: Path, trust: bool) -> None:
     """Write the network of POLICY, a folder or zoo:NAME, as ONNX, from states and masks to logits and choices.
 
-    It takes any number of states and, except for an MLP, of servers. docs/library.md has a consumer. Needs the extra
+    It takes any number of states and, except for an MLP, of servers. docs/onnx.md has an example. Needs the extra
     `onnx`.
     """
     from rllib_scale.files import check_writable

@@ -23,7 +23,7 @@ _OPTIONS = (
     click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`; or FILE.yaml."),
     click.option("--config", type=_path, help="YAML with keys of `env` in a sweep, which change the scenario."),
     click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key of `env`; repeatable."),
-    click.option("--workload", type=_path, help="Play this workload (JSON), to its end unless a horizon is set."),
+    click.option("--workload", type=_path, help="Play this workload, JSON or sample:agents, to its end."),
     click.option("--horizon", type=float, help="End of an episode in s (default: that of the scenario)."),
     mask_option,
 )

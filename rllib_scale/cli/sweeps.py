@@ -14,13 +14,16 @@ from rllib_scale.cli.results import LocalFolder, say_places, write_report
 from rllib_scale.cli.terminal import errors, json_option, say, show, wants_json
 from rllib_scale.errors import counted
 from rllib_scale.files import check_working_folder
+from rllib_scale.presets import sweep_file
 
 if TYPE_CHECKING:
     from rllib_scale.config.plan import Plan
 
+sweep_argument = click.argument("file", callback=lambda ctx, argument, value: sweep_file(value))
+
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@sweep_argument
 @address_option
 @results_option
 @trust_option
@@ -39,7 +42,7 @@ def sweep(
     overrides: tuple[str, ...],
     reuse: tuple[Path, ...],
 ) -> None:
-    """Run the sweep of FILE: train and evaluate every trial, write the results and the report.
+    """Run the sweep of FILE, a YAML file or a preset's name: train and evaluate every trial, write results and report.
 
     Run again, it skips finished parts and resumes the rest.
     """
@@ -73,12 +76,12 @@ def reproduce(budget: str, results: Path | None, address: str | None, overrides:
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@sweep_argument
 @set_option
 @code_option
 @json_option
 def validate(file: Path, overrides: tuple[str, ...], trust: bool) -> None:
-    """Show the trials and evaluations of the sweep of FILE, without running it."""
+    """Show the trials and evaluations of the sweep of FILE, a YAML file or a preset's name, without running it."""
     plan = _plan(file, overrides)
     rows = [
         trial.identity | {"name": trial.name, "trial": trial.config.model_dump(mode="json")} for trial in plan.trials

@@ -37,4 +37,6 @@ def make_policy(
         return made
     from rllib_scale.policies.policy import policy_files, policy_from_bytes  # late: it imports torch
 
-    return policy_from_bytes(policy_files(found.folder(key)), shown, env.episode.mask, decision, trust)
+    policy = policy_from_bytes(policy_files(found.folder(key)), shown, env.episode.mask, decision, trust)
+    policy.name = shown  # as typed, in tables and refusals
+    return policy

@@ -46,6 +46,8 @@ from rllib_scale.schedulers.context_price import ContextPrice
 
 FORMAT = "rllib-scale-policy"
 VERSION = 1
+KNOWN_KEYS = {"format", "version", "method", "seed", "trial_id", "feature_set", "train_servers", "trial", "epochs"}
+KNOWN_KEYS |= {"sha256", "cell"}  # `cell`: of version 0.2 and before
 TENSORS = "policy.safetensors"
 DESCRIPTION = "policy.json"
 
@@ -288,4 +290,6 @@ def _read_description(content: bytes, source: str) -> dict[str, Any]:
         raise UserError(f"{source}: not a policy of this program (format {FORMAT!r} is missing)")
     if description.get("version") != VERSION:
         raise UserError(f"{source}: policy version {description.get('version')!r}; this program reads {VERSION}")
+    if unknown := sorted(set(description) - KNOWN_KEYS):
+        raise UserError(f"{source}: unknown key {unknown[0]!r}; valid: {', '.join(sorted(KNOWN_KEYS))}")
     return description

@@ -9,8 +9,8 @@ from typing import Any
 from rllib_scale.clusters.session import ray_session
 from rllib_scale.config import digest
 from rllib_scale.config.planning import make_plan
-from rllib_scale.errors import UserError
 from rllib_scale.loading import load_sweep
+from rllib_scale.presets import sweep_file
 from rllib_scale.results.tables import (
     EPISODE_COLUMNS,
     EPISODE_KEY,
@@ -27,7 +27,6 @@ from rllib_scale.results.tables import (
 from rllib_scale.sweeps.checks import check_plan
 from rllib_scale.sweeps.run import run_sweep
 
-CONFIGS = Path(__file__).parents[2] / "tune_configs"
 PARTS = ("table4", "table3", "table3_off_policy", "scenarios", "scale_1024")
 """In this order: a later part reuses the trainings of earlier ones."""
 BUDGETS: dict[str, tuple[str, ...]] = {
@@ -61,11 +60,9 @@ def run_reproduction(
         trust: see `run_sweep`.
 
     Raises:
-        UserError: see `run_sweep`; or this is no checkout of the project.
+        UserError: see `run_sweep`.
     """
-    if not CONFIGS.is_dir():
-        raise UserError(f"{CONFIGS}: no such folder; reproduce runs from a checkout of the project, which contains it")
-    files = {name: CONFIGS / f"{name}.yaml" for name in PARTS}
+    files = {name: sweep_file(name) for name in PARTS}
     plans = {name: make_plan(load_sweep(file, BUDGETS[budget] + overrides), file.name) for name, file in files.items()}
     for plan in plans.values():
         check_plan(plan, trust)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rllib_scale.config.base import MAX_NUMBER
 from rllib_scale.errors import UserError
+from rllib_scale.presets import workload_file
 from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator, gather_blocks
 from rllib_scale.workloads.formats.native import FORMAT, VERSIONS, parse, read, write
 
@@ -130,12 +131,12 @@ class Workload:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Workload:
-        """Read a JSON file.
+        """Read a JSON file, or a workload that comes with the package, `sample:agents`.
 
         Raises:
             UserError: one line with the file and the first mistake in it.
         """
-        return cls.from_dict(read(Path(path)), str(path))
+        return cls.from_dict(read(workload_file(os.fspath(path))), str(path))
 
     @classmethod
     def from_dict(cls, data: Any, source: str) -> Workload:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,18 @@ import pytest
 from click.testing import CliRunner, Result
 
 from networks.observations import random_network
+from rllib_scale import presets
 from rllib_scale.cli import main
 from rllib_scale.config import METHODS, SCENARIOS, TrialConfig, scenario
 from rllib_scale.config.plan import SweepConfig
 from rllib_scale.config.planning import make_plan
 from rllib_scale.files import write_json
-from rllib_scale.policies.policy import load_policy, save_policy
+from rllib_scale.policies.policy import save_policy
 from rllib_scale.results.tables import open_folder
 from rllib_scale.schedulers.rules import SCHEDULERS
 from rllib_scale.workloads.generators import generate
 
 ROOT = Path(__file__).parents[2]
-CONFIGS = sorted(Path("tune_configs").glob("*.yaml"))
 SCHEDULE_COLUMNS = [
     *("workflow", "task", "server", "tier", "arrival_s", "ready_s", "start_s", "finish_s"),
     *("outcome", "transfer_s", "work_gflop"),
@@ -76,9 +77,10 @@ def workload(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("command", "names"), [("methods", METHODS), ("schedulers", SCHEDULERS), ("scenarios", SCENARIOS)]
+    ("command", "names"),
+    [("methods", METHODS), ("schedulers", SCHEDULERS), ("scenarios", SCENARIOS), ("presets", presets.names())],
 )
-def test_registries_are_listed(command: str, names: dict[str, object]) -> None:
+def test_registries_are_listed(command: str, names: Collection[str]) -> None:
     text = succeed(command)
     assert all(name in text for name in names)
     rows = shown(command)
@@ -108,10 +110,12 @@ def test_every_table_can_be_had_as_json() -> None:
     assert all(trial["trial"]["seed"] == trial["train_seed"] for trial in trials)
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_validate_shows_trainings_and_resources(path: Path) -> None:
-    text = succeed("validate", path)
-    assert f"{path.stem}: " in text
+@pytest.mark.parametrize("name", presets.names())
+def test_validate_shows_trainings_and_resources(name: str) -> None:
+    text = succeed("validate", name)
+    assert f"{name}: " in text
+    assert 30 < len(presets.summary(name)) < 120, "the first line says what the preset is for"
+    assert presets.summary(name).endswith((".", "?"))
     assert "each needs" in text or "rules alone" in text
     assert "evaluations of" in text
 
@@ -182,12 +186,23 @@ def test_names_are_whole_and_what_says_nothing_is_no_column(tmp_path: Path, monk
     assert " finance:Greedy " in succeed("evaluate", "fastest-idle", "finance:Greedy", "--episodes", 1, "--scales", 8)
     done = invoke("evaluate", "fastest-idle", "zoo:context-price", "--scenario", "steady-0.5", "--episodes", 2)
     head = next(line for line in done.output.splitlines() if "servers" in line)
-    assert head.split() == ["scheduler", "servers", "completed", "response", "(s)", "return"]
-    name = load_policy("zoo:context-price").name
-    assert f" {name} " in done.output
-    assert f"observability: waiting tasks (fastest-idle); clairvoyant ({name})" in " ".join(done.output.split())
+    assert head.split() == ["scheduler", "servers", "completed", "↑", "response", "(s)", "↓", "return", "↑"]
+    assert " zoo:context-price " in done.output
+    seen = "observability: waiting tasks (fastest-idle); clairvoyant (zoo:context-price)"
+    assert seen in " ".join(done.output.split())
     paper = invoke("evaluate", "round-robin", "--episodes", 2).output
     assert all(column in paper for column in ("unfinished", "censored", "invalid", "observability: waiting tasks"))
+
+
+def test_a_policy_that_cannot_play_the_default_scenario_plays_another_beside_a_baseline() -> None:
+    cut = ["--workload", "sample:agents", "--scales", 8]
+    done = invoke("evaluate", "zoo:context-price", *cut)
+    assert "zoo:context-price cannot play the default scenario, paper: playing steady-0.7 beside" in done.output
+    assert "sample:agents" in done.output
+    rows = json.loads(invoke("evaluate", "zoo:context-price", "fastest-idle", *cut, "--json").stdout)
+    assert [row["method"] for row in rows] == ["fastest-idle", "zoo:context-price"]
+    assert {row["scenario"] for row in rows} == {"steady-0.7"}
+    assert rows[1]["mean"]["response_mean_s"] < rows[0]["mean"]["response_mean_s"]
 
 
 # ---------------------------------------------------------------------- a user-defined problem

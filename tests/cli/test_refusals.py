@@ -72,7 +72,11 @@ simulate --save-workload file/w.json | file/w.json | cannot be written
 train --method scal | unknown method 'scal' | valid: scale, | `rllib-scale methods`
 validate SMOKE --set traning.epochs=1 | traning | training
 sweep link | link | valid: a file
-sweep NAME | name too long
+sweep NAME | unknown preset
+sweep table44 | unknown preset 'table44' | did you mean 'table4' | `rllib-scale presets`
+sweep table4.yaml | no such file | 'table4'
+validate table5 | 'table5' is a preset and a file here | ./table5
+evaluate fastest-idle --workload sample:agent | unknown workload 'sample:agent' | did you mean 'sample:agents'
 sweep SMOKE --results '' | --results '' | empty
 sweep SMOKE --results r --reuse empty | --reuse | empty
 sweep SMOKE --results r --set env.episode.horizon_s=1e9 --set evaluation.scenarios=[train] | for 1e+09 s
@@ -118,6 +122,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "file").write_text("")
     for name in ("empty", "empty.json"):
         (folder / name).mkdir()
+    (folder / "table5").write_text("")
     (folder / "link").symlink_to("/dev/zero")
     os.mkfifo(folder / "pipe")
     for name, memory_gb, edges in (("fits", 1.0, []), ("fits-none", 81.0, []), ("cycle", 1.0, [[0, 1], [1, 0]])):

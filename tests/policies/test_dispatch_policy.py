@@ -152,7 +152,7 @@ def test_the_image_is_of_one_number_of_servers(folder: Path) -> None:
 
 
 def test_the_paper_s_mode_onnx_and_prices_are_refused_with_the_reason(folder: Path, tmp_path: Path) -> None:
-    line = refused("evaluate", folder, "--scales", "8")
+    line = refused("evaluate", folder, "--scenario", "paper", "--scales", "8")
     for part in (folder.name, "decides for all waiting tasks", "mask none", "valid: mask feasible"):
         assert part in line
     with pytest.raises(UserError, match=rf"env.episode.mask none: {folder.name} decides for all waiting tasks"):

@@ -269,7 +269,7 @@ def test_interrupted_killed_and_torn_trainings_end_as_if_they_had_never_stopped(
     interrupted.send_signal(signal.SIGINT)  # an impatient person
     _, errors = interrupted.communicate(timeout=120)
     assert interrupted.returncode == 130
-    assert errors == "Interrupted. Finished parts are kept; run the same command to resume.\n"
+    assert errors == "Interrupted. What was finished is kept; run the same command again.\n"
     before = saved()
     assert any(epoch % EVERY for epoch in before.values()), f"saved by the schedule alone: {before}"
     last = min(names, key=lambda name: before[name])

@@ -16,6 +16,12 @@ take the cached code, and its sums would be rounded in another order.
 """
 
 
+@partial(compiled, allocates=True, inline=False)
+def product(a, b, out):  # type: ignore[no-untyped-def]
+    """Write the matrix product of a and b to `out`: `np.dot`, which numba would compile anew at each of its calls."""
+    np.dot(a, b, out)
+
+
 @partial(compiled, fastmath=set(FAST))
 def exp_of_negative(x):  # type: ignore[no-untyped-def]
     """Exponential of a float32 at most 0, within 2e-7 of the true value, in operations that a compiler can vectorise.

@@ -24,7 +24,7 @@ from rllib_scale.networks.compiled.fused_arrays import Constants, Parameters, Wo
 from rllib_scale.networks.compiled.fused_arrays import workspace as new_workspace
 from rllib_scale.networks.compiled.fused_backward import backward
 from rllib_scale.networks.compiled.fused_forward import forward
-from rllib_scale.networks.compiled.inference import as_mask
+from rllib_scale.networks.compiled.inference import as_mask, compile_network
 from rllib_scale.networks.cross_attention import CrossAttentionPointer
 
 TILE_BYTES = 2**21
@@ -151,6 +151,14 @@ def fuse(network: Any) -> FusedPointer | None:
     if not is_pointer or any(parameter.dtype != torch.float32 for parameter in network.parameters()):
         return None
     return FusedPointer(network)
+
+
+def pass_through(network: Any) -> None:
+    """One forward and one backward of a network by all functions here: compiles them."""
+    observations = torch.zeros(2, network.inputs.spec.task_dim + 4 * network.inputs.spec.server_dim)
+    compile_network(network)(observations.numpy())
+    features, logits = FusedPointer(network)(observations)
+    torch.autograd.backward(features.sum() + logits.sum())
 
 
 def tiles(batch: int, servers: int, embedding_dim: int) -> list[slice]:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from rllib_scale.networks.compiled.arithmetic import fast
+from rllib_scale.networks.compiled.arithmetic import fast, product
 from rllib_scale.networks.compiled.fused_layers import (
     add_scaled,
     attend_backward,
@@ -48,23 +48,23 @@ def backward(grad_features, grad_logits, p, w, g):  # type: ignore[no-untyped-de
         add_scaled(w.hidden[j], row, 0, other)
         add_scaled(w.direction, row, 0, w.grad_hidden[j])
     f = w.feature[L]
-    np.dot(w.pointer, other, grad)
-    np.dot(f, other.T, grad_pointer)
+    product(w.pointer, other, grad)
+    product(f, other.T, grad_pointer)
     for k in range(d):
         total = _f32(0.0)
         for b in range(B):
             total += f[k, b] * constant[b]
             grad[k, b] += grad_features[b, k] + w.pointer_bias[k] * constant[b]
         grad_pointer_bias[k] = total
-    np.dot(grad_pointer, p.embedder.T, grad_pointing)
+    product(grad_pointer, p.embedder.T, grad_pointing)
     for k in range(d):
         for m in range(d):
             grad_pointing[k, m] += grad_pointer_bias[k] * p.embedder_bias[m]
             g.embedder_bias[m] += w.pointing[k, m] * grad_pointer_bias[k]
-    np.dot(w.pointing.T, grad_pointer, square)
+    product(w.pointing.T, grad_pointer, square)
     g.embedder[:] += square
-    np.dot(p.pointer_key, grad_pointing.T, g.pointer_query)
-    np.dot(p.pointer_query, grad_pointing, g.pointer_key)
+    product(p.pointer_key, grad_pointing.T, g.pointer_query)
+    product(p.pointer_query, grad_pointing, g.pointer_key)
 
     # the blocks, last to first; `grad` is the gradient of what a block gives
     for block in range(L - 1, -1, -1):
@@ -79,12 +79,12 @@ def backward(grad_features, grad_logits, p, w, g):  # type: ignore[no-untyped-de
             g.feedforward_shift[block],
         )
         dense_backward(grad, w.activation[block], g.outer[block], g.outer_bias[block])
-        np.dot(p.outer[block].T, grad, w.wide)
+        product(p.outer[block].T, grad, w.wide)
         for k in range(len(w.wide)):
             for b in range(B):
                 w.wide[k, b] *= w.slope[block, k, b]
         dense_backward(w.wide, w.middle[block], g.inner[block], g.inner_bias[block])
-        np.dot(p.inner[block].T, w.wide, other)
+        product(p.inner[block].T, w.wide, other)
         for k in range(d):
             for b in range(B):
                 grad[k, b] += other[k, b]
@@ -97,8 +97,8 @@ def backward(grad_features, grad_logits, p, w, g):  # type: ignore[no-untyped-de
             g.attention_scale[block],
             g.attention_shift[block],
         )
-        np.dot(mean, grad.T, grad_output)
-        np.dot(w.output[block], grad, grad_mean)
+        product(mean, grad.T, grad_output)
+        product(w.output[block], grad, grad_mean)
         sum_rows(grad, g.output_bias[block])
         grad_u[:] = _f32(0.0)
         for h in range(H):
@@ -106,7 +106,7 @@ def backward(grad_features, grad_logits, p, w, g):  # type: ignore[no-untyped-de
                 u, w.hidden, h * d, w.attention[block, h], grad_mean, w.rows[0], w.grad_scores, grad_u, w.grad_hidden
             )
         dense_backward(grad_u, w.feature[block], grad_query, grad_query_bias)
-        np.dot(w.query[block].T, grad_u, other)
+        product(w.query[block].T, grad_u, other)
         for k in range(d):
             for b in range(B):
                 grad[k, b] += other[k, b]
@@ -114,7 +114,7 @@ def backward(grad_features, grad_logits, p, w, g):  # type: ignore[no-untyped-de
 
     # the embedders
     dense_backward(grad, w.task_hidden, g.task_output, g.task_output_bias)
-    np.dot(p.task_output.T, grad, other)
+    product(p.task_output.T, grad, other)
     for k in range(d):
         for b in range(B):
             if w.task_hidden[k, b] <= _f32(0.0):
@@ -146,10 +146,10 @@ def _unfold(block, p, w, grad_query, grad_query_bias, grad_output, g, square, sl
     for h in range(H):
         into_u = grad_query[h * d : h * d + d]
         into_mean = grad_output[h * d : h * d + d]
-        np.dot(w.inner_key[block, h], into_u, g.query[block, h])
-        np.dot(w.inner_value[block, h], into_mean, g.output[block, h])
+        product(w.inner_key[block, h], into_u, g.query[block, h])
+        product(w.inner_value[block, h], into_mean, g.output[block, h])
         # inner_key
-        np.dot(p.query[block, h], into_u.T, slim)
+        product(p.query[block, h], into_u.T, slim)
         for i in range(k_dim):
             total = _f32(0.0)
             for m in range(d):
@@ -157,13 +157,13 @@ def _unfold(block, p, w, grad_query, grad_query_bias, grad_output, g, square, sl
                 total += w.inner_key[block, h, i, m] * grad_query_bias[h * d + m]
             g.query_bias[block, h, i] = total
         slim *= scale
-        np.dot(slim, p.embedder.T, g.key[block, h])
-        np.dot(p.key[block, h].T, slim, square)
+        product(slim, p.embedder.T, g.key[block, h])
+        product(p.key[block, h].T, slim, square)
         g.embedder[:] += square
         # inner_value and mixed_bias
-        np.dot(p.output[block, h], into_mean.T, slim)
-        np.dot(slim, p.embedder.T, g.value[block, h])
-        np.dot(p.value[block, h].T, slim, square)
+        product(p.output[block, h], into_mean.T, slim)
+        product(slim, p.embedder.T, g.value[block, h])
+        product(p.value[block, h].T, slim, square)
         g.embedder[:] += square
         for i in range(k_dim):
             total = _f32(0.0)

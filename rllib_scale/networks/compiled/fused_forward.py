@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from rllib_scale.networks.compiled.arithmetic import fast
+from rllib_scale.networks.compiled.arithmetic import fast, product
 from rllib_scale.networks.compiled.fused_layers import attend, dense, gelu, normalise, relu, scores
 from rllib_scale.networks.inputs import MASKED
 
@@ -47,11 +47,11 @@ def _fold(p, w):  # type: ignore[no-untyped-def]
     for block in range(L):
         w.output_bias[block] = p.output_bias[block]
         for h in range(H):
-            np.dot(p.key[block, h] * scale, p.embedder, w.inner_key[block, h])
-            np.dot(p.value[block, h], p.embedder, w.inner_value[block, h])
-            np.dot(w.inner_key[block, h].T, p.query[block, h], w.query[block, h * d : h * d + d])
-            np.dot(w.inner_value[block, h].T, p.output[block, h], w.output[block, h * d : h * d + d])
-            np.dot(w.inner_key[block, h].T, p.query_bias[block, h], w.query_bias[block, h * d : h * d + d])
+            product(p.key[block, h] * scale, p.embedder, w.inner_key[block, h])
+            product(p.value[block, h], p.embedder, w.inner_value[block, h])
+            product(w.inner_key[block, h].T, p.query[block, h], w.query[block, h * d : h * d + d])
+            product(w.inner_value[block, h].T, p.output[block, h], w.output[block, h * d : h * d + d])
+            product(w.inner_key[block, h].T, p.query_bias[block, h], w.query_bias[block, h * d : h * d + d])
             for i in range(k):
                 mixed = p.value_bias[block, h, i]
                 for m in range(d):
@@ -59,9 +59,9 @@ def _fold(p, w):  # type: ignore[no-untyped-def]
                 w.mixed_bias[block, h, i] = mixed
                 for m in range(d):
                     w.output_bias[block, m] += mixed * p.output[block, h, i, m]
-    np.dot(p.pointer_query.T, p.pointer_key, w.pointing)
-    np.dot(w.pointing, p.embedder, w.pointer)
-    np.dot(w.pointing, p.embedder_bias, w.pointer_bias)
+    product(p.pointer_query.T, p.pointer_key, w.pointing)
+    product(w.pointing, p.embedder, w.pointer)
+    product(w.pointing, p.embedder_bias, w.pointer_bias)
 
 
 @fast
@@ -101,7 +101,7 @@ def forward(obs, mask, p, c, w, features, logits):  # type: ignore[no-untyped-de
         mean[:] = _f32(0.0)
         for h in range(H):
             attend(u, w.hidden, w.empty, h * d, w.attention[block, h], w.rows, mean)
-        np.dot(w.output[block].T, mean, x)
+        product(w.output[block].T, mean, x)
         for k in range(d):
             for b in range(B):
                 x[k, b] += f[k, b] + w.output_bias[block, k]
@@ -116,7 +116,7 @@ def forward(obs, mask, p, c, w, features, logits):  # type: ignore[no-untyped-de
         scale, shift = p.feedforward_scale[block], p.feedforward_shift[block]
         normalise(x, scale, shift, eps, w.centred[block, 1], w.spread[block, 1], w.rows, w.feature[block + 1])
     f = w.feature[L]
-    np.dot(w.pointer.T, f, w.direction)
+    product(w.pointer.T, f, w.direction)
     constant = w.rows[0]
     constant[:] = _f32(0.0)
     for k in range(d):

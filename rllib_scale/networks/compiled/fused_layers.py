@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from rllib_scale.networks.compiled.arithmetic import exp_of_negative, fast
+from rllib_scale.networks.compiled.arithmetic import exp_of_negative, fast, product
 
 _f32 = np.float32
 
@@ -14,7 +14,7 @@ _f32 = np.float32
 @fast
 def dense(weight, bias, x, out):  # type: ignore[no-untyped-def]
     """Write W x + b to `out`."""
-    np.dot(weight, x, out)
+    product(weight, x, out)
     for k in range(len(out)):
         for b in range(out.shape[1]):
             out[k, b] += bias[k]
@@ -23,7 +23,7 @@ def dense(weight, bias, x, out):  # type: ignore[no-untyped-def]
 @fast
 def dense_backward(grad, x, grad_weight, grad_bias):  # type: ignore[no-untyped-def]
     """Gradients of weight and bias of a dense layer from that of its output."""
-    np.dot(grad, x.T, grad_weight)
+    product(grad, x.T, grad_weight)
     sum_rows(grad, grad_bias)
 
 
