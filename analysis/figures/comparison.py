@@ -64,8 +64,8 @@ def differences(paired: pd.DataFrame) -> Chart:
         is_count = metric == "completed"
         marks = _by_side([_compared(row, metric, 1 / row["test_servers"] if is_count else 1.0) for row in every])
         name = label("completed_per_server" if is_count else metric)
-        better = "lower" if metric in LOWER_IS_BETTER else "higher"
-        panels.append(Panel(marks, x_label=f"{name}\n({better} is better)", rows=rows, zero="x"))
+        side, first = ("left" if metric in LOWER_IS_BETTER else "right"), "the first" if several else every[0]["first"]
+        panels.append(Panel(marks, x_label=f"{name}\n({side} of 0: {first} is better)", rows=rows, zero="x"))
     if not panels:
         return Chart(caption="no difference in anything")
     what = "First minus second" if several else f"{paired['first'].iloc[0]} minus {paired['second'].iloc[0]}"

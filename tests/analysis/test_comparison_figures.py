@@ -30,7 +30,7 @@ def paired(episodes: pd.DataFrame) -> pd.DataFrame:
 def test_differences_hold_the_table_per_server_in_the_colour_of_the_verdict(paired: pd.DataFrame) -> None:
     chart = comparison.differences(paired)
     assert [panel.x_label.split("\n")[0] for panel in chart.panels] == [
-        "completed tasks per server",
+        "completed per server",
         "response (s)",
         "censored response (s)",
     ]
