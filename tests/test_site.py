@@ -41,11 +41,13 @@ def test_every_page_and_file_that_the_site_links_to_is_there(site: Path) -> None
                 assert f'id="{part}"' in pages[there], f"{page.relative_to(site)}: {link}"
 
 
-def test_readme_is_the_front_page_and_docstrings_are_on_their_pages(site: Path) -> None:
+def test_readme_is_the_front_page_and_what_the_code_says_is_on_its_pages(site: Path) -> None:
     assert "Your own workflow" in (site / "index.html").read_text(encoding="utf-8")
     config = (site / "docs" / "api" / "config.html").read_text(encoding="utf-8")
     assert "env steps between copies to the target network" in config, "the description of a field"
     assert "Action Space" in (site / "docs" / "api" / "envs.html").read_text(encoding="utf-8")
+    assert "--reuse" in (site / "docs" / "api" / "commands.html").read_text(encoding="utf-8"), "options of the commands"
+    assert "jct_p95_s" in (site / "docs" / "api" / "tables.html").read_text(encoding="utf-8"), "columns of the tables"
 
 
 def test_the_tutorial_is_executed(site: Path) -> None:
