@@ -75,7 +75,7 @@ def test_a_missing_torn_or_foreign_file_is_refused_by_name(tmp_path: Path) -> No
         (lambda: pd.DataFrame({"x": [1]}).to_parquet(path), "column 'trial_id' has missing values"),
         (lambda: pd.DataFrame({"episode": ["first"]}).to_parquet(path), r"episodes\.parquet: not a readable"),
         (path.unlink, r"episodes\.parquet: no such"),
-        (lambda: manifest.write_text(config.sub('"config": [1]', manifest.read_text())), "not a readable manifest"),
+        (lambda: manifest.write_text(config.sub('"config": [1]', manifest.read_text())), "config: input should be"),
     ):
         harm()
         with pytest.raises(UserError, match=message):
