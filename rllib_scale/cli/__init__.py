@@ -33,7 +33,8 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.ENAMETOOLONG):
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the final flush would fail again
+            if error.errno == errno.ENOSPC:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the final flush would fail again
             errors.print(f"Error: {error.filename or 'output'}: {error.strerror}", style="red", markup=False)
             ctx.exit(2)
         except KeyboardInterrupt:
