@@ -84,6 +84,7 @@ sweep SMOKE --results r --set evaluation.scales=[1000000] | tasks on 1,000,000 s
 fetch empty sub | empty | no results folder
 report missing | missing
 status . | no manifest.json
+status NAME | File name too long
 zoo scal | unknown policy 'zoo:scal' | did you mean 'zoo:scale'
 import copilot s | --output
 import copilt s --output w.json | unknown format 'copilt' | 'copilot'
