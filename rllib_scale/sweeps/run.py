@@ -58,8 +58,11 @@ def run_sweep(
             if best := sweep.best():
                 say(best)
             return []
-        stack.enter_context(ray_session(address, say=say))
-        interrupt_on_sigterm()  # Ray has set a handler of its own
+        try:
+            stack.enter_context(ray_session(address, say=say))
+        except SystemExit:  # SIGTERM while Ray started, which sets a handler of its own
+            raise KeyboardInterrupt from None
+        interrupt_on_sigterm()
         from rllib_scale.sweeps.evaluations import Evaluations
         from rllib_scale.sweeps.tuning import train
 
