@@ -99,6 +99,7 @@ def test_the_job_for_kubernetes_runs_a_sweep_with_the_pinned_ray_on_workers_alon
     (install,) = (line for line in dockerfile() if "pip install" in line)
     assert "--constraint constraints.txt" in install
     assert dockerfile()[-1] == "RUN rllib-scale doctor --compile"
+    assert main.commands["doctor"].make_context("doctor", ["--compile"])
 
 
 @pytest.mark.slow
