@@ -271,7 +271,8 @@ def read_rows(path: Path, columns: Columns, key: Sequence[str]) -> tuple[pd.Data
         UserError: the table is missing or unreadable, or lacks values of its key.
     """
     frame = results.read_table(path, columns)
-    for name in (*key, "method", *(name for name in NEVER_MISSING if name in columns)):
+    always = NEVER_MISSING if "arrived" in columns else ()  # an epoch of a training may end no episode
+    for name in (*key, "method", *always):
         if frame[name].isna().any():
             raise UserError(f"{path}: column {name!r} has missing values; not a table of this program")
     learned = frame["train_servers"].notna() if "kind" not in columns else frame["kind"] == "learned"

@@ -133,6 +133,13 @@ def test_what_cannot_be_read_is_a_note_and_units_replace_a_torn_table(tmp_path: 
     assert "no manifest.json yet" in note
 
 
+def test_an_epoch_in_which_no_episode_ended_is_an_epoch(tmp_path: Path) -> None:
+    epochs = artificial_training(seeds=(42,), methods=("ppo",), epochs=3)
+    epochs[0] |= {"completed": None, "response_mean_s": None}
+    snapshot = Reader(write_folder(tmp_path, [], epochs)).read()
+    assert (len(snapshot.training), snapshot.notes) == (3, ())
+
+
 def test_an_empty_folder_has_nothing_to_show(tmp_path: Path) -> None:
     snapshot = Reader(tmp_path).read()
     assert selection.options(snapshot.episodes, snapshot.training) == selection.Options((), (), (), (), ())
