@@ -68,7 +68,7 @@ def policies(rng: Rng, folder: Path) -> Iterator[Case]:
     files = {f"p/{path.name}": path.read_bytes() for path in folder.iterdir()}
     for content in mutations(int(rng.integers(2**31)), json.loads(files["p/policy.json"])):
         command = ("evaluate", "./p", "--scales", "16", "--episodes", "1", "--horizon", "3")
-        yield Case("policy file", command, files | {"p/policy.json": content}, "p: policy.json")
+        yield Case("policy file", command, files | {"p/policy.json": content}, "p: policy.")
 
 
 SWEEP = {
