@@ -73,19 +73,21 @@ class Evaluations:
         Raises:
             UserError: a scheduler cannot play its problem, or rows cannot be written.
         """
-        start = spoken = time.monotonic()
+        start = ended = spoken = time.monotonic()
         left = len(self.waiting) + len(self._running)
         while self.waiting or self._running:
             if self._failure is not None:
                 raise self._failure
+            before = self.finished
             self._start(None)
             self._collect(1.0)
             now, remaining = time.monotonic(), len(self.waiting) + len(self._running)
+            ended = now if self.finished > before else ended
             if now - spoken >= INTERVAL_S or not remaining:
                 spoken = now
                 line = f"{datetime.now():%H:%M:%S} evaluations {self.finished}/{self.finished + remaining} done"
                 if left > remaining > 0:
-                    line += f" | {timedelta(seconds=round((now - start) / (left - remaining) * remaining))} left"
+                    line += f" | {timedelta(seconds=round((ended - start) / (left - remaining) * remaining))} left"
                 self.sweep.say(line)
 
     def _start(self, beside: int | None) -> None:
