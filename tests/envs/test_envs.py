@@ -198,7 +198,7 @@ def test_rendering():
     [
         ({"config": "papr"}, "unknown scenario 'papr'; did you mean 'paper'"),
         ({"config": {"epsiode": {}}}, "config: unknown key 'epsiode'; did you mean 'episode'"),
-        ({"config": {"episode": {"horizon_s": -1}}}, "config: episode.horizon_s: .*greater than 0"),
+        ({"config": {"episode": {"horizon_s": -1}}}, "config: episode.horizon_s: .*greater than or equal to 1e-15"),
         ({"config": 16}, "config must be a scenario name, a mapping or an EnvConfig, not int"),
         ({"render_mode": "human"}, "unknown render_mode 'human'; valid: rgb_array"),
     ],

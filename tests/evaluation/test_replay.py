@@ -102,7 +102,7 @@ def test_the_report_command_draws_schedules(tmp_path: Path) -> None:
     assert found.exit_code == 0, found.output
     assert "report.html" in " ".join(found.output.split())
     page = (folder / "report" / "report.html").read_text()
-    assert "Schedules of one episode: scale and fastest-idle" in page
+    assert "One workload under fastest-idle and scale" in page
     assert "Not drawn" not in page
 
 

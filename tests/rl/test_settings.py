@@ -231,5 +231,5 @@ def test_the_example_of_the_library_page_trains(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     found: dict[str, Any] = {"__name__": "example"}
     exec(code, found)
-    assert found["held_out_completed"] > 0
+    assert found["result"]["learners"]["default_policy"]["srr_kl"] > 0
     assert load_policy(tmp_path / "my-ppo").epochs == 2

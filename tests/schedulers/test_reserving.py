@@ -157,6 +157,6 @@ def test_a_rule_with_parameters_is_named_on_the_command_line(tmp_path: Any) -> N
     header, *rows = path.read_text().splitlines()
     assert "observability" in header
     assert len(rows) == 2
-    assert all("reserve:waiting=2," in row and "waiting tasks" in row for row in rows)
+    assert all("reserve:waiting=2.0," in row and "waiting tasks" in row for row in rows)
     listed = CliRunner().invoke(main, ["schedulers"], env={"COLUMNS": "200"}).output
     assert all(word in listed for word in ("waiting=1.5", "prices=0.8/6.6", "waiting tasks", "workflows"))

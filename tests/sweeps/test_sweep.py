@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("ray")
 
 from local_ray import LOCAL_RAY
+from rllib_scale import plugins
 from rllib_scale.config.planning import make_plan
 from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.loading import load_sweep
@@ -218,7 +219,11 @@ def test_a_killed_sweep_resumes_and_says_in_one_line_what_failed(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))  # which remembers that its checkpoints may be unpickled
     file, results = tmp_path / "long.yaml", tmp_path / "results"
     file.write_text(LONG + "checkpoints: {every_epochs: 5}\n")
-    settings = ["grid={training.learning_rate: [0.0003, 1.0e+300]}"]
+    (tmp_path / "my_rewards.py").write_text("def undefined(step):\n    return step.reward * float('nan')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(plugins, "_shipped", {})
+    settings = ["grid={training.reward: [null, 'my_rewards:undefined']}"]
     good, _ = (trial.config.name for trial in make_plan(load_sweep(file, settings), "test").trials)
     killed = start(tmp_path / "home", "sweep", file, "--results", results, settings=settings)
     await_that(lambda: saved_epoch(results, good) > 0, killed)
@@ -230,7 +235,7 @@ def test_a_killed_sweep_resumes_and_says_in_one_line_what_failed(
     (line,) = ended.stderr.splitlines()
     assert line.startswith("Failed: scale-s5-")
     assert good not in line
-    assert episodes(results)["overrides"].unique().tolist() == ["training.learning_rate=0.0003"]
+    assert episodes(results)["overrides"].unique().tolist() == ["training.reward=null"]
     succeed("sweep", file, "--results", tmp_path / "undisturbed")
     assert weights(results) == weights(tmp_path / "undisturbed")
     assert list(weights(results)) == [good]
@@ -300,7 +305,7 @@ def test_interrupted_killed_and_torn_trainings_end_as_if_they_had_never_stopped(
         ("results", ["name=other"], "belongs to sweep 'tiny', not 'other'"),
         ("foreign", [], "not empty and without a manifest.json"),
         ("tiny.yaml/below", [], "cannot be written (Not a directory)"),
-        ("new", ["resources.cpus=100000"], "a training needs 100000 CPUs"),
+        ("new", ["resources.cpus=10000"], "a training needs 10000 CPUs"),
     ],
 )
 def test_a_sweep_that_cannot_run_says_why_in_one_line(base: Path, place: str, settings: list[str], why: str) -> None:
