@@ -3,6 +3,8 @@ VENV ?= .venv
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null && echo $$p && break; done)
 INSTALL = $(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable
+# pip leaves byte code to the first process that imports a module. Where none is kept, each process compiles all of Ray.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: quickstart test lint docs architecture install chromium clean
 
