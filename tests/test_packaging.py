@@ -74,8 +74,9 @@ scenarios
 zoo context-price
 evaluate zoo:context-price --scales 8 --episodes 1
 simulate --workload sample:agents --scenario steady-0.7 --servers 8 --save-workload w.json --gantt g.png
+simulate --scenario steady-0.9 --servers 32 --save-workload drawn.json
 bounds steady-0.5 --scales 4 --episodes 1
-fit-workload w.json --output fitted.json
+fit-workload drawn.json --output fitted.json
 validate table4
 sweep smoke --set seeds=[1] --set methods=[scale] --results r
 status r

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rllib_scale.cli.options import code_option
+from rllib_scale.cli.options import check_outputs, code_option
 from rllib_scale.cli.terminal import json_option, say, show, wants_json
 from rllib_scale.errors import UserError
 
@@ -71,13 +71,10 @@ def export(policy: str, onnx: Path, trust: bool) -> None:
     It takes any number of states and, except for an MLP, of servers. docs/onnx.md has an example. Needs the extra
     `onnx`.
     """
-    from rllib_scale.files import check_writable
     from rllib_scale.policies.onnx_export import export_onnx
     from rllib_scale.policies.policy import load_policy
 
-    if onnx.suffix != ".onnx":
-        raise UserError(f"--onnx {onnx}: must end in .onnx")
-    check_writable({"--onnx": onnx})
+    check_outputs({"--onnx": onnx}, {"--onnx": (".onnx",)})
     facts = export_onnx(load_policy(policy, trust=trust), onnx)
     shown = ("policy", "method", "servers", "mask", "rllib_scale_version")
     rows = [{"metadata": key, "value": facts[key]} for key in shown]

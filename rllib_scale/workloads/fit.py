@@ -52,7 +52,10 @@ def fit(workload: Workload) -> FittedTable:
         UserError: the trace has too few workflows.
     """
     if workload.num_workflows < MIN_WORKFLOWS:
-        raise UserError(f"{workload.num_workflows} workflows are too few to fit to; at least {MIN_WORKFLOWS}")
+        raise UserError(
+            f"{workload.num_workflows} workflows are too few to fit to; valid: at least {MIN_WORKFLOWS} in each half of "
+            "the sessions"
+        )
     seen = _observe(workload)
     share, call, chain = _dependence(seen)
     above = float(np.quantile(seen.compactions, 0.25)) if len(seen.compactions) else 0.0

@@ -102,6 +102,8 @@ import csv file --output file/w.json | --output | cannot be written
 fit-workload file --output file/t.json | --output | cannot be written
 import csv s --output w.json --set mapping.unit=turn | no settings
 import csv a b c --output w.json | c: one file too many
+export mlp --onnx mlp.txt | --onnx mlp.txt: must end in .onnx
+export mlp --onnx mlp.onnx | --onnx mlp.onnx: would replace mlp/policy.json
 execute fits.json --scheduler fastest-idel | unknown scheduler 'fastest-idel' | did you mean 'fastest-idle'?
 execute fits.json --schedule x.txt | --schedule x.txt | .csv
 execute fits.json --servers 1 | cluster.servers | 4 | 1
@@ -130,6 +132,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{name}.json").write_text(json.dumps(workload(memory_gb, edges)))
     (folder / "linked.json").symlink_to("fits.json")
     save_policy(folder / "mlp", random_network(method="ppo"), TrialConfig(method="ppo"), epochs=1)
+    (folder / "mlp.onnx").symlink_to("mlp/policy.json")
     save_policy(folder / "torn", build_network(TrialConfig()), TrialConfig(), epochs=1)
     tensors = folder / "torn" / TENSORS
     tensors.write_bytes(tensors.read_bytes()[:-8])
