@@ -9,7 +9,6 @@ import click
 
 from rllib_scale.cli.options import check_outputs, code_option
 from rllib_scale.cli.terminal import json_option, say, show, wants_json
-from rllib_scale.errors import UserError
 
 
 @click.command()

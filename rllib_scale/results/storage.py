@@ -10,15 +10,17 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 from urllib.parse import urlsplit
 
-from pyarrow import ArrowInvalid, NativeFile, fs
+from pyarrow import ArrowInvalid, fs
 
 from rllib_scale.errors import UserError
 from rllib_scale.files import check_working_folder, write_atomic
@@ -29,8 +31,11 @@ LAST = ("policy.json", "manifest.json")
 """Copied after the files that they describe."""
 AT_ONCE = 16
 """Files copied at a time: a store answers many requests sooner than one after the other."""
+PAUSES_S = (0.2, 1.0, 5.0)
+"""Before a read that was refused is repeated."""
 OF_UNFINISHED = re.compile(r"trials/run-\d+/(?P<training>[^/]+)/(result\.json|error\.txt)")
 """What `status` reads of a training whose policy is not published yet."""
+T = TypeVar("T")
 
 
 def is_uri(text: str) -> bool:
@@ -102,14 +107,19 @@ class Location:
         start = len(self._resolved[1]) + 1
         return {info.path[start:]: info for info in self._list(recursive=True) if info.type == fs.FileType.File}
 
-    def open(self) -> NativeFile:
-        """Open the file to read, from any position.
+    def read(self) -> bytes:
+        """The content of the file.
 
         Raises:
             OSError: it is missing or cannot be read.
         """
         filesystem, path = self._resolved
-        return filesystem.open_input_file(path)
+
+        def whole() -> bytes:
+            with filesystem.open_input_file(path) as file:
+                return bytes(file.read())
+
+        return _persistently(whole)
 
     def download(self, name: str, target: Path) -> None:
         """Copy a file of this folder to a local path, whole or not at all.
@@ -118,7 +128,11 @@ class Location:
             UserError: it cannot be read here or written there.
         """
         filesystem, path = self._resolved
-        write_atomic(target, lambda temporary: fs.copy_files(f"{path}/{name}", str(temporary), filesystem, LOCAL))
+
+        def copy(temporary: Path) -> None:
+            _persistently(lambda: fs.copy_files(f"{path}/{name}", str(temporary), filesystem, LOCAL))
+
+        write_atomic(target, copy)
 
     def upload(self, name: str, source: Path) -> None:
         """Copy a local file into this bucket, whole or not at all.
@@ -288,6 +302,18 @@ def _side_by_side(copy: Callable[[str], None], names: Iterable[str]) -> None:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for _, alike in sorted(by_rank.items()):
             list(pool.map(copy, alike))
+
+
+def _persistently(read: Callable[[], T]) -> T:
+    """What `read` gives. Arrow does not repeat a read of few bytes that a busy store refuses in more bytes."""
+    for pause_s in PAUSES_S:
+        try:
+            return read()
+        except OSError as error:
+            if "flush response stream" not in str(error):
+                raise
+        time.sleep(pause_s)
+    return read()
 
 
 def _temporary(name: str) -> bool:

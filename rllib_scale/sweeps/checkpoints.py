@@ -58,14 +58,14 @@ def writing(checkpoint: Path, epoch: int) -> Iterator[Path]:
 def reading(checkpoint: Location | Path) -> Iterator[Path]:
     """A local folder with the content of a complete checkpoint, for the duration of a block."""
     with tempfile.TemporaryDirectory(prefix="rllib-scale-") as folder:
-        with _file_of(checkpoint).open() as file, zipfile.ZipFile(io.BytesIO(file.read())) as archive:
+        with zipfile.ZipFile(io.BytesIO(_file_of(checkpoint).read())) as archive:
             archive.extractall(folder)
         yield Path(folder)
 
 
 def _json_at(checkpoint: Location, name: str) -> Any:
-    """The content of a JSON file in a checkpoint, without reading the rest."""
-    with _file_of(checkpoint).open() as file, zipfile.ZipFile(file) as archive:
+    """The content of a JSON file in a checkpoint."""
+    with zipfile.ZipFile(io.BytesIO(_file_of(checkpoint).read())) as archive:
         return json.loads(archive.read(name))
 
 
@@ -105,8 +105,7 @@ def check_format(checkpoint: Location) -> None:
     if epoch_of(checkpoint) > 0:
         contents = _json_at(checkpoint, CONTENTS)
     else:
-        with (checkpoint / CONTENTS).open() as file:
-            contents = json.loads(file.read())
+        contents = json.loads((checkpoint / CONTENTS).read())
     if contents.get("format") != FORMAT:
         raise UserError(
             f"{checkpoint}: version {contents['version']} of rllib-scale wrote this checkpoint, and version "

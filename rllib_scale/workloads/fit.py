@@ -53,8 +53,8 @@ def fit(workload: Workload) -> FittedTable:
     """
     if workload.num_workflows < MIN_WORKFLOWS:
         raise UserError(
-            f"{workload.num_workflows} workflows are too few to fit to; valid: at least {MIN_WORKFLOWS} in each half of "
-            "the sessions"
+            f"{workload.num_workflows} workflows are too few to fit to; valid: at least {MIN_WORKFLOWS} in each half "
+            "of the sessions"
         )
     seen = _observe(workload)
     share, call, chain = _dependence(seen)

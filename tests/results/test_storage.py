@@ -38,6 +38,18 @@ def names(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_a_few_bytes_are_read_from_a_store_that_refuses_every_fifth_request(tmp_path: Path) -> None:
+    """The refusal is longer than the file."""
+    write(tmp_path, "few")
+    with s3_server(refuse_every=5) as bucket:
+        place = Location(bucket % "a")
+        place.upload("few", tmp_path / "few")
+        for number in range(9):
+            assert (place / "few").read() == b"few"
+            place.download("few", tmp_path / str(number))
+            assert (tmp_path / str(number)).read_text() == "few"
+
+
 def test_results_in_a_bucket_are_saved_when_told_fetched_and_gone_on_with(bucket: str, tmp_path: Path) -> None:
     place = Location(bucket % "a")
     with results_folder(str(place), quiet) as (folder, mirror):
@@ -51,7 +63,7 @@ def test_results_in_a_bucket_are_saved_when_told_fetched_and_gone_on_with(bucket
         (folder / "manifest.json").write_text("manifest.JSON")  # as long as before
         write(folder, "report/report.html")
     assert not folder.exists()
-    assert (place / "manifest.json").open().read() == b"manifest.JSON"
+    assert (place / "manifest.json").read() == b"manifest.JSON"
     assert place.files()["episodes.parquet"].mtime_ns == first, "copied once"
 
     (tmp_path / "empty").touch()

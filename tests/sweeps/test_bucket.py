@@ -65,7 +65,7 @@ def test_a_sweep_is_killed_twice_terminated_and_ended_with_its_results_in_a_buck
 
         *_, report, last = succeed("sweep", file, "--results", place).splitlines()
         page = Location(report.removeprefix("The report is "))
-        assert page.open().read().lower().startswith(b"<!doctype html>")
+        assert page.read().lower().startswith(b"<!doctype html>")
         program, *words = shlex.split(last.removeprefix("To copy all results: "))
         assert program == "rllib-scale"
         succeed(*words)
