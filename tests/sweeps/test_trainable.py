@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from local_ray import LOCAL_RAY
+from marks import slow
 
 ray = pytest.importorskip("ray")
 pytestmark = LOCAL_RAY
@@ -44,24 +45,25 @@ def trial(tmp_path: Path) -> Iterator[SchedulingTrial]:
     training.stop()
 
 
-@pytest.mark.parametrize("dead", [1, 2])
-def test_a_training_whose_runners_stay_dead_fails_loudly(
+def kill(trial: SchedulingTrial, count: int, no_restart: bool) -> None:
+    """End the processes of the first environment runners."""
+    for actor in list(trial.learner.algorithm.env_runner_group._worker_manager.actors().values())[:count]:
+        ray.kill(actor, no_restart=no_restart)
+
+
+@pytest.mark.parametrize("dead", [1, slow(2)])
+def test_a_runner_that_comes_back_costs_no_epoch_and_a_training_whose_runners_stay_dead_fails_loudly(
     trial: SchedulingTrial, dead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(algorithms, "RESTART_TIMEOUT_S", 3.0)
     assert trial.train()["epoch"] == 1
-    for actor in list(trial.learner.algorithm.env_runner_group._worker_manager.actors().values())[:dead]:
-        ray.kill(actor, no_restart=True)
-    with pytest.raises(RuntimeError, match=f"{dead} environment runners stay dead"):
-        trial.train()
-    assert [row["epoch"] for row in trial.curve] == [1], "what was not trained is no epoch"
-
-
-def test_a_runner_that_comes_back_is_reported_and_costs_no_epoch(trial: SchedulingTrial) -> None:
-    trial.train()
-    ray.kill(trial.learner.algorithm.env_runner_group._worker_manager.actors()[1], no_restart=False)
+    kill(trial, 1, no_restart=False)
     row = trial.train()
     assert (row["epoch"], row["runners"], row["runners_healthy"], row["runner_restarts"]) == (2, 2, 2, 1)
+    monkeypatch.setattr(algorithms, "RESTART_TIMEOUT_S", 3.0)
+    kill(trial, dead, no_restart=True)
+    with pytest.raises(RuntimeError, match=f"{dead} environment runners stay dead"):
+        trial.train()
+    assert [row["epoch"] for row in trial.curve] == [1, 2], "what was not trained is no epoch"
 
 
 def test_a_training_in_a_process_used_before_is_the_one_in_a_new_process_to_the_bit(tmp_path: Path) -> None:
