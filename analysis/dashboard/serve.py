@@ -19,6 +19,7 @@ OPTIONS = {
     "server.fileWatcherType": "none",
     "browser.gatherUsageStats": "false",
     "browser.serverAddress": ADDRESS,
+    "global.disableWidgetStateDuplicationWarning": "true",  # a kept choice goes before the default, as it should
     "client.toolbarMode": "minimal",
     "client.showErrorDetails": "type",
     "theme.light.primaryColor": "#0072B2",
