@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rllib_scale import plugins, zoo
+from rllib_scale.config import family
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, digest_of
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.scenarios import SCENARIOS, read_scenario, scenario
@@ -26,7 +27,7 @@ from rllib_scale.config.schedulers import (
     parse_scheduler,
     with_arguments,
 )
-from rllib_scale.config.sweep import TRAIN_SCENARIO, SweepConfig, refuse_unused_settings
+from rllib_scale.config.sweep import EVALUATED_ALONE, SweepConfig, refuse_unused_settings
 from rllib_scale.config.workload import TABLES
 from rllib_scale.config.yaml_files import build_model, parse_override, parse_yaml, read_text, set_path
 from rllib_scale.errors import UserError, offered
@@ -89,7 +90,7 @@ def named_scenario(name: str, folders: Folders = (Path(),)) -> EnvConfig:
     Raises:
         UserError: there is no such scenario, it cannot be read or imported, or it is something else.
     """
-    if name in SCENARIOS:
+    if name in (*SCENARIOS, *family.SCENARIOS):
         return scenario(name)
     if name.endswith((".yaml", ".yml")):
         found = [path for path in (folder / name for folder in folders) if isfile(path)]
@@ -262,7 +263,7 @@ def _with_scenarios(data: Any, source: str, folders: Folders) -> Any:
         return data
     own = dict(own)
     for name in (data.get("scenario", "paper"), *(listed if isinstance(listed, list | tuple) else ())):
-        if isinstance(name, str) and name not in (*SCENARIOS, *own, TRAIN_SCENARIO):
+        if isinstance(name, str) and name not in (*SCENARIOS, *own, *EVALUATED_ALONE):
             try:
                 own[name] = named_scenario(name, folders).model_dump(mode="json")
             except UserError as error:

@@ -167,6 +167,8 @@ def _check_and_print(plan: Plan, trust: bool) -> None:
         say(f"{sweep.name}: rules alone, nothing to train")
     *most, last = map(str, sweep.evaluation.scales)
     servers = f"{', '.join(most)} and {last}" if most else last
+    if all(unit.problem.of_family for unit in plan.units):
+        servers = "their own numbers of"
     episodes = counted(sweep.evaluation.episodes, "episode")
     say(f"{counted(len(plan.units), 'evaluation')} of {episodes} at {servers} servers")
     skipped = sorted({trial.config.method for trial in trials if not trial.config.spec.any_scale})

@@ -33,6 +33,13 @@ MEMORY_GB, MOST_GB = NormalDist(16, 8), 80.0
 DRAWN, TEST, WORKLOADS = 11, 12, 13
 """Spawn keys that separate drawn problems, test problems and the workloads of test problems."""
 TEST_PROBLEMS, TEST_SEED = 120, 20_260_725
+SCENARIOS: dict[str, tuple[Kind, bool]] = {
+    "any": ("basic", False),
+    "any-revealed": ("basic", True),
+    "any-agents": ("agents", False),
+    "any-agents-revealed": ("agents", True),
+}
+"""Scenarios of a sweep's evaluations that hold TEST_PROBLEMS problems: kind, and whether workflows are revealed."""
 
 
 class _Ranges(Model):
@@ -186,6 +193,21 @@ class Family(_Ranges):
         ends = np.cumsum([(1 - p) * (1 - q), (1 - p) * q, p * q])  # whole, revealed; revealed, whole agents
         cell = int(np.searchsorted(ends, drawn if stratum is None else stratum, side="right"))
         return self.draw_kind(rng, KINDS[cell // 2], cell in (1, 2))
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """Fewest and most places of a cluster."""
+        low, high = ([kind.servers[end] * kind.places[end] for kind in self._drawn_kinds] for end in (0, 1))
+        return min(low), max(high)
+
+    @property
+    def most_servers(self) -> int:
+        """Servers of the largest cluster."""
+        return max(kind.servers[1] for kind in self._drawn_kinds)
+
+    @property
+    def _drawn_kinds(self) -> list[BasicProblems]:
+        return [self.basic] * (self.agents_share < 1) + [self.agents] * (self.agents_share > 0)
 
     def draw_kind(self, rng: np.random.Generator, kind: Kind, revealed: bool) -> EnvConfig:
         """A problem of a kind; `revealed` changes nothing else of it."""

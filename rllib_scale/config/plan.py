@@ -18,7 +18,7 @@ from rllib_scale import zoo
 from rllib_scale.config import DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, identity
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, split
 from rllib_scale.config.schedulers import PluginSpec, PolicySpec, SchedulerSpec, parse_scheduler
-from rllib_scale.config.sweep import SweepConfig
+from rllib_scale.config.sweep import EvaluationConfig, SweepConfig
 from rllib_scale.config.training import NO_SRR
 from rllib_scale.config.trial import TRIAL_FORMAT
 from rllib_scale.config.yaml_files import build_model
@@ -82,15 +82,29 @@ class Trial:
 
 @dataclass(frozen=True)
 class Problem:
-    """A scenario at one number of servers."""
+    """A scenario at one number of servers, or a problem of a family of test problems.
+
+    Attributes:
+        seed: of the workloads of a family's problem; None: that of the evaluation.
+    """
 
     scenario: str
     env: EnvConfig
+    seed: int | None = None
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """Settings that differ from the defaults."""
         return identity(self.env)
+
+    @property
+    def of_family(self) -> bool:
+        """Whether it is one of many problems of its scenario."""
+        return self.seed is not None
+
+    def seed_in(self, evaluation: EvaluationConfig) -> int:
+        """Seed of its workloads."""
+        return evaluation.seed if self.seed is None else self.seed
 
 
 @dataclass(frozen=True)
@@ -217,7 +231,11 @@ class Plan:
                 }
                 for trial in self.trials
             ],
-            "problems": [{"scenario": problem.scenario, "env": _without_defaults(problem.env)} for problem in problems],
+            "problems": [
+                {"scenario": problem.scenario, "env": _without_defaults(problem.env)}
+                | ({} if problem.seed is None else {"seed": problem.seed})
+                for problem in problems
+            ],
             "evaluations": [
                 {
                     "key": unit.key,
@@ -252,6 +270,7 @@ class Plan:
                 Problem(
                     each["scenario"],
                     build_model(EnvConfig, each["env"], f"{source}: plan.problems.{index}"),
+                    each.get("seed"),
                 )
                 for index, each in enumerate(content["problems"])
             ]
@@ -260,13 +279,14 @@ class Plan:
                 EvaluationUnit(
                     trial.name if trial is not None else each["scheduler"],
                     trial.identity if trial is not None else each["columns"],
-                    problems[each["problem"]],
+                    problem,
                     each["decision"],
-                    sweep.evaluation.seed,
+                    problem.seed_in(sweep.evaluation),
                     sweep.evaluation.episodes,
                     each["features"],
                 )
                 for each in content["evaluations"]
+                for problem in [problems[each["problem"]]]
                 for trial in [None if "columns" in each else of_name[each["scheduler"]]]
             ]
         except (KeyError, IndexError, TypeError, AttributeError) as error:

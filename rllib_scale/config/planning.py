@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from rllib_scale.config import EnvConfig, TrialConfig, TrialResources, digest, identity
+from rllib_scale.config import EnvConfig, MaskMode, TrialConfig, TrialResources, digest, family, identity
 from rllib_scale.config.plan import EvaluationUnit, Overrides, Plan, Problem, Trial, shown
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import parse_scheduler
@@ -86,18 +86,29 @@ class _Problems:
         for label in self.sweep.evaluated_scenarios:
             own = trial.config.env if label == TRAIN_SCENARIO else None
             if (label, id(own)) not in self._known:
-                self._known[label, id(own)] = list(self._scaled(label, own or self.sweep.problem(label)))
+                of_family = label in family.SCENARIOS
+                found = self._of_family(label) if of_family else self._scaled(label, own or self.sweep.problem(label))
+                self._known[label, id(own)] = list(found)
             yield from self._known[label, id(own)]
+
+    def _of_family(self, label: str) -> Iterator[Problem]:
+        evaluation, (kind, revealed) = self.sweep.evaluation, family.SCENARIOS[label]
+        for number, env in enumerate(family.test_problems(kind, revealed)[: evaluation.family_problems]):
+            for mask in self._masks(env):
+                yield Problem(label, env.with_mask(mask), family.test_seed(kind, number, evaluation.seed))
 
     def _scaled(self, label: str, env: EnvConfig) -> Iterator[Problem]:
         evaluation = self.sweep.evaluation
-        for servers, mask in itertools.product(evaluation.scales, evaluation.masks or (env.episode.mask,)):
+        for servers, mask in itertools.product(evaluation.scales, self._masks(env)):
             try:
                 at_scale = env.at_scale(servers)
             except ValueError as error:
                 raise UserError(f"evaluation.scales {servers}: scenario {label}: {error}") from None
             # A trial's problem draws from training sessions, an evaluation from test sessions.
             yield Problem(label, at_scale.with_mask(mask).with_part("test"))
+
+    def _masks(self, env: EnvConfig) -> tuple[MaskMode, ...]:
+        return self.sweep.evaluation.masks or (env.episode.mask,)
 
 
 def _rule_units(sweep: SweepConfig, trials: Iterable[Trial], problems: _Problems) -> Iterator[EvaluationUnit]:
@@ -114,7 +125,8 @@ def _rule_units(sweep: SweepConfig, trials: Iterable[Trial], problems: _Problems
             columns = {"trial_id": "@".join([label, *own]), "method": label, "kind": "heuristic"}
             columns["overrides"] = "; ".join(own)
             evaluation = sweep.evaluation
-            yield EvaluationUnit(scheduler, columns, problem, "argmax", evaluation.seed, evaluation.episodes)
+            seed = problem.seed_in(evaluation)
+            yield EvaluationUnit(scheduler, columns, problem, "argmax", seed, evaluation.episodes)
 
 
 def _policy_units(sweep: SweepConfig, trials: Iterable[Trial], problems: _Problems) -> Iterator[EvaluationUnit]:
@@ -123,12 +135,11 @@ def _policy_units(sweep: SweepConfig, trials: Iterable[Trial], problems: _Proble
     for trial in trials:
         spec, own = trial.config.spec, trial.config.env
         decisions = evaluation.decisions if spec.network is not None else ("argmax",)  # prices are not probabilities
-        features = evaluation.features and not spec.dispatches
         for problem in problems.of(trial):
             in_own_rounds(trial.name, own, problem.env)
-            if not spec.any_scale and problem.env.cluster.num_rows != own.cluster.num_rows:
+            if not spec.any_scale and (problem.of_family or problem.env.cluster.num_rows != own.cluster.num_rows):
                 continue  # the network is fixed to the number of servers of its training
+            features = evaluation.features and not spec.dispatches and not problem.of_family
+            seed = problem.seed_in(evaluation)
             for decision in decisions:
-                yield EvaluationUnit(
-                    trial.name, trial.identity, problem, decision, evaluation.seed, evaluation.episodes, features
-                )
+                yield EvaluationUnit(trial.name, trial.identity, problem, decision, seed, evaluation.episodes, features)

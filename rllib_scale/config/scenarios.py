@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
+from rllib_scale.config import family
 from rllib_scale.config.base import Model
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.yaml_files import build_model, merged, parse_yaml, read_text
-from rllib_scale.errors import choice_error
+from rllib_scale.errors import UserError, choice_error
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 TROUBLE = (
@@ -89,6 +90,8 @@ def scenario(name: str) -> EnvConfig:
     Raises:
         UserError: there is no such scenario; `rllib_scale.loading.named_scenario` finds user-defined ones.
     """
+    if name in family.SCENARIOS:
+        raise UserError(f"scenario {name}: holds many problems; valid in evaluation.scenarios of a sweep alone")
     if name not in NAMES:
         raise choice_error("scenario", name, NAMES)
     return SCENARIOS[name].env

@@ -20,6 +20,7 @@ from rllib_scale.config import (
     Model,
     Seed,
     TrialResources,
+    family,
     scenario,
 )
 from rllib_scale.config.base import MAX_EPISODES
@@ -34,6 +35,8 @@ TRIAL_SECTIONS = tuple(Sections.model_fields)
 """Sections of a sweep that all trials share and that a grid may vary."""
 TRAIN_SCENARIO = "train"
 """Evaluation of each trial on the problem of its training, at each test scale."""
+EVALUATED_ALONE = (TRAIN_SCENARIO, *family.SCENARIOS)
+"""Names in `evaluation.scenarios` that are no scenario to train on."""
 MAX_TRIALS = 10_000
 """Trials of one sweep: more would take minutes to expand."""
 
@@ -46,8 +49,11 @@ class EvaluationConfig(Model):
     scales: tuple[_Scale, ...] = Field(default=(16, 32, 48), min_length=1, description="servers")
     scenarios: tuple[str, ...] = Field(
         default=(),
-        description="named problems, `package.module:Name`, or 'train' for each trial's own; empty: the "
-        "sweep's scenario",
+        description="named problems, `package.module:Name`, 'train' for each trial's own, or any, any-revealed, "
+        "any-agents, any-agents-revealed: problems of their own scales; empty: the sweep's scenario",
+    )
+    family_problems: Annotated[int, Field(ge=1, le=family.TEST_PROBLEMS)] = Field(
+        default=family.TEST_PROBLEMS, description="problems of `any` and its variants"
     )
     episodes: Annotated[int, Field(ge=1, le=MAX_EPISODES)] = 30
     seed: Seed = Field(default=1000, description="(seed, episode) fixes a workload, the same for every method")
@@ -131,8 +137,8 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
             return data
         listed = evaluation.get("scenarios") if isinstance(evaluation, dict) else None
         for each in (name, *(listed if isinstance(listed, list | tuple) else ())):
-            if isinstance(each, str) and each not in (*SCENARIOS, *own, TRAIN_SCENARIO):
-                raise ValueError(str(choice_error("scenario", each, (*SCENARIOS, *own))))
+            if isinstance(each, str) and each not in (*SCENARIOS, *own, *EVALUATED_ALONE):
+                raise ValueError(str(choice_error("scenario", each, (*SCENARIOS, *own, *family.SCENARIOS))))
         try:
             base = scenario(name) if name not in own else build_model(EnvConfig, own[name], f"custom_scenarios.{name}")
         except UserError as error:
@@ -144,7 +150,7 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
     @model_validator(mode="after")
     def _scenarios_are_known(self) -> SweepConfig:
         for name in self.custom_scenarios:
-            if name in (*SCENARIOS, TRAIN_SCENARIO):
+            if name in (*SCENARIOS, *EVALUATED_ALONE):
                 raise ValueError(f"custom_scenarios.{name}: is a shipped scenario; give yours another name")
         return self
 

@@ -18,6 +18,7 @@ from rllib_scale.config.base import (
     NonNegative,
     Positive,
 )
+from rllib_scale.config.family import Family
 from rllib_scale.config.problem import EnvConfig
 
 MAX_ROWS = 10**7
@@ -41,7 +42,11 @@ NO_SRR = SRRConfig(lambda_decorrelation=0, lambda_kl=0)
 
 
 class ProblemsConfig(Model):
-    """Problems of a training: each episode draws a number of servers and a load; `env` has the ones left out."""
+    """Problems of a training: each episode draws a number of servers and a load; `env` has the ones left out.
+
+    Or each draws a problem of a family, in YAML also `problems: any`, and `env` decides how it is played: its
+    decision, observation, reward and mask. Half of the problems then hold places, transfers and release delays.
+    """
 
     servers: tuple[Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)], ...] = Field(
         default=(), description="numbers of servers, equally likely; empty: the number of `env`"
@@ -49,16 +54,39 @@ class ProblemsConfig(Model):
     offered_load: tuple[Positive, Positive] | None = Field(
         default=None, description="low and high of a uniform distribution; null: the load of `env`"
     )
+    family: Family | None = Field(default=None, description="problems of any cluster, in place of servers and load")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _any_is_a_family(cls, value: Any) -> Any:
+        if isinstance(value, str) and value != "any":
+            raise ValueError(f"{value}: valid: any, or servers and offered_load, or family")
+        return {"family": {}} if value == "any" else value
 
     @model_validator(mode="after")
     def _ordered(self) -> ProblemsConfig:
+        if self.family is not None and (self.servers or self.offered_load):
+            raise ValueError("family: draws servers and load, too; leave out servers and offered_load, or family")
         if self.offered_load is not None and self.offered_load[0] > self.offered_load[1]:
             raise ValueError(f"offered_load: low {self.offered_load[0]} is above high {self.offered_load[1]}")
         return self
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers of servers; of a family its fewest and most places."""
+        return self.servers if self.family is None else self.family.places
+
     def all(self, env: EnvConfig) -> list[EnvConfig]:
-        """The problem at each number of servers, at its own load."""
-        return [env.at_scale(servers) for servers in self.servers] or [env]
+        """The problem at each of `sizes`, at its own load."""
+        return [env.at_scale(servers) for servers in self.sizes] or [env]
+
+    def draw_any(self, env: EnvConfig, seed: int, index: int, stratum: float | None = None) -> EnvConfig:
+        """A problem of the family, played as `env` is; arguments as of `Family.draw`."""
+        assert self.family is not None
+        drawn = self.family.draw(seed, index, stratum)
+        times = {name: getattr(drawn.episode, name) for name in ("horizon_s", "arrivals_until_s", "first_arrival")}
+        played = {name: getattr(env, name) for name in ("decision", "observation", "reward")}
+        return drawn.model_copy(update=played | {"episode": env.episode.model_copy(update=times)})
 
     def draw(self, env: EnvConfig, u: float, v: float) -> EnvConfig:
         """The problem of one episode. `u` and `v`, uniform in [0, 1), decide the number of servers and the load."""
@@ -76,7 +104,8 @@ class Drawn(Model):
 
     problems: ProblemsConfig | None = Field(
         default=None,
-        description="a number of servers and a load drawn for each episode; null: those of `env`",
+        description="a number of servers and a load drawn for each episode, or `any`: a problem of any cluster "
+        "(`family`); null: the problem of `env`",
     )
 
 

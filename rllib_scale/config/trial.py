@@ -78,18 +78,19 @@ class TrialConfig(Model):
         problems, trace = self.algorithm.problems, self.env.workload.trace
         if problems is None:
             return self
-        if problems.servers and not self.spec.any_scale:
-            raise ValueError(f"training.problems.servers: method {self.method} is fixed to one number of servers")
+        key = "training.problems.servers" if problems.family is None else "training.problems any"
+        if problems.sizes and not self.spec.any_scale:
+            raise ValueError(f"{key}: method {self.method} is fixed to one number of servers")
         if problems.offered_load is not None and trace is not None and trace.arrivals == "recorded":
             raise ValueError(
                 "training.problems.offered_load: with trace.arrivals recorded the trace says when workflows arrive; "
                 "valid: null, or trace.arrivals poisson"
             )
-        for servers in problems.servers:
+        for servers in problems.sizes:
             try:
                 self.env.at_scale(servers)
             except ValueError as error:
-                raise ValueError(f"training.problems.servers {servers}: {error}") from None
+                raise ValueError(f"{key} {servers}: {error}") from None
         return self
 
     @model_validator(mode="after")

@@ -24,14 +24,19 @@ def padded(env: EnvConfig, rows: int) -> EnvConfig:
 
 def largest(problems: ProblemsConfig, env: EnvConfig) -> EnvConfig:
     """The problem with the most rows: its spaces hold all the others."""
+    if problems.family is not None:
+        return env.at_scale(problems.family.most_servers)
     return max(problems.all(env), key=lambda each: each.cluster.num_rows)
 
 
 def draw_problem(problems: ProblemsConfig, env: EnvConfig, seed: int, episode: int) -> EnvConfig:
     """The problem of an episode, decided by (seed, episode); as many rows as the largest."""
+    rows = largest(problems, env).cluster.num_rows
+    if problems.family is not None:
+        return padded(problems.draw_any(env, seed, episode), rows)
     words = (seed % 2**32, seed >> 32, episode % 2**32, episode >> 32)
     u, v = np.random.default_rng(np.random.SeedSequence(words, spawn_key=(_PROBLEM_STREAM,))).random(2)
-    return padded(problems.draw(env, u, v), largest(problems, env).cluster.num_rows)
+    return padded(problems.draw(env, u, v), rows)
 
 
 def _joined(name: str) -> Any:

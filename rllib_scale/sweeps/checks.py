@@ -36,10 +36,16 @@ def check_plan(plan: Plan, trust: bool = False) -> None:
 def check_schedulers(units: Iterable[EvaluationUnit], trust: bool = False) -> None:
     """Refuse evaluations whose rule, policy or method cannot play their problem; `trust` as for `load_policy`.
 
+    Of a family the first problem stands for all.
+
     Raises:
         UserError: naming the scheduler, the scenario and the setting.
     """
-    for unit in {(u.identity["method"], u.learned, id(u.problem), u.decision): u for u in units}.values():
+    distinct: dict[Any, EvaluationUnit] = {}
+    for unit in units:
+        problem = (unit.scenario, unit.env.episode.mask) if unit.problem.of_family else id(unit.problem)
+        distinct.setdefault((unit.identity["method"], unit.learned, problem, unit.decision), unit)
+    for unit in distinct.values():
         if unit.learned:
             method = unit.identity["method"]
             if METHODS[method].dispatches and unit.env.costs_time:

@@ -145,7 +145,7 @@ def seed_sequence(seed: int, stream: int, epoch: int = 0) -> np.random.SeedSeque
 
 
 def draw_instances(trial: TrialConfig, count: int, stream: int, epoch: int = 0) -> list[Instance]:
-    """Episodes that the trial's seed and the epoch determine; their loads are stratified.
+    """Episodes that the trial's seed and the epoch determine; their loads, or kinds of a family, are stratified.
 
     The number of episodes is inversely proportional to the number of servers, and each number of servers has the same
     total weight. This minimises the standard error for a given time, as the cost of an episode grows with its servers
@@ -157,6 +157,10 @@ def draw_instances(trial: TrialConfig, count: int, stream: int, epoch: int = 0) 
     loads = (generator.permutation(count) + generator.random(count)) / count
     seeds = generator.integers(2**63, size=count)
     problems = trial.algorithm.problems or ProblemsConfig()
+    if problems.family is not None:
+        first, drawn = float(generator.random()), int(generator.integers(2**63))
+        envs = [problems.draw_any(trial.env, drawn, k, (k + first) / count) for k in range(count)]
+        return [Instance(env, seed, 1 / count) for env, seed in zip(envs, seeds.tolist(), strict=True)]
     counts = shares(count, [1 / env.cluster.num_servers for env in problems.all(trial.env)])
     sizes = np.repeat(np.arange(len(counts)), counts)
     return [
