@@ -59,6 +59,7 @@ LABELS |= {
 }
 LABELS |= {"mean_rank": "mean rank", "worst_ratio": "worst ratio to the best", "worst_in": "in"}
 LABELS["gap_closed_percent"] = "gap to the bound closed, %"
+LABELS |= {"problems": "problems", "worst_against_base": "worst ratio", "worse_percent": "worse than it, % of problems"}
 LABELS |= {
     "completed_per_server": "completed per server",
     "srr_decorrelation": "L_c (decorrelation)",
@@ -90,6 +91,7 @@ NOUNS = {
 OUTCOMES = ("completed", "unfinished", "response_mean_s", "response_censored_s")
 LOWER_IS_BETTER = frozenset(
     {"unfinished", "response_mean_s", "response_censored_s", "above_bound_percent", "mean_rank", "worst_ratio"}
+    | {"worst_against_base", "worse_percent"}
     | {"jct_mean_s", "jct_median_s", "jct_p95_s", "jct_p99_s", "sojourn_mean_s", "sojourn_p95_s", "invalid_share"}
     | {"invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable", "objective", "objective_validation"}
     | {name for name in LABELS if name.startswith("against_base_")}

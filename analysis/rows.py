@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from rllib_scale.config import family
 from rllib_scale.errors import UserError
 from rllib_scale.results.tables import OBSERVABILITY
 
@@ -21,6 +22,11 @@ def settings(episodes: pd.DataFrame) -> list[tuple[str, str, str]]:
     """The (scenario, mask, decision) combinations of a frame, the paper's first."""
     present = {(str(s), str(m), str(d)) for s, m, d in episodes[list(SETTING)].drop_duplicates().to_numpy()}
     return sorted(present, key=lambda setting: (setting != PAPER_SETTING, setting))
+
+
+def of_families(episodes: pd.DataFrame) -> pd.Series:
+    """Whether each row is of a family of problems, whose numbers of servers are no scales to compare."""
+    return episodes["scenario"].isin(family.SCENARIOS)
 
 
 def setting_label(setting: tuple[str, str, str], every: list[tuple[str, str, str]]) -> str:

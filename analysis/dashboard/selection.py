@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ..rows import select, settings, variants
+from ..rows import of_families, select, settings, variants
 
 Lambdas = tuple[float, float]
 
@@ -48,6 +48,7 @@ def options(episodes: pd.DataFrame, curves: pd.DataFrame) -> Options:
     learned = both[both["kind"] == "learned"]
     lambdas = learned[["lambda_decorrelation", "lambda_kl"]].dropna().drop_duplicates()
     method_of = dict(zip(both["variant"], both["method"], strict=True))
+    episodes = episodes[~of_families(episodes)]
     return Options(
         settings=tuple(settings(episodes)),
         methods=tuple(dict.fromkeys(str(method_of[name]) for name in variants(both))),

@@ -102,6 +102,22 @@ def forest(tables: Mapping[str, tuple[pd.DataFrame, str]], means: Mapping[str, M
     )
 
 
+def over_problems(ratios: Mapping[str, np.ndarray], base: str, looks: Mapping[str, Look]) -> Chart:
+    """Ratios (P,) of each variant's response to the base's on the problems of a family, ascending: a curve each."""
+    if not ratios:
+        return Chart(caption="no rule to compare with")
+    marks = []
+    for name, found in ratios.items():
+        along = 100 * (np.arange(len(found)) + 0.5) / len(found)
+        marks.append(Marks(along, 100 * (found - 1), looks[name], name, size=0.4))
+    panel = Panel(marks, x_label="problems, %", y_label=f"response against {base}, %", zero="y")
+    return Chart(
+        [panel],
+        f"Each method's problems in the order of its ratio, mean over seeds. Below 0 it answers sooner than {base}.",
+        columns=1,
+    )
+
+
 def ranks(tables: Mapping[str, tuple[pd.DataFrame, str]], hidden: Container[str] = (), note: str = "") -> Chart:
     """Scenarios x methods: ranks in the primary endpoint at one scale each; equal means share a rank.
 

@@ -20,7 +20,7 @@ ANSWERS = {
 def five_lines(content: list[Section]) -> list[str]:
     """The report in at most five lines: the best method, and an answer to each question."""
     compared = [section for section in content if any(section.setting)]
-    lines = [line for section in compared[:1] for line in section.best[:1]]
+    lines = [line for section in (compared or content)[:1] for line in section.best[:1]]
     for question, (asked, sides) in ANSWERS.items():
         counts = pd.Series(dtype=int)
         for section in compared:

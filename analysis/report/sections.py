@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pandas as pd
@@ -15,11 +15,11 @@ from ..figures.chart import Chart
 from ..figures.style import Look, looks
 from ..labels import label
 from ..load import Results
-from ..rows import observability_note, select, setting_label, settings, variants
+from ..rows import observability_note, of_families, select, setting_label, settings, variants
 from ..shown import left_out
 from ..stats.families import endpoint
 from ..stats.intervals import COVERAGE
-from ..tables import comparisons, decisions, features, league, methods, relative
+from ..tables import comparisons, decisions, family, features, league, methods, relative
 from . import summary
 from .replays import DrawGantt, title_of, typical_episode
 
@@ -171,11 +171,15 @@ def sections(results: Results, gantt: DrawGantt | None = None) -> Iterator[Secti
         gantt: draws episodes of its rows; None: no Gantt charts.
     """
     found: list[Section] = []
+    is_family = of_families(results.episodes)
+    families, results = results.episodes[is_family], replace(results, episodes=results.episodes[~is_family])
     for setting in settings(results.episodes):
         found.append(_section(results, setting, gantt))
         yield found[-1]
     if len(found) > 1:
         yield _together(results, found)
+    for setting in settings(families):
+        yield _family(select(families, *setting), setting)
     if len(results.training):
         curves = Section("trainings", "Training")
         curves.add("training", "Training curves", training.training_curves(results.training), wide=True)
@@ -232,7 +236,7 @@ def glance(content: Sequence[Section]) -> list[NamedFigure]:
 
 def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt | None) -> Section:
     rows = select(results.episodes, *setting)
-    slug = re.sub(r"[^a-z0-9.]+", "-", "-".join(setting).lower())
+    slug = _slug(setting)
     section = Section(slug, "Scenario {}, mask {}, decision {}".format(*setting), setting)
     section.scales, section.table4 = methods.training_scales(rows), methods.table4(rows)
     section.base = relative.against_base(rows)
@@ -255,6 +259,23 @@ def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt |
         if gantt is not None:
             _add_schedules(section, shown, servers, gantt)
     return section
+
+
+def _family(rows: pd.DataFrame, setting: tuple[str, str, str]) -> Section:
+    """A scenario of many problems, which are compared with a rule one by one and then averaged."""
+    section = Section(_slug(setting), "Scenario {}, mask {}, decision {}".format(*setting))
+    base, ratios = family.ratios(rows)
+    title, table = family.TITLE.format(base), family.family_table(rows, ratios)
+    section.best = summary.family_lines(table, setting[0], base)
+    section.add_table(f"family-{section.name}", title, table, family.HOW_TO_READ.format(base))
+    by_problem = {name: one.by_problem for name, one in ratios.items()}
+    chart = comparison.over_problems(by_problem, base, looks(rows, list(ratios)))
+    section.add(f"over-problems-{section.name}", f"{title}: response on each", chart, wide=True)
+    return section
+
+
+def _slug(setting: tuple[str, str, str]) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", "-".join(setting).lower())
 
 
 def _how(section: Section, table: pd.DataFrame) -> str:

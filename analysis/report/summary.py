@@ -80,6 +80,20 @@ def best_lines(table: pd.DataFrame, servers: int, metric: str, base: pd.DataFram
     return [f"{said}.", *([note] if note else [])]
 
 
+def family_lines(table: pd.DataFrame, scenario: str, base: str) -> list[str]:
+    """The best method over the problems of a family. `table` is of `tables.family.family_table`."""
+    column = f"{PREFIX}response_censored_s"
+    rows = table.dropna(subset=[column]) if len(table) else table
+    if rows.empty:
+        return []
+    best = rows.iloc[int(rows[column].to_numpy(float).argmin())]
+    less, high, low = (-float(best[f"{column}{end}"]) for end in ("", "_low", "_high"))
+    if less <= 0:
+        return [f"Over {best['problems']} problems of {scenario} no method answers sooner than {base}."]
+    said = f"Over {best['problems']} problems of {scenario} {best['variant']} answers {less:.1f} % sooner than {base}"
+    return [f"{said}{'' if math.isnan(low) else f' (95 % interval: {low:.1f} to {high:.1f} %)'}."]
+
+
 def manifest_lines(results: Results) -> list[str]:
     """The origin of the numbers: sweep, config hash, dates, host, versions."""
     manifest = results.manifest

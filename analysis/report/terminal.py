@@ -39,6 +39,7 @@ def print_report(results: Results, console: Console, content: list[Section] | No
         console.print(Text("\nFailed or missing", style="bold"))
         for line in lines:
             console.print(Text(f"- {line}"))
+    how = HOW_TO_READ
     section = next((section for section in content if section.tables), Section("", ""))
     if any(named.name.startswith("table3-") for named in section.tables):
         table3 = section.table("table3")
@@ -47,11 +48,14 @@ def print_report(results: Results, console: Console, content: list[Section] | No
         _print_table(console, table3.shown, table3.title, shown)
         if note is not None:
             console.print(Text(note, style="dim"))
+    elif section.tables:  # of a family of problems
+        how, table = section.tables[0].how, section.tables[0].shown
+        _print_table(console, table, section.tables[0].title, tuple(map(str, table.columns)))
     console.print()
     if section.note:
         console.print(Text(section.note, style="dim"))
     if section.tables:
-        console.print(Text(f"How to read: {HOW_TO_READ}", style="dim"))
+        console.print(Text(f"How to read: {how}", style="dim"))
     counts = [
         sum(isinstance(item, kind) for one in content for item in one.items) for kind in (NamedTable, NamedFigure)
     ]

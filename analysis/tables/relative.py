@@ -75,9 +75,7 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
             for metric in measured:
                 with np.errstate(divide="ignore", invalid="ignore"):
                     ratio = np.log(first.values[metric] / second.values[metric])
-                test = intervals.mean_test(np.where(np.isfinite(ratio), ratio, np.nan), unit)
-                ends = [100 * math.expm1(end) for end in (test.interval.low, test.interval.high)]
-                record |= _with_ends(f"{PREFIX}{metric}", 100 * math.expm1(test.mean), *ends)
+                record |= percent(f"{PREFIX}{metric}", ratio, unit)
             if bounded:
                 gained = second.values["response_censored_s"] - first.values["response_censored_s"]
                 bound = second.values[LOWER_BOUND]
@@ -88,6 +86,12 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
     named = [f"{column}{suffix}" for column in shown for suffix in ("", "_low", "_high")]
     lead = ["test_servers", "variant", "observability", "seeds", "seeds_note"]
     return pd.DataFrame(records, columns=[*lead, *named, "episodes"])
+
+
+def percent(column: str, logs: np.ndarray, unit: Unit) -> dict[str, float]:
+    """A column in per cent with its _low and _high: the mean of logarithms of ratios (S, E), which may lack some."""
+    test = intervals.mean_test(np.where(np.isfinite(logs), logs, np.nan), unit)
+    return _with_ends(column, *(100 * math.expm1(end) for end in (test.mean, test.interval.low, test.interval.high)))
 
 
 def _with_ends(column: str, mean: float, low: float, high: float) -> dict[str, float]:
