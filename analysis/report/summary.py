@@ -88,9 +88,10 @@ def family_lines(table: pd.DataFrame, scenario: str, base: str) -> list[str]:
         return []
     best = rows.iloc[int(rows[column].to_numpy(float).argmin())]
     less, high, low = (-float(best[f"{column}{end}"]) for end in ("", "_low", "_high"))
+    said = f"Over {_count(best['problems'], 'problem')} of {scenario} "
     if less <= 0:
-        return [f"Over {best['problems']} problems of {scenario} no method answers sooner than {base}."]
-    said = f"Over {best['problems']} problems of {scenario} {best['variant']} answers {less:.1f} % sooner than {base}"
+        return [f"{said}no method answers sooner than {base}."]
+    said += f"{best['variant']} answers {less:.1f} % sooner than {base}"
     return [f"{said}{'' if math.isnan(low) else f' (95 % interval: {low:.1f} to {high:.1f} %)'}."]
 
 

@@ -201,9 +201,19 @@ class Family(_Ranges):
         return min(low), max(high)
 
     @property
-    def most_servers(self) -> int:
-        """Servers of the largest cluster."""
-        return max(kind.servers[1] for kind in self._drawn_kinds)
+    def largest(self) -> ClusterConfig:
+        """A cluster that has in everything at least as much as any other: servers, places, speed, memory."""
+        kinds = self._drawn_kinds
+        place_gb = [MEMORY_GB.mean * kind.memory_per_place[1] for kind in kinds if kind.memory_per_place is not None]
+        places = max(kind.places[1] for kind in kinds)
+        most = TierConfig(
+            name="most",
+            count=max(kind.servers[1] for kind in kinds),
+            compute_gflops=GFLOPS * max(kind.most_speed_ratio for kind in kinds),
+            memory_gb=max(MOST_GB, places * max(place_gb, default=0.0)),
+            max_concurrent=places,
+        )
+        return ClusterConfig(tiers=(most,))
 
     @property
     def _drawn_kinds(self) -> list[BasicProblems]:

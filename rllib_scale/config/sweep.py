@@ -225,6 +225,11 @@ def refuse_unused_settings(sweep: SweepConfig, written: Mapping[str, Any]) -> No
     """
     if isinstance(env := written.get("env"), Mapping):
         sweep.env.check_arrivals(env)
+        problems = sweep.training.problems
+        if problems is not None and problems.family is not None and TRAIN_SCENARIO not in sweep.evaluated_scenarios:
+            for name in ("workload", "communication", "information"):
+                if name in env:
+                    raise ValueError(f"env.{name}: training.problems any draws its own; leave one of the two out")
     imitation = written.get("imitation")
     if isinstance(imitation, Mapping) and set(imitation) == {"expert"} and imitation["expert"] is None:
         raise ValueError("imitation.expert null: nothing is imitated; name a scheduler, or leave out imitation")

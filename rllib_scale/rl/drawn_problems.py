@@ -25,7 +25,7 @@ def padded(env: EnvConfig, rows: int) -> EnvConfig:
 def largest(problems: ProblemsConfig, env: EnvConfig) -> EnvConfig:
     """The problem with the most rows: its spaces hold all the others."""
     if problems.family is not None:
-        return env.at_scale(problems.family.most_servers)
+        return env.model_copy(update={"cluster": problems.family.largest})
     return max(problems.all(env), key=lambda each: each.cluster.num_rows)
 
 
