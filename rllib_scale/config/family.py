@@ -1,7 +1,7 @@
 """A family of scheduling problems: what a policy for any cluster is trained and tested on.
 
-A problem is drawn in canonical units: a mean task of 10 GFLOP on a mean place of 2 GFLOPS, 5 s. `Family.task_s` scales
-all times, by scaling the demands. The defaults are what `training.problems: any` draws.
+Problems are in canonical units: a mean task of 10 GFLOP on a mean place of 2 GFLOPS, 5 s. `Family.task_s` scales all
+times, by scaling the demands. `training.problems: any` draws by the defaults.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ Range = tuple[Positive, Positive]
 Servers = Annotated[int, Field(ge=MIN_SERVERS, le=1024)]
 Small = Annotated[int, Field(ge=1, le=64)]
 Tasks = Annotated[int, Field(ge=1, le=512)]
+Ratio = Annotated[float, Field(ge=1, le=100)]
 Seconds = Annotated[Positive, Field(le=3600)]
 
 CANONICAL_S, GFLOPS, OUTPUT_GB, LATENCY_S = 5.0, 2.0, 0.5, 0.01
@@ -39,7 +40,7 @@ SCENARIOS: dict[str, tuple[Kind, bool]] = {
     "any-agents": ("agents", False),
     "any-agents-revealed": ("agents", True),
 }
-"""Scenarios of a sweep's evaluations that hold TEST_PROBLEMS problems: kind, and whether workflows are revealed."""
+"""Scenarios of evaluations that hold TEST_PROBLEMS problems: their kind, and whether workflows are revealed."""
 
 
 class _Ranges(Model):
@@ -52,39 +53,28 @@ class _Ranges(Model):
 
 
 class BasicProblems(_Ranges):
-    """Ranges of one kind of problems; a draw is uniform, or log-uniform where the description says so."""
+    """Ranges of one kind of problems, from which numbers are drawn uniformly, or log-uniformly where it says so.
 
-    servers: tuple[Servers, Servers] = Field(
-        default=(6, 48), description="divided among the tiers by a Dirichlet distribution, at least one each"
-    )
+    Either every task fits every server (`memory_per_place`), or half of the clusters have equal memory and in the
+    others it grows with speed, so that no part of a cluster is scarcer than all of it.
+    """
+
+    servers: tuple[Servers, Servers] = Field(default=(6, 48), description="of all tiers, divided by a Dirichlet draw")
     tiers: tuple[Small, Small] = (1, 4)
-    speed_ratio: tuple[Annotated[float, Field(ge=1, le=100)], Annotated[float, Field(le=100)]] = Field(
-        default=(1.2, 3.0), description="speed of a tier over that of the next slower one"
-    )
-    most_speed_ratio: Positive = Field(default=8.0, description="speed of the fastest tier over the slowest, at most")
+    speed_ratio: tuple[Ratio, Ratio] = Field(default=(1.2, 3.0), description="of a tier to the next slower one")
+    most_speed_ratio: Ratio = Field(default=8.0, description="of the fastest tier to the slowest, at most")
     places: tuple[Small, Small] = Field(default=(1, 1), description="max_concurrent of each tier")
-    memory_per_place: Range | None = Field(
-        default=None,
-        description="memory of a server per place, in mean tasks, and every task fits every server; null: half of the "
-        "clusters have equal memory, in the others it grows with speed",
-    )
-    needs_memory: tuple[Fraction, Fraction] = Field(
-        default=(0.1, 1.0),
-        description="where memory grows with speed: share of the tasks that fit none of the slower tiers, over the "
-        "share of the capacity that the faster ones have",
-    )
+    memory_per_place: Range | None = Field(default=None, description="of a server, in mean tasks")
     offered_load: Range = (0.35, 1.1)
-    moving_share: Fraction = Field(
-        default=0.25, description="share of problems whose load follows a sine, of amplitude 0.2 to 0.8 of its mean"
-    )
+    moving_share: Fraction = Field(default=0.25, description="share of problems whose load follows a sine")
     tasks: tuple[Tasks, Tasks] = Field(default=(1, 14), description="min_tasks and max_tasks lie within")
     chain_share: Fraction = Field(default=1 / 6, description="share of chains; other topologies are equally likely")
-    demand_std: tuple[Fraction, Fraction] = Field(default=(0.1, 1.0), description="compute demand: std over mean")
-    move: Range = Field(default=(0.003, 0.3), description="time of a mean move over that of a mean task; log-uniform")
-    transfer_share: Fraction = Field(default=0.5, description="share of problems whose moves take server time")
-    delay: Range | None = Field(
-        default=None, description="mean release delay over the time of a mean task, log-uniform; null: no delays"
+    demand_std: tuple[Fraction, Fraction] = Field(
+        default=(0.1, 1.0), description="of the compute demand, over its mean"
     )
+    move: Range = Field(default=(0.003, 0.3), description="mean move over mean task time; log-uniform")
+    transfer_share: Fraction = Field(default=0.5, description="share of problems whose moves take server time")
+    delay: Range | None = Field(default=None, description="mean release delay over mean task time; log-uniform")
 
     @model_validator(mode="after")
     def _tiers_are_possible(self) -> BasicProblems:
@@ -105,26 +95,31 @@ class BasicProblems(_Ranges):
         room = math.log(self.most_speed_ratio) - low * (count - 1)
         steps = low + above * min(1.0, room / max(above.sum(), 1e-9))
         speeds = np.exp(np.concatenate([[0.0], np.cumsum(steps)]))
-        shares = speeds * counts * places / (speeds * counts * places).sum()
         speeds *= GFLOPS / np.average(speeds, weights=counts * places)
-        sizes = zip(counts, places, speeds, self._memory_gb(rng, places, shares), strict=True)
+        memory_gb = self._memory_gb(rng, places, np.cumsum(speeds * counts * places))
+        tiers = [
+            {
+                "name": f"tier{k}",
+                "count": n,
+                "max_concurrent": p,
+                "compute_gflops": _rounded(s),
+                "memory_gb": _rounded(m),
+            }
+            for k, (n, p, s, m) in enumerate(zip(counts, places, speeds, memory_gb, strict=True), start=1)
+        ]
         return ClusterConfig(
-            tiers=tuple(
-                TierConfig(
-                    name=f"tier{k}", count=n, max_concurrent=p, compute_gflops=_rounded(s), memory_gb=_rounded(m)
-                )
-                for k, (n, p, s, m) in enumerate(sizes, start=1)
-            ),
+            tiers=tuple(map(TierConfig.model_validate, tiers)),
             bandwidth_gb_s=_rounded(OUTPUT_GB / move_s),
             latency_s=_rounded(latency_s),
         )
 
-    def _memory_gb(self, rng: np.random.Generator, places: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        """(K,) memory of the servers of each tier; `shares` (K,) of the capacity are the tiers'."""
+    def _memory_gb(self, rng: np.random.Generator, places: np.ndarray, capacity: np.ndarray) -> np.ndarray:
+        """(K,) memory of the servers of each tier; `capacity` (K,) is that of the tiers up to each."""
         if self.memory_per_place is not None:
             return np.asarray(places * MEMORY_GB.mean * rng.uniform(*self.memory_per_place))
-        grows, needs = rng.random() < 0.5, rng.uniform(*self.needs_memory, len(places))
-        faster = np.clip(needs * (1 - np.cumsum(shares)), 1e-9, 1 - 1e-9)
+        grows, needs = rng.random() < 0.5, rng.uniform(0.1, 1.0, len(places))
+        # The share of tasks that fit none of the tiers so far is `needs` of the share of capacity that is faster.
+        faster = np.clip(needs * (1 - capacity / capacity[-1]), 1e-9, 1 - 1e-9)
         fits = [MEMORY_GB.inv_cdf(1 - share) for share in faster]
         grown = np.maximum.accumulate(np.clip([*fits[:-1], MOST_GB], 1.0, MOST_GB))
         return grown if grows else np.full(len(places), MOST_GB)
@@ -137,7 +132,7 @@ class BasicProblems(_Ranges):
         is_chain, other = rng.random() < self.chain_share, int(rng.integers(len(get_args(Topology)) - 1))
         std = rng.uniform(*self.demand_std)
         plain = WorkloadConfig(min_tasks=1, max_tasks=1, compute_gflop=_normal(1.0, std, 0.1, "truncate"))
-        mean = GFLOPS * task_s / plain.mean_workflow_gflop  # so that the mean of the truncated distribution is 1
+        mean = GFLOPS * task_s / plain.mean_workflow_gflop  # truncated, it is GFLOPS * task_s
         delay_s = None if self.delay is None else task_s * _log_uniform(rng, self.delay)
         return WorkloadConfig(
             offered_load=_rounded(load),
@@ -180,44 +175,16 @@ class Family(_Ranges):
     agents: AgentProblems = AgentProblems()
 
     def draw(self, seed: int, index: int, stratum: float | None = None) -> EnvConfig:
-        """Problem `index` of a seed, which depends on nothing else. Both are below 2**64.
+        """Problem `index` of a seed, both below 2**64, which depends on nothing else.
 
-        Args:
-            seed: any.
-            index: two of them share no stream of random numbers.
-            stratum: in [0, 1), decides the kind and what is observed; None: they are drawn. Evenly spaced numbers
-                represent the kinds evenly, and whole and revealed workflows, too.
+        `stratum`, in [0, 1), decides the kind and what is observed; None: they are drawn. Evenly spaced ones represent
+        the kinds evenly, and whole and revealed workflows, too.
         """
         rng = np.random.default_rng(np.random.SeedSequence(_words(seed, index), spawn_key=(DRAWN,)))
         drawn, p, q = rng.random(), self.agents_share, self.revealed_share
         ends = np.cumsum([(1 - p) * (1 - q), (1 - p) * q, p * q])  # whole, revealed; revealed, whole agents
         cell = int(np.searchsorted(ends, drawn if stratum is None else stratum, side="right"))
         return self.draw_kind(rng, KINDS[cell // 2], cell in (1, 2))
-
-    @property
-    def places(self) -> tuple[int, int]:
-        """Fewest and most places of a cluster."""
-        low, high = ([kind.servers[end] * kind.places[end] for kind in self._drawn_kinds] for end in (0, 1))
-        return min(low), max(high)
-
-    @property
-    def largest(self) -> ClusterConfig:
-        """A cluster that has in everything at least as much as any other: servers, places, speed, memory."""
-        kinds = self._drawn_kinds
-        place_gb = [MEMORY_GB.mean * kind.memory_per_place[1] for kind in kinds if kind.memory_per_place is not None]
-        places = max(kind.places[1] for kind in kinds)
-        most = TierConfig(
-            name="most",
-            count=max(kind.servers[1] for kind in kinds),
-            compute_gflops=GFLOPS * max(kind.most_speed_ratio for kind in kinds),
-            memory_gb=max(MOST_GB, places * max(place_gb, default=0.0)),
-            max_concurrent=places,
-        )
-        return ClusterConfig(tiers=(most,))
-
-    @property
-    def _drawn_kinds(self) -> list[BasicProblems]:
-        return [self.basic] * (self.agents_share < 1) + [self.agents] * (self.agents_share > 0)
 
     def draw_kind(self, rng: np.random.Generator, kind: Kind, revealed: bool) -> EnvConfig:
         """A problem of a kind; `revealed` changes nothing else of it."""
@@ -240,6 +207,25 @@ class Family(_Ranges):
             communication=CommunicationConfig(mode="transfer" if rng.random() < ranges.transfer_share else "reward"),
             information=InformationConfig(workflows="revealed" if revealed else "whole"),
         )
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """Fewest and most places of a cluster."""
+        low, high = ([k.servers[end] * k.places[end] for k in (self.basic, self.agents)] for end in (0, 1))
+        return min(low), max(high)
+
+    @property
+    def largest(self) -> ClusterConfig:
+        """A cluster that has in everything at least as much as any other: servers, places, speed, memory."""
+        kinds = (self.basic, self.agents)
+        most = TierConfig(
+            name="most",
+            count=max(kind.servers[1] for kind in kinds),
+            compute_gflops=GFLOPS * max(kind.most_speed_ratio for kind in kinds),
+            memory_gb=max(MOST_GB, *(MEMORY_GB.mean * k.places[1] * (k.memory_per_place or (1, 1))[1] for k in kinds)),
+            max_concurrent=max(kind.places[1] for kind in kinds),
+        )
+        return ClusterConfig(tiers=(most,))
 
 
 def test_problems(kind: Kind, revealed: bool) -> list[EnvConfig]:
