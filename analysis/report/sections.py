@@ -264,12 +264,12 @@ def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt |
 def _family(rows: pd.DataFrame, setting: tuple[str, str, str]) -> Section:
     """A scenario of many problems, which are compared with a rule one by one and then averaged."""
     section = Section(_slug(setting), "Scenario {}, mask {}, decision {}".format(*setting))
-    base, ratios = family.ratios(rows)
-    title, table = family.TITLE.format(base), family.family_table(rows, ratios)
+    base, found = family.log_ratios(rows)
+    title, table = family.TITLE.format(base), family.family_table(rows, found)
     section.best = summary.family_lines(table, setting[0], base)
     section.add_table(f"family-{section.name}", title, table, family.HOW_TO_READ.format(base))
-    by_problem = {name: one.by_problem for name, one in ratios.items()}
-    chart = comparison.over_problems(by_problem, base, looks(rows, list(ratios)))
+    ratios = {name: family.by_problem(logs) for name, logs in found.items()}
+    chart = comparison.over_problems(ratios, base, looks(rows, list(ratios)))
     section.add(f"over-problems-{section.name}", f"{title}: response on each", chart, wide=True)
     return section
 

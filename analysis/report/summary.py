@@ -14,7 +14,7 @@ from ..paper import PAPER_EPOCHS
 from ..rows import observability_note, variants
 from ..stats.intervals import MIN_SEEDS
 from ..tables.relative import BASE, PREFIX
-from ..tables.render import format_value
+from ..tables.render import cell_lines, format_value
 
 MOST_NAMES = 9
 """Names in one sentence."""
@@ -81,18 +81,13 @@ def best_lines(table: pd.DataFrame, servers: int, metric: str, base: pd.DataFram
 
 
 def family_lines(table: pd.DataFrame, scenario: str, base: str) -> list[str]:
-    """The best method over the problems of a family. `table` is of `tables.family.family_table`."""
+    """The best method beside the base over the problems of a family; `table` is of `tables.family`."""
     column = f"{PREFIX}response_censored_s"
-    rows = table.dropna(subset=[column]) if len(table) else table
-    if rows.empty:
+    if table.empty or table[column].isna().all():
         return []
-    best = rows.iloc[int(rows[column].to_numpy(float).argmin())]
-    less, high, low = (-float(best[f"{column}{end}"]) for end in ("", "_low", "_high"))
-    said = f"Over {_count(best['problems'], 'problem')} of {scenario} "
-    if less <= 0:
-        return [f"{said}no method answers sooner than {base}."]
-    said += f"{best['variant']} answers {less:.1f} % sooner than {base}"
-    return [f"{said}{'' if math.isnan(low) else f' (95 % interval: {low:.1f} to {high:.1f} %)'}."]
+    best = table.iloc[int(table[column].astype(float).argmin())]
+    said = f"Over {_count(best['problems'], 'problem')} of {scenario} the best beside {base} is {best['variant']}"
+    return [f"{said}, whose response differs by {' '.join(cell_lines(best, column))} %."]
 
 
 def manifest_lines(results: Results) -> list[str]:

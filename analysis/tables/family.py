@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..rows import require_one_setting, variants
-from ..stats.scores import Scores, scores_by
+from ..stats.scores import scores_by
 from .relative import BASE, PREFIX, percent
-from .summary import interval_note, observability_by
+from .summary import observability_by
 
 RESPONSE, TAIL = "response_censored_s", "jct_p95_s"
 WORST, WORSE = "worst_against_base", "worse_percent"
@@ -28,27 +27,12 @@ HOW_TO_READ = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Ratios:
-    """A variant beside the base.
-
-    Attributes:
-        scores: of the variant, on the episodes that both have.
-        logs: metric -> (S, P) mean over a problem's episodes of the logarithm of the ratio; NaN without a value.
-    """
-
-    scores: Scores
-    logs: dict[str, NDArray[np.float64]]
-
-    @property
-    def by_problem(self) -> NDArray[np.float64]:
-        """(P,) ratios of the response, ascending: of each problem the mean over seeds."""
-        means = pd.DataFrame(self.logs[RESPONSE]).mean().dropna()
-        return np.exp(np.sort(means.to_numpy(float)))
+Logs = dict[str, NDArray[np.float64]]
+"""Metric -> (S, P) logarithms of the ratio to the base, means over the episodes of a problem; NaN without a value."""
 
 
-def ratios(episodes: pd.DataFrame) -> tuple[str, dict[str, Ratios]]:
-    """The base, BASE or else the first rule, and every other variant beside it; none without a rule.
+def log_ratios(episodes: pd.DataFrame) -> tuple[str, dict[str, Logs]]:
+    """The base, BASE or else the first rule, and every other variant beside it; "" and none without a rule.
 
     Args:
         episodes: rows of one setting. Rows of one `eval_seed` are of one problem.
@@ -63,36 +47,43 @@ def ratios(episodes: pd.DataFrame) -> tuple[str, dict[str, Ratios]]:
     if not rules:
         return "", {}
     base = BASE if BASE in rules else rules[0]
-    found = {}
+    found: dict[str, Logs] = {}
     for name in (name for name in names if name != base):
         first = scores[name].shared_with(scores[base])
         second = scores[base].shared_with(first)
         problems = [seed for seed, _ in first.episodes]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = {metric: np.log(first.values[metric] / second.values[metric]) for metric in (RESPONSE, TAIL)}
-        known = {metric: pd.DataFrame(np.where(np.isfinite(log), log, np.nan).T) for metric, log in logs.items()}
-        means = {metric: log.groupby(problems).mean().to_numpy(float).T for metric, log in known.items()}
-        if problems:
-            found[name] = Ratios(first, means)
+        for metric in (RESPONSE, TAIL) if problems else ():
+            with np.errstate(divide="ignore", invalid="ignore"):
+                log = np.log(first.values[metric] / second.values[metric])
+            by_episode = pd.DataFrame(np.where(np.isfinite(log), log, np.nan).T)
+            found.setdefault(name, {})[metric] = by_episode.groupby(problems).mean().to_numpy(float).T
     return base, found
 
 
-def family_table(episodes: pd.DataFrame, found: dict[str, Ratios]) -> pd.DataFrame:
+def by_problem(logs: Logs) -> NDArray[np.float64]:
+    """(P,) ratios of the response to the base's, ascending: of each problem the mean over seeds."""
+    means = pd.DataFrame(logs[RESPONSE]).mean().dropna()
+    return np.exp(np.sort(means.to_numpy(float)))
+
+
+def family_table(episodes: pd.DataFrame, found: dict[str, Logs]) -> pd.DataFrame:
     """One row per variant without the base: observability, seeds, seeds_note, problems; the mean ratios of response and
     of the 95th percentile of job completion times in per cent, with _low and _high; WORST, a ratio; WORSE, per cent.
 
     Args:
-        episodes: as for `ratios`.
-        found: of `ratios`.
+        episodes: as for `log_ratios`.
+        found: of `log_ratios`.
     """
     observability = observability_by(episodes, ["variant"]).to_dict()
+    learned = set(episodes.loc[episodes["kind"] == "learned", "variant"])
     records: list[dict[str, Any]] = []
-    for name, one in found.items():
-        seeds, by_problem = len(one.scores.seeds) if one.scores.learned else 0, one.by_problem
-        record = {"variant": name, "observability": observability.get(name, ""), "seeds": seeds}
-        record |= {"seeds_note": None if one.scores.learned else interval_note(0, True), "problems": len(by_problem)}
-        for metric, logs in one.logs.items():
-            record |= percent(f"{PREFIX}{metric}", logs, "episodes")
-        worse = 100 * float((by_problem > 1 + MARGIN).mean()) if len(by_problem) else np.nan
-        records.append(record | {WORST: max(by_problem, default=np.nan), WORSE: worse})
+    for name, logs in found.items():
+        ratios, is_rule = by_problem(logs), name not in learned
+        record = {"variant": name, "observability": observability.get(name, "")}
+        record |= {"seeds": 0 if is_rule else len(logs[RESPONSE]), "seeds_note": "rule" if is_rule else None}
+        record |= {"problems": len(ratios)}
+        for metric, of_metric in logs.items():
+            record |= percent(f"{PREFIX}{metric}", of_metric, "episodes")
+        record |= {WORST: max(ratios, default=np.nan), WORSE: 100 * float(np.mean(ratios > 1 + MARGIN))}
+        records.append(record)
     return pd.DataFrame(records)

@@ -13,7 +13,7 @@ from rllib_scale_analysis.figures import comparison
 from rllib_scale_analysis.figures.style import looks
 from rllib_scale_analysis.load import Results
 from rllib_scale_analysis.report.sections import sections
-from rllib_scale_analysis.tables.family import WORSE, WORST, family_table, ratios
+from rllib_scale_analysis.tables.family import WORSE, WORST, by_problem, family_table, log_ratios
 
 from artificial_results import episode_row, typed_episodes
 from figure_checks import named
@@ -36,7 +36,7 @@ def rows(method: str, responses: Any, seed: int | None = None, **more: Any) -> l
 
 def table_of(*parts: list[dict[str, Any]]) -> pd.DataFrame:
     episodes = typed_episodes([row for part in parts for row in part])
-    return family_table(episodes, ratios(episodes)[1]).set_index("variant")
+    return family_table(episodes, log_ratios(episodes)[1]).set_index("variant")
 
 
 def test_every_problem_counts_once() -> None:
@@ -67,9 +67,9 @@ def test_an_interval_is_over_problems_and_over_seeds() -> None:
 def test_the_base_is_fastest_idle_or_else_the_first_rule() -> None:
     one, other = rows("large-only", [[2.0], [3.0]]), rows("round-robin", [[3.0], [3.0]])
     learned = rows("scale", [[1.0], [1.0]], seed=1)
-    assert ratios(typed_episodes([*learned, *one, *other, *rows("fastest-idle", [[1.0]])]))[0] == "fastest-idle"
-    assert ratios(typed_episodes([*learned, *other, *one]))[0] == "large-only"
-    assert ratios(typed_episodes(learned)) == ("", {})
+    assert log_ratios(typed_episodes([*learned, *one, *other, *rows("fastest-idle", [[1.0]])]))[0] == "fastest-idle"
+    assert log_ratios(typed_episodes([*learned, *other, *one]))[0] == "large-only"
+    assert log_ratios(typed_episodes(learned)) == ("", {})
 
 
 def test_only_shared_problems_count() -> None:
@@ -92,7 +92,9 @@ def test_a_report_shows_families_apart_from_scales(tmp_path: Any) -> None:
     found = list(sections(results))
     assert [section.setting[0] for section in found] == ["steady-0.7", ""]
     assert [item.name.split("-any")[0] for item in found[1].items] == ["family", "over-problems"]
-    assert found[1].best == ["Over 6 problems of any no method answers sooner than fastest-idle."]
+    (best,) = found[1].best
+    assert best.startswith("Over 6 problems of any the best beside fastest-idle is large-only, ")
+    assert best.endswith("differs by 314.07 [154.05, 574.88] %.")
     assert not any("any" in str(named.table.to_csv()) for named in found[0].tables)
     offered = options(episodes, episodes.iloc[:0])
     assert offered.settings == (("steady-0.7", "none", "argmax"),)
@@ -101,8 +103,10 @@ def test_a_report_shows_families_apart_from_scales(tmp_path: Any) -> None:
 
 def test_the_figure_has_a_sorted_curve_per_method() -> None:
     episodes = typed_episodes([*rows("fastest-idle", [[1.0]] * 3), *rows("large-only", [[3.0], [0.5], [1.0]])])
-    base, found = ratios(episodes)
-    chart = comparison.over_problems({n: one.by_problem for n, one in found.items()}, base, looks(episodes, [*found]))
+    base, found = log_ratios(episodes)
+    chart = comparison.over_problems(
+        {n: by_problem(logs) for n, logs in found.items()}, base, looks(episodes, [*found])
+    )
     marks = named(chart.panels[0])["large-only"]
     np.testing.assert_allclose(marks.y, [-50, 0, 200])
     np.testing.assert_allclose(marks.x, [100 / 6, 50, 500 / 6])
