@@ -17,6 +17,8 @@ ENV = np.dtype(
         ("num_new", "i8"),
         ("tasks_in_system", "i8"),  # that have not ended, as far as they are seen
         ("work_in_system_gflop", "f8"),  # whole demands of these, as schedulers see them
+        ("is_revealed", "i8"),  # tasks are seen when their predecessors have ended
+        ("num_ended", "i8"),
     ]
 )
 WAITING = np.dtype(
@@ -28,7 +30,9 @@ WAITING = np.dtype(
         ("arrival_s", "f8"),  # of its workflow
         ("ready_s", "f8"),
         ("hop", "i8"),
-        ("descendants", "i8"),  # tasks that follow it, itself included, as far as they were seen at its arrival
+        ("descendants", "f8"),  # tasks that follow it, itself included, as far as they were seen at its arrival
+        ("seen", "i8"),  # where workflows are revealed: it was so many-th of its workflow's tasks to be seen
+        ("delay_s", "f8"),  # from the end of its predecessors until it was ready
         ("first_input", "i8"),  # its inputs stand side by side
         ("num_inputs", "i8"),
     ]
@@ -36,17 +40,24 @@ WAITING = np.dtype(
 """The first fields are those of `snapshot.READY`."""
 INPUT = np.dtype([("server", "i8"), ("transfer_s", "f8")])
 """What has to be moved for a task that starts on another server."""
-NEW = np.dtype([("arrival_s", "f8"), ("work_gflop", "f8")])
-"""A workflow that has arrived since the view before: when, and the demand of its tasks that are seen."""
+NEW = np.dtype([("arrival_s", "f8"), ("work_gflop", "f8"), ("num_tasks", "i8"), ("depth", "i8")])
+"""A workflow that has arrived since the view before: its tasks that are seen, and how many the longest path has."""
+ENDED = np.dtype([("seen", "i8"), ("descendants", "i8"), ("num_tasks", "i8"), ("depth", "i8")])
+"""A task of a revealed workflow that has completed since the view before; `num_tasks` and `depth` of the workflow stand
+with its first task, and are 0 with the others."""
+MOST_SEEN = 64
+"""Workflows of which at least so many tasks are seen count as one kind."""
 
 
 class View(NamedTuple):
-    """B environments, N servers, R tasks that wait at most, I inputs, W new workflows at most."""
+    """B environments, N servers, R tasks that wait at most, I inputs, W new workflows and E ended tasks at most."""
 
     env: np.ndarray  # (B,) ENV: how many entries of a row of the others count
     waiting: np.ndarray  # (B, R) WAITING, in no order
     inputs: np.ndarray  # (B, I) INPUT
     new: np.ndarray  # (B, W) NEW
+    ended: np.ndarray  # (B, E) ENDED
+    unfinished: np.ndarray  # (B, 1 + MOST_SEEN) revealed workflows that have not completed, by tasks that are seen
     capacity: np.ndarray  # (N,) GFLOPS of each task that runs there; 0 in an empty row
     max_concurrent: np.ndarray  # (N,) tasks that it runs at once; 0 in an empty row
     limit: np.ndarray  # (B, N) GB that a task may need; -1: none can start there any more

@@ -25,7 +25,7 @@ from rllib_scale.schedulers.context import (
     interpolation,
     speeds_of,
 )
-from rllib_scale.schedulers.rounds import NUMBERS
+from rllib_scale.schedulers.rounds import NUMBERS, UNITS
 
 FAST_S, SLOW_S = LOAD_S
 NUM_PLAIN = len(PLAIN)
@@ -63,10 +63,11 @@ class ContextRounds:
         self._memory = np.zeros(len(weights), dtype=MEMORY)
         self._memory["clock_s"] = -1.0
         self._numbers = np.zeros((len(weights), len(NUMBERS)))
+        self._numbers[:, -len(UNITS) :] = UNITS
         self._prices = np.zeros((0, 0))
 
     def __call__(self, view: View) -> tuple[Floats, Floats]:
-        """NUMBERS (B, 6) and prices (B, N) for `Rounds.by_price`; once an event."""
+        """NUMBERS (B, 8) and prices (B, N) for `Rounds.by_price`; once an event."""
         if self._prices.shape != view.limit.shape:
             own = speeds_of(view.capacity)
             self._of = np.where(view.capacity > 0, np.searchsorted(own, view.capacity), -1)
@@ -83,7 +84,7 @@ class ContextRounds:
 def write_theta(  # type: ignore[no-untyped-def]
     view, weights, sizes, of, idle, counts, to_ours, to_theirs, memory, context, theta, numbers, prices
 ):  # fmt: skip
-    """Write the context (B, 9 + K), theta (B, 5 + K), NUMBERS (B, 6) and prices (B, N) of every environment.
+    """Write the context (B, 9 + K), theta (B, 5 + K), NUMBERS (B, 8) and prices (B, N) of every environment.
 
     `sizes` (2,) limits of the places that `size` tells apart; `of` (N,) class of each server, -1 of an empty row;
     `idle`, `counts` (M,) scratch; `to_ours` (K, M) and `to_theirs` (M, K) interpolate between the cluster's classes

@@ -15,7 +15,7 @@ from rllib_scale.observation.policy import Batch
 from rllib_scale.observation.starting import give_one
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.base import BasePolicy
-from rllib_scale.schedulers.rounds import NUMBERS, Rounds, in_order
+from rllib_scale.schedulers.rounds import NUMBERS, UNITS, Rounds, in_order
 from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN, servers_in
 
 EVERY = slice(None)
@@ -109,7 +109,8 @@ class Price(VisitingDispatcher):
     def decide(self, view: View) -> np.ndarray:
         """See `VisitingDispatcher.decide`."""
         if len(self._numbers) != len(view.env):
-            self._numbers = np.tile([float(getattr(self.parameters, name)) for name in NUMBERS], (len(view.env), 1))
+            own = [float(getattr(self.parameters, name)) for name in NUMBERS[: -len(UNITS)]]
+            self._numbers = np.tile([*own, *UNITS], (len(view.env), 1))
         return self.rounds.by_price(view, self._numbers, self.prices(view))
 
 
@@ -178,7 +179,7 @@ class Hungarian(MatchingDispatcher):
         """See `MatchingDispatcher.match`."""
         fits, servers = matching.fits, matching.servers
         seconds = self.parameters.kappa * np.where(fits, matching.ahead(), 0.0) + matching.lasts
-        weight = matching.waiting["descendants"].astype(np.float64)[:, None] ** self.parameters.alpha
+        weight = matching.waiting["descendants"][:, None] ** self.parameters.alpha
         columns = np.where(servers.is_open, np.minimum(servers.free_places, len(fits)), 1)
         places = np.repeat(np.arange(fits.shape[1]), columns)
         tasks, at = linear_sum_assignment(np.where(fits, weight * seconds, FAR_S)[:, places])

@@ -10,8 +10,9 @@ from rllib_scale.observation.view import View
 from rllib_scale.schedulers.kinds import add, choose_by_kind, delay, room_for, sort_servers
 from rllib_scale.schedulers.visiting import LEAST_COST, Way, choose, compiled_servers_in
 
-NUMBERS = ("a", "b", "age", "alpha", "kappa", "penalty")
-"""Of the price rule, in the order of the columns of `visit_by_price`; see PriceParameters."""
+NUMBERS = ("a", "b", "age", "alpha", "kappa", "penalty", "compute_unit_gflop", "time_unit_s")
+"""Of the price rule, in the order of the columns of `visit_by_price`; see PriceParameters, whose units are UNITS."""
+UNITS = (10.0, 10.0)
 ORDERS = ("longest-hop", "most-descendants", "shortest-task", "descendants-per-work", "first-ready", "first-arrival")
 """Of config.NamedOrder, in the order in which compiled code knows them."""
 KINDS_FROM = 6
@@ -50,7 +51,7 @@ class Rounds:
 
         Args:
             view: of the batch.
-            numbers: (B, 6) float64, NUMBERS of each environment.
+            numbers: (B, 8) float64, NUMBERS of each environment.
             prices: (B, N) float64 of a second on each server.
 
         Returns:
@@ -116,10 +117,11 @@ def keys_by_price(numbers, view, key):  # type: ignore[no-untyped-def]
         if not view.is_open[b].any():
             continue
         a, power, age = numbers[b, 0], numbers[b, 1], numbers[b, 2]
+        unit, time_unit = numbers[b, 6], numbers[b, 7]
         for i in range(view.env[b].num_waiting):
             task = view.waiting[b, i]
-            urgent = float(task.descendants) ** a * (task.compute_gflop / 10) ** power
-            key[b, i] = urgent + age * (view.env[b].clock_s - task.arrival_s) / 10
+            urgent = task.descendants**a * (task.compute_gflop / unit) ** power
+            key[b, i] = urgent + age * (view.env[b].clock_s - task.arrival_s) / time_unit
 
 
 # ---------------------------------------------------------------------- order
@@ -192,7 +194,7 @@ def visit_all(  # type: ignore[no-untyped-def]
             for k in range(len(inputs)):
                 total += inputs[k].transfer_s
                 stays[inputs[k].server] += inputs[k].transfer_s
-            weight = float(task.descendants) ** numbers[b, 3]  # 1 for rules without prices
+            weight = task.descendants ** numbers[b, 3]  # 1 for rules without prices
             way = Way(rule, numbers[b, 4], weight, numbers[b, 5])
             if kinds.number[0] > 0:
                 best = choose_by_kind(way, task, inputs, total, stays, servers, kinds)

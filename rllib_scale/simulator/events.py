@@ -29,7 +29,9 @@ def _release(b, row, state, p):  # type: ignore[no-untyped-def]
     """All predecessors of a task have ended: it is ready after its delay."""
     env, task = state.env[b], state.tasks[b, row]
     if p.revealed:
-        state.workflows[b, task.workflow].num_seen += 1
+        workflow = state.workflows[b, task.workflow]
+        workflow.num_seen += 1
+        state.details[b, row].seen = workflow.num_seen
     delay = state.details[b, row].delay if env.has_delays else 0.0
     if delay == 0.0:
         make_ready(b, row, state, p)

@@ -105,8 +105,15 @@ def add(b, arrival, n, demand, e, edges, first, at, state, problem):  # type: ig
         task.num_missing, task.first_predecessor = 0, NONE
         detail.compute, detail.delay, detail.error, detail.spent = demand[k].compute, demand[k].delay, 1.0, 0.0
         detail.hop = 0 if p.revealed else tables[HOPS, k]
-        detail.descendants = 1 if p.revealed else tables[DESCENDANTS, k]
+        detail.followers = tables[DESCENDANTS, k]
+        detail.descendants = 1 if p.revealed else detail.followers
+        detail.level, detail.seen = 1, 0
         detail.num_predecessors = 0
+    for i in range(n):
+        k = tables[ORDER, i]
+        for at_successor in range(tables[FIRST, k], tables[FIRST, k + 1]):
+            after = state.details[b, first + successors[at_successor]]
+            after.level = max(after.level, state.details[b, first + k].level + 1)
     for i in range(e):
         state.edges[b, at + i] = first + successors[i]
         task, row = state.tasks[b, first + edges[i, 1]], first + edges[i, 0]

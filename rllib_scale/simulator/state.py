@@ -134,7 +134,10 @@ DETAIL = np.dtype(
         ("error", "f8"),  # demand as schedulers see it over the true one
         ("spent", "f8"),  # s of places that did what is no longer left
         ("hop", "i4"),  # edges on the longest path to a sink
-        ("descendants", "i4"),  # itself included
+        ("descendants", "i4"),  # itself included, as schedulers see it
+        ("followers", "i4"),  # the same in truth
+        ("level", "i4"),  # tasks on the longest path to it, itself included
+        ("seen", "i4"),  # where workflows are revealed: it was so many-th of its workflow's tasks to be seen
         ("num_predecessors", "i4"),
         ("predecessors", "i4"),  # position among the edges, where input comes from more than one
     ]

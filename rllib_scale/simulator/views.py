@@ -15,6 +15,8 @@ from rllib_scale.simulator.rounds import available_at
 
 LEFT = np.dtype([("completed", "i8"), ("seen", "i8"), ("work", "f8")])
 """Tasks of a workflow that have ended and that are seen; demand of those that have not ended [GFLOP]."""
+COUNTED = np.dtype([("arrived", "i8"), ("first_live", "i8")])
+"""Workflows that had arrived at the view before; all before `first_live` had completed."""
 
 
 class ViewWriter:
@@ -36,6 +38,8 @@ class ViewWriter:
             waiting=np.empty((b, tasks), dtype=seen.WAITING),
             inputs=np.empty((b, inputs), dtype=seen.INPUT),
             new=np.empty((b, workflows), dtype=seen.NEW),
+            ended=np.empty((b, tasks if problem.parameters[0]["revealed"] else 1), dtype=seen.ENDED),
+            unfinished=np.zeros((b, 1 + seen.MOST_SEEN), dtype=np.int64),
             capacity=problem.servers["capacity"].copy(),
             max_concurrent=problem.servers["max_concurrent"].copy(),
             limit=np.empty((b, n)),
@@ -46,7 +50,7 @@ class ViewWriter:
             next_end=np.empty((b, n)),
         )
         self._left = np.zeros((b, workflows), dtype=LEFT)
-        self._counted = np.zeros(b, dtype=np.int64)
+        self._counted = np.zeros(b, dtype=COUNTED)
         if before is not None:
             self._left[:, : before._left.shape[1]] = before._left
             self._counted = before._counted
@@ -69,14 +73,14 @@ class ViewWriter:
 def write_view(to, left, counted, table):  # type: ignore[no-untyped-def]
     """Write every environment to `to`, View.
 
-    Kept from call to call: `left` (B, W) LEFT of each workflow, and `counted` (B,), of how many of them.
+    Kept from call to call: `left` (B, W) LEFT of each workflow, and `counted` (B,) COUNTED.
     """
     state, problem = state_of(table), problem_of(table)
     for b in range(len(state.env)):
         env, shown = state.env[b], to.env[b]
         shown.clock_s = env.clock
-        shown.num_waiting = shown.num_inputs = shown.num_new = shown.tasks_in_system = 0
-        shown.work_in_system_gflop = 0.0
+        shown.num_waiting = shown.num_inputs = shown.num_new = shown.num_ended = shown.tasks_in_system = 0
+        shown.work_in_system_gflop, shown.is_revealed = 0.0, problem.parameters[0].revealed
         if env.end != layout.RUNNING:
             continue
         _write_system(b, to, left, counted, state, problem)
@@ -115,6 +119,7 @@ def _write_waiting(b, row, to, state, problem):  # type: ignore[no-untyped-def]
     out.compute_gflop, out.memory_gb = task.left * error_of(b, row, state, p), task.memory
     out.arrival_s, out.ready_s = workflow.arrival, task.ready
     out.hop, out.descendants = detail.hop, detail.descendants
+    out.seen, out.delay_s = detail.seen, detail.delay
     out.first_input, out.num_inputs = shown.num_inputs, 0
     if p.from_all:
         _write_inputs(b, row, to, state, problem)
@@ -140,26 +145,54 @@ def _write_input(b, source, out, to, state, problem):  # type: ignore[no-untyped
 
 @internal
 def _write_system(b, to, left, counted, state, problem):  # type: ignore[no-untyped-def]
-    """What has not ended; and of each workflow that was not there before, its work.
+    """What has not ended; and the workflows that were not there before, or have completed since.
 
     A workflow is only looked at again when the number of its tasks that have ended, or are seen, has changed.
     """
-    env, p, shown = state.env[b], problem.parameters[0], to.env[b]
-    for w in range(env.first_live, env.workflows_arrived):
+    env, p, shown, before = state.env[b], problem.parameters[0], to.env[b], counted[b]
+    to.unfinished[b] = 0
+    for w in range(before.first_live if p.revealed else env.first_live, env.workflows_arrived):
         workflow, of = state.workflows[b, w], left[b, w]
+        is_new = w >= before.arrived
         if not is_live(workflow):
+            if p.revealed and (is_new or of.completed < workflow.num_completed):
+                of.completed = workflow.num_completed
+                _write_ended(b, workflow, to, state)
             continue
-        is_new = w >= counted[b]
         if is_new or of.completed != workflow.num_completed or of.seen != workflow.num_seen:
             of.completed, of.seen = workflow.num_completed, workflow.num_seen
             work = _work_of(b, workflow, of, state, p)
             if is_new:
                 new = to.new[b, shown.num_new]
-                new.arrival_s, new.work_gflop = workflow.arrival, work
+                new.arrival_s, new.work_gflop, new.num_tasks = workflow.arrival, work, of.seen
+                new.depth = _depth_of(b, workflow, state, p)
                 shown.num_new += 1
         shown.tasks_in_system += of.seen - of.completed
         shown.work_in_system_gflop += of.work
-    counted[b] = env.workflows_arrived
+        to.unfinished[b, min(seen.MOST_SEEN, of.seen)] += p.revealed
+    before.arrived, before.first_live = env.workflows_arrived, env.first_live
+
+
+@rare
+def _write_ended(b, workflow, to, state):  # type: ignore[no-untyped-def]
+    """A revealed workflow has completed: which of its tasks were seen when, and how many followed."""
+    shown = to.env[b]
+    for row in range(workflow.first_task, workflow.first_task + workflow.num_tasks):
+        detail, out = state.details[b, row], to.ended[b, shown.num_ended]
+        out.seen, out.descendants, out.num_tasks, out.depth = detail.seen, detail.followers, 0, 0
+        first = to.ended[b, shown.num_ended - (row - workflow.first_task)]
+        first.num_tasks, first.depth = workflow.num_tasks, max(first.depth, detail.level)
+        shown.num_ended += 1
+
+
+@internal
+def _depth_of(b, workflow, state, p):  # type: ignore[no-untyped-def]
+    """Tasks on the longest path of a workflow, as far as they are seen at its arrival."""
+    depth = 1
+    for row in range(workflow.first_task, workflow.first_task + workflow.num_tasks):
+        if not p.revealed:
+            depth = max(depth, state.details[b, row].level)
+    return depth
 
 
 @internal

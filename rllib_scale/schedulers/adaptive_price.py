@@ -1,0 +1,56 @@
+"""`adaptive-price`: the price rule for any cluster and workload, by what it sees of them.
+
+    theta = link(duals of what has arrived + strength x U [1, context, descriptors])
+
+Prices of fast servers are the duals of the capacity constraints for the tasks that have arrived (`online_prices`). One
+map U, searched over a family of problems, modulates them and the other numbers of the rule by what is seen at each
+event. All units are relative, so the same map serves any cluster; docs/adaptive-price.md has every formula.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rllib_scale.observation.view import View
+from rllib_scale.schedulers.adaptive_rounds import INPUTS, THETA, AdaptiveRounds
+from rllib_scale.schedulers.reserving import VisitingDispatcher
+
+SHAPE = len(THETA), len(INPUTS)
+
+
+class AdaptivePrice(VisitingDispatcher):
+    """See the module.
+
+    Args:
+        weights: U (8, 21), or (B, 8, 21), one for each environment of a batch.
+    """
+
+    name = "adaptive-price"
+    description = "prices of time on fast servers by what has arrived and what is seen, for any cluster"
+
+    def __init__(self, weights: np.ndarray) -> None:
+        super().__init__()
+        self.weights = np.asarray(weights, dtype=np.float64)
+        if self.weights.shape[-2:] != SHAPE:
+            raise ValueError(f"weights {self.weights.shape}: must be {SHAPE}")
+
+    def reset(self, seeds: list[tuple[int, int]]) -> None:
+        """See `BasePolicy.reset`."""
+        super().reset(seeds)
+        self._weights: np.ndarray = np.broadcast_to(self.weights, (len(seeds), *SHAPE))
+        self._adaptive: AdaptiveRounds | None = None
+
+    def decide(self, view: View) -> np.ndarray:
+        """See `VisitingDispatcher.decide`."""
+        return self.rounds.by_price(view, *self.adaptive(view)(view))
+
+    def adaptive(self, view: View) -> AdaptiveRounds:
+        """What has been learned since `reset`."""
+        if self._adaptive is None:
+            self._adaptive = AdaptiveRounds(self._weights, view.limit.shape[1])
+        return self._adaptive
+
+    def rows_for(self, view: View, offered: np.ndarray) -> np.ndarray:
+        """See `VisitingDispatcher.rows_for`, which hides tasks that are to be learned from."""
+        self.adaptive(view)(view)
+        return super().rows_for(view, offered)

@@ -1,0 +1,217 @@
+"""Context and theta of `adaptive-price` for all environments of a batch in one compiled call, from their `View`.
+
+docs/adaptive-price.md has every formula.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rllib_scale.compiled import Direct, compiled, internal
+from rllib_scale.observation.view import MOST_SEEN, View
+from rllib_scale.schedulers.estimates import Estimates, followers_of, hidden_of, no_estimates, observe
+from rllib_scale.schedulers.online_prices import DESCRIPTORS, MIDDLE, Prices, no_prices, update_prices
+from rllib_scale.schedulers.rounds import NUMBERS
+
+THETA = ("a", "b", "age", "alpha", "kappa", "price_2", "price_4", "penalty")
+"""Rows of the map. Prices are those of servers twice and four times as fast as the slowest."""
+CONTEXT = (
+    *("size", "load_6", "load_30", "queue", "ready_work", "work"),
+    *("idle_slow", "idle_fast", "queue_4", "work_4", "tasks"),
+)
+"""What changes from event to event; numbers are times, in tau, with which averages decay."""
+INPUTS = ("1", *CONTEXT, *DESCRIPTORS)
+"""Columns of the map."""
+FAST, SLOW, AVERAGE, PRIOR = 6.0, 30.0, 4.0, 3.0
+"""Times, in tau, of the averages of the load, of queue and work, and of the prior of the load."""
+PRIOR_LOAD, LOAD_UNIT = MIDDLE, 0.3
+FEWEST, MOST = 6.0, 128.0
+"""Places that the entry `size` tells apart."""
+LIMIT = 3.0
+"""Of every entry of the context, either side of 0."""
+SHARPNESS = 4.0
+"""Of the softplus by which what cannot be negative stays above 0."""
+KAPPA, PENALTY = 2.0, 0.6
+"""Of the rule without the map; the penalty in tau."""
+
+MEMORY = np.dtype(
+    [
+        ("clock_s", "f8"),  # of the last event; before the first one -1
+        ("work_fast_s", "f8"),  # arrived work over capacity, decayed
+        ("work_slow_s", "f8"),
+        ("queue", "f8"),  # averages
+        ("work", "f8"),
+        ("held_queue", "f8"),  # as they stood at the event before
+        ("held_work", "f8"),
+    ]
+)
+
+
+class AdaptiveRounds:
+    """Writes the numbers and prices by which a round visits, and remembers what each environment has shown.
+
+    Args:
+        weights: (B, 8, 21) the map U of each environment, rows THETA and columns INPUTS.
+        num_servers: N.
+
+    Attributes:
+        inputs: (B, 21) of the last event.
+        theta: (B, 8) of the last event; prices above those of the linear program.
+        prices: what has been solved for.
+    """
+
+    def __init__(self, weights: np.ndarray, num_servers: int) -> None:
+        count = len(weights)
+        self.weights = np.ascontiguousarray(weights)
+        self.inputs, self.theta = np.zeros((count, len(INPUTS))), np.zeros((count, len(THETA)))
+        self.estimates: Estimates = no_estimates(count)
+        self.prices: Prices = no_prices(count, num_servers)
+        self._memory = np.zeros(count, dtype=MEMORY)
+        self._memory["clock_s"] = -1.0
+        self._numbers, self._server_prices = np.zeros((count, len(NUMBERS))), np.zeros((count, num_servers))
+
+    def __call__(self, view: View) -> tuple[np.ndarray, np.ndarray]:
+        """NUMBERS (B, 8) and prices (B, N) for `Rounds.by_price`; writes estimated followers into the view."""
+        results = (self.inputs, self.theta, self._numbers, self._server_prices)
+        _adapt(view, self.weights, self._memory, self.estimates, self.prices, *results)
+        return self._numbers, self._server_prices
+
+
+@compiled
+def adapt(view, weights, memory, estimates, prices, inputs, theta, numbers, server_prices):  # type: ignore[no-untyped-def]
+    """Learn from what every environment shows, and write the numbers of its round; see `AdaptiveRounds`."""
+    for b in range(len(view.env)):
+        shown, kept = view.env[b], memory[b]
+        if shown.is_revealed:
+            for i in range(shown.num_waiting):
+                view.waiting[b, i].descendants = followers_of(view.waiting[b, i].seen, estimates.followers[b])
+        if shown.clock_s == kept.clock_s:
+            continue  # asked again in the same round: what was seen when it began holds
+        ready = observe(b, view, kept.clock_s, estimates)
+        update_prices(b, view, estimates, prices)
+        if prices.means[b].solved_at == 0 or prices.means[b].num_classes == 0:
+            kept.clock_s = shown.clock_s
+            continue  # no task has been seen yet, or no server is there
+        _write_context(b, view, ready, kept, estimates, prices, inputs[b])
+        _write_theta(weights[b], inputs[b], theta[b])
+        _write_numbers(b, inputs[b], theta[b], prices, numbers[b], server_prices[b])
+
+
+@internal
+def _write_context(b, view, ready, kept, estimates, prices, x):  # type: ignore[no-untyped-def]
+    """Write the entries of the context and the descriptors, and move the averages to now."""
+    shown, means, sizes = view.env[b], prices.means[b], estimates.sizes[b]
+    tau, now, passed = means.tau, shown.clock_s, shown.clock_s - kept.clock_s
+    arrived, hidden, waiting, idle_slow, idle_fast = 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(shown.num_waiting):
+        waiting += view.waiting[b, i].compute_gflop
+    fast, slow = math.exp(-passed / (FAST * tau)), math.exp(-passed / (SLOW * tau))
+    kept.work_fast_s *= fast
+    kept.work_slow_s *= slow
+    for i in range(shown.num_new):
+        new = view.new[b, i]
+        arrived = new.work_gflop
+        if shown.is_revealed:
+            arrived += means.compute * hidden_of(new.num_tasks, sizes)
+        arrived /= means.stay * means.capacity
+        kept.work_fast_s += arrived * math.exp(-(now - new.arrival_s) / (FAST * tau))
+        kept.work_slow_s += arrived * math.exp(-(now - new.arrival_s) / (SLOW * tau))
+    kept.work_fast_s += ready / means.capacity * (1.0 - 1.0 / means.stay)
+    kept.work_slow_s += ready / means.capacity * (1.0 - 1.0 / means.stay)
+    if shown.is_revealed:
+        for seen in range(1, MOST_SEEN + 1):
+            if view.unfinished[b, seen] > 0:
+                hidden += view.unfinished[b, seen] * hidden_of(seen, sizes)
+    for j in range(view.limit.shape[1]):
+        if prices.of[b, j] >= 0 and view.is_open[b, j]:
+            open_places = float(view.free_places[b, j])
+            if view.max_concurrent[j] > 1:
+                open_places = min(open_places, view.free[b, j] / means.memory)
+            idle_slow += open_places if view.capacity[j] == means.slowest else 0.0
+            idle_fast += open_places if view.capacity[j] == means.fastest else 0.0
+    places_slow, places_fast = 0.0, 0.0
+    for k in range(means.num_classes):
+        server = prices.classes[b, k]
+        places_slow += server.places if server.capacity == means.slowest else 0.0
+        places_fast += server.places if server.capacity == means.fastest else 0.0
+
+    second = 5.0 / (means.capacity * tau)  # tau is 5 s on the paper's cluster
+    queue = shown.num_waiting / means.places
+    work = (shown.work_in_system_gflop + hidden * means.compute) * second / means.stay
+    keeps = math.exp(-passed / (AVERAGE * tau))
+    kept.queue = keeps * kept.queue + (1.0 - keeps) * kept.held_queue
+    kept.work = keeps * kept.work + (1.0 - keeps) * kept.held_work
+    kept.held_queue, kept.held_work, kept.clock_s = queue, work, now
+
+    x[0] = 1.0
+    x[1] = math.log2(min(max(means.places, FEWEST), MOST) / 16.0) / 3.0
+    x[2] = (_load(kept.work_fast_s, now, FAST * tau, PRIOR * tau) - PRIOR_LOAD) / LOAD_UNIT
+    x[3] = (_load(kept.work_slow_s, now, SLOW * tau, PRIOR * tau) - PRIOR_LOAD) / LOAD_UNIT
+    x[4] = 2.0 * math.log1p(queue) - 0.6
+    x[5] = math.log1p(waiting * second) - 0.7
+    x[6] = math.log1p(work) - 2.0
+    x[7] = 2.0 * idle_slow / places_slow - 0.6
+    x[8] = 2.0 * idle_fast / places_fast - 0.6
+    x[9] = 2.0 * math.log1p(kept.queue) - 0.6
+    x[10] = math.log1p(kept.work) - 2.0
+    x[11] = 1.5 * math.log1p((shown.tasks_in_system + hidden) / (means.places * means.stay)) - 1.5
+    for i in range(1, 1 + len(CONTEXT)):
+        x[i] = min(LIMIT, max(-LIMIT, x[i]))
+    for i in range(len(DESCRIPTORS)):
+        x[1 + len(CONTEXT) + i] = prices.descriptors[b, i]
+
+
+@internal
+def _load(work_s, now, decay_s, prior_s):  # type: ignore[no-untyped-def]
+    return (work_s + PRIOR_LOAD * prior_s) / (-decay_s * math.expm1(-now / decay_s) + prior_s)
+
+
+@internal
+def _write_theta(weights, x, theta):  # type: ignore[no-untyped-def]
+    """The numbers without the map, which are Smith's order and the dual prices alone, and what the map adds."""
+    for r in range(len(theta)):
+        theta[r] = 0.0
+        for i in range(len(x)):
+            theta[r] += weights[r, i] * x[i]
+    theta[0] += 1.0  # a: descendants per work
+    theta[1] -= 1.0  # b
+    theta[3] += 1.0  # alpha
+    theta[4] = _above_0(KAPPA + theta[4])
+    theta[7] = _above_0(PENALTY + theta[7])
+
+
+@internal
+def _above_0(value):  # type: ignore[no-untyped-def]
+    """Softplus."""
+    value *= SHARPNESS
+    return (max(value, 0.0) + math.log1p(math.exp(-abs(value)))) / SHARPNESS
+
+
+@internal
+def _write_numbers(b, x, theta, prices, numbers, server_prices):  # type: ignore[no-untyped-def]
+    """The numbers in the units of the cluster."""
+    means, load = prices.means[b], PRIOR_LOAD + LOAD_UNIT * x[3]
+    weight = means.descendants ** theta[3]
+    for r in range(5):
+        numbers[r] = theta[r]
+    numbers[2] *= means.descendants ** theta[0]
+    numbers[5] = theta[7] * means.tau * weight
+    numbers[6], numbers[7] = means.compute, 2.0 * means.tau
+    for j in range(len(server_prices)):
+        k = prices.of[b, j]
+        server_prices[j] = weight * _price(prices.classes[b, k], means, load, theta) if k >= 0 else 0.0
+
+
+@internal
+def _price(server, means, load, theta):  # type: ignore[no-untyped-def]
+    """What a second on a server of a class costs, of a task with the mean number of descendants."""
+    price, doublings = server.middle + server.slope * (load - MIDDLE), math.log2(server.capacity / means.slowest)
+    if doublings == 0.0:
+        return max(0.0, price)
+    share = min(1.0, max(0.0, doublings - 1.0))
+    return _above_0(price + min(1.0, doublings) * (theta[5] + share * (theta[6] - theta[5])))
+
+
+_adapt = Direct(adapt)

@@ -1,0 +1,166 @@
+"""Prices of servers' capacity: duals of a linear program that shares kinds of tasks out among classes of servers.
+
+Minimise the weighted execution times of all tasks, with no class asked for more work than it can do:
+
+    min  sum_t sum_k  work_t x_tk weight_t / speed_k    where  sum_k x_tk = 1,  sum_t work_t x_tk <= capacity_k / load
+
+The dual of a class is what another unit of its capacity is worth (L. V. Kantorovich, Management Science 6, 1960). Which
+kinds of tasks are at the margin changes in steps as the load rises. A term of entropy smooths the steps (M. Cuturi,
+NIPS 2013, for transport problems), and the dual is then a smooth concave function of K prices, which Newton's method
+maximises in a few iterations whatever the number of tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from rllib_scale.compiled import internal
+
+SMOOTHING = 0.15
+"""Weight of the entropy, relative to the execution of a mean task on a mean place."""
+ITERATIONS, HALVINGS = 30, 20
+"""At most, of Newton's method, and of one of its steps."""
+LONGEST_STEP = 1.0
+"""Of a price in one iteration, in executions of a mean task on a mean place."""
+ACCURACY = 1e-6
+"""Of each class's share of the work, at which the iterations end."""
+CLOSE_TO_FULL = 0.98
+"""No load above this share of what is possible is solved."""
+
+
+class Program(NamedTuple):
+    """The linear program and scratch arrays; T kinds of tasks and K classes at most."""
+
+    work: np.ndarray  # (T,) share of all work; they add up to 1
+    weight: np.ndarray  # (T,) of a unit of time, 1 in the mean
+    needs: np.ndarray  # (T,) memory
+    speed: np.ndarray  # (K,) of a place, 1 in the mean
+    memory: np.ndarray  # (K,) that a task may need
+    capacity: np.ndarray  # (K,) share of all capacity; they add up to 1
+    price: np.ndarray  # (K,) written: of a unit of work in each class
+    used: np.ndarray  # (K,) share of all work that goes to each class
+    share: np.ndarray  # (K,) of one kind
+    step: np.ndarray  # (K,)
+    trial: np.ndarray  # (K,)
+    curvature: np.ndarray  # (K, K)
+
+
+def room_for(kinds: int, classes: int) -> Program:
+    """Arrays for so many kinds and classes."""
+    return Program(*np.zeros((3, kinds)), *np.zeros((8, classes)), np.zeros((classes, classes)))
+
+
+@internal
+def most_load(kinds, classes, program):  # type: ignore[no-untyped-def]
+    """The largest load that all classes can carry, where 1 is as much work as capacity.
+
+    A class that takes a task takes every task that needs less memory. So for each class the tasks that no class of less
+    memory takes must fit into the classes of at least its memory, and that is enough (Hall's theorem).
+    """
+    found = np.inf
+    for k in range(classes):
+        own, below = program.memory[k], -np.inf
+        capacity, work = 0.0, 0.0
+        for j in range(classes):
+            if program.memory[j] >= own:
+                capacity += program.capacity[j]
+            else:
+                below = max(below, program.memory[j])
+        for t in range(kinds):
+            if program.needs[t] > below:
+                work += program.work[t]
+        if work > 0.0:
+            found = min(found, capacity / work)
+    return found
+
+
+@internal
+def solve(load, kinds, classes, program):  # type: ignore[no-untyped-def]
+    """Write to `price` (K,) what a unit of work costs in each class, starting from the prices that are there."""
+    price, used, step, trial = program.price, program.used, program.step, program.trial
+    value = _evaluate(price, load, kinds, classes, program, True)
+    for _ in range(ITERATIONS):
+        worst = 0.0
+        for k in range(classes):
+            step[k] = used[k] - program.capacity[k] / load
+            if price[k] > 0.0 or step[k] > 0.0:
+                worst = max(worst, abs(step[k]))
+        if worst < ACCURACY:
+            break
+        _newton_step(classes, program)
+        length, found = 1.0, -np.inf
+        for k in range(classes):  # where hardly any kind is at a margin, the curvature says nothing of far away
+            length = min(length, LONGEST_STEP / max(LONGEST_STEP, abs(step[k])))
+        for _ in range(HALVINGS):
+            for k in range(classes):
+                trial[k] = max(0.0, price[k] + length * step[k])
+            found = _evaluate(trial, load, kinds, classes, program, False)
+            if found > value:
+                break
+            length *= 0.5
+        if not found > value:
+            break
+        for k in range(classes):
+            price[k] = trial[k]
+        value = _evaluate(price, load, kinds, classes, program, True)
+
+
+@internal
+def _evaluate(price, load, kinds, classes, program, with_curvature):  # type: ignore[no-untyped-def]
+    """The smoothed dual at these prices; writes `used` and, where it is asked for, `curvature`."""
+    used, share, curvature, value = program.used, program.share, program.curvature, 0.0
+    for k in range(classes):
+        used[k] = 0.0
+        value -= price[k] * program.capacity[k] / load
+        if with_curvature:
+            for j in range(classes):
+                curvature[k, j] = 0.0
+    for t in range(kinds):
+        least, total = np.inf, 0.0
+        for k in range(classes):
+            share[k] = program.weight[t] / program.speed[k] + price[k]
+            if program.needs[t] <= program.memory[k]:
+                least = min(least, share[k])
+        for k in range(classes):
+            fits = program.needs[t] <= program.memory[k]
+            share[k] = program.capacity[k] * math.exp((least - share[k]) / SMOOTHING) if fits else 0.0
+            total += share[k]
+        value += program.work[t] * (least - SMOOTHING * math.log(total))
+        for k in range(classes):
+            share[k] /= total
+            used[k] += program.work[t] * share[k]
+        for k in range(classes if with_curvature else 0):
+            of_kind = program.work[t] * share[k] / SMOOTHING
+            curvature[k, k] += of_kind
+            for j in range(classes):
+                curvature[k, j] -= of_kind * share[j]
+    return value
+
+
+@internal
+def _newton_step(classes, program):  # type: ignore[no-untyped-def]
+    """Turn the gradient in `step` into Newton's step; classes that stay without a price do not move.
+
+    Gaussian elimination of a positive definite matrix, which needs no pivots.
+    """
+    step, price, matrix = program.step, program.price, program.curvature
+    for k in range(classes):
+        if price[k] == 0.0 and step[k] <= 0.0:
+            step[k] = 0.0
+            for j in range(classes):
+                matrix[k, j] = matrix[j, k] = 0.0
+        matrix[k, k] += 1e-9 if matrix[k, k] > 0.0 else 1.0
+    for k in range(classes):
+        for i in range(k + 1, classes):
+            factor = matrix[i, k] / matrix[k, k]
+            if factor != 0.0:
+                for j in range(k, classes):
+                    matrix[i, j] -= factor * matrix[k, j]
+                step[i] -= factor * step[k]
+    for k in range(classes - 1, -1, -1):
+        for j in range(k + 1, classes):
+            step[k] -= matrix[k, j] * step[j]
+        step[k] /= matrix[k, k]

@@ -1,0 +1,135 @@
+"""What `adaptive-price` has learned of the workload from what has arrived, as any live cluster could.
+
+A ring keeps the last tasks that became ready. Where workflows are revealed as they run, those that have completed say
+how many tasks follow one that is the k-th of its workflow to be seen, and how many tasks a workflow with k seen ones
+has. Older workflows count less and less.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rllib_scale.compiled import internal
+from rllib_scale.observation.view import MOST_SEEN
+
+RING = 256
+"""Tasks that are remembered."""
+KEEPS = 1.0 - 1.0 / 100.0
+"""What the weight of a workflow is multiplied by when another is counted."""
+PSEUDO_TASKS = 3.0
+"""How much the prior of followers counts: FOLLOWER_DECAY^k tasks follow the k-th one."""
+FOLLOWER_DECAY = 0.7
+PRIOR_HIDDEN = 1.0
+"""Unseen tasks of a workflow before any has completed."""
+
+SAMPLE = np.dtype(
+    [
+        ("compute", "f8"),  # GFLOP
+        ("memory", "f8"),  # GB
+        ("descendants", "f8"),  # itself included
+        ("seen", "i8"),  # as WAITING
+        ("moved", "f8"),  # s to move its input
+    ]
+)
+COUNTS = np.dtype(
+    [
+        ("sampled", "i8"),  # tasks until now
+        ("workflows", "f8"),  # of which all tasks are known, until now
+        ("weight", "f8"),  # of these, older ones less and less; and sums with these weights:
+        ("tasks", "f8"),  # of their tasks
+        ("paths", "f8"),  # of tasks times those of the longest path
+        ("delay", "f8"),  # of release delays of tasks [s]
+        ("delays", "f8"),  # how many these were
+    ]
+)
+
+
+class Estimates(NamedTuple):
+    """Of each environment of a batch."""
+
+    counts: np.ndarray  # (B,) COUNTS
+    ring: np.ndarray  # (B, RING) SAMPLE
+    followers: np.ndarray  # (B, 1 + MOST_SEEN, 2) by seen: sum of followers, and how many tasks
+    sizes: np.ndarray  # (B, 1 + MOST_SEEN, 2) by tasks of a workflow: sum of these, and how many workflows
+
+
+def no_estimates(num_envs: int) -> Estimates:
+    """Those of a batch before anything has arrived."""
+    return Estimates(
+        np.zeros(num_envs, dtype=COUNTS),
+        np.zeros((num_envs, RING), dtype=SAMPLE),
+        *np.zeros((2, num_envs, 1 + MOST_SEEN, 2)),
+    )
+
+
+@internal
+def followers_of(seen, followers):  # type: ignore[no-untyped-def]
+    """How many tasks follow one that was the `seen`-th of its workflow to be seen, itself included."""
+    k = min(MOST_SEEN, seen)
+    prior = 1.0 + FOLLOWER_DECAY**k
+    return (followers[k, 0] + PSEUDO_TASKS * prior) / (followers[k, 1] + PSEUDO_TASKS)
+
+
+@internal
+def hidden_of(seen, sizes):  # type: ignore[no-untyped-def]
+    """How many unseen tasks a workflow has of which `seen` have been seen."""
+    total, count = PRIOR_HIDDEN, 1.0
+    for n in range(min(MOST_SEEN, seen), MOST_SEEN + 1):
+        total += max(0.0, sizes[n, 0] - seen * sizes[n, 1])
+        count += sizes[n, 1]
+    return total / count
+
+
+@internal
+def observe(b, view, since_s, estimates):  # type: ignore[no-untyped-def]
+    """Count what has completed, has arrived or has become ready after `since_s`.
+
+    Returns the work of the tasks that have become ready [GFLOP].
+    """
+    shown, of = view.env[b], estimates.counts[b]
+    for i in range(shown.num_ended):
+        _count_ended(view.ended[b, i], of, estimates.followers[b], estimates.sizes[b])
+    for i in range(shown.num_new):
+        if not shown.is_revealed:
+            _count_workflow(view.new[b, i].num_tasks, view.new[b, i].depth, of)
+    ready = 0.0
+    for i in range(shown.num_waiting):
+        task = view.waiting[b, i]
+        if task.ready_s <= since_s:
+            continue
+        ready += task.compute_gflop
+        of.delay = KEEPS * of.delay + task.delay_s
+        of.delays = KEEPS * of.delays + 1.0
+        sample = estimates.ring[b, of.sampled % RING]
+        of.sampled += 1
+        sample.compute, sample.memory, sample.descendants = task.compute_gflop, task.memory_gb, task.descendants
+        sample.seen, sample.moved = task.seen, 0.0
+        for k in range(task.first_input, task.first_input + task.num_inputs):
+            sample.moved += view.inputs[b, k].transfer_s
+    return ready
+
+
+@internal
+def _count_workflow(num_tasks, depth, of):  # type: ignore[no-untyped-def]
+    of.workflows += 1.0
+    of.weight = KEEPS * of.weight + 1.0
+    of.tasks = KEEPS * of.tasks + num_tasks
+    of.paths = KEEPS * of.paths + num_tasks * depth
+
+
+@internal
+def _count_ended(ended, of, followers, sizes):  # type: ignore[no-untyped-def]
+    if ended.num_tasks > 0:
+        _count_workflow(ended.num_tasks, ended.depth, of)
+        for n in range(MOST_SEEN + 1):
+            for i in range(2):
+                followers[n, i] *= KEEPS
+                sizes[n, i] *= KEEPS
+        n = min(MOST_SEEN, ended.num_tasks)
+        sizes[n, 0] += ended.num_tasks
+        sizes[n, 1] += 1.0
+    k = min(MOST_SEEN, ended.seen)
+    followers[k, 0] += ended.descendants
+    followers[k, 1] += 1.0

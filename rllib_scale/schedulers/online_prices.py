@@ -1,0 +1,291 @@
+"""The prices of the servers that are present for the workload that has been seen, as a line in the load.
+
+All is relative: time to the execution of a mean task on a mean place, speed and capacity to their means, descendants to
+theirs. So in other units of time, work or memory the numbers are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from rllib_scale.compiled import internal
+from rllib_scale.schedulers.duals import CLOSE_TO_FULL, Program, most_load, room_for, solve
+from rllib_scale.schedulers.estimates import RING, followers_of
+
+MOST_CLASSES = 24
+"""Servers of further classes count with the last one of the same speed or less."""
+PRIOR_TASKS = 10
+"""Tasks that the sample begins with: MEAN_DESCENDANTS in the mean, memory from half of what was seen to 1.75 of it."""
+MEAN_DESCENDANTS = 2.4
+BINS, PER_DOUBLING = 40, 3
+"""Kinds of tasks by descendants: a third of a doubling each."""
+LOADS, LEAST_LOAD, LOAD_STEP = 7, 0.4, 0.1
+"""Loads at which prices are solved for."""
+MIDDLE = 0.7
+DISCOUNT = 0.8
+"""A class at whose price tasks are indifferent had better be taken when it is idle: waits keep them away otherwise."""
+GROWTH, MOST_TASKS = 1.6, 160
+"""Prices are solved for again after so many times the tasks, or so many more."""
+DESCRIPTORS = ("spread", "fast_capacity", "slow_places", "tasks", "variation", "moves", "fit", "chains", "classes")
+"""What a cluster and its workload are like, from -1 to 1."""
+
+CLASS = np.dtype(
+    [
+        ("capacity", "f8"),  # GFLOPS of each task
+        ("memory", "f8"),  # GB
+        ("max_concurrent", "i8"),
+        ("servers", "i8"),
+        ("places", "f8"),  # tasks that they run at once, as far as their memory allows
+        ("middle", "f8"),  # price of a second at the load MIDDLE above that of the slowest class
+        ("slope", "f8"),  # by which it rises with the load
+    ]
+)
+MEANS = np.dtype(
+    [
+        ("solved_at", "i8"),  # tasks that had been sampled when the prices were solved for
+        ("num_classes", "i8"),
+        ("servers", "i8"),  # in the view
+        ("places", "f8"),
+        ("capacity", "f8"),  # GFLOPS of all places
+        ("slowest", "f8"),  # GFLOPS
+        ("fastest", "f8"),
+        ("compute", "f8"),  # GFLOP of a task
+        ("memory", "f8"),  # GB of a task
+        ("descendants", "f8"),  # of a task, itself included
+        ("tau", "f8"),  # s, execution of a mean task on a mean place
+        ("stay", "f8"),  # phi: time of a workflow in an empty system, in STAY_UNIT tau; at least 1
+    ]
+)
+STAY_UNIT = 4.0
+
+
+class Prices(NamedTuple):
+    """Of each environment of a batch."""
+
+    means: np.ndarray  # (B,) MEANS
+    classes: np.ndarray  # (B, MOST_CLASSES) CLASS
+    limit: np.ndarray  # (B, N) GB of each server when it was sorted
+    of: np.ndarray  # (B, N) class of each server; -1: it takes no task
+    descriptors: np.ndarray  # (B, 9)
+    program: Program  # scratch
+    kinds: np.ndarray  # (BINS, 1 + MOST_CLASSES, 3) scratch
+    at_load: np.ndarray  # (LOADS, MOST_CLASSES) scratch
+
+
+def no_prices(num_envs: int, num_servers: int) -> Prices:
+    """Those of a batch before anything has arrived."""
+    return Prices(
+        np.zeros(num_envs, dtype=MEANS),
+        np.zeros((num_envs, MOST_CLASSES), dtype=CLASS),
+        np.full((num_envs, num_servers), -2.0),
+        np.full((num_envs, num_servers), -1),
+        np.zeros((num_envs, len(DESCRIPTORS))),
+        room_for(BINS * (1 + MOST_CLASSES), MOST_CLASSES),
+        np.zeros((BINS, 1 + MOST_CLASSES, 3)),
+        np.zeros((LOADS, MOST_CLASSES)),
+    )
+
+
+@internal
+def update_prices(b, view, estimates, prices):  # type: ignore[no-untyped-def]
+    """Solve again where servers have come or gone, or enough tasks have been seen since."""
+    means, sampled, has_changed = prices.means[b], estimates.counts[b].sampled, False
+    for j in range(view.limit.shape[1]):
+        if view.limit[b, j] != prices.limit[b, j]:
+            has_changed = True
+            prices.limit[b, j] = view.limit[b, j]
+    if has_changed:
+        _sort_servers(b, view, prices)
+    due = min(math.ceil(GROWTH * means.solved_at), means.solved_at + MOST_TASKS)
+    if sampled > 0 and means.num_classes > 0 and (has_changed or sampled >= due):
+        means.solved_at = sampled
+        _take_means(b, view.env[b].is_revealed, estimates, prices)
+        _solve_line(b, estimates, prices)
+        _describe(b, estimates, prices)
+
+
+@internal
+def _sort_servers(b, view, prices):  # type: ignore[no-untyped-def]
+    """Sort the servers that take tasks by speed, memory and places."""
+    classes, count = prices.classes[b], 0
+    for j in range(view.limit.shape[1]):
+        prices.of[b, j] = -1
+        if view.limit[b, j] < 0.0 or view.max_concurrent[j] == 0:
+            continue
+        k = 0
+        while k < count and not (
+            classes[k].capacity == view.capacity[j]
+            and classes[k].memory == view.limit[b, j]
+            and classes[k].max_concurrent == view.max_concurrent[j]
+        ):
+            k += 1
+        if k == count and count == MOST_CLASSES:
+            k = 0
+            for i in range(count):
+                if abs(classes[i].capacity - view.capacity[j]) < abs(classes[k].capacity - view.capacity[j]):
+                    k = i
+        elif k == count:
+            count += 1
+            classes[k].capacity, classes[k].memory = view.capacity[j], view.limit[b, j]
+            classes[k].max_concurrent, classes[k].servers = view.max_concurrent[j], 0
+        classes[k].servers += 1
+        prices.of[b, j] = k
+    prices.means[b].num_classes = count
+
+
+@internal
+def _take_means(b, is_revealed, estimates, prices):  # type: ignore[no-untyped-def]
+    """Means of the sample, and what the servers can do with tasks like these."""
+    means, of, ring = prices.means[b], estimates.counts[b], estimates.ring[b]
+    count = min(RING, of.sampled)
+    means.compute = means.memory = means.descendants = 0.0
+    for i in range(count):
+        if is_revealed:
+            ring[i].descendants = followers_of(ring[i].seen, estimates.followers[b])
+        means.compute += ring[i].compute / count
+        means.memory += ring[i].memory / count
+        means.descendants += ring[i].descendants / count
+    places, speeds = 0.0, 0.0
+    means.places = means.capacity = means.fastest = 0.0
+    means.slowest = np.inf
+    for k in range(means.num_classes):
+        server = prices.classes[b, k]
+        server.places = server.servers * _places_of(server, ring, count)
+        places += server.servers * server.max_concurrent
+        speeds += server.servers * server.max_concurrent * server.capacity
+        means.places += server.places
+        means.capacity += server.places * server.capacity
+        means.slowest, means.fastest = min(means.slowest, server.capacity), max(means.fastest, server.capacity)
+    means.tau = means.compute * places / speeds
+    if of.tasks > 0.0:
+        unloaded = of.paths / of.tasks * (means.tau + of.delay / of.delays)
+        means.stay = max(1.0, unloaded / (STAY_UNIT * means.tau))
+    else:
+        means.stay = 1.0
+
+
+@internal
+def _places_of(server, ring, count):  # type: ignore[no-untyped-def]
+    """Tasks that a server of a class runs at once: what the mean memory of those that fit leaves of its places."""
+    if server.max_concurrent == 1:
+        return 1.0
+    memory, work = 0.0, 0.0
+    for i in range(count):
+        if ring[i].memory <= server.memory:
+            memory += ring[i].compute * ring[i].memory
+            work += ring[i].compute
+    if memory == 0.0:
+        return float(server.max_concurrent)
+    return max(1.0, min(float(server.max_concurrent), server.memory * work / memory))
+
+
+@internal
+def _add_kind(compute, memory, descendants, b, prices):  # type: ignore[no-untyped-def]
+    level, classes = 0, prices.means[b].num_classes
+    for k in range(classes):
+        level += memory > prices.classes[b, k].memory
+    if level == classes:
+        return  # it fits no server that is present
+    at = min(BINS - 1, max(0, int(PER_DOUBLING * math.log2(max(1.0, descendants)))))
+    kind = prices.kinds[at, level]
+    kind[0] += compute
+    kind[1] += compute * descendants
+    kind[2] = max(kind[2], memory)
+
+
+@internal
+def _fill_program(b, estimates, prices):  # type: ignore[no-untyped-def]
+    """The linear program of the sample; returns how many kinds of tasks it has."""
+    means, program, kinds, ring = prices.means[b], prices.program, prices.kinds, estimates.ring[b]
+    kinds[:] = 0.0
+    count = min(RING, estimates.counts[b].sampled)
+    for i in range(count):
+        _add_kind(ring[i].compute, ring[i].memory, ring[i].descendants, b, prices)
+    unit = math.sqrt(means.descendants / MEAN_DESCENDANTS)
+    for i in range(PRIOR_TASKS):
+        followers = max(1.0, unit * (1.0, 1.0, 2.0, 3.0, 5.0)[i % 5])
+        _add_kind(means.compute, means.memory * (0.5 + 1.25 * i / (PRIOR_TASKS - 1)), followers, b, prices)
+    work, weight, found = 0.0, 0.0, 0
+    for at in range(BINS):
+        for level in range(means.num_classes):
+            if kinds[at, level, 0] > 0.0:
+                work += kinds[at, level, 0]
+                weight += kinds[at, level, 1]
+                program.work[found] = kinds[at, level, 0]
+                program.weight[found] = kinds[at, level, 1] / kinds[at, level, 0]
+                program.needs[found] = kinds[at, level, 2]
+                found += 1
+    for t in range(found):
+        program.weight[t] *= work / weight
+        program.work[t] /= work
+    for k in range(means.num_classes):
+        server = prices.classes[b, k]
+        program.speed[k] = server.capacity * means.tau / means.compute
+        program.memory[k] = server.memory
+        program.capacity[k] = server.places * server.capacity / means.capacity
+        program.price[k] = 0.0
+    if found > 0:
+        means.descendants = weight / work
+    return found
+
+
+@internal
+def _solve_line(b, estimates, prices):  # type: ignore[no-untyped-def]
+    """Solve at each load, and fit a line to the price of each class above that of the slowest."""
+    means, program, at_load = prices.means[b], prices.program, prices.at_load
+    kinds, classes = _fill_program(b, estimates, prices), means.num_classes
+    for k in range(classes):
+        prices.classes[b, k].middle = prices.classes[b, k].slope = 0.0
+    if kinds == 0 or means.slowest == means.fastest:
+        return
+    most = CLOSE_TO_FULL * most_load(kinds, classes, program)
+    for i in range(LOADS):
+        solve(min(most, LEAST_LOAD + i * LOAD_STEP), kinds, classes, program)
+        slowest, share = 0.0, 0.0
+        for k in range(classes):
+            at_load[i, k] = program.price[k] * program.speed[k]
+            if prices.classes[b, k].capacity == means.slowest:
+                slowest += program.capacity[k] * at_load[i, k]
+                share += program.capacity[k]
+        for k in range(classes):
+            at_load[i, k] = DISCOUNT * (at_load[i, k] - slowest / share)
+    for k in range(classes):
+        middle, slope, squares = 0.0, 0.0, 0.0
+        for i in range(LOADS):
+            from_middle = LEAST_LOAD + i * LOAD_STEP - MIDDLE
+            middle += at_load[i, k] / LOADS
+            slope += from_middle * at_load[i, k]
+            squares += from_middle * from_middle
+        prices.classes[b, k].middle, prices.classes[b, k].slope = middle, slope / squares
+
+
+@internal
+def _describe(b, estimates, prices):  # type: ignore[no-untyped-def]
+    """Write the descriptors, which begin at 0 and count in full after many workflows."""
+    means, of, ring, x = prices.means[b], estimates.counts[b], estimates.ring[b], prices.descriptors[b]
+    count = min(RING, of.sampled)
+    squares, moved, fast, slow, places, fit = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(count):
+        squares += (ring[i].compute / means.compute - 1.0) ** 2 / count
+        moved += ring[i].moved / count
+    for k in range(means.num_classes):
+        server = prices.classes[b, k]
+        share = server.places * server.capacity / means.capacity
+        fast += share if server.capacity == means.fastest else 0.0
+        fit += share if server.memory >= means.memory else 0.0
+        slow += server.places if server.capacity == means.slowest else 0.0
+        places += server.places
+    x[0] = math.log2(means.fastest / means.slowest) / 1.5 - 0.7
+    x[1] = 2.0 * fast - 0.8
+    x[2] = 2.0 * slow / places - 0.8
+    x[3] = math.log(of.tasks / of.weight / 5.0) if of.weight > 0.0 else 0.0
+    x[4] = 2.0 * math.sqrt(squares) - 1.0
+    x[5] = math.log10(max(moved / means.tau, 1e-3)) + 1.5
+    x[6] = 3.0 * (fit - 0.75)
+    x[7] = 2.0 * of.paths * of.weight / of.tasks**2 - 1.4 if of.tasks > 0.0 else 0.0
+    x[8] = means.num_classes / 1.5 - 1.5
+    for i in range(len(x)):
+        x[i] = min(1.0, max(-1.0, x[i])) * of.workflows / (of.workflows + 2.0)
