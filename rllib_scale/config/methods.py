@@ -70,6 +70,13 @@ METHODS: dict[str, MethodSpec] = {
         "prices of fast servers by load, queue and idle servers, searched by CMA-ES",
         sees="workflows",
     ),
+    "adaptive-price": MethodSpec(
+        "cma-es",
+        None,
+        False,
+        "dual prices of what has arrived, modulated by a map for any cluster that CMA-ES searches",
+        sees="workflows",
+    ),
     "decima": MethodSpec(
         "reinforce",
         "graph",

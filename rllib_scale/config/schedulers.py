@@ -95,6 +95,16 @@ class DualPriceParameters(NoParameters):
     )
 
 
+class AdaptivePriceParameters(NoParameters):
+    """Parameters of `adaptive-price`."""
+
+    strength: Annotated[float, Field(ge=0, le=2)] = Field(
+        default=1.0,
+        description="weight of the searched map; 0: dual prices alone, with the least mean response and a high 95th "
+        "percentile of job completion times",
+    )
+
+
 @dataclass(frozen=True)
 class HeuristicSpec:
     """Parameters and observability of a rule; a user-defined class has `takes`, `sees` and `plans`.
@@ -136,6 +146,7 @@ DISPATCHERS = {
     "hungarian": HeuristicSpec(HungarianParameters),
     "price": HeuristicSpec(PriceParameters),
     "dual-price": HeuristicSpec(DualPriceParameters, knows="the workload's distribution and load"),
+    "adaptive-price": HeuristicSpec(AdaptivePriceParameters, sees="workflows"),
 }
 """Rules that decide at each event for all waiting tasks."""
 HEURISTICS = RULES | DISPATCHERS

@@ -1,4 +1,4 @@
-"""Many candidate weights of `context-price` on one workload, and the rule that the search is measured by."""
+"""Many candidates of a search on one workload, and the rule that the search is measured by."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.workflows import completions_s
 from rllib_scale.observation.policy import Policy
 from rllib_scale.schedulers.context import Floats
-from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.workloads.generators import generate
 
@@ -37,24 +36,16 @@ class Outcomes(NamedTuple):
     decisions: Floats
 
 
-def play_candidates(weights: Floats, speeds: Floats, instance: Instance) -> Outcomes:
-    """What comes of an instance with each candidate.
-
-    Args:
-        weights: (C, 5 + K, 10 + K), each as `ContextPrice` takes it.
-        speeds: (K,) of the classes that they are for.
-        instance: what is played.
-    """
-    return outcomes_of(ContextPrice(weights, speeds), len(weights), instance)
-
-
 def play_base(instance: Instance) -> Outcomes:
     """(1,) what comes of it with BASE."""
     return outcomes_of(make_scheduler(BASE, instance.env.observation, instance.env.episode.mask), 1, instance)
 
 
 def outcomes_of(player: Policy, copies: int, instance: Instance) -> Outcomes:
-    """(C,) what comes of an instance with a player, in as many copies of the same episode, side by side."""
+    """(C,) what comes of an instance with a player, in as many copies of the same episode, side by side.
+
+    A player may decide otherwise in each copy, as `ContextPrice` with the weights of C candidates.
+    """
     workload = generate(instance.env, instance.seed, 0)
     engine = play(player, instance.env, instance.seed, [0] * copies)
     rows = []

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
-from graphlib import TopologicalSorter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rllib_scale.config import CommunicationConfig
 from rllib_scale.observation.snapshot import LiveWorkflow
-from rllib_scale.workloads.dag import descendants
+from rllib_scale.workloads.dag import hops_and_descendants
 from rllib_scale.workloads.model import Workload
 
 Floats = NDArray[np.float64]
@@ -37,8 +36,7 @@ class Flow:
         for before, after in edges.tolist():
             self.predecessors[after].append(before)
             self.successors[before].append(after)
-        self.hop = self._hops()
-        self.descendants = descendants(count, edges)
+        self.hop, self.descendants = hops_and_descendants(count, edges)
         self.missing = [len(before) for before in self.predecessors]
         self.server = np.full(count, -1, dtype=np.int64)  # on which it was started; -1: not yet, or taken back
         self.completed = np.zeros(count, dtype=bool)
@@ -61,13 +59,6 @@ class Flow:
     def done(self) -> bool:
         """Whether every task has ended."""
         return bool(self.completed.all())
-
-    def _hops(self) -> Ints:
-        """(T,) edges on the longest path from each task to a sink."""
-        hop = np.zeros(len(self.successors), dtype=np.int64)
-        for task in TopologicalSorter(dict(enumerate(self.successors))).static_order():
-            hop[task] = max((hop[after] + 1 for after in self.successors[task]), default=0)
-        return hop
 
     def rank(self, task: int, order: str) -> float:
         """Key of a task in a named order (`config.NamedOrder`), largest first."""

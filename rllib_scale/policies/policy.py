@@ -3,8 +3,8 @@
 A policy folder holds::
 
     policy.safetensors   parameters and standardisation constants of the network, without the critic (decima and deeprm
-                         have none); of context-price weights (5 + K, 10 + K) and speeds (K,) in GFLOPS, as
-                         `ContextPrice` takes them
+                         have none); of context-price weights (5 + K, 10 + K) and speeds (K,) in GFLOPS, of
+                         adaptive-price weights (8, 21), as `ContextPrice` and `AdaptivePrice` take them
     policy.json          {"format", "version", "method", "seed", "trial_id", "feature_set", "train_servers", "epochs",
                           "trial": the TrialConfig, "sha256": of policy.safetensors}
 
@@ -39,10 +39,9 @@ from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.observation.answers import TAKEN
 from rllib_scale.plugins import unpinned
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
-from rllib_scale.policies.price_policy import PricePolicy
+from rllib_scale.policies.price_policy import AdaptivePolicy, PricePolicy
 from rllib_scale.policies.shared import as_html, check_scale
 from rllib_scale.schedulers.base import Scheduler
-from rllib_scale.schedulers.context_price import ContextPrice
 
 FORMAT = "rllib-scale-policy"
 VERSION = 1
@@ -105,6 +104,9 @@ class TrainedPolicy(Scheduler):
         return np.where(fits | ~fits.any(axis=1, keepdims=True), logits, -np.inf)
 
 
+ExportedPolicy = TrainedPolicy | PricePolicy | AdaptivePolicy | DispatchPolicy
+
+
 def save_policy(folder: Path, network: torch.nn.Module, trial: TrialConfig, epochs: int) -> None:
     """Write a policy folder, or replace the policy in one.
 
@@ -117,9 +119,9 @@ def save_policy(folder: Path, network: torch.nn.Module, trial: TrialConfig, epoc
     _write(folder, network.state_dict(), trial, epochs)
 
 
-def save_prices(folder: Path, weights: np.ndarray, speeds: np.ndarray, trial: TrialConfig, epochs: int) -> None:
-    """As `save_policy`, of `context-price`; weights and speeds as `ContextPrice` takes them."""
-    _write(folder, {"weights": torch.from_numpy(weights), "speeds": torch.from_numpy(speeds)}, trial, epochs)
+def save_weights(folder: Path, named: Mapping[str, np.ndarray], trial: TrialConfig, epochs: int) -> None:
+    """As `save_policy`, of `context-price` or `adaptive-price`; the arrays by name, as the classes take them."""
+    _write(folder, {name: torch.from_numpy(array) for name, array in named.items()}, trial, epochs)
 
 
 def _write(folder: Path, named: Mapping[str, torch.Tensor], trial: TrialConfig, epochs: int) -> None:
@@ -130,8 +132,8 @@ def _write(folder: Path, named: Mapping[str, torch.Tensor], trial: TrialConfig, 
 
 def load_policy(
     folder: str | Path, mask: MaskMode = "none", decision: DecisionMode = "argmax", trust: bool | str | None = False
-) -> TrainedPolicy | PricePolicy | DispatchPolicy:
-    """Read a policy folder, or `zoo:NAME`; a mask is nothing to `context-price`, `decima` and `deeprm`.
+) -> ExportedPolicy:
+    """Read a policy folder, or `zoo:NAME`; a mask is nothing to price rules, `decima` and `deeprm`.
 
     Args:
         folder: see `save_policy`.
@@ -169,7 +171,7 @@ def policy_from_bytes(
     mask: MaskMode = "none",
     decision: DecisionMode = "argmax",
     trust: bool | str | None = False,
-) -> TrainedPolicy | PricePolicy | DispatchPolicy:
+) -> ExportedPolicy:
     """The policy in the files that `policy_files` read; `source` names it in errors.
 
     Raises:
@@ -187,7 +189,7 @@ def policy_from_bytes(
     if hashlib.sha256(files[TENSORS]).hexdigest() != description.get("sha256"):
         raise UserError(f"{source}: {TENSORS} is damaged or is not the one that {DESCRIPTION} describes (sha256)")
     if trial.spec.network is None:
-        return PricePolicy(*_prices(files[TENSORS], f"{source}: {TENSORS}"), trial, epochs, decision)
+        return _price_policy(files[TENSORS], trial, epochs, decision, f"{source}: {TENSORS}")
     if trial.spec.dispatches:
         asked = build_dispatch_network(trial)
         _load_weights(asked, files[TENSORS], source, trial.method)
@@ -255,17 +257,27 @@ def _shape(trial: TrialConfig) -> dict[str, Any]:
     return facts
 
 
-def _prices(content: bytes, source: str) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and speeds of `context-price`."""
+def _price_policy(
+    content: bytes, trial: TrialConfig, epochs: int, decision: DecisionMode, source: str
+) -> PricePolicy | AdaptivePolicy:
+    """A searched price rule.
+
+    Raises:
+        UserError: the content is not its weights, or another decision than argmax is asked for.
+    """
+    if decision != "argmax":
+        raise UserError(f"decision {decision}: {trial.method} has no probabilities to sample from; valid: argmax")
     try:
         named = {name: tensor.numpy() for name, tensor in load_tensors(content).items()}
-        weights, speeds = named["weights"], named["speeds"]
-        ContextPrice(weights, speeds)
-        if not (np.isfinite(weights).all() and np.isfinite(speeds).all() and speeds[0] > 0):
+        if not all(np.isfinite(array).all() for array in named.values()):
             raise ValueError
+        if trial.method == "adaptive-price":
+            return AdaptivePolicy(named["weights"], trial, epochs)
+        if named["speeds"][0] <= 0:
+            raise ValueError
+        return PricePolicy(named["weights"], named["speeds"], trial, epochs)
     except (SafetensorError, KeyError, ValueError, IndexError, TypeError):
-        raise UserError(f"{source} does not hold the weights of context-price") from None
-    return weights, speeds
+        raise UserError(f"{source} does not hold the weights of {trial.method}") from None
 
 
 def _facts(trial: TrialConfig) -> dict[str, Any]:

@@ -1,11 +1,12 @@
-"""A searched `context-price` as a policy: its weights as files, and as the dispatcher that plays them."""
+"""Searched price rules as policies: their weights as files, and as the dispatchers that play them."""
 
 from __future__ import annotations
 
-from rllib_scale.config import DecisionMode, EnvConfig, ProblemsConfig, TrialConfig
+from rllib_scale.config import EnvConfig, ProblemsConfig, TrialConfig
 from rllib_scale.config.rounds import without_paper_mode
 from rllib_scale.errors import UserError
 from rllib_scale.policies.shared import as_html
+from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 from rllib_scale.schedulers.context import Floats
 from rllib_scale.schedulers.context_price import ContextPrice
 
@@ -21,21 +22,13 @@ class PricePolicy(ContextPrice):
         speeds: as for `ContextPrice`.
         trial: what trained it.
         epochs: generations it was searched for.
-        decision: argmax; there are no probabilities to sample from.
-
-    Raises:
-        UserError: another decision is asked for.
     """
 
-    def __init__(
-        self, weights: Floats, speeds: Floats, trial: TrialConfig, epochs: int, decision: DecisionMode = "argmax"
-    ) -> None:
+    def __init__(self, weights: Floats, speeds: Floats, trial: TrialConfig, epochs: int) -> None:
         searched = (trial.algorithm.problems or ProblemsConfig()).all(trial.env)
         places = [env.cluster.num_places for env in searched]
         beyond = (max(places) / min(places)) ** EXTRAPOLATION
         super().__init__(weights, speeds, (min(places) / beyond, max(places) * beyond))
-        if decision != "argmax":
-            raise UserError(f"decision {decision}: {trial.method} has no probabilities to sample from; valid: argmax")
         self.name, self.description = trial.name, trial.spec.description
         self.trial, self.epochs = trial, epochs
 
@@ -46,3 +39,20 @@ class PricePolicy(ContextPrice):
         if env.costs_time:
             raise UserError(without_paper_mode(self.name))
         return env
+
+
+class AdaptivePolicy(AdaptivePrice):
+    """What a training of the method `adaptive-price` exports; it plays any problem, as the rule does.
+
+    Args:
+        weights: as for `AdaptivePrice`.
+        trial: what trained it.
+        epochs: generations it was searched for.
+    """
+
+    def __init__(self, weights: Floats, trial: TrialConfig, epochs: int) -> None:
+        super().__init__(weights=weights)
+        self.name, self.description = trial.name, trial.spec.description
+        self.trial, self.epochs = trial, epochs
+
+    _repr_html_ = as_html

@@ -9,28 +9,42 @@ event. All units are relative, so the same map serves any cluster; docs/adaptive
 
 from __future__ import annotations
 
-import numpy as np
+from functools import cache
 
+import numpy as np
+from safetensors.numpy import load_file
+
+from rllib_scale import zoo
+from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.adaptive_rounds import INPUTS, THETA, AdaptiveRounds
 from rllib_scale.schedulers.reserving import VisitingDispatcher
 
 SHAPE = len(THETA), len(INPUTS)
+"""Of the map U."""
+
+
+@cache
+def shipped_map() -> np.ndarray:
+    """U (8, 21) of `zoo:adaptive-price`, searched over a family of problems."""
+    return load_file(zoo.folder_of("zoo:adaptive-price") / "policy.safetensors")["weights"]
 
 
 class AdaptivePrice(VisitingDispatcher):
     """See the module.
 
     Args:
-        weights: U (8, 21), or (B, 8, 21), one for each environment of a batch.
+        parameters: of the rule.
+        weights: U (8, 21), or (B, 8, 21), one for each environment of a batch; None: the one that is shipped.
     """
 
     name = "adaptive-price"
     description = "prices of time on fast servers by what has arrived and what is seen, for any cluster"
 
-    def __init__(self, weights: np.ndarray) -> None:
-        super().__init__()
-        self.weights = np.asarray(weights, dtype=np.float64)
+    def __init__(self, parameters: AdaptivePriceParameters | None = None, weights: np.ndarray | None = None) -> None:
+        super().__init__(parameters)
+        strength = self.parameters.strength
+        self.weights = strength * np.asarray(shipped_map() if weights is None else weights, dtype=np.float64)
         if self.weights.shape[-2:] != SHAPE:
             raise ValueError(f"weights {self.weights.shape}: must be {SHAPE}")
 

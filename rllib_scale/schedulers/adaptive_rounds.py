@@ -12,7 +12,7 @@ import numpy as np
 from rllib_scale.compiled import Direct, compiled, internal
 from rllib_scale.observation.view import MOST_SEEN, View
 from rllib_scale.schedulers.estimates import Estimates, followers_of, hidden_of, no_estimates, observe
-from rllib_scale.schedulers.online_prices import DESCRIPTORS, MIDDLE, Prices, no_prices, update_prices
+from rllib_scale.schedulers.online_prices import DESCRIPTORS, Prices, no_prices, price_at, update_prices
 from rllib_scale.schedulers.rounds import NUMBERS
 
 THETA = ("a", "b", "age", "alpha", "kappa", "price_2", "price_4", "penalty")
@@ -26,14 +26,14 @@ INPUTS = ("1", *CONTEXT, *DESCRIPTORS)
 """Columns of the map."""
 FAST, SLOW, AVERAGE, PRIOR = 6.0, 30.0, 4.0, 3.0
 """Times, in tau, of the averages of the load, of queue and work, and of the prior of the load."""
-PRIOR_LOAD, LOAD_UNIT = MIDDLE, 0.3
+PRIOR_LOAD, LOAD_UNIT = 0.7, 0.3
 FEWEST, MOST = 6.0, 128.0
 """Places that the entry `size` tells apart."""
 LIMIT = 3.0
 """Of every entry of the context, either side of 0."""
-SHARPNESS = 4.0
+SHARPNESS = 8.0
 """Of the softplus by which what cannot be negative stays above 0."""
-KAPPA, PENALTY = 2.0, 0.6
+KAPPA, PENALTY = 2.0, 0.2
 """Of the rule without the map; the penalty in tau."""
 
 MEMORY = np.dtype(
@@ -201,13 +201,15 @@ def _write_numbers(b, x, theta, prices, numbers, server_prices):  # type: ignore
     numbers[6], numbers[7] = means.compute, 2.0 * means.tau
     for j in range(len(server_prices)):
         k = prices.of[b, j]
-        server_prices[j] = weight * _price(prices.classes[b, k], means, load, theta) if k >= 0 else 0.0
+        server_prices[j] = 0.0
+        if k >= 0:
+            server_prices[j] = weight * _price(prices.classes[b, k], prices.curves[b, k], means, load, theta)
 
 
 @internal
-def _price(server, means, load, theta):  # type: ignore[no-untyped-def]
+def _price(server, curve, means, load, theta):  # type: ignore[no-untyped-def]
     """What a second on a server of a class costs, of a task with the mean number of descendants."""
-    price, doublings = server.middle + server.slope * (load - MIDDLE), math.log2(server.capacity / means.slowest)
+    price, doublings = price_at(load, curve), math.log2(server.capacity / means.slowest)
     if doublings == 0.0:
         return max(0.0, price)
     share = min(1.0, max(0.0, doublings - 1.0))

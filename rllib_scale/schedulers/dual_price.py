@@ -21,7 +21,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.context import LOAD_UNIT, PRIOR_LOAD, context_names, initial_weights, theta_names
 from rllib_scale.schedulers.reserving import Price
-from rllib_scale.workloads.dag import descendants
+from rllib_scale.workloads.dag import hops_and_descendants
 from rllib_scale.workloads.model import Workload
 from rllib_scale.workloads.sample import sample_workflows
 
@@ -136,7 +136,7 @@ def prices(classes: Classes, workload: Workload, rate: float, revealed: bool = F
 def _descendants(workload: Workload) -> np.ndarray:
     """(T,) tasks that follow each of the sample, itself included; of two digits, so that long chains have few kinds."""
     sizes, first = np.diff(workload.task_offsets), workload.edge_offsets
-    counts = [descendants(n, workload.edges[first[k] : first[k + 1]]) for k, n in enumerate(sizes)]
+    counts = [hops_and_descendants(n, workload.edges[first[k] : first[k + 1]])[1] for k, n in enumerate(sizes)]
     exact = np.concatenate(counts).astype(np.float64)
     unit = 10.0 ** np.maximum(0.0, np.floor(np.log10(exact)) - 1)
     return np.round(exact / unit) * unit

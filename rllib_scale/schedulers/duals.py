@@ -50,7 +50,9 @@ class Program(NamedTuple):
 
 def room_for(kinds: int, classes: int) -> Program:
     """Arrays for so many kinds and classes."""
-    return Program(*np.zeros((3, kinds)), *np.zeros((8, classes)), np.zeros((classes, classes)))
+    work, weight, needs = np.zeros((3, kinds))
+    speed, memory, capacity, *scratch = np.zeros((8, classes))
+    return Program(work, weight, needs, speed, memory, capacity, *scratch, curvature=np.zeros((classes, classes)))
 
 
 @internal

@@ -22,14 +22,13 @@ PRIOR_TASKS = 10
 MEAN_DESCENDANTS = 2.4
 BINS, PER_DOUBLING = 40, 3
 """Kinds of tasks by descendants: a third of a doubling each."""
-LOADS, LEAST_LOAD, LOAD_STEP = 7, 0.4, 0.1
+LOADS, LEAST_LOAD, LOAD_STEP = 9, 0.3, 0.1
 """Loads at which prices are solved for."""
-MIDDLE = 0.7
 DISCOUNT = 0.8
 """A class at whose price tasks are indifferent had better be taken when it is idle: waits keep them away otherwise."""
 GROWTH, MOST_TASKS = 1.6, 160
 """Prices are solved for again after so many times the tasks, or so many more."""
-DESCRIPTORS = ("spread", "fast_capacity", "slow_places", "tasks", "variation", "moves", "fit", "chains", "classes")
+DESCRIPTORS = ("spread", "fast_capacity", "slow_places", "tasks", "variation", "moves", "fit", "chains", "revealed")
 """What a cluster and its workload are like, from -1 to 1."""
 
 CLASS = np.dtype(
@@ -39,8 +38,6 @@ CLASS = np.dtype(
         ("max_concurrent", "i8"),
         ("servers", "i8"),
         ("places", "f8"),  # tasks that they run at once, as far as their memory allows
-        ("middle", "f8"),  # price of a second at the load MIDDLE above that of the slowest class
-        ("slope", "f8"),  # by which it rises with the load
     ]
 )
 MEANS = np.dtype(
@@ -67,12 +64,13 @@ class Prices(NamedTuple):
 
     means: np.ndarray  # (B,) MEANS
     classes: np.ndarray  # (B, MOST_CLASSES) CLASS
+    curves: np.ndarray  # (B, MOST_CLASSES, LOADS) price of a second above that of the slowest class
     limit: np.ndarray  # (B, N) GB of each server when it was sorted
     of: np.ndarray  # (B, N) class of each server; -1: it takes no task
     descriptors: np.ndarray  # (B, 9)
     program: Program  # scratch
     kinds: np.ndarray  # (BINS, 1 + MOST_CLASSES, 3) scratch
-    at_load: np.ndarray  # (LOADS, MOST_CLASSES) scratch
+    at_load: np.ndarray  # (MOST_CLASSES,) scratch
 
 
 def no_prices(num_envs: int, num_servers: int) -> Prices:
@@ -80,12 +78,13 @@ def no_prices(num_envs: int, num_servers: int) -> Prices:
     return Prices(
         np.zeros(num_envs, dtype=MEANS),
         np.zeros((num_envs, MOST_CLASSES), dtype=CLASS),
+        np.zeros((num_envs, MOST_CLASSES, LOADS)),
         np.full((num_envs, num_servers), -2.0),
         np.full((num_envs, num_servers), -1),
         np.zeros((num_envs, len(DESCRIPTORS))),
         room_for(BINS * (1 + MOST_CLASSES), MOST_CLASSES),
         np.zeros((BINS, 1 + MOST_CLASSES, 3)),
-        np.zeros((LOADS, MOST_CLASSES)),
+        np.zeros(MOST_CLASSES),
     )
 
 
@@ -104,7 +103,7 @@ def update_prices(b, view, estimates, prices):  # type: ignore[no-untyped-def]
         means.solved_at = sampled
         _take_means(b, view.env[b].is_revealed, estimates, prices)
         _solve_line(b, estimates, prices)
-        _describe(b, estimates, prices)
+        _describe(b, view.env[b].is_revealed, estimates, prices)
 
 
 @internal
@@ -237,8 +236,7 @@ def _solve_line(b, estimates, prices):  # type: ignore[no-untyped-def]
     """Solve at each load, and fit a line to the price of each class above that of the slowest."""
     means, program, at_load = prices.means[b], prices.program, prices.at_load
     kinds, classes = _fill_program(b, estimates, prices), means.num_classes
-    for k in range(classes):
-        prices.classes[b, k].middle = prices.classes[b, k].slope = 0.0
+    prices.curves[b] = 0.0
     if kinds == 0 or means.slowest == means.fastest:
         return
     most = CLOSE_TO_FULL * most_load(kinds, classes, program)
@@ -246,24 +244,24 @@ def _solve_line(b, estimates, prices):  # type: ignore[no-untyped-def]
         solve(min(most, LEAST_LOAD + i * LOAD_STEP), kinds, classes, program)
         slowest, share = 0.0, 0.0
         for k in range(classes):
-            at_load[i, k] = program.price[k] * program.speed[k]
+            at_load[k] = program.price[k] * program.speed[k]
             if prices.classes[b, k].capacity == means.slowest:
-                slowest += program.capacity[k] * at_load[i, k]
+                slowest += program.capacity[k] * at_load[k]
                 share += program.capacity[k]
         for k in range(classes):
-            at_load[i, k] = DISCOUNT * (at_load[i, k] - slowest / share)
-    for k in range(classes):
-        middle, slope, squares = 0.0, 0.0, 0.0
-        for i in range(LOADS):
-            from_middle = LEAST_LOAD + i * LOAD_STEP - MIDDLE
-            middle += at_load[i, k] / LOADS
-            slope += from_middle * at_load[i, k]
-            squares += from_middle * from_middle
-        prices.classes[b, k].middle, prices.classes[b, k].slope = middle, slope / squares
+            prices.curves[b, k, i] = DISCOUNT * (at_load[k] - slowest / share)
 
 
 @internal
-def _describe(b, estimates, prices):  # type: ignore[no-untyped-def]
+def price_at(load, curve):  # type: ignore[no-untyped-def]
+    """The price of a second above that of the slowest class, linear between the loads that were solved."""
+    at = min(LOADS - 1.0, max(0.0, (load - LEAST_LOAD) / LOAD_STEP))
+    below = min(LOADS - 2, int(at))
+    return curve[below] + (at - below) * (curve[below + 1] - curve[below])
+
+
+@internal
+def _describe(b, is_revealed, estimates, prices):  # type: ignore[no-untyped-def]
     """Write the descriptors, which begin at 0 and count in full after many workflows."""
     means, of, ring, x = prices.means[b], estimates.counts[b], estimates.ring[b], prices.descriptors[b]
     count = min(RING, of.sampled)
@@ -286,6 +284,6 @@ def _describe(b, estimates, prices):  # type: ignore[no-untyped-def]
     x[5] = math.log10(max(moved / means.tau, 1e-3)) + 1.5
     x[6] = 3.0 * (fit - 0.75)
     x[7] = 2.0 * of.paths * of.weight / of.tasks**2 - 1.4 if of.tasks > 0.0 else 0.0
-    x[8] = means.num_classes / 1.5 - 1.5
+    x[8] = float(is_revealed)
     for i in range(len(x)):
         x[i] = min(1.0, max(-1.0, x[i])) * of.workflows / (of.workflows + 2.0)

@@ -20,6 +20,7 @@ from rllib_scale.loading import load_scheduler
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.feature_sets import ObservationView
 from rllib_scale.observation.policy import Policy
+from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 from rllib_scale.schedulers.base import BasePolicy, Rule
 from rllib_scale.schedulers.batch_mode import MaxMin, MinMin
 from rllib_scale.schedulers.dual_price import DualPrice
@@ -124,7 +125,7 @@ DISPATCHERS: dict[str, type[BasePolicy]] = {
     dispatcher.name: dispatcher
     for dispatcher in (
         *(HEFT, CPOP, MinMin, MaxMin),
-        *(NonBlocking, Reserve, Hungarian, Price, DualPrice),
+        *(NonBlocking, Reserve, Hungarian, Price, DualPrice, AdaptivePrice),
     )
 }
 SCHEDULERS: dict[str, type[BasePolicy]] = {**RULES, **DISPATCHERS}

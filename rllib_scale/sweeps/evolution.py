@@ -1,4 +1,4 @@
-"""CMA-ES over the weights of `context-price`.
+"""CMA-ES over the weights of `context-price` and `adaptive-price`.
 
 Source: N. Hansen, The CMA evolution strategy: a tutorial, arXiv 1604.00772, by its author's library `cma`. Only the
 diagonal of the covariance is learned, which needs fewer generations: R. Ros and N. Hansen, PPSN X, 2008. The means of
@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from rllib_scale.config import CMAES, TrialConfig
-from rllib_scale.evaluation.candidates import Instance, Outcomes, play_candidates
-from rllib_scale.policies.policy import save_prices
+from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of
+from rllib_scale.policies.policy import save_weights
+from rllib_scale.schedulers.adaptive_price import SHAPE, AdaptivePrice
 from rllib_scale.schedulers.context import Floats, initial_weights
+from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.dual_price import initial_weights_by_duals
 from rllib_scale.sweeps.validated import NORMALS, ValidatedLearner, scores, seed_sequence
 
@@ -38,7 +40,7 @@ class Normals:
 
 
 class PriceSearch(ValidatedLearner):
-    """CMA-ES over W of `ContextPrice`; an epoch is a generation."""
+    """CMA-ES over W of `ContextPrice` or U of `AdaptivePrice`; an epoch is a generation."""
 
     state = (*ValidatedLearner.state, "_strategy", "_average")
 
@@ -47,12 +49,14 @@ class PriceSearch(ValidatedLearner):
 
         assert isinstance(trial.algorithm, CMAES)
         settings, self.objective = trial.algorithm, trial.algorithm.objective
+        self._is_adaptive = trial.method == "adaptive-price"
         self.speeds = np.unique([tier.compute_gflops for tier in trial.env.cluster.tiers])
-        initial = (
-            initial_weights_by_duals(trial.env, self.speeds)
-            if settings.initial == "dual-price"
-            else initial_weights(settings.initial, len(self.speeds))
-        )
+        if self._is_adaptive:
+            initial = np.zeros(SHAPE)
+        elif settings.initial == "dual-price":
+            initial = initial_weights_by_duals(trial.env, self.speeds)
+        else:
+            initial = initial_weights(settings.initial, len(self.speeds))
         super().__init__(trial, initial)
         self._shape, self._average = initial.shape, initial.ravel()
         # cma then writes no files, reads no options from files, and leaves NumPy's global generator alone.
@@ -88,8 +92,10 @@ class PriceSearch(ValidatedLearner):
         return self._play(candidate[None], instances)
 
     def _play(self, weights: Floats, instances: Sequence[Instance]) -> list[Outcomes]:
-        return self.spread(play_candidates, [(weights, self.speeds, instance) for instance in instances])
+        player = AdaptivePrice(weights=weights) if self._is_adaptive else ContextPrice(weights, self.speeds)
+        return self.spread(outcomes_of, [(player, len(weights), instance) for instance in instances])
 
     def save_policy(self, folder: Any, epochs: int) -> None:
         """Export the weights with the best validation score."""
-        save_prices(folder, self.best, self.speeds, self.trial, epochs)
+        named = {"weights": self.best} if self._is_adaptive else {"weights": self.best, "speeds": self.speeds}
+        save_weights(folder, named, self.trial, epochs)

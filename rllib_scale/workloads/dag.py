@@ -96,10 +96,14 @@ def _ones(bits):  # type: ignore[no-untyped-def]
 
 
 @partial(compiled, allocates=True)
-def descendants(n, edges):  # type: ignore[no-untyped-def]
-    """(T,) int64 tasks that follow each of the n tasks of a workflow, itself included; edges (E, 2) in any order."""
-    first, order, counts = np.empty(n + 1, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+def hops_and_descendants(n, edges):  # type: ignore[no-untyped-def]
+    """(2, T) int64 edges on the longest path to a sink, and tasks that follow, itself included, of each of n tasks.
+
+    Edges (E, 2) stand in any order.
+    """
+    first, order, found = np.empty(n + 1, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty((2, n), dtype=np.int64)
     successors, missing = np.empty(len(edges), dtype=np.int64), np.empty(n, dtype=np.int64)
     sort_by_predecessor(n, len(edges), edges, first, successors, missing, order)
-    count_descendants(n, first, successors, order, np.zeros(n, dtype=np.uint64), counts)
-    return counts
+    count_hops(n, first, successors, order, found[0])
+    count_descendants(n, first, successors, order, np.zeros(n, dtype=np.uint64), found[1])
+    return found
