@@ -90,7 +90,7 @@ class SAC(SACConfig, Rewarded):
 
 
 class CMAConfig(Model):
-    """CMA-ES over the weights of a price rule, for `context-price`; a generation is an epoch.
+    """CMA-ES over the weights of a price rule, for `context-price` and `adaptive-price`; a generation is an epoch.
 
     A score is the mean of ln(objective [s]) over numbers of servers and instances. All candidates of a generation play
     the same instances; each generation plays new ones.
@@ -110,13 +110,13 @@ class CMAConfig(Model):
     )
     initial: PriceParameters | Literal["dual-price"] = Field(
         default=PriceParameters(),
-        description="initial rule: price, with constant prices; or dual-price, with prices by the observed load, for "
-        "workloads far from those of price",
+        description="context-price: initial rule: price, with constant prices; or dual-price, with prices by the "
+        "observed load, for workloads far from those of price",
     )
-    initial_step: Positive = Field(
-        default=0.3,
-        description="initial standard deviation of each weight; in proportion larger where the weights of its row are "
-        "above 10",
+    initial_step: Positive | None = Field(
+        default=None,
+        description="initial standard deviation of each weight, in proportion larger where the weights of its row are "
+        "above 10; unset: 0.3 for context-price, 0.1 for adaptive-price",
     )
     validation_instances: Episodes = Field(default=32, description="episodes that validate the mean of the search")
     validate_every: Count = Field(

@@ -51,8 +51,10 @@ class Program(NamedTuple):
 def room_for(kinds: int, classes: int) -> Program:
     """Arrays for so many kinds and classes."""
     work, weight, needs = np.zeros((3, kinds))
-    speed, memory, capacity, *scratch = np.zeros((8, classes))
-    return Program(work, weight, needs, speed, memory, capacity, *scratch, curvature=np.zeros((classes, classes)))
+    speed, memory, capacity = np.zeros((3, classes))
+    price, used, share, step, trial = np.zeros((5, classes))
+    curvature = np.zeros((classes, classes))
+    return Program(work, weight, needs, speed, memory, capacity, price, used, share, step, trial, curvature)
 
 
 @internal

@@ -24,6 +24,8 @@ from rllib_scale.sweeps.validated import NORMALS, ValidatedLearner, scores, seed
 
 UNSCALED = 10.0
 """Initial steps of a row grow in proportion to its largest weight from this weight on."""
+CONTEXT_STEP, ADAPTIVE_STEP = 0.3, 0.1
+"""Initial steps where none is given."""
 AVERAGE_POWER = 3
 """Power of the generation in the weight of its mean."""
 
@@ -65,7 +67,8 @@ class PriceSearch(ValidatedLearner):
         scales = np.maximum(1.0, np.abs(initial).max(axis=1) / UNSCALED)
         if (scales > 1).any():
             options["CMA_stds"] = np.repeat(scales, initial.shape[1])
-        self._strategy = cma.CMAEvolutionStrategy(initial.ravel(), settings.initial_step, options)
+        step = settings.initial_step or (ADAPTIVE_STEP if self._is_adaptive else CONTEXT_STEP)
+        self._strategy = cma.CMAEvolutionStrategy(initial.ravel(), step, options)
 
     def train_on(self, instances: Sequence[Instance], number: int) -> dict[str, Any]:
         """Ask, play, tell."""
