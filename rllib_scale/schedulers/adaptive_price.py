@@ -52,19 +52,24 @@ class AdaptivePrice(VisitingDispatcher):
         """See `BasePolicy.reset`."""
         super().reset(seeds)
         self._weights: np.ndarray = np.broadcast_to(self.weights, (len(seeds), *SHAPE))
-        self._adaptive: AdaptiveRounds | None = None
+        self._learned: AdaptiveRounds | None = None
+
+    @property
+    def learned(self) -> AdaptiveRounds:
+        """What has been learned since `reset`, once it has decided."""
+        assert self._learned is not None
+        return self._learned
 
     def decide(self, view: View) -> np.ndarray:
         """See `VisitingDispatcher.decide`."""
-        return self.rounds.by_price(view, *self.adaptive(view)(view))
-
-    def adaptive(self, view: View) -> AdaptiveRounds:
-        """What has been learned since `reset`."""
-        if self._adaptive is None:
-            self._adaptive = AdaptiveRounds(self._weights, view.limit.shape[1])
-        return self._adaptive
+        return self.rounds.by_price(view, *self._learn(view))
 
     def rows_for(self, view: View, offered: np.ndarray) -> np.ndarray:
         """See `VisitingDispatcher.rows_for`, which hides tasks that are to be learned from."""
-        self.adaptive(view)(view)
+        self._learn(view)
         return super().rows_for(view, offered)
+
+    def _learn(self, view: View) -> tuple[np.ndarray, np.ndarray]:
+        if self._learned is None:
+            self._learned = AdaptiveRounds(self._weights, view.limit.shape[1])
+        return self._learned(view)

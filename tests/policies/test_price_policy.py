@@ -16,7 +16,7 @@ from rllib_scale.config import TrialConfig, scenario
 from rllib_scale.config.schedulers import PriceParameters
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
-from rllib_scale.policies.policy import load_policy, save_prices
+from rllib_scale.policies.policy import load_policy, save_weights
 from rllib_scale.policies.price_policy import PricePolicy
 from rllib_scale.schedulers.context import initial_weights
 from rllib_scale.schedulers.context_price import ContextPrice
@@ -25,11 +25,12 @@ ENV = scenario("steady-0.7")
 TRIAL = TrialConfig(method="context-price", seed=7, env=ENV)
 SPEEDS = np.array([1.0, 2.0, 4.0])
 WEIGHTS = initial_weights(PriceParameters(), 3) + np.random.default_rng(0).normal(0, 0.3, (8, 13))
+TENSORS = {"weights": WEIGHTS, "speeds": SPEEDS}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    save_prices(tmp_path / "policy", WEIGHTS, SPEEDS, TRIAL, epochs=3)
+    save_weights(tmp_path / "policy", TENSORS, TRIAL, epochs=3)
     return tmp_path / "policy"
 
 
@@ -46,7 +47,7 @@ def test_what_is_saved_is_what_plays(folder: Path) -> None:
 def test_a_policy_follows_size_a_third_of_the_searched_range_beyond_it(tmp_path: Path) -> None:
     training = {"problems": {"servers": (8, 64)}}
     trial = TrialConfig(method="context-price", seed=7, env=ENV, training=training)
-    save_prices(tmp_path, WEIGHTS, SPEEDS, trial, epochs=3)
+    save_weights(tmp_path, TENSORS, trial, epochs=3)
     policy = load_policy(tmp_path)
     assert isinstance(policy, PricePolicy)
     assert policy.sizes == pytest.approx((4.0, 128.0))

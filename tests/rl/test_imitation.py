@@ -21,7 +21,7 @@ from rllib_scale.evaluation.play import play
 from rllib_scale.loading import sweep_from
 from rllib_scale.networks.build import build_network, input_spec
 from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
-from rllib_scale.policies.policy import TrainedPolicy, save_policy, save_prices
+from rllib_scale.policies.policy import TrainedPolicy, save_policy, save_weights
 from rllib_scale.rl.imitation.cloning import DemonstrationTensors, cross_entropy
 from rllib_scale.rl.imitation.demonstrations import (
     Demonstrations,
@@ -160,7 +160,8 @@ def test_a_price_policy_is_an_expert(tmp_path: Path) -> None:
     weights[:, 0] = [4.4, -0.9, 0.035, 2.0, 2.7, 0.2, 6.6, 2.8]
     weights[:, 1:] = 0.2 * np.random.default_rng(1).normal(size=(8, 12))
     teacher = TrialConfig.model_validate({"method": "context-price", "env": OF_ITS_OWN.model_dump(mode="json")})
-    save_prices(tmp_path / "prices", weights, np.array([1.0, 2.0, 4.0]), teacher, epochs=1)
+    tensors = {"weights": weights, "speeds": np.array([1.0, 2.0, 4.0])}
+    save_weights(tmp_path / "prices", tensors, teacher, epochs=1)
     shown = demonstrate(trial_of(f"{tmp_path}/prices", OF_ITS_OWN, method="crossattn-r"), [0, 1])
     assert len(shown.chosen) > 30
     assert shown.passed == 0

@@ -12,7 +12,7 @@ from rllib_scale.config import SCENARIOS, EnvConfig
 from rllib_scale.config.schedulers import PriceParameters
 from rllib_scale.evaluation.play import play
 from rllib_scale.observation.backend import BackendBatch
-from rllib_scale.observation.view import ENV, INPUT, NEW, WAITING, View
+from rllib_scale.observation.view import ENDED, ENV, INPUT, MOST_SEEN, NEW, WAITING, View
 from rllib_scale.schedulers.context import context_names, initial_weights, theta_names
 from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.context_rounds import ContextRounds
@@ -109,6 +109,8 @@ def seen(speeds: list[float], capacity: list[float], idle: list[bool]) -> tuple[
         waiting=np.zeros((1, 0), dtype=WAITING),
         inputs=np.zeros((1, 0), dtype=INPUT),
         new=np.zeros((1, 0), dtype=NEW),
+        ended=np.zeros((1, 0), dtype=ENDED),
+        unfinished=np.zeros((1, 1 + MOST_SEEN), dtype=np.int64),
         capacity=np.array(capacity),
         max_concurrent=(np.array(capacity) > 0).astype(np.int64),
         limit=np.where(np.array([capacity]) > 0, 10.0, -1.0),

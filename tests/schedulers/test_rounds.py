@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rllib_scale.observation.view import ENV, INPUT, NEW, WAITING, View
+from rllib_scale.observation.view import ENDED, ENV, INPUT, MOST_SEEN, NEW, WAITING, View
 from rllib_scale.schedulers.rounds import Rounds
 from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN
 
@@ -30,6 +30,8 @@ def made_up_moments(generator: np.random.Generator) -> View:
         waiting=waiting,
         inputs=inputs,
         new=np.zeros((b, 0), dtype=NEW),
+        ended=np.zeros((b, 0), dtype=ENDED),
+        unfinished=np.zeros((b, 1 + MOST_SEEN), dtype=np.int64),
         capacity=np.repeat([1.0, 2.0, 4.0], 3),
         max_concurrent=np.ones(n, dtype=np.int64),
         limit=limit,
@@ -44,7 +46,7 @@ def made_up_moments(generator: np.random.Generator) -> View:
 @pytest.mark.parametrize("waiting", [0.0, 0.5, 1.0, 2.0])
 def test_servers_are_chosen_by_kind_as_among_all(waiting: float) -> None:
     """At equal costs the lowest one, also where costs are the same but for their rounding."""
-    numbers, prices = np.array([[1, -1, 0.1, 2, waiting, 0.5]] * 2), np.repeat([[0.0, 0.5, 3.0]] * 2, 3, axis=1)
+    numbers, prices = np.array([[1, -1, 0.1, 2, waiting, 0.5, 10, 10]] * 2), np.repeat([[0.0, 0.5, 3.0]] * 2, 3, axis=1)
     started = 0
     for seed in range(300):
         decided = []

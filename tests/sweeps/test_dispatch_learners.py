@@ -24,7 +24,7 @@ from rllib_scale.config import (  # noqa: E402
 )
 from rllib_scale.config.sections import TrialSections  # noqa: E402
 from rllib_scale.config.training import TrialResources  # noqa: E402
-from rllib_scale.evaluation.candidates import play_base, play_candidates  # noqa: E402
+from rllib_scale.evaluation.candidates import play_base  # noqa: E402
 from rllib_scale.evaluation.play import evaluate  # noqa: E402
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network  # noqa: E402
 from rllib_scale.policies.policy import load_policy  # noqa: E402
@@ -134,7 +134,7 @@ def test_the_exported_prices_did_best_in_validation(whole: Whole) -> None:
     weights = [i.weight for i in instances]
     base = float(scores([play_base(i) for i in instances], "balanced", weights)[0])
     initial, best = (
-        float(scores([play_candidates(w[None], search.speeds, i) for i in instances], "balanced", weights)[0]) - base
+        float(scores(search.play_validation(w, instances), "balanced", weights)[0]) - base
         for w in (PriceSearch(search.trial).best, search.best)
     )
     assert best == search.best_score == min(initial, *tried.dropna())

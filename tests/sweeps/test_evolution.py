@@ -13,7 +13,7 @@ pytest.importorskip("ray")
 pytestmark = LOCAL_RAY
 
 from rllib_scale.config import CMAConfig, ProblemsConfig, TrainingConfig, TrialConfig, scenario  # noqa: E402
-from rllib_scale.evaluation.candidates import Instance, Outcomes, play_base, play_candidates  # noqa: E402
+from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of, play_base  # noqa: E402
 from rllib_scale.evaluation.play import evaluate  # noqa: E402
 from rllib_scale.schedulers.context_price import ContextPrice  # noqa: E402
 from rllib_scale.schedulers.rules import make_scheduler  # noqa: E402
@@ -59,10 +59,7 @@ def test_a_search_lowers_its_objective_on_episodes_that_it_never_saw() -> None:
     for number in range(1, 13):
         search.epoch(number)
     instances = [Instance(ENV.at_scale(8), seed) for seed in range(8)]
-    before, after = (
-        float(scores([play_candidates(w[None], search.speeds, i) for i in instances], "response")[0])
-        for w in (initial, search.best)
-    )
+    before, after = (float(scores(search.play_validation(w, instances), "response")[0]) for w in (initial, search.best))
     assert after < before - 0.02
 
 
@@ -84,7 +81,8 @@ def test_a_score_weighs_response_and_makespans() -> None:
 def test_what_comes_of_a_candidate_is_what_an_evaluation_says() -> None:
     search = PriceSearch(TRIAL)
     env = ENV.at_scale(8)
-    own = play_candidates(np.stack([search.best] * 2), search.speeds, Instance(env, 11))
+    twice = ContextPrice(np.stack([search.best] * 2), search.speeds)
+    own = outcomes_of(twice, 2, Instance(env, 11))
     base = play_base(Instance(env, 11))
     for outcomes, player in (
         (own, ContextPrice(search.best, search.speeds)),

@@ -1,0 +1,168 @@
+"""adaptive-price: what it learns, that units decide nothing, and that it decides alike wherever it plays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rllib_scale.config import EnvConfig
+from rllib_scale.config.schedulers import AdaptivePriceParameters
+from rllib_scale.evaluation.play import play
+from rllib_scale.schedulers.adaptive_price import SHAPE, AdaptivePrice, shipped_map
+from rllib_scale.schedulers.adaptive_rounds import KAPPA, THETA
+from rllib_scale.schedulers.estimates import FOLLOWER_DECAY, PSEUDO_TASKS
+from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.workloads.generators import generate
+from rllib_scale.workloads.model import Workload
+from schedulers.instances import PROBLEMS, SEVERAL, TWO, cluster, play_on_backend, starts
+from small_moments import workload
+
+NO_MAP = np.zeros(SHAPE)
+CHAIN = [[0, 1], [1, 2]]
+
+
+def learned(env: EnvConfig, given: Workload | None = None, weights: np.ndarray = NO_MAP) -> AdaptivePrice:
+    """A rule that has played an episode."""
+    rule = AdaptivePrice(weights=weights)
+    play(rule, env, 3, [0], given)
+    return rule
+
+
+def scaled(given: Workload, time: float, demand: float) -> Workload:
+    """The workload in other units of time and of work."""
+    return replace(
+        given,
+        arrival_s=given.arrival_s * time,
+        delay_s=given.delay_s * time,
+        compute_gflop=given.compute_gflop * demand,
+    )
+
+
+def on_scaled(env: EnvConfig, time: float, speed: float) -> EnvConfig:
+    """The problem with other times and speeds."""
+    tiers = [t.model_copy(update={"compute_gflops": t.compute_gflops * speed}) for t in env.cluster.tiers]
+    update = {"tiers": tuple(tiers), "bandwidth_gb_s": env.cluster.bandwidth_gb_s / time}
+    update["latency_s"] = env.cluster.latency_s * time
+    changes = env.cluster.changes
+    episode = env.episode.model_copy(
+        update={"horizon_s": env.episode.horizon_s * time, "arrivals_until_s": env.episode.arrivals_until_s * time}
+    )
+    assert not changes.schedule
+    return env.model_copy(update={"cluster": env.cluster.model_copy(update=update), "episode": episode})
+
+
+@pytest.mark.parametrize("name", ["steady", "places", "revealed"])
+@pytest.mark.parametrize(("time", "demand"), [(1.0, 8.0), (0.25, 0.25), (16.0, 2.0), (5.0, 5.0), (0.2, 0.2)])
+def test_units_of_time_and_work_decide_nothing(name: str, time: float, demand: float) -> None:
+    env = EnvConfig.model_validate(
+        PROBLEMS[name] | {"information": {"workflows": "revealed"}} if name == "revealed" else PROBLEMS[name]
+    )
+    given, rule = generate(env, 5, 0), AdaptivePrice()
+    one = play(rule, env, 5, [0], given).schedule()
+    other = play(rule, on_scaled(env, time, demand / time), 5, [0], scaled(given, time, demand)).schedule()
+    for column in ("workflow", "task", "server"):
+        np.testing.assert_array_equal(one[column], other[column])
+    np.testing.assert_allclose(one["start_s"] * time, other["start_s"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_it_decides_on_a_live_cluster_as_in_the_simulator(name: str) -> None:
+    env, rule = EnvConfig.model_validate(PROBLEMS[name]), AdaptivePrice()
+    simulated = play(rule, env, 3, [1]).schedule()
+    np.testing.assert_array_equal(play_on_backend(rule, env, 3, 1).schedule(), simulated)
+
+
+def test_what_has_not_arrived_decides_nothing() -> None:
+    env = EnvConfig.model_validate(PROBLEMS["steady"])
+    given = generate(env, 5, 0)
+    count = given.num_workflows // 2
+    tasks, edges = given.task_offsets[count], given.edge_offsets[count]
+    half = Workload(
+        **{
+            name: getattr(given, name)[: {"arrival_s": count, "edges": edges}.get(name, tasks)]
+            for name in ("arrival_s", "compute_gflop", "memory_gb", "output_gb", "delay_s", "edges")
+        },
+        task_offsets=given.task_offsets[: count + 1],
+        edge_offsets=given.edge_offsets[: count + 1],
+    )
+    until = given.arrival_s[count]
+    both = [play(AdaptivePrice(), env, 5, [0], each).schedule() for each in (given, half)]
+    before = [schedule[schedule["start_s"] < until] for schedule in both]
+    assert len(before[0]) > 20
+    for column in ("workflow", "task", "server", "start_s"):
+        np.testing.assert_array_equal(before[0][column], before[1][column])
+
+
+def test_the_first_solution_of_a_literal_instance() -> None:
+    # A slow server of 1 GFLOPS and a fast one of 2: a mean place of 1.5, on which the mean task of 6 takes 4 s.
+    rule = learned(TWO, workload((0, [(4, 5), (8, 5)], [])))
+    means, classes = rule.learned.prices.means[0], rule.learned.prices.classes[0]
+    assert (means["compute"], means["tau"], means["stay"]) == (6.0, 4.0, 1.0)
+    assert (means["places"], means["capacity"], means["slowest"], means["fastest"]) == (2.0, 3.0, 1.0, 2.0)
+    assert classes["capacity"][:2].tolist() == [1.0, 2.0]
+    slow, fast = rule.learned.prices.curves[0, :2]
+    assert (slow == 0).all()
+    assert (np.diff(fast) >= 0).all()
+    assert fast[-1] > fast[0] >= 0  # a second there is worth more, the fuller the servers are
+
+
+@pytest.mark.parametrize("tiers", [[(1, 1, 10)], [(3, 2, 10)]], ids=["one server", "equal speeds"])
+def test_where_no_server_is_faster_a_task_starts_on_the_first_open_one(tiers: list[tuple[int, float, float]]) -> None:
+    env = cluster(*tiers)
+    given = workload(*((0.1 * k, [(4, 5), (8, 2)], [[0, 1]]) for k in range(12)))
+    schedule = play(AdaptivePrice(weights=NO_MAP), env, 3, [0], given).schedule()
+    assert len(schedule) == 24
+    ends = np.maximum.accumulate(np.sort(schedule["finish_s"]))
+    assert ends[-1] == pytest.approx(12 * 12 / (tiers[0][0] * tiers[0][1]), rel=0.3)  # no server idles beside work
+
+
+def test_followers_and_hidden_tasks_come_from_workflows_that_have_ended() -> None:
+    env = TWO.model_copy(update={"information": TWO.information.model_copy(update={"workflows": "revealed"})})
+    chains = [(40.0 * k, [(4.0, 5.0)] * 3, CHAIN) for k in range(3)]
+    rule = learned(
+        env.model_copy(update={"episode": env.episode.model_copy(update={"horizon_s": 500.0})}), workload(*chains)
+    )
+    estimates = rule.learned.estimates
+    followers, sizes = estimates.followers[0], estimates.sizes[0]
+    np.testing.assert_allclose(followers[1:4, 0] / followers[1:4, 1], [3.0, 2.0, 1.0])  # of two that were seen to end
+    assert (sizes[3, 0] / sizes[3, 1], estimates.counts[0]["workflows"]) == (3.0, 2.0)
+    # What waits last is the third task of the third chain: as much as is known, and the prior.
+    prior = 1 + FOLLOWER_DECAY**3
+    expected = (followers[3, 0] + PSEUDO_TASKS * prior) / (followers[3, 1] + PSEUDO_TASKS)
+    sampled = estimates.counts[0]["sampled"]
+    assert sampled == 9
+    assert 1.0 < expected < prior
+
+
+def test_servers_that_leave_are_no_class_and_have_no_price() -> None:
+    changes = {"schedule": [{"time_s": 9, "event": "fail", "servers": [3, 4]}]}
+    env = EnvConfig.model_validate(SEVERAL | {"cluster": SEVERAL["cluster"] | {"changes": changes}})
+    rule = learned(env)
+    prices = rule.learned.prices
+    assert prices.means[0]["num_classes"] == 1
+    assert (prices.means[0]["slowest"], prices.means[0]["fastest"]) == (1.0, 1.0)
+    assert prices.of[0].tolist() == [0, 0, 0, -1, -1, -1, -1]
+
+
+def test_the_strength_scales_the_map_and_no_map_is_smiths_order_and_dual_prices() -> None:
+    half = AdaptivePrice(AdaptivePriceParameters(strength=0.5))
+    np.testing.assert_array_equal(half.weights, 0.5 * shipped_map())
+    none = make_scheduler("adaptive-price:strength=0", TWO.observation, "feasible")
+    assert isinstance(none, AdaptivePrice)
+    play(none, TWO, 3, [0], workload((0, [(4, 5), (8, 5)], [])))
+    theta = dict(zip(THETA, none.learned.theta[0].tolist(), strict=True))
+    assert theta | {"penalty": 0, "kappa": 0} == {**dict.fromkeys(THETA, 0.0), "a": 1.0, "b": -1.0, "alpha": 1.0}
+    assert theta["kappa"] == pytest.approx(KAPPA, abs=1e-6)
+
+
+def test_a_task_that_many_wait_for_goes_first() -> None:
+    given = workload((0, [(4, 20)], []), (0, [(4, 20), (1, 5), (1, 5)], [[0, 1], [0, 2]]))
+    found = starts("adaptive-price", TWO, given)  # both fit the fast server alone
+    assert found[1, 0][1] < found[0, 0][1]
+
+
+def test_a_map_of_another_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"weights \(8, 20\): must be \(8, 21\)"):
+        AdaptivePrice(weights=np.zeros((8, 20)))
