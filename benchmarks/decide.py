@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from benchmarks.measure import Measure
 from rllib_scale.config import TrialConfig, scenario
-from rllib_scale.config.schedulers import PriceParameters
 from rllib_scale.networks.build import build_network
+from rllib_scale.policies.make import make_policy
 from rllib_scale.policies.policy import TrainedPolicy
-from rllib_scale.schedulers.context import initial_weights
-from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.simulator.engine import Engine
 
 P50_BARS = {16: (150.0, 50.0), 1024: (500.0, 150.0), 16384: (5000.0, 1500.0)}
 """N: (bar, aim) in microseconds."""
 FIT_FROM = 256
-ROUNDS = ((16, 64, 20.0), (1024, 4, 100.0))
-"""N, episodes side by side, and the bar in microseconds, of a visit of context-price."""
+ROUNDS = (
+    *(("zoo:context-price", 16, 64, 20.0, None), ("zoo:context-price", 1024, 4, 100.0, None)),
+    *(("adaptive-price", 16, 64, 30.0, 15.0), ("adaptive-price", 1024, 4, 150.0, 75.0)),
+)
+"""Policy, N, episodes side by side, and bar and aim of a visit in microseconds."""
 
 
 def run(rounds: int, servers: Sequence[int] = (16, 256, 1024, 4096, 16384), calls: int = 200) -> list[Measure]:
@@ -55,18 +57,17 @@ def run(rounds: int, servers: Sequence[int] = (16, 256, 1024, 4096, 16384), call
             ]
             name = f"{title}: exponent of growth in N, {large[0]} to {large[-1]}"
             measures.append(Measure(name, "", float(np.median(slopes)), None, 1.05, 1.0, True, tuple(slopes)))
-    for n, batch, bar in ROUNDS:
-        raw = tuple(_visit_us(n, batch) for _ in range(rounds + 1))[1:]
-        title = f"context-price, {batch} episodes side by side, N={n}: a visit"
-        measures.append(Measure(title, "µs", float(np.median(raw)), None, bar, None, True, raw))
+    for name, n, batch, bar, aim in ROUNDS:
+        raw = tuple(_visit_us(name, n, batch) for _ in range(rounds + 1))[1:]
+        title = f"{name}, {batch} episodes side by side, N={n}: a visit"
+        measures.append(Measure(title, "µs", float(np.median(raw)), None, bar, aim, True, raw))
     return measures
 
 
-def _visit_us(servers: int, batch: int) -> float:
-    """Mean time of `context-price` in steady-0.9 for each task that it visits, context and numbers included [µs]."""
+def _visit_us(name: str, servers: int, batch: int) -> float:
+    """Mean time of a price policy in steady-0.9 for each task that it visits, with all that it learns [µs]."""
     env = scenario("steady-0.9").at_scale(servers)
-    speeds = np.unique([tier.compute_gflops for tier in env.cluster.tiers])
-    scheduler = ContextPrice(initial_weights(PriceParameters(), len(speeds)), speeds)
+    scheduler: Any = make_policy(name, env)
     engine, seconds = Engine(env, batch), 0.0
     engine.reset([0] * batch, list(range(batch)))
     scheduler.reset([(0, episode) for episode in range(batch)])

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rllib_scale import __version__
-from rllib_scale.cli import about, cluster, live, play, policies, results, sweeps, workloads
+from rllib_scale.cli import about, cluster, explain, live, play, policies, results, sweeps, workloads
 from rllib_scale.cli.terminal import errors
 from rllib_scale.errors import UserError
 
@@ -76,6 +76,7 @@ for _command in (
     cluster.fetch,
     play.evaluate,
     play.simulate,
+    explain.explain,
     play.bounds,
     policies.zoo,
     policies.export,

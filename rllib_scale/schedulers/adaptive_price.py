@@ -18,7 +18,7 @@ from rllib_scale import zoo
 from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.adaptive_rounds import INPUTS, THETA, AdaptiveRounds
-from rllib_scale.schedulers.reserving import VisitingDispatcher
+from rllib_scale.schedulers.reserving import PricingDispatcher
 
 SHAPE = len(THETA), len(INPUTS)
 """Of the map U."""
@@ -30,7 +30,7 @@ def shipped_map() -> np.ndarray:
     return load_file(zoo.folder_of("zoo:adaptive-price") / "policy.safetensors")["weights"]
 
 
-class AdaptivePrice(VisitingDispatcher):
+class AdaptivePrice(PricingDispatcher):
     """See the module.
 
     Args:
@@ -60,16 +60,13 @@ class AdaptivePrice(VisitingDispatcher):
         assert self._learned is not None
         return self._learned
 
-    def decide(self, view: View) -> np.ndarray:
-        """See `VisitingDispatcher.decide`."""
-        return self.rounds.by_price(view, *self._learn(view))
-
-    def rows_for(self, view: View, offered: np.ndarray) -> np.ndarray:
-        """See `VisitingDispatcher.rows_for`, which hides tasks that are to be learned from."""
-        self._learn(view)
-        return super().rows_for(view, offered)
-
-    def _learn(self, view: View) -> tuple[np.ndarray, np.ndarray]:
+    def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
+        """See `PricingDispatcher.terms`; learns from what is seen."""
         if self._learned is None:
             self._learned = AdaptiveRounds(self._weights, view.limit.shape[1])
         return self._learned(view)
+
+    def rows_for(self, view: View, offered: np.ndarray) -> np.ndarray:
+        """See `VisitingDispatcher.rows_for`, which hides tasks that are to be learned from."""
+        self.terms(view)
+        return super().rows_for(view, offered)

@@ -26,7 +26,7 @@ from rllib_scale.schedulers.context import (
     theta_names,
 )
 from rllib_scale.schedulers.context_rounds import ContextRounds
-from rllib_scale.schedulers.reserving import VisitingDispatcher
+from rllib_scale.schedulers.reserving import PricingDispatcher
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Seen:
     theta: Floats
 
 
-class ContextPrice(VisitingDispatcher):
+class ContextPrice(PricingDispatcher):
     """Prices by a linear function of load, queue, work, idle shares and size, recomputed at each event.
 
     Its reservations are its own (`visiting`), so that it answers with starts alone.
@@ -89,10 +89,10 @@ class ContextPrice(VisitingDispatcher):
         ]
         return np.array([event.clock_s for event in seen]), panels
 
-    def decide(self, view: View) -> np.ndarray:
-        """See `VisitingDispatcher.decide`."""
+    def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
+        """See `PricingDispatcher.terms`."""
         numbers, prices = self._contexts(view)
         for b in np.flatnonzero(view.env["num_waiting"]).tolist() if self.keeps_account else ():
             context, theta = self._contexts.context[b].copy(), self._contexts.theta[b].copy()
             self.account[b].append(Seen(float(view.env["clock_s"][b]), context, theta))
-        return self.rounds.by_price(view, numbers, prices)
+        return numbers, prices

@@ -85,7 +85,19 @@ class Reserve(VisitingDispatcher):
         return self.rounds.by_name(view, self.parameters.order, EARLIEST_FINISH, self.parameters.waiting)
 
 
-class Price(VisitingDispatcher):
+class PricingDispatcher(VisitingDispatcher):
+    """A dispatcher that visits by the price rule, with numbers and prices of its own."""
+
+    @abstractmethod
+    def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
+        """NUMBERS (B, 8) and the price of a second on each server (B, N); asked again in a round, the same."""
+
+    def decide(self, view: View) -> np.ndarray:
+        """See `VisitingDispatcher.decide`."""
+        return self.rounds.by_price(view, *self.terms(view))
+
+
+class Price(PricingDispatcher):
     """Time on a fast server has a price, and tasks that many wait for pay more for being early (see PriceParameters).
 
     The default numbers are one compromise for the paper's cluster at loads of 0.5 to 1.1, by a short random search on
@@ -106,12 +118,12 @@ class Price(VisitingDispatcher):
             self._server_prices = np.tile(class_prices(self.parameters.prices, view.capacity), (len(view.limit), 1))
         return self._server_prices
 
-    def decide(self, view: View) -> np.ndarray:
-        """See `VisitingDispatcher.decide`."""
+    def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
+        """See `PricingDispatcher.terms`."""
         if len(self._numbers) != len(view.env):
             own = [float(getattr(self.parameters, name)) for name in NUMBERS[: -len(UNITS)]]
             self._numbers = np.tile([*own, *UNITS], (len(view.env), 1))
-        return self.rounds.by_price(view, self._numbers, self.prices(view))
+        return self._numbers, self.prices(view)
 
 
 class MatchingDispatcher(VisitingDispatcher):
