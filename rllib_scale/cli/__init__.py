@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rllib_scale import __version__
-from rllib_scale.cli import about, cluster, explain, live, play, policies, results, sweeps, workloads
+from rllib_scale.cli import about, cluster, explain, live, play, policies, results, sweeps, tryout, workloads
 from rllib_scale.cli.terminal import errors
 from rllib_scale.errors import UserError
 
@@ -77,6 +77,7 @@ for _command in (
     play.evaluate,
     play.simulate,
     explain.explain,
+    tryout.tryout,
     play.bounds,
     policies.zoo,
     policies.export,

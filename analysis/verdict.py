@@ -1,0 +1,101 @@
+"""The verdict of a trial: which of a policy and some rules to use, by paired differences to a base rule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from .stats.intervals import MIN_SEEDS, holm, mean_test
+
+RESPONSE, TAIL = "response_censored_s", "jct_p95_s"
+LEAST_WORKFLOWS = 30
+"""Fewer recorded workflows say little of those to come, however often they are drawn again."""
+WORTH_PERCENT = 1.0
+"""What answers sooner by less is not worth a change."""
+
+
+@dataclass(frozen=True)
+class Percent:
+    """How far one scheduler is above (+) or below (-) another on the same episodes [%].
+
+    The mean over episodes of the logarithm of the ratio, as a percentage, its 95 % interval, and the p-value of no
+    difference; NaN without an interval, which needs five episodes.
+    """
+
+    mean: float
+    low: float
+    high: float
+    p: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]" if self.low == self.low else f"{self.mean:+.1f}"
+
+    def said(self, less: str, more: str) -> str:
+        """In a sentence, as `3 % (1 to 5) sooner`."""
+        sign, word = (-1, less) if self.mean < 0 else (1, more)
+        ends = sorted((sign * self.low, sign * self.high))
+        return f"{abs(self.mean):.1f} % ({ends[0]:.1f} to {ends[1]:.1f}) {word}"
+
+
+def percent(rows: pd.DataFrame, first: str, second: str, metric: str) -> Percent:
+    """The first method against the second one.
+
+    Args:
+        rows: one for each method and episode.
+        first: a `method`.
+        second: a `method`.
+        metric: a column of times above 0.
+    """
+    table = rows.pivot(index="episode", columns="method", values=metric)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(table[first].to_numpy() / table[second].to_numpy())
+    test = mean_test(np.where(np.isfinite(ratio), ratio, np.nan)[None], "episodes")
+    mean, low, high = (100 * math.expm1(end) for end in (test.mean, test.interval.low, test.interval.high))
+    return Percent(mean, low, high, test.p)
+
+
+def against(rows: pd.DataFrame, base: str) -> dict[str, dict[str, Percent]]:
+    """Method -> RESPONSE and TAIL -> its difference to the base, of all methods but the base."""
+    others = [method for method in rows["method"].unique() if method != base]
+    return {method: {metric: percent(rows, method, base, metric) for metric in (RESPONSE, TAIL)} for method in others}
+
+
+def advice(rows: pd.DataFrame, policy: str, base: str, workflows: int) -> str:
+    """One sentence: what to use, and why.
+
+    A scheduler is better than the base if its response is lower by WORTH_PERCENT at least, significantly after Holm's
+    correction for all that are compared, and it leaves no more tasks unfinished. The best mean of those is used.
+
+    Args:
+        rows: one for each method and episode, with RESPONSE, TAIL and `unfinished`.
+        policy: the method that is tried.
+        base: the method that is kept, if none is better.
+        workflows: recorded ones that the episodes are drawn from.
+    """
+    episodes, compared = rows["episode"].nunique(), against(rows, base)
+    if workflows < LEAST_WORKFLOWS:
+        return f"Too few workflows to tell: the episodes draw from {workflows}; at least {LEAST_WORKFLOWS} are needed."
+    if episodes < MIN_SEEDS:
+        return f"Too few episodes to tell: {episodes} played; at least {MIN_SEEDS} are needed."
+    left, response = rows.groupby("method")["unfinished"].sum(), {m: found[RESPONSE] for m, found in compared.items()}
+    p = dict(zip(response, holm(np.array([found.p for found in response.values()])), strict=True))
+    better = [
+        m for m, found in response.items() if found.mean <= -WORTH_PERCENT and p[m] < 0.05 and left[m] <= left[base]
+    ]
+    if not better:
+        tried = f"; {policy} answers {response[policy].said('sooner', 'later')}" if policy in response else ""
+        return f"Keep {base}: nothing answers clearly sooner, by {WORTH_PERCENT:g} % at least{tried}."
+    best = min(better, key=lambda method: response[method].mean)
+    why = f"Use {best}: it answers {response[best].said('sooner', 'later')} than {base}"
+    if best == policy:
+        why += ", and no rule is better"
+    elif policy in response:
+        why += f", and {policy} answers {percent(rows, policy, best, RESPONSE).said('sooner', 'later')} than {best}"
+    tail = compared[best][TAIL]
+    worse = (
+        f"; mind its 95th percentile of job completion times, {tail.said('lower', 'higher')}" if tail.low > 0 else ""
+    )
+    return f"{why}{worse}."
