@@ -55,6 +55,7 @@ class _Finite(click.FloatRange):
 @click.option(
     "--bytes-per-gb", type=_Finite(min=0), default=1e6, show_default=True, help="Bytes moved for each GB of an output."
 )
+@click.option("--guard", help="Rule that takes over for good once workflows stay 10 % longer than they would with it.")
 @click.option("--retries", type=click.IntRange(min=0), default=3, show_default=True, help="Of a failed task.")
 @click.option(
     "--horizon", type=_Finite(min=0, min_open=True), help="End in s of the workload (default: when all tasks are done)."
@@ -76,6 +77,7 @@ def execute(
     address: str | None,
     time_scale: float,
     bytes_per_gb: float,
+    guard: str | None,
     retries: int,
     horizon: float | None,
     seed: int,
@@ -94,6 +96,7 @@ def execute(
     from rllib_scale.evaluation.exports import Played
     from rllib_scale.live.execute import check
     from rllib_scale.live.execute import execute as run
+    from rllib_scale.live.guard import Guard
     from rllib_scale.live.servers import check_room, nodes_as_servers
     from rllib_scale.live.side_by_side import add_rows, open_results, simulated
     from rllib_scale.live.surrogates import Surrogates
@@ -104,11 +107,13 @@ def execute(
     given, surrogates = Workload.load(workload), Surrogates(time_scale, bytes_per_gb)
     problem = Problem(scenario, mask, horizon, config, overrides)
     env, nodes = problem.env(problem.servers(16) if servers is None else servers), None
-    policy = make_policy(scheduler, env, trust=trust)
+    policy, guarding = make_policy(scheduler, env, trust=trust), Guard(guard) if guard else None
     if ray_nodes and (servers is not None or problem.servers(16) is None):
         raise UserError("--ray-nodes: the Ray nodes are the servers; leave out --servers and settings of cluster")
     if not ray_nodes:  # else they are not known before Ray has started
         check(policy, env, given, surrogates, str(workload))
+        if guarding is not None:
+            guarding.rule(env)
         if address is None:
             check_room(env.cluster.num_servers)
     folder = results or Path("results") / f"live-{workload.stem}"
@@ -118,7 +123,7 @@ def execute(
     with ray_session(address):
         if ray_nodes:
             env, nodes = nodes_as_servers(env)
-        live = run(policy, env, given, surrogates, retries, nodes, seed, end_s, say)
+        live = run(policy, env, given, surrogates, retries, nodes, seed, end_s, say, guarding)
     engine = simulated(policy, env, given, seed, end_s)
     add_rows(folder, policy.name, scenario, seed, live, engine)
     title = f"{policy.name} on {workload.name}: {env.cluster.num_servers} servers, one second takes {time_scale:g} s"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rllib_scale.live.guard import Guard as Guard
     from rllib_scale.live.library import Cluster as Cluster
     from rllib_scale.live.library import TaskFuture as TaskFuture
 
-__all__ = ["Cluster", "TaskFuture"]
+__all__ = ["Cluster", "Guard", "TaskFuture"]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,9 +12,9 @@ import numpy as np
 from rllib_scale.config import EnvConfig
 from rllib_scale.live.backend import Ended, RayBackend, check_live
 from rllib_scale.live.flows import Flow
+from rllib_scale.live.guard import Guard, play_guarded
 from rllib_scale.live.metrics import live_metrics
 from rllib_scale.live.surrogates import Surrogates
-from rllib_scale.observation.backend import run
 from rllib_scale.observation.policy import Policy
 from rllib_scale.workloads.model import Workload
 
@@ -77,6 +77,7 @@ def execute(
     seed: int = 0,
     horizon_s: float = math.inf,
     say: Callable[[str], None] = lambda line: None,
+    guard: Guard | None = None,
 ) -> LiveRun:
     """Play a workload on the Ray cluster that this process is connected to.
 
@@ -90,6 +91,7 @@ def execute(
         seed: of the scheduler's draws.
         horizon_s: end of the run [s]; inf: when all workflows have ended.
         say: receives lines about the progress.
+        guard: what takes over once the scheduler has fallen behind.
 
     Raises:
         UserError: see `check`.
@@ -109,7 +111,7 @@ def execute(
     try:
         for number in range(workload.num_workflows):
             backend.ledger.expect(Flow.of(workload, number))
-        run(player, backend, problem)
+        play_guarded(player, backend, env, guard, say)
     finally:
         backend.shut_down()
     return LiveRun(

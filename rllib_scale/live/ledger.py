@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
@@ -82,6 +82,8 @@ class Ledger:
         self.num_arrived = 0
         self.log: dict[int, tuple[Any, ...]] = {}  # SCHEDULE of each attempt
         self.num_started = 0
+        self.num_ended, self.stayed_s = 0, 0.0  # workflows that have ended, and how long all of these were there
+        self.tell: Callable[[str, Any, float], None] = lambda what, about, now: None  # a guard, what happens
         self.counts: Counter[str] = Counter()  # of outcomes of answers
         self._waiting: dict[tuple[int, int], _Waiting] = {}  # by workflow and task
         self._timers: list[tuple[float, int, int, int]] = []  # time, kind, workflow, task
@@ -97,6 +99,7 @@ class Ledger:
         """A workflow will arrive at its time."""
         self.pending[flow.number] = flow
         heapq.heappush(self._timers, (flow.arrival_s, ARRIVAL, flow.number, -1))
+        self.tell("expect", flow, flow.arrival_s)
 
     @property
     def next_timer_s(self) -> float:
@@ -153,6 +156,8 @@ class Ledger:
                 self._release(flow, after, now)
         if flow.done:
             del self.flows[flow.number]
+            self._count_ended(flow, now)
+        self.tell("end", attempt, now)
 
     def fail(self, attempt: Attempt, now: float) -> None:
         """An attempt came to nothing: the task waits anew."""
@@ -193,6 +198,8 @@ class Ledger:
         for attempt in runs:
             self._record(attempt, "failed", now)
         self.stopping.update(attempt.number for attempt in runs)
+        self._count_ended(flow, now)
+        self.tell("drop", flow, now)
         return runs
 
     def released(self, attempt: Attempt) -> None:
@@ -205,6 +212,7 @@ class Ledger:
         if self.there[server]:
             self.there[server] = False
             self.away_s[server] -= now  # until it joins
+            self.tell("leave", server, now)
         for attempt in self._on(server):
             if attempt.number in self.stopping:
                 self.released(attempt)
@@ -216,8 +224,17 @@ class Ledger:
         if not self.there[server]:
             self.there[server] = True
             self.away_s[server] += now
+            self.tell("join", server, now)
 
     # ------------------------------------------------------------------ accounts
+
+    def _count_ended(self, flow: Flow, now: float) -> None:
+        self.num_ended += 1
+        self.stayed_s += max(0.0, now - flow.arrival_s)
+
+    def spent_s(self, now: float) -> float:
+        """Time that workflows have been there, those under way included [s]."""
+        return self.stayed_s + sum(now - flow.arrival_s for flow in self.flows.values())
 
     def _on(self, server: int) -> list[Attempt]:
         """What runs there, by place."""

@@ -22,10 +22,10 @@ from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.live.backend import Ended, RayBackend
 from rllib_scale.live.flows import Flow
+from rllib_scale.live.guard import Guard, play_guarded
 from rllib_scale.live.ledger import Attempt
 from rllib_scale.live.servers import Call, for_servers, nodes_as_servers
 from rllib_scale.live.worker import Packed
-from rllib_scale.observation.backend import run
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
 
@@ -108,6 +108,7 @@ class Cluster:
         tiers: servers, as actors dealt out to the nodes; None: each Ray node is a server, as Ray describes it.
         retries: of a task that raises, before its workflow is given up.
         num_cpus: of a local Ray.
+        guard: a rule that takes over, with a line in the log, once the scheduler has fallen behind; see `Guard`.
 
     Raises:
         UserError: there is no such scheduler, or it does not fit the servers.
@@ -120,13 +121,17 @@ class Cluster:
         tiers: Iterable[TierConfig] | None = None,
         retries: int = 0,
         num_cpus: int | None = None,
+        guard: str | Path | Policy | Guard | None = None,
     ) -> None:
         self._address, self._retries, self._num_cpus = address, retries, num_cpus
         self._env, self._by_nodes = SCENARIOS["steady-0.7"][0], tiers is None
         self._policy = make_policy(str(scheduler), self._env) if isinstance(scheduler, str | Path) else scheduler
+        self._guard = guard if isinstance(guard, Guard | None) else Guard(guard)
         if tiers is not None:
             self._env = for_servers(self._env, ClusterConfig(tiers=tuple(tiers)))
             self._policy.problem(self._env)  # refused before anything starts
+            if self._guard is not None:
+                self._guard.rule(self._env)
         self._lock = threading.RLock()
         self._open: list[list[TaskFuture]] = []  # tasks of each workflow under way
         self._sent: dict[int, list[TaskFuture]] = {}  # those that the backend has, by number
@@ -166,7 +171,7 @@ class Cluster:
     def _run(self) -> None:
         """The loop of the thread that decides."""
         try:
-            run(self._policy, self.backend, self._problem)
+            play_guarded(self._policy, self.backend, self._env, self._guard)
         except BaseException as error:  # nobody else would ever tell
             with self._lock:
                 self._failure = error
