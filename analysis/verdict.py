@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -61,6 +63,22 @@ def against(rows: pd.DataFrame, base: str) -> dict[str, dict[str, Percent]]:
     """Method -> RESPONSE and TAIL -> its difference to the base, of all methods but the base."""
     others = [method for method in rows["method"].unique() if method != base]
     return {method: {metric: percent(rows, method, base, metric) for metric in (RESPONSE, TAIL)} for method in others}
+
+
+def table(rows: pd.DataFrame, base: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """A row for each method, with means and differences to the base as plain data; and columns to show of it."""
+    compared, means = against(rows, base), rows.groupby("method", sort=False)[[RESPONSE, TAIL]].mean()
+    found = [
+        {"scheduler": str(method), **{str(key): float(mean) for key, mean in of_one.items()}}
+        | {f"{metric}_percent": asdict(each) for metric, each in compared.get(str(method), {}).items()}
+        for method, of_one in means.iterrows()
+    ]
+
+    def shown(metric: str) -> Callable[[dict[str, Any]], str]:
+        return lambda row: str(compared[row["scheduler"]][metric]) if row["scheduler"] in compared else ""
+
+    columns: dict[str, Any] = {"scheduler": "scheduler", "mean response (s)": RESPONSE, "%": shown(RESPONSE)}
+    return found, columns | {"95th percentile of JCT (s)": TAIL, "% ": shown(TAIL)}
 
 
 def advice(rows: pd.DataFrame, policy: str, base: str, workflows: int) -> str:

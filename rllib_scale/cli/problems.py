@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 _path = click.Path(path_type=Path)
 mask_option = click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: that of the scenario.")
 _OPTIONS = (
-    click.option("--scenario", default="paper", show_default=True, help="See `rllib-scale scenarios`; or FILE.yaml."),
-    click.option("--config", type=_path, help="YAML with keys of `env` in a sweep, which change the scenario."),
+    click.option(
+        "--config",
+        "--cluster",
+        "config",
+        type=_path,
+        help="YAML with keys of `env` in a sweep, as `cluster`, which change the scenario.",
+    ),
     click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key of `env`; repeatable."),
-    click.option("--workload", type=_path, help="Play this workload, JSON or sample:agents, to its end."),
+    click.option("--workload", type=_path, help="Your workload, JSON or sample:agents."),
     click.option("--horizon", type=float, help="End of an episode in s (default: that of the scenario)."),
     mask_option,
 )
@@ -119,11 +124,12 @@ class Problem:
             )
 
 
-def problem_options(*drawn_by: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def problem_options(*drawn_by: str, default: str = "paper") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add the options of a problem, which a command receives as `problem`.
 
     Args:
         drawn_by: options that determine a drawn workload, and are refused beside a given one.
+        default: name of the scenario where the command names none.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,6 +151,7 @@ def problem_options(*drawn_by: str) -> Callable[[Callable[..., Any]], Callable[.
 
         for option in reversed(_OPTIONS):
             run = option(run)
-        return run
+        text = "See `rllib-scale scenarios`; or FILE.yaml."
+        return click.option("--scenario", default=default, show_default=True, help=text)(run)
 
     return decorate

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from rllib_scale.cli.options import EPISODES, SEED, check_outputs, code_option, output_option, set_option, write_output
-from rllib_scale.cli.problems import Problem
+from rllib_scale.cli.options import EPISODES, SEED, check_outputs, code_option, output_option, write_output
+from rllib_scale.cli.problems import Problem, problem_options
 from rllib_scale.cli.terminal import json_option, say, show
 from rllib_scale.errors import UserError
 
@@ -18,116 +19,94 @@ if TYPE_CHECKING:
     from rllib_scale.observation.policy import Policy
     from rllib_scale.workloads.model import Workload
 
-_path = click.Path(path_type=Path)
-_RATES = ("offered_load", "arrival_rate_per_server")
-_CLOCK = ("horizon_s", "arrivals_until_s")
-
 
 @click.command()
 @click.argument("policy")
-@click.option("--workload", type=_path, required=True, help="A recorded workload, JSON or sample:agents, to draw from.")
-@click.option(
-    "--cluster",
-    "--config",
-    "config",
-    type=_path,
-    help="YAML with keys of `env`, as cluster, which change the scenario.",
-)
-@click.option("--scenario", default="steady-0.7", show_default=True, help="Decisions, communication and information.")
-@set_option
+@problem_options(default="steady-0.7")
 @click.option("--servers", type=int, help="[default: 16, or those of your own cluster]")
 @click.option("--episodes", type=EPISODES, default=20, show_default=True)
-@click.option(
-    "--seed", type=SEED, default=1000, show_default=True, help="Is hashed; with the episode it decides draws."
-)
+@click.option("--seed", type=SEED, default=1000, show_default=True, help="Hashed; with the episode it decides draws.")
 @output_option
 @code_option
 @json_option
 def tryout(
-    policy: str,
-    workload: Path,
-    config: Path | None,
-    scenario: str,
-    overrides: tuple[str, ...],
-    servers: int | None,
-    episodes: int,
-    seed: int,
-    output: Path | None,
-    trust: bool,
+    policy: str, problem: Problem, servers: int | None, episodes: int, seed: int, output: Path | None, trust: bool
 ) -> None:
-    """Try POLICY on a recorded workload and a cluster of your own, beside the best rules; says which to use.
+    """Try POLICY beside the best rules on a recorded --workload and a --cluster of your own, and say which to use.
 
-    Each episode draws workflows from the test half of the workload, with replacement, and lets them arrive at random at
-    the recorded load. --set workload.trace.KEY=VALUE changes that: arrivals=recorded, sample=session, split.
+    Each episode draws workflows from the test half of the recorded ones, with replacement. They arrive at random at the
+    recorded load. Keys of workload.trace change that: --set workload.trace.sample=session, say. With arrivals=recorded
+    the workflows of the test half come when they did, which is about half of the load.
     """
     import pandas as pd
-    from rllib_scale_analysis.verdict import advice
+    from rllib_scale_analysis.verdict import advice, table
 
     from rllib_scale.evaluation.tryout import BASE, hashed_seed, play_beside
-    from rllib_scale.workloads.model import Workload
 
     check_outputs({"--output": output})
-    trace, drawn_with = Workload.load(workload), hashed_seed(seed)
-    problem = _on_trace(Problem(scenario, config=config, overrides=overrides), workload)
-    env, drawn_from = _problem(problem, trace, servers, drawn_with, episodes)
-    players, load = _players(policy, env, trust), env.workload.offered_load
+    recorded = problem.workload
+    if recorded is None:
+        raise UserError("--workload: is missing; give a file of `rllib-scale import`, or sample:agents")
+    env, drawn_from, load = _drawing(problem, recorded, servers)
+    players, drawn = _players(policy, env, trust), drawn_from.num_workflows
     say(
-        f"{workload}: {trace.num_workflows:,} workflows, of which episodes draw from {drawn_from.num_workflows:,}; "
-        f"{env.cluster.num_servers} servers" + (f" at load {load:.2f}" if load else "")
+        f"{problem.workload_file}: {recorded.num_workflows:,} workflows; episodes draw from {drawn:,} of them, "
+        f"for {env.cluster.num_servers} servers at load {load:.2f}"
     )
-    if load and load >= 1:
-        say("That is more than the servers can do: waits grow as long as workflows arrive")
-    rows = pd.DataFrame(play_beside(players, env, drawn_with, episodes, say))
-    rows = rows.assign(scenario=scenario, test_servers=env.cluster.num_servers, eval_seed=drawn_with)
-    said = advice(rows, players[0 if policy == BASE else 1].name, BASE, drawn_from.num_workflows)
-    facts = {"workflows": trace.num_workflows, "workflows_drawn_from": drawn_from.num_workflows, "offered_load": load}
-    _show(rows, facts | {"servers": env.cluster.num_servers, "episodes": episodes}, said)
+    if load >= 1:
+        say("This is more than the servers can do: waits grow as long as workflows arrive")
+    rows = pd.DataFrame(play_beside(players, env, hashed_seed(seed), episodes, say))
+    rows = rows.assign(scenario=problem.scenario, test_servers=env.cluster.num_servers, eval_seed=hashed_seed(seed))
+    shown, columns = table(rows, BASE)
+    said = advice(rows, players[0 if policy == BASE else 1].name, BASE, drawn)
+    content = {"scenario": problem.scenario, "servers": env.cluster.num_servers, "load": load}
+    content |= {"workflows": recorded.num_workflows, "drawn_from": drawn, "episodes": episodes}
+    caption = f"less is better; against {BASE} [low, high]: paired 95 % interval over {episodes} episodes"
+    show(shown, columns, content=content | {"schedulers": shown, "advice": said}, caption=caption)
+    say(said)
     write_output(rows, output)
 
 
-def _on_trace(asked: Problem, workload: Path) -> Problem:
-    """The problem with arrivals from the trace; a rate that its options do not name is left to the trace."""
+def _drawing(problem: Problem, recorded: Workload, servers: int | None) -> tuple[EnvConfig, Workload, float]:
+    """The problem that draws from a recorded workload, the part that it draws from, and the load.
+
+    What the options say of rate and clock holds; else the load is the recorded one, and every episode is played to its
+    end.
+    """
+    from rllib_scale.evaluation.tryout import recorded_load, with_time_to_end
     from rllib_scale.presets import workload_file
-
-    given = asked.changes.get("workload")
-    file = json.dumps(str(workload_file(str(workload)).absolute()))
-    changes = [f"workload.trace.file={file}", "workload.fitted=null", "workload.generator=null"]
-    changes += [
-        f"workload.{name}=null" for name in _RATES[:1] if name not in (given if isinstance(given, dict) else ())
-    ]
-    return Problem(asked.scenario, config=asked.config, overrides=(*asked.overrides, *changes))
-
-
-def _problem(
-    problem: Problem, trace: Workload, servers: int | None, seed: int, episodes: int
-) -> tuple[EnvConfig, Workload]:
-    """What is played, and the part of the trace that it draws from."""
-    from rllib_scale.evaluation.tryout import at_recorded_load, with_whole_episodes, workflow_rate
     from rllib_scale.workloads.traces import part_of_trace
 
-    env = problem.env(problem.servers(16) if servers is None else servers)
-    settings = env.workload.trace
-    assert settings is not None, "it draws from a trace"
-    recorded = settings.arrivals == "recorded"
-    written = {section: problem.changes.get(section) or {} for section in ("workload", "episode")}
-    if not recorded and not any(written["workload"].get(name) for name in _RATES):
-        env = at_recorded_load(env, trace)
-    test = env.for_evaluation()
-    drawn_from = part_of_trace(test, test.workload.trace or settings)
-    if not any(name in written["episode"] for name in _CLOCK):
-        rate = workflow_rate(trace) if recorded else env.arrival_rate_of(drawn_from.mean_gflop)
-        env = with_whole_episodes(env, drawn_from, rate, seed, episodes)
-    return env, drawn_from
+    given, episode = (problem.changes.get(key) for key in ("workload", "episode"))
+    written = {name for section in (given, episode) if isinstance(section, dict) for name in section}
+    file = workload_file(str(problem.workload_file)).absolute()
+    forced = [f"workload.trace.file={json.dumps(str(file))}", "workload.fitted=null", "workload.generator=null"]
+    forced += [] if "offered_load" in written else ["workload.offered_load=null"]
+    drawing = replace(problem, workload_file=None, overrides=(*forced, *problem.overrides))
+    env = drawing.env(drawing.servers(16) if servers is None else servers)
+    trace = env.for_evaluation().workload.trace
+    assert trace is not None, "it was set"
+    drawn_from = part_of_trace(env, trace)
+    if trace.arrivals == "recorded":
+        load = recorded_load(env, drawn_from)
+    elif {"offered_load", "arrival_rate_per_server"} & written:
+        load = env.arrival_rate_of(drawn_from.mean_gflop) * drawn_from.mean_gflop / env.cluster.total_gflops
+    else:
+        load = recorded_load(env, recorded)
+        env = env.model_copy(update={"workload": env.workload.model_copy(update={"offered_load": load})})
+    if problem.horizon is None and not {"horizon_s", "arrivals_until_s"} & written:
+        env = with_time_to_end(env, drawn_from, load)
+    return env, drawn_from, load
 
 
 def _players(policy: str, env: EnvConfig, trust: bool) -> list[Policy]:
-    """The base rule, the policy and the other rules that can play the problem."""
+    """The base rule, the policy, and the other rules as far as they can play the problem."""
     from rllib_scale.evaluation.tryout import BASE, RULES
     from rllib_scale.policies.make import make_policy
 
     players = []
     for name in dict.fromkeys((BASE, policy, *RULES)):
-        player = make_policy(name, env, trust=trust, key="POLICY")
+        player = make_policy(name, env, trust=trust)
         try:
             player.problem(env)
         except UserError as error:
@@ -137,26 +116,3 @@ def _players(policy: str, env: EnvConfig, trust: bool) -> list[Policy]:
             continue
         players.append(player)
     return players
-
-
-def _show(rows: Any, facts: dict[str, Any], said: str) -> None:
-    """Print the table and the advice."""
-    from dataclasses import asdict
-
-    from rllib_scale_analysis.verdict import RESPONSE, TAIL, against
-
-    from rllib_scale.evaluation.tryout import BASE
-
-    means, compared = rows.groupby("method", sort=False)[[RESPONSE, TAIL]].mean(), against(rows, BASE)
-    table = [
-        {"scheduler": name, RESPONSE: row[RESPONSE], TAIL: row[TAIL], "against": compared.get(name, {})}
-        for name, row in means.iterrows()
-    ]
-    content = [row | {"against": {key: asdict(of) for key, of in row["against"].items()}} for row in table]
-    columns: dict[str, Any] = {"scheduler": "scheduler", "mean response (s)": RESPONSE, "p95 of JCT (s)": TAIL}
-    columns |= {f"response against {BASE}, %": lambda row: str(row["against"].get(RESPONSE, ""))}
-    columns |= {"p95 of JCT, %": lambda row: str(row["against"].get(TAIL, ""))}
-    caption = "[low, high]: paired 95 % interval over episodes; less is better"
-    content_all = facts | {"schedulers": content, "advice": said}
-    show(table, columns, f"mean over {facts['episodes']} episodes", content=content_all, caption=caption)
-    say(said)

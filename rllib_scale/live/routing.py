@@ -67,13 +67,6 @@ class RouterSettings(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_guard(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if "guard" in value:
-            raise ValueError("guard: a router has none, as it sees only its own handle's requests; valid: leave it out")
-        return value
-
-    @model_validator(mode="before")
-    @classmethod
     def _name_of_the_last_version(cls, value: dict[str, Any]) -> dict[str, Any]:
         return {"slowdown" if key == "slot_slowdown" else key: each for key, each in value.items()}
 

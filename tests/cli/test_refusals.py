@@ -69,6 +69,11 @@ simulate --video out.mp4 | --video out.mp4 | .gif
 simulate --gantt file/g.png | file/g.png | cannot be written
 simulate --trace file/t.json | file/t.json | cannot be written
 simulate --save-workload file/w.json | file/w.json | cannot be written
+tryout fastest-idle | --workload: is missing
+tryout fastest-idel --workload fits.json | --workload: arrives all at once | workload.offered_load
+tryout heft --workload pair.json --set information.workflows=revealed | heft plans workflows as a whole
+tryout reserve --workload pair.json --set workload=3 | workload | mapping
+tryout reserve --workload pair.json --output pair.json | --output pair.json: must end in .csv
 train --method scal | unknown method 'scal' | valid: scale, | `rllib-scale methods`
 validate SMOKE --set traning.epochs=1 | traning | training
 sweep link | link | valid: a file
@@ -106,6 +111,7 @@ export mlp --onnx mlp.txt | --onnx mlp.txt: must end in .onnx
 export mlp --onnx mlp.onnx | --onnx mlp.onnx: would replace mlp/policy.json
 execute fits.json --scheduler fastest-idel | unknown scheduler 'fastest-idel' | did you mean 'fastest-idle'?
 execute fits.json --schedule x.txt | --schedule x.txt | .csv
+execute fits.json --guard heft | guard heft: plans ahead
 execute fits.json --servers 1 | cluster.servers | 4 | 1
 execute fits.json --servers 8 --scheduler mlp | trained at 16 | got 8
 execute fits-none.json | fits-none.json: workflow 0, task 0 (arrival_s 0.5) | memory_gb is 81.0 | 80.0
@@ -130,6 +136,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     os.mkfifo(folder / "pipe")
     for name, memory_gb, edges in (("fits", 1.0, []), ("fits-none", 81.0, []), ("cycle", 1.0, [[0, 1], [1, 0]])):
         (folder / f"{name}.json").write_text(json.dumps(workload(memory_gb, edges)))
+    later = workload(1.0, [])["workflows"][0] | {"arrival_s": 9.0}
+    pair = workload(1.0, []) | {"workflows": [*workload(1.0, [])["workflows"], later] * 3}
+    (folder / "pair.json").write_text(json.dumps(pair))
     (folder / "linked.json").symlink_to("fits.json")
     save_policy(folder / "mlp", random_network(method="ppo"), TrialConfig(method="ppo"), epochs=1)
     (folder / "mlp.onnx").symlink_to("mlp/policy.json")

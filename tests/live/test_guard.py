@@ -23,7 +23,6 @@ from rllib_scale.errors import UserError
 from rllib_scale.evaluation.workflows import completions_s
 from rllib_scale.live.guard import Guard, _Shadow, play_guarded
 from rllib_scale.live.ledger import Attempt
-from rllib_scale.live.routing import RouterSettings
 from rllib_scale.observation.backend import run
 from rllib_scale.observation.policy import Policy
 from rllib_scale.observation.snapshot import Snapshot
@@ -192,6 +191,7 @@ def test_a_cluster_of_functions_has_a_guard_too(caplog: pytest.LogCaptureFixture
 
 @pytest.mark.slow
 def test_what_cannot_guard_is_refused() -> None:
+    router_config = pytest.importorskip("rllib_scale.live.serve", exc_type=ImportError).router_config
     for guard, why in (
         ("heft", "guard heft: plans ahead"),
         ("fastest-idel", "did you mean 'fastest-idle'"),
@@ -201,5 +201,5 @@ def test_what_cannot_guard_is_refused() -> None:
     ):
         with pytest.raises(UserError, match=why):
             live.Cluster(tiers=TWO, guard=guard)
-    with pytest.raises(ValueError, match="guard: a router has none"):
-        RouterSettings.model_validate({"guard": "fastest-idle"})
+    with pytest.raises(UserError, match="request_router_kwargs: unknown key 'guard'"):
+        router_config("sticky", guard="fastest-idle")
