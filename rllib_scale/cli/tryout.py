@@ -34,6 +34,8 @@ def tryout(
 ) -> None:
     """Try POLICY beside the best rules on a recorded --workload and a --cluster of your own, and say which to use.
 
+    POLICY is a heuristic's name, a folder with a policy, or zoo:NAME.
+
     Each episode draws workflows from the test half of the recorded ones, with replacement. They arrive at random at the
     recorded load. Keys of workload.trace change that: --set workload.trace.sample=session, say. With arrivals=recorded
     the workflows of the test half come when they did, which is about half of the load.

@@ -130,8 +130,8 @@ class Cluster:
         if tiers is not None:
             self._env = for_servers(self._env, ClusterConfig(tiers=tuple(tiers)))
             self._policy.problem(self._env)  # refused before anything starts
-            if self._guard is not None:
-                self._guard.rule(self._env)
+        if self._guard is not None:
+            self._guard.rule(self._env)
         self._lock = threading.RLock()
         self._open: list[list[TaskFuture]] = []  # tasks of each workflow under way
         self._sent: dict[int, list[TaskFuture]] = {}  # those that the backend has, by number

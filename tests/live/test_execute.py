@@ -188,7 +188,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
         done = CliRunner().invoke(main, command)
         assert done.exit_code == 0, (command, done.output)
         shown += " ".join(done.stdout.split())
-    assert [command[0] for command in commands] == ["simulate", "execute", "report", "execute"]
+    assert [command[0] for command in commands] == ["simulate", "execute", "report", "execute", "execute"]
     assert "reserve:waiting=1 on work.json: 4 servers" in shown
     assert "dual-price on work.json: 3 servers" in shown
     rows = pd.read_parquet(tmp_path / "results" / "own" / "episodes.parquet")
