@@ -6,7 +6,8 @@ not known, as one of the last tasks took; an attempt that failed counts as long 
 up the time that workflows spend in the system, those under way up to now, so that a policy that starves some falls
 behind, too. Over one stretch of time the ratio of the sums is that of the mean stays.
 
-The shadow takes about as much time of the deciding process as the policy, and keeps only what is under way.
+The shadow takes as much time of the deciding process, about, as the rule's own decisions would; it keeps only what is
+under way.
 """
 
 from __future__ import annotations
