@@ -113,10 +113,10 @@ class CMAConfig(Model):
         description="context-price: initial rule: price, with constant prices; or dual-price, with prices by the "
         "observed load, for workloads far from those of price",
     )
-    initial_step: Positive | None = Field(
-        default=None,
-        description="initial standard deviation of each weight, in proportion larger where the weights of its row are "
-        "above 10; unset: 0.3 for context-price, 0.1 for adaptive-price",
+    initial_step: Positive = Field(
+        default=0.3,
+        description="initial standard deviation of each weight; in proportion larger where the weights of its row are "
+        "above 10; for adaptive-price about a quarter of it",
     )
     validation_instances: Episodes = Field(default=32, description="episodes that validate the mean of the search")
     validate_every: Count = Field(

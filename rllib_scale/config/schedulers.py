@@ -100,7 +100,11 @@ class AdaptivePriceParameters(NoParameters):
 
     strength: Annotated[float, Field(ge=0, le=2)] = Field(
         default=1.0,
-        description="weight of the searched map; 0: dual prices alone, with the least mean response and a high 95th "
+        description="weight of the searched map; 0: dual prices alone",
+    )
+    tail: Annotated[float, Field(ge=0, le=10)] = Field(
+        default=1.0,
+        description="weight of a workflow's age in the order of tasks; lower: a lower mean response, and a higher 95th "
         "percentile of job completion times",
     )
 

@@ -22,6 +22,8 @@ from rllib_scale.schedulers.reserving import PricingDispatcher
 
 SHAPE = len(THETA), len(INPUTS)
 """Of the map U."""
+AGE = 0.2
+"""Weight of a workflow's age, in 2 tau, in the order of tasks, at tail 1."""
 
 
 @cache
@@ -36,6 +38,9 @@ class AdaptivePrice(PricingDispatcher):
     Args:
         parameters: of the rule.
         weights: U (8, 21), or (B, 8, 21), one for each environment of a batch; None: the one that is shipped.
+
+    Attributes:
+        weights: strength x U, and in its constant what `tail` adds.
     """
 
     name = "adaptive-price"
@@ -43,10 +48,11 @@ class AdaptivePrice(PricingDispatcher):
 
     def __init__(self, parameters: AdaptivePriceParameters | None = None, weights: np.ndarray | None = None) -> None:
         super().__init__(parameters)
-        strength = self.parameters.strength
-        self.weights = strength * np.asarray(shipped_map() if weights is None else weights, dtype=np.float64)
-        if self.weights.shape[-2:] != SHAPE:
-            raise ValueError(f"weights {self.weights.shape}: must be {SHAPE}")
+        given = np.asarray(shipped_map() if weights is None else weights, dtype=np.float64)
+        if given.shape[-2:] != SHAPE:
+            raise ValueError(f"weights {given.shape}: must be {SHAPE}")
+        self.weights = self.parameters.strength * given
+        self.weights[..., THETA.index("age"), 0] += AGE * self.parameters.tail
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`."""

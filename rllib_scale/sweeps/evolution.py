@@ -17,6 +17,7 @@ from rllib_scale.config import CMAES, TrialConfig
 from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of
 from rllib_scale.policies.policy import save_weights
 from rllib_scale.schedulers.adaptive_price import SHAPE, AdaptivePrice
+from rllib_scale.schedulers.adaptive_rounds import THETA
 from rllib_scale.schedulers.context import Floats, initial_weights
 from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.dual_price import initial_weights_by_duals
@@ -24,8 +25,9 @@ from rllib_scale.sweeps.validated import NORMALS, ValidatedLearner, scores, seed
 
 UNSCALED = 10.0
 """Initial steps of a row grow in proportion to its largest weight from this weight on."""
-CONTEXT_STEP, ADAPTIVE_STEP = 0.3, 0.1
-"""Initial steps where none is given."""
+ADAPTIVE_SCALES = {"kappa": 0.5, "penalty": 0.12}
+"""Of the initial steps of rows of the map of `adaptive-price`; of the others ADAPTIVE_SCALE."""
+ADAPTIVE_SCALE = 0.25
 AVERAGE_POWER = 3
 """Power of the generation in the weight of its mean."""
 
@@ -65,10 +67,11 @@ class PriceSearch(ValidatedLearner):
         options = {"popsize": settings.population, "randn": Normals(trial.seed), "seed": np.nan}
         options |= {"CMA_diagonal": True, "verbose": -10, "verb_log": 0, "verb_disp": 0}
         scales = np.maximum(1.0, np.abs(initial).max(axis=1) / UNSCALED)
-        if (scales > 1).any():
+        if self._is_adaptive:
+            scales = np.array([ADAPTIVE_SCALES.get(name, ADAPTIVE_SCALE) for name in THETA])
+        if (scales != 1).any():
             options["CMA_stds"] = np.repeat(scales, initial.shape[1])
-        step = settings.initial_step or (ADAPTIVE_STEP if self._is_adaptive else CONTEXT_STEP)
-        self._strategy = cma.CMAEvolutionStrategy(initial.ravel(), step, options)
+        self._strategy = cma.CMAEvolutionStrategy(initial.ravel(), settings.initial_step, options)
 
     def train_on(self, instances: Sequence[Instance], number: int) -> dict[str, Any]:
         """Ask, play, tell."""
