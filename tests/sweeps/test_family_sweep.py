@@ -29,7 +29,7 @@ from sweep_runs import episodes, file_times, refused, succeed  # noqa: E402
 SWEEP: dict[str, Any] = {
     "name": "family",
     "scenario": "steady-0.7",
-    "methods": ["context-price"],
+    "methods": ["adaptive-price"],
     "training": {"problems": "any"},
     "cma": {"epochs": 1, "population": 4, "instances": 4, "validation_instances": 4},
     "evaluation": {
@@ -64,7 +64,7 @@ def test_a_sweep_trains_on_any_problem_and_reports_the_test_problems(tmp_path: P
         servers = {family.test_seed(kind, k, 1000): env.cluster.num_servers for k, env in enumerate(problems)}
         assert own["test_servers"].to_dict() == servers
     table = pd.read_csv(results / "report" / "tables" / "family-any-feasible-argmax.csv").set_index("variant")
-    assert list(table.index) == ["context-price", "reserve"]
+    assert list(table.index) == ["adaptive-price", "reserve"]
     times = rows[rows["scenario"] == "any"].pivot_table(
         index="eval_seed", columns="method", values="response_censored_s"
     )
