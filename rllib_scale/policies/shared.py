@@ -13,11 +13,13 @@ def as_html(policy: Any) -> str:
     import pandas as pd
 
     trial: TrialConfig = policy.trial
-    servers = (trial.algorithm.problems or ProblemsConfig()).servers or (trial.env.cluster.num_servers,)
+    problems = trial.algorithm.problems or ProblemsConfig()
+    servers = ", ".join(map(str, problems.servers or (trial.env.cluster.num_servers,)))
+    where = f"at {servers} servers" if problems.family is None else "on problems of any cluster"
     facts = {
         "policy": policy.name,
         "method": f"{trial.method}: {policy.description}",
-        "trained": f"{policy.epochs} epochs at {', '.join(map(str, servers))} servers, seed {trial.seed}",
+        "trained": f"{policy.epochs} epochs {where}, seed {trial.seed}",
     }
     return str(pd.DataFrame(facts.items()).to_html(header=False, index=False))
 
