@@ -18,6 +18,7 @@ METHODS = {
     "set-transformer": ("#6F4070", "p"),
     "attention-model-srr": ("#88CCEE", "d"),
     "attention-model": ("#EE8866", "*"),
+    "adaptive-price": ("#4B0082", "P"),
     "context-price": ("#B8860B", "8"),
     "decima": ("#2E8B57", "P"),
     "deeprm": ("#8B3A62", "X"),

@@ -127,8 +127,7 @@ def used_settings(method: str, imitates: bool = False, own_encoder: bool = False
         *(("network.encoder",) if spec.takes_encoder else ()),
         *(("srr",) if spec.srr else ()),
     ]
-    unused = (*REPLACED,) if spec.rounds else getattr(parts[0], "unused_of_env", ())
-    return UsedSettings(tuple(paths), (*unused, *(("cma.initial",) if method == "adaptive-price" else ())))
+    return UsedSettings(tuple(paths), tuple(REPLACED) if spec.rounds else getattr(parts[0], "unused_of_env", ()))
 
 
 def is_below(path: str, sections: tuple[str, ...]) -> bool:

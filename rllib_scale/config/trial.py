@@ -14,7 +14,7 @@ from rllib_scale.config.network import AnyNetwork, CrossAttentionConfig, CustomE
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.rounds import OWN_VALUES, in_rounds, without_paper_mode
-from rllib_scale.config.schedulers import DISPATCHERS, HEURISTICS, RuleSpec, parse_scheduler
+from rllib_scale.config.schedulers import DISPATCHERS, HEURISTICS, PriceParameters, RuleSpec, parse_scheduler
 from rllib_scale.config.sections import MODELS, TrialSections, parts_of, places, used_settings
 from rllib_scale.config.training import InEpochs, Rewarded, SRRConfig, StopConfig, TrialResources
 from rllib_scale.config.used_settings import refuse_left_out
@@ -113,6 +113,13 @@ class TrialConfig(Model):
     def _whole_episodes_can_be_played(self) -> TrialConfig:
         if isinstance(self.algorithm, CMAES | Reinforce) and self.env.costs_time:
             raise ValueError(f"env.episode.mask none: {without_paper_mode(self.method)}")
+        return self
+
+    @model_validator(mode="after")
+    def _search_begins_as_its_method_does(self) -> TrialConfig:
+        is_given = isinstance(self.algorithm, CMAES) and self.algorithm.initial != PriceParameters()
+        if self.method == "adaptive-price" and is_given:
+            raise ValueError("cma.initial: adaptive-price begins with the duals of what has arrived; leave it out")
         return self
 
     @property

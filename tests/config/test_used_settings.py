@@ -116,3 +116,9 @@ def test_every_setting_of_a_trial_has_its_place_in_yaml(method: str) -> None:
     held = {(section, key) for section, values in made.sections().items() if section in SECTIONS for key in values}
     for section, key in held:
         assert f"{section}.{key}" in used_settings(method), (section, key)
+
+
+def test_a_search_that_begins_with_duals_has_no_initial_rule() -> None:
+    feasible = {"episode": {"mask": "feasible"}}
+    with pytest.raises(ValueError, match=r"cma.initial: adaptive-price begins with the duals.*leave it out"):
+        TrialConfig(method="adaptive-price", env=feasible, cma={"initial": "dual-price"})
