@@ -15,7 +15,7 @@ from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 
 BASE = "fastest-idle"
-RULES = (BASE, "non-blocking", "reserve", "hungarian", "dual-price")
+RULES = (BASE, "non-blocking", "reserve", "hungarian", "dual-price", "adaptive-price")
 """What a policy is played beside."""
 FEWEST, MOST = 100, 500
 """About so many workflows arrive in an episode; between the two as many as are drawn from."""

@@ -22,7 +22,7 @@ cluster:
     - {name: slow, count: 3, compute_gflops: 1, memory_gb: 80, idle_power_w: 1, busy_power_w: 2}
     - {name: fast, count: 1, compute_gflops: 8, memory_gb: 80, idle_power_w: 1, busy_power_w: 2}
 """
-RULES = ["fastest-idle", "non-blocking", "reserve", "hungarian", "dual-price"]
+RULES = ["fastest-idle", "non-blocking", "reserve", "hungarian", "dual-price", "adaptive-price"]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_a_policy_is_judged_beside_the_rules(files: Path, tmp_path: Path) -> Non
     assert found["advice"].startswith(f"Use {best['scheduler']}: it answers {-change:.1f} % (")
     assert "zoo:context-price" in found["advice"]
     assert f"episodes draw from {found['drawn_from']} of them, for 4 servers at load 0." in found["said"]
-    assert "dual-price has played: 6 of 6 schedulers" in found["said"]
+    assert "adaptive-price has played: 7 of 7 schedulers" in found["said"]
 
 
 def rows_of(**factors: float) -> pd.DataFrame:
