@@ -90,6 +90,6 @@ def compile_part(name: str) -> float:
 
         lower_bounds(env, Workload.load("sample:agents"))
     else:
-        for policy in ("dual-price", "zoo:context-price", "fastest-idle"):
+        for policy in ("dual-price", "zoo:context-price", "adaptive-price", "fastest-idle"):
             play(make_policy(policy, env), env, 0, [0], workload=Workload.load("sample:agents"))
     return time.monotonic() - start
