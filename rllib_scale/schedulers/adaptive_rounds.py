@@ -11,6 +11,8 @@ import numpy as np
 
 from rllib_scale.compiled import Direct, compiled, internal
 from rllib_scale.observation.view import MOST_SEEN, View
+from rllib_scale.schedulers.context import LIMIT, LOAD_UNIT, PRIOR_LOAD
+from rllib_scale.schedulers.context_rounds import observed_load
 from rllib_scale.schedulers.estimates import Estimates, followers_of, hidden_of, no_estimates, observe
 from rllib_scale.schedulers.online_prices import DESCRIPTORS, Prices, no_prices, price_at, update_prices
 from rllib_scale.schedulers.rounds import NUMBERS
@@ -26,11 +28,8 @@ INPUTS = ("1", *CONTEXT, *DESCRIPTORS)
 """Columns of the map."""
 FAST, SLOW, AVERAGE, PRIOR = 6.0, 30.0, 4.0, 3.0
 """Times, in tau, of the averages of the load, of queue and work, and of the prior of the load."""
-PRIOR_LOAD, LOAD_UNIT = 0.7, 0.3
 FEWEST, MOST = 6.0, 128.0
 """Places that the entry `size` tells apart."""
-LIMIT = 3.0
-"""Of every entry of the context, either side of 0."""
 SHARPNESS = 8.0
 """Of the softplus by which what cannot be negative stays above 0."""
 KAPPA, PENALTY = 2.0, 0.2
@@ -147,8 +146,8 @@ def _write_context(b, view, ready, kept, estimates, prices, x):  # type: ignore[
 
     x[0] = 1.0
     x[1] = math.log2(min(max(means.places, FEWEST), MOST) / 16.0) / 3.0
-    x[2] = (_load(kept.work_fast_s, now, FAST * tau, PRIOR * tau) - PRIOR_LOAD) / LOAD_UNIT
-    x[3] = (_load(kept.work_slow_s, now, SLOW * tau, PRIOR * tau) - PRIOR_LOAD) / LOAD_UNIT
+    x[2] = (observed_load(kept.work_fast_s, now, FAST * tau, PRIOR * tau) - PRIOR_LOAD) / LOAD_UNIT
+    x[3] = (observed_load(kept.work_slow_s, now, SLOW * tau, PRIOR * tau) - PRIOR_LOAD) / LOAD_UNIT
     x[4] = 2.0 * math.log1p(queue) - 0.6
     x[5] = math.log1p(waiting * second) - 0.7
     x[6] = math.log1p(work) - 2.0
@@ -161,11 +160,6 @@ def _write_context(b, view, ready, kept, estimates, prices, x):  # type: ignore[
         x[i] = min(LIMIT, max(-LIMIT, x[i]))
     for i in range(len(DESCRIPTORS)):
         x[1 + len(CONTEXT) + i] = prices.descriptors[b, i]
-
-
-@internal
-def _load(work_s, now, decay_s, prior_s):  # type: ignore[no-untyped-def]
-    return (work_s + PRIOR_LOAD * prior_s) / (-decay_s * math.expm1(-now / decay_s) + prior_s)
 
 
 @internal

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from rllib_scale.compiled import Direct, compiled
+from rllib_scale.compiled import Direct, compiled, internal
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.context import (
     ANY_SIZE,
@@ -124,8 +124,8 @@ def write_theta(  # type: ignore[no-untyped-def]
         kept.held_queue, kept.held_work_s, kept.clock_s = queue, work, now
 
         x[0] = math.log2(min(max(places, sizes[0]), sizes[1]) / 16.0) / 3.0
-        x[1] = (_load(kept.work_fast_s, now, FAST_S) - PRIOR_LOAD) / LOAD_UNIT
-        x[2] = (_load(kept.work_slow_s, now, SLOW_S) - PRIOR_LOAD) / LOAD_UNIT
+        x[1] = (observed_load(kept.work_fast_s, now, FAST_S, PRIOR_S) - PRIOR_LOAD) / LOAD_UNIT
+        x[2] = (observed_load(kept.work_slow_s, now, SLOW_S, PRIOR_S) - PRIOR_LOAD) / LOAD_UNIT
         x[3] = 2.0 * math.log1p(queue) - 0.6
         x[4] = math.log1p(ready / capacity) - 0.7
         x[5] = math.log1p(work) - 2.0
@@ -158,9 +158,10 @@ def write_theta(  # type: ignore[no-untyped-def]
             prices[b, j] = idle[of[j]] if of[j] >= 0 else 0.0
 
 
-@compiled
-def _load(work_s, now, decay_s):  # type: ignore[no-untyped-def]
-    return (work_s + PRIOR_LOAD * PRIOR_S) / (-decay_s * math.expm1(-now / decay_s) + PRIOR_S)
+@internal
+def observed_load(work_s, now, decay_s, prior_s):  # type: ignore[no-untyped-def]
+    """The offered load up to `now` [s], of work over capacity that has decayed, and PRIOR_LOAD for `prior_s`."""
+    return (work_s + PRIOR_LOAD * prior_s) / (-decay_s * math.expm1(-now / decay_s) + prior_s)
 
 
 _write = Direct(write_theta)

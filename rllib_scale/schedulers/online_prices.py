@@ -28,7 +28,17 @@ DISCOUNT = 0.8
 """A class at whose price tasks are indifferent had better be taken when it is idle: waits keep them away otherwise."""
 GROWTH, MOST_TASKS = 1.6, 160
 """Prices are solved for again after so many times the tasks, or so many more."""
-DESCRIPTORS = ("spread", "fast_capacity", "slow_places", "tasks", "variation", "moves", "fit", "chains", "revealed")
+DESCRIPTORS = (
+    "spread",
+    "fast_capacity",
+    "slow_places",
+    "workflow_tasks",
+    "variation",
+    "moves",
+    "fit",
+    "chains",
+    "revealed",
+)
 """What a cluster and its workload are like, from -1 to 1."""
 
 CLASS = np.dtype(

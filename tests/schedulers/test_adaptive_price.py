@@ -11,9 +11,10 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.evaluation.play import play
 from rllib_scale.schedulers.adaptive_price import AGE, SHAPE, AdaptivePrice, shipped_map
-from rllib_scale.schedulers.adaptive_rounds import KAPPA, THETA
+from rllib_scale.schedulers.adaptive_rounds import INPUTS, KAPPA, THETA
 from rllib_scale.schedulers.estimates import FOLLOWER_DECAY, PSEUDO_TASKS
 from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 from schedulers.instances import PROBLEMS, SEVERAL, TWO, cluster, play_on_backend, starts
@@ -135,6 +136,24 @@ def test_followers_and_hidden_tasks_come_from_workflows_that_have_ended() -> Non
     sampled = estimates.counts[0]["sampled"]
     assert sampled == 9
     assert 1.0 < expected < prior
+
+
+def test_unseen_tasks_count_as_work_and_followers_are_estimated() -> None:
+    env = TWO.model_copy(update={"information": TWO.information.model_copy(update={"workflows": "revealed"})})
+    engine, rule = Engine(env), AdaptivePrice(weights=NO_MAP)
+    engine.reset([0], [0], workload=workload((0, [(6.0, 5.0)] * 3, CHAIN)))
+    rule.reset([(0, 0)])
+    view = engine.view()
+    rule.terms(view)
+    # One task of 6 GFLOP is seen and one more is taken to follow; 3 GFLOPS do both in 4 s, and tau is 4 s.
+    seen = dict(zip(INPUTS, rule.learned.inputs[0].tolist(), strict=True))
+    assert seen["work"] == pytest.approx(np.log(1 + 5 * 4 / 4) - 2)
+    assert view.waiting[0, 0]["descendants"] == pytest.approx(1 + FOLLOWER_DECAY)
+
+
+def test_memory_leaves_a_server_fewer_places() -> None:
+    rule = learned(cluster((2, 1, 40), places=4), workload((0, [(4, 20), (4, 20)], [])))
+    assert rule.learned.prices.means[0]["places"] == 4.0  # two of 20 GB on each of two servers
 
 
 def test_servers_that_leave_are_no_class_and_have_no_price() -> None:
