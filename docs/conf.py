@@ -45,7 +45,7 @@ CONTENTS = {
         "docs/files",
         *(f"docs/api/{name}" for name in ("tables", "config", "library", "envs", "schedulers", "policies", "live")),
     ),
-    "Explanation": ("docs/concepts", "docs/simulator", "docs/statistics", "docs/context-price", "docs/related-work"),
+    "Explanation": ("docs/concepts", "docs/simulator", "docs/statistics", "docs/adaptive-price", "docs/related-work"),
     "Results": tuple(sorted(f"analysis/{page.parent.name}/README" for page in ROOT.glob("analysis/*/README.md"))),
     "Project": ("CONTRIBUTING", "CHANGELOG"),
 }
