@@ -1,4 +1,4 @@
-"""The command that tries a policy on a workload and a cluster of one's own: tryout."""
+"""The command that tries a policy on the user's workload and cluster: tryout."""
 
 from __future__ import annotations
 

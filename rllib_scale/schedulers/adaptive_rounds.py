@@ -12,7 +12,7 @@ import numpy as np
 from rllib_scale.compiled import Direct, compiled, internal
 from rllib_scale.observation.view import MOST_SEEN, View
 from rllib_scale.schedulers.context import LIMIT, LOAD_UNIT, PRIOR_LOAD
-from rllib_scale.schedulers.context_rounds import observed_load
+from rllib_scale.schedulers.context_rounds import MEMORY, observed_load
 from rllib_scale.schedulers.estimates import Estimates, followers_of, hidden_of, no_estimates, observe
 from rllib_scale.schedulers.online_prices import DESCRIPTORS, Prices, no_prices, price_at, update_prices
 from rllib_scale.schedulers.rounds import NUMBERS
@@ -34,18 +34,6 @@ SHARPNESS = 8.0
 """Of the softplus by which what cannot be negative stays above 0."""
 KAPPA, PENALTY = 2.0, 0.2
 """Of the rule without the map; the penalty in tau."""
-
-MEMORY = np.dtype(
-    [
-        ("clock_s", "f8"),  # of the last event; before the first one -1
-        ("work_fast_s", "f8"),  # arrived work over capacity, decayed
-        ("work_slow_s", "f8"),
-        ("queue", "f8"),  # averages
-        ("work", "f8"),
-        ("held_queue", "f8"),  # as they stood at the event before
-        ("held_work", "f8"),
-    ]
-)
 
 
 class AdaptiveRounds:
@@ -141,8 +129,8 @@ def _write_context(b, view, ready, kept, estimates, prices, x):  # type: ignore[
     work = (shown.work_in_system_gflop + hidden * means.compute) * second / means.stay
     keeps = math.exp(-passed / (AVERAGE * tau))
     kept.queue = keeps * kept.queue + (1.0 - keeps) * kept.held_queue
-    kept.work = keeps * kept.work + (1.0 - keeps) * kept.held_work
-    kept.held_queue, kept.held_work, kept.clock_s = queue, work, now
+    kept.work_s = keeps * kept.work_s + (1.0 - keeps) * kept.held_work_s
+    kept.held_queue, kept.held_work_s, kept.clock_s = queue, work, now
 
     x[0] = 1.0
     x[1] = math.log2(min(max(means.places, FEWEST), MOST) / 16.0) / 3.0
@@ -154,7 +142,7 @@ def _write_context(b, view, ready, kept, estimates, prices, x):  # type: ignore[
     x[7] = 2.0 * idle_slow / places_slow - 0.6
     x[8] = 2.0 * idle_fast / places_fast - 0.6
     x[9] = 2.0 * math.log1p(kept.queue) - 0.6
-    x[10] = math.log1p(kept.work) - 2.0
+    x[10] = math.log1p(kept.work_s) - 2.0
     x[11] = 1.5 * math.log1p((shown.tasks_in_system + hidden) / (means.places * means.stay)) - 1.5
     for i in range(1, 1 + len(CONTEXT)):
         x[i] = min(LIMIT, max(-LIMIT, x[i]))

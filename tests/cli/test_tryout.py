@@ -1,4 +1,4 @@
-"""`tryout`: a policy beside the best rules on a recorded workload and a cluster of one's own."""
+"""`tryout`: a policy beside the best rules on the user's recorded workload and cluster."""
 
 from __future__ import annotations
 

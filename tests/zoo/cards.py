@@ -13,6 +13,7 @@ from rllib_scale_analysis.stats import intervals
 from rllib_scale_analysis.stats.scores import scores_by
 from rllib_scale_analysis.tables.relative import against_base
 
+from rllib_scale.config import TrialConfig
 from rllib_scale.policies.policy import load_policy
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +28,7 @@ def results(card: dict[str, Any]) -> list[dict[str, Any]]:
     """
     trial = load_policy(f"zoo:{card['name']}").trial
     rows = pd.concat([load(ROOT / folder).episodes for folder in card["rows"]], ignore_index=True)
-    own = rows[rows["trial_id"].isin([trial.trial_id, f"zoo:{card['name']}"])]
+    own = own_rows(rows, card["name"], trial)
     assert len(own), f"no rows of {trial.name} in {card['rows']}"
     (trial_id,), (variant,) = own["trial_id"].unique(), own["variant"].unique()
     rows = rows[rows["variant"].isin([variant, "fastest-idle"])]
@@ -43,7 +44,9 @@ def results(card: dict[str, Any]) -> list[dict[str, Any]]:
         test = intervals.mean_test(ratio, "episodes")
         every = [of_all[f"against_base_{METRIC}{end}"] for end in ("", "_low", "_high")]
         seeds = (
-            {"seeds": of_all["seeds"], "percent_of_all_seeds": _rounded(every)} if trial_id == trial.trial_id else {}
+            {"seeds": of_all["seeds"], "percent_of_all_seeds": _rounded(every)}
+            if not trial_id.startswith("zoo:")
+            else {}
         )
         found.append(
             {key: row[key] for key in ("scenario", "mask", "servers")}
@@ -56,6 +59,16 @@ def results(card: dict[str, Any]) -> list[dict[str, Any]]:
             | seeds
         )
     return found
+
+
+def own_rows(rows: pd.DataFrame, name: str, trial: TrialConfig) -> pd.DataFrame:
+    """The rows of a policy: under its name in the zoo, or of the training with its method, seed and settings.
+
+    Not by `trial_id`: it is another one in rows that were written before its format changed.
+    """
+    settings = ["", f"cma.objective={getattr(trial.algorithm, 'objective', None)}"]
+    trained = (rows["method"] == trial.method) & (rows["train_seed"] == trial.seed) & rows["overrides"].isin(settings)
+    return rows[(rows["trial_id"] == f"zoo:{name}") | trained]
 
 
 def _rounded(values: Any) -> list[float | None]:

@@ -24,7 +24,7 @@ from rllib_scale.evaluation.replay import Replay
 from rllib_scale.loading import sweep_from
 from rllib_scale.policies.policy import DESCRIPTION, TENSORS, initial_network, load_policy, policy_files
 from rllib_scale.results.tables import EPISODE_COLUMNS, read_table
-from zoo.cards import ROOT, results
+from zoo.cards import ROOT, own_rows, results
 
 PACKAGE = ROOT / "rllib_scale"
 CARDS = {name: zoo.card(name) for name in zoo.names()}
@@ -121,7 +121,8 @@ def test_a_policy_plays_the_published_rows_again(name: str) -> None:
     """Those of the reproduction are played again by tests/evaluation/test_reproduction_rows.py."""
     folder, policy = ROOT / CARDS[name]["rows"][0], load_policy(f"zoo:{name}")
     rows = read_table(folder / "episodes.parquet", EPISODE_COLUMNS)
-    rows = rows[rows["trial_id"].isin([policy.trial.trial_id, f"zoo:{name}"]) & (rows["scenario"] == "steady-0.7")]
+    rows = own_rows(rows, name, policy.trial)
+    rows = rows[rows["scenario"] == "steady-0.7"]
     rows = rows[(rows["test_servers"] == 16) & (rows["episode"] < 2)]
     unit = Replay(folder).unit(rows.iloc[0])
     engine = play(policy, unit.env, unit.seed, rows["episode"].tolist())
