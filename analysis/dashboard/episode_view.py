@@ -13,7 +13,7 @@ from ..load import Results
 from ..rows import INVALID, variants
 from ..tables import render
 from . import charts, episodes
-from .controls import one, selected_rows, show_figure
+from .controls import one, selected_rows, show_figure, show_table
 from .selection import Filters
 
 
@@ -59,6 +59,7 @@ def episode(results: Results, filters: Filters) -> None:
         * bool((started_by < 0).any())
     )
     _decision(inspected, chosen)
+    _prices(inspected, results.folder, row, float(decisions["clock_s"][chosen]))
 
 
 def _playable(rows: pd.DataFrame, results: Results) -> pd.DataFrame:
@@ -95,6 +96,32 @@ def _chosen_row(rows: pd.DataFrame) -> dict[str, Any]:
 def _inspected(folder: Path, row: tuple[tuple[str, Any], ...]) -> Any:
     evaluation = _evaluation()
     return evaluation.inspect_episode(evaluation.Replay(folder), dict(row))
+
+
+@st.cache_data(max_entries=64, show_spinner="Playing to the decision …")
+def _explained(_inspected: Any, folder: Path, row: tuple[Any, ...], clock_s: float) -> tuple[Any, ...] | None:
+    """A `Moment` as a plain tuple, or None for a policy without prices."""
+    from rllib_scale.evaluation import explained
+
+    found = explained.explain_played(_inspected.episode, clock_s)
+    return None if found is None else (*found, explained.COLUMNS)
+
+
+def _prices(inspected: Any, folder: Path, row: dict[str, Any], clock_s: float) -> None:
+    """Of a price rule: why each waiting task starts or waits in the round of a decision; nothing of other policies."""
+    found = _explained(inspected, folder, tuple(row.items()), clock_s)
+    if found is None:
+        return
+    at, numbers, prices, rows, left, columns = found
+    st.markdown(f"Why each task starts or waits at {at:.2f} s")
+    classes = ", ".join(f"{price:.3g} at {speed:g} GFLOPS" for speed, price in prices.items())
+    st.caption(
+        f"Price of a second: {classes}. The server of least cost is chosen: "
+        f"weight × (kappa × wait + time) + price × time + penalty, with kappa {numbers['kappa']:.2f}. "  # noqa: RUF001
+        "Beside it the next best one." + f" {left} more tasks wait: no server is open for them." * bool(left)
+    )
+    table = pd.DataFrame(rows).reindex(columns=list(columns.values())).set_axis(list(columns), axis=1)
+    show_table(table.astype({"next best": "Int64"}), table.columns, "prices-table")
 
 
 def _evaluation() -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import numpy as np
 
 from rllib_scale.cli.options import SEED, code_option
 from rllib_scale.cli.problems import Problem, problem_options
@@ -12,6 +11,8 @@ from rllib_scale.errors import UserError
 
 SHOWN = 20
 """Tasks of a round that are listed."""
+BESIDE = ("other", "other_cost")
+"""What is listed of the next best server; `--json` has all."""
 
 
 @click.command()
@@ -31,42 +32,17 @@ def explain(
     POLICY is a price rule: price, dual-price, adaptive-price, or a policy of context-price. It chooses the least cost:
     weight x (kappa x wait + time) + price x time + penalty.
     """
+    from rllib_scale.evaluation.explained import COLUMNS, explain_at
     from rllib_scale.policies.make import make_policy
-    from rllib_scale.schedulers.explaining import explain as explain_round
-    from rllib_scale.schedulers.reserving import PricingDispatcher
-    from rllib_scale.simulator.engine import Engine
 
     env = problem.env(problem.servers(16) if servers is None else servers)
-    rule = make_policy(policy, env, trust=trust)
-    if not isinstance(rule, PricingDispatcher):
+    found = explain_at(make_policy(policy, env, trust=trust), env, seed, episode, at, problem.workload)
+    if found is None:
         raise UserError(f"{policy}: has no prices; valid: price, dual-price, adaptive-price, zoo:context-price")
-    engine = Engine(rule.problem(env))
-    engine.reset([seed], [episode], workload=problem.workload)
-    rule.reset([(seed, episode)])
-    while not engine.done[0] and engine.clock[0] < at:
-        rule.advance(engine)
-    if engine.done[0]:
-        raise UserError(f"--at {at:g}: the episode ends at {engine.clock[0]:.4g} s; valid: an earlier time")
-    found = explain_round(rule, engine.view())
-    rows = []
-    for choice in found.choices:
-        best, *others = choice.options
-        decision = f"starts on {best.server}" if choice.starts else f"waits {best.wait_s:.2f} s for {best.server}"
-        other = {"other": others[0].server, "other_cost": others[0].cost} if others else {}
-        task = f"{choice.workflow}.{choice.task}"
-        rows.append({"task": task, "decision": decision, "weight": choice.weight} | best._asdict() | other)
-    columns = {"task": "task", "decision": "decision", "weight": "weight", "wait (s)": "wait_s", "time (s)": "lasts_s"}
-    columns |= {
-        "price": "price",
-        "penalty": "penalty",
-        "cost ↓": "cost",
-        "next best": "other",
-        "its cost": "other_cost",
-    }
-    title = f"{policy} on {problem.scenario} at {engine.clock[0]:.2f} s, kappa {found.numbers['kappa']:.2f}"
-    show(rows[:SHOWN], columns, title, content={"numbers": found.numbers, "tasks": rows})
-    speeds, of = np.unique(engine.view().capacity, return_inverse=True)
-    prices = [f"{speed:g} GFLOPS {found.prices[of == k].mean():.3g}" for k, speed in enumerate(speeds) if speed > 0]
+    columns = {heading: key for heading, key in COLUMNS.items() if key in BESIDE or not key.startswith("other")}
+    title = f"{policy} on {problem.scenario} at {found.clock_s:.2f} s, kappa {found.numbers['kappa']:.2f}"
+    show(found.rows[:SHOWN], columns, title, content={"numbers": found.numbers, "tasks": found.rows})
+    prices = [f"{speed:g} GFLOPS {price:.3g}" for speed, price in found.prices.items()]
     say(f"price of a second: {', '.join(prices)}")
     if found.left:
         say(f"{found.left} more tasks wait: no server is open for them")

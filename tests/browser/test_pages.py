@@ -24,12 +24,14 @@ from rllib_scale_analysis.load import load
 from rllib_scale_analysis.report.write import write_report
 from rllib_scale_analysis.rows import PAPER_SETTING, select
 from rllib_scale_analysis.tables.methods import table4
-from rllib_scale_analysis.tables.render import cell_lines, to_csv
+from rllib_scale_analysis.tables.render import cell_lines, format_value, to_csv
 
 from artificial_results import artificial_episodes, artificial_features, artificial_training, write_folder
 from browser_page import faults, guarded_page
 from played_results import play_folder
 from rllib_scale.envs.gantt import FRAMES
+from rllib_scale.evaluation.explained import COLUMNS as EXPLAINED
+from rllib_scale.evaluation.explained import explain_played
 from rllib_scale.evaluation.inspection import STARTED, inspect_episode
 from rllib_scale.evaluation.replay import Replay
 from rllib_scale.results import tables as results
@@ -308,6 +310,33 @@ def test_a_link_shows_what_was_chosen(artificial: tuple[Path, str, int], page: P
     settle(page)
     expect_rows(page, "paired-table", rows)
     expect(page.locator(".st-key-second input")).to_have_value("fastest-idle")
+
+
+def test_an_episode_of_a_price_rule_shows_why_each_task_starts_or_waits(page: Page, tmp_path: Path) -> None:
+    """At the first decision, and at the one that the slider is moved to; nothing of a rule without prices."""
+    evaluation = {"scales": [16], "episodes": 1, "heuristics": ["adaptive-price", "fastest-idle"]}
+    rows = play_folder(tmp_path / "r", methods=[], evaluation=evaluation)
+    row = next(row for row in rows.to_dict("records") if row["method"] == "adaptive-price")
+    inspected = inspect_episode(Replay(tmp_path / "r"), row)
+    starts = inspected.decisions["clock_s"].tolist()
+    with dashboard(tmp_path / "r") as (url, _):
+        open_view(page, url, "Episode")
+        choose(page, "episode-method", "adaptive-price")
+        for at in (0, 1):
+            expect(page.get_by_text(f"Decision {at + 1} at {starts[at]:.2f} s")).to_be_visible()
+            expect(page.get_by_text(f"starts or waits at {starts[at]:.2f} s")).to_be_visible()
+            settle(page)
+            found = explain_played(inspected.episode, starts[at])
+            assert found is not None
+            shown = [[format_value(each.get(key)) for key in EXPLAINED.values()] for each in found.rows]
+            expect_rows(page, "prices-table", shown)
+            page.get_by_role("slider").focus()
+            page.keyboard.press("ArrowRight")
+        expect(page.locator("#prices-table th")).to_have_text(list(EXPLAINED))
+        settle(page)
+        choose(page, "episode-method", "fastest-idle")
+        expect(page.get_by_text("Decision 1 at")).to_be_visible()
+        expect(page.locator("#prices-table")).to_have_count(0)
 
 
 @pytest.mark.slow

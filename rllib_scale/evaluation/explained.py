@@ -1,0 +1,87 @@
+"""Why a price rule decides as it does at a moment of an episode: its first round then, as a table."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rllib_scale.config import EnvConfig
+from rllib_scale.errors import UserError
+from rllib_scale.evaluation.replay import Episode
+from rllib_scale.observation.policy import Policy
+from rllib_scale.schedulers.explaining import explain
+from rllib_scale.schedulers.reserving import PricingDispatcher
+from rllib_scale.simulator.engine import Engine
+from rllib_scale.workloads.model import Workload
+
+COLUMNS = {
+    "task": "task",
+    "decision": "decision",
+    "weight": "weight",
+    "wait (s)": "wait_s",
+    "time (s)": "lasts_s",
+    "price": "price",
+    "penalty": "penalty",
+    "cost ↓": "cost",
+    "next best": "other",
+    "its wait (s)": "other_wait_s",
+    "its time (s)": "other_lasts_s",
+    "its price": "other_price",
+    "its penalty": "other_penalty",
+    "its cost": "other_cost",
+}
+"""Heading -> key of `Moment.rows`."""
+
+
+class Moment(NamedTuple):
+    """A round: time, numbers by NUMBERS, prices of a second by speed, a row a visited task, and how many more wait."""
+
+    clock_s: float
+    numbers: dict[str, float]
+    prices: dict[float, float]
+    rows: list[dict[str, Any]]
+    left: int
+
+
+def explain_played(played: Episode, at: float) -> Moment | None:
+    """As `explain_at`, of an episode that was played; what played it stays as it is."""
+    if not isinstance(played.player, PricingDispatcher):
+        return None
+    return explain_at(deepcopy(played.player), played.unit.env, played.unit.seed, played.episode, at)
+
+
+def explain_at(
+    policy: Policy, env: EnvConfig, seed: int, episode: int, at: float, workload: Workload | None = None
+) -> Moment | None:
+    """The first round at or after a time of the episode (seed, episode), which is played up to it.
+
+    None: the policy is no price rule.
+
+    Raises:
+        UserError: the episode ends before.
+    """
+    if not isinstance(policy, PricingDispatcher):
+        return None
+    engine = Engine(policy.problem(env))
+    engine.reset([seed], [episode], workload=workload)
+    policy.reset([(seed, episode)])
+    while not engine.done[0] and engine.clock[0] < at:
+        policy.advance(engine)
+    if engine.done[0]:
+        raise UserError(f"--at {at:g}: the episode ends at {engine.clock[0]:.4g} s; valid: an earlier time")
+    view = engine.view()
+    found, rows = explain(policy, view), []
+    for choice in found.choices:
+        best, *others = choice.options
+        decision = f"starts on {best.server}" if choice.starts else f"waits {best.wait_s:.2f} s for {best.server}"
+        row = {"task": f"{choice.workflow}.{choice.task}", "decision": decision, "weight": choice.weight}
+        row |= best._asdict()
+        if others:
+            row |= {f"other_{key}".removesuffix("_server"): value for key, value in others[0]._asdict().items()}
+        rows.append(row)
+    # A speed all of whose servers are away has a price, too, which holds for nobody.
+    speeds = np.unique(view.capacity[(view.capacity > 0) & (view.limit[0] >= 0)]).tolist()
+    prices = {speed: float(found.prices[(view.capacity == speed) & (view.limit[0] >= 0)].mean()) for speed in speeds}
+    return Moment(float(engine.clock[0]), found.numbers, prices, rows, found.left)
