@@ -61,10 +61,6 @@ class FeatureSet:
         """Length of the flat observation."""
         return self.head(candidates) + num_rows * self.server_dim
 
-    def task_column(self, name: str) -> int:
-        """Column of a feature of the first candidate."""
-        return self.context_dim + [feature.name for feature in self.task].index(name)
-
     def server_column(self, name: str) -> int:
         """Position of a feature among those of a server."""
         return [feature.name for feature in self.server].index(name)

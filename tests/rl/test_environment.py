@@ -57,7 +57,7 @@ def last_rows(config: EnvConfig, steps: int = 400) -> list[tuple[np.ndarray, np.
 def test_the_last_row_of_a_cut_episode_has_a_task(mode: str, cut: str) -> None:
     config = problem(mode, **CUTS[cut])
     features, width = FEATURE_SETS[config.observation.feature_set], config.cluster.num_rows
-    compute = features.task_column("compute")
+    compute = features.context_dim + [feature.name for feature in features.task].index("compute")
     task = slice(features.context_dim, features.head())
     nothing_waited = 0
     ended = last_rows(config)

@@ -18,10 +18,11 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, Field
 
 from rllib_scale.config.base import Model, NonNegative, Positive
+from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator
 from rllib_scale.workloads.formats.base import Format, Progress
-from rllib_scale.workloads.formats.sources import checked, read_csv
+from rllib_scale.workloads.formats.sources import read_csv
 from rllib_scale.workloads.model import Workload, find_cycle
 
 Row = tuple[str, dict[str, str]]
@@ -95,7 +96,7 @@ def _add(out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row],
     for where, row in rows:
         if seen:
             raise UserError(f"{where}: workflow {name!r:.60} has rows further up: they must be contiguous")
-        task = checked(_Task, row, where)
+        task = build_model(_Task, row, where)
         first = first or task
         if task.task in numbers:
             raise UserError(f"{where}: task {task.task!r:.60} appears twice in workflow {name!r:.60}")

@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from rllib_scale.config.base import Model
-from rllib_scale.config.yaml_files import read_text
+from rllib_scale.config.yaml_files import build_model, read_text
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
 from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator
-from rllib_scale.workloads.formats.sources import checked
 
 FORMAT = "rllib-scale-workload"
 VERSIONS = (1, 2, 3)
@@ -75,8 +74,8 @@ def parse(data: Any) -> dict[str, NDArray[Any]]:
     """
     out = Accumulator()
     numbered: bool | None = None
-    for w, content in enumerate(checked(_File, data, "workload").workflows):
-        workflow = checked(_Workflow, content, f"workflow {w}")
+    for w, content in enumerate(build_model(_File, data, "workload").workflows):
+        workflow = build_model(_Workflow, content, f"workflow {w}")
         if numbered not in (None, workflow.session is not None):
             raise UserError(f"workflow {w}: session must be given in every workflow or in none")
         numbered = workflow.session is not None

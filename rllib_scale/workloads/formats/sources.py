@@ -18,10 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from rllib_scale.config.base import MAX_NUMBER
-from rllib_scale.config.yaml_files import explain
+from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.files import check_regular
 from rllib_scale.workloads.formats.base import Progress
@@ -58,18 +58,6 @@ Timestamp = Annotated[float, BeforeValidator(_since_1970)]
 """Seconds since 1970 of an ISO 8601 time, UTC by default."""
 
 
-def checked(model: type[R], data: Any, where: str) -> R:
-    """Parsed data as a model.
-
-    Raises:
-        UserError: it does not match.
-    """
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise UserError(f"{where}: {explain(error)}") from None
-
-
 def read_json(sources: Sequence[Path], model: type[R], add: Callable[[R, str], None], progress: Progress) -> None:
     """Call `add(record, where)` for every JSON record: a .json file is one, any other file has one per line.
 
@@ -83,7 +71,7 @@ def read_json(sources: Sequence[Path], model: type[R], add: Callable[[R, str], N
             if text.isspace() and not whole:
                 continue
             try:
-                add(checked(model, _parse(text, where), where), where)
+                add(build_model(model, _parse(text, where), where), where)
             except UserError as error:
                 progress.bad(error)
 
