@@ -99,8 +99,8 @@ class AdaptivePriceParameters(NoParameters):
     """Parameters of `adaptive-price`."""
 
     strength: Annotated[float, Field(ge=0, le=2)] = Field(
-        default=1.0,
-        description="weight of the searched map; 0: dual prices alone",
+        default=0.5,
+        description="weight of the searched map, which was searched at 1; 0: dual prices alone",
     )
     tail: Annotated[float, Field(ge=0, le=10)] = Field(
         default=1.0,

@@ -1,6 +1,6 @@
 """`adaptive-price`: the price rule for any cluster and workload, by what it sees of them.
 
-    theta = link(duals of what has arrived + strength x U [1, context, descriptors])
+    theta = link(duals of what has arrived + strength x U [1, context])
 
 Prices of fast servers are the duals of the capacity constraints for the tasks that have arrived (`online_prices`). One
 map U, searched over a family of problems, modulates them and the other numbers of the rule by what is seen at each
@@ -15,6 +15,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from rllib_scale import zoo
+from rllib_scale.config import EnvConfig
 from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.adaptive_rounds import INPUTS, THETA, AdaptiveRounds
@@ -22,13 +23,13 @@ from rllib_scale.schedulers.reserving import PricingDispatcher
 
 SHAPE = len(THETA), len(INPUTS)
 """Of the map U."""
-AGE = 0.2
+AGE = 0.1
 """Weight of a workflow's age, in 2 tau, in the order of tasks, at tail 1."""
 
 
 @cache
 def shipped_map() -> np.ndarray:
-    """U (8, 21) of `zoo:adaptive-price`, searched over a family of problems."""
+    """U (8, 13) of `zoo:adaptive-price`, searched over a family of problems."""
     return load_file(zoo.folder_of("zoo:adaptive-price") / "policy.safetensors")["weights"]
 
 
@@ -37,7 +38,7 @@ class AdaptivePrice(PricingDispatcher):
 
     Args:
         parameters: of the rule.
-        weights: U (8, 21), or (B, 8, 21), one for each environment of a batch; None: the one that is shipped.
+        weights: U (8, 13), or (B, 8, 13), one for each environment of a batch; None: the one that is shipped.
 
     Attributes:
         weights: strength x U, and in its constant what `tail` adds.
@@ -53,6 +54,12 @@ class AdaptivePrice(PricingDispatcher):
             raise ValueError(f"weights {given.shape}: must be {SHAPE}")
         self.weights = self.parameters.strength * given
         self.weights[..., THETA.index("age"), 0] += AGE * self.parameters.tail
+        self._moves_take_time = True
+
+    def problem(self, env: EnvConfig) -> EnvConfig:
+        """See `Policy.problem`."""
+        self._moves_take_time = env.communication.mode == "transfer"
+        return super().problem(env)
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`."""
@@ -69,7 +76,7 @@ class AdaptivePrice(PricingDispatcher):
     def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
         """See `PricingDispatcher.terms`; learns from what is seen."""
         if self._learned is None:
-            self._learned = AdaptiveRounds(self._weights, view.limit.shape[1])
+            self._learned = AdaptiveRounds(self._weights, view.limit.shape[1], self._moves_take_time)
         return self._learned(view)
 
     def rows_for(self, view: View, offered: np.ndarray) -> np.ndarray:

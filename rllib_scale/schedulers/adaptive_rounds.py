@@ -14,17 +14,17 @@ from rllib_scale.observation.view import MOST_SEEN, View
 from rllib_scale.schedulers.context import LIMIT, LOAD_UNIT, PRIOR_LOAD
 from rllib_scale.schedulers.context_rounds import MEMORY, observed_load
 from rllib_scale.schedulers.estimates import Estimates, followers_of, hidden_of, no_estimates, observe
-from rllib_scale.schedulers.online_prices import DESCRIPTORS, Prices, no_prices, price_at, update_prices
+from rllib_scale.schedulers.online_prices import Prices, no_prices, price_at, update_prices
 from rllib_scale.schedulers.rounds import NUMBERS
 
 THETA = ("a", "b", "age", "alpha", "kappa", "price_2", "price_4", "penalty")
 """Rows of the map. Prices are those of servers twice and four times as fast as the slowest."""
 CONTEXT = (
     *("size", "load_6", "load_30", "queue", "ready_work", "work"),
-    *("idle_slow", "idle_fast", "queue_4", "work_4", "tasks"),
+    *("idle_slow", "idle_fast", "queue_4", "work_4", "tasks", "revealed"),
 )
 """What changes from event to event; numbers are times, in tau, with which averages decay."""
-INPUTS = ("1", *CONTEXT, *DESCRIPTORS)
+INPUTS = ("1", *CONTEXT)
 """Columns of the map."""
 FAST, SLOW, AVERAGE, PRIOR = 6.0, 30.0, 4.0, 3.0
 """Times, in tau, of the averages of the load, of queue and work, and of the prior of the load."""
@@ -32,6 +32,8 @@ FEWEST, MOST = 6.0, 128.0
 """Places that the entry `size` tells apart."""
 SHARPNESS = 8.0
 """Of the softplus by which what cannot be negative stays above 0."""
+SCARCE = 0.7
+"""Share of its places in use, lately, from which on a class has its full price: what is not scarce has no price."""
 KAPPA, PENALTY = 2.0, 0.2
 """Of the rule without the map; the penalty in tau."""
 
@@ -40,17 +42,19 @@ class AdaptiveRounds:
     """Writes the numbers and prices by which a round visits, and remembers what each environment has shown.
 
     Args:
-        weights: (B, 8, 21) the map U of each environment, rows THETA and columns INPUTS.
+        weights: (B, 8, 13) the map U of each environment, rows THETA and columns INPUTS.
         num_servers: N.
+        moves_take_time: otherwise what is moved counts nothing.
 
     Attributes:
-        inputs: (B, 21) of the last event.
+        inputs: (B, 13) of the last event.
         theta: (B, 8) of the last event; prices above those of the linear program.
         prices: what has been solved for.
     """
 
-    def __init__(self, weights: np.ndarray, num_servers: int) -> None:
+    def __init__(self, weights: np.ndarray, num_servers: int, moves_take_time: bool = True) -> None:
         count = len(weights)
+        self._moves_take_time = moves_take_time
         self.weights = np.ascontiguousarray(weights)
         self.inputs, self.theta = np.zeros((count, len(INPUTS))), np.zeros((count, len(THETA)))
         self.estimates: Estimates = no_estimates(count)
@@ -62,15 +66,19 @@ class AdaptiveRounds:
     def __call__(self, view: View) -> tuple[np.ndarray, np.ndarray]:
         """NUMBERS (B, 8) and prices (B, N) for `Rounds.by_price`; writes estimated followers into the view."""
         results = (self.inputs, self.theta, self._numbers, self._server_prices)
-        _adapt(view, self.weights, self._memory, self.estimates, self.prices, *results)
+        moves = self._moves_take_time
+        _adapt(moves, view, self.weights, self._memory, self.estimates, self.prices, *results)
         return self._numbers, self._server_prices
 
 
 @compiled
-def adapt(view, weights, memory, estimates, prices, inputs, theta, numbers, server_prices):  # type: ignore[no-untyped-def]
+def adapt(moves_take_time, view, weights, memory, estimates, prices, inputs, theta, numbers, server_prices):  # type: ignore[no-untyped-def]
     """Learn from what every environment shows, and write the numbers of its round; see `AdaptiveRounds`."""
     for b in range(len(view.env)):
         shown, kept = view.env[b], memory[b]
+        if not moves_take_time:
+            for i in range(shown.num_inputs):
+                view.inputs[b, i].transfer_s = 0.0
         if shown.is_revealed:
             for i in range(shown.num_waiting):
                 view.waiting[b, i].descendants = followers_of(view.waiting[b, i].seen, estimates.followers[b])
@@ -81,6 +89,7 @@ def adapt(view, weights, memory, estimates, prices, inputs, theta, numbers, serv
         if prices.means[b].solved_at == 0 or prices.means[b].num_classes == 0:
             kept.clock_s = shown.clock_s
             continue  # no task has been seen yet, or no server is there
+        _average_use(b, view, kept.clock_s, prices)
         _write_context(b, view, ready, kept, estimates, prices, inputs[b])
         _write_theta(weights[b], inputs[b], theta[b])
         _write_numbers(b, inputs[b], theta[b], prices, numbers[b], server_prices[b])
@@ -88,7 +97,7 @@ def adapt(view, weights, memory, estimates, prices, inputs, theta, numbers, serv
 
 @internal
 def _write_context(b, view, ready, kept, estimates, prices, x):  # type: ignore[no-untyped-def]
-    """Write the entries of the context and the descriptors, and move the averages to now."""
+    """Write the entries of the context, and move the averages to now."""
     shown, means, sizes = view.env[b], prices.means[b], estimates.sizes[b]
     tau, now, passed = means.tau, shown.clock_s, shown.clock_s - kept.clock_s
     arrived, hidden, waiting, idle_slow, idle_fast = 0.0, 0.0, 0.0, 0.0, 0.0
@@ -116,12 +125,12 @@ def _write_context(b, view, ready, kept, estimates, prices, x):  # type: ignore[
             open_places = float(view.free_places[b, j])
             if view.max_concurrent[j] > 1:
                 open_places = min(open_places, view.free[b, j] / means.memory)
-            idle_slow += open_places if view.capacity[j] == means.slowest else 0.0
+            idle_slow += open_places if view.capacity[j] == means.common else 0.0
             idle_fast += open_places if view.capacity[j] == means.fastest else 0.0
     places_slow, places_fast = 0.0, 0.0
     for k in range(means.num_classes):
         server = prices.classes[b, k]
-        places_slow += server.places if server.capacity == means.slowest else 0.0
+        places_slow += server.places if server.capacity == means.common else 0.0
         places_fast += server.places if server.capacity == means.fastest else 0.0
 
     second = 5.0 / (means.capacity * tau)  # tau is 5 s on the paper's cluster
@@ -144,10 +153,23 @@ def _write_context(b, view, ready, kept, estimates, prices, x):  # type: ignore[
     x[9] = 2.0 * math.log1p(kept.queue) - 0.6
     x[10] = math.log1p(kept.work_s) - 2.0
     x[11] = 1.5 * math.log1p((shown.tasks_in_system + hidden) / (means.places * means.stay)) - 1.5
-    for i in range(1, 1 + len(CONTEXT)):
+    x[12] = float(shown.is_revealed)
+    for i in range(1, len(x)):
         x[i] = min(LIMIT, max(-LIMIT, x[i]))
-    for i in range(len(DESCRIPTORS)):
-        x[1 + len(CONTEXT) + i] = prices.descriptors[b, i]
+
+
+@internal
+def _average_use(b, view, since_s, prices):  # type: ignore[no-untyped-def]
+    """Move the averages of the share of each class's places in use to now."""
+    means, used = prices.means[b], prices.used[b]
+    keeps = math.exp(-(view.env[b].clock_s - max(0.0, since_s)) / (AVERAGE * means.tau))
+    for k in range(means.num_classes):
+        used[k, 0] = keeps * used[k, 0] + (1.0 - keeps) * used[k, 1]
+        used[k, 1] = 1.0
+    for j in range(view.limit.shape[1]):
+        k = prices.of[b, j]
+        if k >= 0 and view.is_open[b, j]:
+            used[k, 1] -= view.free_places[b, j] / (prices.classes[b, k].servers * view.max_concurrent[j])
 
 
 @internal
@@ -185,7 +207,8 @@ def _write_numbers(b, x, theta, prices, numbers, server_prices):  # type: ignore
         k = prices.of[b, j]
         server_prices[j] = 0.0
         if k >= 0:
-            server_prices[j] = weight * _price(prices.classes[b, k], prices.curves[b, k], means, load, theta)
+            price = _price(prices.classes[b, k], prices.curves[b, k], means, load, theta)
+            server_prices[j] = weight * price * min(1.0, prices.used[b, k, 0] / SCARCE)
 
 
 @internal

@@ -30,15 +30,12 @@ SAMPLE = np.dtype(
         ("memory", "f8"),  # GB
         ("descendants", "f8"),  # itself included
         ("seen", "i8"),  # as WAITING
-        ("moved", "f8"),  # s to move its input
     ]
 )
 COUNTS = np.dtype(
     [
         ("sampled", "i8"),  # tasks until now
-        ("workflows", "f8"),  # of which all tasks are known, until now
-        ("weight", "f8"),  # of these, older ones less and less; and sums with these weights:
-        ("tasks", "f8"),  # of their tasks
+        ("tasks", "f8"),  # of workflows of which all are known, older ones less and less; sums with these weights:
         ("paths", "f8"),  # of tasks times those of the longest path
         ("delay", "f8"),  # of release delays of tasks [s]
         ("delays", "f8"),  # how many these were
@@ -105,16 +102,12 @@ def observe(b, view, since_s, estimates):  # type: ignore[no-untyped-def]
         sample = estimates.ring[b, of.sampled % RING]
         of.sampled += 1
         sample.compute, sample.memory, sample.descendants = task.compute_gflop, task.memory_gb, task.descendants
-        sample.seen, sample.moved = task.seen, 0.0
-        for k in range(task.first_input, task.first_input + task.num_inputs):
-            sample.moved += view.inputs[b, k].transfer_s
+        sample.seen = task.seen
     return ready
 
 
 @internal
 def _count_workflow(num_tasks, depth, of):  # type: ignore[no-untyped-def]
-    of.workflows += 1.0
-    of.weight = KEEPS * of.weight + 1.0
     of.tasks = KEEPS * of.tasks + num_tasks
     of.paths = KEEPS * of.paths + num_tasks * depth
 

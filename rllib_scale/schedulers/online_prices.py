@@ -28,18 +28,6 @@ DISCOUNT = 0.8
 """A class at whose price tasks are indifferent had better be taken when it is idle: waits keep them away otherwise."""
 GROWTH, MOST_TASKS = 1.6, 160
 """Prices are solved for again after so many times the tasks, or so many more."""
-DESCRIPTORS = (
-    "spread",
-    "fast_capacity",
-    "slow_places",
-    "workflow_tasks",
-    "variation",
-    "moves",
-    "fit",
-    "chains",
-    "revealed",
-)
-"""What a cluster and its workload are like, from -1 to 1."""
 
 CLASS = np.dtype(
     [
@@ -59,6 +47,7 @@ MEANS = np.dtype(
         ("capacity", "f8"),  # GFLOPS of all places
         ("slowest", "f8"),  # GFLOPS
         ("fastest", "f8"),
+        ("common", "f8"),  # GFLOPS of the slowest that a task of the mean memory fits
         ("compute", "f8"),  # GFLOP of a task
         ("memory", "f8"),  # GB of a task
         ("descendants", "f8"),  # of a task, itself included
@@ -77,7 +66,7 @@ class Prices(NamedTuple):
     curves: np.ndarray  # (B, MOST_CLASSES, LOADS) price of a second above that of the slowest class
     limit: np.ndarray  # (B, N) GB of each server when it was sorted
     of: np.ndarray  # (B, N) class of each server; -1: it takes no task
-    descriptors: np.ndarray  # (B, 9)
+    used: np.ndarray  # (B, MOST_CLASSES, 2) share of the places of each class: average, and since the last event
     program: Program  # scratch
     kinds: np.ndarray  # (BINS, 1 + MOST_CLASSES, 3) scratch
     at_load: np.ndarray  # (MOST_CLASSES,) scratch
@@ -91,7 +80,7 @@ def no_prices(num_envs: int, num_servers: int) -> Prices:
         np.zeros((num_envs, MOST_CLASSES, LOADS)),
         np.full((num_envs, num_servers), -2.0),
         np.full((num_envs, num_servers), -1),
-        np.zeros((num_envs, len(DESCRIPTORS))),
+        np.zeros((num_envs, MOST_CLASSES, 2)),
         room_for(BINS * (1 + MOST_CLASSES), MOST_CLASSES),
         np.zeros((BINS, 1 + MOST_CLASSES, 3)),
         np.zeros(MOST_CLASSES),
@@ -113,7 +102,6 @@ def update_prices(b, view, estimates, prices):  # type: ignore[no-untyped-def]
         means.solved_at = sampled
         _take_means(b, view.env[b].is_revealed, estimates, prices)
         _solve_line(b, estimates, prices)
-        _describe(b, view.env[b].is_revealed, estimates, prices)
 
 
 @internal
@@ -159,7 +147,7 @@ def _take_means(b, is_revealed, estimates, prices):  # type: ignore[no-untyped-d
         means.descendants += ring[i].descendants / count
     places, speeds = 0.0, 0.0
     means.places = means.capacity = means.fastest = 0.0
-    means.slowest = np.inf
+    means.slowest = means.common = np.inf
     for k in range(means.num_classes):
         server = prices.classes[b, k]
         server.places = server.servers * _places_of(server, ring, count)
@@ -168,6 +156,9 @@ def _take_means(b, is_revealed, estimates, prices):  # type: ignore[no-untyped-d
         means.places += server.places
         means.capacity += server.places * server.capacity
         means.slowest, means.fastest = min(means.slowest, server.capacity), max(means.fastest, server.capacity)
+        if server.memory >= means.memory:
+            means.common = min(means.common, server.capacity)
+    means.common = means.slowest if means.common == np.inf else means.common
     means.tau = means.compute * places / speeds
     if of.tasks > 0.0:
         unloaded = of.paths / of.tasks * (means.tau + of.delay / of.delays)
@@ -264,36 +255,9 @@ def _solve_line(b, estimates, prices):  # type: ignore[no-untyped-def]
 
 @internal
 def price_at(load, curve):  # type: ignore[no-untyped-def]
-    """The price of a second above that of the slowest class, linear between the loads that were solved."""
-    at = min(LOADS - 1.0, max(0.0, (load - LEAST_LOAD) / LOAD_STEP))
+    """The price of a second above that of the slowest class, linear between 0 at load 0 and the loads that were solved."""
+    at = min(LOADS - 1.0, (load - LEAST_LOAD) / LOAD_STEP)
+    if at < 0.0:
+        return curve[0] * max(0.0, load) / LEAST_LOAD
     below = min(LOADS - 2, int(at))
     return curve[below] + (at - below) * (curve[below + 1] - curve[below])
-
-
-@internal
-def _describe(b, is_revealed, estimates, prices):  # type: ignore[no-untyped-def]
-    """Write the descriptors, which begin at 0 and count in full after many workflows."""
-    means, of, ring, x = prices.means[b], estimates.counts[b], estimates.ring[b], prices.descriptors[b]
-    count = min(RING, of.sampled)
-    squares, moved, fast, slow, places, fit = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    for i in range(count):
-        squares += (ring[i].compute / means.compute - 1.0) ** 2 / count
-        moved += ring[i].moved / count
-    for k in range(means.num_classes):
-        server = prices.classes[b, k]
-        share = server.places * server.capacity / means.capacity
-        fast += share if server.capacity == means.fastest else 0.0
-        fit += share if server.memory >= means.memory else 0.0
-        slow += server.places if server.capacity == means.slowest else 0.0
-        places += server.places
-    x[0] = math.log2(means.fastest / means.slowest) / 1.5 - 0.7
-    x[1] = 2.0 * fast - 0.8
-    x[2] = 2.0 * slow / places - 0.8
-    x[3] = math.log(of.tasks / of.weight / 5.0) if of.weight > 0.0 else 0.0
-    x[4] = 2.0 * math.sqrt(squares) - 1.0
-    x[5] = math.log10(max(moved / means.tau, 1e-3)) + 1.5
-    x[6] = 3.0 * (fit - 0.75)
-    x[7] = 2.0 * of.paths * of.weight / of.tasks**2 - 1.4 if of.tasks > 0.0 else 0.0
-    x[8] = float(is_revealed)
-    for i in range(len(x)):
-        x[i] = min(1.0, max(-1.0, x[i])) * of.workflows / (of.workflows + 2.0)

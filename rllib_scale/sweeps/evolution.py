@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rllib_scale.config import CMAES, TrialConfig
+from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of
 from rllib_scale.policies.policy import save_weights
 from rllib_scale.schedulers.adaptive_price import SHAPE, AdaptivePrice
@@ -28,6 +29,8 @@ UNSCALED = 10.0
 ADAPTIVE_SCALES = {"kappa": 0.5, "penalty": 0.12}
 """Of the initial steps of rows of the map of `adaptive-price`; of the others ADAPTIVE_SCALE."""
 ADAPTIVE_SCALE = 0.25
+FULL = AdaptivePriceParameters(strength=1.0)
+"""Of the candidates: what is exported counts less by default, as on clusters outside the family less is better."""
 AVERAGE_POWER = 3
 """Power of the generation in the weight of its mean."""
 
@@ -98,7 +101,7 @@ class PriceSearch(ValidatedLearner):
         return self._play(candidate[None], instances)
 
     def _play(self, weights: Floats, instances: Sequence[Instance]) -> list[Outcomes]:
-        player = AdaptivePrice(weights=weights) if self._is_adaptive else ContextPrice(weights, self.speeds)
+        player = AdaptivePrice(FULL, weights) if self._is_adaptive else ContextPrice(weights, self.speeds)
         return self.spread(outcomes_of, [(player, len(weights), instance) for instance in instances])
 
     def save_policy(self, folder: Any, epochs: int) -> None:

@@ -12,7 +12,7 @@ from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.evaluation.play import play
 from rllib_scale.schedulers.adaptive_price import AGE, SHAPE, AdaptivePrice, shipped_map
 from rllib_scale.schedulers.adaptive_rounds import INPUTS, KAPPA, THETA
-from rllib_scale.schedulers.estimates import FOLLOWER_DECAY, PSEUDO_TASKS
+from rllib_scale.schedulers.estimates import FOLLOWER_DECAY, KEEPS, PSEUDO_TASKS
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
@@ -129,7 +129,8 @@ def test_followers_and_hidden_tasks_come_from_workflows_that_have_ended() -> Non
     estimates = rule.learned.estimates
     followers, sizes = estimates.followers[0], estimates.sizes[0]
     np.testing.assert_allclose(followers[1:4, 0] / followers[1:4, 1], [3.0, 2.0, 1.0])  # of two that were seen to end
-    assert (sizes[3, 0] / sizes[3, 1], estimates.counts[0]["workflows"]) == (3.0, 2.0)
+    assert sizes[3, 0] / sizes[3, 1] == 3.0
+    assert estimates.counts[0]["tasks"] == 3 + 3 * KEEPS
     # What waits last is the third task of the third chain: as much as is known, and the prior.
     prior = 1 + FOLLOWER_DECAY**3
     expected = (followers[3, 0] + PSEUDO_TASKS * prior) / (followers[3, 1] + PSEUDO_TASKS)
@@ -149,6 +150,23 @@ def test_unseen_tasks_count_as_work_and_followers_are_estimated() -> None:
     seen = dict(zip(INPUTS, rule.learned.inputs[0].tolist(), strict=True))
     assert seen["work"] == pytest.approx(np.log(1 + 5 * 4 / 4) - 2)
     assert view.waiting[0, 0]["descendants"] == pytest.approx(1 + FOLLOWER_DECAY)
+
+
+def test_what_is_not_scarce_has_no_price() -> None:
+    rule, prices = AdaptivePrice(weights=NO_MAP), []
+    given = workload(*((float(k), [(4, 5), (8, 5)], []) for k in range(20)))
+    play(rule, TWO, 3, [0], given, watch=lambda engine: prices.append(rule.terms(engine.view())[1][0].tolist()))
+    assert rule.learned.prices.curves[0, 1].max() > 0
+    assert prices[0] == [0.0, 0.0]  # the servers have been idle
+    assert max(fast for _, fast in prices) > 0
+
+
+def test_moves_that_take_no_time_decide_nothing() -> None:
+    given = workload((0, [(6, 20)], []), (0.1, [(4, 5), (4, 5)], [[0, 1]]))
+    given = replace(given, output_gb=np.full(3, 1000.0))
+    for mode, server in (("reward", 1), ("transfer", 0)):  # the second task of the chain goes to the fast one, or stays
+        env = TWO.model_copy(update={"communication": TWO.communication.model_copy(update={"mode": mode})})
+        assert starts("adaptive-price:strength=0", env, given)[1, 1][0] == server
 
 
 def test_memory_leaves_a_server_fewer_places() -> None:
@@ -187,5 +205,5 @@ def test_a_task_that_many_wait_for_goes_first() -> None:
 
 
 def test_a_map_of_another_shape_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"weights \(8, 20\): must be \(8, 21\)"):
+    with pytest.raises(ValueError, match=r"weights \(8, 20\): must be \(8, 13\)"):
         AdaptivePrice(weights=np.zeros((8, 20)))
