@@ -1,0 +1,58 @@
+"""The figures of this page, from its rows.
+
+python analysis/any-cluster/figures.py
+"""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from rllib_scale_analysis import load, select
+from rllib_scale_analysis.figures import comparison, draw
+from rllib_scale_analysis.figures.style import RC, looks
+from rllib_scale_analysis.tables import family
+
+from rllib_scale.config import family as problems
+
+HERE, SEED = Path(__file__).parent, 6400
+SHOWN = ["adaptive-price", "dual-price", "reserve"]
+SEEN = {"any": "whole workflows seen", "any-revealed": "revealed as they run"}
+
+episodes = load(HERE / "any").episodes
+rows = select(episodes, "any", "feasible", "argmax")
+rows = rows[rows["variant"].isin([*SHOWN, "zoo:context-price", "fastest-idle"])]
+base, found = family.log_ratios(rows)
+ratios = {name: family.by_problem(logs) for name, logs in found.items()}
+draw.save(draw.draw(comparison.over_problems(ratios, base, looks(rows, list(ratios)))), HERE / "over-problems.png")
+
+envs = problems.test_problems("basic", False)
+speeds = [[tier.compute_gflops for tier in env.cluster.tiers] for env in envs]
+demands = [env.workload.compute_gflop for env in envs]
+moves = [problems.OUTPUT_GB / env.cluster.bandwidth_gb_s + env.cluster.latency_s for env in envs]
+properties = {
+    "offered load": [env.workload.offered_load for env in envs],
+    "fastest server / slowest": [max(each) / min(each) for each in speeds],
+    "standard deviation of the demand / mean": [each.std / each.mean for each in demands],
+    "mean move / mean task": [move / problems.CANONICAL_S for move in moves],
+}
+order = np.argsort([problems.test_seed("basic", k, SEED) for k in range(len(envs))])  # as rows are
+plt.rcParams.update(RC)
+figure, axes = plt.subplots(2, len(properties), figsize=(16, 7), sharey="row", layout="constrained")
+for row, (scenario, seen) in zip(axes, SEEN.items(), strict=True):
+    of_rows = select(episodes, scenario, "feasible", "argmax")
+    _, found = family.log_ratios(of_rows[of_rows["variant"].isin([*SHOWN, "fastest-idle"])])
+    for axis, (name, values) in zip(row, properties.items(), strict=True):
+        x = np.array(values)[order]
+        fifths = np.array_split(np.argsort(x), 5)
+        for policy, look in looks(rows, SHOWN).items():
+            y = 100 * found[policy][family.RESPONSE].mean(axis=0)
+            half = [1.96 * y[at].std(ddof=1) / np.sqrt(len(at)) for at in fifths]
+            style = {"color": look.colour, "marker": look.marker, "capsize": 3, "label": policy}
+            axis.errorbar([x[at].mean() for at in fifths], [y[at].mean() for at in fifths], half, **style)
+        axis.axhline(0, color="black", linewidth=1)
+        axis.set_xlabel(name)
+        if "move" in name:
+            axis.set_xscale("log")
+    row[0].set_ylabel(f"{seen}\nresponse against fastest-idle, %")
+axes[0][0].legend(loc="lower left")
+figure.savefig(HERE / "by-property.png", dpi=100)
