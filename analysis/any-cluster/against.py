@@ -16,8 +16,9 @@ rows = pd.concat([pd.read_parquet(name).assign(file=Path(name).stem) for name in
 if rows["file"].iloc[0].startswith("league"):
     rows["workflows"] = rows["file"].str.rpartition("-")[2]
     for seen, part in rows.groupby("workflows", sort=False):
-        mean = part.groupby(["scenario", "test_servers", "method"])[COLUMNS].mean().unstack()
-        response, tail = mean["response_censored_s"], mean["jct_p95_s"]
+        response, tail = (
+            part.pivot_table(index=["scenario", "test_servers"], columns="method", values=name) for name in COLUMNS[1:]
+        )
         ratios = response.div(response.min(axis=1), axis=0)
         percent = [100 * np.expm1(np.log(one.div(one[BASE], axis=0)).mean()) for one in (response, tail)]
         table = {"mean rank": response.rank(axis=1).mean(), "worst ratio": ratios.max(), "where": ratios.idxmax()}

@@ -255,7 +255,7 @@ def _solve_line(b, estimates, prices):  # type: ignore[no-untyped-def]
 
 @internal
 def price_at(load, curve):  # type: ignore[no-untyped-def]
-    """The price of a second above that of the slowest class, linear between 0 at load 0 and the loads that were solved."""
+    """The price of a second above that of the slowest class: 0 at load 0, linear between the loads that were solved."""
     at = min(LOADS - 1.0, (load - LEAST_LOAD) / LOAD_STEP)
     if at < 0.0:
         return curve[0] * max(0.0, load) / LEAST_LOAD
