@@ -36,8 +36,6 @@ SESSIONS = 100_000
 """Sessions whose last replica is remembered; the one that was longest silent is forgotten first."""
 RECENT = 4
 """So many sessions for each place are taken to go on: those that were heard of last."""
-SLOTS = 64
-"""Servers of a policy that learns, at least: twice the replicas, so that one that comes finds a place seen empty."""
 
 
 class Demand(Model):
@@ -93,7 +91,6 @@ class _Known:
     replica: str | None = None  # where it runs
     start_s: float = 0.0
     flow: Flow | None = None
-    number: int = -1  # of its workflow, since the policy was reset
 
 
 def policy_of(settings: RouterSettings) -> tuple[Policy, EnvConfig]:
@@ -132,10 +129,7 @@ class Routing:
         self._policy, self._base = policy_of(settings)
         self._known: dict[Hashable, _Known] = {}
         self._replicas: list[Replica] = []
-        self._slots: list[Replica] = []  # servers by number; those that are no replica (any more) are away
-        self._index: dict[str, int] = {}  # of the replicas
-        self._seen: set[int] = set()  # servers that were there when the policy last decided
-        self._num_arrived, self._writer = 0, LiveView()  # since the policy was reset
+        self._index: dict[str, int] = {}
         self._others: dict[str, list[_Known]] = {}  # replica -> what it runs of other handles
         self._ledger: Ledger | None = None
         self._sessions: OrderedDict[str, str] = OrderedDict()  # -> replica of the last call, the last one heard of last
@@ -242,7 +236,6 @@ class Routing:
             return []
         now = self.clock()
         asked = _Round(ledger, now)
-        self._seen = set(self._index.values())
         run(self._policy, asked, self._env, self._writer)
         if not ledger.runs and (attempt := ledger.start_any(now)) is not None:
             asked.started.append(attempt)
@@ -251,7 +244,7 @@ class Routing:
         for attempt in asked.started:
             key = keys[attempt.flow.number]
             known = self._known[key]
-            known.replica, known.start_s = self._slots[attempt.server].name, now
+            known.replica, known.start_s = self._replicas[attempt.server].name, now
             found.append((key, known.replica))
         return found
 
@@ -259,9 +252,7 @@ class Routing:
 
     def _begin_anew(self, replicas: list[Replica]) -> None:
         """Other replicas: a ledger of them, and in it the requests that are there."""
-        slots, before = self._slots_for(replicas), len(self._slots)
-        self._replicas, self._slots = replicas, slots
-        self._index = {slot.name: at for at, slot in enumerate(slots) if slot in replicas}
+        self._replicas, self._index = replicas, {replica.name: at for at, replica in enumerate(replicas)}
         self._others = {name: self._others.get(name, []) for name in self._index}
         self._ledger = None
         if not replicas:
@@ -275,42 +266,14 @@ class Routing:
                 memory_gb=replica.memory_gb,
                 slowdown=self.settings.slowdown,
             )
-            for at, replica in enumerate(slots)
+            for at, replica in enumerate(replicas)
         )
         cluster = ClusterConfig(tiers=tiers, bandwidth_gb_s=self.settings.bandwidth_gb_s)
         self._env = self._policy.problem(for_servers(self._base, cluster))
-        there = sorted(chain(self._known.values(), *self._others.values()), key=lambda known: known.arrival_s)
-        if not self._learns or len(slots) != before:
-            self._policy.reset([(self.settings.seed, 0)])
-            self._num_arrived, self._writer = 0, LiveView()
-            for known in there:
-                known.number = -1
-        self._ledger = Ledger(self._env, keeps_ended=False)
-        for at in set(range(len(slots))) - set(self._index.values()):
-            self._ledger.leave(at, self.clock())
-        for known in there:
+        self._policy.reset([(self.settings.seed, 0)])
+        self._ledger, self._writer = Ledger(self._env, keeps_ended=False), LiveView()
+        for known in sorted(chain(self._known.values(), *self._others.values()), key=lambda known: known.arrival_s):
             self._enter(known)
-
-    @property
-    def _learns(self) -> bool:
-        return hasattr(type(self._policy), "learned")
-
-    def _slots_for(self, replicas: list[Replica]) -> list[Replica]:
-        """The servers: the replicas, and for a policy that learns, whose servers keep their numbers, spare ones.
-
-        A policy sees that a server is another where it was away before: a replica takes a place that it saw empty.
-        """
-        if not self._learns:
-            return replicas
-        slots = list(self._slots)
-        if len(slots) < 2 * len(replicas):
-            self._seen = set()
-            return replicas + [replicas[0]._replace(name="")] * (max(SLOTS, 4 * len(replicas)) - len(replicas))
-        free = (at for at, slot in enumerate(self._slots) if slot not in replicas and at not in self._seen)
-        for replica in replicas:
-            if replica not in slots:
-                slots[next(free)] = replica
-        return slots
 
     def _enter(self, known: _Known) -> None:
         """Have the ledger know a request: as a workflow of one task, behind the call before, where that is known.
@@ -323,10 +286,8 @@ class Routing:
             return
         home = self._index.get(known.home or "")
         calls = 1 if home is None else 2
-        if known.number < 0:
-            known.number, self._num_arrived = self._num_arrived, self._num_arrived + 1
         known.flow = flow = Flow(
-            known.number,
+            ledger.num_arrived,
             known.arrival_s,
             np.tile((demand.compute_gflop, demand.memory_gb, known.moved_gb, 0.0), (calls, 1)),
             np.array([(0, 1)])[: calls - 1],
@@ -335,7 +296,6 @@ class Routing:
             flow.server[0], flow.completed[0], flow.missing[1] = home, True, 0
         ledger.expect(flow)
         ledger.ring(known.arrival_s)
-        ledger.num_arrived = self._num_arrived  # not again those that were there
         if known.replica is not None:
             ledger.close_round()
             at, since = self._index[known.replica], known.start_s
