@@ -25,6 +25,7 @@ def sources() -> dict[str, Path]:
         for folder, package in FOLDERS.items()
         for pattern in ("*.py", "**/*.py", *DATA)
         for path in (ROOT / folder).glob(pattern)
+        if path.suffix != ".py" or "-" not in path.parent.name  # scripts beside results are in no package
     }
 
 
