@@ -100,7 +100,7 @@ class AdaptivePriceParameters(NoParameters):
 
     strength: Annotated[float, Field(ge=0, le=2)] = Field(
         default=0.5,
-        description="weight of the searched map, which was searched at 1; 0: dual prices alone",
+        description="weight of the searched map, which was searched at 1; 0: no map",
     )
     tail: Annotated[float, Field(ge=0, le=10)] = Field(
         default=1.0,
