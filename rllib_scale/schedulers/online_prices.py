@@ -106,9 +106,12 @@ def update_prices(b, view, estimates, prices):  # type: ignore[no-untyped-def]
 
 @internal
 def _sort_servers(b, view, prices):  # type: ignore[no-untyped-def]
-    """Sort the servers that take tasks by speed, memory and places."""
+    """Sort the servers that take tasks by speed, memory and places; a class is in use as its servers were."""
     classes, count = prices.classes[b], 0
+    used, carried = prices.used[b], prices.kinds[0]  # carried: sums of both columns of used, and servers
+    carried[:] = 0.0
     for j in range(view.limit.shape[1]):
+        was = prices.of[b, j]
         prices.of[b, j] = -1
         if view.limit[b, j] < 0.0 or view.max_concurrent[j] == 0:
             continue
@@ -130,6 +133,12 @@ def _sort_servers(b, view, prices):  # type: ignore[no-untyped-def]
             classes[k].max_concurrent, classes[k].servers = view.max_concurrent[j], 0
         classes[k].servers += 1
         prices.of[b, j] = k
+        if was >= 0:
+            carried[k, 0] += used[was, 0]
+            carried[k, 1] += used[was, 1]
+            carried[k, 2] += 1.0
+    for k in range(count):
+        used[k, 0], used[k, 1] = carried[k, 0] / max(1.0, carried[k, 2]), carried[k, 1] / max(1.0, carried[k, 2])
     prices.means[b].num_classes = count
 
 

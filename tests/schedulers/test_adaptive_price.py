@@ -161,6 +161,24 @@ def test_what_is_not_scarce_has_no_price() -> None:
     assert max(fast for _, fast in prices) > 0
 
 
+def test_servers_are_as_scarce_as_before_when_others_leave_or_join() -> None:
+    """Only the second server is in use. It is the second class, then the first, then the second again."""
+    changes = {"schedule": [{"time_s": t, "event": e, "servers": [0]} for t, e in ((9.5, "fail"), (14.5, "join"))]}
+    env = EnvConfig.model_validate(TWO.model_dump() | {"cluster": TWO.cluster.model_dump() | {"changes": changes}})
+    given = workload(*((float(k), [(3, 20)], []) for k in range(20)))
+    rule, used = AdaptivePrice(weights=NO_MAP), {}
+
+    def keep(engine: Engine) -> None:
+        rule.terms(engine.view())
+        prices = rule.learned.prices
+        used[float(engine.clock[0])] = [float(prices.used[0, k, 0]) if k >= 0 else None for k in prices.of[0]]
+
+    play(rule, env, 3, [0], given, watch=keep)
+    assert used[9.0] == [0.0, pytest.approx(0.36, abs=0.01)]
+    assert used[9.5] == [None, pytest.approx(0.33, abs=0.01)]
+    assert used[14.5] == [0.0, pytest.approx(0.46, abs=0.01)]
+
+
 def test_moves_that_take_no_time_decide_nothing() -> None:
     given = workload((0, [(6, 20)], []), (0.1, [(4, 5), (4, 5)], [[0, 1]]))
     given = replace(given, output_gb=np.full(3, 1000.0))
