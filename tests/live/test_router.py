@@ -101,6 +101,39 @@ def test_replicas_come_and_go() -> None:
     assert [key for key, _ in one.round(three, {})] == ["fourth"]
 
 
+@pytest.mark.parametrize("scheduler", ["adaptive-price", "zoo:adaptive-price"])
+def test_a_policy_keeps_what_it_has_learned_when_replicas_come_and_go(scheduler: str) -> None:
+    """One of another speed comes just when one with the same memory goes: prices are of those that are there."""
+    one, served = routing(scheduler), 0
+
+    def serve(replicas: list[Replica], count: int) -> None:
+        nonlocal served
+        for _ in range(count):
+            arrive(one, str(served))
+            assert [key for key, _ in one.round(replicas, {})] == [str(served)]
+            one.leave(str(served))
+            served += 1
+
+    serve(TWO, 20)
+    learned = one._policy.learned  # type: ignore[attr-defined]
+    assert learned.estimates.counts["sampled"][0] == 20
+    arrive(one, "long", compute=100.0)
+    assert [key for key, _ in one.round(TWO, {})] == ["long"]
+    fast = Replica("c", 1, 4.0, 16.0)
+    serve([TWO[0], TWO[1], fast], 5)
+    assert sorted(learned.prices.classes["capacity"][0, :2]) == [1.0, 4.0]
+    one.leave("long")
+    serve([fast._replace(name="d", compute_gflops=2.0)], 5)
+    assert one._policy.learned is learned  # type: ignore[attr-defined]
+    assert learned.estimates.counts["sampled"][0] == 31, "what ran or waited is not counted again"
+    assert learned.prices.means["num_classes"][0] == 1
+    assert learned.prices.classes["capacity"][0, 0] == 2.0
+    assert one.round([], {}) == []
+    serve(TWO, 1)
+    assert learned.prices.classes["capacity"][0, 0] == 1.0
+    assert learned.estimates.counts["sampled"][0] == 32
+
+
 def test_a_dispatcher_and_a_policy_decide_too(tmp_path: Path) -> None:
     save_policy(tmp_path / "scale", random_network(), TrialConfig(seed=7), epochs=3)
     for name in ("reserve", str(tmp_path / "scale")):
