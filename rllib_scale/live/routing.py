@@ -12,7 +12,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ from rllib_scale.observation.live_view import LiveView
 from rllib_scale.observation.policy import Policy
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.policies.make import make_policy
+from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 
 SESSIONS = 100_000
 """Sessions whose last replica is remembered; the one that was longest silent is forgotten first."""
@@ -84,6 +85,7 @@ class Replica(NamedTuple):
 class _Known:
     """A request that waits or runs; in the ledger it is a workflow."""
 
+    number: int  # of its workflow
     demand: Demand
     arrival_s: float
     home: str | None  # the replica of the call before, or that of a new session
@@ -128,10 +130,12 @@ class Routing:
         self.settings = settings
         self._policy, self._base = policy_of(settings)
         self._known: dict[Hashable, _Known] = {}
+        self._numbers = count()
         self._replicas: list[Replica] = []
         self._index: dict[str, int] = {}
         self._others: dict[str, list[_Known]] = {}  # replica -> what it runs of other handles
         self._ledger: Ledger | None = None
+        self._writer: LiveView | None = None
         self._sessions: OrderedDict[str, str] = OrderedDict()  # -> replica of the last call, the last one heard of last
         self._began = time.monotonic()
 
@@ -162,7 +166,7 @@ class Routing:
         home, moved = self._sessions.get(demand.session or ""), demand.moved_gb
         if home not in self._index and demand.session:
             home, moved = self._home(), 0.0
-        known = self._known[key] = _Known(demand, since_s, home, moved)
+        known = self._known[key] = _Known(next(self._numbers), demand, since_s, home, moved)
         self._enter(known)
 
     def _home(self) -> str | None:
@@ -173,8 +177,8 @@ class Routing:
         if not self._index:
             return None
         recent = RECENT * sum(replica.max_concurrent for replica in self._replicas)
-        count = Counter(islice(reversed(self._sessions.values()), recent))
-        return min(self._replicas, key=lambda replica: count[replica.name] / replica.max_concurrent).name
+        calls = Counter(islice(reversed(self._sessions.values()), recent))
+        return min(self._replicas, key=lambda replica: calls[replica.name] / replica.max_concurrent).name
 
     def ran(self, session: str, replica: str) -> None:
         """A call of a session runs on a replica: what it leaves is there."""
@@ -203,12 +207,12 @@ class Routing:
         own = Counter(known.replica for known in self._known.values())
         mean = sum(known.demand.compute_gflop for known in self._known.values()) / max(1, len(self._known))
         for name, others in self._others.items():
-            count = max(0, queued.get(name, 0) - own[name])
-            while len(others) > count:
+            extra = max(0, queued.get(name, 0) - own[name])
+            while len(others) > extra:
                 self._drop(others.pop())
-            while len(others) < count:
+            while len(others) < extra:
                 demand, now = Demand(compute_gflop=mean or 1.0), self.clock()
-                others.append(_Known(demand, now, None, 0.0, name, now))
+                others.append(_Known(next(self._numbers), demand, now, None, 0.0, name, now))
                 self._enter(others[-1])
 
     def others_on(self) -> set[str]:
@@ -270,8 +274,12 @@ class Routing:
         )
         cluster = ClusterConfig(tiers=tiers, bandwidth_gb_s=self.settings.bandwidth_gb_s)
         self._env = self._policy.problem(for_servers(self._base, cluster))
-        self._policy.reset([(self.settings.seed, 0)])
-        self._ledger, self._writer = Ledger(self._env, keeps_ended=False), LiveView()
+        if isinstance(self._policy, AdaptivePrice) and self._writer is not None:
+            self._policy.learned.forget_servers()
+        else:
+            self._policy.reset([(self.settings.seed, 0)])
+            self._writer = LiveView()
+        self._ledger = Ledger(self._env, keeps_ended=False)
         for known in sorted(chain(self._known.values(), *self._others.values()), key=lambda known: known.arrival_s):
             self._enter(known)
 
@@ -287,7 +295,7 @@ class Routing:
         home = self._index.get(known.home or "")
         calls = 1 if home is None else 2
         known.flow = flow = Flow(
-            ledger.num_arrived,
+            known.number,
             known.arrival_s,
             np.tile((demand.compute_gflop, demand.memory_gb, known.moved_gb, 0.0), (calls, 1)),
             np.array([(0, 1)])[: calls - 1],
@@ -295,6 +303,7 @@ class Routing:
         if home is not None:
             flow.server[0], flow.completed[0], flow.missing[1] = home, True, 0
         ledger.expect(flow)
+        ledger.num_arrived = known.number
         ledger.ring(known.arrival_s)
         if known.replica is not None:
             ledger.close_round()

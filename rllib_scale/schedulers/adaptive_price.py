@@ -42,6 +42,7 @@ class AdaptivePrice(PricingDispatcher):
 
     Attributes:
         weights: strength x U, and in its constant what `tail` adds.
+        learned: since `reset`.
     """
 
     name = "adaptive-price"
@@ -64,20 +65,11 @@ class AdaptivePrice(PricingDispatcher):
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`."""
         super().reset(seeds)
-        self._weights: np.ndarray = np.broadcast_to(self.weights, (len(seeds), *SHAPE))
-        self._learned: AdaptiveRounds | None = None
-
-    @property
-    def learned(self) -> AdaptiveRounds:
-        """What has been learned since `reset`, once it has decided."""
-        assert self._learned is not None
-        return self._learned
+        self.learned = AdaptiveRounds(np.broadcast_to(self.weights, (len(seeds), *SHAPE)), self._moves_take_time)
 
     def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
         """See `PricingDispatcher.terms`; learns from what is seen."""
-        if self._learned is None:
-            self._learned = AdaptiveRounds(self._weights, view.limit.shape[1], self._moves_take_time)
-        return self._learned(view)
+        return self.learned(view)
 
     def rows_for(self, view: View, offered: np.ndarray) -> np.ndarray:
         """See `VisitingDispatcher.rows_for`, which hides tasks that are to be learned from."""

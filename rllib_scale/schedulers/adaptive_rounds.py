@@ -43,7 +43,6 @@ class AdaptiveRounds:
 
     Args:
         weights: (B, 8, 13) the map U of each environment, rows THETA and columns INPUTS.
-        num_servers: N.
         moves_take_time: otherwise what is moved counts nothing.
 
     Attributes:
@@ -52,19 +51,25 @@ class AdaptiveRounds:
         prices: what has been solved for.
     """
 
-    def __init__(self, weights: np.ndarray, num_servers: int, moves_take_time: bool = True) -> None:
+    def __init__(self, weights: np.ndarray, moves_take_time: bool = True) -> None:
         count = len(weights)
         self._moves_take_time = moves_take_time
         self.weights = np.ascontiguousarray(weights)
         self.inputs, self.theta = np.zeros((count, len(INPUTS))), np.zeros((count, len(THETA)))
         self.estimates: Estimates = no_estimates(count)
-        self.prices: Prices = no_prices(count, num_servers)
+        self.forget_servers()
         self._memory = np.zeros(count, dtype=MEMORY)
         self._memory["clock_s"] = -1.0
-        self._numbers, self._server_prices = np.zeros((count, len(NUMBERS))), np.zeros((count, num_servers))
+        self._numbers = np.zeros((count, len(NUMBERS)))
+
+    def forget_servers(self) -> None:
+        """There are others from now on, of any number; what was learned of the workload is kept."""
+        self.prices: Prices = no_prices(len(self.weights), 0)
 
     def __call__(self, view: View) -> tuple[np.ndarray, np.ndarray]:
         """NUMBERS (B, 8) and prices (B, N) for `Rounds.by_price`; writes estimated followers into the view."""
+        if self.prices.limit.shape != view.limit.shape:
+            self.prices, self._server_prices = no_prices(*view.limit.shape), np.zeros(view.limit.shape)
         results = (self.inputs, self.theta, self._numbers, self._server_prices)
         moves = self._moves_take_time
         _adapt(moves, view, self.weights, self._memory, self.estimates, self.prices, *results)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +103,16 @@ def test_replicas_come_and_go() -> None:
 
 
 @pytest.mark.parametrize("scheduler", ["adaptive-price", "zoo:adaptive-price"])
-def test_a_policy_keeps_what_it_has_learned_when_replicas_come_and_go(scheduler: str) -> None:
+def test_a_policy_keeps_what_it_has_learned_when_replicas_come_and_go(
+    scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One of another speed comes just when one with the same memory goes: prices are of those that are there."""
-    one, served = routing(scheduler), 0
+    one, ticks, served = routing(scheduler), count(), 0
+    monkeypatch.setattr(one, "clock", lambda: next(ticks) / 100)
 
-    def serve(replicas: list[Replica], count: int) -> None:
+    def serve(replicas: list[Replica], requests: int) -> None:
         nonlocal served
-        for _ in range(count):
+        for _ in range(requests):
             arrive(one, str(served))
             assert [key for key, _ in one.round(replicas, {})] == [str(served)]
             one.leave(str(served))
