@@ -27,7 +27,6 @@ ENDINGS = {
     "--schedule": (".csv",),
     "--gantt": (".png",),
     "--video": (".gif",),
-    "--prices": (".png",),
     "--trace": (".json",),
     "--save-workload": (".json",),
     "--output": (".csv", ".parquet"),

@@ -159,7 +159,6 @@ def _print_comparison(frame: pd.DataFrame, problem: Problem) -> None:
 @click.option("--episode", type=SEED, default=0, show_default=True)
 @files_options
 @click.option("--video", type=_path, help="Film the schedule (GIF).")
-@click.option("--prices", type=_path, help="Draw the prices of a context-price policy (PNG).")
 @click.option("--save-workload", type=_path, help="Write the played workload (JSON).")
 @code_option
 @json_option
@@ -171,7 +170,6 @@ def simulate(
     episode: int,
     files: EpisodeFiles,
     video: Path | None,
-    prices: Path | None,
     save_workload: Path | None,
     trust: bool,
 ) -> None:
@@ -183,25 +181,20 @@ def simulate(
     the edges, and the number of waiting tasks.
     """
     from rllib_scale.envs.gantt import MOST_LANES, Chart, draw_gantts, film, save_film
-    from rllib_scale.envs.price_chart import draw_prices
     from rllib_scale.evaluation.exports import Played
     from rllib_scale.evaluation.play import play
     from rllib_scale.files import write_atomic
     from rllib_scale.policies.make import make_policy
     from rllib_scale.workloads.generators import generate
 
-    check_outputs(files.options | {"--video": video, "--prices": prices, "--save-workload": save_workload})
-    for option, path in {"--schedule": files.schedule, "--trace": files.trace, "--prices": prices}.items():
+    check_outputs(files.options | {"--video": video, "--save-workload": save_workload})
+    for option, path in {"--schedule": files.schedule, "--trace": files.trace}.items():
         if path is not None and len(schedulers) > 1:
             raise UserError(
                 f"{option}: is about one scheduler, and {len(schedulers)} are given; valid: one --scheduler"
             )
     env = problem.env(problem.servers(16) if servers is None else servers)
-    chosen: list[Any] = [make_policy(scheduler, env, trust=trust) for scheduler in schedulers]
-    if prices is not None:
-        if not hasattr(chosen[0], "keeps_account"):
-            raise UserError(f"--prices: {schedulers[0]} has none; valid: a policy of the method context-price")
-        chosen[0].keeps_account = True
+    chosen = [make_policy(scheduler, env, trust=trust) for scheduler in schedulers]
     is_drawn = files.gantt is not None or video is not None
     if is_drawn and env.cluster.num_places > MOST_LANES:
         raise UserError(f"--gantt, --video: {env.cluster.num_places:,} places; valid: at most {MOST_LANES:,}")
@@ -230,11 +223,6 @@ def simulate(
         pictures = film(figure)
         write_atomic(video, lambda path: save_film(pictures, path))
         say(f"wrote {video}: {len(pictures)} pictures")
-    if prices is not None:
-        times, panels = chosen[0].over_time()
-        drawn = draw_prices(times, panels, title)
-        write_atomic(prices, lambda path: drawn.savefig(path, format="png", dpi=150))
-        say(f"wrote {prices}")
     if save_workload is not None:
         arrived.save(save_workload)
         say(f"wrote {save_workload}")

@@ -12,30 +12,12 @@ have K - 1 prices. analysis/beyond/README.md has every formula.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from rllib_scale.observation.view import View
-from rllib_scale.schedulers.context import (
-    ANY_SIZE,
-    LOAD_S,
-    PRIOR_LOAD,
-    Floats,
-    context_names,
-    theta_names,
-)
+from rllib_scale.schedulers.context import ANY_SIZE, Floats, context_names, theta_names
 from rllib_scale.schedulers.context_rounds import ContextRounds
 from rllib_scale.schedulers.reserving import PricingDispatcher
-
-
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """One event in the account of a `ContextPrice`: when, the context (9 + K,) and theta (5 + K,)."""
-
-    clock_s: float
-    context: Floats
-    theta: Floats
 
 
 class ContextPrice(PricingDispatcher):
@@ -51,12 +33,11 @@ class ContextPrice(PricingDispatcher):
             line through what was seen at 8 to 64 of them says something about 128 and nothing about 1024.
 
     Attributes:
-        account: of each environment, what was seen at each event; kept where `keeps_account` is set.
+        contexts: what was seen at the last event.
     """
 
     name = "context-price"
     description = "prices of time on fast servers, a linear function of load, queue and idle places at each event"
-    keeps_account = False
 
     def __init__(self, weights: Floats, speeds: Floats, sizes: tuple[float, float] = ANY_SIZE) -> None:
         super().__init__()
@@ -69,30 +50,10 @@ class ContextPrice(PricingDispatcher):
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`."""
         super().reset(seeds)
-        self._contexts = ContextRounds(
+        self.contexts = ContextRounds(
             np.broadcast_to(self.weights, (len(seeds), *self.weights.shape[-2:])), self.speeds, self.sizes
         )
-        self.account: list[list[Seen]] = [[] for _ in seeds]
-
-    def over_time(self, index: int = 0) -> tuple[Floats, list[tuple[str, dict[str, Floats]]]]:
-        """Of an environment whose account was kept: when its events were (E,) [s], and (E,) lines by panel and name."""
-        seen = self.account[index]
-        theta = dict(zip(theta_names(len(self.speeds)), np.array([event.theta for event in seen]).T, strict=True))
-        context = dict(zip(context_names(len(self.speeds)), np.array([event.context for event in seen]).T, strict=True))
-        prices = {f"{speed:g} GFLOPS": theta.get(f"price_{k}") for k, speed in enumerate(self.speeds, start=1)}
-        load = {f"over {tau:g} s": PRIOR_LOAD + 0.3 * context[f"load_{tau:g}"] for tau in LOAD_S}
-        load["tasks that wait a place"] = np.expm1((context["queue"] + 0.6) / 2.0)
-        panels = [
-            ("price of a second", {name: line for name, line in prices.items() if line is not None}),
-            ("theta", {name: theta[name] for name in ("kappa", "penalty", "a", "alpha")}),
-            ("offered load", load),
-        ]
-        return np.array([event.clock_s for event in seen]), panels
 
     def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
         """See `PricingDispatcher.terms`."""
-        numbers, prices = self._contexts(view)
-        for b in np.flatnonzero(view.env["num_waiting"]).tolist() if self.keeps_account else ():
-            context, theta = self._contexts.context[b].copy(), self._contexts.theta[b].copy()
-            self.account[b].append(Seen(float(view.env["clock_s"][b]), context, theta))
-        return numbers, prices
+        return self.contexts(view)

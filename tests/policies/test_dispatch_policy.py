@@ -151,7 +151,7 @@ def test_the_image_is_of_one_number_of_servers(folder: Path) -> None:
         policy_of(RouterSettings(scheduler=str(folder)))
 
 
-def test_the_paper_s_mode_onnx_and_prices_are_refused_with_the_reason(folder: Path, tmp_path: Path) -> None:
+def test_the_paper_s_mode_and_onnx_are_refused_with_the_reason(folder: Path, tmp_path: Path) -> None:
     line = refused("evaluate", folder, "--scenario", "paper", "--scales", "8")
     for part in (folder.name, "decides for all waiting tasks", "mask none", "valid: mask feasible"):
         assert part in line
@@ -159,8 +159,6 @@ def test_the_paper_s_mode_onnx_and_prices_are_refused_with_the_reason(folder: Pa
         build_model(TrialConfig, {"method": folder.name}, "test")
     line = refused("export", folder, "--onnx", tmp_path / "policy.onnx")
     assert f"a policy of method {folder.name} decides from whole states" in line
-    line = refused("simulate", "--scheduler", folder, "--scenario", "steady-0.7", "--prices", tmp_path / "p.png")
-    assert "valid: a policy of the method context-price" in line
 
 
 def test_nobody_can_imitate_it_or_begin_with_it(folder: Path) -> None:

@@ -89,15 +89,5 @@ def test_the_paper_s_mode_is_refused_with_the_reason_and_other_problems_are_play
     assert folder.name in played.stdout
 
 
-def test_prices_are_drawn_over_an_episode(folder: Path, tmp_path: Path) -> None:
-    options = ["--scenario", "steady-0.5", "--servers", "8", "--prices", str(tmp_path / "prices.png")]
-    drawn = CliRunner().invoke(main, ["simulate", "--scheduler", str(folder), *options])
-    assert drawn.exit_code == 0, drawn.output
-    assert (tmp_path / "prices.png").read_bytes().startswith(b"\x89PNG")
-    refused = CliRunner().invoke(main, ["simulate", *options])
-    assert refused.exit_code == 2
-    assert "--prices: fastest-idle has none; valid: a policy of the method context-price" in refused.stderr
-
-
 def test_a_notebook_shows_what_trained_it() -> None:
     assert "400 epochs at 8, 16, 32, 64 servers" in load_policy("zoo:context-price")._repr_html_()

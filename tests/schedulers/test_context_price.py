@@ -36,18 +36,31 @@ def constant(**theta: float) -> np.ndarray:
     return weights
 
 
+class Remembering(ContextPrice):
+    """Remembers when tasks waited, and the context and theta then."""
+
+    def reset(self, seeds: list[tuple[int, int]]) -> None:
+        super().reset(seeds)
+        self.account: list[list[tuple[float, np.ndarray, np.ndarray]]] = [[] for _ in seeds]
+
+    def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
+        found, seen = super().terms(view), self.contexts
+        for b in np.flatnonzero(view.env["num_waiting"]).tolist():
+            self.account[b].append((float(view.env["clock_s"][b]), seen.context[b].copy(), seen.theta[b].copy()))
+        return found
+
+
 def test_the_context_of_a_literal_instance() -> None:
     batch = BackendBatch(SimulatedBackend(TWO, workload=GIVEN), TWO, per_task=False)
-    scheduler = ContextPrice(constant(kappa=1.0), SPEEDS)
-    scheduler.keeps_account = True
+    scheduler = Remembering(constant(kappa=1.0), SPEEDS)
     scheduler.reset([(0, 0)])
     starts = scheduler.decide(batch.view())
     np.testing.assert_array_equal(starts, [[0, 0, 0, 1]])  # on the fast one, until 2
     batch.dispatch(starts)
     scheduler.decide(batch.view())
-    seen = [dict(zip(CONTEXT, event.context.tolist(), strict=True)) for event in scheduler.account[0]]
+    seen = [dict(zip(CONTEXT, context.tolist(), strict=True)) for _, context, _ in scheduler.account[0]]
 
-    assert [event.clock_s for event in scheduler.account[0]] == [0.0, 1.5]
+    assert [clock_s for clock_s, *_ in scheduler.account[0]] == [0.0, 1.5]
     waits = {"queue": 2 * math.log(1.5) - 0.6, "ready_work": math.log(1 + 4 / 3) - 0.7, "work": math.log(1 + 4 / 3) - 2}
     idle = {"idle_1": 1.4, "idle_2": 1.4, "queue_20": -0.6, "work_20": -2.0, "tasks": 1.5 * math.log(1.5) - 1.5}
     load = ((4 / 3 + 0.7 * 15) / 15 - 0.7) / 0.3
@@ -184,15 +197,14 @@ def test_clusters_of_other_sizes_are_as_the_nearest_that_was_searched_on(servers
 def test_a_batch_is_decided_as_in_plain_code_by_the_weights_of_each(problem: str) -> None:
     env = EnvConfig.model_validate(PROBLEMS[problem])
     draws = np.random.default_rng(1).normal(0, 0.5, (3, 8, 13))
-    scheduler = ContextPrice(initial_weights(PriceParameters(), 3) + draws, np.array([1.0, 2.0, 4.0]))
-    scheduler.keeps_account = True
+    scheduler = Remembering(initial_weights(PriceParameters(), 3) + draws, np.array([1.0, 2.0, 4.0]))
     batch, plain = play(scheduler, env, 11, [0, 0, 1]), PlainRounds(scheduler)
     single = play(plain, env, 11, [0, 0, 1])
     for b in range(3):
         assert batch.schedule(b).tobytes() == single.schedule(b).tobytes()
-        assert [event.clock_s for event in scheduler.account[b]] == [clock for clock, *_ in plain.account[b]]
-        for at, name in enumerate(("context", "theta"), start=1):
-            ours = [getattr(event, name) for event in scheduler.account[b]]
+        assert [clock for clock, *_ in scheduler.account[b]] == [clock for clock, *_ in plain.account[b]]
+        for at in (1, 2):  # the context, theta
+            ours = [event[at] for event in scheduler.account[b]]
             np.testing.assert_allclose(ours, [event[at] for event in plain.account[b]], atol=1e-9)
     assert batch.schedule(0).tobytes() != batch.schedule(1).tobytes(), "one workload, two weights"
 
