@@ -1,21 +1,22 @@
-"""`adaptive-price` against `fastest-idle` by the time of arrivals and by its parameters, on problems of the family.
+"""`adaptive-price` against `fastest-idle` by the time of arrivals, by size and by its parameters, on problems of the family.
 
 python analysis/any-cluster/arrivals.py
 """
 
 import numpy as np
 
-from rllib_scale.config.family import KINDS, Family
+from rllib_scale.config.family import KINDS, AgentProblems, BasicProblems, Family
 from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.evaluation.candidates import Instance, outcomes_of, play_base
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 
-SEED = 6303
+SEED, FEW, MANY = 6303, (6, 48), (256, 1024)
 SETTINGS: tuple[dict[str, float], ...] = ({}, {"tail": 0.0}, {"tail": 2.0}, {"strength": 0.0}, {"strength": 1.0})
 
-print("arrivals [s], kind, workflows, parameters; response and JCT p95 [%]; worst response; share worse by 0.2 %")
-for arrivals_s, count in ((120.0, 120), (900.0, 40), (3600.0, 10)):
-    family = Family(arrivals_s=(arrivals_s, arrivals_s))
+print("servers, arrivals [s], kind, workflows, parameters; response and JCT p95 [%]; worst response; share worse by 0.2 %")
+for servers, arrivals_s, count in ((FEW, 120.0, 120), (FEW, 900.0, 40), (FEW, 3600.0, 10), (MANY, 120.0, 24)):
+    of_size = {"basic": BasicProblems(servers=servers), "agents": AgentProblems(servers=servers)}
+    family = Family(arrivals_s=(arrivals_s, arrivals_s), **of_size)
     for kind, revealed in ((kind, revealed) for kind in KINDS for revealed in (False, True)):
         logs = []
         for k in range(count):
@@ -34,5 +35,5 @@ for arrivals_s, count in ((120.0, 120), (900.0, 40), (3600.0, 10)):
             half = 196 * each.std(axis=0, ddof=1) / np.sqrt(count)
             shown = [f"{100 * np.expm1(m):+.1f} ± {h:.1f}" for m, h in zip(each.mean(axis=0), half, strict=True)]
             worst, worse = np.exp(each[:, 0].max()), np.mean(each[:, 0] > 0.002)
-            where = (arrivals_s, kind, "revealed" if revealed else "whole", given or "default")
+            where = (*servers, arrivals_s, kind, "revealed" if revealed else "whole", given or "default")
             print(*where, *shown, f"{worst:.3f} {worse:.3f}", flush=True)

@@ -36,6 +36,9 @@ SCARCE = 0.7
 """Share of its places in use, lately, from which on a class has its full price: what is not scarce has no price."""
 KAPPA, PENALTY = 2.0, 0.2
 """Of the rule without the map; the penalty in tau."""
+SEARCHED, BEYOND = 48, 0.1
+"""Servers of the largest cluster in the search, and what the penalty grows by with each doubling of more: the first
+of many busy servers is free soon, but for all that wait for it."""
 
 
 class AdaptiveRounds:
@@ -96,7 +99,7 @@ def adapt(moves_take_time, view, weights, memory, estimates, prices, inputs, the
             continue  # no task has been seen yet, or no server is there
         _average_use(b, view, kept.clock_s, prices)
         _write_context(b, view, ready, kept, estimates, prices, inputs[b])
-        _write_theta(weights[b], inputs[b], theta[b])
+        _write_theta(weights[b], inputs[b], prices.means[b].servers, theta[b])
         _write_numbers(b, inputs[b], theta[b], prices, numbers[b], server_prices[b])
 
 
@@ -178,7 +181,7 @@ def _average_use(b, view, since_s, prices):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _write_theta(weights, x, theta):  # type: ignore[no-untyped-def]
+def _write_theta(weights, x, servers, theta):  # type: ignore[no-untyped-def]
     """The numbers without the map, which are Smith's order and the dual prices alone, and what the map adds."""
     for r in range(len(theta)):
         theta[r] = 0.0
@@ -188,7 +191,7 @@ def _write_theta(weights, x, theta):  # type: ignore[no-untyped-def]
     theta[1] -= 1.0  # b
     theta[3] += 1.0  # alpha
     theta[4] = _above_0(KAPPA + theta[4])
-    theta[7] = _above_0(PENALTY + theta[7])
+    theta[7] = _above_0(PENALTY + BEYOND * math.log2(max(1.0, servers / SEARCHED)) + theta[7])
 
 
 @internal

@@ -42,7 +42,7 @@ MEANS = np.dtype(
     [
         ("solved_at", "i8"),  # tasks that had been sampled when the prices were solved for
         ("num_classes", "i8"),
-        ("servers", "i8"),  # in the view
+        ("servers", "i8"),  # that take tasks
         ("places", "f8"),
         ("capacity", "f8"),  # GFLOPS of all places
         ("slowest", "f8"),  # GFLOPS
@@ -108,6 +108,7 @@ def update_prices(b, view, estimates, prices):  # type: ignore[no-untyped-def]
 def _sort_servers(b, view, prices):  # type: ignore[no-untyped-def]
     """Sort the servers that take tasks by speed, memory and places; a class is in use as its servers were."""
     classes, count = prices.classes[b], 0
+    prices.means[b].servers = 0
     used, carried = prices.used[b], prices.kinds[0]  # carried: sums of both columns of used, and servers
     carried[:] = 0.0
     for j in range(view.limit.shape[1]):
@@ -132,6 +133,7 @@ def _sort_servers(b, view, prices):  # type: ignore[no-untyped-def]
             classes[k].capacity, classes[k].memory = view.capacity[j], view.limit[b, j]
             classes[k].max_concurrent, classes[k].servers = view.max_concurrent[j], 0
         classes[k].servers += 1
+        prices.means[b].servers += 1
         prices.of[b, j] = k
         if was >= 0:
             carried[k, 0] += used[was, 0]

@@ -11,7 +11,7 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.evaluation.play import play
 from rllib_scale.schedulers.adaptive_price import AGE, SHAPE, AdaptivePrice, shipped_map
-from rllib_scale.schedulers.adaptive_rounds import INPUTS, KAPPA, THETA
+from rllib_scale.schedulers.adaptive_rounds import BEYOND, INPUTS, KAPPA, PENALTY, THETA
 from rllib_scale.schedulers.estimates import FOLLOWER_DECAY, KEEPS, PSEUDO_TASKS
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
@@ -214,6 +214,13 @@ def test_the_strength_scales_the_map_and_no_map_is_smiths_order_and_dual_prices(
     theta = dict(zip(THETA, none.learned.theta[0].tolist(), strict=True))
     assert theta | {"penalty": 0, "kappa": 0} == {**dict.fromkeys(THETA, 0.0), "a": 1.0, "b": -1.0, "alpha": 1.0}
     assert theta["kappa"] == pytest.approx(KAPPA, abs=1e-6)
+
+
+@pytest.mark.parametrize(("servers", "doublings"), [(6, 0), (48, 0), (96, 1), (384, 3)])
+def test_waiting_costs_more_on_more_servers_than_the_search_had(servers: int, doublings: int) -> None:
+    rule = learned(cluster((servers, 1, 40)), workload((0, [(4, 20)], [])))
+    penalty = rule.learned.theta[0, THETA.index("penalty")]
+    assert penalty == pytest.approx(PENALTY + BEYOND * doublings, abs=0.03)  # the softplus adds a little
 
 
 def test_a_task_that_many_wait_for_goes_first() -> None:
