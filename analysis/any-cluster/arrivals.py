@@ -1,4 +1,4 @@
-"""`adaptive-price` against `fastest-idle` by the time of arrivals, by size and by its parameters, on problems of the family.
+"""`adaptive-price` against `fastest-idle` by the time of arrivals, size and parameters, on problems of the family.
 
 python analysis/any-cluster/arrivals.py
 """
@@ -10,13 +10,13 @@ from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.evaluation.candidates import Instance, outcomes_of, play_base
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 
-SEED, FEW, MANY = 6303, (6, 48), (256, 1024)
+SEED = 6303
+MANY = {"basic": BasicProblems(servers=(256, 1024)), "agents": AgentProblems(servers=(256, 1024))}
 SETTINGS: tuple[dict[str, float], ...] = ({}, {"tail": 0.0}, {"tail": 2.0}, {"strength": 0.0}, {"strength": 1.0})
 
-print("servers, arrivals [s], kind, workflows, parameters; response and JCT p95 [%]; worst response; share worse by 0.2 %")
-for servers, arrivals_s, count in ((FEW, 120.0, 120), (FEW, 900.0, 40), (FEW, 3600.0, 10), (MANY, 120.0, 24)):
-    of_size = {"basic": BasicProblems(servers=servers), "agents": AgentProblems(servers=servers)}
-    family = Family(arrivals_s=(arrivals_s, arrivals_s), **of_size)
+print("arrivals [s], servers, kind, workflows, parameters; response, JCT p95 [%]; worst response; share worse by 0.2 %")
+for arrivals_s, count, sizes in ((120.0, 120, {}), (900.0, 40, {}), (3600.0, 10, {}), (120.0, 24, MANY)):
+    family = Family(arrivals_s=(arrivals_s, arrivals_s), **sizes)
     for kind, revealed in ((kind, revealed) for kind in KINDS for revealed in (False, True)):
         logs = []
         for k in range(count):
@@ -35,5 +35,5 @@ for servers, arrivals_s, count in ((FEW, 120.0, 120), (FEW, 900.0, 40), (FEW, 36
             half = 196 * each.std(axis=0, ddof=1) / np.sqrt(count)
             shown = [f"{100 * np.expm1(m):+.1f} ± {h:.1f}" for m, h in zip(each.mean(axis=0), half, strict=True)]
             worst, worse = np.exp(each[:, 0].max()), np.mean(each[:, 0] > 0.002)
-            where = (*servers, arrivals_s, kind, "revealed" if revealed else "whole", given or "default")
-            print(*where, *shown, f"{worst:.3f} {worse:.3f}", flush=True)
+            where = (arrivals_s, "256 to 1024" if sizes else "4 to 48", kind, "revealed" if revealed else "whole")
+            print(*where, given or "default", *shown, f"{worst:.3f} {worse:.3f}", flush=True)
