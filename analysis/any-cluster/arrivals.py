@@ -5,19 +5,26 @@ python analysis/any-cluster/arrivals.py
 
 import numpy as np
 
-from rllib_scale.config.family import KINDS, AgentProblems, BasicProblems, Family
+from rllib_scale.config.family import BasicProblems, Family, Kind
 from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.evaluation.candidates import Instance, outcomes_of, play_base
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 
 SEED = 6303
-MANY = {"basic": BasicProblems(servers=(256, 1024)), "agents": AgentProblems(servers=(256, 1024))}
+MANY = BasicProblems(servers=(256, 1024))
+STUDIES: tuple[tuple[float, int, BasicProblems, tuple[Kind, ...]], ...] = (
+    (120.0, 120, BasicProblems(), ("basic", "agents")),
+    (900.0, 40, BasicProblems(), ("basic", "agents")),
+    (3600.0, 10, BasicProblems(), ("basic", "agents")),
+    (120.0, 24, MANY, ("basic",)),
+)
+"""Time of arrivals [s], problems, sizes, kinds."""
 SETTINGS: tuple[dict[str, float], ...] = ({}, {"tail": 0.0}, {"tail": 2.0}, {"strength": 0.0}, {"strength": 1.0})
 
 print("arrivals [s], servers, kind, workflows, parameters; response, JCT p95 [%]; worst response; share worse by 0.2 %")
-for arrivals_s, count, sizes in ((120.0, 120, {}), (900.0, 40, {}), (3600.0, 10, {}), (120.0, 24, MANY)):
-    family = Family(arrivals_s=(arrivals_s, arrivals_s), **sizes)
-    for kind, revealed in ((kind, revealed) for kind in KINDS for revealed in (False, True)):
+for arrivals_s, count, basic, kinds in STUDIES:
+    family = Family(arrivals_s=(arrivals_s, arrivals_s), basic=basic)
+    for kind, revealed in ((kind, revealed) for kind in kinds for revealed in (False, True)):
         logs = []
         for k in range(count):
             env = family.draw_kind(np.random.default_rng([SEED, k]), kind, revealed)
@@ -35,5 +42,10 @@ for arrivals_s, count, sizes in ((120.0, 120, {}), (900.0, 40, {}), (3600.0, 10,
             half = 196 * each.std(axis=0, ddof=1) / np.sqrt(count)
             shown = [f"{100 * np.expm1(m):+.1f} ± {h:.1f}" for m, h in zip(each.mean(axis=0), half, strict=True)]
             worst, worse = np.exp(each[:, 0].max()), np.mean(each[:, 0] > 0.002)
-            where = (arrivals_s, "256 to 1024" if sizes else "4 to 48", kind, "revealed" if revealed else "whole")
+            where = (
+                arrivals_s,
+                "256 to 1024" if basic == MANY else "4 to 48",
+                kind,
+                "revealed" if revealed else "whole",
+            )
             print(*where, given or "default", *shown, f"{worst:.3f} {worse:.3f}", flush=True)
