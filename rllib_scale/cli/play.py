@@ -246,22 +246,18 @@ def bounds(scenario: str, scales: str, episodes: int, seed: int, fluid: bool, ou
     """Compute lower bounds on the mean response in SCENARIO, which no scheduler can beat.
 
     The bounds by critical path and capacity hold in each episode and are columns of every evaluation. The fluid bound
-    also holds in each episode; it is tighter and slow. The stationary bound is on the long-run mean, without the start
-    and the end of an episode; its error is a sampling error.
+    also holds in each episode; it is tighter and slow.
     """
     import pandas as pd
 
     from rllib_scale.bounds.fluid import fluid_bound
     from rllib_scale.bounds.lower_bounds import lower_bounds
-    from rllib_scale.bounds.stationary import stationary_bound
     from rllib_scale.workloads.generators import generate
 
     check_outputs({"--output": output})
     rows, summary = [], list[dict[str, Any]]()
     for servers in numbers("--scales", scales):
         env = Problem(scenario).env(servers).for_evaluation()
-        long_run = stationary_bound(env)
-        stationary = {"bound_stationary_s": long_run.response_s, "bound_stationary_error_s": long_run.standard_error_s}
         for episode in range(episodes):
             workload = generate(env, seed, episode)
             of_episode = lower_bounds(env, workload) | {"bound_fluid_s": math.nan}
@@ -269,13 +265,11 @@ def bounds(scenario: str, scales: str, episodes: int, seed: int, fluid: bool, ou
                 of_episode["bound_fluid_s"] = fluid_bound(env, workload)
                 say(f"{servers} servers, episode {episode}: fluid bound {of_episode['bound_fluid_s']:.2f} s")
             where = {"scenario": scenario, "test_servers": servers, "eval_seed": seed, "episode": episode}
-            rows.append(where | of_episode | stationary)
+            rows.append(where | of_episode)
         means: dict[Any, Any] = pd.DataFrame(rows[-episodes:]).mean(numeric_only=True).to_dict()
-        prices = "/".join(f"{price:.2g}" for price in long_run.prices)
-        summary.append(means | {"servers": servers, "prices of a second": prices})
+        summary.append(means | {"servers": servers})
     columns = {"servers": "servers", "critical path": "bound_critical_path_s", "capacity": "bound_capacity_s"}
     columns |= {"fluid": "bound_fluid_s"} if fluid else {}
-    columns |= {"stationary": "bound_stationary_s", "± error": "bound_stationary_error_s"}
     title = f"{scenario}: lower bounds on the mean response (s), {episodes} episodes"
-    show(summary, columns | {"prices of a second": "prices of a second"}, title, content=rows)
+    show(summary, columns, title, content=rows)
     write_output(pd.DataFrame(rows), output)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from bounds.instances import problem, workload
 from rllib_scale.bounds import fluid
 from rllib_scale.bounds.fluid import fluid_bound
 from rllib_scale.bounds.lower_bounds import lower_bounds
+from rllib_scale.cli import main
 from rllib_scale.config import SCENARIOS
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.generators import generate
@@ -50,3 +54,15 @@ def test_where_it_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fluid, "MOST_TASKS", 1)
     with pytest.raises(UserError, match="2 tasks arrive in an episode; the fluid bound is for at most 1"):
         fluid_bound(problem((1, 1.0, 8.0)), work)
+
+
+def test_the_command_writes_a_row_an_episode(tmp_path: Path) -> None:
+    output = tmp_path / "bounds.csv"
+    shown = CliRunner().invoke(
+        main, ["bounds", "steady-0.7", "--scales", "8,16", "--episodes", "2", "--fluid", "--output", str(output)]
+    )
+    assert shown.exit_code == 0, shown.output
+    rows = pd.read_csv(output)
+    assert rows[["test_servers", "episode"]].to_numpy().tolist() == [[8, 0], [8, 1], [16, 0], [16, 1]]
+    assert (rows["bound_critical_path_s"] <= rows["bound_capacity_s"]).all()
+    assert (rows["bound_fluid_s"] > rows["bound_critical_path_s"]).all()
