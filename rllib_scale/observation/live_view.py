@@ -23,11 +23,10 @@ class _Known:
     descendants: np.ndarray  # (T,) of the tasks that were seen at its arrival
     order: dict[int, int] = field(default_factory=dict)  # task -> it was so many-th to be seen
 
-    def see(self, workflow: LiveWorkflow) -> None:
-        """It is seen again, perhaps with more tasks."""
-        self.workflow = workflow
-        if len(workflow.task) > len(self.order):
-            for task in workflow.task.tolist():
+    def count(self) -> None:
+        """Perhaps more tasks are seen than before."""
+        if len(self.workflow.task) > len(self.order):
+            for task in self.workflow.task.tolist():
                 self.order.setdefault(task, len(self.order) + 1)
 
     def ended(self) -> np.ndarray:
@@ -58,9 +57,9 @@ class LiveView:
         before, self._known = self._known, {}
         for number, workflow in live.items():
             tables = before.get(number) or _Known(workflow, hops_and_descendants(len(workflow.task), workflow.edges)[1])
-            self._known[number] = tables
+            self._known[number], tables.workflow = tables, workflow
             if self._is_revealed:
-                tables.see(workflow)
+                tables.count()
         new = [workflow for number, workflow in live.items() if number not in before]
         gone = [known for number, known in before.items() if number not in live] if self._is_revealed else []
         ended = np.concatenate([known.ended() for known in gone]) if gone else np.zeros(0, dtype=ENDED)

@@ -138,6 +138,17 @@ def test_a_policy_keeps_what_it_has_learned_when_replicas_come_and_go(
     assert learned.estimates.counts["sampled"][0] == 32
 
 
+def test_a_call_waits_while_the_replica_of_the_one_before_it_is_away() -> None:
+    """It is first seen without the call before it, then behind it."""
+    one = routing("adaptive-price")
+    one.round(TWO, {})
+    arrive(one, "long", compute=100.0, home="a")
+    assert one.round(TWO, {}) == [("long", "a")]
+    arrive(one, "call", moved=200.0, home="b")
+    assert one.round(TWO[:1], {}) == []
+    assert one.round(TWO, {}) == [("call", "b")]
+
+
 def test_a_dispatcher_and_a_policy_decide_too(tmp_path: Path) -> None:
     save_policy(tmp_path / "scale", random_network(), TrialConfig(seed=7), epochs=3)
     for name in ("reserve", str(tmp_path / "scale")):
