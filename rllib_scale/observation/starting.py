@@ -25,12 +25,12 @@ class Servers(NamedTuple):
 
 
 def servers_of(now: Snapshot) -> Servers:
-    """The servers of a snapshot; what tasks change of them is in arrays of its own."""
+    """The servers of a snapshot, contiguous for compiled code; what tasks change of them is in arrays of its own."""
     there = now.status == UP
     wait = np.where(there, now.available_at_s - now.clock_s, np.inf)
     return Servers(
-        capacity=now.capacity_gflops,
-        max_concurrent=now.max_concurrent,
+        capacity=np.ascontiguousarray(now.capacity_gflops),
+        max_concurrent=np.ascontiguousarray(now.max_concurrent),
         limit=np.where(there, now.memory_gb, -1.0),
         wait=wait,
         free_places=now.max_concurrent - now.num_running,

@@ -12,9 +12,11 @@ from live.virtual import VirtualBackend
 from marks import slow
 from reference.cases import random_mode_config, random_mode_workload
 from rllib_scale.config import EnvConfig, TierConfig, scenario
+from rllib_scale.live.ledger import Ledger
 from rllib_scale.live.metrics import live_metrics
 from rllib_scale.observation.answers import PASS
 from rllib_scale.observation.backend import Answer, BackendBatch, run
+from rllib_scale.observation.live_view import LiveView
 from rllib_scale.observation.policy import Policy
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.schedulers.dispatcher import Dispatcher
@@ -184,3 +186,9 @@ def test_a_planner_runs_a_failed_task_again_and_forgets_a_workflow_that_is_given
     schedule = backend.ledger.schedule()
     finished = schedule[schedule["outcome"] == "finished"]
     assert finished[["workflow", "task", "start_s"]].tolist() == [(0, 0, 1.5), (0, 1, 3.5), (2, 0, 5.5)]
+
+
+def test_a_view_of_it_is_contiguous() -> None:
+    """Compiled code reads it as it reads the simulator's, whichever it has been called with first (`Direct`)."""
+    view = LiveView()(Ledger(scenario("steady-0.7")).snapshot(0.0))
+    assert [name for name, array in view._asdict().items() if not array.flags.c_contiguous] == []
