@@ -303,7 +303,7 @@ class Routing:
         if home is not None:
             flow.server[0], flow.completed[0], flow.missing[1] = home, True, 0
         ledger.expect(flow)
-        ledger.num_arrived = known.number
+        ledger.num_arrived = known.number  # it is the next to arrive
         ledger.ring(known.arrival_s)
         if known.replica is not None:
             ledger.close_round()

@@ -23,8 +23,8 @@ class _Known:
     descendants: np.ndarray  # (T,) of the tasks that were seen at its arrival
     order: dict[int, int] = field(default_factory=dict)  # task -> it was so many-th to be seen
 
-    def count(self) -> None:
-        """Perhaps more tasks are seen than before."""
+    def number_tasks(self) -> None:
+        """Continue `order` with the tasks that are seen for the first time."""
         if len(self.workflow.task) > len(self.order):
             for task in self.workflow.task.tolist():
                 self.order.setdefault(task, len(self.order) + 1)
@@ -59,7 +59,7 @@ class LiveView:
             tables = before.get(number) or _Known(workflow, hops_and_descendants(len(workflow.task), workflow.edges)[1])
             self._known[number], tables.workflow = tables, workflow
             if self._is_revealed:
-                tables.count()
+                tables.number_tasks()
         new = [workflow for number, workflow in live.items() if number not in before]
         gone = [known for number, known in before.items() if number not in live] if self._is_revealed else []
         ended = np.concatenate([known.ended() for known in gone]) if gone else np.zeros(0, dtype=ENDED)

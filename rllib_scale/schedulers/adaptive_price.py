@@ -42,7 +42,7 @@ class AdaptivePrice(PricingDispatcher):
 
     Attributes:
         weights: strength x U, and in its constant what `tail` adds.
-        learned: since `reset`.
+        learned: what has been learned since `reset`.
     """
 
     name = "adaptive-price"

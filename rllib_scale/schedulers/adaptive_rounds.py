@@ -37,8 +37,8 @@ SCARCE = 0.7
 KAPPA, PENALTY = 2.0, 0.2
 """Of the rule without the map; the penalty in tau."""
 SEARCHED, BEYOND = 48, 0.1
-"""Servers of the largest cluster in the search, and what the penalty grows by with each doubling of more: the first
-of many busy servers is free soon, but for all that wait for it."""
+"""Servers of the largest cluster in the search, and what the penalty grows by with each doubling beyond: one of many
+busy servers is always about to be free, and every waiting task counts on it."""
 
 
 class AdaptiveRounds:

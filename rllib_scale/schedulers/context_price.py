@@ -33,7 +33,7 @@ class ContextPrice(PricingDispatcher):
             line through what was seen at 8 to 64 of them says something about 128 and nothing about 1024.
 
     Attributes:
-        contexts: what was seen at the last event.
+        contexts: writes context and theta, and holds those of the last event.
     """
 
     name = "context-price"

@@ -106,10 +106,10 @@ def update_prices(b, view, estimates, prices):  # type: ignore[no-untyped-def]
 
 @internal
 def _sort_servers(b, view, prices):  # type: ignore[no-untyped-def]
-    """Sort the servers that take tasks by speed, memory and places; a class is in use as its servers were."""
+    """Sort the servers that take tasks by speed, memory and places; a class inherits the average use of its servers."""
     classes, count = prices.classes[b], 0
     prices.means[b].servers = 0
-    used, carried = prices.used[b], prices.kinds[0]  # carried: sums of both columns of used, and servers
+    used, carried = prices.used[b], prices.kinds[0]  # sums of both columns of `used` over servers, and how many
     carried[:] = 0.0
     for j in range(view.limit.shape[1]):
         was = prices.of[b, j]
