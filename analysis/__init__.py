@@ -6,7 +6,7 @@
     >>> rows = analysis.select(results.episodes, "paper", "none", "argmax")         # doctest: +SKIP
     >>> methods.table3(rows)                                                        # doctest: +SKIP
 
-`load` returns typed frames; `rllib_scale.results.tables` documents their columns::
+`load` returns typed frames; `rllib_scale.results.columns` documents their columns::
 
     labels      names of columns in tables, on axes and in sentences
     shown       the variants that pages show if there are too many

@@ -1,4 +1,4 @@
-"""Reads a results folder into typed frames: the columns of `rllib_scale.results.tables` and DERIVED_COLUMNS."""
+"""Reads a results folder into typed frames: the columns of `rllib_scale.results.columns` and DERIVED_COLUMNS."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ import pyarrow.parquet as pq
 from rllib_scale.errors import UserError
 from rllib_scale.results import status
 from rllib_scale.results import tables as results
+from rllib_scale.results.columns import (
+    EPISODE_COLUMNS,
+    EPISODE_KEY,
+    FEATURE_COLUMNS,
+    FEATURE_KEY,
+    RENAMED_COLUMNS,
+    TRAINING_COLUMNS,
+)
 from rllib_scale.results.status import Training
 
 from .rows import INVALID
@@ -87,7 +95,7 @@ def load(folder: str | Path) -> Results:
     reader, table = Reader(folder), folder / "episodes.parquet"
     found = reader.read()
     if found.episodes.empty or isinstance(reader.content_of(table), UserError):
-        read_rows(table, results.EPISODE_COLUMNS, results.EPISODE_KEY)  # raises the error of the table
+        read_rows(table, EPISODE_COLUMNS, EPISODE_KEY)  # raises the error of the table
     return found
 
 
@@ -146,7 +154,7 @@ class Reader:
         except UserError:
             pass  # `_trainings` has added a note
         episodes, training = labelled(self._episodes(notes), self._curves(trainings, notes), notes)
-        features = self._table(self.folder / "features.parquet", results.FEATURE_COLUMNS, results.FEATURE_KEY, notes)
+        features = self._table(self.folder / "features.parquet", FEATURE_COLUMNS, FEATURE_KEY, notes)
         labels = episodes.drop_duplicates("trial_id").set_index("trial_id")["variant"]
         variant = features["trial_id"].map(labels).astype("string")
         if variant.isna().any():
@@ -176,21 +184,21 @@ class Reader:
         for home in status.homes(self.folder):
             path, since = home / "episodes.parquet", joined
             if (age := _stamp(path)[0]) > joined:
-                rows = self._table(path, results.EPISODE_COLUMNS, results.EPISODE_KEY, notes)
+                rows = self._table(path, EPISODE_COLUMNS, EPISODE_KEY, notes)
                 tables.append((age, path, rows))
                 since = age if len(rows) else joined
             for unit in home.glob("evaluations/*.parquet"):
                 if (age := _stamp(unit)[0]) > since:
-                    rows = self._table(unit, results.EPISODE_COLUMNS, results.EPISODE_KEY, notes, is_unit=True)
+                    rows = self._table(unit, EPISODE_COLUMNS, EPISODE_KEY, notes, is_unit=True)
                     tables.append((age, unit, rows))
             joined = since if home == self.folder else joined
         tables.sort(key=lambda table: table[:2])
-        return _newest([rows for *_, rows in tables], results.EPISODE_COLUMNS, results.EPISODE_KEY)
+        return _newest([rows for *_, rows in tables], EPISODE_COLUMNS, EPISODE_KEY)
 
     def _curves(self, trainings: Iterable[Training], notes: list[str]) -> pd.DataFrame:
         """The rows of training.parquet, and the curves of trainings that it does not hold yet."""
         frames = [
-            self._table(home / "training.parquet", results.TRAINING_COLUMNS, TRAINING_KEY, notes)
+            self._table(home / "training.parquet", TRAINING_COLUMNS, TRAINING_KEY, notes)
             for home in status.homes(self.folder)
         ]
         written = {trial_id for frame in frames for trial_id in frame["trial_id"].unique()}
@@ -199,10 +207,10 @@ class Reader:
                 continue
             rows = self._content(training.curve, status.read_curve, notes)
             if rows is not None:
-                known = {name: value for name, value in training.identity.items() if name in results.TRAINING_COLUMNS}
+                known = {name: value for name, value in training.identity.items() if name in TRAINING_COLUMNS}
                 known.pop("env_steps", None)
-                frames.append(results.typed(pd.DataFrame(rows).assign(**known), results.TRAINING_COLUMNS))
-        return _newest(frames, results.TRAINING_COLUMNS, TRAINING_KEY)
+                frames.append(results.typed(pd.DataFrame(rows).assign(**known), TRAINING_COLUMNS))
+        return _newest(frames, TRAINING_COLUMNS, TRAINING_KEY)
 
     def _table(
         self, path: Path, columns: Columns, key: Sequence[str], notes: list[str], is_unit: bool = False
@@ -254,7 +262,7 @@ def _newest(frames: Sequence[pd.DataFrame], columns: Columns, key: Sequence[str]
 def labelled(episodes: pd.DataFrame, training: pd.DataFrame, notes: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Both as by `derive`, without variants with several trials of one training seed; a note names these."""
     episodes, training = derive(episodes, training)
-    place = ["variant", "train_seed", *(name for name in results.EPISODE_KEY if name != "trial_id")]
+    place = ["variant", "train_seed", *(name for name in EPISODE_KEY if name != "trial_id")]
     trials = episodes[["trial_id", "variant", "train_seed"]].drop_duplicates()
     of_one_seed = trials[trials.duplicated(["variant", "train_seed"], keep=False)]
     rows = episodes[episodes["trial_id"].isin(of_one_seed["trial_id"])]
@@ -282,7 +290,7 @@ def read_rows(path: Path, columns: Columns, key: Sequence[str]) -> tuple[pd.Data
         if odd := [text for text in frame[name].dropna().unique() if not text.isprintable()]:
             raise UserError(f"{path}: column {name!r} has a character that cannot be printed: {odd[0]!r:.60}")
     notes = []
-    present = {results.RENAMED_COLUMNS.get(name, name) for name in pq.read_schema(path).names}
+    present = {RENAMED_COLUMNS.get(name, name) for name in pq.read_schema(path).names}
     if lacking := [name for name in columns if name not in present]:
         notes.append(f"{path.name}: without {', '.join(lacking)}; these are shown as missing.")
     kept = frame.drop_duplicates(list(key), keep="last", ignore_index=True)

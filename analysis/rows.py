@@ -6,7 +6,7 @@ import pandas as pd
 
 from rllib_scale.config import family
 from rllib_scale.errors import UserError
-from rllib_scale.results.tables import OBSERVABILITY
+from rllib_scale.results.columns import OBSERVABILITY
 
 from .methods import METHODS
 

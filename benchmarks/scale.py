@@ -32,6 +32,7 @@ from rllib_scale.config.planning import make_plan
 from rllib_scale.files import write_atomic, write_json
 from rllib_scale.loading import load_sweep
 from rllib_scale.results import tables as results
+from rllib_scale.results.columns import EPISODE_COLUMNS, OBSERVABILITY, TRAINING_COLUMNS
 
 ROOT = Path(__file__).parents[1]
 TIMES = ("response_mean_s", "response_censored_s", "jct_mean_s", "jct_p95_s", "sojourn_mean_s")
@@ -56,7 +57,7 @@ SETTINGS_OF_ROWS = 4
 def make_rows(folder: Path, rows: int) -> None:
     """A results folder of about so many rows in 16 scenarios: few variants, many episodes."""
     source = ROOT / "analysis" / "transfer"
-    episodes = results.read_table(source / "episodes.parquet", results.EPISODE_COLUMNS)
+    episodes = results.read_table(source / "episodes.parquet", EPISODE_COLUMNS)
     learned = int((episodes["kind"] == "learned").sum())
     copies = max(1, round(rows / (SETTINGS_OF_ROWS * learned + len(episodes) - learned)))
     changes = [f"grid.training.learning_rate={_rates(SETTINGS_OF_ROWS)}", f"evaluation.episodes={30 * copies}"]
@@ -67,7 +68,7 @@ def make_variants(folder: Path, variants: int) -> None:
     """A results folder of so many trained variants: one training each, with its curve of 1000 epochs."""
     source = ROOT / "analysis" / "reproduction"
     methods = ("scale", "crossattn", "ppo")
-    episodes = results.read_table(source / "episodes.parquet", results.EPISODE_COLUMNS)
+    episodes = results.read_table(source / "episodes.parquet", EPISODE_COLUMNS)
     paper = (episodes["scenario"] == "paper") & (episodes["mask"] == "none") & (episodes["test_servers"] <= 48)
     known = (episodes["kind"] == "heuristic") | episodes["method"].isin(methods)
     rates = _rates(variants // len(methods))
@@ -90,7 +91,7 @@ def _make(
     sources: dict[Any, pd.DataFrame] = {}
     for key, rows in episodes[episodes["kind"] == "learned"].groupby(["method", "train_seed", *lambdas]):
         sources[key] = rows
-    training = None if curves is None else results.read_table(curves / "training.parquet", results.TRAINING_COLUMNS)
+    training = None if curves is None else results.read_table(curves / "training.parquet", TRAINING_COLUMNS)
     tables, epochs = [_more_episodes(episodes[episodes["kind"] == "heuristic"], copies)], []
     for number, trial in enumerate(trials):
         identity = trial.identity
@@ -108,9 +109,9 @@ def _make(
         write_json(folder / "evaluations" / f"{unit.key}.parquet", None)  # counted, and not read beside the table
     if epochs:
         joined = pd.concat(epochs, ignore_index=True)
-        results.write_table(folder / "training.parquet", results.typed(joined, results.TRAINING_COLUMNS))
+        results.write_table(folder / "training.parquet", results.typed(joined, TRAINING_COLUMNS))
     joined = pd.concat(tables, ignore_index=True)
-    results.write_table(folder / "episodes.parquet", results.typed(joined, results.EPISODE_COLUMNS))
+    results.write_table(folder / "episodes.parquet", results.typed(joined, EPISODE_COLUMNS))
 
 
 def _more_episodes(rows: pd.DataFrame, copies: int) -> pd.DataFrame:
@@ -143,12 +144,12 @@ def make_trials(folder: Path, trials: int) -> None:
     for name, count in (("sweep", trials), ("ten_times", 10 * trials)):
         seeds = ", ".join(map(str, range(max(1, count // 100))))
         write_atomic(folder / f"{name}.yaml", lambda p, s=seeds: p.write_text(SWEEP.format(seeds=s, weights=weights)))
-    episodes = results.read_table(ROOT / "analysis" / "reproduction" / "episodes.parquet", results.EPISODE_COLUMNS)
+    episodes = results.read_table(ROOT / "analysis" / "reproduction" / "episodes.parquet", EPISODE_COLUMNS)
     rows = episodes[(episodes["method"] == "scale") & (episodes["scenario"] == "paper")].head(30)
     _train(folder / "ten_times.yaml", folder / "ten_times")
     plan = _train(folder / "sweep.yaml", folder / "results")
     for unit in plan.units:
-        columns = unit.columns | {"episode": range(len(rows)), results.OBSERVABILITY: "clairvoyant"}
+        columns = unit.columns | {"episode": range(len(rows)), OBSERVABILITY: "clairvoyant"}
         path = folder / "results" / "evaluations" / f"{unit.key}.parquet"
         results.write_table(path, rows.drop(columns="sweep").assign(**columns))
 

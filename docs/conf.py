@@ -13,7 +13,7 @@ from sphinx.application import Sphinx
 
 from rllib_scale import __version__
 from rllib_scale.envs.scheduling import RoundsEnv, SchedulingEnv
-from rllib_scale.results import tables
+from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, TRAINING_COLUMNS
 
 ROOT = Path(__file__).parents[1]
 PAGES = """
@@ -50,9 +50,9 @@ CONTENTS = {
     "Project": ("CONTRIBUTING", "CHANGELOG"),
 }
 TABLES = {
-    "episodes.parquet: one row per evaluation episode": tables.EPISODE_COLUMNS,
-    "training.parquet: one row per training epoch": tables.TRAINING_COLUMNS,
-    "features.parquet: one row per policy, setting and number of servers": tables.FEATURE_COLUMNS,
+    "episodes.parquet: one row per evaluation episode": EPISODE_COLUMNS,
+    "training.parquet: one row per training epoch": TRAINING_COLUMNS,
+    "features.parquet: one row per policy, setting and number of servers": FEATURE_COLUMNS,
 }
 
 project = "rllib_scale"

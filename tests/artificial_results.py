@@ -13,6 +13,7 @@ from rllib_scale_analysis.load import derive
 from rllib_scale.config import InformationConfig
 from rllib_scale.config.schedulers import observability
 from rllib_scale.results import tables as results
+from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, METRIC_COLUMNS, TRAINING_COLUMNS
 
 SEEDS = (42, 43, 44, 45, 46)
 SCALES = (16, 32, 48, 128)
@@ -53,19 +54,19 @@ def episode_row(method: str, seed: int | None, servers: int, episode: int, **val
         "episode": episode,
         "observability": observability(method, InformationConfig()),
     }
-    return row | dict.fromkeys(results.METRIC_COLUMNS, 0) | values
+    return row | dict.fromkeys(METRIC_COLUMNS, 0) | values
 
 
 def typed_episodes(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """Rows as `analysis.load` returns them."""
-    episodes = results.typed(pd.DataFrame(list(rows)), results.EPISODE_COLUMNS)
-    return derive(episodes, results.typed(pd.DataFrame(), results.TRAINING_COLUMNS))[0]
+    episodes = results.typed(pd.DataFrame(list(rows)), EPISODE_COLUMNS)
+    return derive(episodes, results.typed(pd.DataFrame(), TRAINING_COLUMNS))[0]
 
 
 def typed_training(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """Training rows as `analysis.load` returns them."""
-    none = results.typed(pd.DataFrame(), results.EPISODE_COLUMNS)
-    return derive(none, results.typed(pd.DataFrame(list(rows)), results.TRAINING_COLUMNS))[1]
+    none = results.typed(pd.DataFrame(), EPISODE_COLUMNS)
+    return derive(none, results.typed(pd.DataFrame(list(rows)), TRAINING_COLUMNS))[1]
 
 
 def artificial_episodes(
@@ -133,7 +134,7 @@ def artificial_training(
     for method in methods:
         for seed in seeds:
             noise = np.random.default_rng([sum(method.encode()), seed])
-            identity = {k: v for k, v in episode_row(method, seed, 16, 0).items() if k in results.TRAINING_COLUMNS}
+            identity = {k: v for k, v in episode_row(method, seed, 16, 0).items() if k in TRAINING_COLUMNS}
             attention = method != "ppo"
             for epoch in range(1, epochs + 1):
                 progress = 1 - np.exp(-epoch / 12)
@@ -168,7 +169,7 @@ def artificial_features(
         for seed in seeds:
             for servers in scales[:1] if method == "ppo" else scales:
                 noise = np.random.default_rng([sum(method.encode()), seed, servers])
-                row = {k: v for k, v in episode_row(method, seed, servers, 0).items() if k in results.FEATURE_COLUMNS}
+                row = {k: v for k, v in episode_row(method, seed, servers, 0).items() if k in FEATURE_COLUMNS}
                 spread = 0.02 if method == "scale" else 0.5
                 drift = np.nan if method == "ppo" else 0.1 * np.log2(servers / 8) * noise.uniform(0.8, 1.2)
                 row |= {"feature_rows": 1500, "feature_dim": 256 if method == "ppo" else 16}
@@ -189,9 +190,9 @@ def write_folder(
     """A results folder as a sweep leaves it."""
     results.open_folder(folder, sweep, {"name": sweep}, "0123456789ab")
     for name, rows, columns in (
-        ("episodes", episodes, results.EPISODE_COLUMNS),
-        ("training", training, results.TRAINING_COLUMNS),
-        ("features", features, results.FEATURE_COLUMNS),
+        ("episodes", episodes, EPISODE_COLUMNS),
+        ("training", training, TRAINING_COLUMNS),
+        ("features", features, FEATURE_COLUMNS),
     ):
         results.write_table(folder / f"{name}.parquet", results.typed(pd.DataFrame(list(rows)), columns))
     return folder

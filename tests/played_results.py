@@ -13,6 +13,7 @@ from rllib_scale.config.planning import make_plan
 from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.policies.policy import policy_files, save_policy
 from rllib_scale.results import tables as results
+from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, TRAINING_COLUMNS
 
 
 def play_folder(home: Path, name: str = "played", **settings: Any) -> pd.DataFrame:
@@ -39,9 +40,9 @@ def play_folder(home: Path, name: str = "played", **settings: Any) -> pd.DataFra
         if found.features is not None:
             features.append({"sweep": name} | unit.columns | found.features)
     for table, records, columns in (
-        ("episodes", rows, results.EPISODE_COLUMNS),
-        ("features", features, results.FEATURE_COLUMNS),
-        ("training", [], results.TRAINING_COLUMNS),
+        ("episodes", rows, EPISODE_COLUMNS),
+        ("features", features, FEATURE_COLUMNS),
+        ("training", [], TRAINING_COLUMNS),
     ):
         results.write_table(home / f"{table}.parquet", results.typed(pd.DataFrame(records), columns))
-    return results.read_table(home / "episodes.parquet", results.EPISODE_COLUMNS)
+    return results.read_table(home / "episodes.parquet", EPISODE_COLUMNS)

@@ -14,7 +14,8 @@ import pandas as pd
 from click.testing import CliRunner, Result
 
 from rllib_scale.cli import main
-from rllib_scale.results.tables import EPISODE_COLUMNS, FEATURE_COLUMNS, TRAINING_COLUMNS, read_table
+from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, TRAINING_COLUMNS
+from rllib_scale.results.tables import read_table
 
 SHORT = "steps_per_epoch: 64, minibatch_size: 32, passes: 1, num_envs: 2"
 """Of `training`: an epoch takes some hundredths of a second."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from rllib_scale.results.tables import UTILISATION_PREFIX
+from rllib_scale.results.columns import UTILISATION_PREFIX
 
 from ..labels import TIER_PREFIX
 from ..rows import INVALID

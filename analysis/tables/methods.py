@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from rllib_scale.errors import UserError
-from rllib_scale.results.tables import OBSERVABILITY
+from rllib_scale.results.columns import OBSERVABILITY
 
 from ..labels import OUTCOMES
 from ..paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, papers_methods

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from rllib_scale.results.tables import OBSERVABILITY
+from rllib_scale.results.columns import OBSERVABILITY
 
 from ..rows import require_one_setting, variants
 from ..stats.intervals import MIN_SEEDS

@@ -59,7 +59,7 @@ class Trial:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """The identity columns of its rows (`rllib_scale.results.tables`), except the sweep's name."""
+        """The identity columns of its rows (`rllib_scale.results.columns`), except the sweep's name."""
         config, steps, srr = self.config, self.config.env_steps_per_epoch, self.config.srr or NO_SRR
         return {
             "trial_id": config.trial_id,

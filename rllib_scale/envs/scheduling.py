@@ -80,7 +80,7 @@ class SchedulingEnv(FlatForm, gymnasium.Env[Any, np.int64]):
     `info["action_mask"]` (N,) int8: 1 for servers with a free place and the memory; where there is none (which a mask
     of the config rules out), 1 for every server, since each costs the same time. `info["elapsed_s"]`: time since the
     last decision. The last step's `info["metrics"]` holds the metrics of the episode (names and units:
-    `rllib_scale.results.tables.METRIC_COLUMNS`).
+    `rllib_scale.results.columns.METRIC_COLUMNS`).
 
     ## Arguments
     - `config`: name of a scenario (`"paper"`), a mapping of `rllib_scale.config.EnvConfig`'s keys, or an `EnvConfig`;

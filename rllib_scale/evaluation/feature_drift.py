@@ -68,7 +68,7 @@ class DecisionSample:
 def evaluate_with_features(
     policy: TrainedPolicy, env: EnvConfig, seed: int, episodes: int
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What `evaluate` returns, and beside it the feature and drift columns of results.tables.
+    """What `evaluate` returns, and beside it the feature and drift columns of results.columns.
 
     A policy that is fixed to its number of servers has no drift.
     """

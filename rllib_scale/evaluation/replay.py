@@ -21,8 +21,9 @@ from rllib_scale.evaluation.play import play
 from rllib_scale.observation.policy import Policy
 from rllib_scale.plugins import unpinned
 from rllib_scale.policies.make import make_policy
+from rllib_scale.results.columns import FEATURE_KEY, IDENTITY_COLUMNS
 from rllib_scale.results.status import homes, plans
-from rllib_scale.results.tables import FEATURE_KEY, IDENTITY_COLUMNS, read_manifest
+from rllib_scale.results.tables import read_manifest
 from rllib_scale.results.trust import is_own
 from rllib_scale.simulator.engine import Engine
 

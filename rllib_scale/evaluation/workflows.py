@@ -15,7 +15,7 @@ SLO_FACTOR = 2.0
 
 
 def workflow_metrics(env: EnvConfig, workload: Workload, schedule: np.ndarray, end_s: float) -> dict[str, float]:
-    """The metrics of `rllib_scale.results.tables.WORKFLOW_COLUMNS` of one episode.
+    """The metrics of `rllib_scale.results.columns.WORKFLOW_COLUMNS` of one episode.
 
     Args:
         env: the problem.

@@ -20,6 +20,7 @@ from rllib_scale.live.execute import LiveRun
 from rllib_scale.observation.backend import run
 from rllib_scale.observation.policy import Policy
 from rllib_scale.results import tables
+from rllib_scale.results.columns import EPISODE_COLUMNS, OBSERVABILITY
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
@@ -76,11 +77,11 @@ def add_rows(folder: Path, name: str, scenario: str, seed: int, live: LiveRun, e
             **{"sweep": f"live-{scenario}", "trial_id": name + suffix, "method": name + suffix, "kind": "heuristic"},
             **{"overrides": "", "scenario": scenario, "test_servers": env.cluster.num_servers},
             **{"mask": env.episode.mask, "decision": "argmax", "eval_seed": seed, "episode": 0},
-            tables.OBSERVABILITY: observability(name, env.information),
+            OBSERVABILITY: observability(name, env.information),
         }
         of_workflows = workflow_metrics(env, live.workload, schedule, end_s)
         rows.append(identity | metrics | of_workflows | lower_bounds(env, live.workload))
     write_json(folder / "runs" / name.replace("/", "_") / "rows.json", rows)
     every = [row for path in sorted(folder.glob("runs/*/rows.json")) for row in json.loads(path.read_text())]
-    frame = tables.typed(pd.DataFrame(every), tables.EPISODE_COLUMNS)
+    frame = tables.typed(pd.DataFrame(every), EPISODE_COLUMNS)
     tables.write_table(folder / "episodes.parquet", frame)

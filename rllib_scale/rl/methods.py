@@ -16,7 +16,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 
 from rllib_scale.config import DQN, PPO, SAC, TrialConfig
-from rllib_scale.results.tables import TRAINING_COLUMNS
+from rllib_scale.results.columns import TRAINING_COLUMNS
 from rllib_scale.rl.algorithm import SchedulingPPO
 from rllib_scale.rl.env_runner import ArrayEnvRunner
 from rllib_scale.rl.environment import TRAINING_ENV, register_training_env, rllib_seed

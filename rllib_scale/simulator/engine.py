@@ -263,7 +263,7 @@ class Engine:
         return self.snapshot(b).available_at_s
 
     def metrics(self, b: int = 0) -> dict[str, float | int]:
-        """Metrics of environment b so far; names and units in `rllib_scale/results/tables.py`."""
+        """Metrics of environment b so far; names and units in `rllib_scale/results/columns.py`."""
         floats = record.summarise(b, self._table, self._tier, len(self.config.cluster.tiers))
         return record.metrics(self._state.env[b], self._log(b), floats, self.config.cluster)
 

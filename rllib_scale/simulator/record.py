@@ -70,7 +70,7 @@ def summarise(b, table, tier, num_tiers):  # type: ignore[no-untyped-def]
 
 
 def metrics(env: np.void, log: np.ndarray, floats: np.ndarray, cluster: ClusterConfig) -> dict[str, float | int]:
-    """Metrics by name, with units in `rllib_scale/results/tables.py`, of one ENV, its log (L,) and its summary."""
+    """Metrics by name, with units in `rllib_scale/results/columns.py`, of one ENV, its log (L,) and its summary."""
     response, censored, makespan, energy, utilisation = (float(x) for x in floats[:5])
     finished = log[(log["finish"] <= env["clock"]) & (log["outcome"] == TO_END)]
     responses = np.sort(finished["finish"] - finished["arrival"])

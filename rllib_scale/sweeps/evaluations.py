@@ -15,8 +15,9 @@ from ray.exceptions import RayTaskError
 from rllib_scale.config.plan import EvaluationUnit
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.units import evaluate_unit, observability_of
+from rllib_scale.results.columns import OBSERVABILITY
 from rllib_scale.results.status import MAX_RESTARTS
-from rllib_scale.results.tables import OBSERVABILITY, write_table
+from rllib_scale.results.tables import write_table
 from rllib_scale.sweeps.sweep import Sweep
 
 INTERVAL_S = 10.0

@@ -11,19 +11,8 @@ from rllib_scale.config import digest
 from rllib_scale.config.planning import make_plan
 from rllib_scale.loading import load_sweep
 from rllib_scale.presets import sweep_file
-from rllib_scale.results.tables import (
-    EPISODE_COLUMNS,
-    EPISODE_KEY,
-    FEATURE_COLUMNS,
-    FEATURE_KEY,
-    TRAINING_COLUMNS,
-    held,
-    open_folder,
-    read_manifest,
-    read_tables,
-    typed,
-    write_table,
-)
+from rllib_scale.results.columns import EPISODE_COLUMNS, EPISODE_KEY, FEATURE_COLUMNS, FEATURE_KEY, TRAINING_COLUMNS
+from rllib_scale.results.tables import held, open_folder, read_manifest, read_tables, typed, write_table
 from rllib_scale.sweeps.checks import check_plan
 from rllib_scale.sweeps.run import run_sweep
 

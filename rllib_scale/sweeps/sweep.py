@@ -17,14 +17,10 @@ from rllib_scale.config.search import SearchConfig, recent
 from rllib_scale.config.sweep import TRIAL_SECTIONS
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
+from rllib_scale.results.columns import EPISODE_COLUMNS, EPISODE_KEY, FEATURE_COLUMNS, FEATURE_KEY, TRAINING_COLUMNS
 from rllib_scale.results.status import as_trained, published_epochs, stopped_at
 from rllib_scale.results.storage import Location, Mirror
 from rllib_scale.results.tables import (
-    EPISODE_COLUMNS,
-    EPISODE_KEY,
-    FEATURE_COLUMNS,
-    FEATURE_KEY,
-    TRAINING_COLUMNS,
     check_there,
     open_folder,
     read_manifest,

@@ -17,8 +17,8 @@ import ray
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.training import ProblemsConfig
 from rllib_scale.evaluation.candidates import Instance, Outcomes, play_base
+from rllib_scale.results.columns import TRAINING_COLUMNS
 from rllib_scale.results.status import MAX_RESTARTS
-from rllib_scale.results.tables import TRAINING_COLUMNS
 from rllib_scale.schedulers.context import Floats
 from rllib_scale.sweeps.learners import Learner
 

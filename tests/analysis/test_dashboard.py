@@ -30,6 +30,7 @@ from rllib_scale.envs.gantt import Chart
 from rllib_scale.evaluation.inspection import DECISION, STARTED, WAITS, inspect_episode
 from rllib_scale.evaluation.replay import Replay
 from rllib_scale.results import tables as results
+from rllib_scale.results.columns import EPISODE_COLUMNS, EPISODE_KEY
 from rllib_scale.simulator.record import SCHEDULE
 
 
@@ -55,7 +56,7 @@ def test_rows_of_a_finished_and_of_a_running_sweep_are_those_that_are_loaded(
     pd.testing.assert_frame_equal(snapshot.episodes, expected)
     write_units(tmp_path, artificial_episodes())
     running = load(tmp_path).episodes
-    key = list(results.EPISODE_KEY)
+    key = list(EPISODE_KEY)
     pd.testing.assert_frame_equal(
         running.sort_values(key, ignore_index=True), expected.sort_values(key, ignore_index=True)
     )
@@ -101,7 +102,7 @@ def test_parts_of_a_reproduction_count_until_they_are_joined_and_a_training_once
     states = {training.name: training.state for training in reader.read().trainings}
     assert states == {"ppo-s42-0123": "finished", "scale-s42-4567": "running"}, "what it got furthest with"
     joined = pd.DataFrame([*one, *two, *artificial_episodes((42,), (48,), ("scale",))])
-    results.write_table(tmp_path / "episodes.parquet", results.typed(joined, results.EPISODE_COLUMNS))
+    results.write_table(tmp_path / "episodes.parquet", results.typed(joined, EPISODE_COLUMNS))
     snapshot = reader.read()
     assert sorted(set(snapshot.episodes["test_servers"])) == [16, 32, 48]
     assert snapshot.notes == ()

@@ -17,7 +17,8 @@ from rllib_scale_analysis.tables.family import WORSE, WORST, by_problem, family_
 
 from artificial_results import episode_row, typed_episodes
 from figure_checks import named
-from rllib_scale.results.tables import FEATURE_COLUMNS, typed
+from rllib_scale.results.columns import FEATURE_COLUMNS
+from rllib_scale.results.tables import typed
 
 RESPONSE, TAIL = "against_base_response_censored_s", "against_base_jct_p95_s"
 

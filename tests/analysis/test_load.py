@@ -24,14 +24,15 @@ from artificial_results import (
 )
 from rllib_scale.errors import UserError
 from rllib_scale.results import tables as results
+from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, RENAMED_COLUMNS, TRAINING_COLUMNS
 
 
 def test_frames_have_the_documented_columns_and_types(results_folder: Path) -> None:
     loaded = load(results_folder)
     for schema, frame in (
-        (results.EPISODE_COLUMNS, loaded.episodes),
-        (results.TRAINING_COLUMNS, loaded.training),
-        (results.FEATURE_COLUMNS, loaded.features),
+        (EPISODE_COLUMNS, loaded.episodes),
+        (TRAINING_COLUMNS, loaded.training),
+        (FEATURE_COLUMNS, loaded.features),
     ):
         assert {name: str(frame[name].dtype) for name in schema} == {n: dtype for n, (dtype, _) in schema.items()}
     assert "utilisation_large" in loaded.episodes
@@ -139,8 +140,8 @@ def test_episodes_and_training_name_a_cell_alike() -> None:
     training = [r | {"lambda_kl": 0.1, "trial_id": "other"} for r in artificial_training((1,), ("scale",), 1)]
     training += artificial_training((1,), ("scale",), 1)
     frames = derive(
-        results.typed(pd.DataFrame([episode_row("scale", 1, 16, 0)]), results.EPISODE_COLUMNS),
-        results.typed(pd.DataFrame(training), results.TRAINING_COLUMNS),
+        results.typed(pd.DataFrame([episode_row("scale", 1, 16, 0)]), EPISODE_COLUMNS),
+        results.typed(pd.DataFrame(training), TRAINING_COLUMNS),
     )
     assert list(frames[0]["variant"]) == ["scale (λ2=0.001)"]
     assert list(frames[1]["variant"]) == ["scale (λ2=0.1)", "scale (λ2=0.001)"]
@@ -165,7 +166,7 @@ def test_settings_are_listed_selected_and_not_mixed() -> None:
 
 def test_tables_of_the_last_version_are_read_by_the_names_of_now(results_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(results_folder, tmp_path / "old")
-    older = {now: old for old, now in results.RENAMED_COLUMNS.items()}
+    older = {now: old for old, now in RENAMED_COLUMNS.items()}
     for path in (tmp_path / "old").glob("*.parquet"):
         pd.read_parquet(path).rename(columns=older).to_parquet(path)
     assert {"cell", "makespan_p95_s", "information"} <= set(pd.read_parquet(tmp_path / "old" / "episodes.parquet"))
@@ -175,4 +176,4 @@ def test_tables_of_the_last_version_are_read_by_the_names_of_now(results_folder:
     pd.testing.assert_frame_equal(old.features, now.features)
     assert old.notes == now.notes
     paths = (old.folder / "episodes.parquet", now.folder / "episodes.parquet")
-    pd.testing.assert_frame_equal(*(results.read_tables([path], results.EPISODE_COLUMNS) for path in paths))
+    pd.testing.assert_frame_equal(*(results.read_tables([path], EPISODE_COLUMNS) for path in paths))

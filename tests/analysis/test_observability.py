@@ -22,7 +22,8 @@ from parsed_html import Parsed
 from rllib_scale.config.plan import EvaluationUnit, Problem
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.evaluation.units import observability_of
-from rllib_scale.results.tables import EPISODE_COLUMNS, typed
+from rllib_scale.results.columns import EPISODE_COLUMNS
+from rllib_scale.results.tables import typed
 
 NOTE = "The methods do not all observe the same: heft: clairvoyant; the others: waiting tasks."
 

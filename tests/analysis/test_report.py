@@ -21,7 +21,7 @@ from rllib_scale_analysis.tables import comparisons, methods
 from artificial_results import SEEDS, artificial_episodes, artificial_training, write_folder
 from parsed_html import Parsed
 from rllib_scale.errors import UserError
-from rllib_scale.results import tables as results
+from rllib_scale.results.columns import METRIC_COLUMNS
 
 NASTY = "<b>&\"'</b>"
 
@@ -199,9 +199,7 @@ def test_few_rows_make_a_report_that_claims_nothing(
 
 def test_metrics_without_a_value_are_dashes(tmp_path: Path) -> None:
     rows = artificial_episodes(seeds=(1, 2), scales=(16,), methods=("scale", "crossattn"), episodes=2)
-    page = write(
-        tmp_path / "r", [row | dict.fromkeys(set(results.METRIC_COLUMNS) - set(NEVER_MISSING)) for row in rows]
-    )
+    page = write(tmp_path / "r", [row | dict.fromkeys(set(METRIC_COLUMNS) - set(NEVER_MISSING)) for row in rows])
     assert page.within("td").count("–") > 10  # noqa: RUF001
     assert "nan" not in page.text.lower().split()
     assert "rule" not in page.within("td"), "a learned method without a value is no rule"

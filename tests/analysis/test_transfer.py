@@ -15,7 +15,7 @@ from rllib_scale_analysis.transfer import study
 from rllib_scale_analysis.transfer.study import AGAINST, DRIFTS, LOST, agreement, transfer, transfer_table
 
 from artificial_results import artificial_training, episode_row, write_folder
-from rllib_scale.results import tables as results
+from rllib_scale.results.columns import FEATURE_COLUMNS
 
 ELSEWHERE = ("deep", "wide", "burst")
 SEEDS = range(1, 7)
@@ -35,7 +35,7 @@ def content(worse: float = 1.0) -> tuple[list[dict[str, Any]], list[dict[str, An
                 episodes.append(episode_row("scale", seed, 16, episode, **row))
         for seed in SEEDS:
             kept = episode_row("scale", seed, 16, 0, scenario=scenario, **home)
-            kept = {name: value for name, value in kept.items() if name in results.FEATURE_COLUMNS}
+            kept = {name: value for name, value in kept.items() if name in FEATURE_COLUMNS}
             from_training = 0.01 if scenario == "steady-0.7" else 0.1 * seed
             kept |= {"drift_mmd2": 0.01, "drift_training_mmd2": from_training}
             features.append(kept | {"drift_training_wasserstein": 2 * from_training, "feature_rows": 10})

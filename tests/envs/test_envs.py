@@ -14,7 +14,7 @@ from rllib_scale.envs import ENV_ID, ROUNDS_ENV_ID
 from rllib_scale.envs.scheduling import RoundsEnv, SchedulingEnv
 from rllib_scale.envs.vector import RoundsVectorEnv, SchedulingVectorEnv
 from rllib_scale.errors import UserError
-from rllib_scale.results.tables import METRIC_COLUMNS
+from rllib_scale.results.columns import METRIC_COLUMNS
 from rllib_scale.workloads.generators import generate
 from simulator.literal import task, workflow, workload
 

@@ -19,7 +19,7 @@ from rllib_scale.evaluation.play import evaluate, play
 from rllib_scale.networks.build import build_network
 from rllib_scale.networks.srr import feature_statistics
 from rllib_scale.policies.policy import TrainedPolicy
-from rllib_scale.results.tables import FEATURE_COLUMNS
+from rllib_scale.results.columns import FEATURE_COLUMNS
 from rllib_scale.simulator.engine import Engine
 
 torch.set_num_threads(1)  # tests run side by side

@@ -19,7 +19,7 @@ from rllib_scale.cli import main
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.inspection import AVOIDABLE, IDLE, NO_FIT, STARTED, UNAVOIDABLE, inspect_episode, look
 from rllib_scale.evaluation.replay import Replay
-from rllib_scale.results.tables import METRIC_COLUMNS
+from rllib_scale.results.columns import METRIC_COLUMNS
 
 CAUSES = {"invalid_no_fit": NO_FIT, "invalid_busy_avoidable": AVOIDABLE, "invalid_busy_unavoidable": UNAVOIDABLE}
 

@@ -14,7 +14,8 @@ import pytest
 
 from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import UNIT_KEY, Replay
-from rllib_scale.results.tables import EPISODE_COLUMNS, METRIC_COLUMNS, UTILISATION_PREFIX, read_table
+from rllib_scale.results.columns import EPISODE_COLUMNS, METRIC_COLUMNS, UTILISATION_PREFIX
+from rllib_scale.results.tables import read_table
 
 FOLDER = Path(__file__).parents[2] / "analysis" / "reproduction"
 REPLAY = Replay(FOLDER)

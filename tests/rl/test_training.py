@@ -18,7 +18,7 @@ from rllib_scale.config import METHODS, SCENARIOS, EnvConfig, EpisodeConfig
 from rllib_scale.config.methods import NETWORKS
 from rllib_scale.evaluation.play import evaluate
 from rllib_scale.policies.policy import load_policy, save_policy
-from rllib_scale.results.tables import TRAINING_COLUMNS
+from rllib_scale.results.columns import TRAINING_COLUMNS
 from rllib_scale.rl.methods import training_row
 
 pytestmark = LOCAL_RAY

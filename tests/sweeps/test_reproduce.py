@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("ray")
 
 from local_ray import LOCAL_RAY
-from rllib_scale.results.tables import EPISODE_KEY
+from rllib_scale.results.columns import EPISODE_KEY
 from rllib_scale.sweeps.reproduce import PARTS
 from sweep_runs import episodes, succeed, training
 

@@ -19,7 +19,8 @@ from rllib_scale.config.planning import make_plan
 from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.loading import load_sweep
 from rllib_scale.policies.policy import load_policy, policy_files
-from rllib_scale.results.tables import EPISODE_KEY, FEATURE_KEY, read_manifest
+from rllib_scale.results.columns import EPISODE_KEY, FEATURE_KEY
+from rllib_scale.results.tables import read_manifest
 from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint
 from rllib_scale.sweeps.evaluations import Evaluations
 from rllib_scale.sweeps.sweep import Sweep

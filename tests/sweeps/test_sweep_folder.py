@@ -14,7 +14,8 @@ import pytest
 from rllib_scale.config.planning import make_plan
 from rllib_scale.errors import UserError
 from rllib_scale.loading import sweep_from
-from rllib_scale.results.tables import EPISODE_COLUMNS, EPISODE_KEY, TRAINING_COLUMNS, held, read_table, write_table
+from rllib_scale.results.columns import EPISODE_COLUMNS, EPISODE_KEY, TRAINING_COLUMNS
+from rllib_scale.results.tables import held, read_table, write_table
 from rllib_scale.sweeps.sweep import Sweep
 from sweep_runs import refused, run
 

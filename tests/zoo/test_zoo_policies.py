@@ -23,7 +23,8 @@ from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import Replay
 from rllib_scale.loading import sweep_from
 from rllib_scale.policies.policy import DESCRIPTION, TENSORS, initial_network, load_policy, policy_files
-from rllib_scale.results.tables import EPISODE_COLUMNS, read_table
+from rllib_scale.results.columns import EPISODE_COLUMNS
+from rllib_scale.results.tables import read_table
 from zoo.cards import ROOT, own_rows, results
 
 PACKAGE = ROOT / "rllib_scale"

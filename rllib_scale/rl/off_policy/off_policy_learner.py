@@ -30,7 +30,7 @@ class DQNLearner(LeanLearner, DQNTorchLearner):
     """RLlib's DQN. The trial stands in `learner_config_dict["trial"]` as plain data.
 
     The lean step is worth 1.28 in CPU time of an epoch of DQN, 1.40 of SAC (N = 16, 10 epochs each, interleaved).
-    Logged under `TOTALS`: the sums of what `rllib_scale.results.tables.TRAINING_COLUMNS` holds the means of.
+    Logged under `TOTALS`: the sums of what `rllib_scale.results.columns.TRAINING_COLUMNS` holds the means of.
     """
 
     def build(self) -> None:

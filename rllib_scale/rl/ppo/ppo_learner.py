@@ -60,7 +60,7 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
     initial policy. The lean update works where its settings allow it, otherwise RLlib's own does.
 
     One counter of finished epochs drives the cosine learning rate and the ramp of the regulariser; it is saved and
-    restored with the weights. Logged once an epoch, named as in `rllib_scale.results.tables.TRAINING_COLUMNS`:
+    restored with the weights. Logged once an epoch, named as in `rllib_scale.results.columns.TRAINING_COLUMNS`:
     the loss terms and the gradient norm as means over the minibatches; KL, explained variance and the statistics of
     the feature of the updated network on all rows of the epoch.
 
