@@ -132,9 +132,21 @@ def plans(folder: Path) -> list[Plan]:
 
 
 def as_trained(folder: Path, plan: Plan) -> Plan:
-    """The plan with the epochs after which ASHA stopped trainings."""
-    stopped = (path.stem for path in folder.glob("stopped/*.json"))
-    return plan.as_trained({name: published_epochs(folder / "policies" / name) for name in stopped})
+    """The plan with the settings and epochs of finished trainings that a scheduler changed or stopped."""
+    names = {path.stem for path in folder.glob("stopped/*.json")}
+    if plan.sweep.search is not None and plan.sweep.search.scheduler == "pbt":
+        names |= {trial.name for trial in plan.trials}
+    found = {name: trained(folder / "policies" / name) for name in names}
+    return plan.as_trained({name: each for name, each in found.items() if each is not None})
+
+
+def trained(policy: Path) -> tuple[TrialConfig, int] | None:
+    """The settings of a published policy's training at its end, and its epochs; None without one."""
+    try:
+        content = json.loads((policy / "policy.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return TrialConfig.model_validate(content["trial"]), int(content["epochs"])
 
 
 def published_epochs(policy: Path) -> int:

@@ -132,11 +132,11 @@ def curve_at(checkpoint: Location) -> list[dict[str, Any]]:
 
 def settings_at(checkpoint: Location | None, trial: Trial) -> dict[str, Any]:
     """Values of the settings that a search varies, by config path; PBT may have changed those in a checkpoint."""
-    if checkpoint is None:
-        return dict(trial.overrides)
-    described = _json_at(checkpoint, "policy/policy.json")["trial"]
-    sections = TrialConfig.model_validate(described).sections()
-    return {path: _at(sections, path) for path, _ in trial.overrides}
+    described = trial.config
+    if checkpoint is not None:
+        described = TrialConfig.model_validate(_json_at(checkpoint, "policy/policy.json")["trial"])
+    sections = described.sections()
+    return {path: _at(sections, path) for path in trial.varied}
 
 
 def _at(content: Any, path: str) -> Any:

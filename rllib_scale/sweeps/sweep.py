@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from rllib_scale.config import digest
+from rllib_scale.config.identity import in_words, shown
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.plan import EvaluationUnit, Plan, Trial
 from rllib_scale.config.search import SearchConfig, recent
@@ -18,7 +19,7 @@ from rllib_scale.config.sweep import TRIAL_SECTIONS
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
 from rllib_scale.results.columns import EPISODE_COLUMNS, EPISODE_KEY, FEATURE_COLUMNS, FEATURE_KEY, TRAINING_COLUMNS
-from rllib_scale.results.status import as_trained, published_epochs, stopped_at
+from rllib_scale.results.status import as_trained, published_epochs, stopped_at, trained
 from rllib_scale.results.storage import Location, Mirror
 from rllib_scale.results.tables import (
     check_there,
@@ -174,15 +175,15 @@ class Sweep:
         problems = [(trial.config.env, trial.config.algorithm.problems) for trial in self.trials]
         if self.config.search is None or any(problem != problems[0] for problem in problems):
             return None
-        of_settings: dict[tuple[Any, ...], list[Trial]] = {}
+        of_settings: dict[tuple[str, str], list[Trial]] = {}
         for trial in self.plan.trials:
-            if trial.stopped_epochs is None:
-                of_settings.setdefault((trial.config.method, repr(trial.overrides)), []).append(trial)
+            if trial.final.stop == trial.config.stop:
+                of_settings.setdefault((trial.config.method, in_words(trial.settings)), []).append(trial)
         key = self.search.better({key: self._mean_score(group) for key, group in of_settings.items()})
-        if key is None or len({(trial.config.method, repr(trial.overrides)) for trial in self.trials}) == 1:
+        if key is None or len(of_settings) == 1:
             return None
         group = of_settings[key]
-        settings = "".join(f", {path}={value}" for path, value in group[0].overrides)
+        settings = "".join(f", {path}={shown(value)}" for path, value in group[0].settings.items())
         seeds = f"mean of {len(group)} seeds" if len(group) > 1 else "one seed"
         score = f"{self.search.metric} {self._mean_score(group):.4g}"
         return f"best in training: {group[0].config.method}{settings}: {score} ({seeds})"
@@ -195,7 +196,8 @@ class Sweep:
 
     def units_of(self, name: str) -> list[EvaluationUnit]:
         """The evaluations of the policy of a finished training."""
-        return self.planned.units_of(self._of_name[name].as_trained(published_epochs(self.policy(name))))
+        trial, ended = self._of_name[name], trained(self.policy(name))
+        return self.planned.units_of(trial if ended is None else trial.as_trained(*ended))
 
     def rows_file(self, unit: EvaluationUnit) -> Path:
         """Rows of a finished unit, one for each episode."""

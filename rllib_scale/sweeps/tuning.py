@@ -142,7 +142,7 @@ def _fit(
     # What Ray's dashboard shows of a training: its class, which Tune wraps in others, and its name.
     trainable.__qualname__ = SchedulingTrial.__qualname__
     trainable.__repr__ = lambda self: self.trial_name
-    settings = {trial.name: trial.identity | dict(trial.overrides) for trial in pending}  # for Tune's logs
+    settings = {trial.name: trial.identity | trial.settings for trial in pending}  # for Tune's logs
     scheduler = make_scheduler(search, pending, curves)
     stop = StopAll(sweep.folder)
     progress = TuneProgress(targets, sweep.say, waiting(resources, most))
