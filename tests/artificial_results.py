@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rllib_scale_analysis.load import derive
+from rllib_scale_analysis.variants import labelled
 
 from rllib_scale.config import InformationConfig
 from rllib_scale.config.schedulers import observability
@@ -36,6 +36,7 @@ def episode_row(method: str, seed: int | None, servers: int, episode: int, **val
     learned = method not in HEURISTICS
     row: dict[str, Any] = {
         "sweep": "artificial",
+        "format": 4,
         "trial_id": f"{method}-{seed}" if learned else method,
         "method": method,
         "kind": "learned" if learned else "heuristic",
@@ -46,9 +47,13 @@ def episode_row(method: str, seed: int | None, servers: int, episode: int, **val
         "train_servers": 16 if learned else None,
         "epochs": 40 if learned else None,
         "env_steps": 40960 if learned else None,
-        "scenario": "paper",
+        "scenario": values.get("scenario", "paper"),
+        "changes": "",
+        "problem": f"{values.get('scenario', 'paper')}-{servers}",
         "test_servers": servers,
         "mask": "none",
+        "protocol": values.get("mask", "none"),
+        "asked": "",
         "decision": "argmax",
         "eval_seed": 1,
         "episode": episode,
@@ -60,13 +65,14 @@ def episode_row(method: str, seed: int | None, servers: int, episode: int, **val
 def typed_episodes(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """Rows as `analysis.load` returns them."""
     episodes = results.typed(pd.DataFrame(list(rows)), EPISODE_COLUMNS)
-    return derive(episodes, results.typed(pd.DataFrame(), TRAINING_COLUMNS))[0]
+    others = (results.typed(pd.DataFrame(), columns) for columns in (TRAINING_COLUMNS, FEATURE_COLUMNS))
+    return labelled(episodes, *others, [])[0]
 
 
 def typed_training(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """Training rows as `analysis.load` returns them."""
-    none = results.typed(pd.DataFrame(), EPISODE_COLUMNS)
-    return derive(none, results.typed(pd.DataFrame(list(rows)), TRAINING_COLUMNS))[1]
+    none = [results.typed(pd.DataFrame(), columns) for columns in (EPISODE_COLUMNS, FEATURE_COLUMNS)]
+    return labelled(none[0], results.typed(pd.DataFrame(list(rows)), TRAINING_COLUMNS), none[1], [])[1]
 
 
 def artificial_episodes(

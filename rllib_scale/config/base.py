@@ -13,8 +13,6 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from rllib_scale.config.pinned import without_places
-
 MIN_SERVERS = 4
 """Smallest cluster a tier ratio is scaled to."""
 MAX_SERVERS = 1_000_000
@@ -123,14 +121,6 @@ def _types_in(annotation: Any) -> Iterator[Any]:
     yield annotation
     for part in get_args(annotation):
         yield from _types_in(part)
-
-
-def identity(model: BaseModel) -> dict[str, Any]:
-    """JSON content that differs from the defaults, with digests in place of paths.
-
-    A new setting does not change its hash.
-    """
-    return dict(without_places(model.model_dump(mode="json", exclude_defaults=True)))
 
 
 def settings_of(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -71,7 +71,9 @@ class Trial:
         """The settings that differ from those of the same method without the grid and the search."""
         sections = [*(path.split(".")[0] for path in self.varied), *(["stop"] if self.trained else [])]
         own, others = (settings_in(_sections_of(config, sections)) for config in (self.final, self.base))
-        return difference(own, others)
+        found = difference(own, others)
+        # In the order in which the grid names them.
+        return dict(sorted(found.items(), key=lambda each: [not each[0].startswith(path) for path in self.varied]))
 
     @property
     def label(self) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_scale.config import EnvConfig, MaskMode, TrialConfig, TrialResources, digest, family, identity
+from rllib_scale.config import EnvConfig, MaskMode, TrialConfig, TrialResources, digest, family
 from rllib_scale.config.identity import asked_of, changes_of, content_id, in_words, protocol_of
+from rllib_scale.config.pinned import without_places
 from rllib_scale.config.plan import Asked, EvaluationUnit, Plan, Problem, Trial, rule_identity
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import parse_scheduler
@@ -58,9 +59,9 @@ class _Grid:
         self._sections["resources"] = TrialResources(**sweep.resources.model_dump(include=kept))
         if sweep.search is not None and sweep.search.scheduler == "pbt":
             # The result of a member depends on the whole population, so its hash is part of the training's identity.
-            content = {name: identity(getattr(sweep, name)) for name in TRIAL_SECTIONS if name != "env"}
-            searched = sweep.model_dump(mode="json", include={"env", "methods", "seeds", "search"})
-            self._sections["population"] = digest(content | searched)
+            kept = {*TRIAL_SECTIONS, "scenario", "custom_scenarios", "methods", "seeds", "search"}
+            content = sweep.model_dump(mode="json", exclude_defaults=True, include=kept)
+            self._sections["population"] = digest(without_places(content))
         self._known: dict[str, Any] = {}
 
     def trials(self) -> list[tuple[Trial, _Own]]:
@@ -71,15 +72,16 @@ class _Grid:
         """
         sweep, varied = self.sweep, (*self.sweep.varied, *(self.sweep.search.space if self.sweep.search else ()))
         found: dict[str, tuple[Trial, _Own]] = {}
-        of_points: dict[Overrides, set[str]] = {}  # of all methods and seeds at a point of the grid
+        grid = list(self._points())
+        of_points: list[set[str]] = [set() for _ in grid]  # trainings of all methods and seeds at each point
         for method in sweep.methods:
             base = self._base(method)
-            for point, drawn, seed in itertools.product(self._points(), points(sweep.search), sweep.seeds):
+            for (at, point), drawn, seed in itertools.product(enumerate(grid), points(sweep.search), sweep.seeds):
                 config = self._trial(method, seed, (*point, *drawn.items()))
                 trial = Trial(config, base or config, varied)
-                of_points.setdefault(point, set()).add(config.trial_id)
+                of_points[at].add(config.trial_id)
                 found.setdefault(config.trial_id, (trial, self._own((*point, *drawn.items()))))
-        self._refuse_equal(of_points)
+        self._refuse_equal(grid, of_points)
         return list(found.values())
 
     def problems(self) -> list[_Own]:
@@ -123,12 +125,12 @@ class _Grid:
                 raise UserError(f"{self.source}: grid: {error}") from None
         return self._known[key]
 
-    def _refuse_equal(self, of_points: Mapping[Overrides, set[str]]) -> None:
+    def _refuse_equal(self, grid: Sequence[Overrides], of_points: Sequence[set[str]]) -> None:
         """Refuse two points of the grid at which every method is trained alike."""
         first: dict[frozenset[str], Overrides] = {}
-        for point, trainings in of_points.items():
+        for point, trainings in zip(grid, of_points, strict=True):
             other = first.setdefault(frozenset(trainings), point)
-            if other is not point:
+            if other is not point and self.sweep.methods:
                 one, two = in_words(dict(other)), in_words(dict(point))
                 raise UserError(f"{self.source}: grid: {one} and {two} are the same training; leave out one of them")
 

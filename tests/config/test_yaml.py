@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.base import Model
-from rllib_scale.config.yaml_files import build_model, explain, merged, parse_yaml
+from rllib_scale.config.yaml_files import build_model, explain, parse_yaml
 from rllib_scale.errors import UserError
 from rllib_scale.loading import load_sweep, read_mapping
 
