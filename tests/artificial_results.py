@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 from rllib_scale_analysis.variants import labelled
 
-from rllib_scale.config import InformationConfig
+from rllib_scale.config import METHODS, InformationConfig, TrialConfig
 from rllib_scale.config.schedulers import observability
 from rllib_scale.results import tables as results
 from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, METRIC_COLUMNS, TRAINING_COLUMNS
@@ -37,7 +38,7 @@ def episode_row(method: str, seed: int | None, servers: int, episode: int, **val
     row: dict[str, Any] = {
         "sweep": "artificial",
         "format": 4,
-        "trial_id": f"{method}-{seed}" if learned else method,
+        "trial_id": _trial_id(method, seed) if method in METHODS else f"{method}-{seed}" if learned else method,
         "method": method,
         "kind": "learned" if learned else "heuristic",
         "train_seed": seed,
@@ -60,6 +61,12 @@ def episode_row(method: str, seed: int | None, servers: int, episode: int, **val
         "observability": observability(method, InformationConfig()),
     }
     return row | dict.fromkeys(METRIC_COLUMNS, 0) | values
+
+
+@cache
+def _trial_id(method: str, seed: int | None) -> str:
+    """Of a training as in the paper, but for its epochs."""
+    return TrialConfig.model_validate({"method": method, "seed": seed, "training": {"epochs": 40}}).trial_id
 
 
 def typed_episodes(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:

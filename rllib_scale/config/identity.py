@@ -33,12 +33,17 @@ def world_of(env: EnvConfig) -> dict[str, Any]:
     """What is played: JSON content that differs from the defaults."""
     content = env.model_dump(mode="json", exclude_defaults=True, exclude=ASKED)
     content.get("cluster", {}).pop("ratio", None)  # of no effect at this number of servers
-    return dict(without_places(content))
+    return _content(content)
 
 
 def protocol_of(env: EnvConfig) -> dict[str, Any]:
     """How a policy is asked: JSON content that differs from the defaults."""
-    return dict(without_places(env.model_dump(mode="json", exclude_defaults=True, include=ASKED)))
+    return _content(env.model_dump(mode="json", exclude_defaults=True, include=ASKED))
+
+
+def _content(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections without those that a part of a problem has no settings in."""
+    return {name: without_places(section) for name, section in sections.items() if section != {}}
 
 
 def content_id(content: Any) -> str:

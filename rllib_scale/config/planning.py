@@ -109,7 +109,9 @@ class _Grid:
 
     def _section(self, name: str, settings: Sequence[tuple[str, Any]]) -> Any:
         """A section with some settings over it, made once."""
-        return self._once([name, settings], lambda: over(self._sections[name], settings, name))
+        own = self._sections[name]
+        own_settings = (name, own.model_dump(mode="json"))
+        return self._once([name, settings], lambda: over(type(own)(), [own_settings, *settings], name))
 
     def _own(self, settings: Overrides) -> _Own:
         """The problem at a point, made once."""

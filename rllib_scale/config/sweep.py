@@ -223,13 +223,15 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
                 raise ValueError(str(choice_error("method", method, METHODS)))
         if not self.methods and not self.evaluation.heuristics:
             raise ValueError("methods and evaluation.heuristics are both empty: there is nothing to run")
-        paths = [("grid", path) for path in self.grid] + [("zip", path) for group in self.zip for path in group]
         space = self.search.space if self.search is not None else {}
+        paths = [("grid", path) for path in self.grid] + [("zip", path) for group in self.zip for path in group]
+        seen: set[str] = set()
         for where, path in (*paths, *(("search.space", path) for path in space)):
             if path.split(".")[0] not in GRID_KEYS:
                 raise ValueError(f"{where}.{path}: must be or begin with one of {', '.join(GRID_KEYS)}")
-            if [path for _, path in (*paths, *(("", path) for path in space))].count(path) > 1:
+            if path in seen:
                 raise ValueError(f"{where}.{path}: stands twice in grid, zip and search.space")
+            seen.add(path)
         return self
 
     @model_validator(mode="after")
