@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from rllib_scale_analysis.variants import labelled
 
-from rllib_scale.config import METHODS, InformationConfig, TrialConfig
+from rllib_scale.config import InformationConfig, TrialConfig
 from rllib_scale.config.schedulers import observability
 from rllib_scale.results import tables as results
 from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, METRIC_COLUMNS, TRAINING_COLUMNS
@@ -38,7 +38,7 @@ def episode_row(method: str, seed: int | None, servers: int, episode: int, **val
     row: dict[str, Any] = {
         "sweep": "artificial",
         "format": 4,
-        "trial_id": _trial_id(method, seed) if method in METHODS else f"{method}-{seed}" if learned else method,
+        "trial_id": f"{method}-{seed}" if learned else method,
         "method": method,
         "kind": "learned" if learned else "heuristic",
         "train_seed": seed,
@@ -50,10 +50,8 @@ def episode_row(method: str, seed: int | None, servers: int, episode: int, **val
         "env_steps": 40960 if learned else None,
         "scenario": values.get("scenario", "paper"),
         "changes": "",
-        "problem": f"{values.get('scenario', 'paper')}-{servers}",
         "test_servers": servers,
         "mask": "none",
-        "protocol": values.get("mask", "none"),
         "asked": "",
         "decision": "argmax",
         "eval_seed": 1,
@@ -63,15 +61,27 @@ def episode_row(method: str, seed: int | None, servers: int, episode: int, **val
     return row | dict.fromkeys(METRIC_COLUMNS, 0) | values
 
 
+def identified(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with a problem and a protocol that follow from their other columns."""
+    worlds = ({"problem": f"{r['scenario']}-{r['changes']}-{r['test_servers']}", "protocol": r["mask"]} for r in rows)
+    return [world | row for world, row in zip(worlds, rows, strict=True)]
+
+
+def as_in_the_paper(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of learned methods with the hashes of trainings as in the paper, but for the number of epochs."""
+    return [
+        row | {"trial_id": _trial_id(row["method"], row["train_seed"])} if row["train_seed"] else row for row in rows
+    ]
+
+
 @cache
-def _trial_id(method: str, seed: int | None) -> str:
-    """Of a training as in the paper, but for its epochs."""
+def _trial_id(method: str, seed: int) -> str:
     return TrialConfig.model_validate({"method": method, "seed": seed, "training": {"epochs": 40}}).trial_id
 
 
 def typed_episodes(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """Rows as `analysis.load` returns them."""
-    episodes = results.typed(pd.DataFrame(list(rows)), EPISODE_COLUMNS)
+    episodes = results.typed(pd.DataFrame(identified(list(rows))), EPISODE_COLUMNS)
     others = (results.typed(pd.DataFrame(), columns) for columns in (TRAINING_COLUMNS, FEATURE_COLUMNS))
     return labelled(episodes, *others, [])[0]
 
