@@ -14,7 +14,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -143,28 +142,3 @@ def _at(content: Any, path: str) -> Any:
     for key in path.split("."):
         content = content[key]
     return content
-
-
-def publish(checkpoint: Location, target: Path) -> None:
-    """Copy policy and curve of a finished training to the results, completely or not at all."""
-    with reading(checkpoint) as folder:
-        copy_policy(folder / "policy", target, folder / "curve.json")
-
-
-def copy_policy(source: Path, target: Path, *more: Path) -> None:
-    """Copy a policy folder, and more files into it, completely or not at all.
-
-    Raises:
-        UserError: the target cannot be written.
-    """
-    temporary = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        shutil.copytree(source, temporary)
-        for path in more:
-            shutil.copy(path, temporary)
-        shutil.rmtree(target, ignore_errors=True)  # a policy of fewer epochs
-        temporary.rename(target)
-    except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise UserError(f"{target}: cannot be written ({error.strerror})") from None

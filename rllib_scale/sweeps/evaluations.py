@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-import pandas as pd
 import ray
 from ray.exceptions import RayTaskError
 
@@ -17,7 +16,6 @@ from rllib_scale.errors import UserError
 from rllib_scale.evaluation.units import evaluate_unit, observability_of
 from rllib_scale.results.columns import OBSERVABILITY
 from rllib_scale.results.status import MAX_RESTARTS
-from rllib_scale.results.tables import write_table
 from rllib_scale.sweeps.sweep import Sweep
 
 INTERVAL_S = 10.0
@@ -96,17 +94,25 @@ class Evaluations:
         task = self._task.options(num_cpus=1 if beside is None else 0)
         while self.waiting and len(self._running) < (MAX_SUBMITTED if beside is None else beside):
             unit = self.waiting.popleft()
-            folder = self.sweep.policy(unit.scheduler) if unit.learned else unit.policy
-            if folder is not None and unit.scheduler not in self._policies:
-                from rllib_scale.policies.policy import policy_files
-
-                self._policies[unit.scheduler] = ray.put(policy_files(folder))
+            if unit.scheduler not in self._policies and (files := self._files(unit)) is not None:
+                self._policies[unit.scheduler] = ray.put(files)
             trusts = self.sweep.trial(unit.scheduler).config.encoder if unit.learned else self.trust
             self._running[task.remote(unit, self._policies.get(unit.scheduler), trusts)] = unit
+
+    def _files(self, unit: EvaluationUnit) -> dict[str, bytes] | None:
+        """The files of the policy of a unit; None of a rule."""
+        if unit.learned:
+            return self.sweep.policy_files(unit.scheduler)
+        if unit.policy is None:
+            return None
+        from rllib_scale.policies.policy import policy_files
+
+        return policy_files(unit.policy)
 
     def _collect(self, timeout_s: float) -> None:
         """Write the rows of finished units, waiting up to `timeout_s` for the first."""
         if not self._running:
+            self.sweep.save()
             return
         done, _ = ray.wait(list(self._running), num_returns=1, timeout=timeout_s)
         more, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
@@ -119,10 +125,7 @@ class Evaluations:
                     name = unit.scheduler if unit.learned else unit.identity["method"]
                     raise UserError(f"{name}, scenario {unit.scenario}: {error.cause}") from None
                 raise
-            columns = unit.columns | {OBSERVABILITY: observability_of(unit)}
-            write_table(self.sweep.rows_file(unit), pd.DataFrame([columns | row for row in result.episodes]))
-            if result.features is not None:
-                write_table(self.sweep.features_file(unit), pd.DataFrame([unit.columns | result.features]))
+            sees = {OBSERVABILITY: observability_of(unit)}
+            self.sweep.add_rows(unit, [sees | row for row in result.episodes], result.features)
             self.finished += 1
-        if done or more:
-            self.sweep.save()
+        self.sweep.save()

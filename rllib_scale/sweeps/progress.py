@@ -16,6 +16,7 @@ from ray import tune
 
 from rllib_scale.clusters.placement import STARTING
 from rllib_scale.errors import UserError
+from rllib_scale.results.storage import Location
 from rllib_scale.results.tables import is_there
 from rllib_scale.sweeps.evaluations import Evaluations
 from rllib_scale.sweeps.sweep import Sweep
@@ -33,10 +34,10 @@ class StopAll(tune.Stopper):
     handler. Further signals meanwhile change nothing.
 
     Args:
-        results: the folder; it is there as long as it holds a manifest.
+        results: the results; they are there as long as they hold a manifest.
     """
 
-    def __init__(self, results: Path) -> None:
+    def __init__(self, results: Location) -> None:
         self.results = results
         self.interrupted = False
         self.lost = False
@@ -92,12 +93,12 @@ class PublishPolicies(tune.Callback):
         if 0 < epoch < self.sweep.target_epochs(planned) and not self.stop.stop_all():
             self.sweep.note_stop(name, epoch)
         with suppress(UserError, OSError):
-            if is_there(self.sweep.folder) and self.sweep.publish(planned):
+            if is_there(self.sweep.home) and self.sweep.publish(planned):
                 self.evaluations.add_policy(name)
 
     def on_step_end(self, iteration: int, trials: list[Any], **_: Any) -> None:
         """Start evaluations and write the rows of finished ones."""
-        if is_there(self.sweep.folder):
+        if is_there(self.sweep.home):
             self.evaluations.poll()
 
 

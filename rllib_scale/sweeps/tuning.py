@@ -7,7 +7,6 @@ import logging
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -16,10 +15,10 @@ from rllib_scale.clusters.session import keep_credentials_out_of_logs, keep_trac
 from rllib_scale.config.plan import Trial
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.errors import UserError
-from rllib_scale.results.status import MAX_RESTARTS, published_epochs
+from rllib_scale.results.status import MAX_RESTARTS
 from rllib_scale.results.storage import Location, is_uri
 from rllib_scale.results.tables import check_there
-from rllib_scale.sweeps.checkpoints import check_format, copy_policy, curve_at, settings_at
+from rllib_scale.sweeps.checkpoints import check_format, curve_at, settings_at
 from rllib_scale.sweeps.evaluations import Evaluations
 from rllib_scale.sweeps.sweep import Sweep
 
@@ -28,7 +27,7 @@ SYNC_S = 15
 
 
 def train(
-    sweep: Sweep, reuse: Sequence[Path], trusted: bool, at_once: int | None, evaluations: Evaluations
+    sweep: Sweep, reuse: Sequence[Location], trusted: bool, at_once: int | None, evaluations: Evaluations
 ) -> list[str]:
     """Train unfinished trials and publish every finished policy; returns one line for each training that failed.
 
@@ -43,16 +42,11 @@ def train(
         UserError: checkpoints are not trusted or of another version; or the results folder is gone.
         OSError: the disk of the checkpoints is full.
     """
-    (sweep.folder / "policies").mkdir(exist_ok=True)
     checkpoints: dict[str, Location] = {}
     pending: list[Trial] = []
-    reused = 0
+    reused = sweep.reuse(reuse)
     for trial in sweep.trials:
-        finished = sweep.is_finished(trial) or sweep.publish(trial)
-        if not finished and (policy := _reusable(trial, reuse)) is not None:
-            copy_policy(policy, sweep.policy(trial.name))
-            finished, reused = True, reused + 1
-        if finished:
+        if sweep.is_finished(trial) or sweep.publish(trial):
             evaluations.add_policy(trial.name)
             continue
         if checkpoint := sweep.checkpoint(trial):
@@ -84,12 +78,6 @@ def train(
             unfinished.append(trial.name)
     where = f"(see error.txt in {sweep.tune_folder})"
     return [f"{name}: {errors.get(name, 'stopped without an error')} {where}" for name in unfinished]
-
-
-def _reusable(trial: Trial, reuse: Sequence[Path]) -> Path | None:
-    """The first finished policy of the same trial in other results folders."""
-    found = (folder / "policies" / trial.name for folder in reuse)
-    return next((policy for policy in found if published_epochs(policy) >= trial.config.stop_epochs), None)
 
 
 def _fit(
@@ -144,7 +132,7 @@ def _fit(
     trainable.__repr__ = lambda self: self.trial_name
     settings = {trial.name: trial.identity | dict(trial.overrides) for trial in pending}  # for Tune's logs
     scheduler = make_scheduler(search, pending, curves)
-    stop = StopAll(sweep.folder)
+    stop = StopAll(sweep.home)
     progress = TuneProgress(targets, sweep.say, waiting(resources, most))
     tuner = tune.Tuner(
         trainable,
@@ -181,11 +169,11 @@ def _fit(
         try:
             tuner.fit()
         except Exception:
-            check_there(sweep.folder)
+            check_there(sweep.home)
             if not progress.ended:
                 raise
             # Tune finally reads its own files back, which a full disk has torn. Nothing here needs them.
-    check_there(sweep.folder)
+    check_there(sweep.home)
     for line in progress.failed.values():
         for number in (errno.ENOSPC, errno.EDQUOT):
             if os.strerror(number) in line:
