@@ -11,9 +11,13 @@ import pandas as pd
 from rllib_scale_analysis.load import derive
 
 from rllib_scale.config import InformationConfig
+from rllib_scale.config.plan import Trial
 from rllib_scale.config.schedulers import observability
+from rllib_scale.files import write_atomic
+from rllib_scale.results import dataset
 from rllib_scale.results import tables as results
 from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, METRIC_COLUMNS, TRAINING_COLUMNS
+from rllib_scale.results.status import POLICY_FILES
 
 SEEDS = (42, 43, 44, 45, 46)
 SCALES = (16, 32, 48, 128)
@@ -32,7 +36,7 @@ LEVELS = {  # method: completed tasks per 16 servers, response in s
 
 
 def episode_row(method: str, seed: int | None, servers: int, episode: int, **values: Any) -> dict[str, Any]:
-    """One row of episodes.parquet; `values` override what a plain row holds."""
+    """One row of `episodes`; `values` override what a plain row holds."""
     learned = method not in HEURISTICS
     row: dict[str, Any] = {
         "sweep": "artificial",
@@ -189,10 +193,20 @@ def write_folder(
 ) -> Path:
     """A results folder as a sweep leaves it."""
     results.open_folder(folder, sweep, {"name": sweep}, "0123456789ab")
-    for name, rows, columns in (
-        ("episodes", episodes, EPISODE_COLUMNS),
-        ("training", training, TRAINING_COLUMNS),
-        ("features", features, FEATURE_COLUMNS),
-    ):
-        results.write_table(folder / f"{name}.parquet", results.typed(pd.DataFrame(list(rows)), columns))
+    dataset.append(folder, episodes=episodes, training=training, features=features)
     return folder
+
+
+def part_of(folder: Path, table: str = "episodes") -> Path:
+    """The only part of a table."""
+    (part,) = (folder / table).iterdir()
+    return part
+
+
+def publish(folder: Path, trial: Trial, **values: Any) -> None:
+    """The policy of a finished training, without weights, and its row; `values` override what a plain row holds."""
+    for name in POLICY_FILES:
+        write_atomic(folder / "policies" / trial.name / name, lambda path: path.write_text("{}"))
+    row = {"name": trial.name, "trial_id": trial.identity["trial_id"], "method": trial.config.method, "stopped": False}
+    row |= {"train_seed": trial.config.seed, "epochs": trial.epochs, "policy_bytes": 4}
+    dataset.append(folder, trainings=[row | values])

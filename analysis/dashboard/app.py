@@ -2,8 +2,9 @@
 
 import sys
 
-from rllib_scale.results.storage import Location
 from rllib_scale_analysis.dashboard.page import main
+
+from rllib_scale.results.storage import Location
 
 if __name__ == "__main__":
     main([Location(place) for place in sys.argv[1:]])

@@ -59,9 +59,7 @@ def sweep(
     help="quick: one seed, 60 epochs; paper: all seeds, 1000 epochs.",
 )
 @click.option(
-    "--results",
-    metavar="PLACE",
-    help="Results folder, or an s3:// or gs:// URI (default: results/reproduction-BUDGET).",
+    "--results", metavar="PLACE", help="Folder or URI of the results (default: results/reproduction-BUDGET)."
 )
 @address_option
 @set_option
@@ -200,10 +198,8 @@ def _finish(homes: Sequence[Location], failures: list[str]) -> None:
     from rllib_scale.results.dataset import TABLES, parts
 
     page = (homes[0] / "report").files().get("report.html")
-    newest = max(
-        (info.mtime_ns for home in homes for table in TABLES for info in parts(home, table).values()), default=0
-    )
-    if page is not None and page.mtime_ns >= newest > 0:
+    written = [info.mtime_ns for home in homes for table in TABLES for info in parts(home, table).values()]
+    if page is not None and written and page.mtime_ns >= max(written):
         say_places(homes[0])
     else:
         write_report(homes)

@@ -69,10 +69,9 @@ def trainings(home: Location, now_s: float) -> list[Training]:
     Raises:
         UserError: the manifest cannot be read; `found_trainings` does not need it.
     """
-    plan = (_manifest(home) or {}).get("plan") or {}
-    return _trainings(
-        home, {each["name"]: (each["columns"], each["epochs"]) for each in plan.get("trainings", ())}, now_s
-    )
+    plan = (_manifest(home) or {}).get("plan") or {"trainings": ()}
+    planned = {each["name"]: (each["columns"], each["epochs"]) for each in plan["trainings"]}
+    return _trainings(home, planned, now_s)
 
 
 def found_trainings(home: Location, now_s: float) -> list[Training]:
@@ -120,7 +119,7 @@ def _manifest(home: Location) -> dict[str, Any] | None:
     manifest = read_manifest(home)
     if manifest is not None and manifest["plan"] is None and "methods" in manifest["config"]:
         raise UserError(
-            f"{home / 'manifest.json'}: of a sweep, but without its plan; the same `rllib-scale sweep` command writes it"
+            f"{home / 'manifest.json'}: of a sweep, but without its plan; run `rllib-scale sweep` on it again"
         )
     return manifest
 

@@ -3,7 +3,7 @@
 A folder, on a disk or in an object store, holds
 
     manifest.json           what made it: config, config hash, plan, versions, host, dates
-    episodes/               one row per evaluation episode (EPISODE_COLUMNS), in parts: see `rllib_scale.results.dataset`
+    episodes/               one row per evaluation episode (EPISODE_COLUMNS), in parts: see `dataset`
     features/               one row per policy, setting and scale: its attention feature there (FEATURE_COLUMNS)
     training/               one row per epoch of a finished training (TRAINING_COLUMNS)
     trainings/              one row per finished training (TRAININGS_COLUMNS)

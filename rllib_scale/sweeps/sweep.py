@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pandas as pd
 import pyarrow.compute as pc
 
 from rllib_scale.config import digest
@@ -144,17 +143,15 @@ class Sweep:
         """The files of the policy of a finished training, by name."""
         return published_policy(self.home, name)
 
-    def curve(self, trial: Trial) -> Sequence[Mapping[str, Any]]:
+    def curve(self, trial: Trial) -> list[dict[str, Any]]:
         """Epochs, env steps and score of a finished trial; empty for an unfinished one."""
-        return self._curves.get(trial.name, ())
+        return self._curves.get(trial.name, [])
 
     @cached_property
-    def _curves(self) -> dict[str, Sequence[Mapping[str, Any]]]:
-        columns = [name for name in dict.fromkeys(("trial_id", "epoch", "env_steps", self.search.metric))]
+    def _curves(self) -> dict[str, list[dict[str, Any]]]:
+        columns = [*dict.fromkeys(("trial_id", "epoch", "env_steps", self.search.metric))]
         frame = dataset.read(self.home, "training", columns).sort_values("epoch")
-        rows: dict[str, list[dict[str, Any]]] = {
-            str(trial_id): dataset.records(own) for trial_id, own in frame.groupby("trial_id")
-        }
+        rows = {str(trial_id): dataset.records(own) for trial_id, own in frame.groupby("trial_id")}
         return {name: rows.get(finished.trial_id, []) for name, finished in self._finished.items()}
 
     def note_stop(self, name: str, epoch: int) -> None:

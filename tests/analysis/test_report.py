@@ -209,8 +209,8 @@ def test_what_failed_or_is_missing_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     rows = artificial_episodes(seeds=(1, 2), scales=(16,), methods=("scale", "crossattn"), episodes=2)
     rows = [row for row in rows if (row["trial_id"], row["episode"]) != ("crossattn-2", 1)]
-    write_folder(folder, [*rows, rows[0] | {"completed": 3}], [])
-    path = folder / "episodes.parquet"
+    write_folder(folder, rows, [])
+    path = part_of(folder)
     pd.read_parquet(path).drop(columns=["bound_capacity_s", "energy_j"]).to_parquet(path)
     failed = folder / "trials" / "run-001" / "ppo-s47-abc"
     failed.mkdir(parents=True)
@@ -221,13 +221,12 @@ def test_what_failed_or_is_missing_is_named(tmp_path: Path) -> None:
     assert {
         "Training failed: ppo-s47-abc: RuntimeError: out of <memory>",
         "Not in these numbers, as still running: scale-s48-def.",
-        "episodes.parquet: 1 duplicate rows; the last of each counts.",
-        "episodes.parquet: without energy_j, bound_capacity_s; these are shown as missing.",
+        "episodes: without energy_j, bound_capacity_s; these are shown as missing.",
     } <= set(page.within("li"))
     assert "1, shared, no interval" not in page.text
     manifest = (folder / "manifest.json").read_text()
-    (folder / "manifest.json").write_text(manifest.replace('"version": 1', '"version": 0'))
-    with pytest.raises(UserError, match="results version 0; this program reads version 1"):
+    (folder / "manifest.json").write_text(manifest.replace('"version": 2', '"version": 1'))
+    with pytest.raises(UserError, match=r"results version 1, of rllib-scale .*; this program reads version 2: .*run the sweep again"):
         write_report(folder)
 
 
