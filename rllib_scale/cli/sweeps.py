@@ -58,9 +58,7 @@ def sweep(
     show_default=True,
     help="quick: one seed, 60 epochs; paper: all seeds, 1000 epochs.",
 )
-@click.option(
-    "--results", metavar="PLACE", help="Folder or URI of the results (default: results/reproduction-BUDGET)."
-)
+@click.option("--results", metavar="PLACE", help="Folder or URI of the results (default: results/reproduction-BUDGET).")
 @address_option
 @set_option
 @trust_option

@@ -18,7 +18,8 @@ from typing import Any, Literal
 import pandas as pd
 from pyarrow import fs
 
-from rllib_scale.config.plan import Plan, SweepConfig
+from rllib_scale.config import TrialConfig
+from rllib_scale.config.plan import Plan, SweepConfig, Trial
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.results import dataset
@@ -222,13 +223,22 @@ def _by_trial(entries: Mapping[str, fs.FileInfo]) -> dict[str, dict[str, fs.File
 
 
 def _finished(row: Mapping[str, Any], planned: tuple[dict[str, Any], int] | None) -> Training:
-    identity = (planned[0] if planned else {}) | {name: row[name] for name in ("trial_id", "method", "train_seed")}
+    identity = dict(planned[0]) if planned else _described(row["config"])
+    identity |= {name: row[name] for name in ("trial_id", "method", "train_seed")}
     last = {"epoch": int(row["epochs"])} | {
         name: row[name] for name in ("episode_return", "response_mean_s") if pd.notna(row[name])
     }
     epochs, published = int(row["epochs"]), row["published_s"]
     updated = None if pd.isna(published) else float(published)
     return Training(str(row["name"]), identity, "finished", epochs, last, (), updated, None)
+
+
+def _described(config: Any) -> dict[str, Any]:
+    """Identity columns of a training outside the plan, from its config."""
+    try:
+        return Trial(TrialConfig.model_validate_json(config)).identity
+    except ValueError:
+        return {}
 
 
 def _unfinished(

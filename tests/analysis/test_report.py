@@ -18,7 +18,7 @@ from rllib_scale_analysis.report.write import write_report
 from rllib_scale_analysis.rows import select
 from rllib_scale_analysis.tables import comparisons, methods
 
-from artificial_results import SEEDS, artificial_episodes, artificial_training, write_folder
+from artificial_results import SEEDS, artificial_episodes, artificial_training, part_of, write_folder
 from parsed_html import Parsed
 from rllib_scale.errors import UserError
 from rllib_scale.results.columns import METRIC_COLUMNS
@@ -226,7 +226,9 @@ def test_what_failed_or_is_missing_is_named(tmp_path: Path) -> None:
     assert "1, shared, no interval" not in page.text
     manifest = (folder / "manifest.json").read_text()
     (folder / "manifest.json").write_text(manifest.replace('"version": 2', '"version": 1'))
-    with pytest.raises(UserError, match=r"results version 1, of rllib-scale .*; this program reads version 2: .*run the sweep again"):
+    with pytest.raises(
+        UserError, match=r"results version 1, of rllib-scale .*; this program reads version 2: .*run the sweep again"
+    ):
         write_report(folder)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Collection
@@ -24,7 +23,6 @@ from rllib_scale.cli import main
 from rllib_scale.config import METHODS, SCENARIOS, TrialConfig, scenario
 from rllib_scale.config.plan import SweepConfig
 from rllib_scale.config.planning import make_plan
-from rllib_scale.files import write_json
 from rllib_scale.policies.policy import save_policy
 from rllib_scale.results.dataset import append
 from rllib_scale.results.tables import open_folder

@@ -1,6 +1,5 @@
 """A row carries the settings that its training had, and a setting that no method uses is refused."""
 
-import json
 from typing import Any
 
 import pytest

@@ -16,7 +16,12 @@ from rllib_scale.results.trust import is_own, remember
 from rllib_scale.sweeps.checkpoints import curve_at, epoch_of, latest_checkpoint, reading, writing
 from s3_server import s3_server
 
-RESULTS = ("manifest.json", "episodes/part-000000-ab.parquet", "policies/a/policy.json", "policies/a/policy.safetensors")
+RESULTS = (
+    "manifest.json",
+    "episodes/part-000000-ab.parquet",
+    "policies/a/policy.json",
+    "policies/a/policy.safetensors",
+)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import os
 import stat
 from pathlib import Path
@@ -11,39 +11,60 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from rllib_scale.config.plan import Trial
 from rllib_scale.config.planning import make_plan
 from rllib_scale.errors import UserError
+from rllib_scale.files import write_json
 from rllib_scale.loading import sweep_from
-from rllib_scale.results.columns import EPISODE_COLUMNS, EPISODE_KEY, TRAINING_COLUMNS
-from rllib_scale.results.tables import held, read_table, write_table
+from rllib_scale.results.columns import EPISODE_KEY
+from rllib_scale.results.dataset import read
+from rllib_scale.results.storage import Location
+from rllib_scale.results.tables import held
+from rllib_scale.sweeps.checkpoints import writing
 from rllib_scale.sweeps.sweep import Sweep
-from sweep_runs import refused, run
+from s3_server import s3_server
+from sweep_runs import refused, run, training
 
 HEURISTICS = {"evaluation": {"scales": [8], "episodes": 2, "heuristics": ["fastest-idle"]}}
 
 
-def opened(folder: Path, **data: Any) -> Sweep:
-    """A sweep in the folder whose trainings and evaluations are all done."""
-    config = sweep_from({"name": "x", "methods": [], **data}, "x.yaml")
-    sweep = Sweep(make_plan(config, "x.yaml"), folder, print)
+def planned(folder: Path | Location, **data: Any) -> Sweep:
+    """A sweep that is open in the folder."""
+    sweep = Sweep(make_plan(sweep_from({"name": "x", "methods": [], **data}, "x.yaml"), "x.yaml"), folder, print)
     sweep.open()
-    for trial in sweep.trials:
-        policy = sweep.policy(trial.config.name)
-        policy.mkdir(parents=True, exist_ok=True)
-        rate = trial.config.algorithm.learning_rate
-        rows = [{"epoch": epoch, "episode_return": rate * epoch} for epoch in (1, 2)]
-        (policy / "curve.json").write_text(json.dumps(rows))
-        (policy / "policy.json").write_text(json.dumps({"epochs": trial.config.stop_epochs}))
-    for unit in sweep.plan.units:
-        rows = [unit.columns | {"episode": episode} for episode in range(unit.episodes)]
-        write_table(sweep.rows_file(unit), pd.DataFrame(rows))
-    sweep.write_tables()
     return sweep
 
 
+def opened(folder: Path, **data: Any) -> Sweep:
+    """A sweep in the folder whose trainings and evaluations are all done."""
+    sweep = planned(folder, **data)
+    for trial in sweep.trials:
+        if not sweep.is_finished(trial):
+            checkpoint_of(sweep, trial)
+            assert sweep.publish(trial)
+    for unit in sweep.plan.units:
+        if not sweep.is_evaluated(unit):
+            sweep.add_rows(unit, [{"episode": episode} for episode in range(unit.episodes)], {})
+    sweep.close()
+    return sweep
+
+
+def checkpoint_of(sweep: Sweep, trial: Trial) -> None:
+    """The checkpoint of a training at its end; its policy has no weights."""
+    place = sweep.home / "trials" / "run-001" / trial.name / "checkpoint_000000"
+    rate = trial.config.algorithm.learning_rate
+    rows = [{"epoch": epoch, "episode_return": rate * epoch, "env_steps": epoch} for epoch in (1, 2)]
+    with place.writing() as folder, writing(folder, trial.config.stop_epochs) as content:
+        write_json(content / "curve.json", rows)
+        write_json(content / "policy" / "policy.json", {"epochs": trial.config.stop_epochs})
+        (content / "policy" / "policy.safetensors").touch()
+
+
 def episodes(folder: Path) -> pd.DataFrame:
-    table = read_table(folder / "episodes.parquet", EPISODE_COLUMNS)
-    assert not table.duplicated(list(EPISODE_KEY)).any()
+    """Its rows, of which no key stands twice in the parts either."""
+    home = Location(str(folder))
+    table = read(home, "episodes").sort_values([*EPISODE_KEY], ignore_index=True)
+    assert len(read(home, "episodes", ["unit"])) == len(table)
     return table
 
 
@@ -56,11 +77,54 @@ def test_rows_of_an_earlier_config_stay(tmp_path: Path) -> None:
     both = episodes(tmp_path)
     assert len(both) == 2 * len(before)
     assert set(both["method"]) == {"scale", "fastest-idle", "random-feasible"}
-    training = read_table(tmp_path / "training.parquet", TRAINING_COLUMNS)
-    assert sorted(training["train_seed"]) == [1, 1, 2, 2]
-    opened(tmp_path, **one, **HEURISTICS)
+    assert sorted(training(tmp_path)["train_seed"]) == [1, 1, 2, 2]
+    assert planned(tmp_path, **one, **HEURISTICS).is_complete()
     assert episodes(tmp_path).equals(both)
-    assert len(read_table(tmp_path / "training.parquet", TRAINING_COLUMNS)) == 4
+
+
+def test_more_seeds_scales_and_episodes_are_added_without_training_again(tmp_path: Path) -> None:
+    one = {"methods": ["scale"], "seeds": [1], "training": {"epochs": 2}}
+    opened(tmp_path, **one, **HEURISTICS)
+    more = {"scales": [8, 16], "episodes": 3, "heuristics": ["fastest-idle"]}
+    sweep = planned(tmp_path, **one | {"seeds": [1, 2]}, evaluation=more)
+    assert [sweep.is_finished(trial) for trial in sweep.trials] == [True, False]
+    opened(tmp_path, **one | {"seeds": [1, 2]}, evaluation=more)
+    rows = read(Location(str(tmp_path)), "episodes")
+    assert rows.groupby(["method", "test_servers"]).size().to_dict() == {
+        ("fastest-idle", 8): 3,
+        ("fastest-idle", 16): 3,
+        ("scale", 16): 6,
+        ("scale", 8): 6,
+    }
+
+
+def test_a_torn_policy_is_published_again_from_its_checkpoint(tmp_path: Path) -> None:
+    """A crash may leave an empty file, where the disk had not written it yet."""
+    one = {"methods": ["scale"], "seeds": [1, 2], "training": {"epochs": 2}}
+    first, second = opened(tmp_path, **one).trials
+    description = tmp_path / "policies" / first.name / "policy.json"
+    whole = description.read_bytes()
+    for torn in (b"", whole[:-5]):
+        description.write_bytes(torn)
+        sweep = planned(tmp_path, **one)
+        assert (sweep.is_finished(first), sweep.is_finished(second)) == (False, True)
+        assert sweep.publish(first)
+        assert description.read_bytes() == whole
+        sweep.close()
+    assert len(training(tmp_path)) == 4
+
+
+def test_finished_trainings_of_other_results_are_reused(tmp_path: Path) -> None:
+    one = {"methods": ["scale"], "training": {"epochs": 2}}
+    opened(tmp_path / "one", seeds=[1, 2], **one)
+    with s3_server() as bucket:
+        places = [Location(str(tmp_path / "one")), Location(bucket % "two"), Location(str(tmp_path / "three"))]
+        for source, home in itertools.pairwise(places):
+            sweep = planned(home, seeds=[2, 3], **one)
+            assert sweep.reuse([source]) == 1
+            assert [sweep.is_finished(trial) for trial in sweep.trials] == [True, False]
+            assert training(home)["epoch"].tolist() == [1, 2]
+            assert [sweep.is_finished(trial) for trial in planned(home, seeds=[2, 3], **one).trials] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +161,7 @@ def test_the_population_of_pbt_is_part_of_its_rows(tmp_path: Path) -> None:
 
 def test_two_sweeps_in_one_folder_at_a_time_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("{name: x, methods: [scale]}")
-    with held(tmp_path / "results"):
+    with held(Location(str(tmp_path / "results"))):
         line = refused("sweep", tmp_path / "x.yaml", "--results", tmp_path / "results")
     assert line.startswith(f"Error: {tmp_path / 'results'}: another sweep runs there")
     assert not [*(tmp_path / "results").iterdir()]
