@@ -76,7 +76,7 @@ def load(*folders: str | Path | Location) -> Results:
     """Read results, of finished sweeps or of ones that run, on this machine or in a store: see `Reader`.
 
     Raises:
-        UserError: a folder, a manifest or the evaluation rows are missing or unreadable.
+        UserError: a folder or a manifest is missing or unreadable, or a part of the evaluation rows is unreadable.
     """
     homes = [Location(str(folder)) for folder in folders]
     for home in homes:
@@ -86,8 +86,8 @@ def load(*folders: str | Path | Location) -> Results:
             raise UserError(f"{home}: no results folder (it has no manifest.json)")
     reader = Reader(*homes)
     found = reader.read()
-    if found.episodes.empty or "episodes" in reader.errors:
-        raise reader.errors.get("episodes", UserError(f"{homes[0]}: without rows of evaluations yet"))
+    if "episodes" in reader.errors:
+        raise reader.errors["episodes"]
     return found
 
 

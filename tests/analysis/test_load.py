@@ -89,7 +89,6 @@ def test_a_missing_torn_or_foreign_file_is_refused_by_name(tmp_path: Path) -> No
         (lambda: path.write_bytes(whole[: len(whole) // 2]), rf"{path}: not a readable"),
         (lambda: pd.DataFrame({"x": [1]}).to_parquet(path), "column 'trial_id' has missing values"),
         (lambda: pd.DataFrame({"episode": ["first"]}).to_parquet(path), rf"{path}: not a readable"),
-        (path.unlink, "without rows of evaluations"),
         (lambda: manifest.write_text(config.sub('"config": [1]', manifest.read_text())), "config: input should be"),
     ):
         harm()

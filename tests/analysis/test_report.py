@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -149,6 +150,7 @@ def test_a_report_replaces_an_earlier_one_and_leaves_other_files(tmp_path: Path)
     own = {"notes.txt", "figures/mine.png", "tables/mine.md"}
     for name in own:
         (report.parent / name).write_text("mine")
+    shutil.rmtree(folder / "episodes")
     write_folder(folder, both, [])
     write_report(folder)
     files = files_of(report.parent)

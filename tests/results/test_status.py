@@ -171,7 +171,7 @@ def test_trainings_that_the_plan_does_not_name_are_found_and_described(sweep: tu
 
 
 def test_a_sweep_without_a_plan_is_refused(tmp_path: Path) -> None:
-    results.open_folder(tmp_path, "two", SweepConfig(name="two").model_dump(mode="json"), "0")
+    results.open_folder(tmp_path, "two", SweepConfig(name="two", methods=()).model_dump(mode="json"), "0")
     with pytest.raises(UserError, match=r"manifest\.json: of a sweep, but without its plan; .*`rllib-scale sweep`"):
         trainings(Location(str(tmp_path)), NOW)
 
