@@ -44,6 +44,8 @@ PART_S, PART_SHARE, LONGEST_S = 30.0, 0.01, 600.0
 """Rows wait so long for their part, or this share of the time since the first row, up to the longest."""
 PART_ROWS = 50_000
 """So many rows of a table do not wait."""
+_FORMAT = ds.ParquetFileFormat()
+_UNITS = b"units"
 _ARROW = {"string": pa.string(), "Int64": pa.int64(), "float64": pa.float64(), "boolean": pa.bool_()}
 
 
@@ -111,9 +113,43 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def units(home: Location, table: str = "episodes") -> set[str]:
-    """The evaluations with rows in a table."""
-    rows, _ = _scan(home, table, parts(home, table), ["unit"])
-    return set(pc.unique(rows["unit"]).to_pylist()) - {None}
+    """The evaluations with rows in a table. A part's footer names those in it, which takes one request to a store."""
+    known: set[str] = set()
+    found = parts(home, table)
+    for name, schema in zip([*found], _physical(home / table, _fragments(home / table, found)), strict=True):
+        if _UNITS in (schema.metadata or {}):
+            known |= set(schema.metadata[_UNITS].decode().split())
+            del found[name]
+    rows, _ = _scan(home, table, found, ["unit"])
+    return known | set(pc.unique(rows["unit"]).to_pylist()) - {None}
+
+
+def _fragments(folder: Location, found: Mapping[str, fs.FileInfo]) -> list[ds.Fragment]:
+    return [
+        _FORMAT.make_fragment(f"{folder.path}/{name}", folder.filesystem, file_size=info.size)
+        for name, info in found.items()
+    ]
+
+
+def _physical(folder: Location, fragments: Sequence[ds.Fragment]) -> list[pa.Schema]:
+    """The schemas of parts.
+
+    Raises:
+        UserError: one cannot be read.
+    """
+
+    def schema(fragment: ds.Fragment) -> pa.Schema:
+        try:
+            return fragment.physical_schema
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(folder / fragment.path.rpartition("/")[2], error) from None
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(schema, fragments))
+
+
+def _unreadable(place: Location, error: Exception) -> UserError:
+    return UserError(f"{place}: not a readable results table ({type(error).__name__})")
 
 
 def _scan(
@@ -124,25 +160,20 @@ def _scan(
     rows: pc.Expression | None = None,
 ) -> tuple[pa.Table, list[str]]:
     """Columns of some parts; one that a part lacks holds missing values there. And those that no part has."""
-    folder, form, lacking = home / table, ds.ParquetFileFormat(), set[str]()
-    schema = _schema(TABLES[table].columns)
+    folder, lacking = home / table, set[str]()
+    schema, fragments = _schema(TABLES[table].columns), _fragments(home / table, found)
+    if columns is None and fragments:  # the columns of tiers stand in the parts alone
+        physical = _physical(folder, fragments)
+        lacking = set(schema.names).difference(*(part.names for part in physical))
+        beyond = [_beyond(part.remove_metadata(), schema) for part in physical]
+        schema = pa.unify_schemas([schema, *beyond], promote_options="permissive")
     try:
-        fragments = [
-            form.make_fragment(f"{folder.path}/{name}", folder.filesystem, file_size=info.size)
-            for name, info in found.items()
-        ]
-        if columns is None and fragments:  # the columns of tiers stand in the parts alone
-            with ThreadPoolExecutor(AT_ONCE) as pool:
-                physical = list(pool.map(lambda fragment: fragment.physical_schema.remove_metadata(), fragments))
-            lacking = set(schema.names).difference(*(part.names for part in physical))
-            beyond = [_beyond(part, schema) for part in physical]
-            schema = pa.unify_schemas([schema, *beyond], promote_options="permissive")
-        dataset = ds.FileSystemDataset(fragments, schema, form, folder.filesystem)
-        scanned = dataset.to_table(columns=columns, filter=rows, fragment_readahead=AT_ONCE)
-        return scanned, [name for name in schema.names if name in lacking]
+        data = ds.FileSystemDataset(fragments, schema, _FORMAT, folder.filesystem)
+        scanned = data.to_table(columns=columns, filter=rows, fragment_readahead=AT_ONCE)
     except (OSError, pa.ArrowException) as error:
         torn = next((name for name in found if len(found) == 1 or not _is_readable(folder / name)), "")
-        raise UserError(f"{folder / torn}: not a readable results table ({type(error).__name__})") from None
+        raise _unreadable(folder / torn, error) from None
+    return scanned, [name for name in schema.names if name in lacking]
 
 
 def _beyond(part: pa.Schema, schema: pa.Schema) -> pa.Schema:
@@ -239,6 +270,10 @@ class Rows:
         columns = TABLES[table].columns
         content = pa.Table.from_pandas(typed(frame, columns), preserve_index=False)
         schema = pa.unify_schemas([_schema(columns), _beyond(content.schema.remove_metadata(), _schema(columns))])
+        if "unit" in columns:
+            schema = schema.with_metadata(
+                {_UNITS: " ".join(frame["unit"].dropna().unique()) if "unit" in frame else ""}
+            )
         buffer = io.BytesIO()
         pq.write_table(content.cast(schema), buffer)
         if table not in self._number:  # of this process alone, which holds the folder
