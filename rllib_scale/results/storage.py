@@ -148,6 +148,15 @@ class Location:
         except OSError as error:
             raise UserError(f"{self}: cannot be written ({_first_line(error)})") from None
 
+    def remove(self, name: str) -> None:
+        """Remove a file of this folder.
+
+        Raises:
+            OSError: it is missing or cannot be removed.
+        """
+        filesystem, path = self._resolved
+        filesystem.delete_file(f"{path}/{name}")
+
     @contextmanager
     def writing(self) -> Iterator[Path]:
         """A local folder whose files are copied here when the block ends without an error."""
@@ -227,7 +236,7 @@ class Mirror:
         self.folder = folder
         self.storage = storage
         folder.mkdir()
-        if names := storage.files():
+        if names := [name for name in storage.files() if not _temporary(name)]:
             if "manifest.json" not in names:
                 raise UserError(f"{storage}: not empty and without a manifest.json; give another --results")
             fetch(storage, folder, say)

@@ -16,13 +16,10 @@ Every file is written under a temporary name and renamed, so that a reader never
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -38,7 +35,7 @@ from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic, write_json
 from rllib_scale.results.columns import RENAMED_COLUMNS
-from rllib_scale.results.trust import lock_file
+from rllib_scale.results.lock import LOCK
 
 FORMAT = "rllib-scale-results"
 VERSION = 1
@@ -165,38 +162,6 @@ class _Manifest(BaseModel):
     versions: dict[str, Any] = {}
 
 
-@contextmanager
-def held(folder: Path, bucket: str | None = None) -> Iterator[None]:
-    """Make a results folder, and refuse another sweep in it for the duration of a block.
-
-    Args:
-        folder: the results folder. Its lock ends with this process, too.
-        bucket: URI of the results if the folder is a copy; only sweeps of this account on this machine are refused.
-
-    Raises:
-        UserError: it cannot be written, or another sweep holds it.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-        handle = os.open((bucket and lock_file(bucket)) or folder, os.O_RDONLY)
-    except OSError as error:
-        raise UserError(f"{folder}: the results folder cannot be written ({error.strerror})") from None
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"{bucket or folder}: another sweep runs there; wait for its end, or give another --results"
-            ) from None
-        except OSError:
-            pass  # NFS does not lock folders
-        yield
-    finally:
-        os.close(handle)
-
-
 def open_folder(
     folder: Path, sweep: str, config: dict[str, Any], config_hash: str, plan: dict[str, Any] | None = None
 ) -> str:
@@ -214,7 +179,7 @@ def open_folder(
     """
     folder.mkdir(parents=True, exist_ok=True)
     manifest = read_manifest(folder)
-    if manifest is None and any(folder.iterdir()):
+    if manifest is None and any(path.name != LOCK for path in folder.iterdir()):
         raise UserError(f"{folder}: not empty and without a manifest.json; give another --results folder")
     if manifest is not None and manifest["sweep"] != sweep:
         raise UserError(f"{folder}: belongs to sweep {manifest['sweep']!r}, not {sweep!r}; give another --results")

@@ -12,7 +12,8 @@ from rllib_scale.config.planning import make_plan
 from rllib_scale.loading import load_sweep
 from rllib_scale.presets import sweep_file
 from rllib_scale.results.columns import EPISODE_COLUMNS, EPISODE_KEY, FEATURE_COLUMNS, FEATURE_KEY, TRAINING_COLUMNS
-from rllib_scale.results.tables import held, open_folder, read_manifest, read_tables, typed, write_table
+from rllib_scale.results.lock import held
+from rllib_scale.results.tables import open_folder, read_manifest, read_tables, typed, write_table
 from rllib_scale.sweeps.checks import check_plan
 from rllib_scale.sweeps.run import run_sweep
 
@@ -58,7 +59,7 @@ def run_reproduction(
     content: dict[str, Any] = {name: plan.sweep.model_dump(mode="json") for name, plan in plans.items()}
     folders = {name: folder / "parts" / name for name in PARTS}
     failures = []
-    with held(folder):
+    with held(folder, say):
         open_folder(folder, "reproduction", content, digest(content))
         try:
             with ray_session(address, say=say):

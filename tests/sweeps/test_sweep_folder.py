@@ -15,7 +15,8 @@ from rllib_scale.config.planning import make_plan
 from rllib_scale.errors import UserError
 from rllib_scale.loading import sweep_from
 from rllib_scale.results.columns import EPISODE_COLUMNS, EPISODE_KEY, TRAINING_COLUMNS
-from rllib_scale.results.tables import held, read_table, write_table
+from rllib_scale.results.lock import held
+from rllib_scale.results.tables import read_table, write_table
 from rllib_scale.sweeps.sweep import Sweep
 from sweep_runs import refused, run
 
@@ -97,7 +98,7 @@ def test_the_population_of_pbt_is_part_of_its_rows(tmp_path: Path) -> None:
 
 def test_two_sweeps_in_one_folder_at_a_time_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("{name: x, methods: [scale]}")
-    with held(tmp_path / "results"):
+    with held(tmp_path / "results", beat_s=0.2):
         line = refused("sweep", tmp_path / "x.yaml", "--results", tmp_path / "results")
     assert line.startswith(f"Error: {tmp_path / 'results'}: another sweep runs there")
     assert not [*(tmp_path / "results").iterdir()]
