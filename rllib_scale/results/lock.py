@@ -1,11 +1,12 @@
 """The lock of a results folder: one sweep at a time writes there, from whatever machine.
 
-The lock is a file of the results, on a disk, on NFS or in a bucket. Its owner renews it every BEAT_S. Another sweep that
-finds one waits for a sign of life: it is refused when the lock is renewed, and takes the lock over after STALE_S without.
-No clocks are compared. A lock of this machine whose process is gone is taken over at once.
+The lock is a file of the results, on a disk, on NFS or in a bucket. Its owner renews it every BEAT_S. Another sweep
+that finds one waits for a sign of life: it is refused when the lock is renewed, and takes the lock over after STALE_S
+without. No clocks are compared. A lock of this machine whose process is gone is taken over at once.
 
-A store has no exclusive write, so in a bucket the owner writes, waits SETTLE_S and reads. An owner that finds a lock of
-somebody else when it renews its own interrupts its process: even after a race, two sweeps go on together for BEAT_S only.
+pyarrow offers no exclusive write to a store, so in a bucket the owner writes, waits SETTLE_S and reads. An owner that
+finds a lock of somebody else when it renews its own interrupts its process: even after a race, two sweeps go on
+together for BEAT_S only.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class _Lock:
         self.beat_s, self.stale_s = beat_s, stale_s
         self.lost: dict[str, Any] | None = None
         """The lock of the process that took it over."""
-        self._own = {
+        self._own: dict[str, Any] = {
             "owner": secrets.token_hex(8),
             "host": socket.gethostname(),
             "machine": _machine(),

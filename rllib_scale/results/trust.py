@@ -33,4 +33,3 @@ def is_own(location: str, created: str) -> bool:
         return json.dumps([location, created]) in _record().read_text(encoding="utf-8").splitlines()
     except OSError:
         return False
-

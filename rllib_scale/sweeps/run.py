@@ -27,7 +27,7 @@ def run_sweep(
     mirror: Mirror | None = None,
     trust: bool = False,
 ) -> list[str]:
-    """Run or resume a sweep to its end, and return one line for each training that failed.
+    """Run or resume a sweep to its end, and return one line for each training and evaluation that failed.
 
     A finished sweep does not start Ray.
 
@@ -73,6 +73,7 @@ def run_sweep(
             evaluations = Evaluations(sweep, trust, beside=None if at_once is None else 1)
             failures = train(sweep, reuse, trusted, at_once, evaluations)
             evaluations.finish()
+            failures += evaluations.failed
             if best := sweep.best():
                 say(best)
         except BaseException as error:

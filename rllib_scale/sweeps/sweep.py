@@ -30,7 +30,7 @@ from rllib_scale.results.tables import (
     write_table,
 )
 from rllib_scale.results.trust import is_own, remember
-from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint, publish
+from rllib_scale.sweeps.checkpoints import Checkpoint, publish
 
 
 class Sweep:
@@ -150,14 +150,14 @@ class Sweep:
         """Whether the policy of a trial is published."""
         return published_epochs(self.policy(trial.name)) >= self.target_epochs(trial)
 
-    def checkpoint(self, trial: Trial) -> Location | None:
-        """The complete checkpoint of a trial with the highest epoch."""
-        return latest_checkpoint(self.tune_folder, trial.name)
+    def publish(self, trial: Trial, checkpoint: Checkpoint | None) -> bool:
+        """Copy the policy of a finished training to the results; returns whether the training is finished.
 
-    def publish(self, trial: Trial) -> bool:
-        """Copy the policy of a finished training to the results; returns whether the training is finished."""
-        checkpoint = self.checkpoint(trial)
-        if checkpoint is None or epoch_of(checkpoint) < self.target_epochs(trial):
+        Args:
+            trial: the training.
+            checkpoint: its newest one, if there is one.
+        """
+        if checkpoint is None or checkpoint.epoch < self.target_epochs(trial):
             return False
         publish(checkpoint, self.policy(trial.name))
         self.save()
