@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from rllib_scale.cli import main
 from rllib_scale.results import dataset
 from rllib_scale.results.storage import Location
+from rllib_scale.sweeps.checkpoints import newest_in
 
 SHORT = "steps_per_epoch: 64, minibatch_size: 32, passes: 1, num_envs: 2"
 """Of `training`: an epoch takes some hundredths of a second."""
@@ -71,6 +72,12 @@ def kill(process: subprocess.Popen[str]) -> None:
     """kill -9 of a process that `start` started, and of its group."""
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
+
+
+def saved_epoch(folder: Path) -> int:
+    """The epoch of the newest complete checkpoint below a folder; -1 where there is none."""
+    checkpoint = newest_in(folder)
+    return -1 if checkpoint is None else checkpoint.epoch
 
 
 def episodes(results: Path | Location) -> pd.DataFrame:

@@ -128,9 +128,9 @@ class Location:
         """Every file and folder below by its relative path; a store may name no folders."""
         return {info.path[len(self.path) + 1 :]: info for info in self._list(recursive=True)}
 
-    def is_empty(self) -> bool:
-        """Whether the folder holds nothing, or does not exist."""
-        return not self._list(recursive=False)
+    def names(self) -> list[str]:
+        """What stands in this folder; nothing if it does not exist."""
+        return [info.base_name for info in self._list(recursive=False)]
 
     def read(self, last: int | None = None) -> bytes:
         """The content of the file, or at most its last bytes.
@@ -183,6 +183,15 @@ class Location:
                 stream.write(content)
         except OSError as error:
             raise UserError(f"{self}: cannot be written ({first_line(error)})") from None
+
+    def remove(self, name: str) -> None:
+        """Remove a file of this folder.
+
+        Raises:
+            OSError: it is missing or cannot be removed.
+        """
+        filesystem, path = self._resolved
+        filesystem.delete_file(f"{path}/{name}")
 
     @contextmanager
     def writing(self) -> Iterator[Path]:

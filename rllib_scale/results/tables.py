@@ -16,13 +16,10 @@ Every file is written under a temporary name and renamed, or in one request, so 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -35,8 +32,8 @@ from rllib_scale import __version__
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.results.columns import RENAMED_COLUMNS
+from rllib_scale.results.lock import LOCK
 from rllib_scale.results.storage import Location, first_line
-from rllib_scale.results.trust import lock_file
 
 FORMAT = "rllib-scale-results"
 VERSION = 2
@@ -151,38 +148,6 @@ class _Manifest(BaseModel):
     versions: dict[str, Any] = {}
 
 
-@contextmanager
-def held(home: Location) -> Iterator[None]:
-    """Make a results folder, and refuse another sweep in it for the duration of a block.
-
-    Args:
-        home: the results folder. Its lock ends with this process, too; in a store, only sweeps of this account on this
-            machine are refused.
-
-    Raises:
-        UserError: it cannot be written, or another sweep holds it.
-    """
-    folder = home.local
-    try:
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-        handle = os.open(folder or lock_file(str(home)) or os.devnull, os.O_RDONLY)
-    except OSError as error:
-        raise UserError(f"{home}: the results folder cannot be written ({error.strerror})") from None
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{home}: another sweep runs there; wait for its end, or give another --results") from None
-        except OSError:
-            pass  # NFS does not lock folders
-        yield
-    finally:
-        os.close(handle)
-
-
 def open_folder(
     folder: Location | Path, sweep: str, config: dict[str, Any], config_hash: str, plan: dict[str, Any] | None = None
 ) -> str:
@@ -200,7 +165,7 @@ def open_folder(
     """
     home = Location(str(folder))
     manifest = read_manifest(home)
-    if manifest is None and not home.is_empty():
+    if manifest is None and any(not name.startswith(LOCK) for name in home.names()):
         raise UserError(f"{home}: not empty and without a manifest.json; give another --results folder")
     if manifest is not None and manifest["sweep"] != sweep:
         raise UserError(f"{home}: belongs to sweep {manifest['sweep']!r}, not {sweep!r}; give another --results")

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import ray
-from ray.exceptions import RayTaskError
+from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
 from rllib_scale.config.plan import EvaluationUnit
 from rllib_scale.errors import UserError
@@ -41,6 +41,8 @@ class Evaluations:
         self.trust = trust
         self.beside = beside
         self.finished = 0
+        self.failed: list[str] = []
+        """One line for each evaluation that failed or was lost; the next run repeats it."""
         self.waiting: deque[EvaluationUnit] = deque()
         self._running: dict[Any, EvaluationUnit] = {}
         self._policies: dict[str, Any] = {}  # scheduler -> its files in Ray's object store
@@ -70,7 +72,7 @@ class Evaluations:
         """Run the remaining evaluations on all CPUs.
 
         Raises:
-            UserError: a scheduler cannot play its problem, or rows cannot be written.
+            UserError: rows cannot be written.
         """
         start = ended = spoken = time.monotonic()
         left = len(self.waiting) + len(self._running)
@@ -82,9 +84,11 @@ class Evaluations:
             self._collect(1.0)
             now, remaining = time.monotonic(), len(self.waiting) + len(self._running)
             ended = now if self.finished > before else ended
+            total = self.finished + len(self.failed) + remaining
             if now - spoken >= INTERVAL_S or not remaining:
                 spoken = now
-                line = f"{datetime.now():%H:%M:%S} evaluations {self.finished}/{self.finished + remaining} done"
+                line = f"{datetime.now():%H:%M:%S} evaluations {self.finished}/{total} done"
+                line += f", {len(self.failed)} failed" if self.failed else ""
                 if left > remaining > 0:
                     line += f" | {timedelta(seconds=round((ended - start) / (left - remaining) * remaining))} left"
                 self.sweep.say(line)
@@ -120,12 +124,25 @@ class Evaluations:
             unit = self._running.pop(reference)
             try:
                 result = ray.get(reference)
-            except RayTaskError as error:  # whose text is a worker's traceback
-                if isinstance(error.cause, UserError):
-                    name = unit.scheduler if unit.learned else unit.identity["method"]
-                    raise UserError(f"{name}, scenario {unit.scenario}: {error.cause}") from None
-                raise
+            except RayError as error:
+                self.failed.append(f"evaluation of {_name(unit)}, scenario {unit.scenario}: {_reason(error)}")
+                continue
             sees = {OBSERVABILITY: observability_of(unit)}
             self.sweep.add_rows(unit, [sees | row for row in result.episodes], result.features)
             self.finished += 1
         self.sweep.save()
+
+
+def _name(unit: EvaluationUnit) -> str:
+    """The training or the scheduler that a unit evaluates."""
+    return unit.scheduler if unit.learned else str(unit.identity["method"])
+
+
+def _reason(error: RayError) -> str:
+    """Why an evaluation has no rows."""
+    if isinstance(error, RayTaskError):  # whose text is a worker's traceback
+        cause = error.cause
+        return str(cause) if isinstance(cause, UserError) else f"{type(cause).__name__}: {cause}"
+    if isinstance(error, OutOfMemoryError):
+        return "its process ran out of memory; the next run repeats it"
+    return f"lost {1 + MAX_RESTARTS} times with its process or node ({type(error).__name__}); the next run repeats it"

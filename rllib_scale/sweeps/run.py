@@ -12,8 +12,9 @@ from rllib_scale.clusters.placement import trials_at_once
 from rllib_scale.clusters.session import ray_session
 from rllib_scale.config.plan import Plan
 from rllib_scale.errors import UserError, counted
+from rllib_scale.results.lock import held
 from rllib_scale.results.storage import Location
-from rllib_scale.results.tables import held, read_manifest
+from rllib_scale.results.tables import read_manifest
 from rllib_scale.sweeps.sweep import Sweep
 
 
@@ -25,7 +26,7 @@ def run_sweep(
     reuse: Sequence[Location] = (),
     trust: bool = False,
 ) -> list[str]:
-    """Run or resume a sweep to its end, and return one line for each training that failed.
+    """Run or resume a sweep to its end, and return one line for each training and evaluation that failed.
 
     A finished sweep does not start Ray.
 
@@ -39,8 +40,8 @@ def run_sweep(
             given policies name.
 
     Raises:
-        UserError: the folder belongs to another sweep, which may run in it now, or cannot be written; it holds
-            checkpoints of another account; or no training could ever start.
+        UserError: the folder belongs to another sweep, or cannot be written; another sweep runs there (see `held`); it
+            holds checkpoints of another account; or no training could ever start.
         KeyboardInterrupt: Ctrl-C or SIGTERM. Finished parts are kept, and the same call resumes.
     """
     for other in reuse:
@@ -48,7 +49,7 @@ def run_sweep(
             raise UserError(f"--reuse {other}: no results folder (it has no manifest.json)")
     sweep = Sweep(plan, home, say)
     with ExitStack() as stack:
-        stack.enter_context(held(sweep.home))
+        stack.enter_context(held(sweep.home, say))
         trusted = sweep.open() or trust
         if sweep.is_complete():
             trainings, units = counted(len(plan.trials), "training"), counted(len(plan.units), "evaluation")
@@ -70,6 +71,7 @@ def run_sweep(
             evaluations = Evaluations(sweep, trust, beside=None if at_once is None else 1)
             failures = train(sweep, reuse, trusted, at_once, evaluations)
             evaluations.finish()
+            failures += evaluations.failed
             if best := sweep.best():
                 say(best)
         except BaseException as error:

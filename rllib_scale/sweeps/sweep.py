@@ -25,7 +25,7 @@ from rllib_scale.results.status import POLICY_FILES, finished_trainings, publish
 from rllib_scale.results.storage import AT_ONCE, Location
 from rllib_scale.results.tables import open_folder, read_manifest
 from rllib_scale.results.trust import is_own, remember
-from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint, reading
+from rllib_scale.sweeps.checkpoints import Checkpoint, reading
 
 
 class Finished(NamedTuple):
@@ -170,14 +170,14 @@ class Sweep:
         finished = self._finished.get(trial.name)
         return finished is not None and finished.epochs >= self.target_epochs(trial)
 
-    def checkpoint(self, trial: Trial) -> Location | None:
-        """The complete checkpoint of a trial with the highest epoch."""
-        return latest_checkpoint(self.tune_folder, trial.name)
+    def publish(self, trial: Trial, checkpoint: Checkpoint | None) -> bool:
+        """Copy the policy of a finished training to the results; returns whether the training is finished.
 
-    def publish(self, trial: Trial) -> bool:
-        """Copy the policy of a finished training to the results; returns whether the training is finished."""
-        checkpoint = self.checkpoint(trial)
-        if checkpoint is None or epoch_of(checkpoint) < self.target_epochs(trial):
+        Args:
+            trial: the training.
+            checkpoint: its newest one, if there is one.
+        """
+        if checkpoint is None or checkpoint.epoch < self.target_epochs(trial):
             return False
         with reading(checkpoint) as folder:
             files = {name: (folder / "policy" / name).read_bytes() for name in POLICY_FILES}

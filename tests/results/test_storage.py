@@ -13,7 +13,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.results.storage import Location, fetch
 from rllib_scale.results.tables import open_folder
 from rllib_scale.results.trust import is_own, remember
-from rllib_scale.sweeps.checkpoints import curve_at, epoch_of, latest_checkpoint, reading, writing
+from rllib_scale.sweeps.checkpoints import newest_checkpoints, newest_in, reading, writing
 from s3_server import s3_server
 
 RESULTS = (
@@ -122,22 +122,24 @@ def test_the_latest_whole_checkpoint_is_found_over_all_runs_and_published(
     is_local: bool, bucket: str, tmp_path: Path
 ) -> None:
     trials = Location(f"file://{tmp_path}/trials" if is_local else bucket % "trials")
-    assert latest_checkpoint(trials, "a") is None
+    assert newest_checkpoints(trials) == {}
     for place, epoch in (("run-001/a", 25), ("run-002/a", 30), ("run-002/b", 40), ("run-003/a", 20)):
         with (trials / place / "checkpoint_000001").writing() as folder, writing(folder, epoch) as content:
             write(content, "policy/policy.json", "algorithm/state.pkl")
             (content / "curve.json").write_text(json.dumps([{"epoch": epoch}]))
     newest = trials / "run-002" / "a" / "checkpoint_000001"
     assert [*newest.files()] == ["epoch-000030.zip"], "one file, and so few requests"
-    assert (latest_checkpoint(trials, "a"), epoch_of(newest)) == (newest, 30)
+    found = newest_checkpoints(trials)
+    assert found == {"a": newest_in(newest), "b": newest_in(trials / "run-002" / "b")}
+    assert found["a"].epoch == 30
     if newest.local is not None:  # a store shows complete files only
         archive = newest.local / "epoch-000030.zip"
         archive.write_bytes(archive.read_bytes()[:-20])
-        assert epoch_of(newest) == -1
-        newest = trials / "run-001" / "a" / "checkpoint_000001"
-        assert latest_checkpoint(trials, "a") == newest
-    assert curve_at(newest) == [{"epoch": epoch_of(newest)}]
-    with reading(newest) as folder:
+        assert newest_in(newest) is None
+        found = newest_checkpoints(trials)
+        assert found["a"].epoch == 25
+    assert found["a"].curve() == [{"epoch": found["a"].epoch}]
+    with reading(found["a"]) as folder:
         assert names(folder) == {"contents.json", "curve.json", "policy/policy.json", "algorithm/state.pkl"}
     assert not folder.exists()
 

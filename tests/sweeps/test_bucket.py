@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from local_ray import LOCAL_RAY
+from rllib_scale.results.lock import held
 from rllib_scale.results.storage import Location, fetch
-from rllib_scale.results.tables import held
 from s3_server import s3_server
 from sweep_runs import SHORT, await_that, episodes, epochs, kill, refused, run, start, succeed
 
@@ -47,7 +47,7 @@ def test_a_sweep_is_killed_twice_terminated_and_ended_with_its_results_in_a_buck
     with s3_server() as bucket:
         place = Location(bucket % "a")
         assert "bucket does not exist" in refused("sweep", file, "--results", "s3://none/a?" + str(place).split("?")[1])
-        with held(place):
+        with held(place, beat_s=0.2):
             assert "another sweep runs there" in refused("sweep", file, "--results", place)
         assert "no manifest.json" in refused("status", place)
         first = start(tmp_path, "sweep", file, "--results", place)

@@ -21,7 +21,7 @@ from rllib_scale.loading import load_sweep
 from rllib_scale.policies.policy import load_policy, policy_files
 from rllib_scale.results.columns import EPISODE_KEY, FEATURE_KEY
 from rllib_scale.results.tables import read_manifest
-from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint
+from rllib_scale.sweeps.checkpoints import newest_checkpoints
 from rllib_scale.sweeps.evaluations import Evaluations
 from rllib_scale.sweeps.sweep import Sweep
 from sweep_runs import (
@@ -207,8 +207,8 @@ def test_train_is_a_sweep_of_one_cell(base: Path, tmp_path: Path) -> None:
 
 def saved_epoch(results: Path, name: str) -> int:
     """The epoch of a training's newest whole checkpoint; -1 where there is none."""
-    checkpoint = latest_checkpoint(results / "trials", name)
-    return -1 if checkpoint is None else epoch_of(checkpoint)
+    checkpoint = newest_checkpoints(results / "trials").get(name)
+    return -1 if checkpoint is None else checkpoint.epoch
 
 
 def test_a_killed_sweep_resumes_and_says_in_one_line_what_failed(
@@ -283,12 +283,11 @@ def test_interrupted_killed_and_torn_trainings_end_as_if_they_had_never_stopped(
     killed = sweep(results)
     await_that(lambda: saved()[last] > before[last], killed)
     kill(killed)
-    torn = latest_checkpoint(results / "trials", last)
-    assert torn is not None
-    assert torn.local is not None
-    (archive,) = torn.local.iterdir()
+    torn = newest_checkpoints(results / "trials")[last]
+    archive = torn.file.local
+    assert archive is not None
     archive.write_bytes(archive.read_bytes()[:-100])
-    assert latest_checkpoint(results / "trials", last) not in (None, torn)
+    assert newest_checkpoints(results / "trials")[last].epoch < torn.epoch
 
     finished = sweep(results)
     said, errors = finished.communicate(timeout=400)

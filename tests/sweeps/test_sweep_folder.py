@@ -18,9 +18,9 @@ from rllib_scale.files import write_json
 from rllib_scale.loading import sweep_from
 from rllib_scale.results.columns import EPISODE_KEY
 from rllib_scale.results.dataset import read
+from rllib_scale.results.lock import held
 from rllib_scale.results.storage import Location
-from rllib_scale.results.tables import held
-from rllib_scale.sweeps.checkpoints import writing
+from rllib_scale.sweeps.checkpoints import Checkpoint, newest_in, writing
 from rllib_scale.sweeps.sweep import Sweep
 from s3_server import s3_server
 from sweep_runs import refused, run, training
@@ -40,8 +40,7 @@ def opened(folder: Path, **data: Any) -> Sweep:
     sweep = planned(folder, **data)
     for trial in sweep.trials:
         if not sweep.is_finished(trial):
-            checkpoint_of(sweep, trial)
-            assert sweep.publish(trial)
+            assert sweep.publish(trial, checkpoint_of(sweep, trial))
     for unit in sweep.plan.units:
         if not sweep.is_evaluated(unit):
             sweep.add_rows(unit, [{"episode": episode} for episode in range(unit.episodes)], {})
@@ -49,7 +48,7 @@ def opened(folder: Path, **data: Any) -> Sweep:
     return sweep
 
 
-def checkpoint_of(sweep: Sweep, trial: Trial) -> None:
+def checkpoint_of(sweep: Sweep, trial: Trial) -> Checkpoint | None:
     """The checkpoint of a training at its end; its policy has no weights."""
     place = sweep.home / "trials" / "run-001" / trial.name / "checkpoint_000000"
     rate = trial.config.algorithm.learning_rate
@@ -58,6 +57,7 @@ def checkpoint_of(sweep: Sweep, trial: Trial) -> None:
         write_json(content / "curve.json", rows)
         write_json(content / "policy" / "policy.json", {"epochs": trial.config.stop_epochs})
         (content / "policy" / "policy.safetensors").touch()
+    return newest_in(place)
 
 
 def episodes(folder: Path) -> pd.DataFrame:
@@ -108,7 +108,7 @@ def test_a_torn_policy_is_published_again_from_its_checkpoint(tmp_path: Path) ->
         description.write_bytes(torn)
         sweep = planned(tmp_path, **one)
         assert (sweep.is_finished(first), sweep.is_finished(second)) == (False, True)
-        assert sweep.publish(first)
+        assert sweep.publish(first, newest_in(sweep.tune_folder / "run-001" / first.name))
         assert description.read_bytes() == whole
         sweep.close()
     assert len(training(tmp_path)) == 4
@@ -161,7 +161,7 @@ def test_the_population_of_pbt_is_part_of_its_rows(tmp_path: Path) -> None:
 
 def test_two_sweeps_in_one_folder_at_a_time_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("{name: x, methods: [scale]}")
-    with held(Location(str(tmp_path / "results"))):
+    with held(tmp_path / "results", beat_s=0.2):
         line = refused("sweep", tmp_path / "x.yaml", "--results", tmp_path / "results")
     assert line.startswith(f"Error: {tmp_path / 'results'}: another sweep runs there")
     assert not [*(tmp_path / "results").iterdir()]
