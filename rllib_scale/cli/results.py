@@ -130,12 +130,17 @@ def write_report(
 
     from rllib_scale.evaluation.replay import Replay
 
-    gantt = Replay(*homes, trust=trust)
+    def write_to(folder: Path | None) -> Path:
+        return write(homes, folder, gantt=Replay(*homes, trust=trust), console=console, latex=latex)
+
     if output is not None:
-        say(f"The report is {write(homes, output, gantt=gantt, console=console, latex=latex)}")
+        say(f"The report is {write_to(output)}")
         return
-    with (homes[0] / "report").writing() as folder:
-        write(homes, folder, gantt=gantt, console=console, latex=latex)
+    if homes[0].local is not None:
+        write_to(None)
+    else:
+        with (homes[0] / "report").writing() as folder:
+            write_to(folder)
     say_places(homes[0])
 
 

@@ -95,7 +95,9 @@ def read_manifest(folder: Location | Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path}: not a readable manifest{_cause(path, error)}") from None
+        cause = error if isinstance(error, OSError) else None
+        said = "" if cause is None else f" ({os.strerror(cause.errno) if cause.errno else first_line(cause)})"
+        raise UserError(f"{path}: not a readable manifest{said}") from None
     if not known:
         raise UserError(f"{path}: not a manifest of this program (format {manifest.get('format')!r}, not {FORMAT!r})")
     if manifest.get("version") != VERSION:
@@ -106,11 +108,6 @@ def read_manifest(folder: Location | Path) -> dict[str, Any] | None:
         )
     build_model(_Manifest, manifest, str(path))
     return dict(manifest)
-
-
-def _cause(path: Location, error: Exception) -> str:
-    """What a store says, as that there is no such bucket."""
-    return f" ({first_line(error)})" if path.local is None and isinstance(error, OSError) else ""
 
 
 class _Columns(BaseModel):
