@@ -23,8 +23,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rllib_scale import __version__
-from rllib_scale.config import TrialConfig
-from rllib_scale.config.plan import Trial
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic, write_json
 from rllib_scale.results.storage import Location
@@ -128,21 +126,6 @@ def latest_checkpoint(trials: Location | Path, name: str) -> Location | None:
 def curve_at(checkpoint: Location) -> list[dict[str, Any]]:
     """The training curve in a checkpoint."""
     return list(_json_at(checkpoint, "curve.json"))
-
-
-def settings_at(checkpoint: Location | None, trial: Trial) -> dict[str, Any]:
-    """Values of the settings that a search varies, by config path; PBT may have changed those in a checkpoint."""
-    if checkpoint is None:
-        return dict(trial.overrides)
-    described = _json_at(checkpoint, "policy/policy.json")["trial"]
-    sections = TrialConfig.model_validate(described).sections()
-    return {path: _at(sections, path) for path, _ in trial.overrides}
-
-
-def _at(content: Any, path: str) -> Any:
-    for key in path.split("."):
-        content = content[key]
-    return content
 
 
 def publish(checkpoint: Location, target: Path) -> None:

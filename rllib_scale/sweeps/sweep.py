@@ -31,6 +31,10 @@ from rllib_scale.results.tables import (
 )
 from rllib_scale.results.trust import is_own, remember
 from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint, publish
+from rllib_scale.sweeps.history import measured, settings_after
+
+SHOWN_TIES = 4
+"""Settings with the same score that `Sweep.best` names; it counts the others."""
 
 
 class Sweep:
@@ -168,24 +172,29 @@ class Sweep:
     def best(self) -> str | None:
         """One line about the best settings of a search; None without one, or if the problems of its trainings differ.
 
-        The score of a training is the mean over its last epochs, and that of settings the mean over their seeds.
-        Evaluation episodes do not count: choosing by them would bias their results.
+        The settings are those at the end of a training: PBT changes them on the way. The score of a training is the
+        mean over its last epochs, and that of settings the mean over their seeds. Evaluation episodes do not count:
+        choosing by them would bias their results.
         """
         problems = [(trial.config.env, trial.config.algorithm.problems) for trial in self.trials]
         if self.config.search is None or any(problem != problems[0] for problem in problems):
             return None
-        of_settings: dict[tuple[Any, ...], list[Trial]] = {}
-        for trial in self.plan.trials:
-            if trial.stopped_epochs is None:
-                of_settings.setdefault((trial.config.method, repr(trial.overrides)), []).append(trial)
-        key = self.search.better({key: self._mean_score(group) for key, group in of_settings.items()})
-        if key is None or len({(trial.config.method, repr(trial.overrides)) for trial in self.trials}) == 1:
+        of_settings: dict[str, list[Trial]] = {}
+        for trial in self.trials:
+            settings = settings_after(trial, self.curve(trial)).items()
+            shown = ", ".join([trial.config.method, *(f"{path}={value}" for path, value in settings)])
+            whole = of_settings.setdefault(shown, [])
+            whole += [trial] * (trial.stopped_epochs is None)
+        scores = {shown: self._mean_score(whole) for shown, whole in of_settings.items()}
+        best = self.search.best(scores)
+        if not best or len(scores) == 1:
             return None
-        group = of_settings[key]
-        settings = "".join(f", {path}={value}" for path, value in group[0].overrides)
-        seeds = f"mean of {len(group)} seeds" if len(group) > 1 else "one seed"
-        score = f"{self.search.metric} {self._mean_score(group):.4g}"
-        return f"best in training: {group[0].config.method}{settings}: {score} ({seeds})"
+        tie = f", a tie of {len(best)} settings" if len(best) > 1 else ""
+        more = [f"{len(best) - SHOWN_TIES} more"] if len(best) > SHOWN_TIES else []
+        seeds = max(len(of_settings[shown]) for shown in best)
+        mean = f"mean of {seeds} seeds" if seeds > 1 else "one seed"
+        score = f"{self.search.metric} {scores[best[0]]:.4g}"
+        return f"best in training{tie}: {'; '.join([*best[:SHOWN_TIES], *more])}: {score} ({mean})"
 
     def _mean_score(self, trials: list[Trial]) -> float:
         scores = [recent(self.curve(trial), self.search.metric, self.search.window) for trial in trials]
@@ -225,7 +234,7 @@ class Sweep:
         rows: list[dict[str, Any]] = []
         for trial in self.trials:
             identity = {k: v for k, v in trial.identity.items() if k in TRAINING_COLUMNS and k != "env_steps"}
-            rows += [row | {"sweep": self.config.name, **identity} for row in self.curve(trial)]
+            rows += [row | {"sweep": self.config.name, **identity} for row in measured(self.curve(trial))]
         frames = [typed(pd.DataFrame(rows), TRAINING_COLUMNS)]
         if (self.folder / "training.parquet").is_file():
             earlier = read_table(self.folder / "training.parquet", TRAINING_COLUMNS)

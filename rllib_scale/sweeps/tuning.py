@@ -19,8 +19,9 @@ from rllib_scale.errors import UserError
 from rllib_scale.results.status import MAX_RESTARTS, published_epochs
 from rllib_scale.results.storage import Location, is_uri
 from rllib_scale.results.tables import check_there
-from rllib_scale.sweeps.checkpoints import check_format, copy_policy, curve_at, settings_at
+from rllib_scale.sweeps.checkpoints import check_format, copy_policy, curve_at
 from rllib_scale.sweeps.evaluations import Evaluations
+from rllib_scale.sweeps.history import settings_after
 from rllib_scale.sweeps.sweep import Sweep
 
 SYNC_S = 15
@@ -151,7 +152,7 @@ def _fit(
         param_space={
             "trial": tune.grid_search(list(targets)),
             "settings": tune.sample_from(lambda config: settings[config["trial"]]),
-            **_changing(search, {c.name: settings_at(checkpoints.get(c.name), c) for c in pending}),
+            **_changing(search, {trial.name: settings_after(trial, curves[trial.name]) for trial in pending}),
         },
         tune_config=tune.TuneConfig(
             scheduler=scheduler,

@@ -136,7 +136,24 @@ def test_the_best_is_named_after_a_search_in_one_problem(tmp_path: Path) -> None
     best = opened(tmp_path / "search", methods=["crossattn"], search=chosen).best()
     assert best is not None
     assert best.startswith("best in training: crossattn, training.learning_rate=0.001: episode_return 0.0015")
-    assert opened(tmp_path / "asha", methods=["crossattn"], grid=rates, search={"scheduler": "asha"}).best()
+    asha = {"scheduler": "asha", "asha": {"grace_steps": 1024}}
+    assert opened(tmp_path / "asha", methods=["crossattn"], grid=rates, search=asha).best()
     assert opened(tmp_path / "grid", methods=["crossattn"], grid=rates).best() is None
     problems = {"space": {**chosen["space"], "env.episode.horizon_s": {"choice": [5.0, 12.0]}}, "samples": 8}
     assert opened(tmp_path / "problems", methods=["crossattn"], search=problems).best() is None
+
+
+def test_ties_are_named_and_of_a_population_the_settings_at_its_end(tmp_path: Path) -> None:
+    """These curves score by the learning rate alone."""
+    tied = {"training.gamma": {"uniform": [0.9, 0.99]}}
+    best = opened(tmp_path / "ties", methods=["crossattn"], search={"space": tied, "samples": 6}).best()
+    assert best is not None
+    assert best.startswith("best in training, a tie of 6 settings: crossattn, training.gamma=0.")
+    assert "; 2 more: episode_return" in best
+    population = {"scheduler": "pbt", "space": {"training.learning_rate": {"uniform": [1e-4, 1e-3]}}, "samples": 2}
+    sweep = opened(tmp_path / "pbt", methods=["crossattn"], search=population)
+    rates = [trial.config.algorithm.learning_rate for trial in sweep.trials]
+    better = sweep.trials[rates.index(max(rates))]
+    rows = [row | {"settings": {"training.learning_rate": 0.5}, "member": "m"} for row in sweep.curve(better)]
+    (sweep.policy(better.name) / "curve.json").write_text(json.dumps(rows))
+    assert str(sweep.best()).startswith("best in training: crossattn, training.learning_rate=0.5: ")
