@@ -11,7 +11,7 @@ from rllib_scale.config import EnvConfig, MaskMode, TrialConfig, TrialResources,
 from rllib_scale.config.plan import EvaluationUnit, Overrides, Plan, Problem, Trial, shown
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import parse_scheduler
-from rllib_scale.config.search import points
+from rllib_scale.config.search import check_acts, points
 from rllib_scale.config.sections import UNUSED, used_settings
 from rllib_scale.config.sweep import TRAIN_SCENARIO, TRIAL_SECTIONS, SweepConfig
 from rllib_scale.config.used_settings import is_set
@@ -31,6 +31,7 @@ def make_plan(sweep: SweepConfig, source: str) -> Plan:
             that reserves servers would be evaluated in the paper's mode.
     """
     trials = _trials(sweep, source)
+    check_acts(sweep.search, [trial.config for trial in trials])
     # Without methods, the grid still varies the problems that rules play.
     varied = trials if sweep.methods else _trials(sweep.model_copy(update={"methods": ("crossattn",)}), sweep.name)
     problems = _Problems(sweep)
@@ -50,7 +51,7 @@ def _trials(sweep: SweepConfig, source: str) -> list[Trial]:
         sections["population"] = digest(content | sweep.model_dump(mode="json", include={"methods", "seeds", "search"}))
     trials: dict[str, Trial] = {}
     for method, values, point, seed in itertools.product(
-        sweep.methods, itertools.product(*sweep.grid.values()), points(sweep.search), sweep.seeds
+        sweep.methods, itertools.product(*sweep.grid.values()), points(sweep.search, SweepConfig), sweep.seeds
     ):
         overrides = _used(method, plain, (*zip(sweep.grid, values, strict=True), *point.items()))
         varied = {path.split(".")[0] for path, _ in overrides}

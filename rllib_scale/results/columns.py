@@ -174,5 +174,6 @@ HISTORY_COLUMNS: dict[str, tuple[str, str]] = {
     "epoch": ("Int64", "the first epoch with the value"),
     "setting": ("string", "config path"),
     "value": ("string", "as JSON"),
+    "member": ("string", "the training that had the value: another one before this was continued as its copy"),
 }
 """What PBT changed during trainings."""

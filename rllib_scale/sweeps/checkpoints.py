@@ -22,8 +22,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from rllib_scale import __version__
-from rllib_scale.config import TrialConfig
-from rllib_scale.config.plan import Trial
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic, write_json
 from rllib_scale.results.storage import Location
@@ -122,18 +120,3 @@ def check_formats(checkpoints: Iterable[Checkpoint]) -> None:
                 f"{__version__} cannot resume from it; finish the training with that version, or give another "
                 "--results and --reuse this folder"
             )
-
-
-def settings_at(checkpoint: Checkpoint | None, trial: Trial) -> dict[str, Any]:
-    """Values of the settings that a search varies, by config path; PBT may have changed those in a checkpoint."""
-    if checkpoint is None:
-        return dict(trial.overrides)
-    described = checkpoint.json("policy/policy.json")["trial"]
-    sections = TrialConfig.model_validate(described).sections()
-    return {path: _at(sections, path) for path, _ in trial.overrides}
-
-
-def _at(content: Any, path: str) -> Any:
-    for key in path.split("."):
-        content = content[key]
-    return content

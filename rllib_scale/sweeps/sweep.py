@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
-from rllib_scale.config import digest
+from rllib_scale.config import TrialConfig, digest
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.plan import EvaluationUnit, Plan, Trial
 from rllib_scale.config.search import SearchConfig, recent
@@ -26,6 +26,10 @@ from rllib_scale.results.storage import AT_ONCE, Location
 from rllib_scale.results.tables import open_folder, read_manifest
 from rllib_scale.results.trust import is_own, remember
 from rllib_scale.sweeps.checkpoints import Checkpoint, reading
+from rllib_scale.sweeps.history import SETTINGS, history, measured, settings_after
+
+SHOWN_TIES = 4
+"""Settings with the same score that `Sweep.best` names; it counts the others."""
 
 
 class Finished(NamedTuple):
@@ -144,7 +148,7 @@ class Sweep:
         return published_policy(self.home, name)
 
     def curve(self, trial: Trial) -> list[dict[str, Any]]:
-        """Epochs, env steps and score of a finished trial; empty for an unfinished one."""
+        """Epochs, env steps and metric of a finished trial, with its last settings; empty for an unfinished one."""
         return self._curves.get(trial.name, [])
 
     @cached_property
@@ -152,7 +156,11 @@ class Sweep:
         columns = [*dict.fromkeys(("trial_id", "epoch", "env_steps", self.search.metric))]
         frame = dataset.read(self.home, "training", columns).sort_values("epoch")
         rows = {str(trial_id): dataset.records(own) for trial_id, own in frame.groupby("trial_id")}
-        return {name: rows.get(finished.trial_id, []) for name, finished in self._finished.items()}
+        curves = {name: rows.get(finished.trial_id, []) for name, finished in self._finished.items()}
+        for change in dataset.records(dataset.read(self.home, "history").sort_values("epoch")):
+            if curve := curves.get(change["trial"]):
+                curve[-1].setdefault(SETTINGS, {})[change["setting"]] = json.loads(change["value"])
+        return curves
 
     def note_stop(self, name: str, epoch: int) -> None:
         """Note that ASHA stopped a training for good after an epoch, before its policy is published."""
@@ -184,7 +192,8 @@ class Sweep:
             curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
         self._write_policy(trial.name, files)
         shared = self._training_columns(trial.as_trained(len(curve)))
-        self.rows.add("training", [row | shared for row in curve])
+        self.rows.add("history", history(curve, trial.name))
+        self.rows.add("training", [row | shared for row in measured(curve)])
         self._add_training(trial, files, curve[-1])
         if self.config.search is not None:
             self._curves[trial.name] = curve
@@ -243,12 +252,12 @@ class Sweep:
 
     def _add_training(self, trial: Trial, files: Mapping[str, bytes], last: Mapping[str, Any]) -> None:
         """Add the row that says that a training is finished; its policy is written and its curve is added."""
-        epochs = int(json.loads(files["policy.json"])["epochs"])
-        trained = trial.as_trained(epochs)
-        finished = Finished(epochs, trial.name in self._stopped, str(trained.identity["trial_id"]))
+        description = json.loads(files["policy.json"])
+        epochs, trained = int(description["epochs"]), TrialConfig.model_validate(description["trial"])
+        finished = Finished(epochs, trial.name in self._stopped, str(trial.as_trained(epochs).identity["trial_id"]))
         row = {"name": trial.name, "method": trial.config.method, "train_seed": trial.config.seed}
         row |= finished._asdict() | {name: last.get(name) for name in ("episode_return", "response_mean_s")}
-        row |= {"config": json.dumps(trained.config.model_dump(mode="json", exclude_defaults=True))}
+        row |= {"config": json.dumps(trained.model_dump(mode="json", exclude_defaults=True))}
         row |= {"policy_bytes": sum(map(len, files.values())), "published_s": time.time()}
         self.rows.add("trainings", [row])
         self._finished[trial.name] = finished
@@ -258,24 +267,29 @@ class Sweep:
     def best(self) -> str | None:
         """One line about the best settings of a search; None without one, or if the problems of its trainings differ.
 
-        The score of a training is the mean over its last epochs, and that of settings the mean over their seeds.
-        Evaluation episodes do not count: choosing by them would bias their results.
+        The settings are those at the end of a training: PBT changes them on the way. The score of a training is the
+        mean over its last epochs, and that of settings the mean over their seeds. Evaluation episodes do not count:
+        choosing by them would bias their results.
         """
         problems = [(trial.config.env, trial.config.algorithm.problems) for trial in self.trials]
         if self.config.search is None or any(problem != problems[0] for problem in problems):
             return None
-        of_settings: dict[tuple[Any, ...], list[Trial]] = {}
+        of_settings: dict[str, list[Trial]] = {}
         for trial in self.trials:
-            if trial.name in self._finished and not self._finished[trial.name].stopped:
-                of_settings.setdefault((trial.config.method, repr(trial.overrides)), []).append(trial)
-        key = self.search.better({key: self._mean_score(group) for key, group in of_settings.items()})
-        if key is None or len({(trial.config.method, repr(trial.overrides)) for trial in self.trials}) == 1:
+            settings = settings_after(trial, self.curve(trial)).items()
+            shown = ", ".join([trial.config.method, *(f"{path}={value}" for path, value in settings)])
+            finished, whole = self._finished.get(trial.name), of_settings.setdefault(shown, [])
+            whole += [trial] * (finished is None or not finished.stopped)
+        scores = {shown: self._mean_score(whole) for shown, whole in of_settings.items()}
+        best = self.search.best(scores)
+        if not best or len(scores) == 1:
             return None
-        group = of_settings[key]
-        settings = "".join(f", {path}={value}" for path, value in group[0].overrides)
-        seeds = f"mean of {len(group)} seeds" if len(group) > 1 else "one seed"
-        score = f"{self.search.metric} {self._mean_score(group):.4g}"
-        return f"best in training: {group[0].config.method}{settings}: {score} ({seeds})"
+        tie = f", a tie of {len(best)} settings" if len(best) > 1 else ""
+        more = [f"{len(best) - SHOWN_TIES} more"] if len(best) > SHOWN_TIES else []
+        seeds = max(len(of_settings[shown]) for shown in best)
+        mean = f"mean of {seeds} seeds" if seeds > 1 else "one seed"
+        score = f"{self.search.metric} {scores[best[0]]:.4g}"
+        return f"best in training{tie}: {'; '.join([*best[:SHOWN_TIES], *more])}: {score} ({mean})"
 
     def _mean_score(self, trials: list[Trial]) -> float:
         scores = [recent(self.curve(trial), self.search.metric, self.search.window) for trial in trials]

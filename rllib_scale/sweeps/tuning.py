@@ -18,8 +18,9 @@ from rllib_scale.errors import UserError
 from rllib_scale.results.status import MAX_RESTARTS
 from rllib_scale.results.storage import Location, is_uri
 from rllib_scale.results.tables import check_there
-from rllib_scale.sweeps.checkpoints import Checkpoint, check_formats, newest_checkpoints, settings_at
+from rllib_scale.sweeps.checkpoints import Checkpoint, check_formats, newest_checkpoints
 from rllib_scale.sweeps.evaluations import Evaluations
+from rllib_scale.sweeps.history import settings_after
 from rllib_scale.sweeps.sweep import Sweep
 
 SYNC_S = 15
@@ -140,6 +141,7 @@ def _fit(
     settings = {trial.name: trial.identity | dict(trial.overrides) for trial in pending}  # for Tune's logs
     stop = StopAll(sweep.home)
     progress = TuneProgress(targets, sweep.say, waiting(resources, most))
+    curves = Curves(sweep, resumed)
     publish = PublishPolicies(sweep, run, evaluations, stop)
     bundles: list[dict[str, float]] = [{"CPU": resources.cpus}]
     bundles += [{"CPU": 1.0}] * (resources.env_runners + resources.learners)
@@ -161,10 +163,10 @@ def _fit(
                 config={
                     "trial": tune.grid_search(list(targets)),
                     "settings": tune.sample_from(lambda config: settings[config["trial"]]),
-                    **_changing(search, {c.name: settings_at(resumed.get(c.name), c) for c in pending}),
+                    **_changing(search, pending, curves),
                 },
                 resources_per_trial=tune.PlacementGroupFactory(bundles),
-                scheduler=make_scheduler(search, pending, Curves(sweep, resumed)),
+                scheduler=make_scheduler(search, pending, curves),
                 max_concurrent_trials=None if search.scheduler == "pbt" else most,
                 trial_name_creator=lambda trial: str(trial.config["trial"]),
                 trial_dirname_creator=lambda trial: str(trial.config["trial"]),
@@ -193,12 +195,13 @@ def _fit(
     return progress.failed
 
 
-def _changing(search: SearchConfig, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _changing(search: SearchConfig, pending: Sequence[Trial], curves: Curves) -> dict[str, Any]:
     """Initial values of the settings that PBT changes, as config path -> a function of the trial's config."""
     from ray import tune
 
     if search.scheduler != "pbt":
         return {}
+    settings = {trial.name: settings_after(trial, curves.get(trial.name, ())) for trial in pending}
 
     def setting(path: str) -> Any:
         return tune.sample_from(lambda config: settings[config["trial"]][path])

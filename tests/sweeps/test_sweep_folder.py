@@ -48,14 +48,15 @@ def opened(folder: Path, **data: Any) -> Sweep:
     return sweep
 
 
-def checkpoint_of(sweep: Sweep, trial: Trial) -> Checkpoint | None:
-    """The checkpoint of a training at its end; its policy has no weights."""
+def checkpoint_of(sweep: Sweep, trial: Trial, **more: Any) -> Checkpoint | None:
+    """The checkpoint of a training at its end; its policy has no weights. `more` is in each row of its curve."""
     place = sweep.home / "trials" / "run-001" / trial.name / "checkpoint_000000"
     rate = trial.config.algorithm.learning_rate
-    rows = [{"epoch": epoch, "episode_return": rate * epoch, "env_steps": epoch} for epoch in (1, 2)]
+    rows = [{"epoch": epoch, "episode_return": rate * epoch, "env_steps": epoch, **more} for epoch in (1, 2)]
     with place.writing() as folder, writing(folder, trial.config.stop_epochs) as content:
         write_json(content / "curve.json", rows)
-        write_json(content / "policy" / "policy.json", {"epochs": trial.config.stop_epochs})
+        described = {"epochs": trial.config.stop_epochs, "trial": trial.config.model_dump(mode="json")}
+        write_json(content / "policy" / "policy.json", described)
         (content / "policy" / "policy.safetensors").touch()
     return newest_in(place)
 
@@ -112,6 +113,34 @@ def test_a_torn_policy_is_published_again_from_its_checkpoint(tmp_path: Path) ->
         assert description.read_bytes() == whole
         sweep.close()
     assert len(training(tmp_path)) == 4
+
+
+def test_a_policy_whose_files_break_off_is_not_finished_before_both_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = {"methods": ["scale"], "seeds": [1], "training": {"epochs": 2}}
+    sweep = planned(tmp_path, **one)
+    (trial,) = sweep.trials
+    checkpoint = checkpoint_of(sweep, trial)
+    write = Location.write
+    for broken in ("policy.safetensors", "policy.json", "trainings"):
+
+        def breaks(self: Location, content: bytes, broken: str = broken) -> None:
+            if f"/{broken}" in str(self):
+                raise UserError("No space left on device")
+            write(self, content)
+
+        monkeypatch.setattr(Location, "write", breaks)
+        with pytest.raises(UserError, match="No space left"):
+            sweep.publish(trial, checkpoint)
+            sweep.close()
+        monkeypatch.setattr(Location, "write", write)
+        sweep = planned(tmp_path, **one)
+        assert not sweep.is_finished(trial)
+    assert sweep.publish(trial, checkpoint)
+    sweep.close()
+    assert planned(tmp_path, **one).is_finished(trial)
+    assert training(tmp_path)["epoch"].tolist() == [1, 2]
 
 
 def test_finished_trainings_of_other_results_are_reused(tmp_path: Path) -> None:
@@ -200,7 +229,26 @@ def test_the_best_is_named_after_a_search_in_one_problem(tmp_path: Path) -> None
     best = opened(tmp_path / "search", methods=["crossattn"], search=chosen).best()
     assert best is not None
     assert best.startswith("best in training: crossattn, training.learning_rate=0.001: episode_return 0.0015")
-    assert opened(tmp_path / "asha", methods=["crossattn"], grid=rates, search={"scheduler": "asha"}).best()
+    asha = {"scheduler": "asha", "asha": {"grace_steps": 1024}}
+    assert opened(tmp_path / "asha", methods=["crossattn"], grid=rates, search=asha).best()
     assert opened(tmp_path / "grid", methods=["crossattn"], grid=rates).best() is None
     problems = {"space": {**chosen["space"], "env.episode.horizon_s": {"choice": [5.0, 12.0]}}, "samples": 8}
     assert opened(tmp_path / "problems", methods=["crossattn"], search=problems).best() is None
+
+
+def test_ties_are_named_and_of_a_population_the_settings_at_its_end(tmp_path: Path) -> None:
+    """These curves score by the learning rate alone."""
+    tied = {"training.gamma": {"uniform": [0.9, 0.99]}}
+    best = opened(tmp_path / "ties", methods=["crossattn"], search={"space": tied, "samples": 6}).best()
+    assert best is not None
+    assert best.startswith("best in training, a tie of 6 settings: crossattn, training.gamma=0.")
+    assert "; 2 more: episode_return" in best
+    population = {"scheduler": "pbt", "space": {"training.learning_rate": {"uniform": [1e-4, 1e-3]}}, "samples": 2}
+    sweep = planned(tmp_path / "pbt", methods=["crossattn"], search=population)
+    worse, better = sorted(sweep.trials, key=lambda trial: trial.config.algorithm.learning_rate)
+    for trial, last in ((worse, 0.25), (better, 0.5)):
+        settings = {"training.learning_rate": last}
+        assert sweep.publish(trial, checkpoint_of(sweep, trial, settings=settings, member=trial.name))
+    sweep.close()
+    for again in (sweep, planned(tmp_path / "pbt", methods=["crossattn"], search=population)):
+        assert str(again.best()).startswith("best in training: crossattn, training.learning_rate=0.5: ")
