@@ -76,6 +76,12 @@ class Trial:
         return dict(sorted(found.items(), key=lambda each: [not each[0].startswith(path) for path in self.varied]))
 
     @property
+    def values(self) -> Settings:
+        """The planned values of the settings that the grid and the search vary, where the method has them."""
+        own = settings_in(_sections_of(self.config, [path.split(".")[0] for path in self.varied]))
+        return {path: own[path] for path in self.varied if path in own}
+
+    @property
     def label(self) -> str:
         """These settings in words, without the lambdas, which have columns."""
         return in_words({path: value for path, value in self.settings.items() if path not in LAMBDAS})

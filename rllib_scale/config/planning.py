@@ -14,7 +14,8 @@ from rllib_scale.config.pinned import without_places
 from rllib_scale.config.plan import Asked, EvaluationUnit, Plan, Problem, Trial, rule_identity
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import parse_scheduler
-from rllib_scale.config.search import points
+from rllib_scale.config.search import check_acts, points
+from rllib_scale.config.sections import Sections
 from rllib_scale.config.sweep import TRAIN_SCENARIO, TRIAL_SECTIONS, Overrides, SweepConfig, over
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
@@ -33,6 +34,7 @@ def make_plan(sweep: SweepConfig, source: str) -> Plan:
     """
     grid = _Grid(sweep, source)
     planned = grid.trials()
+    check_acts(sweep.search, [trial.config for trial, _ in planned])
     problems = _Problems(sweep)
     units: dict[str, EvaluationUnit] = {}
     for unit in itertools.chain(_rule_units(sweep, grid.problems(), problems), _policy_units(sweep, planned, problems)):
@@ -62,6 +64,7 @@ class _Grid:
             kept = {*TRIAL_SECTIONS, "scenario", "custom_scenarios", "methods", "seeds", "search"}
             content = sweep.model_dump(mode="json", exclude_defaults=True, include=kept)
             self._sections["population"] = digest(without_places(content))
+        self._drawn = points(sweep.search, Sections)
         self._known: dict[str, Any] = {}
 
     def trials(self) -> list[tuple[Trial, _Own]]:
@@ -76,7 +79,7 @@ class _Grid:
         of_points: list[set[str]] = [set() for _ in grid]  # trainings of all methods and seeds at each point
         for method in sweep.methods:
             base = self._base(method)
-            for (at, point), drawn, seed in itertools.product(enumerate(grid), points(sweep.search), sweep.seeds):
+            for (at, point), drawn, seed in itertools.product(enumerate(grid), self._drawn, sweep.seeds):
                 config = self._trial(method, seed, (*point, *drawn.items()))
                 trial = Trial(config, base or config, varied)
                 of_points[at].add(config.trial_id)
@@ -86,7 +89,7 @@ class _Grid:
 
     def problems(self) -> list[_Own]:
         """The distinct problems of the points."""
-        drawn = points(self.sweep.search) if self.sweep.methods else [{}]
+        drawn = self._drawn if self.sweep.methods else [{}]
         owns = (self._own((*point, *each.items())) for point, each in itertools.product(self._points(), drawn))
         return list({(own.scenario, id(own.env)): own for own in owns}.values())
 

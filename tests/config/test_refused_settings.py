@@ -77,6 +77,8 @@ grid: {srr.lambda_kl: []} | grid.srr.lambda_kl: must have at least 1 entry
 grid: {lambda: [1]} | grid.lambda: must be or begin with | srr
 grid: {srr.lambda_kl: [much]} | srr.lambda_kl | 'much'
 search: {scheduler: pbt} | `space`, which is empty
+search: {scheduler: asha}, training: {epochs: 40} | search.asha.grace_steps 102400 | 40960 | valid: 1 to 39936
+search: {scheduler: pbt, space: {srr.lambda_kl: {uniform: [0, 1]}}}, stop: {epochs: 9} | interval_steps 51200 | 9216
 search: {scheduler: asha}, methods: [scale, ppo] | give one method, not 2
 search: {scheduler: asha}, methods: [context-price], scenario: steady-0.7 | context-price has no env steps
 search: {samples: 2}, methods: [] | search: there is nothing to search for
