@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_model, model_validator
+from pydantic_core import PydanticCustomError, core_schema
 
 from rllib_scale.config.pinned import without_places
 
@@ -72,6 +73,38 @@ def _types_in(annotation: Any) -> Iterator[Any]:
     yield annotation
     for part in get_args(annotation):
         yield from _types_in(part)
+
+
+def models_of(union: Any) -> dict[str, Any]:
+    """Models of a union by the names that tell them apart."""
+    return {get_args(model.model_fields["name"].annotation)[0]: model for model in get_args(get_args(union)[0])}
+
+
+@dataclass(frozen=True)
+class SomeOf:
+    """Annotates a mapping with some settings of models, each checked as there, and no others."""
+
+    models: tuple[type[Model], ...]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        def given(settings: Model) -> dict[str, Any]:
+            return settings.model_dump(exclude_unset=True)
+
+        as_it_is = core_schema.plain_serializer_function_ser_schema(lambda value: value)
+        return core_schema.no_info_after_validator_function(
+            given, handler.generate_schema(_optional(self.models)), serialization=as_it_is
+        )
+
+
+@cache
+def _optional(models: tuple[type[Model], ...]) -> type[Model]:
+    """A model with the fields of all models, without their checks between fields; none is required."""
+    fields: dict[str, Any] = {}
+    for name, field in ((name, field) for model in models for name, field in model.model_fields.items()):
+        if name != "name":
+            fields.setdefault(name, (field.annotation, field._copy()))
+            fields[name][1].default = None if field.is_required() else field.default
+    return create_model(f"{models[0].__name__}Section", __base__=Model, __doc__=models[0].__doc__, **fields)
 
 
 def identity(model: BaseModel) -> dict[str, Any]:

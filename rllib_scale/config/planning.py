@@ -12,9 +12,7 @@ from rllib_scale.config.plan import EvaluationUnit, Overrides, Plan, Problem, Tr
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.search import points
-from rllib_scale.config.sections import UNUSED, used_settings
 from rllib_scale.config.sweep import TRAIN_SCENARIO, TRIAL_SECTIONS, SweepConfig
-from rllib_scale.config.used_settings import is_set
 from rllib_scale.config.yaml_files import build_model, set_path
 from rllib_scale.errors import UserError
 
@@ -43,34 +41,42 @@ def make_plan(sweep: SweepConfig, source: str) -> Plan:
 def _trials(sweep: SweepConfig, source: str) -> list[Trial]:
     sections: dict[str, Any] = {name: getattr(sweep, name) for name in TRIAL_SECTIONS}
     sections["resources"] = TrialResources(**sweep.resources.model_dump(include=set(TrialResources.model_fields)))
-    plain = {name: section.model_dump(mode="json") for name, section in sections.items()}
+    plain = sweep.model_dump(mode="json", include=set(TRIAL_SECTIONS))
     if sweep.search is not None and sweep.search.scheduler == "pbt":
         # The result of a member depends on the whole population, so its hash is part of the training's identity.
-        content = {name: identity(getattr(sweep, name)) for name in TRIAL_SECTIONS}
-        sections["population"] = digest(content | sweep.model_dump(mode="json", include={"methods", "seeds", "search"}))
+        content = identity(sweep)
+        sections["population"] = digest(
+            {name: content.get(name) for name in (*TRIAL_SECTIONS, "methods", "seeds", "search")}
+        )
     trials: dict[str, Trial] = {}
     for method, values, point, seed in itertools.product(
         sweep.methods, itertools.product(*sweep.grid.values()), points(sweep.search), sweep.seeds
     ):
-        overrides = _used(method, plain, (*zip(sweep.grid, values, strict=True), *point.items()))
+        overrides = (*zip(sweep.grid, values, strict=True), *point.items())
         varied = {path.split(".")[0] for path, _ in overrides}
         # Sections that do not vary are shared by all trials and validated once.
         changed = {name: json.loads(json.dumps(plain[name])) for name in varied}
         for path, value in overrides:
             set_path(changed, path, value)
         data = sections | changed | {"method": method, "seed": seed}
-        trial = Trial(build_model(TrialConfig, data, f"{source}: grid"), overrides)
+        config = build_model(TrialConfig, data, f"{source}: grid")
+        trial = Trial(config, tuple(_acting(config.settings(), overrides)))
         trials.setdefault(trial.identity["trial_id"], trial)
     return list(trials.values())
 
 
-def _used(method: str, base: Mapping[str, Any], overrides: Overrides) -> Overrides:
-    """The settings of a grid and a search that a method uses."""
-    varied = {path: (value,) for path, value in overrides}
-    expert, encoder = (any(is_set(path, varied, base)) for path in ("imitation.expert", "network.encoder"))
-    used = used_settings(method, expert, encoder)
-    parts = ((path, used.part(path, value)) for path, value in overrides)
-    return tuple((path, part) for path, part in parts if part is not UNUSED)
+def _acting(settings: Mapping[str, Any], overrides: Overrides) -> Iterator[tuple[str, Any]]:
+    """The settings of a grid and a search that a training has."""
+    for path, value in overrides:
+        found: Any = settings
+        for key in path.split("."):
+            found = found.get(key, {}) if isinstance(found, Mapping) else {}
+        if isinstance(value, Mapping):
+            value = {key: each for key, each in value.items() if key in found and found[key] == each}
+        elif json.loads(json.dumps(value)) != found:
+            continue
+        if value != {}:
+            yield path, value
 
 
 class _Problems:

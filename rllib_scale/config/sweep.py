@@ -23,11 +23,11 @@ from rllib_scale.config import (
     family,
     scenario,
 )
-from rllib_scale.config.base import MAX_EPISODES
+from rllib_scale.config.base import MAX_EPISODES, settings_of
 from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.search import SearchConfig
-from rllib_scale.config.sections import Sections
-from rllib_scale.config.used_settings import refuse_unused
+from rllib_scale.config.trial import Sections
+from rllib_scale.config.unused import refuse_unused
 from rllib_scale.config.yaml_files import build_model, merged
 from rllib_scale.errors import UserError, choice_error
 
@@ -116,15 +116,6 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         default={},
         description="user-defined problems by name; those named by import path are added on loading",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _keys_are_the_present_ones(cls, data: Any) -> Any:
-        """Manifests of version 0.2 have `own_scenarios`; version 0.4 no longer reads it."""
-        if isinstance(data, dict) and "own_scenarios" in data:
-            old = data["own_scenarios"]
-            data = {key: value for key, value in data.items() if key != "own_scenarios"} | {"custom_scenarios": old}
-        return data
 
     @model_validator(mode="before")
     @classmethod
@@ -230,10 +221,10 @@ def refuse_unused_settings(sweep: SweepConfig, written: Mapping[str, Any]) -> No
             for name in ("workload", "communication", "information"):
                 if name in env:
                     raise ValueError(f"env.{name}: training.problems any draws its own; leave one of the two out")
-    imitation = written.get("imitation")
-    if isinstance(imitation, Mapping) and set(imitation) == {"expert"} and imitation["expert"] is None:
-        raise ValueError("imitation.expert null: nothing is imitated; name a scheduler, or leave out imitation")
-    space = sweep.search.space if sweep.search is not None else {}
-    sections = {name: written[name] for name in TRIAL_SECTIONS if name in written}
-    values = {path: values.choice or (values.bounds,) for path, values in space.items()}
-    refuse_unused(sweep.methods, sweep.grid, values, sections)
+    given = [("", *each) for name in TRIAL_SECTIONS if name in written for each in settings_of(name, written[name])]
+    given += [
+        ("grid.", *each) for path, values in sweep.grid.items() for one in values for each in settings_of(path, one)
+    ]
+    for path, values in (sweep.search.space if sweep.search is not None else {}).items():
+        given += [("search.space.", *each) for one in values.choice or values.bounds for each in settings_of(path, one)]
+    refuse_unused(sweep.methods, sweep.env, given)

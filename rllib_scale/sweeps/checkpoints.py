@@ -135,8 +135,8 @@ def settings_at(checkpoint: Location | None, trial: Trial) -> dict[str, Any]:
     if checkpoint is None:
         return dict(trial.overrides)
     described = _json_at(checkpoint, "policy/policy.json")["trial"]
-    sections = TrialConfig.model_validate(described).sections()
-    return {path: _at(sections, path) for path, _ in trial.overrides}
+    settings = TrialConfig.model_validate(described).settings()
+    return {path: _at(settings, path) for path, _ in trial.overrides}
 
 
 def _at(content: Any, path: str) -> Any:
