@@ -25,17 +25,21 @@ from rllib_scale.config.training import ProblemsConfig
 
 MAX_ROWS = 10**7
 """Observations that a training keeps at once: 4 GB at 16 servers."""
+PROBLEMS = (
+    "a number of servers and a load drawn for each episode, or `any`: a problem of any cluster (`family`); null: the "
+    "problem of `env`"
+)
+REWARD = (
+    "user-defined function in place of the problem's reward, `package.module:Name` or an entry point: see "
+    "docs/extending.md"
+)
 Rows = Annotated[int, Field(ge=2, le=MAX_ROWS)]
 
 
 class Drawn(Model):
     """Settings of every algorithm: the problems that it draws."""
 
-    problems: ProblemsConfig | None = Field(
-        default=None,
-        description="a number of servers and a load drawn for each episode, or `any`: a problem of any cluster "
-        "(`family`); null: the problem of `env`",
-    )
+    problems: ProblemsConfig | None = Field(default=None, description=PROBLEMS)
 
 
 class InEpochs(Drawn):
@@ -53,11 +57,7 @@ class Rewarded(InEpochs):
     num_envs: Annotated[int, Field(ge=1, le=65_536)] = Field(
         default=4, description="parallel environments of an environment runner"
     )
-    reward: str | None = Field(
-        default=None,
-        description="user-defined function in place of the problem's reward, `package.module:Name` or an entry point: "
-        "see docs/extending.md",
-    )
+    reward: str | None = Field(default=None, description=REWARD)
     reward_unit: Positive | None = Field(
         default=None,
         description="unit of rewards per server of the episode, so that returns are about 1 at any scale; null: "
@@ -289,8 +289,8 @@ class TrainingConfig(Model):
 
     epochs: Count | None = Field(default=None, description="null: the algorithm's own default")
     learning_rate: LearningRate | None = Field(default=None, description="null: the algorithm's own default")
-    problems: ProblemsConfig | None = Drawn.model_fields["problems"]
-    reward: str | None = Rewarded.model_fields["reward"]
+    problems: ProblemsConfig | None = Field(default=None, description=PROBLEMS)
+    reward: str | None = Field(default=None, description=REWARD)
 
     @model_validator(mode="before")
     @classmethod

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
@@ -80,11 +79,11 @@ def models_of(union: Any) -> dict[str, Any]:
     return {get_args(model.model_fields["name"].annotation)[0]: model for model in get_args(get_args(union)[0])}
 
 
-@dataclass(frozen=True)
 class SomeOf:
     """Annotates a mapping with some settings of models, each checked as there, and no others."""
 
-    models: tuple[type[Model], ...]
+    def __init__(self, *models: type[Model]) -> None:
+        self.models = models
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         def given(settings: Model) -> dict[str, Any]:

@@ -39,7 +39,10 @@ class MethodSpec:
         return self.algorithm in ("cma", "reinforce")
 
 
-IN_ROUNDS = {"ppo": {"time_unit_s": 0.5, "reward_unit": 50.0, "lambda_by": "time"}, "network": {"skip": "price"}}
+IN_ROUNDS: dict[str, dict[str, Any]] = {
+    "ppo": {"time_unit_s": 0.5, "reward_unit": 50.0, "lambda_by": "time"},
+    "network": {"skip": "price"},
+}
 """Defaults of methods that decide in rounds."""
 METHODS: dict[str, MethodSpec] = {
     "scale": MethodSpec("ppo", "cross-attention", True, "cross-attention pointer trained by PPO with SRR"),

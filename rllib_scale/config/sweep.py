@@ -226,5 +226,7 @@ def refuse_unused_settings(sweep: SweepConfig, written: Mapping[str, Any]) -> No
         ("grid.", *each) for path, values in sweep.grid.items() for one in values for each in settings_of(path, one)
     ]
     for path, values in (sweep.search.space if sweep.search is not None else {}).items():
-        given += [("search.space.", *each) for one in values.choice or values.bounds for each in settings_of(path, one)]
+        given += [
+            ("search.space.", *each) for one in values.choice or values.bounds or () for each in settings_of(path, one)
+        ]
     refuse_unused(sweep.methods, sweep.env, given)

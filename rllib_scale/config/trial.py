@@ -42,6 +42,7 @@ TRIAL_FORMAT = 4
 """Changes when a default changes: hashes and files of trials leave out settings at their defaults."""
 Given = dict[str, Any]
 """The settings of an algorithm or a network that a section gives."""
+NOTHING: Given = {}
 _ENCODERS = tuple(model for model in NETWORK_MODELS.values() if issubclass(model, EncoderConfig))
 
 
@@ -50,15 +51,15 @@ class Sections(Model):
 
     env: EnvConfig = EnvConfig()
     training: TrainingConfig = TrainingConfig()
-    ppo: Annotated[Given, SomeOf((PPO,))] = {}
-    imitation: Annotated[Given, SomeOf((Imitation,))] = {}
-    dqn: Annotated[Given, SomeOf((DQN,))] = {}
-    sac: Annotated[Given, SomeOf((SAC,))] = {}
-    cma: Annotated[Given, SomeOf((CMAES,))] = {}
-    reinforce: Annotated[Given, SomeOf((Reinforce,))] = {}
-    network: Annotated[Given, SomeOf(_ENCODERS)] = {}
-    decima: Annotated[Given, SomeOf((DecimaConfig,))] = {}
-    deeprm: Annotated[Given, SomeOf((DeepRMConfig,))] = {}
+    ppo: Annotated[Given, SomeOf(PPO)] = NOTHING
+    imitation: Annotated[Given, SomeOf(Imitation)] = NOTHING
+    dqn: Annotated[Given, SomeOf(DQN)] = NOTHING
+    sac: Annotated[Given, SomeOf(SAC)] = NOTHING
+    cma: Annotated[Given, SomeOf(CMAES)] = NOTHING
+    reinforce: Annotated[Given, SomeOf(Reinforce)] = NOTHING
+    network: Annotated[Given, SomeOf(*_ENCODERS)] = NOTHING
+    decima: Annotated[Given, SomeOf(DecimaConfig)] = NOTHING
+    deeprm: Annotated[Given, SomeOf(DeepRMConfig)] = NOTHING
     srr: SRRConfig = SRRConfig()
     stop: StopConfig = StopConfig()
 
@@ -217,7 +218,7 @@ class TrialConfig(Model):
         return f"{self.method}-s{self.seed}-{self.trial_id}"
 
     def settings(self) -> dict[str, Any]:
-        """The settings of the trial as plain data, by their keys in YAML; `model_validate` makes the same trial of it."""
+        """The settings of the trial as plain data, by their keys in YAML, of which `model_validate` makes it again."""
         content = self.model_dump(mode="json")
         algorithm, network = content.pop("algorithm"), content.pop("network")
         content["training"] = {key: algorithm.pop(key) for key in TrainingConfig.model_fields if key in algorithm}
