@@ -18,7 +18,7 @@ from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, TRAINI
 from rllib_scale.results.tables import read_table
 
 SHORT = "steps_per_epoch: 64, minibatch_size: 32, passes: 1, num_envs: 2"
-"""Of `training`: an epoch takes some hundredths of a second."""
+"""Of `ppo`: an epoch takes some hundredths of a second."""
 
 
 def command(*arguments: object, settings: Iterable[str] = ()) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from copy import copy
 from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
@@ -63,15 +64,15 @@ class Model(BaseModel):
 
 @cache
 def _asks_for_number(model: type[BaseModel], field: str) -> bool:
-    types = list(_types_in(model.model_fields[field].annotation))
+    types = list(types_in(model.model_fields[field].annotation))
     return any(kind in (int, float) for kind in types) and not any(kind in (bool, str, Any) for kind in types)
 
 
-def _types_in(annotation: Any) -> Iterator[Any]:
+def types_in(annotation: Any) -> Iterator[Any]:
     """A type and its type arguments, recursively."""
     yield annotation
     for part in get_args(annotation):
-        yield from _types_in(part)
+        yield from types_in(part)
 
 
 def models_of(union: Any) -> dict[str, Any]:
@@ -97,12 +98,14 @@ class SomeOf:
 
 @cache
 def _optional(models: tuple[type[Model], ...]) -> type[Model]:
-    """A model with the fields of all models, without their checks between fields; none is required."""
+    """A model with the fields of all models, without their checks between fields; what they require may be null."""
     fields: dict[str, Any] = {}
     for name, field in ((name, field) for model in models for name, field in model.model_fields.items()):
+        kind, given = field.annotation, copy(field)
+        if field.is_required():
+            kind, given.default = kind | None, None
         if name != "name":
-            fields.setdefault(name, (field.annotation, field._copy()))
-            fields[name][1].default = None if field.is_required() else field.default
+            fields.setdefault(name, (kind, given))
     return create_model(f"{models[0].__name__}Section", __base__=Model, __doc__=models[0].__doc__, **fields)
 
 

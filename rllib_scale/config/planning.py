@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rllib_scale.config import EnvConfig, MaskMode, TrialConfig, TrialResources, digest, family, identity
+from rllib_scale.config.base import settings_of
 from rllib_scale.config.plan import EvaluationUnit, Overrides, Plan, Problem, Trial, shown
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import parse_scheduler
@@ -60,23 +61,26 @@ def _trials(sweep: SweepConfig, source: str) -> list[Trial]:
             set_path(changed, path, value)
         data = sections | changed | {"method": method, "seed": seed}
         config = build_model(TrialConfig, data, f"{source}: grid")
-        trial = Trial(config, tuple(_acting(config.settings(), overrides)))
+        trial = Trial(config, tuple(_acting(config, overrides)))
         trials.setdefault(trial.identity["trial_id"], trial)
     return list(trials.values())
 
 
-def _acting(settings: Mapping[str, Any], overrides: Overrides) -> Iterator[tuple[str, Any]]:
+def _acting(config: TrialConfig, overrides: Overrides) -> Iterator[tuple[str, Any]]:
     """The settings of a grid and a search that a training has."""
     for path, value in overrides:
-        found: Any = settings
-        for key in path.split("."):
-            found = found.get(key, {}) if isinstance(found, Mapping) else {}
+        parts = {key: each for key, each in settings_of(path, value) if _holds(config, key, each)}
         if isinstance(value, Mapping):
-            value = {key: each for key, each in value.items() if key in found and found[key] == each}
-        elif json.loads(json.dumps(value)) != found:
-            continue
-        if value != {}:
+            value = {key.removeprefix(f"{path}."): each for key, each in parts.items()}
+        if parts:
             yield path, value
+
+
+def _holds(config: TrialConfig, path: str, value: Any) -> bool:
+    try:
+        return bool(config.setting(path) == json.loads(json.dumps(value)))
+    except KeyError:
+        return False
 
 
 class _Problems:

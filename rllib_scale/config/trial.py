@@ -229,6 +229,18 @@ class TrialConfig(Model):
             del content["srr"]
         return content
 
+    def setting(self, path: str) -> Any:
+        """The value at a config path, which may name a shared setting in the section of its algorithm, too.
+
+        Raises:
+            KeyError: the method has no such setting.
+        """
+        content: Any = self.settings()
+        content[self.algorithm.name] |= content["training"]
+        for key in path.split("."):
+            content = content[key] if isinstance(content, dict) else {}[key]
+        return content
+
 
 def parts_of(method: str, imitates: bool, own_encoder: bool) -> tuple[str, str | None]:
     """Names of a method's algorithm and network (None: it has none).

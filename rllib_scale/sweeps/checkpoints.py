@@ -135,14 +135,8 @@ def settings_at(checkpoint: Location | None, trial: Trial) -> dict[str, Any]:
     if checkpoint is None:
         return dict(trial.overrides)
     described = _json_at(checkpoint, "policy/policy.json")["trial"]
-    settings = TrialConfig.model_validate(described).settings()
-    return {path: _at(settings, path) for path, _ in trial.overrides}
-
-
-def _at(content: Any, path: str) -> Any:
-    for key in path.split("."):
-        content = content[key]
-    return content
+    config = TrialConfig.model_validate(described)
+    return {path: config.setting(path) for path, _ in trial.overrides}
 
 
 def publish(checkpoint: Location, target: Path) -> None:

@@ -79,9 +79,9 @@ def test_grid_is_the_product_and_methods_without_srr_stand_once() -> None:
 
 
 def test_any_config_path_can_be_a_grid_axis_and_labels_its_rows() -> None:
-    trials = make_plan(sweep(grid={"env.episode.clock_step_s": [0.1, 0.2], "training.gamma": [0.9]}), "test").trials
+    trials = make_plan(sweep(grid={"env.episode.clock_step_s": [0.1, 0.2], "ppo.gamma": [0.9]}), "test").trials
     assert [trial.config.env.episode.clock_step_s for trial in trials] == [0.1, 0.2]
-    assert trials[1].label == "env.episode.clock_step_s=0.2; training.gamma=0.9"
+    assert trials[1].label == "env.episode.clock_step_s=0.2; ppo.gamma=0.9"
 
 
 def test_a_section_can_be_a_grid_axis_and_settings_of_srr_that_vary_together_label_as_if_apart() -> None:

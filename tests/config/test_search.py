@@ -37,12 +37,12 @@ def test_loguniform_draws_have_uniform_logarithms_within_their_bounds() -> None:
 
 
 def test_draws_are_in_their_range_or_one_of_a_choice_and_of_four_digits() -> None:
-    space = {"training.gamma": {"uniform": [0.9, 0.99]}, "training.passes": {"choice": [2, 4, 8]}}
+    space = {"ppo.gamma": {"uniform": [0.9, 0.99]}, "ppo.passes": {"choice": [2, 4, 8]}}
     drawn = points(search(space=space, samples=200))
-    gammas = [point["training.gamma"] for point in drawn]
+    gammas = [point["ppo.gamma"] for point in drawn]
     assert 0.9 <= min(gammas) < 0.902 < 0.988 < max(gammas) <= 0.99
     assert gammas == [float(f"{gamma:.4g}") for gamma in gammas]
-    assert {point["training.passes"] for point in drawn} == {2, 4, 8}
+    assert {point["ppo.passes"] for point in drawn} == {2, 4, 8}
     assert points(None) == points(search(space={})) == [{}]
 
 
@@ -52,16 +52,16 @@ def test_draws_depend_on_the_seed_alone_and_more_samples_leave_the_first_what_th
 
 
 def test_points_become_cells_with_their_seeds_and_a_grid() -> None:
-    config = sweep(seeds=[1, 2], grid={"training.gamma": [0.9, 0.99]}, search={"space": LAMBDAS, "samples": 3})
+    config = sweep(seeds=[1, 2], grid={"ppo.gamma": [0.9, 0.99]}, search={"space": LAMBDAS, "samples": 3})
     trials = make_plan(config, "test").trials
     assert len(trials) == 2 * 2 * 3
     assert {trial.config.srr.lambda_kl for trial in trials} == {
         point["srr.lambda_kl"] for point in points(config.search)
     }
-    assert {trial.label for trial in trials} == {"training.gamma=0.9", "training.gamma=0.99"}
+    assert {trial.label for trial in trials} == {"ppo.gamma=0.9", "ppo.gamma=0.99"}
     # A trial is what its values are, whoever chose them.
     first = trials[0].config
-    by_hand = sweep(seeds=[1], training={"gamma": 0.9}, srr=first.srr.model_dump())
+    by_hand = sweep(seeds=[1], ppo={"gamma": 0.9}, srr=first.srr.model_dump())
     assert [trial.config.trial_id for trial in make_plan(by_hand, "test").trials] == [first.trial_id]
 
 

@@ -9,12 +9,10 @@ import pytest
 from rllib_scale.config import METHODS, TrialConfig
 from rllib_scale.config.plan import SweepConfig
 from rllib_scale.config.planning import make_plan
-from rllib_scale.config.sections import Sections, TrialSections, used_settings
 from rllib_scale.loading import sweep_from
 from rllib_scale.results.status import planned_trainings
 
-SECTIONS = set(Sections.model_fields) - {"env", "stop"}
-GAMMAS = {"training.gamma": [0.9, 0.99]}
+GAMMAS = {"ppo.gamma": [0.9, 0.99]}
 
 
 def sweep(methods: list[str], **data: Any) -> SweepConfig:
@@ -35,12 +33,12 @@ def trained(config: SweepConfig) -> list[str]:
         ),
         (
             ["crossattn", "dqn"],
-            {"training.clip": [0.1], "training.gamma": [0.8, 0.9]},
+            {"ppo.clip": [0.1], "training.learning_rate": [0.1, 0.2]},
             [
-                "crossattn training.clip=0.1; training.gamma=0.8",
-                "crossattn training.clip=0.1; training.gamma=0.9",
-                "dqn training.gamma=0.8",
-                "dqn training.gamma=0.9",
+                "crossattn ppo.clip=0.1; training.learning_rate=0.1",
+                "crossattn ppo.clip=0.1; training.learning_rate=0.2",
+                "dqn training.learning_rate=0.1",
+                "dqn training.learning_rate=0.2",
             ],
         ),
         (
@@ -54,13 +52,13 @@ def trained(config: SweepConfig) -> list[str]:
         ),
         (
             ["crossattn", "context-price", "deeprm"],
-            {"training.clip": [0.1, 0.2]},
-            ["crossattn training.clip=0.1", "crossattn training.clip=0.2", "context-price ", "deeprm "],
+            {"ppo.clip": [0.1, 0.2]},
+            ["crossattn ppo.clip=0.1", "crossattn ppo.clip=0.2", "context-price ", "deeprm "],
         ),
         (
             ["crossattn"],
-            {"imitation.expert": [None, "fastest-idle"], "training.clip": [0.1]},
-            ["crossattn imitation.expert=null; training.clip=0.1", "crossattn imitation.expert=fastest-idle"],
+            {"imitation.expert": [None, "fastest-idle"], "ppo.clip": [0.1]},
+            ["crossattn ppo.clip=0.1", "crossattn imitation.expert=fastest-idle"],
         ),
         (
             ["scale-r"],
@@ -76,14 +74,14 @@ def test_a_method_without_a_setting_trains_once_without_it(
 
 
 def test_points_of_a_search_too() -> None:
-    space = {"training.clip": {"choice": [0.1]}, "dqn.learning_rate": {"choice": [1e-3]}}
+    space = {"ppo.clip": {"choice": [0.1]}, "dqn.learning_rate": {"choice": [1e-3]}}
     found = trained(sweep(["crossattn", "dqn"], search={"samples": 3, "space": space}))
-    assert found == ["crossattn training.clip=0.1", "dqn dqn.learning_rate=0.001"]
+    assert found == ["crossattn ppo.clip=0.1", "dqn dqn.learning_rate=0.001"]
 
 
 def test_who_trains_beside_a_method_does_not_change_its_identity() -> None:
-    both = make_plan(sweep(["scale", "dqn"], grid={"dqn.learning_rate": [1e-3], **GAMMAS}), "test").trials
-    alone = make_plan(sweep(["dqn"], grid={"dqn.learning_rate": [1e-3], **GAMMAS}), "test").trials
+    both = make_plan(sweep(["scale", "dqn"], grid={"dqn.batch_size": [32], **GAMMAS}), "test").trials
+    alone = make_plan(sweep(["dqn"], grid={"dqn.batch_size": [32]}), "test").trials
     assert tuple(trial for trial in both if trial.config.method == "dqn") == alone
     of_scale = tuple(trial for trial in both if trial.config.method == "scale")
     assert of_scale == make_plan(sweep(["scale"], grid=GAMMAS), "test").trials
@@ -96,26 +94,16 @@ def test_a_results_folder_is_read_whatever_it_says(tmp_path: Path) -> None:
     manifest = {"format": "rllib-scale-results", "version": 1, "sweep": "test", "config": config}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     assert len(planned_trainings(tmp_path)) == 1
-    for committed in ("clones", "steady"):
-        assert planned_trainings(Path("analysis/beyond") / committed)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_setting_of_a_trial_has_its_place_in_yaml(method: str) -> None:
-    feasible = {"episode": {"mask": "feasible"}}
-    whole = TrialSections(env=feasible, training={"problems": {}}).model_dump()
-    for imitates in (False, True):
-        used = used_settings(method, imitates)
-        for path in (*used.paths, *used.exceptions):
-            value: Any = whole
-            for key in path.split("."):
-                assert key in value, path
-                value = value[key]
-    made = TrialConfig(method=method, env=feasible)
-    assert TrialConfig.model_validate(made.sections()) == made
-    held = {(section, key) for section, values in made.sections().items() if section in SECTIONS for key in values}
-    for section, key in held:
-        assert f"{section}.{key}" in used_settings(method), (section, key)
+def test_the_settings_of_a_trial_are_yaml_and_its_files_are_the_trial(method: str) -> None:
+    env = {"episode": {"mask": "feasible"}}
+    for settings in ({}, {"imitation": {"expert": "fastest-idle"}}, {"network": {"encoder": "x:Y#source=0"}}):
+        made = TrialConfig(method=method, env=env, **settings)
+        assert TrialConfig.model_validate(made.settings()) == made
+        assert TrialConfig.model_validate(made.model_dump(mode="json", exclude_defaults=True)) == made
+        assert set(made.settings()) <= set(SweepConfig.model_fields) | {"method", "seed", "population"}
 
 
 def test_a_search_that_begins_with_duals_has_no_initial_rule() -> None:
