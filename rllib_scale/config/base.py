@@ -7,9 +7,17 @@ import json
 from collections.abc import Iterator, Mapping
 from copy import copy
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    create_model,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError, core_schema
 
 from rllib_scale.config.pinned import without_places
@@ -62,6 +70,23 @@ class Model(BaseModel):
         return data
 
 
+class OrText(Model):
+    """A model that YAML may also give as a text, the value of its field `alone`."""
+
+    alone: ClassVar = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return {cls.alone: value} if isinstance(value, str) else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> Any:
+        schema = handler(core)
+        handler.resolve_ref_schema(schema)["type"] = ["object", "string"]
+        return schema
+
+
 @cache
 def _asks_for_number(model: type[BaseModel], field: str) -> bool:
     types = list(types_in(model.model_fields[field].annotation))
@@ -100,12 +125,12 @@ class SomeOf:
 def _optional(models: tuple[type[Model], ...]) -> type[Model]:
     """A model with the fields of all models, without their checks between fields; what they require may be null."""
     fields: dict[str, Any] = {}
-    for name, field in ((name, field) for model in models for name, field in model.model_fields.items()):
-        kind, given = field.annotation, copy(field)
+    for name, field in (item for model in models for item in model.model_fields.items() if item[0] != "name"):
+        kind: Any = field.annotation
+        given = copy(field)
         if field.is_required():
             kind, given.default = kind | None, None
-        if name != "name":
-            fields.setdefault(name, (kind, given))
+        fields.setdefault(name, (kind, given))
     return create_model(f"{models[0].__name__}Section", __base__=Model, __doc__=models[0].__doc__, **fields)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Count, Model, NonNegative, Positive
+from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Count, Model, NonNegative, OrText, Positive
 from rllib_scale.config.family import Family
 from rllib_scale.config.problem import EnvConfig
 
@@ -28,7 +28,7 @@ NO_SRR = SRRConfig(lambda_decorrelation=0, lambda_kl=0)
 """The weights of a method without SRR."""
 
 
-class ProblemsConfig(Model):
+class ProblemsConfig(OrText):
     """Problems of a training: each episode draws a number of servers and a load; `env` has the ones left out.
 
     Or each draws a problem of a family, in YAML also `problems: any`, and `env` decides how it is played: its
@@ -45,7 +45,7 @@ class ProblemsConfig(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _any_is_a_family(cls, value: Any) -> Any:
+    def _from_text(cls, value: Any) -> Any:
         if isinstance(value, str) and value != "any":
             raise ValueError(f"{value}: valid: any, or servers and offered_load, or family")
         return {"family": {}} if value == "any" else value

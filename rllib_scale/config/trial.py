@@ -238,7 +238,9 @@ class TrialConfig(Model):
         content: Any = self.settings()
         content[self.algorithm.name] |= content["training"]
         for key in path.split("."):
-            content = content[key] if isinstance(content, dict) else {}[key]
+            if not isinstance(content, dict):
+                raise KeyError(path)
+            content = content[key]
         return content
 
 

@@ -50,19 +50,19 @@ def test_smoke_expands_to_these_names_and_keys() -> None:
     """By these names and keys a results folder is read again: what is finished in it would be done anew."""
     config = load_sweep(Path("tune_configs/smoke.yaml"))
     trials = make_plan(config, "smoke").trials
-    trained = ["scale-s1-d032eeb76f85", "scale-s2-e4adbda08d53", "ppo-s1-9abf07047179", "ppo-s2-234fdf68dd1b"]
+    trained = ["scale-s1-cc65d8a0b28c", "scale-s2-a1e88108e0a8", "ppo-s1-b9f7147e80bc", "ppo-s2-40522e32e964"]
     assert [trial.config.name for trial in trials] == trained
     assert [(unit.scheduler, unit.env.cluster.num_servers, unit.key) for unit in make_plan(config, "test").units] == [
-        ("random-feasible", 16, "395d29db035b"),
-        ("random-feasible", 32, "f9d3971f88f0"),
-        ("fastest-idle", 16, "b5ad38bc65ac"),
-        ("fastest-idle", 32, "1d736758d8b9"),
-        (trained[0], 16, "778ac0f86e86"),
-        (trained[0], 32, "c9b937121411"),
-        (trained[1], 16, "cc66697cadfc"),
-        (trained[1], 32, "7d9ca44343d6"),
-        (trained[2], 16, "5a6fd1029970"),
-        (trained[3], 16, "999eec826c48"),
+        ("random-feasible", 16, "9657a504a4ce"),
+        ("random-feasible", 32, "096629791663"),
+        ("fastest-idle", 16, "6a1ffe6f69f0"),
+        ("fastest-idle", 32, "1ef1408c3ae7"),
+        (trained[0], 16, "3123787496af"),
+        (trained[0], 32, "3248342a6131"),
+        (trained[1], 16, "59c2c3c5c86f"),
+        (trained[1], 32, "b0575a8f0be6"),
+        (trained[2], 16, "7667fd9f6312"),
+        (trained[3], 16, "ab9b84f31e51"),
     ]
 
 

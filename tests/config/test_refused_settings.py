@@ -90,7 +90,7 @@ search: {space: {lambda: {uniform: [0, 1]}}} | search.space.lambda | srr.
 search: {space: {srr.lambda_kl: {uniform: [0, 1]}}}, grid: {srr.lambda_kl: [1]} | search.space.srr.lambda_kl
 """
 UNUSED = """
-methods: [scale-r], grid: {env.reward: [{name: paper}]} | grid.env.reward.name paper: scale-r has tasks-in-system | leave
+methods: [scale-r], grid: {env.reward: [{name: paper}]} | grid.env.reward.name paper: scale-r has tasks-in-system
 methods: [scale-r], grid: {env.episode.mask: [none, feasible]} | grid.env.episode.mask feasible: scale-r has none
 methods: [scale-r], env: {reward: {energy_weight: 1.0}} | env.reward.energy_weight 1.0: scale-r has 0.0 in its place
 methods: [scale-r], env: {observation: {feature_set: paper}} | env.observation.feature_set paper: scale-r has pairs
@@ -111,8 +111,8 @@ methods: [crossattn], search: {space: {srr.lambda_kl: {uniform: [0, 0.1]}}} | se
 methods: [crossattn], imitation: {expert: fastest-idle}, ppo: {clip: 0.1} | ppo.clip | without imitation.expert
 methods: [deepsets], grid: {network.num_heads: [2]} | grid.network.num_heads | embedding_dim
 methods: [deepsets], network: {encoder: 'json:loads'}, grid: {network.skip: [none]} | network.skip
-methods: [context-price], env: {observation: {feature_set: pairs}} | env.observation.feature_set pairs: context-price has
-methods: [context-price], training: {learning_rate: 0.5} | training.learning_rate | context-price | ppo.learning_rate
+methods: [context-price], env: {observation: {feature_set: pairs}} | env.observation.feature_set pairs: context-price
+methods: [context-price], training: {learning_rate: 0.5} | training.learning_rate | as scale | of training its epochs
 methods: [decima], stop: {env_steps: 9} | stop.env_steps | stop.epochs
 methods: [decima], deeprm: {queue: 5} | deeprm.queue | a method that does, as deeprm
 methods: [], grid: {ppo.gamma: [0.9]} | grid.ppo.gamma | nothing is trained

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.base import Model
+from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.config.yaml_files import build_model, explain, merged, parse_yaml
 from rllib_scale.errors import UserError
 from rllib_scale.loading import load_sweep, read_mapping
@@ -70,6 +72,16 @@ def test_an_override_sets_a_path(tmp_path: Path) -> None:
     for key in ("dqn.learning_rate", "grid.dqn.learning_rate"):
         with pytest.raises(UserError, match=f"{key}: no method of the sweep"):
             load_sweep(tmp_path / "s.yaml", [f"{key}={'[0.1]' if key.startswith('grid') else 0.1}"])
+
+
+def test_the_schema_for_editors_takes_the_presets_and_no_misspelt_key() -> None:
+    checks = Draft202012Validator(SweepConfig.model_json_schema())
+    for file in sorted(Path("tune_configs").glob("*.yaml")):
+        data = read_mapping(file)
+        assert not list(checks.iter_errors(data)), file
+        assert list(checks.iter_errors(data | {"ppo": {"clap": 0.1}}))
+    training = checks.schema["$defs"]["PPOSection"]["properties"]
+    assert (training["clip"]["default"], "user-defined" in training["reward"]["description"]) == (0.2, True)
 
 
 def models(base: type[Model] = Model) -> Iterator[type[Model]]:

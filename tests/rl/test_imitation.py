@@ -224,7 +224,6 @@ def test_a_network_learns_for_which_server_to_wait(algorithm_of: Callable[[Trial
     [
         ({"imitation": {"expert": "reserve"}}, ["imitation.expert reserve", "env.decision.on_busy reserve"]),
         ({"imitation": {"expert": "heft"}}, ["imitation.expert heft", "plans ahead", "valid: random-feasible, "]),
-        ({"method": "dqn"}, ["imitation.expert", "dqn", "valid: a method that does, as scale"]),
     ],
     ids=str,
 )
