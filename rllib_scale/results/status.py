@@ -138,10 +138,10 @@ def as_trained(folder: Path, plan: Plan) -> Plan:
 
 
 def published_epochs(policy: Path) -> int:
-    """Epochs of the training that published a policy; -1 without one."""
+    """Epochs of the training that published a policy; -1 without one, and where its description is torn."""
     try:
         return int(json.loads((policy / "policy.json").read_text(encoding="utf-8"))["epochs"])
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return -1
 
 

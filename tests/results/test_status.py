@@ -20,6 +20,7 @@ from rllib_scale.results.status import (
     evaluations,
     found_trainings,
     homes,
+    published_epochs,
     read_curve,
     trainings,
 )
@@ -145,6 +146,8 @@ def test_a_training_that_asha_stopped_is_done(sweep: tuple[Path, list[str]]) -> 
         if unit.scheduler == name:
             results.write_json(folder / "evaluations" / f"{unit.key}.parquet", {})
     assert evaluations(folder) == (3, len(units))
+    (folder / "policies" / name / "policy.json").write_bytes(b"")
+    assert published_epochs(folder / "policies" / name) == -1, "torn: it is published again"
 
 
 def test_trainings_that_the_plan_does_not_name_are_found_and_described(sweep: tuple[Path, list[str]]) -> None:
