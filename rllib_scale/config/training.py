@@ -32,8 +32,10 @@ class SRRConfig(Model):
 
     lambda_decorrelation: NonNegative = Field(default=0.01, description="lambda_1, weight of L_c")
     lambda_kl: NonNegative = Field(default=0.001, description="lambda_2, weight of L_d")
-    ramp_start_epoch: NonNegative = 10
-    ramp_epochs: Positive = 50
+    ramp_start_epoch: NonNegative = Field(
+        default=10, description="both weights are 0 up to this epoch, 0 being the first; a shorter training has no SRR"
+    )
+    ramp_epochs: Positive = Field(default=50, description="epochs over which both weights then grow linearly")
     reduction: Literal["sum", "mean"] = Field(default="sum", description="over the off-diagonal entries of L_c")
 
 
