@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from rllib_scale.config.pinned import without_places
@@ -46,8 +48,10 @@ class Model(BaseModel):
         """Refuse unknown keys, and what Python takes for a number: True, which is `on` in YAML, "1_0" and "٣"."""
         if not isinstance(data, Mapping):
             return data
-        if unknown := [(key,) for key in data if key not in cls.model_fields]:
-            raise PydanticCustomError("unknown_key", "unknown key", {"keys": unknown, "valid": list(cls.model_fields)})
+        if unknown := [key for key in data if key not in cls.model_fields]:
+            meant = {key: found for key in unknown if (found := _meant(cls, str(key))) is not None}
+            context = {"keys": [(key,) for key in unknown], "valid": list(cls.model_fields), "meant": meant}
+            raise PydanticCustomError("unknown_key", "unknown key", context)
         for key, value in data.items():
             entries = enumerate(value) if isinstance(value, list | tuple) else (("", value),)
             for index, item in entries:
@@ -59,6 +63,37 @@ class Model(BaseModel):
                         said += f" (in YAML also {'on, yes' if item else 'off, no'})"
                     raise PydanticCustomError("value_error", "{said}", {"keys": [(key,)], "said": said})
         return data
+
+
+def _meant(model: type[BaseModel], key: str) -> str | None:
+    """Path of the setting that an unknown key means: that of this name in a section below, or of this symbol.
+
+    >>> from rllib_scale.config import EnvConfig, SRRConfig
+    >>> _meant(SRRConfig, "lambda1"), _meant(EnvConfig, "offered_load"), _meant(EnvConfig, "load")
+    ('lambda_decorrelation', 'workload.offered_load', None)
+    """
+    settings = list(_settings(model))
+    named = [path for path, _ in settings if path.rpartition(".")[2] == key]
+    of_symbol = [path for path, field in settings if _plain(key) in _symbols(field.description or "")]
+    return min(named or of_symbol, key=lambda path: path.count("."), default=None)
+
+
+def _settings(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Path and field of each setting, those of sections after their section."""
+    for name, field in model.model_fields.items():
+        yield above + name, field
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, Model):
+                yield from _settings(kind, f"{above}{name}.")
+
+
+def _symbols(description: str) -> set[str]:
+    """Symbols in a description: its first word before a comma, and `lambda_1`."""
+    return {_plain("".join(each)) for each in re.findall(r"^(\w+),|\b([A-Za-z]+_\d)\b", description)}
+
+
+def _plain(symbol: str) -> str:
+    return symbol.replace("_", "").lower()
 
 
 @cache

@@ -242,7 +242,7 @@ class SACConfig(OffPolicyConfig):
 
     learning_rate: LearningRate = Field(default=3e-4, description="learning rate of policy, Q-networks and temperature")
     target_rate: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.005, description="tau of the target networks, at every gradient step"
+        default=0.005, description="tau, the rate of the target networks, at every gradient step"
     )
     initial_temperature: Positive = 0.1
     target_entropy_share: Annotated[float, Field(ge=0, lt=1)] = Field(
