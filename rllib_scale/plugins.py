@@ -1,8 +1,8 @@
 """User code by name: `package.module:Name`, or an entry point of an installed package.
 
 Validation appends `#source=` and a digest: of the file that defines the code, and of the user's own modules that it
-imports by a statement, recursively. Configs travel and are stored in this form: their hashes include the digest, they are
-read again without an import, and loading code that has changed is an error. The working directory is searched for
+imports by a statement, recursively. Configs travel and are stored in this form: their hashes include the digest, they
+are read again without an import, and loading code that has changed is an error. The working directory is searched for
 modules, too.
 """
 

@@ -7,9 +7,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
@@ -42,10 +42,29 @@ class Model(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    text_key: ClassVar[str | None] = None
+    """The field that a text sets which stands in place of the mapping."""
+    texts: ClassVar[tuple[str, ...]] = ()
+    """Other texts that may stand there."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """The JSON schema of the mapping, or of a text in its place."""
+        reference = handler(core_schema)
+        schema = handler.resolve_ref_schema(reference)
+        if cls.texts or cls.text_key is not None:
+            text = {"enum": list(cls.texts)} if cls.texts else schema["properties"][cls.text_key]
+            mapping = dict(schema)
+            schema.clear()
+            schema["anyOf"] = [text, mapping]
+        return reference
+
     @model_validator(mode="before")
     @classmethod
     def _keys_and_numbers(cls, data: Any) -> Any:
         """Refuse unknown keys, and what Python takes for a number: True, which is `on` in YAML, "1_0" and "٣"."""
+        if isinstance(data, str) and cls.text_key is not None:
+            return {cls.text_key: data}
         if not isinstance(data, Mapping):
             return data
         if unknown := [key for key in data if key not in cls.model_fields]:

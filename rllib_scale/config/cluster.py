@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -173,6 +173,8 @@ class ClusterConfig(Model):
 
     In YAML a preset (`cluster: paper-32`), `servers: N` (the tiers at N servers in total), or `tiers` with counts.
     """
+
+    texts: ClassVar = tuple(CLUSTER_PRESETS)
 
     tiers: tuple[TierConfig, ...] = Field(default=PAPER_TIERS, min_length=1)
     servers: Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)] | None = Field(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -49,6 +49,8 @@ class ProblemsConfig(Model):
     Or each draws a problem of a family, in YAML also `problems: any`, and `env` decides how it is played: its
     decision, observation, reward and mask. Half of the problems then hold places, transfers and release delays.
     """
+
+    texts: ClassVar = ("any",)
 
     servers: tuple[Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)], ...] = Field(
         default=(), description="numbers of servers, equally likely; empty: the number of `env`"
