@@ -23,7 +23,7 @@ def inert_settings(trials: Iterable[TrialConfig]) -> list[str]:
 
 
 def _ramp(trial: TrialConfig) -> str | None:
-    """SRR's weights at epoch e, 0 being the first, are in proportion to e - ramp_start_epoch, where that is positive."""
+    """At epoch e, 0 being the first, SRR's weights are in proportion to e - ramp_start_epoch, where that is positive."""
     srr, epochs = trial.srr, trial.stop_epochs
     if srr is None or not (srr.lambda_decorrelation or srr.lambda_kl) or epochs - 1 > srr.ramp_start_epoch:
         return None
