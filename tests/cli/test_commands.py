@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from networks.observations import random_network
+from refused import refused
 from rllib_scale import presets
 from rllib_scale.cli import main
 from rllib_scale.config import METHODS, SCENARIOS, TrialConfig, scenario
@@ -26,6 +27,7 @@ from rllib_scale.config.plan import SweepConfig
 from rllib_scale.config.planning import make_plan
 from rllib_scale.config.yaml_files import parse_yaml
 from rllib_scale.files import write_json
+from rllib_scale.loading import load_sweep
 from rllib_scale.policies.policy import save_policy
 from rllib_scale.results.tables import open_folder
 from rllib_scale.schedulers.rules import SCHEDULERS
@@ -134,6 +136,18 @@ def test_the_schema_of_a_sweep_accepts_every_preset_and_what_a_text_stands_for(t
     editor.validate({"name": "short", "methods": []} | short)
     for wrong in ({"trainin": {}}, {"env": {"cluster": "paper-33"}}, {"training": {"lr": 1}}, {"seeds": ["x"]}):
         assert not editor.is_valid({"name": "wrong", "methods": []} | wrong)
+
+
+def test_the_manifest_of_results_is_their_sweep_again(tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.json"
+    for name in ("table4", "any_cluster", "imitate", "population", "agents_scale"):
+        sweep = load_sweep(presets.sweep_file(name))
+        write_json(manifest, {"config": sweep.model_dump(mode="json")})
+        assert load_sweep(manifest) == sweep
+        assert load_sweep(manifest, ["seeds=[1, 2]"]) == sweep.model_copy(update={"seeds": (1, 2)})
+    succeed("validate", manifest, "--set", "seeds=[1, 2]")
+    manifest.write_text("{}")
+    assert "not the manifest of a results folder" in refused("validate", manifest)
 
 
 def test_validate_shows_resolved_configs_with_overrides() -> None:
