@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rllib_scale.config.training import OffPolicyConfig
+from rllib_scale.config.algorithms import DQN, SAC
 from rllib_scale.config.trial import TrialConfig
 from rllib_scale.errors import counted
 
@@ -23,7 +23,7 @@ def inert_settings(trials: Iterable[TrialConfig]) -> list[str]:
 
 
 def _ramp(trial: TrialConfig) -> str | None:
-    """At epoch e, 0 being the first, SRR's weights are in proportion to e - ramp_start_epoch, where that is positive."""
+    """SRR's weights at epoch e, 0 being the first, are in proportion to max(0, e - ramp_start_epoch)."""
     srr, epochs = trial.srr, trial.stop_epochs
     if srr is None or not (srr.lambda_decorrelation or srr.lambda_kl) or epochs - 1 > srr.ramp_start_epoch:
         return None
@@ -36,7 +36,7 @@ def _ramp(trial: TrialConfig) -> str | None:
 def _warmup(trial: TrialConfig) -> str | None:
     """DQN and SAC make one update for every `steps_per_update` steps after the warm-up."""
     settings, steps = trial.algorithm, trial.stop_epochs * (trial.env_steps_per_epoch or 0)
-    if not isinstance(settings, OffPolicyConfig) or steps - settings.warmup_steps >= settings.steps_per_update:
+    if not isinstance(settings, DQN | SAC) or steps - settings.warmup_steps >= settings.steps_per_update:
         return None
     return (
         f"nothing is learned, as updates begin after {settings.name}.warmup_steps {settings.warmup_steps:,}, and the "
