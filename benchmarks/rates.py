@@ -22,14 +22,13 @@ from rllib_scale.sweeps.trainable import make_learner
 SCENARIO, RULES = "steady-0.7", ("fastest-idle", "earliest-finish", "reserve", "adaptive-price")
 STEPS = {"steps_per_epoch": 256}
 TRAININGS: dict[str, dict[str, Any]] = {
-    "ppo, 2 passes": {"method": "scale", "training": STEPS | {"passes": 2}},
-    "ppo, 8 passes": {"method": "scale", "training": STEPS | {"passes": 8}},
-    "dqn": {"method": "dqn", "training": STEPS, "dqn": {"warmup_steps": 64}},
-    "sac": {"method": "sac", "training": STEPS, "sac": {"warmup_steps": 64}},
+    "ppo, 2 passes": {"method": "scale", "ppo": STEPS | {"passes": 2}},
+    "ppo, 8 passes": {"method": "scale", "ppo": STEPS | {"passes": 8}},
+    "dqn": {"method": "dqn", "dqn": STEPS | {"warmup_steps": 64}},
+    "sac": {"method": "sac", "sac": STEPS | {"warmup_steps": 64}},
     "imitation": {
         "method": "crossattn",
-        "training": STEPS,
-        "imitation": {"expert": "fastest-idle", "episodes": 4, "holdout_episodes": 1},
+        "imitation": STEPS | {"expert": "fastest-idle", "episodes": 4, "holdout_episodes": 1},
     },
     "cma-es": {"method": "context-price", "cma": {"population": 4, "instances": 2, "validate_every": 1000}},
     "reinforce": {"method": "decima", "reinforce": {"instances": 1, "episodes": 2, "validate_every": 1000}},

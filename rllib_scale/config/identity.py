@@ -7,16 +7,13 @@ whatever the protocol.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from rllib_scale import zoo
 from rllib_scale.config.base import digest
-from rllib_scale.config.pinned import DIGEST_SEPARATOR, split, without_places
+from rllib_scale.config.pinned import shown, without_places
 from rllib_scale.config.problem import EnvConfig
 
 IDENTITY_FORMAT = 4
@@ -32,7 +29,8 @@ Settings = dict[str, Any]
 def world_of(env: EnvConfig) -> dict[str, Any]:
     """What is played: JSON content that differs from the defaults."""
     content = env.model_dump(mode="json", exclude_defaults=True, exclude=ASKED)
-    content.get("cluster", {}).pop("ratio", None)  # of no effect at this number of servers
+    for tier in content.get("cluster", {}).get("tiers", ()):
+        tier.pop("ratio", None)  # of no effect at this number of servers
     return _content(content)
 
 
@@ -76,11 +74,11 @@ def _readable(content: Mapping[str, Any]) -> dict[str, Any]:
     """Sections with the tiers of their cluster by name."""
     found = {key: _readable(value) if isinstance(value, Mapping) else value for key, value in content.items()}
     if isinstance(tiers := found.get("tiers"), list) and all(isinstance(tier, Mapping) for tier in tiers):
-        ratio = found.pop("ratio", None) or [tier["count"] for tier in tiers]
+        ratio = [tier.get("ratio") or tier["count"] for tier in tiers]
         common = math.gcd(*ratio)
         found["servers"] = sum(tier["count"] for tier in tiers)
         found["tiers"] = {
-            str(tier["name"]): {key: value for key, value in tier.items() if key not in ("name", "count")}
+            str(tier["name"]): {key: value for key, value in tier.items() if key not in ("name", "count", "ratio")}
             | {"share": count // common}
             for tier, count in zip(tiers, ratio, strict=True)
         }
@@ -106,22 +104,6 @@ def in_words(settings: Mapping[str, Any]) -> str:
     'training.epochs=2; network.skip=price; env.decision={"offer": "all"}'
     """
     return "; ".join(f"{path}={shown(value)}" for path, value in settings.items())
-
-
-def shown(value: Any) -> str:
-    """A value in words; a pinned file is shown by name and digest, without its folder."""
-    return value if isinstance(value := _without_folders(value), str) else json.dumps(value, sort_keys=True)
-
-
-def _without_folders(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _without_folders(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_folders(each) for each in value]
-    if isinstance(value, str) and DIGEST_SEPARATOR in value:
-        place, content = split(value)
-        return place if zoo.is_named(place) else f"{Path(place).name}{DIGEST_SEPARATOR}{content}"
-    return value
 
 
 @lru_cache(maxsize=1024)

@@ -33,7 +33,7 @@ POLICY_FILES = ("policy.json", "policy.safetensors")
 TAIL_BYTES = 1 << 16
 """The last row of a log is shorter."""
 
-CHANGES = ("name", "trial_id", "config", "epochs")
+CHANGES = ["name", "trial_id", "config", "epochs"]
 """Columns that say whether a training ended as planned."""
 
 State = Literal["finished", "running", "stopped", "failed", "waiting"]

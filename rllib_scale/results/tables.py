@@ -120,7 +120,6 @@ class _Training(BaseModel):
     name: str
     epochs: int
     columns: _Columns
-    settings: list[tuple[str, Any]]
 
 
 class _Evaluation(BaseModel):
