@@ -1,9 +1,10 @@
 """The driver of a sweep at scale: how soon its trainings start on a store that is far away, and its memory.
 
-The start is that of real `sweep` commands against moto's S3 server, each request `DELAY_S` late: from the command to the
-first line of progress, once into an empty place and once where every training resumes. The memory is that of a process
-in which Tune's loop runs with simulated actors, which answer at once. All that a training leaves behind shows at many
-trainings of few epochs, and all that an epoch leaves behind at few trainings of many.
+The start is that of real `sweep` commands against moto's S3 server, each request `DELAY_S` late: from the command to
+the first line of progress, once into an empty place and once where every training resumes. The memory is that of a
+process in which Tune's loop runs with simulated actors, which answer at once, and without loggers, which write each row
+to a file. What a training leaves behind shows at many trainings of few epochs, and what an epoch leaves behind at few
+trainings of many.
 """
 
 from __future__ import annotations
@@ -208,6 +209,7 @@ def simulate(sweep_file: Path, trainings: int, epochs: int) -> float:
     plan = make_plan(load_sweep(sweep_file, settings), "x")
     actors = partial(_Actors, epochs=epochs)
     manager = "ray.tune.execution.tune_controller.RayActorManager"
+    os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
     with TemporaryDirectory() as folder, ray_session(num_cpus=1), patch(manager, actors):
         sweep = Sweep(plan, Path(folder) / "results", lambda line: print(line, file=sys.stderr))
         sweep.open()

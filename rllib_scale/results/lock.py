@@ -103,8 +103,8 @@ class _Lock:
             found = self._read()
             if found is not None and found["owner"] != self._own["owner"]:
                 self.lost = found
-                signal.raise_signal(signal.SIGINT)
-                return
+                signal.raise_signal(signal.SIGINT)  # again at each beat: pyarrow swallows one while it writes
+                continue
             self._own["beat"] += 1
             with suppress(OSError, UserError):  # a disk or a store that is away for a while
                 self._write()

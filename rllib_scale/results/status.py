@@ -29,7 +29,8 @@ MAX_RESTARTS = 3
 
 State = Literal["finished", "running", "stopped", "failed", "waiting"]
 _NAME = re.compile(r"(?P<method>[a-z0-9-]+)-s(?P<train_seed>\d+)-(?P<trial_id>[0-9a-f]+)")
-_FAILURE = re.compile(r"^Failure # \d+", re.MULTILINE)
+_FAILURE = re.compile(r"^Failure # (\d+)", re.MULTILINE)
+"""Tune's count of the failures of a training; it leaves out preemptions, after which a training always restarts."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ def _training(folder: Path, name: str, planned: tuple[dict[str, Any], int] | Non
         return Training(name, identity, "finished", epochs, curve, updated, None)
     quiet = updated is None or now_s - updated > QUIET_S
     state: State = "stopped" if quiet else "running"
-    if error is not None and (quiet or len(_FAILURE.findall(error)) > MAX_RESTARTS):
+    if error is not None and (quiet or max(map(int, _FAILURE.findall(error)), default=0) > MAX_RESTARTS):
         state = "failed"
     said = error.strip().splitlines() if error else []
     return Training(name, identity, state, epochs, curve, updated, said[-1] if said else None)

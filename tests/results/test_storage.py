@@ -187,6 +187,18 @@ def test_the_latest_whole_checkpoint_is_found_over_all_runs_and_published(
     assert names(tmp_path / "policies") == {"a/policy.json", "a/curve.json"}
 
 
+def test_the_checkpoints_of_many_trainings_are_found_without_a_request_for_each() -> None:
+    heard: list[str] = []
+    with s3_server(heard=heard) as bucket:
+        trials = Location(bucket % "trials")
+        for number in range(20):
+            with (trials / f"run-001/t{number}/checkpoint_000001").writing() as folder, writing(folder, 1):
+                pass
+        heard.clear()
+        assert len(newest_checkpoints(trials)) == 20
+        assert len(heard) <= 3, heard
+
+
 def test_a_folder_is_own_only_where_and_when_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     remember("/results/a", "2026-01-01T00:00:00+00:00")
