@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,14 +44,19 @@ RUNNING = 320
 """Trainings side by side: twenty nodes of 16 CPUs."""
 
 
-def measure_start(sweep_file: Path, trainings: int) -> list[Measure]:
-    """Seconds from the command to the first line of progress."""
+def bucket() -> AbstractContextManager[str]:
+    """Moto's S3 server, for a block; yields the URI of a folder, `%s` where its name goes."""
     from tests.s3_server import s3_server
 
     os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
+    return s3_server(delay_s=DELAY_S)
+
+
+def measure_start(sweep_file: Path, trainings: int) -> list[Measure]:
+    """Seconds from the command to the first line of progress."""
     found = []
-    with s3_server(delay_s=DELAY_S) as bucket:
-        home = Location(bucket % "start")
+    with bucket() as place:
+        home = Location(place % "start")
         for title in ("start", "resume"):
             taken = _seconds_to_progress(["sweep", str(sweep_file), "--results", str(home), "--trust"], trainings)
             name = f"{title} of {trainings:,} trainings on S3, {1000 * DELAY_S:.0f} ms a request"

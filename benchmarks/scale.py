@@ -1,11 +1,14 @@
-"""How long report, status, dashboard, `validate` and a finished sweep take at scale. Rows are copies of committed ones.
+"""How long report, status, dashboard, `validate`, a finished sweep and the start of a new one take at scale.
+
+Rows are copies of committed ones.
 
     python -m benchmarks.scale DIR [--rows 1020000] [--variants 996] [--trials 1000]
 
 makes DIR/rows, the transfer study with more settings and episodes; DIR/variants, SCALE, CrossAttn and PPO of the
 reproduction, each at many learning rates; and DIR/trials, a finished sweep whose evaluations are one file each, and ten
 times as many trainings without evaluations. What is there already stays. Each part is then timed in a process of its
-own; `validate`, `again` and `status` of DIR/trials are whole commands, with their imports.
+own; `validate`, `again` and `status` of DIR/trials are whole commands, with their imports. So are `status` and `report`
+of DIR/rows in a bucket; `benchmarks.driver` says how the driver of ten times the trials is measured.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +30,7 @@ import pandas as pd
 from rich.console import Console
 
 from benchmarks.__main__ import describe, machine, table
+from benchmarks.driver import bucket, measure_memory, measure_start
 from benchmarks.measure import Measure
 from rllib_scale.config.plan import Plan
 from rllib_scale.config.planning import make_plan
@@ -33,6 +38,7 @@ from rllib_scale.files import write_atomic, write_json
 from rllib_scale.loading import load_sweep
 from rllib_scale.results import tables as results
 from rllib_scale.results.columns import EPISODE_COLUMNS, OBSERVABILITY, TRAINING_COLUMNS
+from rllib_scale.results.storage import Location
 
 ROOT = Path(__file__).parents[1]
 TIMES = ("response_mean_s", "response_censored_s", "jct_mean_s", "jct_p95_s", "sojourn_mean_s")
@@ -47,7 +53,7 @@ AIMS = {
     ("variants", "episode"): 3.0,
 }
 """Seconds at most, at the default sizes."""
-AIMS_OF_COMMANDS = {"validate": 15.0, "again": 8.0, "status": 5.0, "status of ten times as many": 5.0}
+AIMS_OF_COMMANDS = {"validate": 10.0, "again": 8.0, "status": 5.0, "status of ten times as many": 5.0}
 """CPU seconds at most: `validate` of ten times the trials of DIR/trials, the finished `sweep` once more, `status`."""
 VIEWS = ("evaluations", "training", "compare", "episode", "runs")
 SETTINGS_OF_ROWS = 4
@@ -138,12 +144,17 @@ evaluation: {{scales: [16, 32, 48, 64], features: false}}
 """
 
 
+def write_sweep(path: Path, trials: int) -> None:
+    """The file of a sweep of so many trials, a multiple of 100."""
+    seeds = ", ".join(map(str, range(max(1, trials // 100))))
+    content = SWEEP.format(seeds=seeds, weights=[0.001 * k for k in range(10)])
+    write_atomic(path, lambda p: p.write_text(content))
+
+
 def make_trials(folder: Path, trials: int) -> None:
     """A finished sweep of so many trials and four evaluations of each, and the sweep file of ten times as many."""
-    weights = [0.001 * k for k in range(10)]
     for name, count in (("sweep", trials), ("ten_times", 10 * trials)):
-        seeds = ", ".join(map(str, range(max(1, count // 100))))
-        write_atomic(folder / f"{name}.yaml", lambda p, s=seeds: p.write_text(SWEEP.format(seeds=s, weights=weights)))
+        write_sweep(folder / f"{name}.yaml", count)
     episodes = results.read_table(ROOT / "analysis" / "reproduction" / "episodes.parquet", EPISODE_COLUMNS)
     rows = episodes[(episodes["method"] == "scale") & (episodes["scenario"] == "paper")].head(30)
     _train(folder / "ten_times.yaml", folder / "ten_times")
@@ -191,6 +202,22 @@ def time_commands(folder: Path) -> list[Measure]:
     return found
 
 
+def time_in_bucket(folder: Path) -> list[Measure]:
+    """Wall seconds of `status` and `report` of a results folder in a bucket, each request a while late."""
+    found = []
+    with bucket() as place:
+        home = Location(place % folder.name)
+        names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+        with ThreadPoolExecutor(64) as pool:
+            list(pool.map(lambda name: home.upload(name, folder / name), names))
+        for words, aim in ((["status", str(home)], 3.0), (["report", str(home), "--output", f"{folder}-page"], 60.0)):
+            start = time.perf_counter()
+            subprocess.run([sys.executable, "-m", "rllib_scale", *words], check=True, stdout=subprocess.PIPE)
+            taken = time.perf_counter() - start
+            found.append(Measure(f"{folder.name} on S3, {words[0]}", "s", taken, bar=aim, aim=aim, at_most=True))
+    return found
+
+
 Work = Callable[[], object]
 
 
@@ -225,7 +252,7 @@ def _view(name: str, folder: Path) -> Work:
 
 PARTS: dict[str, Callable[[Path], Work]] = {"report": _report, "status": _status}
 PARTS |= {name: partial(_view, name) for name in VIEWS}
-ALL = (*PARTS, "commands")
+ALL = (*PARTS, "commands", "start", "memory", "bucket")
 
 
 def measure(folder: Path, part: str) -> dict[str, float]:
@@ -244,8 +271,15 @@ def run(folder: Path, rows: int, variants: int, trials: int, parts: tuple[str, .
         if not (folder / "trials").exists():
             make_trials(folder / "trials", trials)
         found += time_commands(folder / "trials")
+    many = folder / "ten_times.yaml"
+    if {"start", "memory"} & set(parts):
+        write_sweep(many, 10 * trials)
+    if "start" in parts:
+        found += measure_start(many, 10 * trials)
+    if "memory" in parts:
+        found += measure_memory(many, 10 * trials)
     for name, make, size in (("rows", make_rows, rows), ("variants", make_variants, variants)):
-        if set(parts) & set(PARTS) and not (folder / name).exists():
+        if set(parts) & {*PARTS, "bucket"} and not (folder / name).exists():
             make(folder / name, size)
         for part in (part for part in parts if part in PARTS):
             command = [sys.executable, "-m", "benchmarks.scale", str(folder / name), "--measure", part]
@@ -255,6 +289,8 @@ def run(folder: Path, rows: int, variants: int, trials: int, parts: tuple[str, .
             aim = AIMS.get((name, part))
             found.append(Measure(title, "s", taken["cpu_s"], taken["wall_s"], aim, aim, True, (taken,)))
             found.append(Measure(f"{title}: peak memory", "GB", taken["peak_gb"], at_most=True))
+        if name == "rows" and "bucket" in parts:
+            found += time_in_bucket(folder / name)
         page = folder / name / "report" / "report.html"
         if page.is_file():
             found.append(Measure(f"{name}, report: size of the page", "MB", page.stat().st_size / 1e6, at_most=True))

@@ -1,8 +1,8 @@
 """The state of each training of a results folder, read from its files alone, while they run or later.
 
-Free of ray and torch. What Ray Tune writes of a running training reaches the folder with its checkpoints and every five
-minutes; nothing in the folder says whether the sweep's process still lives. A training whose files have not changed for
-QUIET_S is therefore called stopped.
+Free of ray and torch. What Ray Tune writes of a running training reaches the folder every minute; nothing in the folder
+says whether the sweep's process still lives. A training whose files have not changed for QUIET_S is therefore called
+stopped.
 """
 
 from __future__ import annotations
