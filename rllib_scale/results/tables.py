@@ -10,6 +10,7 @@ A folder holds
     evaluations/HASH.parquet  the rows of one finished evaluation unit; episodes.parquet is all of them
     features/HASH.parquet   its row of features.parquet
     trials/                 Ray Tune's own folder: checkpoints, logs, TensorBoard events
+    .lock.json              while a sweep runs there: its process
 
 Every file is written under a temporary name and renamed, so that a reader never sees half of one.
 """

@@ -47,7 +47,7 @@ class Evaluations:
         """One line for each evaluation that failed or was lost; the next run repeats it."""
         self.waiting: deque[EvaluationUnit] = deque()
         self._running: dict[Any, EvaluationUnit] = {}
-        self._policies: dict[str, Any] = {}  # scheduler -> its files in Ray's object store
+        self._policy: tuple[str, Any] = ("", None)  # the last scheduler, and its files in Ray's object store
         self._failure: Exception | None = None
         self._task = ray.remote(max_retries=MAX_RESTARTS)(evaluate_unit)
         self.add(unit for unit in sweep.plan.units if not unit.learned)
@@ -100,13 +100,19 @@ class Evaluations:
         task = self._task.options(num_cpus=1 if beside is None else 0)
         while self.waiting and len(self._running) < (MAX_SUBMITTED if beside is None else beside):
             unit = self.waiting.popleft()
-            folder = self.sweep.policy(unit.scheduler) if unit.learned else unit.policy
-            if folder is not None and unit.scheduler not in self._policies:
-                from rllib_scale.policies.policy import policy_files
-
-                self._policies[unit.scheduler] = ray.put(policy_files(folder))
             trusts = self.sweep.trial(unit.scheduler).config.encoder if unit.learned else self.trust
-            self._running[task.remote(unit, self._policies.get(unit.scheduler), trusts)] = unit
+            self._running[task.remote(unit, self._files(unit), trusts)] = unit
+
+    def _files(self, unit: EvaluationUnit) -> Any:
+        """The files of a unit's policy in Ray's object store, put there once for its units; None for a rule."""
+        folder = self.sweep.policy(unit.scheduler) if unit.learned else unit.policy
+        if folder is None:
+            return None
+        if self._policy[0] != unit.scheduler:
+            from rllib_scale.policies.policy import policy_files
+
+            self._policy = unit.scheduler, ray.put(policy_files(folder))
+        return self._policy[1]
 
     def _collect(self, timeout_s: float) -> None:
         """Write the rows of finished units, waiting up to `timeout_s` for the first."""
