@@ -173,7 +173,7 @@ def _fit(
                 config={
                     "trial": tune.grid_search(list(targets)),
                     "settings": tune.sample_from(lambda config: settings[config["trial"]]),
-                    **_changing(search, {c.name: settings_at(resumed.get(c.name), c) for c in pending}),
+                    **_changing(search, pending, resumed),
                 },
                 resources_per_trial=tune.PlacementGroupFactory(bundles),
                 scheduler=make_scheduler(search, pending, Curves(sweep, resumed)),
@@ -205,12 +205,13 @@ def _fit(
     return progress.failed
 
 
-def _changing(search: SearchConfig, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _changing(search: SearchConfig, pending: Sequence[Trial], resumed: Mapping[str, Checkpoint]) -> dict[str, Any]:
     """Initial values of the settings that PBT changes, as config path -> a function of the trial's config."""
     from ray import tune
 
     if search.scheduler != "pbt":
         return {}
+    settings = {trial.name: settings_at(resumed.get(trial.name), trial) for trial in pending}
 
     def setting(path: str) -> Any:
         return tune.sample_from(lambda config: settings[config["trial"]][path])
