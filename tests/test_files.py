@@ -1,4 +1,4 @@
-"""Files and policies appear whole or not at all, whenever a write breaks off."""
+"""Files appear whole or not at all, whenever a write breaks off."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
-from rllib_scale.sweeps.checkpoints import copy_policy
 
 
 def test_until_a_file_is_whole_its_readers_see_the_old_one(tmp_path: Path) -> None:
@@ -23,17 +22,3 @@ def test_until_a_file_is_whole_its_readers_see_the_old_one(tmp_path: Path) -> No
     with pytest.raises(UserError, match="No space left on device"):
         write_atomic(path, write)
     assert [each.read_text() for each in tmp_path.iterdir()] == ["old"]
-
-
-def test_a_policy_whose_copy_breaks_off_is_not_there_and_the_old_one_stays(tmp_path: Path) -> None:
-    source, target = tmp_path / "source", tmp_path / "policies" / "a"
-    source.mkdir()
-    target.parent.mkdir()
-    for content in ("old", "new"):
-        (source / "policy.json").write_text(content)
-        with pytest.raises(UserError, match="cannot be written"):
-            copy_policy(source, target, tmp_path / "missing")
-        assert [path.read_text() for path in target.parent.rglob("*.json")] == ["old"] * target.exists()
-        if content == "old":
-            assert not [*target.parent.iterdir()]
-            copy_policy(source, target)

@@ -352,9 +352,10 @@ def test_no_file_of_a_stranger_imports_anything(own: Path, name: str) -> None:
     rules = content["evaluation"] | {"heuristics": [name]}
     for change in ({"evaluation": rules}, {"env": {"workload": {"generator": name}}}):
         sweep = build_model(SweepConfig, content | change, "manifest")
-        (unit,) = make_plan(sweep, "test").units
+        plan = make_plan(sweep, "test")
+        (unit,) = plan.units
         folder = own / f"out-{len(change)}-{'env' in change}"
-        open_folder(folder, "own", sweep.model_dump(mode="json"), "hash")
+        open_folder(folder, "own", sweep.model_dump(mode="json"), "hash", plan.to_json())
         with pytest.raises(UserError, match=r"names code to import, strange\.broken:X, .* --trust"):
             Replay(folder).player(unit)
     make_plan(
@@ -424,8 +425,9 @@ def test_a_results_folder_of_a_stranger_draws_nothing_without_trust(own: Path) -
     sweep = sweep_of("sticky", env={"workload": {"generator": "strange.things:pairs"}})
     content = sweep.model_dump(mode="json")
     forget()
-    open_folder(own / "out", "own", content, "hash")
-    (unit,) = make_plan(build_model(SweepConfig, content, "manifest"), "test").units
+    plan = make_plan(build_model(SweepConfig, content, "manifest"), "test")
+    open_folder(own / "out", "own", content, "hash", plan.to_json())
+    (unit,) = plan.units
     with pytest.raises(UserError, match=r"names code to import, strange\.things:pairs, .* --trust"):
         Replay(own / "out").player(unit)
     assert Replay(own / "out", trust=True).player(unit).name == "sticky"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pandas as pd
 
 from ..labels import LOWER_IS_BETTER
@@ -42,7 +44,7 @@ def five_lines(content: list[Section]) -> list[str]:
 
 def next_steps(results: Results, content: list[Section]) -> list[tuple[str, str]]:
     """What a reader may do after the report: words, and a command."""
-    steps = [("Explore these results in a browser", f"rllib-scale dashboard {results.folder}")]
+    steps = [("Explore these results in a browser", f"rllib-scale dashboard {shlex.join(map(str, results.homes))}")]
     compared = [section for section in content if any(section.setting) and len(section.table4)]
     if not compared:
         return steps

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
-
-from rllib_scale.config.pinned import without_places
 
 MIN_SERVERS = 4
 """Smallest cluster a tier ratio is scaled to."""
@@ -36,16 +36,26 @@ DecisionMode = Literal["argmax", "sample"]
 
 
 class Model(BaseModel):
-    """Base of all config models: unknown keys are refused, and values do not change after validation."""
+    """Base of all config models: unknown keys are refused, and values do not change after validation.
+
+    Null stands for the default of a setting that cannot be null.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def written_out(cls, value: Any) -> Any:
+        """The mapping that a short form in YAML stands for, as `transfer` for a section; other values as they are."""
+        return value
 
     @model_validator(mode="before")
     @classmethod
     def _keys_and_numbers(cls, data: Any) -> Any:
         """Refuse unknown keys, and what Python takes for a number: True, which is `on` in YAML, "1_0" and "٣"."""
+        data = cls.written_out(data)
         if not isinstance(data, Mapping):
             return data
+        data = {key: value for key, value in data.items() if value is not None or _may_be_null(cls, key)}
         if unknown := [(key,) for key in data if key not in cls.model_fields]:
             raise PydanticCustomError("unknown_key", "unknown key", {"keys": unknown, "valid": list(cls.model_fields)})
         for key, value in data.items():
@@ -61,10 +71,64 @@ class Model(BaseModel):
         return data
 
 
+def merged(model: type[BaseModel] | None, base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a section with those of another one over them, section by section; other values are replaced.
+
+    Args:
+        model: of the section; None if it is unknown.
+        base: settings.
+        over: settings that win; a section in short form is written out.
+    """
+    both = dict(base)
+    for key, value in over.items():
+        section, inner = _section(model, key), both.get(key)
+        if section is not None:
+            with suppress(ValueError):  # validation reports it, with its key
+                value = section.written_out(value)
+        both[key] = (
+            merged(section, inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+        )
+    return both
+
+
+@cache
+def _section(model: type[BaseModel] | None, key: str) -> type[Model] | None:
+    """The model of a section's section; None if the key is none or stands for several models."""
+    if model is None or key not in model.model_fields:
+        return None
+    found = [kind for kind in _types_in(model.model_fields[key].annotation) if inspect.isclass(kind)]
+    models = [kind for kind in found if issubclass(kind, Model)]
+    return models[0] if len(models) == 1 and tuple not in found else None
+
+
+@cache
+def _may_be_null(model: type[BaseModel], field: str) -> bool:
+    """Whether null is a value of a setting; of an unknown one, which is refused, too."""
+    known = model.model_fields.get(field)
+    return (
+        known is None or known.is_required() or any(k in (type(None), None, Any) for k in _types_in(known.annotation))
+    )
+
+
 @cache
 def _asks_for_number(model: type[BaseModel], field: str) -> bool:
     types = list(_types_in(model.model_fields[field].annotation))
     return any(kind in (int, float) for kind in types) and not any(kind in (bool, str, Any) for kind in types)
+
+
+def is_integer(model: type[BaseModel], path: str) -> bool:
+    """Whether the setting at a path below a model is an integer.
+
+    >>> class Section(Model):
+    ...     passes: Count = 8
+    >>> is_integer(Section, "passes")
+    True
+    """
+    kinds: list[Any] = [model]
+    for name in path.split("."):
+        fields = [kind.model_fields[name] for kind in kinds if name in getattr(kind, "model_fields", ())]
+        kinds = [kind for field in fields for kind in _types_in(field.annotation)]
+    return int in kinds and float not in kinds
 
 
 def _types_in(annotation: Any) -> Iterator[Any]:
@@ -72,14 +136,6 @@ def _types_in(annotation: Any) -> Iterator[Any]:
     yield annotation
     for part in get_args(annotation):
         yield from _types_in(part)
-
-
-def identity(model: BaseModel) -> dict[str, Any]:
-    """JSON content that differs from the defaults, with digests in place of paths.
-
-    A new setting does not change its hash.
-    """
-    return dict(without_places(model.model_dump(mode="json", exclude_defaults=True)))
 
 
 def settings_of(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -182,14 +182,14 @@ class ClusterConfig(Model):
     latency_s: NonNegative = 0.01
     changes: ChangesConfig = Field(default=ChangesConfig(), description="servers that join, drain and fail")
 
-    @model_validator(mode="before")
     @classmethod
-    def _preset(cls, value: Any) -> Any:
+    def written_out(cls, value: Any) -> Any:
+        """The tiers and the number of servers of a preset."""
         if isinstance(value, str):
             if value not in CLUSTER_PRESETS:
                 raise ValueError(str(choice_error("cluster", value, CLUSTER_PRESETS)))
             tiers, servers = CLUSTER_PRESETS[value]
-            return {"tiers": tiers, "servers": servers}
+            return {"tiers": [tier.model_dump(mode="json") for tier in tiers], "servers": servers}
         return value
 
     @model_validator(mode="after")

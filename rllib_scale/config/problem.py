@@ -120,9 +120,9 @@ class CommunicationConfig(Model):
         default="lowest-index", description="the first predecessor, open in the paper"
     )
 
-    @model_validator(mode="before")
     @classmethod
-    def _mode_alone(cls, value: Any) -> Any:
+    def written_out(cls, value: Any) -> Any:
+        """The mode alone."""
         return {"mode": value} if isinstance(value, str) else value
 
 

@@ -64,7 +64,9 @@ def refuse_unused(
     written = {section: (value,) for section, value in sections.items()}
     for prefix, values in (("grid.", grid), ("search.space.", space), ("", written)):
         for key, value in _each(values):
-            if value == {} or (not methods and is_below(key, ("env",))):  # problems that rules play
+            if (
+                value == {} or (value is None and "." not in key) or (not methods and is_below(key, ("env",)))
+            ):  # problems that rules play
                 continue
             users = [method for method, hows in used.items() if any(key in how for how in hows)]
             if not users:

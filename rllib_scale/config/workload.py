@@ -87,9 +87,9 @@ class TraceConfig(Model):
         description="sessions to draw from; unset: train in a training, test in an evaluation, else all",
     )
 
-    @model_validator(mode="before")
     @classmethod
-    def _file_alone(cls, value: Any) -> Any:
+    def written_out(cls, value: Any) -> Any:
+        """The file alone."""
         return {"file": value} if isinstance(value, str) else value
 
     @property
@@ -113,9 +113,9 @@ class FittedConfig(Model):
 
     table: str = Field(description="coding-agents, or a file of `rllib-scale fit-workload`")
 
-    @model_validator(mode="before")
     @classmethod
-    def _table_alone(cls, value: Any) -> Any:
+    def written_out(cls, value: Any) -> Any:
+        """The table alone."""
         return {"table": value} if isinstance(value, str) else value
 
     @field_validator("table")

@@ -159,10 +159,7 @@ class _Lock:
         if self.home.local is not None:
             self._temporary().replace(self.home.local / LOCK)
             return
-        with tempfile.NamedTemporaryFile("w") as file:
-            json.dump(self._own, file)
-            file.flush()
-            self.home.upload(LOCK, Path(file.name))
+        (self.home / LOCK).write(json.dumps(self._own).encode())
 
     def _temporary(self) -> Path:
         assert self.home.local is not None

@@ -14,7 +14,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -23,8 +22,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from rllib_scale import __version__
-from rllib_scale.config import TrialConfig
-from rllib_scale.config.plan import Trial
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic, write_json
 from rllib_scale.results.storage import Location
@@ -123,43 +120,3 @@ def check_formats(checkpoints: Iterable[Checkpoint]) -> None:
                 f"{__version__} cannot resume from it; finish the training with that version, or give another "
                 "--results and --reuse this folder"
             )
-
-
-def settings_at(checkpoint: Checkpoint | None, trial: Trial) -> dict[str, Any]:
-    """Values of the settings that a search varies, by config path; PBT may have changed those in a checkpoint."""
-    if checkpoint is None:
-        return dict(trial.overrides)
-    described = checkpoint.json("policy/policy.json")["trial"]
-    sections = TrialConfig.model_validate(described).sections()
-    return {path: _at(sections, path) for path, _ in trial.overrides}
-
-
-def _at(content: Any, path: str) -> Any:
-    for key in path.split("."):
-        content = content[key]
-    return content
-
-
-def publish(checkpoint: Checkpoint, target: Path) -> None:
-    """Copy policy and curve of a finished training to the results, completely or not at all."""
-    with reading(checkpoint) as folder:
-        copy_policy(folder / "policy", target, folder / "curve.json")
-
-
-def copy_policy(source: Path, target: Path, *more: Path) -> None:
-    """Copy a policy folder, and more files into it, completely or not at all.
-
-    Raises:
-        UserError: the target cannot be written.
-    """
-    temporary = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        shutil.copytree(source, temporary)
-        for path in more:
-            shutil.copy(path, temporary)
-        shutil.rmtree(target, ignore_errors=True)  # a policy of fewer epochs
-        temporary.rename(target)
-    except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise UserError(f"{target}: cannot be written ({error.strerror})") from None

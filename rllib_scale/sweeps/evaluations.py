@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-import pandas as pd
 import ray
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
@@ -17,7 +16,6 @@ from rllib_scale.errors import UserError
 from rllib_scale.evaluation.units import evaluate_unit, observability_of
 from rllib_scale.results.columns import OBSERVABILITY
 from rllib_scale.results.status import MAX_RESTARTS
-from rllib_scale.results.tables import write_table
 from rllib_scale.sweeps.sweep import Sweep
 
 INTERVAL_S = 10.0
@@ -105,18 +103,25 @@ class Evaluations:
 
     def _files(self, unit: EvaluationUnit) -> Any:
         """The files of a unit's policy in Ray's object store, put there once for its units; None for a rule."""
-        folder = self.sweep.policy(unit.scheduler) if unit.learned else unit.policy
-        if folder is None:
+        if not unit.learned and unit.policy is None:
             return None
         if self._policy[0] != unit.scheduler:
-            from rllib_scale.policies.policy import policy_files
-
-            self._policy = unit.scheduler, ray.put(policy_files(folder))
+            self._policy = unit.scheduler, ray.put(self._read(unit))
         return self._policy[1]
+
+    def _read(self, unit: EvaluationUnit) -> dict[str, bytes]:
+        """The files of a unit's policy."""
+        if unit.learned:
+            return self.sweep.policy_files(unit.scheduler)
+        from rllib_scale.policies.policy import policy_files
+
+        assert unit.policy is not None
+        return policy_files(unit.policy)
 
     def _collect(self, timeout_s: float) -> None:
         """Write the rows of finished units, waiting up to `timeout_s` for the first."""
         if not self._running:
+            self.sweep.save()
             return
         done, _ = ray.wait(list(self._running), num_returns=1, timeout=timeout_s)
         more, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
@@ -127,13 +132,10 @@ class Evaluations:
             except RayError as error:
                 self.failed.append(f"evaluation of {_name(unit)}, scenario {unit.scenario}: {_reason(error)}")
                 continue
-            columns = unit.columns | {OBSERVABILITY: observability_of(unit)}
-            write_table(self.sweep.rows_file(unit), pd.DataFrame([columns | row for row in result.episodes]))
-            if result.features is not None:
-                write_table(self.sweep.features_file(unit), pd.DataFrame([unit.columns | result.features]))
+            sees = {OBSERVABILITY: observability_of(unit)}
+            self.sweep.add_rows(unit, [sees | row for row in result.episodes], result.features)
             self.finished += 1
-        if done or more:
-            self.sweep.save()
+        self.sweep.save()
 
 
 def _name(unit: EvaluationUnit) -> str:

@@ -18,6 +18,7 @@ from ray import tune
 
 from rllib_scale.clusters.placement import STARTING
 from rllib_scale.errors import UserError, counted
+from rllib_scale.results.storage import Location
 from rllib_scale.results.tables import is_there
 from rllib_scale.sweeps.checkpoints import newest_in
 from rllib_scale.sweeps.evaluations import Evaluations
@@ -38,10 +39,10 @@ class StopAll(tune.Stopper):
     handler. Further signals meanwhile change nothing.
 
     Args:
-        results: the folder; it is there as long as it holds a manifest.
+        results: the results; they are there as long as they hold a manifest.
     """
 
-    def __init__(self, results: Path) -> None:
+    def __init__(self, results: Location) -> None:
         self.results = results
         self.interrupted = False
         self.lost = False
@@ -119,7 +120,7 @@ class PublishPolicies(tune.Callback):
                     if (ended := self._ended.get(timeout=POLL_INTERVAL_S)) is None:
                         return
                     self._publish(*ended)
-                if is_there(self.sweep.folder):
+                if is_there(self.sweep.home):
                     self.evaluations.poll()
         except Exception as error:
             self._error = error
@@ -128,7 +129,7 @@ class PublishPolicies(tune.Callback):
         """Publish a policy; `train` repeats at its end what fails here."""
         trial = self.sweep.trial(name)
         with suppress(UserError, OSError):
-            if not is_there(self.sweep.folder):
+            if not is_there(self.sweep.home):
                 return
             if stopped_at is not None:
                 self.sweep.note_stop(name, stopped_at)

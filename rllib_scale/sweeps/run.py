@@ -13,18 +13,17 @@ from rllib_scale.clusters.session import ray_session
 from rllib_scale.config.plan import Plan
 from rllib_scale.errors import UserError, counted
 from rllib_scale.results.lock import held
-from rllib_scale.results.storage import Mirror
+from rllib_scale.results.storage import Location
 from rllib_scale.results.tables import read_manifest
 from rllib_scale.sweeps.sweep import Sweep
 
 
 def run_sweep(
     plan: Plan,
-    folder: Path,
+    home: Location | Path,
     address: str | None,
     say: Callable[[str], None],
-    reuse: Sequence[Path] = (),
-    mirror: Mirror | None = None,
+    reuse: Sequence[Location] = (),
     trust: bool = False,
 ) -> list[str]:
     """Run or resume a sweep to its end, and return one line for each training and evaluation that failed.
@@ -33,11 +32,10 @@ def run_sweep(
 
     Args:
         plan: a plan that `check_plan` has accepted.
-        folder: see `Sweep`.
+        home: see `Sweep`.
         address: of a Ray cluster; None starts a local Ray.
         say: see `Sweep`.
-        reuse: results folders whose finished trainings are reused.
-        mirror: see `Sweep`.
+        reuse: results whose finished trainings are reused.
         trust: resume from checkpoints, which are pickles, in a folder of another account; and import the code that
             given policies name.
 
@@ -49,7 +47,7 @@ def run_sweep(
     for other in reuse:
         if read_manifest(other) is None:
             raise UserError(f"--reuse {other}: no results folder (it has no manifest.json)")
-    sweep = Sweep(plan, folder, say, mirror)
+    sweep = Sweep(plan, home, say)
     with ExitStack() as stack:
         stack.enter_context(held(sweep.home, say))
         trusted = sweep.open() or trust
@@ -78,14 +76,14 @@ def run_sweep(
                 say(best)
         except BaseException as error:
             with suppress(UserError, OSError):
-                sweep.write_tables()
+                sweep.close()
             if isinstance(error, OSError):
                 raise UserError(
                     f"{sweep.home}: {error.strerror or error}; finished parts there are complete, "
                     "and the same command resumes the sweep"
                 ) from None
             raise
-        sweep.write_tables()
+        sweep.close()
     return failures
 
 

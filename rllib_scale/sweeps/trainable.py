@@ -15,7 +15,8 @@ from rllib_scale.config.yaml_files import set_path
 from rllib_scale.files import write_json
 from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.checkpoints import Checkpoint, newest_in, reading, writing
-from rllib_scale.sweeps.stopping import SCORE, score_of
+from rllib_scale.sweeps.history import MEMBER, SETTINGS
+from rllib_scale.sweeps.stopping import SCORE
 
 if TYPE_CHECKING:
     from rllib_scale.sweeps.learners import Learner  # imports torch, which the driver does without
@@ -61,7 +62,7 @@ class SchedulingTrial(tune.Trainable):
             for path, value in changed.items():
                 set_path(sections, path, value)
             self.trial_config = TrialConfig.model_validate(sections)
-        self.settings = "; ".join(f"{path}={value}" for path, value in changed.items())
+        self.trained_as = {SETTINGS: changed, MEMBER: config["trial"]} if changed else {}
         self.learner = _make_learner(self.trial_config, self._storage)
         self.curve: list[dict[str, Any]] = []
         self.saved_epochs = 0
@@ -79,15 +80,14 @@ class SchedulingTrial(tune.Trainable):
         """Train one epoch."""
         row = self.learner.epoch(len(self.curve) + 1)
         row["wall_s"] += self.curve[-1]["wall_s"] if self.curve else 0.0
-        if self.settings:
-            row["settings"] = self.settings
+        row |= self.trained_as
         self.curve.append(row)
         return (
             row
             | self.learner.runners()
             | {
                 "done": len(self.curve) >= self.target,
-                SCORE: score_of(self.curve, self.search),
+                SCORE: recent(self.curve, self.search.metric, self.search.window),
                 "response_recent_s": recent(self.curve, "response_mean_s", self.search.window),
             }
         )

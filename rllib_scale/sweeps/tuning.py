@@ -7,7 +7,6 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -16,11 +15,12 @@ from rllib_scale.clusters.session import keep_credentials_out_of_logs, keep_trac
 from rllib_scale.config.plan import Trial
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.errors import UserError
-from rllib_scale.results.status import MAX_RESTARTS, published_epochs
-from rllib_scale.results.storage import is_uri
+from rllib_scale.results.status import MAX_RESTARTS
+from rllib_scale.results.storage import Location, is_uri
 from rllib_scale.results.tables import check_there
-from rllib_scale.sweeps.checkpoints import Checkpoint, check_formats, copy_policy, newest_checkpoints, settings_at
+from rllib_scale.sweeps.checkpoints import Checkpoint, check_formats, newest_checkpoints
 from rllib_scale.sweeps.evaluations import Evaluations
+from rllib_scale.sweeps.history import settings_after
 from rllib_scale.sweeps.sweep import Sweep
 
 SYNC_S = 15
@@ -30,7 +30,7 @@ UPLOAD_S = 60
 
 
 def train(
-    sweep: Sweep, reuse: Sequence[Path], trusted: bool, at_once: int | None, evaluations: Evaluations
+    sweep: Sweep, reuse: Sequence[Location], trusted: bool, at_once: int | None, evaluations: Evaluations
 ) -> list[str]:
     """Train unfinished trials and publish every finished policy; returns one line for each training that failed.
 
@@ -45,16 +45,11 @@ def train(
         UserError: checkpoints are not trusted or of another version; or the results folder is gone.
         OSError: the disk of the checkpoints is full.
     """
-    (sweep.folder / "policies").mkdir(exist_ok=True)
     checkpoints = newest_checkpoints(sweep.tune_folder)
     pending: list[Trial] = []
-    reused = 0
+    reused = sweep.reuse(reuse)
     for trial in sweep.trials:
-        finished = sweep.is_finished(trial) or sweep.publish(trial, checkpoints.get(trial.name))
-        if not finished and (policy := _reusable(trial, reuse)) is not None:
-            copy_policy(policy, sweep.policy(trial.name))
-            finished, reused = True, reused + 1
-        if finished:
+        if sweep.is_finished(trial) or sweep.publish(trial, checkpoints.get(trial.name)):
             evaluations.add_policy(trial.name)
         else:
             pending.append(trial)
@@ -90,7 +85,7 @@ class Curves(Mapping[str, Sequence[Mapping[str, Any]]]):
     """Training curves so far, read when they are asked for, so that the driver holds one at a time.
 
     Args:
-        sweep: whose finished trainings have one beside their policy.
+        sweep: whose finished trainings have one in their table.
         resumed: checkpoints of unfinished trainings, which hold theirs.
     """
 
@@ -108,12 +103,6 @@ class Curves(Mapping[str, Sequence[Mapping[str, Any]]]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-
-def _reusable(trial: Trial, reuse: Sequence[Path]) -> Path | None:
-    """The first finished policy of the same trial in other results folders."""
-    found = (folder / "policies" / trial.name for folder in reuse)
-    return next((policy for policy in found if published_epochs(policy) >= trial.config.stop_epochs), None)
 
 
 def _fit(
@@ -149,9 +138,10 @@ def _fit(
     keep_tune_small()
     run = f"run-{1 + sum(name.startswith('run-') for name in sweep.tune_folder.folders()):03d}"
     targets = {trial.name: sweep.target_epochs(trial) for trial in pending}
-    settings = {trial.name: trial.identity | dict(trial.overrides) for trial in pending}  # for Tune's logs
-    stop = StopAll(sweep.folder)
+    settings = {trial.name: trial.identity | trial.settings for trial in pending}  # for Tune's logs
+    stop = StopAll(sweep.home)
     progress = TuneProgress(targets, sweep.say, waiting(resources, most))
+    curves = Curves(sweep, resumed)
     publish = PublishPolicies(sweep, run, evaluations, stop)
     bundles: list[dict[str, float]] = [{"CPU": resources.cpus}]
     bundles += [{"CPU": 1.0}] * (resources.env_runners + resources.learners)
@@ -173,10 +163,10 @@ def _fit(
                 config={
                     "trial": tune.grid_search(list(targets)),
                     "settings": tune.sample_from(lambda config: settings[config["trial"]]),
-                    **_changing(search, pending, resumed),
+                    **_changing(search, pending, curves),
                 },
                 resources_per_trial=tune.PlacementGroupFactory(bundles),
-                scheduler=make_scheduler(search, pending, Curves(sweep, resumed)),
+                scheduler=make_scheduler(search, pending, curves),
                 max_concurrent_trials=None if search.scheduler == "pbt" else most,
                 trial_name_creator=lambda trial: str(trial.config["trial"]),
                 trial_dirname_creator=lambda trial: str(trial.config["trial"]),
@@ -195,9 +185,9 @@ def _fit(
                 verbose=0,
             )
         except Exception:
-            check_there(sweep.folder)
+            check_there(sweep.home)
             raise
-    check_there(sweep.folder)
+    check_there(sweep.home)
     for line in progress.failed.values():
         for number in (errno.ENOSPC, errno.EDQUOT):
             if os.strerror(number) in line:
@@ -205,13 +195,13 @@ def _fit(
     return progress.failed
 
 
-def _changing(search: SearchConfig, pending: Sequence[Trial], resumed: Mapping[str, Checkpoint]) -> dict[str, Any]:
+def _changing(search: SearchConfig, pending: Sequence[Trial], curves: Curves) -> dict[str, Any]:
     """Initial values of the settings that PBT changes, as config path -> a function of the trial's config."""
     from ray import tune
 
     if search.scheduler != "pbt":
         return {}
-    settings = {trial.name: settings_at(resumed.get(trial.name), trial) for trial in pending}
+    settings = {trial.name: settings_after(trial, curves.get(trial.name, ())) for trial in pending}
 
     def setting(path: str) -> Any:
         return tune.sample_from(lambda config: settings[config["trial"]][path])

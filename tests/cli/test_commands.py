@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Collection
@@ -17,14 +16,15 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from artificial_results import publish
 from networks.observations import random_network
 from rllib_scale import presets
 from rllib_scale.cli import main
 from rllib_scale.config import METHODS, SCENARIOS, TrialConfig, scenario
 from rllib_scale.config.plan import SweepConfig
 from rllib_scale.config.planning import make_plan
-from rllib_scale.files import write_json
 from rllib_scale.policies.policy import save_policy
+from rllib_scale.results.dataset import append
 from rllib_scale.results.tables import open_folder
 from rllib_scale.schedulers.rules import SCHEDULERS
 from rllib_scale.workloads.generators import generate
@@ -290,21 +290,20 @@ def test_status_says_what_is_finished_and_what_is_not(tmp_path: Path) -> None:
     sweep = SweepConfig.model_validate(
         {"name": "tiny", "methods": ["scale"], "stop": {"epochs": 2}, "evaluation": evaluation}
     )
-    open_folder(folder, "tiny", sweep.model_dump(mode="json"), "hash")
-    trials = make_plan(sweep, "test").trials
-    (folder / "evaluations").mkdir()
-    for unit in make_plan(sweep, "test").units:
-        (folder / "evaluations" / f"{unit.key}.parquet").touch()
-    write_json(folder / "policies" / trials[0].config.name / "curve.json", [{"epoch": 1}, {"epoch": 2}])
-    before = shown("status", folder)
-    (training,) = before["trainings"]
+    plan = make_plan(sweep, "test")
+    open_folder(folder, "tiny", sweep.model_dump(mode="json"), "hash", plan.to_json())
+    first, *others = plan.units
+    append(folder, episodes=[{"unit": unit.key} for unit in others])
+    publish(folder, plan.trials[0], response_mean_s=4.5)
+    (training,) = shown("status", folder)["trainings"]
     assert (training["state"], training["epoch"], training["epochs"]) == ("finished", 2, 2)
-    assert before["evaluations"] == {"done": 4, "planned": 4}
-    next((folder / "evaluations").iterdir()).unlink()
-    shutil.rmtree(folder / "policies")
+    assert training["last"]["response_mean_s"] == 4.5
+    assert shown("status", folder)["evaluations"] == {"done": 3, "planned": 4}
+    append(folder, episodes=[{"unit": first.key}] * 2)
+    (folder / "policies" / plan.trials[0].name / "policy.json").write_bytes(b"")
     after = shown("status", folder)
-    assert after["trainings"][0]["state"] != "finished"
-    assert after["evaluations"] == {"done": 3, "planned": 4}
+    assert after["trainings"][0]["state"] != "finished", "its policy is torn"
+    assert after["evaluations"] == {"done": 4, "planned": 4}
     assert training["training"] in invoke("status", folder).output
 
 
@@ -313,14 +312,14 @@ def test_status_of_many_trainings_lists_those_that_failed_and_counts_the_rest(tm
     sweep = SweepConfig.model_validate({"name": "many", "methods": ["scale"], "seeds": list(range(300))})
     plan = make_plan(sweep, "test")
     open_folder(folder, "many", sweep.model_dump(mode="json"), "hash", plan.to_json())
-    *others, last = (trial.name for trial in plan.trials)
-    for name in others:
-        (folder / "policies" / name).mkdir(parents=True)
-    error = folder / "trials" / "run-001" / last / "error.txt"
+    *others, last = plan.trials
+    for trial in others:
+        publish(folder, trial)
+    error = folder / "trials" / "run-001" / last.name / "error.txt"
     error.parent.mkdir(parents=True)
     error.write_text("Failure # 1\nValueError: broken\n" * 9)
     printed = invoke("status", folder).output
-    assert last in printed
+    assert last.name in printed
     assert "299 finished, 1 failed; 200 of 300 are listed, --json prints all" in printed
     assert len(shown("status", folder)["trainings"]) == 300
 

@@ -1,7 +1,5 @@
 """A row carries the settings that its training had, and a setting that no method uses is refused."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +9,6 @@ from rllib_scale.config.plan import SweepConfig
 from rllib_scale.config.planning import make_plan
 from rllib_scale.config.sections import Sections, TrialSections, used_settings
 from rllib_scale.loading import sweep_from
-from rllib_scale.results.status import planned_trainings
 
 SECTIONS = set(Sections.model_fields) - {"env", "stop"}
 GAMMAS = {"training.gamma": [0.9, 0.99]}
@@ -87,17 +84,6 @@ def test_who_trains_beside_a_method_does_not_change_its_identity() -> None:
     assert tuple(trial for trial in both if trial.config.method == "dqn") == alone
     of_scale = tuple(trial for trial in both if trial.config.method == "scale")
     assert of_scale == make_plan(sweep(["scale"], grid=GAMMAS), "test").trials
-
-
-def test_a_results_folder_is_read_whatever_it_says(tmp_path: Path) -> None:
-    config = sweep(["scale", "dqn"], grid={"dqn.learning_rate": [1e-3]}).model_dump(mode="json") | {
-        "methods": ["scale"]
-    }
-    manifest = {"format": "rllib-scale-results", "version": 1, "sweep": "test", "config": config}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    assert len(planned_trainings(tmp_path)) == 1
-    for committed in ("clones", "steady"):
-        assert planned_trainings(Path("analysis/beyond") / committed)
 
 
 @pytest.mark.parametrize("method", METHODS)

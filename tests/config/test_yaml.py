@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.base import Model
-from rllib_scale.config.yaml_files import build_model, explain, merged, parse_yaml
+from rllib_scale.config.base import Model, merged
+from rllib_scale.config.yaml_files import build_model, explain, parse_yaml
 from rllib_scale.errors import UserError
 from rllib_scale.loading import load_sweep, read_mapping
 
@@ -26,7 +26,7 @@ def test_numbers_merges_and_aliases_are_read() -> None:
         "more": {"a": 1, "b": 3},
         "twice": [{"a": 1, "b": 2}] * 2,
     }
-    assert merged({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 4}, "d": {"e": 5}}) == {
+    assert merged(None, {"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 4}, "d": {"e": 5}}) == {
         "a": {"b": 4, "c": 2},
         "d": {"e": 5},
     }
@@ -63,7 +63,7 @@ def test_an_override_sets_a_path(tmp_path: Path) -> None:
     assert config.search is not None
     assert list(config.search.space) == ["srr.lambda_kl"]
     assert (config.search.samples, config.search.seed, config.grid) == (3, 3, {"training.gamma": (0.5,)})
-    assert config.env.cluster.num_servers == 8, "it replaces the name of a preset"
+    assert config.problem_at(())[1].cluster.num_servers == 8, "it replaces the name of a preset"
     for wrong in ("search.seed", "=3"):
         with pytest.raises(UserError, match=f"--set '{wrong}': must be key.path=value"):
             load_sweep(tmp_path / "s.yaml", [wrong])

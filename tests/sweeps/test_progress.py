@@ -13,7 +13,6 @@ pytest.importorskip("ray")
 
 from rllib_scale.config.planning import make_plan
 from rllib_scale.loading import sweep_from
-from rllib_scale.results.status import stopped_at
 from rllib_scale.sweeps.progress import PublishPolicies, StopAll, TuneProgress
 from rllib_scale.sweeps.sweep import Sweep
 
@@ -99,14 +98,14 @@ def test_only_a_scheduler_ends_a_training_early(epoch: int, why: str | None, not
     plan = make_plan(sweep_from({"name": "one", "methods": ["scale"], "training": {"epochs": 10}}, "one"), "one")
     sweep = Sweep(plan, tmp_path, print)
     name = plan.trials[0].name
-    stop = StopAll(tmp_path)
+    stop = StopAll(sweep.home)
     stop.interrupted = why == "interrupted"
     if why != "lost":
         (tmp_path / "manifest.json").touch()
     nothing_to_evaluate: Any = SimpleNamespace(poll=lambda: None)
     with PublishPolicies(sweep, "run-001", nothing_to_evaluate, stop) as publish:
         publish.on_trial_complete(1, [], trial(name, epoch=epoch))
-    assert stopped_at(tmp_path, name) == noted
+    assert sweep.target_epochs(plan.trials[0]) == (noted or 10)
 
 
 def test_after_an_interruption_the_line_counts_what_was_done_begun_and_never_begun() -> None:
