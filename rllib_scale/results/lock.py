@@ -138,21 +138,24 @@ class _Lock:
 
     def _create(self) -> bool:
         """Write the lock where there is none; returns whether it is this process's own."""
-        if self.home.local is None:
-            if self._read() is not None:
-                return False
-            self._write()
-            time.sleep(SETTLE_S)
-            found = self._read()
-            return found is not None and found["owner"] == self._own["owner"]
-        whole = self._temporary()
-        try:
-            os.link(whole, self.home.local / LOCK)  # atomic on NFS, too
-        except FileExistsError:
+        if self._read() is not None:
             return False
-        finally:
-            whole.unlink()
-        return True
+        if self.home.local is not None:
+            whole = self._temporary()
+            try:
+                os.link(whole, self.home.local / LOCK)  # atomic on NFS, too
+            except FileExistsError:
+                return False
+            except OSError:
+                pass  # a disk without links is written as a store
+            else:
+                return True
+            finally:
+                whole.unlink()
+        self._write()
+        time.sleep(SETTLE_S)
+        found = self._read()
+        return found is not None and found["owner"] == self._own["owner"]
 
     def _write(self) -> None:
         """Replace the lock. A folder that is gone is not made anew."""

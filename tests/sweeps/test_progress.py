@@ -129,6 +129,8 @@ def test_an_error_of_the_thread_that_publishes_ends_the_sweep(tmp_path: Path) ->
         raise RuntimeError("a fault")
 
     evaluations: Any = SimpleNamespace(poll=poll)
-    publish = PublishPolicies(Sweep(plan, tmp_path, print), "run-001", evaluations, StopAll(tmp_path))
+    sweep = Sweep(plan, tmp_path, print)
+    stop = StopAll(sweep.home)
+    publish = PublishPolicies(sweep, "run-001", evaluations, stop)
     with pytest.raises(RuntimeError, match="a fault"), publish:
         publish.on_trial_complete(1, [], trial(plan.trials[0].name, epoch=1))
