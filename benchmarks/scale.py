@@ -209,7 +209,7 @@ def time_in_bucket(folder: Path) -> list[Measure]:
         home = Location(place % folder.name)
         names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
         with ThreadPoolExecutor(64) as pool:
-            list(pool.map(lambda name: home.upload(name, folder / name), names))
+            list(pool.map(lambda name: (home / name).write((folder / name).read_bytes()), names))
         for words, aim in ((["status", str(home)], 3.0), (["report", str(home), "--output", f"{folder}-page"], 60.0)):
             start = time.perf_counter()
             subprocess.run([sys.executable, "-m", "rllib_scale", *words], check=True, stdout=subprocess.PIPE)
