@@ -209,6 +209,10 @@ def _code(kind: plugins.Kind) -> Callable[[str, Folders], str]:
     return lambda value, folders: plugins.pinned(kind, value)
 
 
+def _initial_policy(value: str, folders: Folders) -> str:
+    return str(resolve(PolicySpec(*value.split(DIGEST_SEPARATOR)), folders))
+
+
 NAMED: dict[str, Callable[[str, Folders], Any]] = {
     "env.workload.trace": _file,
     "env.workload.trace.file": _file,
@@ -216,8 +220,8 @@ NAMED: dict[str, Callable[[str, Folders], Any]] = {
     "env.workload.fitted.table": _table,
     "env.workload.generator": _code("generator"),
     "network.encoder": _code("encoder"),
-    "training.reward": _code("reward"),
-    "training.initial_policy": lambda value, folders: str(resolve(PolicySpec(*value.split(DIGEST_SEPARATOR)), folders)),
+    **{f"{section}.reward": _code("reward") for section in ("training", "ppo", "dqn", "sac")},
+    **{f"{section}.initial_policy": _initial_policy for section in ("ppo", "imitation")},
     "imitation.expert": lambda value, folders: str(resolve(parse_scheduler(value), folders)),
     "evaluation.heuristics": lambda value, folders: str(resolve(parse_scheduler(value), folders)),
 }

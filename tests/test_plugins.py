@@ -450,7 +450,7 @@ def test_an_encoder_of_ones_own_plays_and_its_policy_needs_trust(own: Path) -> N
     assert "names code to import, strange.nets:Mean; if you know where it comes from, say --trust" in line
     assert "strange.nets" not in sys.modules
     succeed(*words, "--trust")
-    begins = {"training": {"initial_policy": str(own / "policy")}}
+    begins = {"ppo": {"initial_policy": str(own / "policy")}}
     again = trained("crossattn", network={"encoder": "strange.nets:Mean"}, **begins)
     assert initial_network(again).state_dict().keys() == build_network(trial).state_dict().keys()
     with pytest.raises(UserError, match="names code to import"):
@@ -520,7 +520,8 @@ def test_a_sweep_plays_it_on_workers_that_do_not_have_it(
     monkeypatch.syspath_prepend(own)
     (tmp_path / "rules.yaml").write_text(
         "name: own\nmethods: [crossattn]\nnetwork: {encoder: 'strange.nets:Mean'}\n"
-        "training: {epochs: 1, steps_per_epoch: 64, minibatch_size: 32, num_envs: 2, reward: 'strange.nets:hurry'}\n"
+        "training: {epochs: 1, reward: 'strange.nets:hurry'}\n"
+        "ppo: {steps_per_epoch: 64, minibatch_size: 32, num_envs: 2}\n"
         "scenario: steady-0.7\nenv: {workload: {generator: 'strange.things:pairs'}}\n"
         "evaluation: {scales: [4], episodes: 2, heuristics: [fastest-idle, 'strange.rules:Fastest']}\n"
     )

@@ -121,21 +121,20 @@ def train(
     overrides: tuple[str, ...],
 ) -> None:
     """Train one policy and evaluate it: a sweep of a single trial."""
-    from rllib_scale.config import METHODS, CMAConfig, ReinforceConfig, TrainingConfig
+    from rllib_scale.config import METHODS
+    from rllib_scale.config.algorithms import ALGORITHM_MODELS
     from rllib_scale.config.planning import make_plan
     from rllib_scale.config.yaml_files import parse_override, set_path
     from rllib_scale.loading import sweep_from
 
     algorithm = METHODS[method].algorithm if method in METHODS else "ppo"
-    budgets: dict[str, tuple[str, Any]] = {"cma-es": ("cma", CMAConfig), "reinforce": ("reinforce", ReinforceConfig)}
-    section, defaults = budgets.get(algorithm, ("training", TrainingConfig))
-    epochs = epochs or defaults().epochs
+    epochs = epochs or ALGORITHM_MODELS[algorithm].model_fields["epochs"].default
     data: dict[str, Any] = {
         "name": f"train-{method}-{scenario.replace(':', '-')}-s{seed}-e{epochs}",
         "scenario": scenario,
         "methods": [method],
         "seeds": [seed],
-        section: {"epochs": epochs},
+        "training": {"epochs": epochs},
     }
     for override in overrides:
         set_path(data, *parse_override(override))

@@ -7,11 +7,20 @@ import inspect
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from copy import copy
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    create_model,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError, core_schema
 
 MIN_SERVERS = 4
 """Smallest cluster a tier ratio is scaled to."""
@@ -96,7 +105,7 @@ def _section(model: type[BaseModel] | None, key: str) -> type[Model] | None:
     """The model of a section's section; None if the key is none or stands for several models."""
     if model is None or key not in model.model_fields:
         return None
-    found = [kind for kind in _types_in(model.model_fields[key].annotation) if inspect.isclass(kind)]
+    found = [kind for kind in types_in(model.model_fields[key].annotation) if inspect.isclass(kind)]
     models = [kind for kind in found if issubclass(kind, Model)]
     return models[0] if len(models) == 1 and tuple not in found else None
 
@@ -105,14 +114,29 @@ def _section(model: type[BaseModel] | None, key: str) -> type[Model] | None:
 def _may_be_null(model: type[BaseModel], field: str) -> bool:
     """Whether null is a value of a setting; of an unknown one, which is refused, too."""
     known = model.model_fields.get(field)
-    return (
-        known is None or known.is_required() or any(k in (type(None), None, Any) for k in _types_in(known.annotation))
-    )
+    return known is None or known.is_required() or any(k in (type(None), None, Any) for k in types_in(known.annotation))
+
+
+class OrText(Model):
+    """A model that YAML may also give as a text, the value of its field `alone`."""
+
+    alone: ClassVar = ""
+
+    @classmethod
+    def written_out(cls, value: Any) -> Any:
+        """The field `alone` of a text."""
+        return {cls.alone: value} if isinstance(value, str) else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> Any:
+        schema = handler(core)
+        handler.resolve_ref_schema(schema)["type"] = ["object", "string"]
+        return schema
 
 
 @cache
 def _asks_for_number(model: type[BaseModel], field: str) -> bool:
-    types = list(_types_in(model.model_fields[field].annotation))
+    types = list(types_in(model.model_fields[field].annotation))
     return any(kind in (int, float) for kind in types) and not any(kind in (bool, str, Any) for kind in types)
 
 
@@ -127,28 +151,52 @@ def is_integer(model: type[BaseModel], path: str) -> bool:
     kinds: list[Any] = [model]
     for name in path.split("."):
         fields = [kind.model_fields[name] for kind in kinds if name in getattr(kind, "model_fields", ())]
-        kinds = [kind for field in fields for kind in _types_in(field.annotation)]
+        kinds = [kind for field in fields for kind in types_in(field.annotation)]
+        kinds += [
+            model for field in fields for some in field.metadata if isinstance(some, SomeOf) for model in some.models
+        ]
     return int in kinds and float not in kinds
 
 
-def _types_in(annotation: Any) -> Iterator[Any]:
+def types_in(annotation: Any) -> Iterator[Any]:
     """A type and its type arguments, recursively."""
     yield annotation
     for part in get_args(annotation):
-        yield from _types_in(part)
+        yield from types_in(part)
 
 
-def settings_of(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Config path and value of each setting in a value, which may be a section.
+def models_of(union: Any) -> dict[str, Any]:
+    """Models of a union by the names that tell them apart."""
+    return {get_args(model.model_fields["name"].annotation)[0]: model for model in get_args(get_args(union)[0])}
 
-    >>> list(settings_of("srr", {"lambda_kl": 0.1}))
-    [('srr.lambda_kl', 0.1)]
-    """
-    if isinstance(value, Mapping) and value:
-        for key, item in value.items():
-            yield from settings_of(f"{path}.{key}", item)
-    else:
-        yield path, value
+
+class SomeOf:
+    """Annotates a mapping with some settings of models, each checked as there, and no others."""
+
+    def __init__(self, *models: type[Model]) -> None:
+        self.models = models
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        def given(settings: Model) -> dict[str, Any]:
+            return settings.model_dump(exclude_unset=True)
+
+        as_it_is = core_schema.plain_serializer_function_ser_schema(lambda value: value)
+        return core_schema.no_info_after_validator_function(
+            given, handler.generate_schema(_optional(self.models)), serialization=as_it_is
+        )
+
+
+@cache
+def _optional(models: tuple[type[Model], ...]) -> type[Model]:
+    """A model with the fields of all models, without their checks between fields; what they require may be null."""
+    fields: dict[str, Any] = {}
+    for name, field in (item for model in models for item in model.model_fields.items() if item[0] != "name"):
+        kind: Any = field.annotation
+        given = copy(field)
+        if field.is_required():
+            kind, given.default = kind | None, None
+        fields.setdefault(name, (kind, given))
+    return create_model(f"{models[0].__name__}Section", __base__=Model, __doc__=models[0].__doc__, **fields)
 
 
 def digest(content: Any) -> str:

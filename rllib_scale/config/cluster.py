@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Model, NonNegative, Positive
+from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Model, NonNegative, OrText, Positive
 from rllib_scale.config.yaml_files import explain
 from rllib_scale.errors import choice_error
 
@@ -165,7 +165,7 @@ class ChangesConfig(Model):
         return not (self.schedule or self.at_random)
 
 
-class ClusterConfig(Model):
+class ClusterConfig(OrText):
     """Servers and the network between them.
 
     In YAML a preset (`cluster: paper-32`), `servers: N` (the tiers at N servers in total), or `tiers` with counts.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -69,17 +70,26 @@ class Trial:
     @cached_property
     def settings(self) -> Settings:
         """The settings that differ from those of the same method without the grid and the search."""
-        sections = [*(path.split(".")[0] for path in self.varied), *(["stop"] if self.trained else [])]
-        own, others = (settings_in(_sections_of(config, sections)) for config in (self.final, self.base))
-        found = difference(own, others)
+        sections = {*(path.split(".")[0] for path in self.varied), *(["stop"] if self.trained else [])}
+        own, others = (settings_in(config.settings(sections)) for config in (self.final, self.base))
+        told = settings_in(self.final.settings(sections, told=True))
+        found = {path: value for path, value in difference(own, others).items() if path in others or path in told}
+        algorithm = self.config.algorithm.name
+        named = [path for path in self.varied if path.startswith(f"{algorithm}.")]
+        for path in named:  # a setting that `training` shares is shown where the grid names it
+            shared = f"training.{path.partition('.')[2]}"
+            found = {path if key == shared else key: value for key, value in found.items()}
         # In the order in which the grid names them.
         return dict(sorted(found.items(), key=lambda each: [not each[0].startswith(path) for path in self.varied]))
 
     @property
     def values(self) -> Settings:
         """The planned values of the settings that the grid and the search vary, where the method has them."""
-        own = settings_in(_sections_of(self.config, [path.split(".")[0] for path in self.varied]))
-        return {path: own[path] for path in self.varied if path in own}
+        found = {}
+        for path in self.varied:
+            with suppress(KeyError):
+                found[path] = self.config.setting(path)
+        return found
 
     @property
     def label(self) -> str:
@@ -371,9 +381,3 @@ def cpus_per_trial(resources: TrialResources) -> float:
 
 def _without_defaults(model: TrialConfig | EnvConfig) -> dict[str, Any]:
     return model.model_dump(mode="json", exclude_defaults=True)
-
-
-def _sections_of(config: TrialConfig, names: Iterable[str]) -> dict[str, Any]:
-    """Some sections of a trial as in YAML, with all their settings that act."""
-    every = config.sections()
-    return {name: every[name] for name in names if name in every}

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_scale.config import EnvConfig, MaskMode, TrialConfig, TrialResources, digest, family
+from rllib_scale.config.base import Model, merged
 from rllib_scale.config.identity import asked_of, changes_of, content_id, in_words, protocol_of
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.plan import Asked, EvaluationUnit, Plan, Problem, Trial, rule_identity
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.search import check_acts, points
-from rllib_scale.config.sections import Sections
-from rllib_scale.config.sweep import TRAIN_SCENARIO, TRIAL_SECTIONS, Overrides, SweepConfig, over
+from rllib_scale.config.sweep import TRAIN_SCENARIO, TRIAL_SECTIONS, Overrides, SweepConfig, nested, over
+from rllib_scale.config.trial import Sections
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 
@@ -113,8 +114,12 @@ class _Grid:
     def _section(self, name: str, settings: Sequence[tuple[str, Any]]) -> Any:
         """A section with some settings over it, made once."""
         own = self._sections[name]
-        own_settings = (name, own.model_dump(mode="json"))
-        return self._once([name, settings], lambda: over(type(own)(), [own_settings, *settings], name))
+        if isinstance(own, Model):
+            written = [(name, own.model_dump(mode="json")), *settings]
+            return self._once([name, settings], lambda: over(type(own)(), written, name))
+        for path, value in settings:
+            own = {} if value is None else merged(None, own, nested(path, value))
+        return own
 
     def _own(self, settings: Overrides) -> _Own:
         """The problem at a point, made once."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.base import Count, Finite, Fraction, MaskMode, Model, NonNegative, Positive
+from rllib_scale.config.base import Count, Finite, Fraction, MaskMode, Model, NonNegative, OrText, Positive
 from rllib_scale.config.cluster import ClusterConfig
 from rllib_scale.config.workload import Part, WorkloadConfig
 from rllib_scale.errors import UserError
@@ -105,8 +105,10 @@ class DecisionConfig(Model):
         return self.open_by if self.order == "open" else self.order
 
 
-class CommunicationConfig(Model):
+class CommunicationConfig(OrText):
     """Cost of moving a task's input to its server. In YAML also `communication: transfer`."""
+
+    alone: ClassVar = "mode"
 
     mode: Literal["reward", "transfer"] = Field(
         default="reward",
@@ -119,11 +121,6 @@ class CommunicationConfig(Model):
     first: Literal["lowest-index", "largest-output"] = Field(
         default="lowest-index", description="the first predecessor, open in the paper"
     )
-
-    @classmethod
-    def written_out(cls, value: Any) -> Any:
-        """The mode alone."""
-        return {"mode": value} if isinstance(value, str) else value
 
 
 class InformationConfig(Model):

@@ -34,10 +34,11 @@ from rllib_scale.config import (
     scenario,
 )
 from rllib_scale.config.base import MAX_EPISODES, merged
+from rllib_scale.config.identity import settings_in
 from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.search import SearchConfig
-from rllib_scale.config.sections import Sections
-from rllib_scale.config.used_settings import refuse_unused
+from rllib_scale.config.trial import Sections
+from rllib_scale.config.unused import refuse_unused
 from rllib_scale.config.yaml_files import explain
 from rllib_scale.errors import UserError, choice_error
 
@@ -288,6 +289,17 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         return self.evaluation.scenarios or (TRAIN_SCENARIO,)
 
 
+def nested(path: str, value: Any) -> Any:
+    """A value at a config path as it stands in the section where the path begins.
+
+    >>> nested("srr.lambda_kl", 0.1)
+    {'lambda_kl': 0.1}
+    """
+    for key in reversed(path.split(".")[1:]):
+        value = {key: value}
+    return value
+
+
 def over(base: M, settings: Iterable[tuple[str, Any]], section: str) -> M:
     """A section with settings over it, those of its own sections merged into what is there.
 
@@ -302,8 +314,7 @@ def over(base: M, settings: Iterable[tuple[str, Any]], section: str) -> M:
     """
     data = plain = base.model_dump(mode="json")
     for path, value in settings:
-        for key in reversed(path.split(".")[1:]):
-            value = {key: value}
+        value = nested(path, value)
         if not (value is None or isinstance(value, Mapping)):
             raise ValueError(f"{section}: must be a mapping of keys to values (got {value!r:.60})")
         data = plain if value is None else merged(type(base), data, value)
@@ -326,11 +337,18 @@ def refuse_unused_settings(sweep: SweepConfig, written: Mapping[str, Any]) -> No
             for name in ("workload", "communication", "information"):
                 if name in env:
                     raise ValueError(f"env.{name}: training.problems any draws its own; leave one of the two out")
-    imitation = written.get("imitation")
-    if isinstance(imitation, Mapping) and set(imitation) == {"expert"} and imitation["expert"] is None:
-        raise ValueError("imitation.expert null: nothing is imitated; name a scheduler, or leave out imitation")
+    given = [("", path, value) for path, value in settings_in(dict(written)).items() if _is_of_trials(path)]
+    for where, varied in (("grid.", sweep.varied), ("search.space.", _searched(sweep))):
+        for path, value in ((path, value) for path, values in varied.items() for value in values):
+            given += [(where, *each) for each in settings_in({path: value}).items() if _is_of_trials(path)]
+    refuse_unused(sweep.methods, sweep.problem_at(())[1], given)
+
+
+def _is_of_trials(path: str) -> bool:
+    return path.split(".")[0] in TRIAL_SECTIONS
+
+
+def _searched(sweep: SweepConfig) -> dict[str, tuple[Any, ...]]:
+    """Config path -> values of a choice, or the bounds, of what a search varies."""
     space = sweep.search.space if sweep.search is not None else {}
-    sections = {name: written[name] for name in TRIAL_SECTIONS if name in written}
-    values = {path: values.choice or (values.bounds,) for path, values in space.items()}
-    varied = {path: values for path, values in sweep.varied.items() if path.split(".")[0] in TRIAL_SECTIONS}
-    refuse_unused(sweep.methods, varied, values, sections)
+    return {path: values.choice or values.bounds or () for path, values in space.items()}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from rllib_scale.config.base import Count, Finite, Fraction, Model, NonNegative, Positive, Seed
+from rllib_scale.config.base import Count, Finite, Fraction, Model, NonNegative, OrText, Positive, Seed
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, check_unchanged, digest_of, split
 
 _TABLES = Path(__file__).parents[1] / "workloads" / "tables"
@@ -68,8 +68,10 @@ class SplitConfig(Model):
     seed: Seed = 0
 
 
-class TraceConfig(Model):
+class TraceConfig(OrText):
     """Workflows of a trace in place of synthetic ones. In YAML also `trace: FILE`."""
+
+    alone: ClassVar = "file"
 
     file: str = Field(description="workload JSON, as `rllib-scale import` writes it")
     arrivals: Literal["poisson", "recorded"] = Field(
@@ -87,11 +89,6 @@ class TraceConfig(Model):
         description="sessions to draw from; unset: train in a training, test in an evaluation, else all",
     )
 
-    @classmethod
-    def written_out(cls, value: Any) -> Any:
-        """The file alone."""
-        return {"file": value} if isinstance(value, str) else value
-
     @property
     def place(self) -> str:
         """The path of the file, for messages."""
@@ -108,15 +105,12 @@ class TraceConfig(Model):
         return check_unchanged(Path(place), content, "workload.trace.file")
 
 
-class FittedConfig(Model):
+class FittedConfig(OrText):
     """Workflows drawn by a table that was fitted to a trace. In YAML also `fitted: coding-agents`."""
 
-    table: str = Field(description="coding-agents, or a file of `rllib-scale fit-workload`")
+    alone: ClassVar = "table"
 
-    @classmethod
-    def written_out(cls, value: Any) -> Any:
-        """The table alone."""
-        return {"table": value} if isinstance(value, str) else value
+    table: str = Field(description="coding-agents, or a file of `rllib-scale fit-workload`")
 
     @field_validator("table")
     @classmethod

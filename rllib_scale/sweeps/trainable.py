@@ -58,10 +58,10 @@ class SchedulingTrial(tune.Trainable):
         self.trial_config = TrialConfig.model_validate_json(trials[config["trial"]])
         changed = {path: value for path, value in config.items() if path not in ("trial", "settings")}
         if changed:
-            sections = self.trial_config.sections()
+            settings = self.trial_config.settings()
             for path, value in changed.items():
-                set_path(sections, path, value)
-            self.trial_config = TrialConfig.model_validate(sections)
+                set_path(settings, path, value)
+            self.trial_config = TrialConfig.model_validate(settings)
         self.trained_as = {SETTINGS: changed, MEMBER: config["trial"]} if changed else {}
         self.learner = _make_learner(self.trial_config, self._storage)
         self.curve: list[dict[str, Any]] = []

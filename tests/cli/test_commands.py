@@ -121,7 +121,7 @@ def test_validate_shows_trainings_and_resources(name: str) -> None:
 
 
 def test_validate_shows_resolved_configs_with_overrides() -> None:
-    overrides = ["--set", "training.gamma=0.875", "--set", "seeds=[9]", "--set", "resources.env_runners=2"]
+    overrides = ["--set", "ppo.gamma=0.875", "--set", "seeds=[9]", "--set", "resources.env_runners=2"]
     trial = shown("validate", "tune_configs/smoke.yaml", *overrides)[0]["trial"]
     text = succeed("validate", "tune_configs/smoke.yaml", *overrides)
     assert (trial["algorithm"]["gamma"], trial["seed"]) == (0.875, 9)

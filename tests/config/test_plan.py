@@ -50,19 +50,19 @@ def test_smoke_expands_to_these_names_and_keys() -> None:
     """By these names and keys a results folder is read again: what is finished in it would be done anew."""
     config = load_sweep(Path("tune_configs/smoke.yaml"))
     trials = make_plan(config, "smoke").trials
-    trained = ["scale-s1-d032eeb76f85", "scale-s2-e4adbda08d53", "ppo-s1-9abf07047179", "ppo-s2-234fdf68dd1b"]
+    trained = ["scale-s1-a4b5267f60cb", "scale-s2-75413f70b664", "ppo-s1-012f4eebb3c0", "ppo-s2-b32c2ef0bdcc"]
     assert [trial.config.name for trial in trials] == trained
     assert [(unit.scheduler, unit.env.cluster.num_servers, unit.key) for unit in make_plan(config, "test").units] == [
-        ("random-feasible", 16, "395d29db035b"),
-        ("random-feasible", 32, "f9d3971f88f0"),
-        ("fastest-idle", 16, "b5ad38bc65ac"),
-        ("fastest-idle", 32, "1d736758d8b9"),
-        (trained[0], 16, "778ac0f86e86"),
-        (trained[0], 32, "c9b937121411"),
-        (trained[1], 16, "cc66697cadfc"),
-        (trained[1], 32, "7d9ca44343d6"),
-        (trained[2], 16, "5a6fd1029970"),
-        (trained[3], 16, "999eec826c48"),
+        ("random-feasible", 16, "91127b76f542"),
+        ("random-feasible", 32, "fab9a970d2a4"),
+        ("fastest-idle", 16, "583f29c205bd"),
+        ("fastest-idle", 32, "a92a55ec90b7"),
+        (trained[0], 16, "16d078d3d32c"),
+        (trained[0], 32, "87edc160a994"),
+        (trained[1], 16, "b60f80b6d9b3"),
+        (trained[1], 32, "7a8b0586d333"),
+        (trained[2], 16, "4108db39817b"),
+        (trained[3], 16, "3eeb11e12e6d"),
     ]
 
 
@@ -79,9 +79,9 @@ def test_grid_is_the_product_and_methods_without_srr_stand_once() -> None:
 
 
 def test_any_config_path_can_be_a_grid_axis_and_labels_its_rows() -> None:
-    trials = make_plan(sweep(grid={"env.episode.clock_step_s": [0.1, 0.2], "training.gamma": [0.9]}), "test").trials
+    trials = make_plan(sweep(grid={"env.episode.clock_step_s": [0.1, 0.2], "ppo.gamma": [0.9]}), "test").trials
     assert [trial.config.env.episode.clock_step_s for trial in trials] == [0.1, 0.2]
-    assert trials[1].label == "env.episode.clock_step_s=0.2; training.gamma=0.9"
+    assert trials[1].label == "env.episode.clock_step_s=0.2; ppo.gamma=0.9"
 
 
 def test_a_section_can_be_a_grid_axis_and_settings_of_srr_that_vary_together_label_as_if_apart() -> None:
