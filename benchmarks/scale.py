@@ -5,8 +5,8 @@ Rows are copies of committed ones.
     python -m benchmarks.scale DIR [--rows 1020000] [--variants 996] [--trials 1000]
 
 makes DIR/rows, the transfer study with more settings and episodes; DIR/variants, SCALE, CrossAttn and PPO of the
-reproduction, each at many learning rates; and DIR/trials, a finished sweep whose evaluations are one file each, and ten
-times as many trainings without evaluations. What is there already stays. Each part is then timed in a process of its
+reproduction, each at many learning rates; and DIR/trials, a finished sweep, and ten times as many trainings without
+evaluations. What is there already stays. Each part is then timed in a process of its
 own; `validate`, `again` and `status` of DIR/trials are whole commands, with their imports. So are `status` and `report`
 of DIR/rows in a bucket; `benchmarks.driver` says how the driver of ten times the trials is measured.
 """
@@ -18,7 +18,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -32,12 +32,13 @@ from rich.console import Console
 from benchmarks.__main__ import describe, machine, table
 from benchmarks.driver import bucket, measure_memory, measure_start
 from benchmarks.measure import Measure
-from rllib_scale.config.plan import Plan
+from rllib_scale.config.plan import Plan, Trial
 from rllib_scale.config.planning import make_plan
 from rllib_scale.files import write_atomic, write_json
 from rllib_scale.loading import load_sweep
+from rllib_scale.results import dataset
 from rllib_scale.results import tables as results
-from rllib_scale.results.columns import EPISODE_COLUMNS, OBSERVABILITY, TRAINING_COLUMNS
+from rllib_scale.results.status import POLICY_FILES
 from rllib_scale.results.storage import Location
 
 ROOT = Path(__file__).parents[1]
@@ -63,7 +64,7 @@ SETTINGS_OF_ROWS = 4
 def make_rows(folder: Path, rows: int) -> None:
     """A results folder of about so many rows in 16 scenarios: few variants, many episodes."""
     source = ROOT / "analysis" / "transfer"
-    episodes = results.read_table(source / "episodes.parquet", EPISODE_COLUMNS)
+    episodes = dataset.read(Location(str(source)), "episodes")
     learned = int((episodes["kind"] == "learned").sum())
     copies = max(1, round(rows / (SETTINGS_OF_ROWS * learned + len(episodes) - learned)))
     changes = [f"grid.training.learning_rate={_rates(SETTINGS_OF_ROWS)}", f"evaluation.episodes={30 * copies}"]
@@ -74,7 +75,7 @@ def make_variants(folder: Path, variants: int) -> None:
     """A results folder of so many trained variants: one training each, with its curve of 1000 epochs."""
     source = ROOT / "analysis" / "reproduction"
     methods = ("scale", "crossattn", "ppo")
-    episodes = results.read_table(source / "episodes.parquet", EPISODE_COLUMNS)
+    episodes = dataset.read(Location(str(source)), "episodes")
     paper = (episodes["scenario"] == "paper") & (episodes["mask"] == "none") & (episodes["test_servers"] <= 48)
     known = (episodes["kind"] == "heuristic") | episodes["method"].isin(methods)
     rates = _rates(variants // len(methods))
@@ -90,34 +91,44 @@ def _rates(count: int) -> list[float]:
 def _make(
     folder: Path, sweep_file: Path, changes: list[str], episodes: pd.DataFrame, copies: int, curves: Path | None = None
 ) -> None:
-    sweep = load_sweep(sweep_file, changes)
-    trials = make_plan(sweep, str(sweep_file)).trials
-    results.open_folder(folder, sweep.name, sweep.model_dump(mode="json"), "0" * 12)
+    plan = _opened(folder, sweep_file, changes)
     lambdas = ["lambda_decorrelation", "lambda_kl"]
     sources: dict[Any, pd.DataFrame] = {}
     for key, rows in episodes[episodes["kind"] == "learned"].groupby(["method", "train_seed", *lambdas]):
         sources[key] = rows
-    training = None if curves is None else results.read_table(curves / "training.parquet", TRAINING_COLUMNS)
-    tables, epochs = [_more_episodes(episodes[episodes["kind"] == "heuristic"], copies)], []
-    for number, trial in enumerate(trials):
+    training = None if curves is None else dataset.read(Location(str(curves)), "training")
+    tables, epochs, trained = [_more_episodes(episodes[episodes["kind"] == "heuristic"], copies)], [], []
+    for number, trial in enumerate(plan.trials):
         identity = trial.identity
         rows = sources[tuple(identity[name] for name in ("method", "train_seed", *lambdas))]
         factor = 1 + 0.1 * np.random.default_rng(number).random()
-        copy = rows.assign(**identity, **{name: factor * rows[name] for name in TIMES})
-        tables.append(_more_episodes(copy, copies))
-        policy = folder / "policies" / trial.config.name
-        write_json(policy / "policy.json", {"epochs": trial.epochs})
+        times = {name: factor * rows[name] for name in TIMES}
+        tables.append(_more_episodes(rows.assign(**identity, **times, unit=rows["unit"] + trial.name), copies))
+        trained.append(_trained(folder, trial))
         if training is not None:
             curve = training[(training["method"] == identity["method"]) & (training["train_seed"] == 42)]
             known = {name: value for name, value in identity.items() if name in curve and name != "env_steps"}
             epochs.append(curve.assign(**known, response_mean_s=factor * curve["response_mean_s"]))
-    for unit in make_plan(sweep, "test").units:
-        write_json(folder / "evaluations" / f"{unit.key}.parquet", None)  # counted, and not read beside the table
-    if epochs:
-        joined = pd.concat(epochs, ignore_index=True)
-        results.write_table(folder / "training.parquet", results.typed(joined, TRAINING_COLUMNS))
-    joined = pd.concat(tables, ignore_index=True)
-    results.write_table(folder / "episodes.parquet", results.typed(joined, EPISODE_COLUMNS))
+    joined = pd.concat(epochs, ignore_index=True) if epochs else []
+    dataset.append(folder, episodes=pd.concat(tables, ignore_index=True), training=joined, trainings=trained)
+
+
+def _opened(folder: Path, sweep_file: Path, changes: Sequence[str] = ()) -> Plan:
+    """Make the results folder of a sweep; returns its plan."""
+    sweep = load_sweep(sweep_file, changes)
+    plan = make_plan(sweep, str(sweep_file))
+    content = sweep.model_dump(mode="json")
+    results.open_folder(Location(str(folder)), sweep.name, content, "0" * 12, plan.to_json())
+    return plan
+
+
+def _trained(folder: Path, trial: Trial) -> dict[str, Any]:
+    """The row of a finished training, whose policy has no weights."""
+    for file in POLICY_FILES:
+        write_json(folder / "policies" / trial.name / file, {})
+    known = {name: trial.identity[name] for name in ("trial_id", "method", "train_seed")}
+    config = trial.config.model_dump_json(exclude_defaults=True)
+    return known | {"name": trial.name, "epochs": trial.config.stop_epochs, "stopped": False, "config": config}
 
 
 def _more_episodes(rows: pd.DataFrame, copies: int) -> pd.DataFrame:
@@ -155,25 +166,19 @@ def make_trials(folder: Path, trials: int) -> None:
     """A finished sweep of so many trials and four evaluations of each, and the sweep file of ten times as many."""
     for name, count in (("sweep", trials), ("ten_times", 10 * trials)):
         write_sweep(folder / f"{name}.yaml", count)
-    episodes = results.read_table(ROOT / "analysis" / "reproduction" / "episodes.parquet", EPISODE_COLUMNS)
+    episodes = dataset.read(Location(str(ROOT / "analysis" / "reproduction")), "episodes")
     rows = episodes[(episodes["method"] == "scale") & (episodes["scenario"] == "paper")].head(30)
-    _train(folder / "ten_times.yaml", folder / "ten_times")
-    plan = _train(folder / "sweep.yaml", folder / "results")
-    for unit in plan.units:
-        columns = unit.columns | {"episode": range(len(rows)), OBSERVABILITY: "clairvoyant"}
-        path = folder / "results" / "evaluations" / f"{unit.key}.parquet"
-        results.write_table(path, rows.drop(columns="sweep").assign(**columns))
-
-
-def _train(sweep_file: Path, folder: Path) -> Plan:
-    """Make the results folder of a sweep whose trainings have all finished."""
-    plan = make_plan(load_sweep(sweep_file), "sweep")
-    results.open_folder(folder, plan.sweep.name, plan.sweep.model_dump(mode="json"), "0" * 12, plan.to_json())
-    for trial in plan.trials:
-        policy = folder / "policies" / trial.name
-        write_json(policy / "curve.json", [{"epoch": 1 + k, "episode_return": float(k)} for k in range(trial.epochs)])
-        write_json(policy / "policy.json", {"epochs": trial.epochs})
-    return plan
+    for name in ("ten_times", "sweep"):
+        home = folder / ("results" if name == "sweep" else name)
+        plan = _opened(home, folder / f"{name}.yaml")
+        trained = [_trained(home, trial) for trial in plan.trials]
+        curves = [trial.identity | {"epoch": 1 + k} for trial in plan.trials for k in range(trial.config.stop_epochs)]
+        dataset.append(home, training=curves, trainings=trained)
+    found = [
+        rows.assign(**unit.columns, unit=unit.key, episode=range(len(rows)), observability="clairvoyant")
+        for unit in plan.units
+    ]
+    dataset.append(home, episodes=pd.concat(found, ignore_index=True))
 
 
 def time_commands(folder: Path) -> list[Measure]:
@@ -181,7 +186,7 @@ def time_commands(folder: Path) -> list[Measure]:
     sweep = ["sweep", str(folder / "sweep.yaml"), "--results", str(folder / "results")]
     commands = {
         "validate": ["validate", str(folder / "ten_times.yaml")],
-        "first": sweep,  # reads all files, writes tables and report
+        "first": sweep,  # writes the report
         "again": sweep,
         "status": ["status", str(folder / "results")],
         "status of ten times as many": ["status", str(folder / "ten_times")],
