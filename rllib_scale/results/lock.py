@@ -99,11 +99,14 @@ class _Lock:
 
     def keep(self, ended: threading.Event) -> None:
         """Renew the lock until `ended`; interrupt this process if somebody else has it."""
+        main = threading.main_thread().ident
+        assert main is not None
         while not ended.wait(self.beat_s):
             found = self._read()
             if found is not None and found["owner"] != self._own["owner"]:
                 self.lost = found
-                signal.raise_signal(signal.SIGINT)  # again at each beat: pyarrow swallows one while it writes
+                # Again at each beat, because pyarrow swallows one while it writes.
+                signal.pthread_kill(main, signal.SIGINT)
                 continue
             self._own["beat"] += 1
             with suppress(OSError, UserError):  # a disk or a store that is away for a while
