@@ -61,7 +61,8 @@ def test_no_more_evaluations_are_with_ray_than_the_driver_has_memory_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evaluations_of, "MAX_SUBMITTED", 2)
-    (tmp_path / "x.yaml").write_text("{name: x, methods: [], evaluation: {episodes: 1, heuristics: [sticky, random-feasible]}}")
+    rules = "{name: x, methods: [], evaluation: {episodes: 1, heuristics: [sticky, random-feasible]}}"
+    (tmp_path / "x.yaml").write_text(rules)
     sweep = Sweep(make_plan(load_sweep(tmp_path / "x.yaml"), "x.yaml"), tmp_path / "out", print)
     sweep.open()
     evaluations = Evaluations(sweep, trust=False, beside=None)
