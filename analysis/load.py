@@ -15,27 +15,15 @@ import pandas as pd
 from rllib_scale.errors import UserError
 from rllib_scale.results import dataset, status
 from rllib_scale.results import tables as results
-from rllib_scale.results.columns import EPISODE_KEY, TRAINING_COLUMNS
+from rllib_scale.results.columns import TRAINING_COLUMNS
 from rllib_scale.results.dataset import TABLES
 from rllib_scale.results.status import Training
 from rllib_scale.results.storage import Location
 
-from .rows import INVALID
+from .variants import labelled
 
-DERIVED_COLUMNS: dict[str, tuple[str, str]] = {
-    "variant": (
-        "string",
-        "readable name of what is compared: the method, and the settings that differ among its trials",
-    ),
-    "invalid_share": ("float64", "invalid decisions over decisions; NaN without decisions (episodes only)"),
-    "above_bound_percent": (
-        "float64",
-        "censored response above the lower bound bound_capacity_s [%]; NaN without a bound (episodes only)",
-    ),
-}
 NEVER_MISSING = ("kind", "arrived", "completed", "unfinished", "decisions")
 """Columns of `episodes` with a value in each row, beside its key and the method."""
-_TRIAL_COLUMNS = ("method", "kind", "lambda_decorrelation", "lambda_kl", "overrides", "train_servers")
 
 _READ = ("episodes", "training", "features")
 _PROGRESS = ("finished", "running", "failed", "stopped", "waiting")
@@ -141,15 +129,7 @@ class Reader:
         self.errors, notes = {}, [*seen.notes]
         tables = {name: self._table(name, seen.parts, notes) for name in _READ}
         curves = _joined([tables["training"], *self._logged(seen.trainings, notes)], "training")
-        episodes, training = labelled(tables["episodes"], curves, notes)
-        features = tables["features"]
-        labels = episodes.drop_duplicates("trial_id").set_index("trial_id")["variant"]
-        variant = features["trial_id"].map(labels).astype("string")
-        if variant.isna().any():
-            without = sorted(features.loc[variant.isna(), "trial_id"].unique())
-            notes.append(f"features: left out, as they have no evaluation episodes: {', '.join(without)}.")
-        features = features.assign(overrides=features["overrides"].fillna(""), variant=variant)[variant.notna()]
-        features = features.reset_index(drop=True)
+        episodes, training, features = labelled(tables["episodes"], curves, tables["features"], notes)
         manifest = seen.manifests[self.homes[0]]
         return Results(self.homes, episodes, training, features, manifest, seen.trainings, tuple(notes), seen.stamp)
 
@@ -257,19 +237,6 @@ def _joined(frames: Sequence[pd.DataFrame], table: str) -> pd.DataFrame:
     return dataset.newest(pd.concat(frames, ignore_index=True), table)
 
 
-def labelled(episodes: pd.DataFrame, training: pd.DataFrame, notes: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Both as by `derive`, without variants with several trials of one training seed; a note names these."""
-    episodes, training = derive(episodes, training)
-    place = ["variant", "train_seed", *(name for name in EPISODE_KEY if name != "trial_id")]
-    trials = episodes[["trial_id", "variant", "train_seed"]].drop_duplicates()
-    of_one_seed = trials[trials.duplicated(["variant", "train_seed"], keep=False)]
-    rows = episodes[episodes["trial_id"].isin(of_one_seed["trial_id"])]
-    if mixed := sorted(rows.loc[rows.duplicated(place), "variant"].unique()):
-        notes.append(f"Left out, as several trials of it hold the same training seed: {', '.join(mixed)}.")
-        episodes = episodes[~episodes["variant"].isin(mixed)].reset_index(drop=True)
-    return episodes, training
-
-
 def read_rows(home: Location, table: str, parts: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str]]:
     """The rows of some parts, each key once, and notes on them, one sentence each.
 
@@ -291,51 +258,3 @@ def read_rows(home: Location, table: str, parts: Mapping[str, Any]) -> tuple[pd.
             raise UserError(f"{place}: column {name!r} has a character that cannot be printed: {odd[0]!r:.60}")
     notes = [f"{table}: without {', '.join(lacking)}; these are shown as missing."] if lacking else []
     return dataset.newest(frame, table), notes
-
-
-def derive(episodes: pd.DataFrame, training: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Both frames with DERIVED_COLUMNS, and with "" for missing overrides."""
-    episodes = episodes.assign(overrides=episodes["overrides"].fillna(""))
-    training = training.assign(overrides=training["overrides"].fillna(""))
-    trained = training[["trial_id", *(name for name in _TRIAL_COLUMNS if name != "kind")]].drop_duplicates("trial_id")
-    trained = trained.assign(kind="learned", epochs=pd.array([pd.NA] * len(trained), dtype="Int64"))
-    evaluated = episodes[["trial_id", *_TRIAL_COLUMNS, "epochs"]].drop_duplicates("trial_id")
-    trials = pd.concat([evaluated, trained]).drop_duplicates("trial_id")
-    labels = variant_labels(trials)
-    invalid = episodes[list(INVALID)].sum(axis=1, min_count=len(INVALID)).astype("float64")
-    decisions, bound = (episodes[name].astype("float64") for name in ("decisions", "bound_capacity_s"))
-    episodes = episodes.assign(
-        variant=episodes["trial_id"].astype("category").map(labels).astype("string"),
-        invalid_share=(invalid / decisions.where(decisions > 0)).astype("float64"),
-        above_bound_percent=100 * (episodes["response_censored_s"] / bound.where(bound > 0) - 1),
-    )
-    return episodes, training.assign(variant=training["trial_id"].map(labels).astype("string"))
-
-
-def variant_labels(trials: pd.DataFrame) -> dict[str, str]:
-    """Name each trial after its method and, if the method has several, after the settings that differ among them.
-
-    Args:
-        trials: one row per trial, with the columns trial_id, method, lambda_decorrelation, lambda_kl, overrides,
-            train_servers, epochs. The trials of one name differ in their seeds.
-
-    Returns:
-        Trial -> name, e.g. "scale" or "scale (λ1=0.01, λ2=0.001)".
-    """
-    labels: dict[str, str] = {}
-    for method, group in trials.groupby("method"):
-        parts = pd.DataFrame(
-            {
-                "λ1": "λ1=" + group["lambda_decorrelation"].map("{:g}".format),
-                "λ2": "λ2=" + group["lambda_kl"].map("{:g}".format),
-                "overrides": group["overrides"].astype(str),
-                "servers": group["train_servers"].map("trained at N={}".format),
-                "epochs": group["epochs"].map("{} epochs".format).where(group["epochs"].notna()),
-            },
-            index=group.index,
-        )
-        telling = [name for name in parts if parts[name].nunique() > 1]
-        for trial_id, values in zip(group["trial_id"], parts[telling].itertuples(index=False), strict=True):
-            described = ", ".join(str(value) for value in values if pd.notna(value) and value != "")
-            labels[str(trial_id)] = f"{method} ({described})" if described else str(method)
-    return labels

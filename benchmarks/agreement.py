@@ -30,7 +30,7 @@ from rllib_scale_analysis.stats.intervals import MIN_SEEDS, mean_interval
 
 from benchmarks.__main__ import describe, machine, versions
 from rllib_scale.clusters.session import ray_session
-from rllib_scale.config import SRRConfig, TrainingConfig, TrialConfig
+from rllib_scale.config import PPO, SRRConfig, TrialConfig
 from rllib_scale.files import write_json
 from rllib_scale.rl.env_runner import ArrayEnvRunner
 from rllib_scale.rl.environment import TRAINING_ENV, register_training_env, rllib_seed
@@ -42,7 +42,7 @@ from rllib_scale.rl.settings import ppo_of
 PARTS = 4
 """Equal parts of the iterations: a return is the mean of all episodes that ended in one."""
 
-MINIBATCH = TrainingConfig().minibatch_size
+MINIBATCH = PPO(name="ppo").minibatch_size
 
 
 def users_config(trial: TrialConfig) -> AlgorithmConfig:
@@ -88,7 +88,7 @@ def ways(seed: int, iterations: int, steps: int) -> dict[str, AlgorithmConfig]:
     """The configurations that are compared, by name: see `run`."""
     settings: dict[str, Any] = {
         "seed": seed,
-        "training": TrainingConfig(epochs=iterations, steps_per_epoch=steps),
+        "ppo": {"epochs": iterations, "steps_per_epoch": steps},
         "srr": SRRConfig(ramp_start_epoch=0, ramp_epochs=iterations / 2),
     }
     trial = TrialConfig(**settings)

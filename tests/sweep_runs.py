@@ -19,7 +19,7 @@ from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.checkpoints import newest_in
 
 SHORT = "steps_per_epoch: 64, minibatch_size: 32, passes: 1, num_envs: 2"
-"""Of `training`: an epoch takes some hundredths of a second."""
+"""Of `ppo`: an epoch takes some hundredths of a second."""
 
 
 def command(*arguments: object, settings: Iterable[str] = ()) -> list[str]:

@@ -13,14 +13,14 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks import agreement, decide, measure, net, scale, sim
+from benchmarks import agreement, decide, measure, net, rates, scale, sim
 from benchmarks.__main__ import main
 from benchmarks.measure import Measure
 from benchmarks.plain_ppo import PlainPPO
-from rllib_scale.config import SRRConfig, TrainingConfig, TrialConfig
+from rllib_scale.config import SRRConfig, TrialConfig
 from rllib_scale.rl.ppo.loss import Rows
 
-TINY = TrialConfig(training=TrainingConfig(epochs=4, steps_per_epoch=64, minibatch_size=32, passes=2, num_envs=2))
+TINY = TrialConfig(ppo={"epochs": 4, "steps_per_epoch": 64, "minibatch_size": 32, "passes": 2, "num_envs": 2})
 
 
 @pytest.fixture(scope="module")
@@ -182,8 +182,8 @@ def test_the_plain_update_is_ours(training_env: None) -> None:
 
     from rllib_scale.rl.methods import build_algorithm_config
 
-    training = TrainingConfig(steps_per_epoch=64, minibatch_size=64, passes=1, num_envs=2)
-    trial = TrialConfig(training=training, srr=SRRConfig(ramp_start_epoch=0, ramp_epochs=1))
+    ppo = {"steps_per_epoch": 64, "minibatch_size": 64, "passes": 1, "num_envs": 2}
+    trial = TrialConfig(ppo=ppo, srr=SRRConfig(ramp_start_epoch=0, ramp_epochs=1))
     loop = PlainPPO(trial)
     algorithm = build_algorithm_config(trial).build_algo()
     learner = algorithm.learner_group._learner
@@ -202,3 +202,10 @@ def test_the_plain_update_is_ours(training_env: None) -> None:
     for name, ours in module.state_dict().items():
         torch.testing.assert_close(loop.agent.state_dict()[name], ours, rtol=0, atol=1e-6)
     algorithm.stop()
+
+
+@pytest.mark.slow
+def test_rates(training_env: None) -> None:
+    rows = check(rates.run(1, servers=(4, 8), episodes=1), 1)
+    assert {"start of a training", "sac, N=8", "cma-es, N=4", "evaluation, policy, N=8"} <= rows.keys()
+    assert all(row["value"] > 0 for row in rows.values())

@@ -329,6 +329,29 @@ def test_its_source_is_part_of_the_hashes_and_of_the_manifest(own: Path) -> None
                 make_scheduler(before[2], EnvConfig().observation)
 
 
+def test_its_digest_covers_the_own_modules_that_it_imports(own: Path) -> None:
+    """`rules` imports `costs`, which imports `deep` within a function and `outside` of another package."""
+    (own / "outside.py").write_text("SPEED = 1\n")
+    (own / "strange" / "deep.py").write_text("import json, numpy.linalg, outside as there\n")
+    with (own / "strange" / "costs.py").open("a") as file:
+        file.write("\n\ndef later():\n    from . import deep\n    import rllib_scale.zoo, missing\n")
+
+    def digest() -> str:
+        forget()
+        plugins._shipped.clear()
+        return plugins.load("scheduler", "strange.rules:Fastest", [])[1]
+
+    before = digest()
+    assert [Path(each).name for each in plugins.sources()] == ["outside.py", "strange"]
+    for module in ("strange/costs", "strange/deep", "outside", "strange/rules", "strange/__init__"):
+        with (own / f"{module}.py").open("a") as file:
+            file.write("# another source\n")
+        before, last = digest(), before
+        assert before != last, module
+    (own / "strange" / "things.py").write_text("# not imported\n")
+    assert digest() == before
+
+
 def test_values_of_a_grid_are_pinned_too(own: Path) -> None:
     grid = {"imitation.expert": ["strange.rules:Fastest", "sticky"]}
     sweep = sweep_of("fastest-idle", methods=["crossattn"], grid=grid)
@@ -450,7 +473,7 @@ def test_an_encoder_of_ones_own_plays_and_its_policy_needs_trust(own: Path) -> N
     assert "names code to import, strange.nets:Mean; if you know where it comes from, say --trust" in line
     assert "strange.nets" not in sys.modules
     succeed(*words, "--trust")
-    begins = {"training": {"initial_policy": str(own / "policy")}}
+    begins = {"ppo": {"initial_policy": str(own / "policy")}}
     again = trained("crossattn", network={"encoder": "strange.nets:Mean"}, **begins)
     assert initial_network(again).state_dict().keys() == build_network(trial).state_dict().keys()
     with pytest.raises(UserError, match="names code to import"):
@@ -520,7 +543,8 @@ def test_a_sweep_plays_it_on_workers_that_do_not_have_it(
     monkeypatch.syspath_prepend(own)
     (tmp_path / "rules.yaml").write_text(
         "name: own\nmethods: [crossattn]\nnetwork: {encoder: 'strange.nets:Mean'}\n"
-        "training: {epochs: 1, steps_per_epoch: 64, minibatch_size: 32, num_envs: 2, reward: 'strange.nets:hurry'}\n"
+        "training: {epochs: 1, reward: 'strange.nets:hurry'}\n"
+        "ppo: {steps_per_epoch: 64, minibatch_size: 32, num_envs: 2}\n"
         "scenario: steady-0.7\nenv: {workload: {generator: 'strange.things:pairs'}}\n"
         "evaluation: {scales: [4], episodes: 2, heuristics: [fastest-idle, 'strange.rules:Fastest']}\n"
     )

@@ -121,21 +121,20 @@ def train(
     overrides: tuple[str, ...],
 ) -> None:
     """Train one policy and evaluate it: a sweep of a single trial."""
-    from rllib_scale.config import METHODS, CMAConfig, ReinforceConfig, TrainingConfig
+    from rllib_scale.config import METHODS
+    from rllib_scale.config.algorithms import ALGORITHM_MODELS
     from rllib_scale.config.planning import make_plan
     from rllib_scale.config.yaml_files import parse_override, set_path
     from rllib_scale.loading import sweep_from
 
     algorithm = METHODS[method].algorithm if method in METHODS else "ppo"
-    budgets: dict[str, tuple[str, Any]] = {"cma-es": ("cma", CMAConfig), "reinforce": ("reinforce", ReinforceConfig)}
-    section, defaults = budgets.get(algorithm, ("training", TrainingConfig))
-    epochs = epochs or defaults().epochs
+    epochs = epochs or ALGORITHM_MODELS[algorithm].model_fields["epochs"].default
     data: dict[str, Any] = {
         "name": f"train-{method}-{scenario.replace(':', '-')}-s{seed}-e{epochs}",
         "scenario": scenario,
         "methods": [method],
         "seeds": [seed],
-        section: {"epochs": epochs},
+        "training": {"epochs": epochs},
     }
     for override in overrides:
         set_path(data, *parse_override(override))
@@ -152,8 +151,10 @@ def _plan(file: Path, overrides: tuple[str, ...]) -> Plan:
 
 def _check_and_print(plan: Plan, trust: bool) -> None:
     """Refuse a plan that cannot be carried out, or print its size."""
+    from rllib_scale.config.inert import inert_settings
     from rllib_scale.config.plan import cpus_per_trial, training_steps
     from rllib_scale.sweeps.checks import check_plan
+    from rllib_scale.sweeps.cpu_time import sentence
 
     check_plan(plan, trust)
     sweep, trials = plan.sweep, plan.trials
@@ -177,6 +178,9 @@ def _check_and_print(plan: Plan, trust: bool) -> None:
     skipped = sorted({trial.config.method for trial in trials if not trial.config.spec.any_scale})
     if skipped:
         say(f"{', '.join(skipped)}: evaluated only at the number of servers trained on, as its input has a fixed size")
+    say(sentence(plan))
+    for inert in inert_settings(trial.config for trial in trials):
+        say(f"Warning: {inert}")
 
 
 def _run(plan: Plan, place: str | None, address: str | None, trust: bool, reuse: tuple[str, ...] = ()) -> None:

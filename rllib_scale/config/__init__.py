@@ -3,7 +3,7 @@
 Nothing in this package imports torch, gymnasium, numba or ray; only `search` and `family`, which draw, import numpy.
 """
 
-from rllib_scale.config.algorithms import CMAES, DQN, PPO, SAC, CMAConfig, Imitation, Reinforce, ReinforceConfig
+from rllib_scale.config.algorithms import CMAES, DQN, PPO, SAC, Imitation, Reinforce, TrainingConfig
 from rllib_scale.config.base import (
     MAX_SERVERS,
     MIN_SERVERS,
@@ -13,7 +13,6 @@ from rllib_scale.config.base import (
     Model,
     Seed,
     digest,
-    identity,
 )
 from rllib_scale.config.cluster import (
     PAPER_TIERS,
@@ -24,7 +23,7 @@ from rllib_scale.config.cluster import (
     scale_counts,
 )
 from rllib_scale.config.methods import METHODS, MethodSpec
-from rllib_scale.config.network import DecimaConfig, DeepRMConfig, NetworkConfig
+from rllib_scale.config.network import DecimaConfig, DeepRMConfig
 from rllib_scale.config.problem import (
     CommunicationConfig,
     DecisionConfig,
@@ -36,15 +35,7 @@ from rllib_scale.config.problem import (
     RewardConfig,
 )
 from rllib_scale.config.scenarios import SCENARIOS, scenario
-from rllib_scale.config.training import (
-    DQNConfig,
-    ProblemsConfig,
-    SACConfig,
-    SRRConfig,
-    StopConfig,
-    TrainingConfig,
-    TrialResources,
-)
+from rllib_scale.config.training import ProblemsConfig, SRRConfig, StopConfig, TrialResources
 from rllib_scale.config.trial import TrialConfig
 from rllib_scale.config.workload import (
     FittedConfig,

@@ -1,66 +1,144 @@
-"""Algorithms: for each a model of the settings that it uses, and no others."""
+"""Algorithms. The name of each is its section in YAML; `training` holds settings that several of them have."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from rllib_scale.config.base import Count, Episodes, LearningRate, Model, NonNegative, Positive
-from rllib_scale.config.network import CriticSize
-from rllib_scale.config.schedulers import PolicySpec, PriceParameters, parse_scheduler
-from rllib_scale.config.training import (
-    DQNConfig,
-    Drawn,
-    ImitationConfig,
-    Minibatched,
-    Rewarded,
-    SACConfig,
-    TrainingConfig,
+from rllib_scale.config.base import (
+    Count,
+    Episodes,
+    Fraction,
+    LearningRate,
+    Model,
+    NonNegative,
+    Positive,
+    Width,
+    models_of,
 )
+from rllib_scale.config.schedulers import PolicySpec, PriceParameters, parse_scheduler
+from rllib_scale.config.training import ProblemsConfig
+
+MAX_ROWS = 10**7
+"""Observations that a training keeps at once: 4 GB at 16 servers."""
+PROBLEMS = (
+    "a number of servers and a load drawn for each episode, or `any`: a problem of any cluster (`family`); null: the "
+    "problem of `env`"
+)
+REWARD = (
+    "user-defined function in place of the problem's reward, `package.module:Name` or an entry point: see "
+    "docs/extending.md"
+)
+Rows = Annotated[int, Field(ge=2, le=MAX_ROWS)]
 
 
-class _InMinibatches(Minibatched):
+class Drawn(Model):
+    """Settings of every algorithm: the problems that it draws."""
+
+    problems: ProblemsConfig | None = Field(default=None, description=PROBLEMS)
+
+
+class InEpochs(Drawn):
+    """Settings of trainings by RLlib: epochs of a number of decisions."""
+
+    epochs: Count = Field(default=1000, description="samples and their update; also the length of the cosine")
+    learning_rate: LearningRate = 3e-4
+    steps_per_epoch: Annotated[int, Field(ge=1, le=MAX_ROWS)] = Field(default=1024, description="decisions of an epoch")
+
+
+class Rewarded(InEpochs):
+    """Settings of PPO, DQN and SAC: environments and rewards."""
+
+    gamma: Fraction = 0.99
+    num_envs: Annotated[int, Field(ge=1, le=65_536)] = Field(
+        default=4, description="parallel environments of an environment runner"
+    )
+    reward: str | None = Field(default=None, description=REWARD)
+    reward_unit: Positive | None = Field(
+        default=None,
+        description="unit of rewards per server of the episode, so that returns are about 1 at any scale; null: "
+        "rewards as they are, as in every table",
+    )
+
+
+class Minibatched(InEpochs):
+    """Settings of PPO and imitation: minibatches, and a learning rate that follows a cosine."""
+
+    name: Literal["ppo", "imitation"]
+    final_learning_rate: Fraction = 5e-5
+    gradient_clip: Positive = Field(default=0.5, description="global norm")
+    minibatch_size: Annotated[int, Field(ge=2)] = 256
+    adam_epsilon: Positive = 1e-5
+    initial_policy: str | None = Field(
+        default=None,
+        description="folder of an exported policy, or `zoo:NAME`, with the initial weights of the network; the critic "
+        "is new",
+    )
+
     @model_validator(mode="after")
-    def _minibatches_divide(self) -> _InMinibatches:
+    def _minibatches_divide(self) -> Minibatched:
         if self.steps_per_epoch % self.minibatch_size:
             raise ValueError(
-                f"training.steps_per_epoch {self.steps_per_epoch}: is not a multiple of training.minibatch_size "
+                f"{self.name}.steps_per_epoch {self.steps_per_epoch}: is not a multiple of {self.name}.minibatch_size "
                 f"{self.minibatch_size}"
             )
         return self
 
 
-class PPO(TrainingConfig, CriticSize, _InMinibatches):
-    """The paper's PPO."""
-
-    sections: ClassVar = ("network", "training")
+class PPO(Minibatched, Rewarded):
+    """The paper's PPO [SCALE, sec. 5]."""
 
     name: Literal["ppo"]
+    time_unit_s: Positive | None = Field(
+        default=None,
+        description="gamma discounts so much time, so that answers that take no time are not discounted; null: "
+        "it discounts every decision [SCALE, sec. 4.1]; scale-r and crossattn-r: 0.5 by default",
+    )
+    gae_lambda: Fraction = 0.95
+    lambda_by: Literal["decision", "time"] = Field(
+        default="decision",
+        description="gae_lambda applies per decision or per time_unit_s; scale-r and crossattn-r: time by default",
+    )
+    clip: Positive = 0.2
+    entropy_coefficient: NonNegative = 0.01
+    value_coefficient: NonNegative = Field(default=0.5, description="c_1, open in the paper")
+    critic_hidden: Width = Field(default=64, description="hidden layer of the critic")
+    passes: Count = Field(default=8, description="passes over the samples of an epoch")
+    standardise_advantages: Literal["minibatch", "epoch", "none"] = Field(
+        default="minibatch",
+        description="advantages to mean 0 and deviation 1 over these samples; open in the paper",
+    )
+    reference_kl_coefficient: NonNegative = Field(
+        default=0.0,
+        description="weight of KL(policy || initial policy) in the loss",
+    )
 
     @model_validator(mode="after")
-    def _reference_is_there(self) -> PPO:
+    def _parts_agree(self) -> PPO:
         if self.reference_kl_coefficient > 0 and self.initial_policy is None:
-            raise ValueError(
-                "training.reference_kl_coefficient: there is no policy to stay near; give initial_policy, too"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _lambda_has_its_time(self) -> PPO:
+            raise ValueError("ppo.reference_kl_coefficient: there is no policy to stay near; give initial_policy, too")
         if self.lambda_by == "time" and self.time_unit_s is None:
-            raise ValueError("training.lambda_by time: needs training.time_unit_s")
+            raise ValueError("ppo.lambda_by time: needs ppo.time_unit_s; valid: decision, or with a time_unit_s")
         return self
 
 
-class Imitation(ImitationConfig, _InMinibatches):
-    """Behaviour cloning of an expert."""
+class Imitation(Minibatched):
+    """Behaviour cloning: networks of methods with PPO learn an expert's choices by cross-entropy.
 
-    sections: ClassVar = ("training", "imitation")
+    An epoch learns once from each of steps_per_epoch demonstrated decisions.
+    """
 
     name: Literal["imitation"]
-    expert: str
+    expert: str = Field(
+        description="a scheduler, with parameters as `reserve:waiting=2`, or the folder of an exported policy, or "
+        "`zoo:NAME`; unset: no imitation",
+    )
+    episodes: Episodes = Field(default=256, description="episodes of demonstrations")
+    holdout_episodes: Episodes = Field(default=32, description="more episodes, on which agreement is measured")
 
     @property
     def policy(self) -> Path | None:
@@ -73,29 +151,78 @@ class Imitation(ImitationConfig, _InMinibatches):
         return spec.folder("imitation.expert") if isinstance(spec, PolicySpec) else None
 
 
-class DQN(DQNConfig, CriticSize, Rewarded):
-    """Dueling double DQN."""
+class OffPolicy(Rewarded):
+    """Settings of DQN and SAC, which the paper names without settings."""
 
-    sections: ClassVar = ("network", "training", "dqn")
+    buffer_size: Annotated[int, Field(ge=1024, le=MAX_ROWS)] = Field(
+        default=50_000, description="transitions, drawn uniformly"
+    )
+    batch_size: Rows = 64
+    warmup_steps: Count = Field(default=2048, description="env steps before the first update")
+    steps_per_update: Count = Field(default=4, description="env steps per gradient step")
+    steps_per_round: Annotated[int, Field(ge=1, le=512)] = Field(
+        default=64, description="env steps sampled with the same weights between updates"
+    )
+    gradient_clip: Positive = Field(default=10.0, description="global norm of each optimizer's parameters")
+    adam_epsilon: Positive = Field(default=1e-8, description="gradients are far smaller than in PPO")
+
+
+class DQN(OffPolicy):
+    """Dueling double DQN, epsilon-greedy."""
 
     name: Literal["dqn"]
+    learning_rate: LearningRate = 5e-4
+    target_update_steps: Count = Field(default=2048, description="env steps between copies to the target network")
+    epsilon_initial: Fraction = 1.0
+    epsilon_final: Fraction = 0.05
+    epsilon_steps: Count = Field(default=50_000, description="env steps over which epsilon falls linearly")
+    double: bool = True
+    dueling: bool = True
+    critic_hidden: Width = Field(default=64, description="dueling: hidden layer of the state's value")
 
 
-class SAC(SACConfig, Rewarded):
-    """Discrete SAC."""
-
-    sections: ClassVar = ("training", "sac")
+class SAC(OffPolicy):
+    """Discrete SAC with twin Q-networks."""
 
     name: Literal["sac"]
+    learning_rate: LearningRate = Field(default=3e-4, description="learning rate of policy, Q-networks and temperature")
+    target_rate: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.005, description="tau of the target networks, at every gradient step"
+    )
+    initial_temperature: Positive = 0.1
+    target_entropy_share: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.1, description="target entropy as a share of ln of the servers that may be chosen, N without a mask"
+    )
 
 
-class CMAConfig(Model):
+class WholeEpisodes(Drawn):
+    """Algorithms that play whole episodes, at least one for each number of servers."""
+
+    name: Literal["cma", "reinforce"]
+    epochs: Count
+    instances: Episodes
+    validation_instances: Episodes
+    validate_every: Count = Field(default=10, description="epochs between validations; the best weights are exported")
+
+    @model_validator(mode="after")
+    def _sizes_have_instances(self) -> WholeEpisodes:
+        sizes = len(self.problems.servers) if self.problems else 1
+        for key in ("instances", "validation_instances"):
+            if (found := getattr(self, key)) < sizes:
+                raise ValueError(
+                    f"{self.name}.{key} {found}: must be at least {sizes}, one for each of training.problems.servers"
+                )
+        return self
+
+
+class CMAES(WholeEpisodes):
     """CMA-ES over the weights of a price rule, for `context-price` and `adaptive-price`; a generation is an epoch.
 
     A score is the mean of ln(objective [s]) over numbers of servers and instances. All candidates of a generation play
     the same instances; each generation plays new ones.
     """
 
+    name: Literal["cma"]
     epochs: Count = Field(default=150, description="generations")
     population: Annotated[int, Field(ge=4, le=10_000)] = Field(default=20, description="candidates of a generation")
     instances: Episodes = Field(
@@ -119,20 +246,19 @@ class CMAConfig(Model):
         "above 10; for adaptive-price about a quarter of it",
     )
     validation_instances: Episodes = Field(default=32, description="episodes that validate the mean of the search")
-    validate_every: Count = Field(
-        default=10, description="generations between validations; the best weights are exported"
-    )
 
 
-class ReinforceConfig(Model):
-    """Policy gradient of the methods `decima` and `deeprm`.
+class Reinforce(WholeEpisodes):
+    """Policy gradient (REINFORCE) of the methods `decima` and `deeprm`.
 
     An epoch plays `instances` workloads, each in `episodes` episodes that differ in the policy's draws only, and makes
     one step of Adam. The baseline of an episode's cost from a time on is the mean of the other episodes from that time:
     they replay the same arrivals, which cancel.
     """
 
+    name: Literal["reinforce"]
     epochs: Count = 200
+    learning_rate: LearningRate = Field(default=3e-3, description="learning rate of Adam")
     instances: Episodes = Field(default=2, description="new workloads of an epoch, with evenly spread loads")
     episodes: Annotated[int, Field(ge=2, le=1024)] = Field(
         default=8, description="episodes of each workload, whose mean is the baseline"
@@ -145,49 +271,33 @@ class ReinforceConfig(Model):
     discount_s: Positive | None = Field(
         default=30.0, description="costs later by so many seconds count 1/e; null: all count the same"
     )
-    learning_rate: LearningRate = Field(default=3e-3, description="learning rate of Adam")
     gradient_clip: Positive = Field(default=1.0, description="global norm")
     entropy_coefficient: NonNegative = Field(
         default=0.01, description="initial coefficient; it falls linearly to the final one"
     )
     final_entropy_coefficient: NonNegative = Field(default=0.0, description="coefficient after `epochs`")
     validation_instances: Episodes = Field(default=8, description="episodes that validate the policy, by argmax")
-    validate_every: Count = Field(default=10, description="epochs between validations; the best weights are exported")
-
-
-class _WholeEpisodes(Drawn):
-    """Algorithms that play whole episodes, at least one for each number of servers."""
-
-    sections: ClassVar[tuple[str, ...]]
-
-    @model_validator(mode="after")
-    def _sizes_have_instances(self) -> _WholeEpisodes:
-        sizes = len(self.problems.servers) if self.problems else 1
-        for name in ("instances", "validation_instances"):
-            if (found := getattr(self, name)) < sizes:
-                raise ValueError(
-                    f"{self.sections[-1]}.{name} {found}: must be at least {sizes}, one for each of "
-                    "training.problems.servers"
-                )
-        return self
-
-
-class CMAES(CMAConfig, _WholeEpisodes):
-    """Search for the weights of a price rule by CMA-ES."""
-
-    sections: ClassVar = ("training", "cma")
-    unused_of_env: ClassVar = ("env.observation",)
-
-    name: Literal["cma-es"]
-
-
-class Reinforce(ReinforceConfig, _WholeEpisodes):
-    """REINFORCE on whole episodes."""
-
-    sections: ClassVar = ("training", "reinforce")
-    unused_of_env: ClassVar = ("env.observation.feature_set",)
-
-    name: Literal["reinforce"]
 
 
 AnyAlgorithm = Annotated[PPO | Imitation | DQN | SAC | CMAES | Reinforce, Field(discriminator="name")]
+ALGORITHM_MODELS = models_of(AnyAlgorithm)
+"""Name of an algorithm, which is also its section -> its model."""
+
+
+class TrainingConfig(Model):
+    """Settings that algorithms share. What is null here, or set in an algorithm's section, too, is as it says there."""
+
+    epochs: Count | None = Field(default=None, description="null: the algorithm's own default")
+    learning_rate: LearningRate | None = Field(default=None, description="null: the algorithm's own default")
+    problems: ProblemsConfig | None = Field(default=None, description=PROBLEMS)
+    reward: str | None = Field(default=None, description=REWARD)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _others_have_their_section(cls, value: Any) -> Any:
+        for key in value if isinstance(value, Mapping) else ():
+            having = [name for name, kind in ALGORITHM_MODELS.items() if key in kind.model_fields.keys() - {"name"}]
+            if having and key not in cls.model_fields:
+                said = f"stands in the section of an algorithm; valid: {', '.join(f'{name}.{key}' for name in having)}"
+                raise PydanticCustomError("value_error", "{said}", {"keys": [(key,)], "said": said})
+        return value

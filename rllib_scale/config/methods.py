@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-AlgorithmName = Literal["ppo", "dqn", "sac", "cma-es", "reinforce"]
-NetworkName = Literal["cross-attention", "deep-sets", "set-transformer", "attention-model", "mlp", "graph", "image"]
+AlgorithmName = Literal["ppo", "dqn", "sac", "cma", "reinforce"]
+NetworkName = Literal["cross-attention", "deep-sets", "set-transformer", "attention-model", "mlp", "decima", "deeprm"]
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,13 @@ class MethodSpec:
     description: str
     rounds: bool = False  # decides in decision rounds with reservations, see config/rounds.py
     sees: Literal["tasks", "workflows"] = "tasks"
+    defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    """Section -> settings in place of the defaults of its algorithm or network."""
 
     @property
     def any_scale(self) -> bool:
         """Whether a trained policy runs at any number of servers."""
-        return self.network not in ("mlp", "image")
+        return self.network not in ("mlp", "deeprm")
 
     @property
     def takes_encoder(self) -> bool:
@@ -33,9 +36,14 @@ class MethodSpec:
     @property
     def dispatches(self) -> bool:
         """Whether its policy decides for all waiting tasks from a snapshot, trained on whole episodes outside RLlib."""
-        return self.algorithm in ("cma-es", "reinforce")
+        return self.algorithm in ("cma", "reinforce")
 
 
+IN_ROUNDS: dict[str, dict[str, Any]] = {
+    "ppo": {"time_unit_s": 0.5, "reward_unit": 50.0, "lambda_by": "time"},
+    "network": {"skip": "price"},
+}
+"""Defaults of methods that decide in rounds."""
 METHODS: dict[str, MethodSpec] = {
     "scale": MethodSpec("ppo", "cross-attention", True, "cross-attention pointer trained by PPO with SRR"),
     "crossattn": MethodSpec("ppo", "cross-attention", False, "cross-attention pointer trained by PPO, no SRR"),
@@ -58,20 +66,30 @@ METHODS: dict[str, MethodSpec] = {
         "ppo", "attention-model", True, "cross-attention, pointer logits scaled and clipped (10 tanh), PPO with SRR"
     ),
     "scale-r": MethodSpec(
-        "ppo", "cross-attention", True, "scale in rounds where tasks may wait for busy servers; prices first", True
+        "ppo",
+        "cross-attention",
+        True,
+        "scale in rounds where tasks may wait for busy servers; prices first",
+        rounds=True,
+        defaults=IN_ROUNDS,
     ),
     "crossattn-r": MethodSpec(
-        "ppo", "cross-attention", False, "crossattn in rounds where tasks may wait for busy servers; prices first", True
+        "ppo",
+        "cross-attention",
+        False,
+        "crossattn in rounds where tasks may wait for busy servers; prices first",
+        rounds=True,
+        defaults=IN_ROUNDS,
     ),
     "context-price": MethodSpec(
-        "cma-es",
+        "cma",
         None,
         False,
         "prices of fast servers by load, queue and idle servers, searched by CMA-ES",
         sees="workflows",
     ),
     "adaptive-price": MethodSpec(
-        "cma-es",
+        "cma",
         None,
         False,
         "dual prices of what has arrived, modulated by a map for any cluster that CMA-ES searches",
@@ -79,13 +97,13 @@ METHODS: dict[str, MethodSpec] = {
     ),
     "decima": MethodSpec(
         "reinforce",
-        "graph",
+        "decima",
         False,
         "graph network over the workflows (Decima, 2019): task, then server; REINFORCE",
         sees="workflows",
     ),
     "deeprm": MethodSpec(
-        "reinforce", "image", False, "image of cluster and queue (DeepRM, 2016), REINFORCE, fixed number of servers"
+        "reinforce", "deeprm", False, "image of cluster and queue (DeepRM, 2016), REINFORCE, fixed number of servers"
     ),
 }
 NETWORKS = [name for name, spec in METHODS.items() if not spec.dispatches]

@@ -1,4 +1,4 @@
-"""Networks: the YAML sections `network`, `decima` and `deeprm`, and for each network a model of its settings."""
+"""Networks. `network` holds settings of networks over an observation, `decima` and `deeprm` those of their methods."""
 
 from __future__ import annotations
 
@@ -6,19 +6,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.base import Count, Model, Positive, Width
-
-
-class CriticSize(Model):
-    """The critic beside a network."""
-
-    critic_hidden: Width = 64
+from rllib_scale.config.base import Count, Model, Positive, Width, models_of
 
 
 class EncoderConfig(Model):
-    """Settings of every network over an observation."""
+    """Settings of every network over an observation [SCALE, sec. 4.2 and 5]."""
 
-    sections: ClassVar = ("network",)
+    section: ClassVar = "network"
 
     embedding_dim: Width = 16
     standardise: Literal["fixed", "none"] = Field(
@@ -26,73 +20,10 @@ class EncoderConfig(Model):
     )
 
 
-class _Attention(EncoderConfig):
+class _Attending(EncoderConfig):
     num_heads: Width = 4
     num_blocks: Annotated[int, Field(ge=1, le=64)] = 2
 
-
-class _Skip(Model):
-    skip: Literal["none", "linear", "price"] | None = Field(
-        default=None,
-        description="cross-attention: logits are also linear in a server's features, by weights linear in the task's, "
-        "which start at 0 or as the price rule; unset: as the method decides",
-    )
-    skip_sharpness: Positive = Field(
-        default=4.0,
-        description="price: initial decrease of a logit per second of the rule's cost",
-    )
-
-
-class _InducedPoints(Model):
-    induced_points: Width = Field(default=8, description="set-transformer: points through which servers attend")
-
-
-class _LogitClip(Model):
-    logit_clip: Positive = Field(default=10.0, description="attention-model: bound of the logits, 10 tanh")
-
-
-class _Hidden(Model):
-    mlp_hidden: tuple[Width, ...] = Field(default=(256, 256), min_length=1)
-
-
-class NetworkConfig(_Skip, _LogitClip, _InducedPoints, _Hidden, CriticSize, _Attention):
-    """Sizes of the networks [SCALE, sec. 4.2 and 5]."""
-
-    encoder: str | None = Field(
-        default=None,
-        description="replaces the encoder of the method by a user-defined class, `package.module:Name` or an entry "
-        "point: see docs/extending.md",
-    )
-
-
-class DecimaConfig(Model):
-    """Sizes of the graph network of `decima`; the defaults are those of its authors."""
-
-    embedding_dim: Width = Field(default=8, description="width of embeddings of tasks, workflows and the whole")
-    hidden: tuple[Width, ...] = Field(default=(16, 8), description="hidden layers of the message networks")
-    head_hidden: tuple[Width, ...] = Field(default=(32, 16), description="hidden layers of the scoring heads")
-
-
-class DeepRMConfig(Model):
-    """The image of `deeprm` and its layer; defaults are those of its authors, except the length of a step."""
-
-    time_steps: Annotated[int, Field(ge=1, le=256)] = Field(default=20, description="columns of the image")
-    step_s: Positive | None = Field(
-        default=None,
-        description="time of a column; unset: the largest task on the slowest server is as wide as the image "
-        "(observation.task_compute_max_gflop)",
-    )
-    queue: Annotated[int, Field(ge=1, le=256)] = Field(
-        default=10, description="waiting tasks in the image, by the time they became ready; others are counted"
-    )
-    backlog: Count = Field(default=60, description="tasks that the image can count beyond these")
-    hidden: Annotated[int, Field(ge=1, le=1024)] = 20
-
-
-# ---------------------------------------------------------------------- each network with what it uses
-
-
-class _Attending(_Attention):
     @model_validator(mode="after")
     def _heads_divide(self) -> _Attending:
         if self.embedding_dim % self.num_heads:
@@ -102,22 +33,33 @@ class _Attending(_Attention):
         return self
 
 
-class CrossAttentionConfig(_Skip, _Attending):
+class CrossAttentionConfig(_Attending):
     """The cross-attention pointer."""
 
     name: Literal["cross-attention"]
+    skip: Literal["none", "linear", "price"] = Field(
+        default="none",
+        description="cross-attention: logits are also linear in a server's features, by weights linear in the task's, "
+        "which start at 0 or as the price rule; scale-r and crossattn-r: price by default",
+    )
+    skip_sharpness: Positive = Field(
+        default=4.0,
+        description="price: initial decrease of a logit per second of the rule's cost",
+    )
 
 
-class AttentionModelConfig(_LogitClip, _Attending):
+class AttentionModelConfig(_Attending):
     """The pointer whose logits are scaled and clipped."""
 
     name: Literal["attention-model"]
+    logit_clip: Positive = Field(default=10.0, description="attention-model: bound of the logits, 10 tanh")
 
 
-class SetTransformerConfig(_InducedPoints, _Attending):
+class SetTransformerConfig(_Attending):
     """Servers that attend to each other under the same pointer."""
 
     name: Literal["set-transformer"]
+    induced_points: Width = Field(default=8, description="set-transformer: points through which servers attend")
 
 
 class DeepSetsConfig(EncoderConfig):
@@ -126,33 +68,51 @@ class DeepSetsConfig(EncoderConfig):
     name: Literal["deep-sets"]
 
 
-class MLPConfig(_Hidden, EncoderConfig):
+class MLPConfig(EncoderConfig):
     """The structured MLP, for one number of servers."""
 
     name: Literal["mlp"]
+    mlp_hidden: tuple[Width, ...] = Field(default=(256, 256), min_length=1)
 
 
 class CustomEncoderConfig(EncoderConfig):
     """A user-defined encoder under the same pointer."""
 
     name: Literal["custom"]
-    encoder: str
+    encoder: str = Field(
+        description="replaces the encoder of the method by a user-defined class, `package.module:Name` or an entry "
+        "point: see docs/extending.md",
+    )
 
 
-class GraphConfig(DecimaConfig):
-    """The graph network of `decima`."""
+class DecimaConfig(Model):
+    """Sizes of the graph network of `decima`; the defaults are those of its authors."""
 
-    sections: ClassVar = ("decima",)
+    section: ClassVar = "decima"
 
-    name: Literal["graph"]
+    name: Literal["decima"]
+    embedding_dim: Width = Field(default=8, description="width of embeddings of tasks, workflows and the whole")
+    hidden: tuple[Width, ...] = Field(default=(16, 8), description="hidden layers of the message networks")
+    head_hidden: tuple[Width, ...] = Field(default=(32, 16), description="hidden layers of the scoring heads")
 
 
-class ImageConfig(DeepRMConfig):
-    """The image network of `deeprm`."""
+class DeepRMConfig(Model):
+    """The image of `deeprm` and its layer; defaults are those of its authors, except the length of a step."""
 
-    sections: ClassVar = ("deeprm",)
+    section: ClassVar = "deeprm"
 
-    name: Literal["image"]
+    name: Literal["deeprm"]
+    time_steps: Annotated[int, Field(ge=1, le=256)] = Field(default=20, description="columns of the image")
+    step_s: Positive | None = Field(
+        default=None,
+        description="time of a column; null: the largest task on the slowest server is as wide as the image "
+        "(observation.task_compute_max_gflop)",
+    )
+    queue: Annotated[int, Field(ge=1, le=256)] = Field(
+        default=10, description="waiting tasks in the image, by the time they became ready; others are counted"
+    )
+    backlog: Count = Field(default=60, description="tasks that the image can count beyond these")
+    hidden: Annotated[int, Field(ge=1, le=1024)] = 20
 
 
 AnyNetwork = Annotated[
@@ -162,7 +122,9 @@ AnyNetwork = Annotated[
     | DeepSetsConfig
     | MLPConfig
     | CustomEncoderConfig
-    | GraphConfig
-    | ImageConfig,
+    | DecimaConfig
+    | DeepRMConfig,
     Field(discriminator="name"),
 ]
+NETWORK_MODELS = models_of(AnyNetwork)
+"""Name of a network -> its model."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -108,6 +108,8 @@ class DecisionConfig(Model):
 class CommunicationConfig(Model):
     """Cost of moving a task's input to its server. In YAML also `communication: transfer`."""
 
+    text_key: ClassVar = "mode"
+
     mode: Literal["reward", "transfer"] = Field(
         default="reward",
         description="reward: the delay enters features and reward only [SCALE, sec. 3]; transfer: it takes server "
@@ -119,11 +121,6 @@ class CommunicationConfig(Model):
     first: Literal["lowest-index", "largest-output"] = Field(
         default="lowest-index", description="the first predecessor, open in the paper"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _mode_alone(cls, value: Any) -> Any:
-        return {"mode": value} if isinstance(value, str) else value
 
 
 class InformationConfig(Model):

@@ -2,32 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from rllib_scale.config.problem import EnvConfig
+from rllib_scale.config.problem import EnvConfig, RewardConfig
 from rllib_scale.errors import UserError
-
-REPLACED: dict[str, Any] = {
-    "env.decision.on_busy": "reserve",
-    "env.decision.offer": "startable",
-    "env.episode.mask": "none",
-    "env.episode.horizon_is_terminal": False,
-    "env.reward": {"name": "tasks-in-system"},
-}
-"""Settings of the problem that such a method replaces; of `env.reward` it uses the name only."""
-OWN_VALUES: dict[str, Any] = {
-    "training.time_unit_s": 0.5,
-    "training.reward_unit": 50.0,
-    "training.lambda_by": "time",
-    "network.skip": "price",
-}
-"""Settings of such a method in place of null."""
-REPLACED_VALUES: dict[str, Any] = {
-    "env.decision.order": "longest-hop",
-    "env.observation.feature_set": "paper",
-    **dict.fromkeys(OWN_VALUES),
-}
-"""Values of the paper's problem and null settings that such a method replaces."""
 
 
 def without_paper_mode(name: str) -> str:
@@ -58,7 +34,7 @@ def in_rounds(env: EnvConfig) -> EnvConfig:
             "decision": decision.model_copy(update={"on_busy": "reserve", "order": order, "offer": "startable"}),
             "episode": env.episode.model_copy(update={"mask": "none", "horizon_is_terminal": False}),
             "observation": observation.model_copy(update={"feature_set": features}),
-            "reward": env.reward.model_copy(update={"name": "tasks-in-system"}),
+            "reward": RewardConfig(name="tasks-in-system", energy_power=env.reward.energy_power),
         }
     )
 

@@ -2,26 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.algorithms import CMAES, DQN, PPO, SAC, AnyAlgorithm, Imitation, Reinforce
-from rllib_scale.config.base import Model, Seed, digest
+from rllib_scale.config.algorithms import (
+    ALGORITHM_MODELS,
+    CMAES,
+    DQN,
+    PPO,
+    SAC,
+    AnyAlgorithm,
+    Imitation,
+    InEpochs,
+    Reinforce,
+    Rewarded,
+    TrainingConfig,
+)
+from rllib_scale.config.base import Model, Seed, SomeOf
+from rllib_scale.config.identity import content_id
 from rllib_scale.config.methods import METHODS, MethodSpec
-from rllib_scale.config.network import AnyNetwork, CrossAttentionConfig, CustomEncoderConfig
+from rllib_scale.config.network import (
+    NETWORK_MODELS,
+    AnyNetwork,
+    CrossAttentionConfig,
+    CustomEncoderConfig,
+    DecimaConfig,
+    DeepRMConfig,
+    EncoderConfig,
+)
 from rllib_scale.config.pinned import without_places
-from rllib_scale.config.problem import EnvConfig
-from rllib_scale.config.rounds import OWN_VALUES, in_rounds, without_paper_mode
+from rllib_scale.config.problem import EnvConfig, ObservationConfig
+from rllib_scale.config.rounds import in_rounds, without_paper_mode
 from rllib_scale.config.schedulers import DISPATCHERS, HEURISTICS, PriceParameters, RuleSpec, parse_scheduler
-from rllib_scale.config.sections import MODELS, TrialSections, parts_of, places, used_settings
-from rllib_scale.config.training import InEpochs, Rewarded, SRRConfig, StopConfig, TrialResources
-from rllib_scale.config.used_settings import refuse_left_out
+from rllib_scale.config.training import SRRConfig, StopConfig, TrialResources
 from rllib_scale.errors import choice_error, offered
 
-TRIAL_FORMAT = 3
-"""Changes when a default changes: hashes of trials and evaluations leave out settings at their defaults."""
+Given = dict[str, Any]
+"""The settings of an algorithm or a network that a section gives."""
+NOTHING: Given = {}
+_ENCODERS = tuple(model for model in NETWORK_MODELS.values() if issubclass(model, EncoderConfig))
+
+
+class Sections(Model):
+    """Sections in YAML that all trainings of a sweep share, and that a grid or a search may vary."""
+
+    env: EnvConfig = EnvConfig()
+    training: TrainingConfig = TrainingConfig()
+    ppo: Annotated[Given, SomeOf(PPO)] = NOTHING
+    imitation: Annotated[Given, SomeOf(Imitation)] = NOTHING
+    dqn: Annotated[Given, SomeOf(DQN)] = NOTHING
+    sac: Annotated[Given, SomeOf(SAC)] = NOTHING
+    cma: Annotated[Given, SomeOf(CMAES)] = NOTHING
+    reinforce: Annotated[Given, SomeOf(Reinforce)] = NOTHING
+    network: Annotated[Given, SomeOf(*_ENCODERS)] = NOTHING
+    decima: Annotated[Given, SomeOf(DecimaConfig)] = NOTHING
+    deeprm: Annotated[Given, SomeOf(DeepRMConfig)] = NOTHING
+    srr: SRRConfig = SRRConfig()
+    stop: StopConfig = StopConfig()
+
+
+class TrialSections(Sections):
+    """One training in the form of sections."""
+
+    method: str = "scale"
+    seed: Seed = 42
+    resources: TrialResources = TrialResources()
+    population: str = ""
 
 
 class TrialConfig(Model):
@@ -43,7 +91,6 @@ class TrialConfig(Model):
     @model_validator(mode="before")
     @classmethod
     def _of_sections(cls, data: Any) -> Any:
-        """Policies of version 0.2 hold a trial in the form of sections, too."""
         if isinstance(data, Mapping) and "algorithm" not in data:
             data = TrialSections.model_validate(data)
         return _composed(data) if isinstance(data, TrialSections) else data
@@ -55,13 +102,21 @@ class TrialConfig(Model):
             return self
         if not isinstance(algorithm, PPO | DQN | SAC):
             raise ValueError(f"resources.learners {learners}: method {self.method} learns in one process; valid: 0")
-        key, rows = f"{algorithm.name}.batch_size", getattr(algorithm, "batch_size", 0)
-        if isinstance(algorithm, PPO):
-            key, rows = "training.minibatch_size", algorithm.minibatch_size
-            if algorithm.time_unit_s is not None and learners > 1:
-                raise ValueError(f"resources.learners {learners}: not with training.time_unit_s; valid: 0, 1")
-        if rows % learners:
-            raise ValueError(f"resources.learners {learners}: does not divide {key} {rows}; valid: what divides it")
+        key = "minibatch_size" if isinstance(algorithm, PPO) else "batch_size"
+        if isinstance(algorithm, PPO) and algorithm.time_unit_s is not None and learners > 1:
+            raise ValueError(f"resources.learners {learners}: not with ppo.time_unit_s; valid: 0, 1")
+        if (rows := getattr(algorithm, key)) % learners:
+            raise ValueError(
+                f"resources.learners {learners}: does not divide {algorithm.name}.{key} {rows}; valid: what divides it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _whole_episodes_have_no_steps(self) -> TrialConfig:
+        if self.stop.env_steps is not None and self.env_steps_per_epoch is None:
+            raise ValueError(
+                f"stop.env_steps {self.stop.env_steps}: method {self.method} plays whole episodes; valid: stop.epochs"
+            )
         return self
 
     @model_validator(mode="after")
@@ -154,23 +209,78 @@ class TrialConfig(Model):
         decide = {"env_runners", "learners"} if isinstance(self.algorithm, Rewarded) else set()
         content = self.model_dump(mode="json", exclude_defaults=True, exclude={"resources"})
         content["resources"] = self.resources.model_dump(include=decide, exclude_defaults=True)
-        return digest(without_places(content) | {"format": TRIAL_FORMAT})
+        return content_id(without_places(content))
 
     @property
     def name(self) -> str:
         """Method, seed and hash: unique within a sweep."""
         return f"{self.method}-s{self.seed}-{self.trial_id}"
 
-    def sections(self) -> dict[str, Any]:
-        """The settings of the trial as plain data, by their keys in YAML."""
-        content = self.model_dump(mode="json")
-        found = {key: content[key] for key in ("method", "seed", "env", "stop", "resources", "population")}
-        if self.srr is not None:
-            found["srr"] = content["srr"]
-        for key, part in (("algorithm", self.algorithm), ("network", self.network)):
-            for field, section in places(type(part)).items() if part is not None else ():
-                found.setdefault(section, {})[field] = content[key][field]
-        return found
+    def settings(self, sections: Collection[str] | None = None, told: bool = False) -> dict[str, Any]:
+        """The settings of the trial as plain data, by their keys in YAML, of which `model_validate` makes it again.
+
+        Args:
+            sections: some sections, those of the algorithm together; None: all.
+            told: leave out settings at their defaults.
+        """
+        wanted = None if sections is None else {self._part_of(name) for name in sections}
+        content = self.model_dump(mode="json", include=wanted, exclude_defaults=told)
+        if (algorithm := content.pop("algorithm", None)) is not None:
+            content["training"] = {key: algorithm.pop(key) for key in TrainingConfig.model_fields if key in algorithm}
+            content[algorithm.pop("name")] = algorithm
+        if (network := content.pop("network", None)) is not None and self.network is not None:
+            content[self.network.section] = {key: value for key, value in network.items() if key != "name"}
+        return {key: value for key, value in content.items() if value is not None}
+
+    @staticmethod
+    def _part_of(section: str) -> str:
+        """The field of a trial that a section in YAML is about."""
+        if section == "training" or section in ALGORITHM_MODELS:
+            return "algorithm"
+        return "network" if section in ("decima", "deeprm") else section
+
+    def setting(self, path: str) -> Any:
+        """The value at a config path, which may name a shared setting in the section of its algorithm, too.
+
+        Raises:
+            KeyError: the method has no such setting.
+        """
+        content: Any = self.settings()
+        content[self.algorithm.name] |= content["training"]
+        for key in path.split("."):
+            if not isinstance(content, dict):
+                raise KeyError(path)
+            content = content[key]
+        return content
+
+
+def parts_of(method: str, imitates: bool, own_encoder: bool) -> tuple[str, str | None]:
+    """Names of a method's algorithm and network (None: it has none).
+
+    Args:
+        method: a name in METHODS.
+        imitates: whether `imitation.expert` is given.
+        own_encoder: whether `network.encoder` is given.
+    """
+    spec = METHODS[method]
+    algorithm = "imitation" if imitates and spec.algorithm == "ppo" else spec.algorithm
+    return algorithm, "custom" if own_encoder and spec.takes_encoder else spec.network
+
+
+def env_of(method: str, env: EnvConfig) -> EnvConfig:
+    """The problem on which a method trains: its own decision rounds, and its own observation if it needs none.
+
+    Raises:
+        ValueError: see `in_rounds`.
+    """
+    spec, observation = METHODS[method], env.observation
+    if spec.rounds:
+        return in_rounds(env)
+    if spec.algorithm == "cma":
+        observation = ObservationConfig()
+    if spec.algorithm == "reinforce":
+        observation = observation.model_copy(update={"feature_set": "paper"})
+    return env if observation == env.observation else env.model_copy(update={"observation": observation})
 
 
 def _composed(sections: TrialSections) -> dict[str, Any]:
@@ -178,20 +288,26 @@ def _composed(sections: TrialSections) -> dict[str, Any]:
     method, env = sections.method, sections.env
     if method not in METHODS:
         raise ValueError(str(choice_error("method", method, METHODS)))
-    spec, chosen = METHODS[method], (sections.imitation.expert is not None, sections.network.encoder is not None)
-    refuse_left_out(sections, used_settings(method, *chosen))
     trace = env.workload.trace
     if trace is not None and trace.part not in (None, "train"):
         raise ValueError(
             f"env.workload.trace.part {trace.part}: a training draws from train and is evaluated on test; leave it out"
         )
-    algorithm, network = parts_of(method, *chosen)
+    spec, expert, encoder = METHODS[method], sections.imitation.get("expert"), sections.network.get("encoder")
+    algorithm, network = parts_of(method, expert is not None, encoder is not None)
+    section = NETWORK_MODELS[network].section if network is not None else "network"
+    shared = {key: value for key, value in sections.training if value is not None}
+    for key in shared.keys() - ALGORITHM_MODELS[algorithm].model_fields.keys():
+        having = [f"{name}.{key}" for name, model in ALGORITHM_MODELS.items() if key in model.model_fields]
+        raise ValueError(f"training.{key}: {method} is trained by {algorithm}, without it; valid: {', '.join(having)}")
     return {
         "method": method,
         "seed": sections.seed,
-        "env": (in_rounds(env) if spec.rounds else env).with_part("train"),
-        "algorithm": _part(algorithm, sections),
-        "network": None if network is None else _part(network, sections),
+        "env": env_of(method, env).with_part("train"),
+        "algorithm": _built(
+            ALGORITHM_MODELS, algorithm, spec.defaults.get(algorithm, {}), shared, getattr(sections, algorithm)
+        ),
+        "network": _built(NETWORK_MODELS, network, spec.defaults.get("network", {}), getattr(sections, section)),
         "srr": sections.srr if spec.srr else None,
         "stop": sections.stop,
         "resources": sections.resources,
@@ -199,11 +315,9 @@ def _composed(sections: TrialSections) -> dict[str, Any]:
     }
 
 
-def _part(name: str, sections: TrialSections) -> Any:
-    """An algorithm or a network with its settings from the sections."""
-    own = OWN_VALUES if METHODS[sections.method].rounds else {}
-    values: dict[str, Any] = {"name": name}
-    for field, section in places(MODELS[name]).items():
-        value = getattr(getattr(sections, section), field)
-        values[field] = own.get(f"{section}.{field}") if value is None else value
-    return MODELS[name](**values)
+def _built(models: Mapping[str, Any], name: str | None, *layers: Mapping[str, Any]) -> Any:
+    """The model of that name, with the fields that it has; later layers win."""
+    if name is None:
+        return None
+    given = {key: value for layer in layers for key, value in layer.items() if key in models[name].model_fields}
+    return models[name](name=name, **given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -71,6 +71,8 @@ class SplitConfig(Model):
 class TraceConfig(Model):
     """Workflows of a trace in place of synthetic ones. In YAML also `trace: FILE`."""
 
+    text_key: ClassVar = "file"
+
     file: str = Field(description="workload JSON, as `rllib-scale import` writes it")
     arrivals: Literal["poisson", "recorded"] = Field(
         default="poisson",
@@ -86,11 +88,6 @@ class TraceConfig(Model):
         default=None,
         description="sessions to draw from; unset: train in a training, test in an evaluation, else all",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _file_alone(cls, value: Any) -> Any:
-        return {"file": value} if isinstance(value, str) else value
 
     @property
     def place(self) -> str:
@@ -111,12 +108,9 @@ class TraceConfig(Model):
 class FittedConfig(Model):
     """Workflows drawn by a table that was fitted to a trace. In YAML also `fitted: coding-agents`."""
 
-    table: str = Field(description="coding-agents, or a file of `rllib-scale fit-workload`")
+    text_key: ClassVar = "table"
 
-    @model_validator(mode="before")
-    @classmethod
-    def _table_alone(cls, value: Any) -> Any:
-        return {"table": value} if isinstance(value, str) else value
+    table: str = Field(description="coding-agents, or a file of `rllib-scale fit-workload`")
 
     @field_validator("table")
     @classmethod

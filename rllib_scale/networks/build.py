@@ -84,7 +84,7 @@ def _own_encoder(name: str, inputs: InputSpec, d: int) -> SetPointer:
 
 
 def _skip(sizes: CrossAttentionConfig, observation: ObservationConfig, inputs: InputSpec) -> Skip | None:
-    if sizes.skip in (None, "none"):
+    if sizes.skip == "none":
         return None
     skip = Skip(inputs)
     if sizes.skip == "price":

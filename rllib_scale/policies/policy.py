@@ -6,7 +6,7 @@ A policy folder holds::
                          have none); of context-price weights (5 + K, 10 + K) and speeds (K,) in GFLOPS, of
                          adaptive-price weights (8, 21), as `ContextPrice` and `AdaptivePrice` take them
     policy.json          {"format", "version", "method", "seed", "trial_id", "feature_set", "train_servers", "epochs",
-                          "trial": the TrialConfig, "sha256": of policy.safetensors}
+                          "trial": the TrialConfig without defaults, "sha256": of policy.safetensors}
 
 policy.json is written last and names the other's hash, so that a folder is either whole or refused.
 """
@@ -26,8 +26,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from rllib_scale import zoo
+from rllib_scale import __version__, zoo
 from rllib_scale.config import PPO, DecisionMode, EnvConfig, Imitation, MaskMode, TrialConfig
+from rllib_scale.config.identity import IDENTITY_FORMAT
 from rllib_scale.config.pinned import split
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import PolicySpec
@@ -44,9 +45,6 @@ from rllib_scale.policies.shared import as_html, check_scale
 from rllib_scale.schedulers.base import Scheduler
 
 FORMAT = "rllib-scale-policy"
-VERSION = 1
-KNOWN_KEYS = {"format", "version", "method", "seed", "trial_id", "feature_set", "train_servers", "trial", "epochs"}
-KNOWN_KEYS |= {"sha256", "cell"}  # `cell`: of version 0.2 and before
 TENSORS = "policy.safetensors"
 DESCRIPTION = "policy.json"
 
@@ -180,8 +178,7 @@ def policy_from_bytes(
     description = _read_description(files[DESCRIPTION], f"{source}: {DESCRIPTION}")
     trial = build_model(TrialConfig, description.get("trial"), f"{source}: {DESCRIPTION}: trial")
     for key, value in _facts(trial).items():
-        # The trial's hash is of every setting there was when the policy was saved: later versions may know more.
-        if key not in ("trial", "trial_id") and description.get(key) != value:
+        if key != "trial" and description.get(key) != value:
             raise UserError(f"{source}: {DESCRIPTION}: {key} is {description.get(key)!r}, its trial says {value!r}")
     epochs = description.get("epochs")
     if not isinstance(epochs, int):
@@ -225,7 +222,7 @@ def _load_weights(network: torch.nn.Module, content: bytes, source: str, method:
 
 
 def initial_network(trial: TrialConfig) -> Network | None:
-    """The network that a training begins with: that of `training.initial_policy`; None: a new one.
+    """The network that a training begins with: that of `initial_policy`; None: a new one.
 
     Raises:
         UserError: that policy is not there, has changed, or has another network or another observation.
@@ -233,7 +230,7 @@ def initial_network(trial: TrialConfig) -> Network | None:
     place = trial.algorithm.initial_policy if isinstance(trial.algorithm, PPO | Imitation) else None
     if place is None:
         return None
-    key = "training.initial_policy"
+    key = f"{trial.algorithm.name}.initial_policy"
     folder = PolicySpec(*split(place)).folder(key)
     initial: Any = load_policy(folder, trust=trial.encoder)
     ours, theirs = (_shape(t) for t in (trial, initial.trial))
@@ -249,8 +246,6 @@ def _shape(trial: TrialConfig) -> dict[str, Any]:
     sizes = {} if trial.network is None else trial.network.model_dump(mode="json", exclude={"name", "skip_sharpness"})
     facts: dict[str, Any] = {"network": trial.spec.network} | {f"network.{name}": sizes[name] for name in sizes}
     observation = trial.env.observation.model_dump(mode="json")
-    if "skip" in sizes:
-        facts["network.skip"] = sizes["skip"] or "none"
     facts |= {f"env.observation.{name}": value for name, value in observation.items()}
     if not trial.spec.any_scale:
         facts["number of servers"] = trial.env.cluster.num_rows
@@ -283,13 +278,13 @@ def _price_policy(
 def _facts(trial: TrialConfig) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "version": VERSION,
+        "version": IDENTITY_FORMAT,
         "method": trial.method,
         "seed": trial.seed,
         "trial_id": trial.trial_id,
         "feature_set": trial.env.observation.feature_set,
         "train_servers": trial.env.cluster.num_servers,
-        "trial": trial.model_dump(mode="json"),
+        "trial": trial.model_dump(mode="json", exclude_defaults=True),
     }
 
 
@@ -300,8 +295,23 @@ def _read_description(content: bytes, source: str) -> dict[str, Any]:
         raise UserError(f"{source}: not readable as JSON") from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise UserError(f"{source}: not a policy of this program (format {FORMAT!r} is missing)")
-    if description.get("version") != VERSION:
-        raise UserError(f"{source}: policy version {description.get('version')!r}; this program reads {VERSION}")
-    if unknown := sorted(set(description) - KNOWN_KEYS):
-        raise UserError(f"{source}: unknown key {unknown[0]!r}; valid: {', '.join(sorted(KNOWN_KEYS))}")
+    if description.get("version") != IDENTITY_FORMAT:
+        raise UserError(
+            f"{source}: policy of version {description.get('version')!r}, and this rllib-scale {__version__} reads "
+            f"{IDENTITY_FORMAT}; train it again, or use the rllib-scale that wrote it"
+        )
+    known = {
+        "format",
+        "version",
+        "method",
+        "seed",
+        "trial_id",
+        "feature_set",
+        "train_servers",
+        "trial",
+        "epochs",
+        "sha256",
+    }
+    if unknown := sorted(set(description) - known):
+        raise UserError(f"{source}: unknown key {unknown[0]!r}; valid: {', '.join(sorted(known))}")
     return description

@@ -33,6 +33,9 @@ POLICY_FILES = ("policy.json", "policy.safetensors")
 TAIL_BYTES = 1 << 16
 """The last row of a log is shorter."""
 
+CHANGES = ("name", "trial_id", "config", "epochs")
+"""Columns that say whether a training ended as planned."""
+
 State = Literal["finished", "running", "stopped", "failed", "waiting"]
 _NAME = re.compile(r"(?P<method>[a-z0-9-]+)-s(?P<train_seed>\d+)-(?P<trial_id>[0-9a-f]+)")
 _OF_TRIAL = re.compile(r"(?P<run>run-\d+)/(?P<name>[^/]+)(/.*)?")
@@ -91,7 +94,7 @@ def evaluations(home: Location) -> tuple[int, int]:
         return 0, 0
     # The keys as they are stored: to hash tens of thousands of evaluations takes seconds.
     keys = [each["key"] for each in plan["evaluations"]]
-    if dataset.read(home, "trainings", ["name", "stopped"])["stopped"].any():
+    if any(map(_is_changed, dataset.records(dataset.read(home, "trainings", CHANGES[:2])))):
         keys = [unit.key for unit in read_plan(home).units]
     return len(dataset.units(home).intersection(keys)), len(keys)
 
@@ -106,9 +109,14 @@ def read_plan(home: Location) -> Plan:
     if manifest.get("plan") is None:
         raise UserError(f"{source}: without a plan; `rllib-scale sweep` writes it")
     plan = Plan.from_json(build_model(SweepConfig, manifest["config"], source), manifest["plan"], source)
-    trained = dataset.read(home, "trainings", ["name", "epochs", "stopped"])
-    stopped = trained[trained["stopped"].fillna(False)]
-    return plan.as_trained(dict(zip(stopped["name"], stopped["epochs"].astype(int), strict=True)))
+    changed = [row for row in dataset.records(dataset.read(home, "trainings", CHANGES)) if _is_changed(row)]
+    trained = {str(row["name"]): TrialConfig.model_validate_json(row["config"]) for row in changed}
+    return plan.as_trained({str(row["name"]): (trained[row["name"]], int(row["epochs"])) for row in changed})
+
+
+def _is_changed(row: Mapping[str, Any]) -> bool:
+    """Whether a scheduler changed or stopped a training, so that its rows have another hash than its folders."""
+    return not str(row["name"]).endswith(f"-{row['trial_id']}")
 
 
 def _manifest(home: Location) -> dict[str, Any] | None:
@@ -236,7 +244,8 @@ def _finished(row: Mapping[str, Any], planned: tuple[dict[str, Any], int] | None
 def _described(config: Any) -> dict[str, Any]:
     """Identity columns of a training outside the plan, from its config."""
     try:
-        return Trial(TrialConfig.model_validate_json(config)).identity
+        trained = TrialConfig.model_validate_json(config)
+        return Trial(trained, trained).identity
     except ValueError:
         return {}
 

@@ -33,7 +33,7 @@ NOT_ON_THE_NEW_API_STACK = {
 NOT_BY_PPO = {
     "use_critic": "vf_loss_coeff 0",
     "use_gae": "lambda_ 1",
-    "_torch_lr_scheduler_classes": "training.final_learning_rate of the trial",
+    "_torch_lr_scheduler_classes": "ppo.final_learning_rate of the trial",
 }
 NOT_OFF_POLICY = {
     "_learner_connector": "an env_to_module_connector",
@@ -139,14 +139,14 @@ def off_policy_of(trial: TrialConfig) -> DQN | SAC:
 
 
 def refuse_time_discount(trial: TrialConfig, obstacle: str) -> None:
-    """Refuse `training.time_unit_s` where RLlib's own path, which discounts by step, does the work.
+    """Refuse `ppo.time_unit_s` where RLlib's own path, which discounts by step, does the work.
 
     Raises:
         UserError: the trial has it.
     """
     time_unit_s = ppo_of(trial).time_unit_s
     if time_unit_s is not None:
-        raise UserError(f"training.time_unit_s {time_unit_s:g}: not with {obstacle}; valid: null")
+        raise UserError(f"ppo.time_unit_s {time_unit_s:g}: not with {obstacle}; valid: null")
 
 
 def _set(config: AlgorithmConfig, names: Iterable[str]) -> str | None:

@@ -19,7 +19,7 @@ SETTINGS, MEMBER = "settings", "member"
 
 def settings_after(trial: Trial, curve: Curve) -> dict[str, Any]:
     """The settings of a training from the grid and the search, as they were in the last epoch of its curve."""
-    return dict(trial.overrides) | (curve[-1].get(SETTINGS, {}) if curve else {})
+    return trial.values | (curve[-1].get(SETTINGS, {}) if curve else {})
 
 
 def history(curve: Curve, name: str) -> list[dict[str, Any]]:

@@ -38,6 +38,7 @@ class Finished(NamedTuple):
     epochs: int
     stopped: bool
     trial_id: str
+    config: str
 
 
 class Sweep:
@@ -94,7 +95,8 @@ class Sweep:
         if manifest is None:
             remember(str(self.home), created)
         for name, row in finished_trainings(self.home).items():
-            self._finished[name] = Finished(int(row["epochs"]), bool(row["stopped"]), str(row["trial_id"]))
+            known = (int(row["epochs"]), bool(row["stopped"]), str(row["trial_id"]), str(row["config"]))
+            self._finished[name] = Finished(*known)
         self._evaluated = dataset.units(self.home)
         self._measured = dataset.units(self.home, "features")
         return is_own(str(self.home), created)
@@ -191,7 +193,7 @@ class Sweep:
             files = {name: (folder / "policy" / name).read_bytes() for name in POLICY_FILES}
             curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
         self._write_policy(trial.name, files)
-        shared = self._training_columns(trial.as_trained(len(curve)))
+        shared = self._training_columns(_ended(trial, files))
         self.rows.add("history", history(curve, trial.name))
         self.rows.add("training", [row | shared for row in measured(curve)])
         self._add_training(trial, files, curve[-1])
@@ -252,12 +254,11 @@ class Sweep:
 
     def _add_training(self, trial: Trial, files: Mapping[str, bytes], last: Mapping[str, Any]) -> None:
         """Add the row that says that a training is finished; its policy is written and its curve is added."""
-        description = json.loads(files["policy.json"])
-        epochs, trained = int(description["epochs"]), TrialConfig.model_validate(description["trial"])
-        finished = Finished(epochs, trial.name in self._stopped, str(trial.as_trained(epochs).identity["trial_id"]))
+        ended, description = _ended(trial, files), json.loads(files["policy.json"])
+        known = (int(description["epochs"]), trial.name in self._stopped, ended.final.trial_id)
+        finished = Finished(*known, json.dumps(description["trial"]))
         row = {"name": trial.name, "method": trial.config.method, "train_seed": trial.config.seed}
         row |= finished._asdict() | {name: last.get(name) for name in ("episode_return", "response_mean_s")}
-        row |= {"config": json.dumps(trained.model_dump(mode="json", exclude_defaults=True))}
         row |= {"policy_bytes": sum(map(len, files.values())), "published_s": time.time()}
         self.rows.add("trainings", [row])
         self._finished[trial.name] = finished
@@ -300,7 +301,9 @@ class Sweep:
     def units_of(self, name: str) -> list[EvaluationUnit]:
         """The evaluations of the policy of a finished training."""
         finished, trial = self._finished[name], self._of_name[name]
-        return self.plan.units_of(trial.as_trained(finished.epochs) if finished.stopped else trial)
+        if finished.trial_id != trial.config.trial_id:
+            trial = trial.as_trained(TrialConfig.model_validate_json(finished.config), finished.epochs)
+        return self.plan.units_of(trial)
 
     def is_evaluated(self, unit: EvaluationUnit) -> bool:
         """Whether the rows of a unit, and its feature statistics if planned, are there."""
@@ -316,6 +319,12 @@ class Sweep:
             self._measured.add(unit.key)
         self.rows.add("episodes", [shared | row for row in episodes])
         self._evaluated.add(unit.key)
+
+
+def _ended(trial: Trial, files: Mapping[str, bytes]) -> Trial:
+    """A trial as its published policy says that it was trained."""
+    description = json.loads(files["policy.json"])
+    return trial.as_trained(TrialConfig.model_validate(description["trial"]), int(description["epochs"]))
 
 
 def _unnamed(config: Mapping[str, Any]) -> dict[str, Any]:

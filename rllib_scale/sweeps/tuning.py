@@ -138,7 +138,7 @@ def _fit(
     keep_tune_small()
     run = f"run-{1 + sum(name.startswith('run-') for name in sweep.tune_folder.folders()):03d}"
     targets = {trial.name: sweep.target_epochs(trial) for trial in pending}
-    settings = {trial.name: trial.identity | dict(trial.overrides) for trial in pending}  # for Tune's logs
+    settings = {trial.name: trial.identity | trial.settings for trial in pending}  # for Tune's logs
     stop = StopAll(sweep.home)
     progress = TuneProgress(targets, sweep.say, waiting(resources, most))
     curves = Curves(sweep, resumed)

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from rllib_scale_analysis import load
-from rllib_scale_analysis.load import derive
-from rllib_scale_analysis.rows import require_one_setting, select, settings, variants
+from rllib_scale_analysis.rows import Setting, require_one_setting, select, settings, variants
+from rllib_scale_analysis.variants import labelled
 
 from artificial_results import (
     SEEDS,
@@ -152,9 +152,11 @@ def test_a_variant_is_named_after_what_tells_it_apart(changes: dict[str, object]
 def test_episodes_and_training_name_a_cell_alike() -> None:
     training = [r | {"lambda_kl": 0.1, "trial_id": "other"} for r in artificial_training((1,), ("scale",), 1)]
     training += artificial_training((1,), ("scale",), 1)
-    frames = derive(
+    frames = labelled(
         results.typed(pd.DataFrame([episode_row("scale", 1, 16, 0)]), EPISODE_COLUMNS),
         results.typed(pd.DataFrame(training), TRAINING_COLUMNS),
+        results.typed(pd.DataFrame(), FEATURE_COLUMNS),
+        [],
     )
     assert list(frames[0]["variant"]) == ["scale (λ2=0.001)"]
     assert list(frames[1]["variant"]) == ["scale (λ2=0.1)", "scale (λ2=0.001)"]
@@ -170,7 +172,7 @@ def test_variants_stand_in_a_fixed_order_whatever_the_rows() -> None:
 def test_settings_are_listed_selected_and_not_mixed() -> None:
     rows = [episode_row("scale", 1, 16, e) for e in range(2)]
     frame = typed_episodes([*rows, rows[0] | {"mask": "feasible"}])
-    assert settings(frame) == [("paper", "none", "argmax"), ("paper", "feasible", "argmax")]
+    assert settings(frame) == [Setting("paper", "none", "argmax"), Setting("paper", "feasible", "argmax")]
     require_one_setting(select(frame, "paper", "none", "argmax"))
     assert len(select(frame, "paper", "none", "argmax")) == 2
     with pytest.raises(UserError, match="mixes masks: feasible, none"):

@@ -33,7 +33,8 @@ PLANTED = "planted-secret-b1946ac92492d2347c6235b4d2611184"
 SWEEP = f"""
 name: tiny
 methods: [scale]
-training: {{epochs: 2, {SHORT}}}
+training: {{epochs: 2}}
+ppo: {{{SHORT}}}
 evaluation: {{scales: [8], episodes: 2, heuristics: [fastest-idle]}}
 checkpoints: {{every_epochs: 1}}
 """

@@ -23,7 +23,8 @@ SWEEP = f"""
 name: faults
 methods: [scale]
 seeds: [1, 2, 3]
-training: {{epochs: 30, {SHORT}}}
+training: {{epochs: 30}}
+ppo: {{{SHORT}}}
 evaluation: {{scales: [8], episodes: 2, heuristics: [fastest-idle], features: false}}
 resources: {{env_runners: 2}}
 checkpoints: {{every_epochs: 5}}

@@ -8,18 +8,26 @@ from refused import refused
 
 ROWS = """
 trainin: {} | unknown key 'trainin'; did you mean 'training'?
+srr: {lambda_1: 1} | unknown key 'srr.lambda_1'; did you mean 'lambda_decorrelation'?
+srr: {lambda2: 1} | unknown key 'srr.lambda2'; did you mean 'lambda_kl'?
+training: {lr: 1} | unknown key 'training.lr'; did you mean 'learning_rate'?
+training: {clip_param: 1} | unknown key 'training.clip_param'; did you mean 'clip'?
+epochs: 3 | unknown key 'epochs'; did you mean 'training.epochs'?
+num_seeds: 3 | unknown key 'num_seeds'; did you mean 'seeds'?
+env: {offered_load: 1} | unknown key 'env.offered_load'; did you mean 'workload.offered_load'?
 training: {lerning_rate: 3e-4} | 'training.lerning_rate' | did you mean 'learning_rate'?
 training: {learning_rate: fast} | training.learning_rate | valid number | 'fast'
-training: {minibatch_size: 100} | steps_per_epoch 1024 | minibatch_size 100
-training: {steps_per_epoch: 1024000000000} | training.steps_per_epoch | equal to 10000000 (got 1024000000000)
-training: {reference_kl_coefficient: 0.1} | reference_kl_coefficient | give initial_policy
+training: {clip: 0.1} | training.clip: stands in the section of an algorithm; valid: ppo.clip
+ppo: {minibatch_size: 100} | ppo.steps_per_epoch 1024 | minibatch_size 100
+ppo: {steps_per_epoch: 1024000000000} | ppo.steps_per_epoch | equal to 10000000 (got 1024000000000)
+ppo: {reference_kl_coefficient: 0.1} | reference_kl_coefficient | give initial_policy
 training: {problems: {offered_load: [2, 1]}} | training.problems | low 2.0 | high 1.0
-training: {lambda_by: time} | training.lambda_by time | training.time_unit_s
-training: {initial_policy: nowhere} | training.initial_policy | no file
+ppo: {lambda_by: time} | ppo.lambda_by time | ppo.time_unit_s
+ppo: {initial_policy: nowhere} | ppo.initial_policy | no file
 training: {learning_rate: 1e30} | training.learning_rate | equal to 1 (got 1e+30)
-imitation: {expert: null} | imitation.expert null: nothing is imitated
+imitation: {expert: null} | imitation.expert | scale with imitation.expert
 imitation: {expert: fastest-idle, episodes: 1000000000} | imitation.episodes | equal to 100000 (got 1000000000)
-training: {passes: '1_0'} | training.passes: must be a number, not '1_0'
+ppo: {passes: '1_0'} | ppo.passes: must be a number, not '1_0'
 network: {num_heads: 3} | num_heads 3
 network: {skip: price} | network.skip price | env.observation.feature_set pairs (got paper)
 network: {mlp_hidden: [on]} | network.mlp_hidden: entry 0 must be a number, not true (in YAML also on, yes)
@@ -31,6 +39,7 @@ methods: [scael] | unknown method 'scael'; did you mean 'scale'? valid: scale
 methods: [], evaluation: {heuristics: []} | methods | evaluation.heuristics | nothing to run
 methods: [ppo], training: {problems: {servers: [8]}} | training.problems.servers | ppo
 methods: [ppo], network: {encoder: my.nets:Mean} | my.nets
+methods: [ppo], network: {num_heads: 2} | network.num_heads | as scale
 methods: [dqn], dqn: {buffer_size: 1000000000000} | dqn.buffer_size | equal to 10000000
 methods: [dqn], imitation: {expert: fastest-idle} | imitation.expert | dqn
 methods: [deepsets], network: {skip: linear} | network.skip
@@ -73,8 +82,8 @@ evaluation: {heuristics: ['reserve:waiting=2,waiting=3']} | 'waiting=3' must be 
 evaluation: {heuristics: ['heft:waiting=2']} | heft has no parameters
 evaluation: {heuristics: ['prefix-affinity:imbalance=nan']} | imbalance: input should be greater than or equal to 0
 custom_scenarios: {paper: {}} | custom_scenarios.paper: is a shipped scenario
-grid: {srr.lambda_kl: []} | grid.srr.lambda_kl: an empty list
-grid: {lambda: [1]} | grid.lambda: must begin with | srr.
+grid: {srr.lambda_kl: []} | grid.srr.lambda_kl: must have at least 1 entry
+grid: {lambda: [1]} | grid.lambda: must be or begin with | srr
 grid: {srr.lambda_kl: [much]} | srr.lambda_kl | 'much'
 search: {scheduler: pbt} | `space`, which is empty
 search: {scheduler: asha}, training: {epochs: 40} | search.asha.grace_steps 102400 | 40960 | valid: 1 to 39936
@@ -82,38 +91,41 @@ search: {scheduler: pbt, space: {srr.lambda_kl: {uniform: [0, 1]}}}, stop: {epoc
 search: {scheduler: asha}, methods: [scale, ppo] | give one method, not 2
 search: {scheduler: asha}, methods: [context-price], scenario: steady-0.7 | context-price has no env steps
 search: {samples: 2}, methods: [] | search: there is nothing to search for
-grid: {training.clip: [0.1, 0.2]}, search: {samples: 5001, space: {training.gamma: {uniform: [0, 1]}}} | 10,002
-search: {scheduler: pbt, space: {training.gamma: {uniform: [0, 1]}}}, grid: {training.clip: [0.1]} | leave out grid
+grid: {ppo.clip: [0.1, 0.2]}, search: {samples: 5001, space: {ppo.gamma: {uniform: [0, 1]}}} | 10,002
+search: {scheduler: pbt, space: {ppo.gamma: {uniform: [0, 1]}}}, grid: {ppo.clip: [0.1]} | leave out grid
 search: {space: {srr.lambda_kl: {loguniform: [0.1, 0.1]}}} | low must be below high
 search: {space: {srr.lambda_kl: {}}} | give one of uniform
-search: {space: {lambda: {uniform: [0, 1]}}} | search.space.lambda | srr.
+search: {space: {lambda: {uniform: [0, 1]}}} | search.space.lambda | srr
 search: {space: {srr.lambda_kl: {uniform: [0, 1]}}}, grid: {srr.lambda_kl: [1]} | search.space.srr.lambda_kl
 """
 UNUSED = """
-methods: [scale-r], grid: {env.reward: [{name: paper}]} | grid.env.reward.name | scale-r
-methods: [scale-r], grid: {env.episode.mask: [none, feasible]} | grid.env.episode.mask | scale-r
-methods: [scale-r], env: {reward: {energy_weight: 1.0}} | env.reward.energy_weight: | scale-r | does, as scale
-methods: [scale-r], env: {observation: {feature_set: paper}} | env.observation.feature_set paper | leave it out
+methods: [scale-r], grid: {env.reward: [{name: paper}]} | grid.env.reward.name paper: scale-r has tasks-in-system
+methods: [scale-r], grid: {env.episode.mask: [none, feasible]} | grid.env.episode.mask feasible: scale-r has none
+methods: [scale-r], env: {reward: {energy_weight: 1.0}} | env.reward.energy_weight 1.0: scale-r has 0.0 in its place
+methods: [scale-r], env: {observation: {feature_set: paper}} | env.observation.feature_set paper: scale-r has pairs
 methods: [scale-r], env: {observation: {feature_set: rounds}} | network.skip price | feature_set pairs
 methods: [scale-r], env: {decision: {order: open}} | env.decision.order open
-methods: [scale-r], grid: {env.decision.order: [longest-hop]} | grid.env.decision.order longest-hop
-methods: [scale-r], grid: {training.time_unit_s: [null, 1.0]} | grid.training.time_unit_s null
+methods: [scale-r], grid: {env.decision.order: [longest-hop]} | grid.env.decision.order longest-hop | descendants
+methods: [scale-r], ppo: {time_unit_s: null} | ppo.lambda_by time: needs ppo.time_unit_s | valid: decision
 methods: [scale-r], evaluation: {masks: [none]} | scale-r-s42- | clock_step_s | valid: mask feasible
 methods: [scale-r], evaluation: {scenarios: [paper]} | scale-r-s42- | clock_step_s | valid: mask feasible
 methods: [scale], grid: {dqn.learning_rate: [1e-3]} | grid.dqn.learning_rate | a method that does, as dqn
-methods: [scale], imitation: {episodes: 5} | imitation.episodes | with imitation.expert
-methods: [dqn, sac], grid: {training.clip: [0.1]} | grid.training.clip | dqn, sac | gamma
-methods: [dqn], search: {space: {training: {choice: [{passes: 2}]}}} | search.space.training.passes | dqn
+methods: [scale], imitation: {episodes: 5} | imitation.episodes | scale with imitation.expert
+methods: [scale, decima], training: {reward: 'json:loads'} | training.reward | ppo.reward
+methods: [scale, context-price], grid: {training.learning_rate: [0.1]} | training.learning_rate | ppo.learning_rate
+methods: [dqn, sac], grid: {ppo.clip: [0.1]} | grid.ppo.clip | dqn, sac | as scale
+methods: [dqn], search: {space: {ppo: {choice: [{passes: 2}]}}} | search.space.ppo.passes | dqn
 methods: [crossattn], grid: {srr: [{lambda_kl: 0.1}]} | grid.srr.lambda_kl | scale
 methods: [crossattn], search: {space: {srr.lambda_kl: {uniform: [0, 0.1]}}} | search.space.srr.lambda_kl | crossattn
-methods: [crossattn], imitation: {expert: fastest-idle}, training: {clip: 0.1} | training.clip | with imitation.expert
+methods: [crossattn], imitation: {expert: fastest-idle}, ppo: {clip: 0.1} | ppo.clip | without imitation.expert
 methods: [deepsets], grid: {network.num_heads: [2]} | grid.network.num_heads | embedding_dim
-methods: [context-price], env: {observation: {feature_set: pairs}} | env.observation.feature_set: | does, as scale
-methods: [context-price], training: {epochs: 5} | training.epochs | problems
-methods: [decima], stop: {env_steps: 9} | stop.env_steps | epochs
+methods: [deepsets], network: {encoder: 'json:loads'}, grid: {network.skip: [none]} | network.skip
+methods: [context-price], env: {observation: {feature_set: pairs}} | env.observation.feature_set pairs: context-price
+methods: [context-price], training: {learning_rate: 0.5} | training.learning_rate | as scale | of training its epochs
+methods: [decima], stop: {env_steps: 9} | stop.env_steps | stop.epochs
 methods: [decima], deeprm: {queue: 5} | deeprm.queue | a method that does, as deeprm
-methods: [], grid: {training.gamma: [0.9]} | grid.training.gamma | trains nothing
-methods: [], training: {gamma: 0.9} | training.gamma | trains nothing
+methods: [], grid: {ppo.gamma: [0.9]} | grid.ppo.gamma | nothing is trained
+methods: [], ppo: {gamma: 0.9} | ppo.gamma | nothing is trained
 """
 """Settings that no method of the sweep uses, or in whose place it takes its own; in scenario steady-0.7."""
 

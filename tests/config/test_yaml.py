@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.base import Model
-from rllib_scale.config.yaml_files import build_model, explain, merged, parse_yaml
+from rllib_scale.config.base import Model, merged
+from rllib_scale.config.sweep import SweepConfig
+from rllib_scale.config.yaml_files import build_model, explain, parse_yaml
 from rllib_scale.errors import UserError
 from rllib_scale.loading import load_sweep, read_mapping
 
@@ -26,7 +28,7 @@ def test_numbers_merges_and_aliases_are_read() -> None:
         "more": {"a": 1, "b": 3},
         "twice": [{"a": 1, "b": 2}] * 2,
     }
-    assert merged({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 4}, "d": {"e": 5}}) == {
+    assert merged(None, {"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 4}, "d": {"e": 5}}) == {
         "a": {"b": 4, "c": 2},
         "d": {"e": 5},
     }
@@ -45,7 +47,7 @@ def test_numbers_merges_and_aliases_are_read() -> None:
         ("seeds: &s [*s]", "aliases unfold to inf"),
         (f"seed: {'x' * 5000}", r"seed: .*\(got 'x{76}\.\.\.\)"),
         ("a: 1\nb: 2\nc: 3\nd: 4\n", "unknown key 'a'.*unknown key 'b'.*unknown key 'c'.*; and 1 more$"),
-        ("training: {clip: x, cilp: 1}", r"bad.yaml: unknown key 'training.cilp'; did you mean 'clip'\?"),
+        ("ppo: {clip: x, cilp: 1}", r"bad.yaml: unknown key 'ppo.cilp'; did you mean 'clip'\?"),
     ],
 )
 def test_what_is_no_config_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -58,18 +60,28 @@ def test_what_is_no_config_is_refused_in_one_line(tmp_path: Path, text: str, mes
 
 def test_an_override_sets_a_path(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("name: s\nmethods: [scale]\nsearch: {samples: 3}\nenv: {cluster: paper-32}\n")
-    overrides = ["search.space.srr.lambda_kl={uniform: [0.1, 0.2]}", "search.seed=3", "grid.training.gamma=[0.5]"]
+    overrides = ["search.space.srr.lambda_kl={uniform: [0.1, 0.2]}", "search.seed=3", "grid.ppo.gamma=[0.5]"]
     config = load_sweep(tmp_path / "s.yaml", [*overrides, "env.cluster.servers=8"])
     assert config.search is not None
     assert list(config.search.space) == ["srr.lambda_kl"]
-    assert (config.search.samples, config.search.seed, config.grid) == (3, 3, {"training.gamma": (0.5,)})
-    assert config.env.cluster.num_servers == 8, "it replaces the name of a preset"
+    assert (config.search.samples, config.search.seed, config.grid) == (3, 3, {"ppo.gamma": (0.5,)})
+    assert config.problem_at(())[1].cluster.num_servers == 8, "it replaces the name of a preset"
     for wrong in ("search.seed", "=3"):
         with pytest.raises(UserError, match=f"--set '{wrong}': must be key.path=value"):
             load_sweep(tmp_path / "s.yaml", [wrong])
     for key in ("dqn.learning_rate", "grid.dqn.learning_rate"):
         with pytest.raises(UserError, match=f"{key}: no method of the sweep"):
             load_sweep(tmp_path / "s.yaml", [f"{key}={'[0.1]' if key.startswith('grid') else 0.1}"])
+
+
+def test_the_schema_for_editors_takes_the_presets_and_no_misspelt_key() -> None:
+    checks = Draft202012Validator(SweepConfig.model_json_schema())
+    for file in sorted(Path("tune_configs").glob("*.yaml")):
+        data = read_mapping(file)
+        assert not list(checks.iter_errors(data)), file
+        assert list(checks.iter_errors(data | {"ppo": {"clap": 0.1}}))
+    training = checks.schema["$defs"]["PPOSection"]["properties"]
+    assert (training["clip"]["default"], "user-defined" in training["reward"]["description"]) == (0.2, True)
 
 
 def models(base: type[Model] = Model) -> Iterator[type[Model]]:
@@ -89,7 +101,9 @@ def types_of(schema: Any) -> set[str]:
 def test_no_numeric_field_takes_a_switch() -> None:
     checked = set()
     for model in (model for model in models() if model.__module__.startswith("rllib_scale.")):
-        for name, schema in model.model_json_schema()["properties"].items():
+        whole = model.model_json_schema()
+        mapping = whole if "properties" in whole else whole["anyOf"][-1]  # or a text in place of the mapping
+        for name, schema in mapping["properties"].items():
             types = types_of(schema)
             is_plain = schema.get("type") != "object" and "const" not in schema  # no mapping, no format's version
             if not types & {"integer", "number"} or "boolean" in types or not is_plain:

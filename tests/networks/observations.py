@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rllib_scale.config import NetworkConfig, TrialConfig
+from rllib_scale.config import TrialConfig
 from rllib_scale.networks.build import Network, build_network, input_spec
 from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
 
@@ -70,7 +70,7 @@ def random_mask(batch: int, servers: int, seed: int = 0) -> Tensor:
 def random_network(seed: int = 0, method: str = "scale", **sizes: float) -> Network:
     """The network of a trial with every parameter drawn, biases and norms too, so that each has an effect."""
     torch.manual_seed(seed)
-    return perturbed(build_network(TrialConfig(method=method, network=NetworkConfig(**sizes))))
+    return perturbed(build_network(TrialConfig(method=method, network=sizes)))
 
 
 def perturbed(network: Network, by: float = 0.1) -> Network:

@@ -20,7 +20,7 @@ from small_moments import DIAMOND, OBSERVATION, TWO_FLOWS, moments, permuted, re
 @pytest.fixture
 def network() -> Decima:
     torch.manual_seed(3)
-    return Decima(OBSERVATION, DecimaConfig())
+    return Decima(OBSERVATION, DecimaConfig(name="decima"))
 
 
 def test_messages_on_a_diamond_by_hand() -> None:

@@ -16,7 +16,9 @@ from small_moments import OBSERVATION, SMALL, TWO_FLOWS, moments, workload
 
 def network(**sizes: float) -> DeepRM:
     torch.manual_seed(3)
-    return DeepRM(OBSERVATION, SMALL.cluster, DeepRMConfig.model_validate({"time_steps": 4, "queue": 2} | sizes))
+    return DeepRM(
+        OBSERVATION, SMALL.cluster, DeepRMConfig.model_validate({"name": "deeprm", "time_steps": 4, "queue": 2} | sizes)
+    )
 
 
 def test_an_image_by_hand() -> None:

@@ -13,7 +13,7 @@ from safetensors.torch import load, save
 
 from networks.observations import fit_of, random_network, random_observations, random_rows
 from policies.folders import edit, put_tensors
-from rllib_scale.config import METHODS, EnvConfig, NetworkConfig, TrialConfig
+from rllib_scale.config import METHODS, EnvConfig, TrialConfig
 from rllib_scale.config.methods import NETWORKS
 from rllib_scale.errors import UserError
 from rllib_scale.observation.answers import OPEN
@@ -58,7 +58,7 @@ def test_sizes_and_clip_are_those_of_the_trial_and_scales_those_of_the_file(tmp_
     for method, sizes in (("attention-model", {"logit_clip": 2.0}), ("set-transformer", {"induced_points": 3})):
         network = random_network(method=method, **sizes)
         network.inputs.task_scale.mul_(2)
-        save_policy(tmp_path / method, network, TrialConfig(method=method, network=NetworkConfig(**sizes)), epochs=1)
+        save_policy(tmp_path / method, network, TrialConfig(method=method, network=sizes), epochs=1)
         scores = load_policy(tmp_path / method).scores(obs.numpy())
         np.testing.assert_allclose(scores, network(obs)[1].detach().numpy(), atol=1e-5)
 
@@ -133,7 +133,7 @@ def test_tensors_that_are_no_weights_of_its_network_are_refused(folder: Path, tm
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "policy version 2; this program reads 1"),
+        ({"version": 1}, "policy of version 1, .* reads 4; train it again"),
         ({"seed": 8}, "seed is 8, its trial says 7"),
         ({"method": "crossattn"}, "method is 'crossattn', its trial says 'scale'"),
         ({"train_servers": 32}, "train_servers is 32, its trial says 16"),

@@ -12,7 +12,7 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
 from benchmarks.agreement import rllibs_update
-from rl.learned import SHORT
+from rl.learned import SHORT, SHORT_OFF_POLICY
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.rl.methods import build_algorithm_config
@@ -43,10 +43,11 @@ def build(algorithm_of: Callable[[AlgorithmConfig], Algorithm]) -> Callable[...,
     """
 
     def build_one(method: str = "scale", rllibs: Collection[str] = (), **settings: Any) -> Algorithm:
-        quick = {"warmup_steps": 32, "steps_per_round": 16, "batch_size": 16, "buffer_size": 1024}
-        for_all = {"training": SHORT, "srr": {"ramp_start_epoch": 0, "ramp_epochs": 1}, "dqn": {}, "sac": {}}
-        data = for_all | {"method": method} | settings
-        data |= {name: quick | data[name] for name in ("dqn", "sac")}
+        quick = SHORT_OFF_POLICY | {"steps_per_round": 16, "batch_size": 16, "buffer_size": 1024}
+        cloning = {name: value for name, value in SHORT.items() if name not in ("passes", "num_envs")}
+        data = {"ppo": SHORT, "srr": {"ramp_start_epoch": 0, "ramp_epochs": 1}, "method": method} | settings
+        for name, short in (("dqn", quick), ("sac", quick), ("imitation", cloning)):
+            data[name] = short | data.get(name, {})
         config = build_algorithm_config(build_model(TrialConfig, data, "trial"))
         if "update" in rllibs:
             config = rllibs_update(config)

@@ -15,7 +15,9 @@ from rllib_scale.rl.methods import training_row
 
 Weights = dict[str, np.ndarray]
 SHORT = {"epochs": 4, "steps_per_epoch": 64, "minibatch_size": 32, "passes": 2, "num_envs": 2}
-"""Settings of `training`."""
+"""Settings of `ppo`."""
+SHORT_OFF_POLICY = {"epochs": 4, "steps_per_epoch": 64, "num_envs": 2, "warmup_steps": 32}
+"""Settings of `dqn` and `sac`."""
 
 
 def train(algorithm: Any, epochs: int) -> list[dict[str, Any]]:

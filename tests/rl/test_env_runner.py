@@ -21,7 +21,7 @@ from ray.tune.registry import register_env
 from scipy.stats import chisquare
 
 from local_ray import LOCAL_RAY
-from rllib_scale.config import EnvConfig, EpisodeConfig, TrainingConfig, TrialConfig
+from rllib_scale.config import EnvConfig, EpisodeConfig, TrialConfig
 from rllib_scale.envs.vector import SchedulingVectorEnv
 from rllib_scale.rl.env_runner import ArrayEnvRunner
 from rllib_scale.rl.environment import make_env, workload_seed
@@ -30,14 +30,14 @@ from rllib_scale.rl.ppo.ppo_module import SchedulingModule
 
 pytestmark = LOCAL_RAY
 NUM_ENVS = 3
-TRAINING = TrainingConfig(epochs=4, steps_per_epoch=64, minibatch_size=32, passes=1, num_envs=NUM_ENVS)
+PPO = {"epochs": 4, "steps_per_epoch": 64, "minibatch_size": 32, "passes": 1, "num_envs": NUM_ENVS}
 ENV = EnvConfig(episode=EpisodeConfig(horizon_s=8.0))
 kinds = pytest.mark.parametrize("kind", [ArrayEnvRunner, SingleAgentEnvRunner])
 
 
 def make_runner(kind: type[SingleAgentEnvRunner] = ArrayEnvRunner, **settings: Any) -> Any:
     """With settings of RLlib by their section."""
-    config = build_algorithm_config(TrialConfig(env=ENV, training=TRAINING))
+    config = build_algorithm_config(TrialConfig(env=ENV, ppo=PPO))
     for section, values in settings.items():
         getattr(config, section)(**values)
     return kind(config=config, worker_index=0)

@@ -13,8 +13,7 @@ from ray.rllib.algorithms.algorithm import Algorithm
 
 from local_ray import LOCAL_RAY
 from rl.learned import train
-from rllib_scale.config import EnvConfig, TrainingConfig, TrialConfig, TrialResources
-from rllib_scale.config.training import ImitationConfig
+from rllib_scale.config import EnvConfig, TrialConfig, TrialResources
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
@@ -34,7 +33,7 @@ from rllib_scale.rl.imitation.demonstrations import (
 from rllib_scale.schedulers.rules import make_scheduler
 
 pytestmark = LOCAL_RAY
-SHORT = TrainingConfig(epochs=4, steps_per_epoch=4096, minibatch_size=256, learning_rate=3e-3)
+SHORT = {"epochs": 4, "steps_per_epoch": 4096, "minibatch_size": 256, "learning_rate": 3e-3}
 ROUNDS = EnvConfig.model_validate(
     {
         "cluster": {"servers": 8},
@@ -49,10 +48,11 @@ OF_ITS_OWN = EnvConfig.model_validate(ROUNDS.model_dump(mode="json") | {"observa
 """For methods that bring their features along."""
 
 
-def trial_of(expert: str, env: EnvConfig | None = None, episodes: int = 12, **settings: Any) -> TrialConfig:
-    imitation = ImitationConfig(expert=expert, episodes=episodes, holdout_episodes=6)
-    values = {"method": "crossattn", "training": SHORT} | settings
-    return TrialConfig(env=env or EnvConfig(), imitation=imitation, **values)
+def trial_of(
+    expert: str, env: EnvConfig | None = None, imitation: dict[str, Any] | None = None, **settings: Any
+) -> TrialConfig:
+    cloning = SHORT | {"expert": expert, "episodes": 12, "holdout_episodes": 6} | (imitation or {})
+    return TrialConfig(env=env or EnvConfig(), imitation=cloning, **{"method": "crossattn"} | settings)
 
 
 def assert_same(one: Demonstrations, other: Demonstrations) -> None:
@@ -82,12 +82,12 @@ def test_a_rule_shows_every_decision_of_its_episodes(expert: str) -> None:
 
 
 def test_ray_tasks_show_what_one_process_does() -> None:
-    alone = trial_of("fastest-idle", episodes=20)
+    alone = trial_of("fastest-idle", imitation={"episodes": 20})
     spread = alone.model_copy(update={"resources": TrialResources(env_runners=2)})
     for here, there in zip(collect(alone), collect(spread), strict=True):
         assert_same(here, there)
     assert alone.trial_id == spread.trial_id
-    assert alone.trial_id != trial_of("earliest-finish", episodes=20).trial_id
+    assert alone.trial_id != trial_of("earliest-finish", imitation={"episodes": 20}).trial_id
 
 
 @pytest.mark.parametrize("expert", ["non-blocking", "reserve", "price", "hungarian"])
@@ -129,8 +129,7 @@ def test_where_nothing_can_be_learned_one_line_says_so() -> None:
 
 def test_an_expert_plays_the_problems_that_are_drawn() -> None:
     problems = {"servers": [4, 8], "offered_load": [0.4, 1.1]}
-    training = TrainingConfig.model_validate(SHORT.model_dump() | {"problems": problems})
-    trial = trial_of("reserve", ROUNDS, training=training)
+    trial = trial_of("reserve", ROUNDS, training={"problems": problems})
     shown = demonstrate(trial, range(6))
     assert_same(shown, joined([demonstrate(trial, [k]) for k in range(6)]))
     spec = input_spec(trial)
@@ -182,7 +181,7 @@ def test_cross_entropy_is_of_the_probability_of_all_that_is_as_good() -> None:
 
 
 def test_every_row_is_learned_from_once_a_pass() -> None:
-    trial = trial_of("fastest-idle", training=SHORT.model_copy(update={"steps_per_epoch": 512}))
+    trial = trial_of("fastest-idle", imitation={"steps_per_epoch": 512})
     shown = demonstrate(trial, range(20))
     lessons, rows = DemonstrationTensors(trial, shown, 512), len(shown.chosen)
     assert 512 < rows < 2048
@@ -195,7 +194,7 @@ def test_every_row_is_learned_from_once_a_pass() -> None:
 def test_a_clone_of_the_fastest_idle_server_decides_as_it_does(
     algorithm_of: Callable[[TrialConfig], Algorithm],
 ) -> None:
-    trial = trial_of("fastest-idle", episodes=48)
+    trial = trial_of("fastest-idle", imitation={"episodes": 48})
     algorithm = algorithm_of(trial)
     rows = train(algorithm, 4)
     assert rows[-1]["agreement"] > 0.95
@@ -225,7 +224,6 @@ def test_a_network_learns_for_which_server_to_wait(algorithm_of: Callable[[Trial
     [
         ({"imitation": {"expert": "reserve"}}, ["imitation.expert reserve", "env.decision.on_busy reserve"]),
         ({"imitation": {"expert": "heft"}}, ["imitation.expert heft", "plans ahead", "valid: random-feasible, "]),
-        ({"method": "dqn"}, ["imitation.expert", "dqn", "valid: a method that does, as scale"]),
     ],
     ids=str,
 )

@@ -43,7 +43,7 @@ def trial_from(folder: Path | None, coefficient: float = 0.0, **more: Any) -> Tr
     start: dict[str, Any] = {}
     if folder:
         start = {"initial_policy": str(resolve(PolicySpec(str(folder)))), "reference_kl_coefficient": coefficient}
-    return build_model(TrialConfig, {"method": "crossattn", "training": SHORT | start} | more, "trial")
+    return build_model(TrialConfig, {"method": "crossattn", "ppo": SHORT | start} | more, "trial")
 
 
 def test_the_loss_adds_the_divergence_of_torch_so_many_times() -> None:
@@ -116,11 +116,9 @@ def test_a_cell_knows_its_initial_policy_by_content(exported: Path, tmp_path: Pa
         ("exported", {"network": {"embedding_dim": 8}}, r"network\.embedding_dim is 16, .* 8"),
         ("exported", {"env": {"observation": {"feature_set": "rounds"}}}, "feature_set is paper, .* rounds"),
         ("exported", {"env": {"observation": {"memory_max_gb": 40}}}, "memory_max_gb is 80.0, .* 40"),
-        ("exported", {"method": "dqn"}, "method dqn does not use it"),
-        ("exported", {"imitation": {"expert": "fastest-idle"}}, "reference_kl_coefficient"),
         ("mlp", {"method": "ppo", "env": {"cluster": "paper-32"}}, "number of servers is 16, that of this training 32"),
         ("nowhere", {}, r"policy\.json"),
-        (None, {"training": {"reference_kl_coefficient": 1}}, "give initial_policy, too"),
+        (None, {"ppo": {"reference_kl_coefficient": 1}}, "give initial_policy, too"),
     ],
 )
 def test_refusals(exported: Path, policy: str | None, more: dict[str, Any], message: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from local_ray import LOCAL_RAY
 from marks import slow
-from rl.learned import SHORT, distance, same, train, weights_of
+from rl.learned import SHORT, SHORT_OFF_POLICY, distance, same, train, weights_of
 from rllib_scale.config import TrialConfig
 from rllib_scale.rl.methods import build_algorithm_config
 from rllib_scale.rl.settings import obstacle_to_lean_learner
@@ -32,7 +32,7 @@ def test_a_step_of_two_learners_on_halves_is_that_of_one_on_the_whole_batch(
 ) -> None:
     trial = TrialConfig(
         method="scale",
-        training={"steps_per_epoch": 2 * ROWS, "minibatch_size": 2 * ROWS, "passes": 1, "num_envs": 2}
+        ppo={"steps_per_epoch": 2 * ROWS, "minibatch_size": 2 * ROWS, "passes": 1, "num_envs": 2}
         | {"standardise_advantages": standardise},
         srr={"ramp_start_epoch": 0, "ramp_epochs": 1, "lambda_decorrelation": decorrelation, "lambda_kl": 0.1},
     )
@@ -64,7 +64,7 @@ def test_a_step_of_two_learners_on_halves_is_that_of_one_on_the_whole_batch(
 
 @pytest.mark.parametrize("method", ["scale", slow("dqn"), slow("sac")])
 def test_two_learners_stay_equal(algorithm_of: Any, method: str) -> None:
-    trial = TrialConfig(method=method, training=SHORT, sac={"warmup_steps": 32}, dqn={"warmup_steps": 32})
+    trial = TrialConfig(method=method, ppo=SHORT, sac=SHORT_OFF_POLICY, dqn=SHORT_OFF_POLICY)
     algorithm = algorithm_of(build_algorithm_config(trial).learners(num_learners=2))
     start = weights_of(algorithm)
     train(algorithm, 2)

@@ -9,9 +9,6 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.evaluation.postprocessing import Postprocessing
 
-from rllib_scale.config import TrialConfig
-from rllib_scale.config.yaml_files import build_model
-from rllib_scale.errors import UserError
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.networks.srr import srr
 from rllib_scale.rl.env_runner import ELAPSED
@@ -68,13 +65,6 @@ def test_advantages_by_plain_python(unit: float | None, lambda_by_time: bool) ->
     np.testing.assert_allclose(batch[Postprocessing.ADVANTAGES].numpy(), expected, rtol=1e-5, atol=1e-6)
     values = values_of(batch).numpy()
     np.testing.assert_allclose(batch[Postprocessing.VALUE_TARGETS].numpy(), expected + values, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("method", ["dqn", "sac"])
-def test_time_is_discounted_by_ppo_alone(method: str) -> None:
-    with pytest.raises(UserError, match=rf"training\.time_unit_s.*{method}.*valid: ") as error:
-        build_model(TrialConfig, {"method": method, "training": {"time_unit_s": 10}}, "trial")
-    assert "\n" not in str(error.value)
 
 
 def minibatch(seed: int = 0, size: int = 64) -> tuple[Rows, Outputs]:

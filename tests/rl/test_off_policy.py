@@ -12,13 +12,13 @@ import torch
 from local_ray import LOCAL_RAY
 from marks import slow
 from networks.observations import fit_of, perturbed
-from rl.learned import SHORT, distance, learner_of, module_of, train, weights_of
+from rl.learned import distance, learner_of, module_of, train, weights_of
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.rl.methods import is_epoch, training_row
 
 pytestmark = LOCAL_RAY
 EPOCH = 64
-ONE_ENV = SHORT | {"num_envs": 1}  # samples exactly what is asked for
+ONE_ENV = {"num_envs": 1}  # samples exactly what is asked for
 ENV = {"episode": {"horizon_s": 3.0}}
 MASKED_ENV = {"episode": {"horizon_s": 3.0, "mask": "feasible"}}
 
@@ -101,7 +101,7 @@ def test_epsilon_falls_with_the_env_steps_of_the_training(build: Any, rllibs: tu
 
 def test_epsilon_of_the_rows_is_linear(build: Any) -> None:
     settings = {"epsilon_initial": 0.9, "epsilon_final": 0.1, "epsilon_steps": 160, "warmup_steps": 48}
-    rows = train(build("dqn", dqn=settings, env=ENV, training=ONE_ENV), 4)
+    rows = train(build("dqn", dqn=settings | ONE_ENV, env=ENV), 4)
     # Updates are made after steps 64 | 80, 96, 112, 128 | 144, 160, 176, 192 | ...
     for row, steps in zip(rows, ([64], [80, 96, 112, 128], [144, 160, 160, 160], [160]), strict=True):
         assert row["epsilon"] == pytest.approx(0.9 - 0.8 * np.mean(steps) / 160)
@@ -151,7 +151,7 @@ def test_q_values_of_the_dueling_network(build: Any) -> None:
 
 
 def test_the_target_network_is_copied_at_its_intervals(build: Any) -> None:
-    algorithm = build("dqn", dqn={"target_update_steps": 2 * EPOCH}, env=ENV, training=ONE_ENV)
+    algorithm = build("dqn", dqn={"target_update_steps": 2 * EPOCH} | ONE_ENV, env=ENV)
     copied = []
     for _ in range(6):
         algorithm.train()

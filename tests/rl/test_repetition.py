@@ -47,8 +47,8 @@ def test_same_seed_same_weights(build: Any, method: str) -> None:
         slow({"method": "dqn", "dqn": {"target_update_steps": 50}}),
         slow({"method": "sac"}),
         slow({"method": "sac", "rllibs": ["update"]}),
-        slow({"method": "crossattn-r", "training": SHORT | DRAWN}),
-        slow({"method": "crossattn", "training": SHORT | HELD}),
+        slow({"method": "crossattn-r", "ppo": SHORT | DRAWN}),
+        slow({"method": "crossattn", "ppo": SHORT | HELD}),
         slow({"method": "crossattn", "imitation": {"expert": "fastest-idle", "episodes": 8, "holdout_episodes": 6}}),
     ],
     ids=str,
@@ -87,9 +87,9 @@ def test_from_checkpoint_makes_an_algorithm_that_resumes(build: Any, tmp_path: P
 @pytest.mark.parametrize(("method", "noticed"), [("scale", True), ("scale", False), ("sac", False)])
 def test_a_killed_remote_runner_makes_no_difference(build: Any, method: str, noticed: bool) -> None:
     """Killed when it is called next; or killed and back before anybody calls it."""
-    rows, weights = [], []
+    one, rows, weights = {"num_envs": 1}, [], []
     for kill in (False, True):
-        algorithm = build(method, training=SHORT | {"num_envs": 1}, resources={"env_runners": 2}, env=EPISODES_END)
+        algorithm = build(method, ppo=SHORT | one, sac=one, resources={"env_runners": 2}, env=EPISODES_END)
         before = train(algorithm, 2)
         if kill:
             end_process(algorithm.env_runner_group._worker_manager.actors()[1], until_back=not noticed)

@@ -16,9 +16,8 @@ from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from local_ray import LOCAL_RAY
-from rl.learned import SHORT, Weights, distance, learner_of, update
-from rllib_scale.config import EnvConfig, EpisodeConfig, TrainingConfig, TrialConfig
-from rllib_scale.config.training import ImitationConfig
+from rl.learned import SHORT_OFF_POLICY, Weights, distance, learner_of, update
+from rllib_scale.config import EnvConfig, EpisodeConfig, TrialConfig
 from rllib_scale.errors import UserError
 from rllib_scale.policies.policy import load_policy
 from rllib_scale.rl.env_runner import ArrayEnvRunner
@@ -30,7 +29,7 @@ ROWS = 256
 TRIAL = TrialConfig(
     method="crossattn",
     # Otherwise than RLlib: the rate does not fall, and RLlib's loss does not standardise.
-    training=TrainingConfig(
+    ppo=dict(
         epochs=4,
         steps_per_epoch=ROWS,
         minibatch_size=64,
@@ -43,7 +42,7 @@ TRIAL = TrialConfig(
     env=EnvConfig(episode=EpisodeConfig(horizon_s=6.0)),
 )
 BY_TIME = TRIAL.model_copy(update={"algorithm": TRIAL.algorithm.model_copy(update={"time_unit_s": 1.0})})
-IMITATING = TrialConfig(imitation=ImitationConfig(expert="fastest-idle"))
+IMITATING = TrialConfig(imitation={"expert": "fastest-idle"})
 ROUNDING = 0.03
 """Of the learning rate, in 16 steps of Adam."""
 CONFIG = build_algorithm_config(TRIAL)
@@ -209,7 +208,7 @@ def test_what_nothing_follows_is_refused(trial: TrialConfig, change: dict[str, d
 
 @pytest.mark.parametrize("method", ["dqn", "sac"])
 def test_rates_clipping_and_batches_of_dqn_and_sac_are_the_configurations(algorithm_of: Any, method: str) -> None:
-    trial = TrialConfig(method=method, training=SHORT, dqn={"warmup_steps": 32}, sac={"warmup_steps": 32})
+    trial = TrialConfig(method=method, dqn=SHORT_OFF_POLICY, sac=SHORT_OFF_POLICY)
     rates = {"lr": 1e-5} if method == "dqn" else {"actor_lr": 1e-5, "critic_lr": 2e-5, "alpha_lr": 3e-5}
     config = build_algorithm_config(trial)
     algorithm = algorithm_of(config.training(train_batch_size_per_learner=8, grad_clip=1e-3, **rates))

@@ -37,14 +37,14 @@ LOGGED = {
 
 
 def test_a_training_that_can_learn_nothing_fails(build: Any) -> None:
-    algorithm = build(training=SHORT | {"value_coefficient": 1e15, "reward_unit": 1e-15})
+    algorithm = build(ppo=SHORT | {"value_coefficient": 1e15, "reward_unit": 1e-15})
     with pytest.raises(FloatingPointError, match="no gradient of the epoch's 4 updates is finite"):
         algorithm.train()
 
 
 @pytest.mark.parametrize("rllibs", [(), ("update",)], ids=str)
 def test_one_epoch_is_the_papers_update(build: Any, rllibs: tuple[str, ...]) -> None:
-    algorithm = build(training={}, rllibs=rllibs)
+    algorithm = build(ppo={}, rllibs=rllibs)
     learner = learner_of(algorithm)
     minibatches: list[torch.Tensor] = []
 
@@ -73,7 +73,7 @@ def test_one_epoch_is_the_papers_update(build: Any, rllibs: tuple[str, ...]) -> 
 
 
 def test_row_of_the_training_table(build: Any) -> None:
-    algorithm = build(training={})
+    algorithm = build(ppo={})
     result = algorithm.train()
     row = training_row(result, 1, 1024)
     names = list(TRAINING_COLUMNS)
@@ -119,7 +119,7 @@ def test_masked_rows_do_not_count(build: Any) -> None:
 
 
 def test_learning_rate_is_the_cosine_and_gradients_are_clipped_by_their_global_norm(build: Any) -> None:
-    algorithm = build(training=SHORT | {"gradient_clip": 0.01})
+    algorithm = build(ppo=SHORT | {"gradient_clip": 0.01})
     (optimizer,) = learner_of(algorithm)._named_optimizers.values()
     for epoch in range(5):
         (row,) = train(algorithm, 1)

@@ -24,7 +24,8 @@ SWEEP = f"""
 name: bucket
 methods: [scale]
 seeds: [1]
-training: {{epochs: {EPOCHS}, {SHORT}}}
+training: {{epochs: {EPOCHS}}}
+ppo: {{{SHORT}}}
 evaluation: {{scales: [8, 16], episodes: 2, heuristics: [fastest-idle], features: false}}
 checkpoints: {{every_epochs: 5}}
 """

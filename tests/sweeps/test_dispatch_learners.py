@@ -15,15 +15,13 @@ pytest.importorskip("ray")
 pytestmark = LOCAL_RAY
 
 from rllib_scale.config import (  # noqa: E402
-    CMAConfig,
     ProblemsConfig,
-    ReinforceConfig,
     TrainingConfig,
     TrialConfig,
     scenario,
 )
-from rllib_scale.config.sections import TrialSections  # noqa: E402
 from rllib_scale.config.training import TrialResources  # noqa: E402
+from rllib_scale.config.trial import TrialSections  # noqa: E402
 from rllib_scale.evaluation.candidates import play_base  # noqa: E402
 from rllib_scale.evaluation.play import evaluate  # noqa: E402
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network  # noqa: E402
@@ -38,10 +36,9 @@ SHORT = STEADY.episode.model_copy(update={"horizon_s": 90.0, "arrivals_until_s":
 SETTINGS = TrialSections(
     seed=5,
     env=STEADY.model_copy(update={"episode": SHORT}),
-    cma=CMAConfig(epochs=4, population=4, instances=2, validation_instances=3, validate_every=2),
-    reinforce=ReinforceConfig(
-        epochs=4, instances=2, episodes=2, validation_instances=2, validate_every=2, learning_rate=0.01
-    ),
+    cma={"epochs": 4, "population": 4, "instances": 2, "validation_instances": 3, "validate_every": 2},
+    reinforce={"epochs": 4, "instances": 2, "episodes": 2, "validation_instances": 2, "validate_every": 2}
+    | {"learning_rate": 0.01},
 )
 PROBLEMS = TrainingConfig(problems=ProblemsConfig(servers=(4, 8), offered_load=(0.5, 1.1)))
 NETWORKS = ("decima", "deeprm")

@@ -12,7 +12,7 @@ from local_ray import LOCAL_RAY
 pytest.importorskip("ray")
 pytestmark = LOCAL_RAY
 
-from rllib_scale.config import CMAConfig, ProblemsConfig, TrainingConfig, TrialConfig, scenario  # noqa: E402
+from rllib_scale.config import ProblemsConfig, TrainingConfig, TrialConfig, scenario  # noqa: E402
 from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of, play_base  # noqa: E402
 from rllib_scale.evaluation.play import evaluate  # noqa: E402
 from rllib_scale.schedulers.context_price import ContextPrice  # noqa: E402
@@ -29,7 +29,7 @@ TRIAL = TrialConfig(
     seed=5,
     env=ENV,
     training=TrainingConfig(problems=ProblemsConfig(servers=(4, 8), offered_load=(0.5, 1.1))),
-    cma=CMAConfig(epochs=4, population=4, instances=2, validation_instances=3, validate_every=2),
+    cma={"epochs": 4, "population": 4, "instances": 2, "validation_instances": 3, "validate_every": 2},
 )
 
 

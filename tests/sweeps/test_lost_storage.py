@@ -23,7 +23,8 @@ SWEEP = f"""
 name: lost
 methods: [scale]
 seeds: [1]
-training: {{epochs: 200, {SHORT}}}
+training: {{epochs: 200}}
+ppo: {{{SHORT}}}
 evaluation: {{scales: [8], episodes: 2, heuristics: [], features: false}}
 checkpoints: {{every_epochs: 5}}
 """

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from networks.probabilities import probabilities
-from rllib_scale.config import EnvConfig, ReinforceConfig, TrialConfig
+from rllib_scale.config import EnvConfig, TrialConfig
 from rllib_scale.observation.starting import Starting
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
 from rllib_scale.simulator.engine import Engine
@@ -42,8 +42,7 @@ METHODS = ("decima", "deeprm")
 
 
 def trial(method: str, **settings: object) -> TrialConfig:
-    reinforce = ReinforceConfig.model_validate({"instances": 2, "episodes": 4} | settings)
-    return TrialConfig(method=method, seed=5, env=ENV, reinforce=reinforce)
+    return TrialConfig(method=method, seed=5, env=ENV, reinforce={"instances": 2, "episodes": 4} | settings)
 
 
 def test_what_it_costs_from_a_moment_on_by_hand() -> None:

@@ -17,7 +17,7 @@ from rllib_scale.sweeps.reproduce import PARTS
 from sweep_runs import episodes, succeed
 
 pytestmark = [*LOCAL_RAY, pytest.mark.slow]
-TINY = ["training.epochs=1", "training.steps_per_epoch=512", "evaluation.scales=[16]", "evaluation.episodes=2"]
+TINY = ["training.epochs=1", "ppo.steps_per_epoch=512", "evaluation.scales=[16]", "evaluation.episodes=2"]
 TINY.append("evaluation.heuristics=[fastest-idle]")
 
 

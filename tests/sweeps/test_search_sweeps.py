@@ -23,7 +23,8 @@ STEPS = 64
 SWEEP = f"""
 name: search
 methods: [scale]
-training: {{epochs: 6, {SHORT}}}
+training: {{epochs: 6}}
+ppo: {{{SHORT}}}
 env: {{episode: {{horizon_s: 1}}}}
 evaluation: {{scales: [8], episodes: 1, heuristics: [], features: false}}
 checkpoints: {{every_epochs: 2}}

@@ -46,7 +46,8 @@ SWEEP = f"""
 name: tiny
 methods: [scale, ppo]
 srr: {SRR}
-training: {{epochs: 3, {SHORT}}}
+training: {{epochs: 3}}
+ppo: {{{SHORT}}}
 evaluation: {{scales: [8, 16], episodes: 3, heuristics: [fastest-idle]}}
 """
 EPOCHS, EVERY = 200, 40
@@ -55,7 +56,8 @@ LONG = f"""
 name: long
 methods: [scale]
 seeds: [5]
-training: {{epochs: {EPOCHS}, {SHORT}}}
+training: {{epochs: {EPOCHS}}}
+ppo: {{{SHORT}}}
 evaluation: {{scales: [16], episodes: 2, heuristics: [], features: false}}
 """
 
@@ -196,7 +198,7 @@ def test_features_that_a_finished_sweep_lacks_are_added_without_training_anew(ba
 
 @pytest.mark.slow
 def test_train_is_a_sweep_of_one_cell(base: Path, tmp_path: Path) -> None:
-    settings = [f"training={{epochs: 3, {SHORT}}}", f"srr={SRR}"]
+    settings = ["training={epochs: 3}", f"ppo={{{SHORT}}}", f"srr={SRR}"]
     settings += ["evaluation.heuristics=[]", "evaluation.episodes=3", "evaluation.scales=[8, 16]"]
     options = ["--epochs", 3, "--results", tmp_path / "train"]
     succeed("train", *options, settings=settings)

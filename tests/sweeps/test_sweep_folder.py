@@ -178,7 +178,7 @@ def test_a_folder_holds_no_rows_that_differ_in_what_they_do_not_name(
 
 
 def test_the_population_of_pbt_is_part_of_its_rows(tmp_path: Path) -> None:
-    space = {"training.gamma": {"uniform": [0.9, 0.99]}}
+    space = {"ppo.gamma": {"uniform": [0.9, 0.99]}}
     search = {"scheduler": "pbt", "samples": 2, "space": space}
     opened(tmp_path, methods=["crossattn"], search=search)
     more = search | {"samples": 4}

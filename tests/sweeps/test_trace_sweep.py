@@ -16,7 +16,8 @@ from workloads.made_trace import made_trace, sessions_of
 SWEEP = f"""
 name: traced
 methods: [scale]
-training: {{epochs: 2, {SHORT}}}
+training: {{epochs: 2}}
+ppo: {{{SHORT}}}
 env:
   workload: {{trace: trace.json, offered_load: 0.5}}
   episode: {{horizon_s: 60, arrivals_until_s: 20, mask: feasible}}

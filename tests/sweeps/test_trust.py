@@ -20,7 +20,8 @@ pytestmark = LOCAL_RAY
 SWEEP = f"""
 name: tiny
 methods: [scale]
-training: {{epochs: 2, {SHORT}}}
+training: {{epochs: 2}}
+ppo: {{{SHORT}}}
 evaluation: {{scales: [8], episodes: 1, heuristics: [], features: false}}
 checkpoints: {{every_epochs: 1}}
 """

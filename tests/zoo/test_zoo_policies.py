@@ -140,7 +140,7 @@ def test_a_policy_plays_the_published_rows_again(name: str) -> None:
 
 def test_a_config_holds_a_name_to_its_content_wherever_the_package_lies() -> None:
     def trial(policy: object) -> TrialConfig:
-        data = {"name": "x", "methods": ["scale"], "training": {"initial_policy": str(policy)}}
+        data = {"name": "x", "methods": ["scale"], "ppo": {"initial_policy": str(policy)}}
         (trial,) = make_plan(sweep_from(data, "x"), "x").trials
         return trial.config
 
@@ -155,8 +155,8 @@ def test_a_config_holds_a_name_to_its_content_wherever_the_package_lies() -> Non
 
 
 def test_a_config_of_another_version_of_a_policy_is_refused() -> None:
-    held = {"training": {"initial_policy": f"zoo:scale#sha256={16 * '0'}"}}
-    with pytest.raises(UserError, match=r"training\.initial_policy: .*policy\.json has changed"):
+    held = {"ppo": {"initial_policy": f"zoo:scale#sha256={16 * '0'}"}}
+    with pytest.raises(UserError, match=r"ppo\.initial_policy: .*policy\.json has changed"):
         initial_network(build_model(TrialConfig, held, "trial"))
 
 
@@ -169,7 +169,7 @@ def test_a_name_is_an_expert() -> None:
 
 
 def test_what_a_config_cannot_name_is_refused() -> None:
-    for key in ("training.initial_policy", "imitation.expert", "evaluation.heuristics"):
+    for key in ("ppo.initial_policy", "imitation.expert", "evaluation.heuristics"):
         section, field = key.split(".")
         value = ["zoo:scal"] if field == "heuristics" else "zoo:scal"
         content = {"name": "n", "methods": ["scale"], section: {field: value}}
