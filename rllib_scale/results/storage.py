@@ -168,14 +168,7 @@ class Location:
             UserError: it cannot be written.
         """
         if self.local is not None:
-
-            def put(temporary: Path) -> None:
-                with temporary.open("wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())  # what is written after it tells that it is there
-
-            write_atomic(self.local, put)
+            write_atomic(self.local, lambda path: path.write_bytes(content))
             return
         filesystem, path = self._resolved
         try:
