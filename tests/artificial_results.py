@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -234,6 +235,9 @@ def publish(folder: Path, trial: Trial, **values: Any) -> None:
     """The policy of a finished training, without weights, and its row; `values` override what a plain row holds."""
     for name in POLICY_FILES:
         write_atomic(folder / "policies" / trial.name / name, lambda path: path.write_text("{}"))
-    row = {"name": trial.name, "trial_id": trial.identity["trial_id"], "method": trial.config.method, "stopped": False}
-    row |= {"train_seed": trial.config.seed, "epochs": trial.final.stop_epochs, "policy_bytes": 4}
+    epochs = int(values.get("epochs", trial.config.stop_epochs))
+    ended = trial.as_trained(trial.config, epochs)
+    row = {"name": trial.name, "trial_id": ended.final.trial_id, "method": trial.config.method, "stopped": False}
+    row |= {"config": json.dumps(trial.config.model_dump(mode="json", exclude_defaults=True))}
+    row |= {"train_seed": trial.config.seed, "epochs": epochs, "policy_bytes": 4}
     dataset.append(folder, trainings=[row | values])

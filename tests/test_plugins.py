@@ -329,6 +329,29 @@ def test_its_source_is_part_of_the_hashes_and_of_the_manifest(own: Path) -> None
                 make_scheduler(before[2], EnvConfig().observation)
 
 
+def test_its_digest_covers_the_own_modules_that_it_imports(own: Path) -> None:
+    """`rules` imports `costs`, which imports `deep` within a function and `outside` of another package."""
+    (own / "outside.py").write_text("SPEED = 1\n")
+    (own / "strange" / "deep.py").write_text("import json, numpy.linalg, outside as there\n")
+    with (own / "strange" / "costs.py").open("a") as file:
+        file.write("\n\ndef later():\n    from . import deep\n    import rllib_scale.zoo, missing\n")
+
+    def digest() -> str:
+        forget()
+        plugins._shipped.clear()
+        return plugins.load("scheduler", "strange.rules:Fastest", [])[1]
+
+    before = digest()
+    assert [Path(each).name for each in plugins.sources()] == ["outside.py", "strange"]
+    for module in ("strange/costs", "strange/deep", "outside", "strange/rules", "strange/__init__"):
+        with (own / f"{module}.py").open("a") as file:
+            file.write("# another source\n")
+        before, last = digest(), before
+        assert before != last, module
+    (own / "strange" / "things.py").write_text("# not imported\n")
+    assert digest() == before
+
+
 def test_values_of_a_grid_are_pinned_too(own: Path) -> None:
     grid = {"imitation.expert": ["strange.rules:Fastest", "sticky"]}
     sweep = sweep_of("fastest-idle", methods=["crossattn"], grid=grid)

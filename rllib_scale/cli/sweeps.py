@@ -151,8 +151,10 @@ def _plan(file: Path, overrides: tuple[str, ...]) -> Plan:
 
 def _check_and_print(plan: Plan, trust: bool) -> None:
     """Refuse a plan that cannot be carried out, or print its size."""
+    from rllib_scale.config.inert import inert_settings
     from rllib_scale.config.plan import cpus_per_trial, training_steps
     from rllib_scale.sweeps.checks import check_plan
+    from rllib_scale.sweeps.cpu_time import sentence
 
     check_plan(plan, trust)
     sweep, trials = plan.sweep, plan.trials
@@ -176,6 +178,9 @@ def _check_and_print(plan: Plan, trust: bool) -> None:
     skipped = sorted({trial.config.method for trial in trials if not trial.config.spec.any_scale})
     if skipped:
         say(f"{', '.join(skipped)}: evaluated only at the number of servers trained on, as its input has a fixed size")
+    say(sentence(plan))
+    for inert in inert_settings(trial.config for trial in trials):
+        say(f"Warning: {inert}")
 
 
 def _run(plan: Plan, place: str | None, address: str | None, trust: bool, reuse: tuple[str, ...] = ()) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from copy import copy
@@ -20,6 +21,7 @@ from pydantic import (
     create_model,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, core_schema
 
 MIN_SERVERS = 4
@@ -52,10 +54,27 @@ class Model(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    text_key: ClassVar[str | None] = None
+    """The field that a text sets which stands in place of the mapping."""
+    texts: ClassVar[tuple[str, ...]] = ()
+    """Other texts that may stand there."""
+
     @classmethod
     def written_out(cls, value: Any) -> Any:
-        """The mapping that a short form in YAML stands for, as `transfer` for a section; other values as they are."""
-        return value
+        """The mapping that a text in its place stands for; other values as they are."""
+        return {cls.text_key: value} if isinstance(value, str) and cls.text_key is not None else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> Any:
+        """The JSON schema of the mapping, or of a text in its place."""
+        reference = handler(core)
+        schema = handler.resolve_ref_schema(reference)
+        if cls.texts or cls.text_key is not None:
+            text = {"enum": list(cls.texts)} if cls.texts else schema["properties"][cls.text_key]
+            mapping = dict(schema)
+            schema.clear()
+            schema["anyOf"] = [text, mapping]
+        return reference
 
     @model_validator(mode="before")
     @classmethod
@@ -65,8 +84,10 @@ class Model(BaseModel):
         if not isinstance(data, Mapping):
             return data
         data = {key: value for key, value in data.items() if value is not None or _may_be_null(cls, key)}
-        if unknown := [(key,) for key in data if key not in cls.model_fields]:
-            raise PydanticCustomError("unknown_key", "unknown key", {"keys": unknown, "valid": list(cls.model_fields)})
+        if unknown := [key for key in data if key not in cls.model_fields]:
+            meant = {key: found for key in unknown if (found := _meant(cls, str(key))) is not None}
+            context = {"keys": [(key,) for key in unknown], "valid": list(cls.model_fields), "meant": meant}
+            raise PydanticCustomError("unknown_key", "unknown key", context)
         for key, value in data.items():
             entries = enumerate(value) if isinstance(value, list | tuple) else (("", value),)
             for index, item in entries:
@@ -117,21 +138,36 @@ def _may_be_null(model: type[BaseModel], field: str) -> bool:
     return known is None or known.is_required() or any(k in (type(None), None, Any) for k in types_in(known.annotation))
 
 
-class OrText(Model):
-    """A model that YAML may also give as a text, the value of its field `alone`."""
+def _meant(model: type[BaseModel], key: str) -> str | None:
+    """Path of the setting that an unknown key means: that of this name in a section below, or of this symbol.
 
-    alone: ClassVar = ""
+    >>> from rllib_scale.config import EnvConfig, SRRConfig
+    >>> _meant(SRRConfig, "lambda1"), _meant(EnvConfig, "offered_load"), _meant(EnvConfig, "load")
+    ('lambda_decorrelation', 'workload.offered_load', None)
+    """
+    settings = list(_settings(model))
+    named = [path for path, _ in settings if path.rpartition(".")[2] == key]
+    of_symbol = [path for path, field in settings if _plain(key) in _symbols(field.description or "")]
+    return min(named or of_symbol, key=lambda path: path.count("."), default=None)
 
-    @classmethod
-    def written_out(cls, value: Any) -> Any:
-        """The field `alone` of a text."""
-        return {cls.alone: value} if isinstance(value, str) else value
 
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> Any:
-        schema = handler(core)
-        handler.resolve_ref_schema(schema)["type"] = ["object", "string"]
-        return schema
+def _settings(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Path and field of each setting, those of sections after their section."""
+    for name, field in model.model_fields.items():
+        yield above + name, field
+        some = [model for each in field.metadata if isinstance(each, SomeOf) for model in each.models]
+        for kind in (field.annotation, *get_args(field.annotation), *some):
+            if isinstance(kind, type) and issubclass(kind, Model):
+                yield from _settings(kind, f"{above}{name}.")
+
+
+def _symbols(description: str) -> set[str]:
+    """Symbols in a description: its first word before a comma, and `lambda_1`."""
+    return {_plain("".join(each)) for each in re.findall(r"^(\w+),|\b([A-Za-z]+_\d)\b", description)}
+
+
+def _plain(symbol: str) -> str:
+    return symbol.replace("_", "").lower()
 
 
 @cache

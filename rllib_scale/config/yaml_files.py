@@ -151,9 +151,12 @@ def explain(error: ValidationError, below: str = "") -> str:
 def _explained(where: str, item: ErrorDetails) -> str:
     context = item.get("ctx", {})
     if item["type"] == "unknown_key":
-        near = nearest(where.rpartition(".")[2], context["valid"])
+        key, valid = where.rpartition(".")[2], context["valid"]
+        near, meant = nearest(key, valid), context["meant"].get(key)
+        if meant is not None and not (near and "." in meant and difflib.get_close_matches(key, near[:1], cutoff=0.85)):
+            near = [meant, *near]
         hint = f"; did you mean {near[0]!r}?" if near else ";"
-        return f"unknown key {where!r}{hint} valid: {offered(context['valid'], near)}"
+        return f"unknown key {where!r}{hint} valid: {offered(valid, [name for name in near if name in valid])}"
     message = item["msg"].removeprefix("Value error, ")
     limit = context.get("le", context.get("ge"))
     if isinstance(limit, float):  # pydantic writes all zeros of 1e-15

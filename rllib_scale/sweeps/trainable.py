@@ -63,7 +63,7 @@ class SchedulingTrial(tune.Trainable):
                 set_path(settings, path, value)
             self.trial_config = TrialConfig.model_validate(settings)
         self.trained_as = {SETTINGS: changed, MEMBER: config["trial"]} if changed else {}
-        self.learner = _make_learner(self.trial_config, self._storage)
+        self.learner = make_learner(self.trial_config, self._storage)
         self.curve: list[dict[str, Any]] = []
         self.saved_epochs = 0
         if config["trial"] in restore:
@@ -123,7 +123,7 @@ class SchedulingTrial(tune.Trainable):
             self.learner.stop()
 
 
-def _make_learner(trial: TrialConfig, storage: Any) -> Learner:
+def make_learner(trial: TrialConfig, storage: Any) -> Learner:
     """The untrained learner of a trial, whose libraries are imported here; `storage` is Tune's."""
     if isinstance(trial.algorithm, CMAES):
         from rllib_scale.sweeps.evolution import PriceSearch

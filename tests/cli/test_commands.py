@@ -10,6 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import matplotlib.image
 import numpy as np
 import pandas as pd
@@ -18,11 +19,15 @@ from click.testing import CliRunner, Result
 
 from artificial_results import publish
 from networks.observations import random_network
+from refused import refused
 from rllib_scale import presets
 from rllib_scale.cli import main
 from rllib_scale.config import METHODS, SCENARIOS, TrialConfig, scenario
 from rllib_scale.config.plan import SweepConfig
 from rllib_scale.config.planning import make_plan
+from rllib_scale.config.yaml_files import parse_yaml
+from rllib_scale.files import write_json
+from rllib_scale.loading import load_sweep
 from rllib_scale.policies.policy import save_policy
 from rllib_scale.results.dataset import append
 from rllib_scale.results.tables import open_folder
@@ -118,6 +123,32 @@ def test_validate_shows_trainings_and_resources(name: str) -> None:
     assert presets.summary(name).endswith((".", "?"))
     assert "each needs" in text or "rules alone" in text
     assert "evaluations of" in text
+
+
+def test_the_schema_of_a_sweep_accepts_every_preset_and_what_a_text_stands_for(tmp_path: Path) -> None:
+    succeed("schema", "--output", tmp_path / "sweep.json")
+    schema = json.loads((tmp_path / "sweep.json").read_text())
+    assert json.loads(succeed("schema")) == schema
+    editor = jsonschema.Draft202012Validator(schema)
+    editor.check_schema(schema)
+    for name in presets.names():
+        editor.validate(parse_yaml(presets.sweep_file(name).read_text(), name))
+    short = {"env": {"cluster": "paper-32", "communication": "transfer", "workload": {"trace": "calls.json"}}}
+    editor.validate({"name": "short", "methods": []} | short)
+    for wrong in ({"trainin": {}}, {"env": {"cluster": "paper-33"}}, {"training": {"lr": 1}}, {"seeds": ["x"]}):
+        assert not editor.is_valid({"name": "wrong", "methods": []} | wrong)
+
+
+def test_the_manifest_of_results_is_their_sweep_again(tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.json"
+    for name in ("table4", "any_cluster", "imitate", "population", "agents_scale"):
+        sweep = load_sweep(presets.sweep_file(name))
+        write_json(manifest, {"config": sweep.model_dump(mode="json")})
+        assert load_sweep(manifest) == sweep
+        assert load_sweep(manifest, ["seeds=[1, 2]"]) == sweep.model_copy(update={"seeds": (1, 2)})
+    succeed("validate", manifest, "--set", "seeds=[1, 2]")
+    manifest.write_text("{}")
+    assert "not the manifest of a results folder" in refused("validate", manifest)
 
 
 def test_validate_shows_resolved_configs_with_overrides() -> None:

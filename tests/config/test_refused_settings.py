@@ -8,6 +8,13 @@ from refused import refused
 
 ROWS = """
 trainin: {} | unknown key 'trainin'; did you mean 'training'?
+srr: {lambda_1: 1} | unknown key 'srr.lambda_1'; did you mean 'lambda_decorrelation'?
+srr: {lambda2: 1} | unknown key 'srr.lambda2'; did you mean 'lambda_kl'?
+training: {lr: 1} | unknown key 'training.lr'; did you mean 'learning_rate'?
+training: {clip_param: 1} | unknown key 'training.clip_param'; did you mean 'clip'?
+epochs: 3 | unknown key 'epochs'; did you mean 'training.epochs'?
+num_seeds: 3 | unknown key 'num_seeds'; did you mean 'seeds'?
+env: {offered_load: 1} | unknown key 'env.offered_load'; did you mean 'workload.offered_load'?
 training: {lerning_rate: 3e-4} | 'training.lerning_rate' | did you mean 'learning_rate'?
 training: {learning_rate: fast} | training.learning_rate | valid number | 'fast'
 training: {clip: 0.1} | training.clip: stands in the section of an algorithm; valid: ppo.clip

@@ -57,7 +57,7 @@ def test_a_few_bytes_are_read_from_a_store_that_refuses_every_fifth_request(tmp_
 
 def test_results_in_a_bucket_are_fetched_without_what_ray_tune_keeps(bucket: str, tmp_path: Path) -> None:
     place = Location(bucket % "a")
-    assert place.is_empty()
+    assert not place.names()
     with place.writing() as folder:
         write(folder, *RESULTS, "report/report.html")
         assert not place.files()
