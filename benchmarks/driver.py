@@ -1,9 +1,10 @@
 """The driver of a sweep at scale: how soon its trainings start on a store that is far away, and its memory.
 
-The start is that of real `sweep` commands against moto's S3 server, each request `DELAY_S` late: from the command to the
-first line of progress, once into an empty place and once where every training resumes. The memory is that of a process
-in which Tune's loop runs with simulated actors, which answer at once. All that a training leaves behind shows at many
-trainings of few epochs, and all that an epoch leaves behind at few trainings of many.
+The start is that of real `sweep` commands against moto's S3 server, each request `DELAY_S` late: from the command to
+the first line of progress, once into an empty place and once where every training resumes. The memory is that of a
+process in which Tune's loop runs with simulated actors, which answer at once, and without loggers, which write each row
+to a file. What a training leaves behind shows at many trainings of few epochs, and what an epoch leaves behind at few
+trainings of many.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,14 +44,19 @@ RUNNING = 320
 """Trainings side by side: twenty nodes of 16 CPUs."""
 
 
-def measure_start(sweep_file: Path, trainings: int) -> list[Measure]:
-    """Seconds from the command to the first line of progress."""
+def bucket() -> AbstractContextManager[str]:
+    """Moto's S3 server, for a block; yields the URI of a folder, `%s` where its name goes."""
     from tests.s3_server import s3_server
 
     os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
+    return s3_server(delay_s=DELAY_S)
+
+
+def measure_start(sweep_file: Path, trainings: int) -> list[Measure]:
+    """Seconds from the command to the first line of progress."""
     found = []
-    with s3_server(delay_s=DELAY_S) as bucket:
-        home = Location(bucket % "start")
+    with bucket() as place:
+        home = Location(place % "start")
         for title in ("start", "resume"):
             taken = _seconds_to_progress(["sweep", str(sweep_file), "--results", str(home), "--trust"], trainings)
             name = f"{title} of {trainings:,} trainings on S3, {1000 * DELAY_S:.0f} ms a request"
@@ -208,6 +215,7 @@ def simulate(sweep_file: Path, trainings: int, epochs: int) -> float:
     plan = make_plan(load_sweep(sweep_file, settings), "x")
     actors = partial(_Actors, epochs=epochs)
     manager = "ray.tune.execution.tune_controller.RayActorManager"
+    os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
     with TemporaryDirectory() as folder, ray_session(num_cpus=1), patch(manager, actors):
         sweep = Sweep(plan, Path(folder) / "results", lambda line: print(line, file=sys.stderr))
         sweep.open()

@@ -1,11 +1,14 @@
-"""How long report, status, dashboard, `validate` and a finished sweep take at scale. Rows are copies of committed ones.
+"""How long report, status, dashboard, `validate`, a finished sweep and the start of a new one take at scale.
+
+Rows are copies of committed ones.
 
     python -m benchmarks.scale DIR [--rows 1020000] [--variants 996] [--trials 1000]
 
 makes DIR/rows, the transfer study with more settings and episodes; DIR/variants, SCALE, CrossAttn and PPO of the
-reproduction, each at many learning rates; and DIR/trials, a finished sweep whose evaluations are one file each, and ten
-times as many trainings without evaluations. What is there already stays. Each part is then timed in a process of its
-own; `validate`, `again` and `status` of DIR/trials are whole commands, with their imports.
+reproduction, each at many learning rates; and DIR/trials, a finished sweep, and ten times as many trainings without
+evaluations. What is there already stays. Each part is then timed in a process of its
+own; `validate`, `again` and `status` of DIR/trials are whole commands, with their imports. So are `status` and `report`
+of DIR/rows in a bucket; `benchmarks.driver` says how the driver of ten times the trials is measured.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,13 +30,16 @@ import pandas as pd
 from rich.console import Console
 
 from benchmarks.__main__ import describe, machine, table
+from benchmarks.driver import bucket, measure_memory, measure_start
 from benchmarks.measure import Measure
-from rllib_scale.config.plan import Plan
+from rllib_scale.config.plan import Plan, Trial
 from rllib_scale.config.planning import make_plan
 from rllib_scale.files import write_atomic, write_json
 from rllib_scale.loading import load_sweep
+from rllib_scale.results import dataset
 from rllib_scale.results import tables as results
-from rllib_scale.results.columns import EPISODE_COLUMNS, OBSERVABILITY, TRAINING_COLUMNS
+from rllib_scale.results.status import POLICY_FILES
+from rllib_scale.results.storage import Location
 
 ROOT = Path(__file__).parents[1]
 TIMES = ("response_mean_s", "response_censored_s", "jct_mean_s", "jct_p95_s", "sojourn_mean_s")
@@ -47,7 +54,7 @@ AIMS = {
     ("variants", "episode"): 3.0,
 }
 """Seconds at most, at the default sizes."""
-AIMS_OF_COMMANDS = {"validate": 15.0, "again": 8.0, "status": 5.0, "status of ten times as many": 5.0}
+AIMS_OF_COMMANDS = {"validate": 10.0, "again": 8.0, "status": 5.0, "status of ten times as many": 5.0}
 """CPU seconds at most: `validate` of ten times the trials of DIR/trials, the finished `sweep` once more, `status`."""
 VIEWS = ("evaluations", "training", "compare", "episode", "runs")
 SETTINGS_OF_ROWS = 4
@@ -57,7 +64,7 @@ SETTINGS_OF_ROWS = 4
 def make_rows(folder: Path, rows: int) -> None:
     """A results folder of about so many rows in 16 scenarios: few variants, many episodes."""
     source = ROOT / "analysis" / "transfer"
-    episodes = results.read_table(source / "episodes.parquet", EPISODE_COLUMNS)
+    episodes = dataset.read(Location(str(source)), "episodes")
     learned = int((episodes["kind"] == "learned").sum())
     copies = max(1, round(rows / (SETTINGS_OF_ROWS * learned + len(episodes) - learned)))
     changes = [f"grid.training.learning_rate={_rates(SETTINGS_OF_ROWS)}", f"evaluation.episodes={30 * copies}"]
@@ -68,7 +75,7 @@ def make_variants(folder: Path, variants: int) -> None:
     """A results folder of so many trained variants: one training each, with its curve of 1000 epochs."""
     source = ROOT / "analysis" / "reproduction"
     methods = ("scale", "crossattn", "ppo")
-    episodes = results.read_table(source / "episodes.parquet", EPISODE_COLUMNS)
+    episodes = dataset.read(Location(str(source)), "episodes")
     paper = (episodes["scenario"] == "paper") & (episodes["mask"] == "none") & (episodes["test_servers"] <= 48)
     known = (episodes["kind"] == "heuristic") | episodes["method"].isin(methods)
     rates = _rates(variants // len(methods))
@@ -84,34 +91,44 @@ def _rates(count: int) -> list[float]:
 def _make(
     folder: Path, sweep_file: Path, changes: list[str], episodes: pd.DataFrame, copies: int, curves: Path | None = None
 ) -> None:
-    sweep = load_sweep(sweep_file, changes)
-    trials = make_plan(sweep, str(sweep_file)).trials
-    results.open_folder(folder, sweep.name, sweep.model_dump(mode="json"), "0" * 12)
+    plan = _opened(folder, sweep_file, changes)
     lambdas = ["lambda_decorrelation", "lambda_kl"]
     sources: dict[Any, pd.DataFrame] = {}
     for key, rows in episodes[episodes["kind"] == "learned"].groupby(["method", "train_seed", *lambdas]):
         sources[key] = rows
-    training = None if curves is None else results.read_table(curves / "training.parquet", TRAINING_COLUMNS)
-    tables, epochs = [_more_episodes(episodes[episodes["kind"] == "heuristic"], copies)], []
-    for number, trial in enumerate(trials):
+    training = None if curves is None else dataset.read(Location(str(curves)), "training")
+    tables, epochs, trained = [_more_episodes(episodes[episodes["kind"] == "heuristic"], copies)], [], []
+    for number, trial in enumerate(plan.trials):
         identity = trial.identity
         rows = sources[tuple(identity[name] for name in ("method", "train_seed", *lambdas))]
         factor = 1 + 0.1 * np.random.default_rng(number).random()
-        copy = rows.assign(**identity, **{name: factor * rows[name] for name in TIMES})
-        tables.append(_more_episodes(copy, copies))
-        policy = folder / "policies" / trial.config.name
-        write_json(policy / "policy.json", {"epochs": trial.epochs})
+        times = {name: factor * rows[name] for name in TIMES}
+        tables.append(_more_episodes(rows.assign(**identity, **times, unit=rows["unit"] + trial.name), copies))
+        trained.append(_trained(folder, trial))
         if training is not None:
             curve = training[(training["method"] == identity["method"]) & (training["train_seed"] == 42)]
             known = {name: value for name, value in identity.items() if name in curve and name != "env_steps"}
             epochs.append(curve.assign(**known, response_mean_s=factor * curve["response_mean_s"]))
-    for unit in make_plan(sweep, "test").units:
-        write_json(folder / "evaluations" / f"{unit.key}.parquet", None)  # counted, and not read beside the table
-    if epochs:
-        joined = pd.concat(epochs, ignore_index=True)
-        results.write_table(folder / "training.parquet", results.typed(joined, TRAINING_COLUMNS))
-    joined = pd.concat(tables, ignore_index=True)
-    results.write_table(folder / "episodes.parquet", results.typed(joined, EPISODE_COLUMNS))
+    joined = pd.concat(epochs, ignore_index=True) if epochs else []
+    dataset.append(folder, episodes=pd.concat(tables, ignore_index=True), training=joined, trainings=trained)
+
+
+def _opened(folder: Path, sweep_file: Path, changes: Sequence[str] = ()) -> Plan:
+    """Make the results folder of a sweep; returns its plan."""
+    sweep = load_sweep(sweep_file, changes)
+    plan = make_plan(sweep, str(sweep_file))
+    content = sweep.model_dump(mode="json")
+    results.open_folder(Location(str(folder)), sweep.name, content, "0" * 12, plan.to_json())
+    return plan
+
+
+def _trained(folder: Path, trial: Trial) -> dict[str, Any]:
+    """The row of a finished training, whose policy has no weights."""
+    for file in POLICY_FILES:
+        write_json(folder / "policies" / trial.name / file, {})
+    known = {name: trial.identity[name] for name in ("trial_id", "method", "train_seed")}
+    config = trial.config.model_dump_json(exclude_defaults=True)
+    return known | {"name": trial.name, "epochs": trial.config.stop_epochs, "stopped": False, "config": config}
 
 
 def _more_episodes(rows: pd.DataFrame, copies: int) -> pd.DataFrame:
@@ -138,31 +155,30 @@ evaluation: {{scales: [16, 32, 48, 64], features: false}}
 """
 
 
+def write_sweep(path: Path, trials: int) -> None:
+    """The file of a sweep of so many trials, a multiple of 100."""
+    seeds = ", ".join(map(str, range(max(1, trials // 100))))
+    content = SWEEP.format(seeds=seeds, weights=[0.001 * k for k in range(10)])
+    write_atomic(path, lambda p: p.write_text(content))
+
+
 def make_trials(folder: Path, trials: int) -> None:
     """A finished sweep of so many trials and four evaluations of each, and the sweep file of ten times as many."""
-    weights = [0.001 * k for k in range(10)]
     for name, count in (("sweep", trials), ("ten_times", 10 * trials)):
-        seeds = ", ".join(map(str, range(max(1, count // 100))))
-        write_atomic(folder / f"{name}.yaml", lambda p, s=seeds: p.write_text(SWEEP.format(seeds=s, weights=weights)))
-    episodes = results.read_table(ROOT / "analysis" / "reproduction" / "episodes.parquet", EPISODE_COLUMNS)
+        write_sweep(folder / f"{name}.yaml", count)
+    episodes = dataset.read(Location(str(ROOT / "analysis" / "reproduction")), "episodes")
     rows = episodes[(episodes["method"] == "scale") & (episodes["scenario"] == "paper")].head(30)
-    _train(folder / "ten_times.yaml", folder / "ten_times")
-    plan = _train(folder / "sweep.yaml", folder / "results")
-    for unit in plan.units:
-        columns = unit.columns | {"episode": range(len(rows)), OBSERVABILITY: "clairvoyant"}
-        path = folder / "results" / "evaluations" / f"{unit.key}.parquet"
-        results.write_table(path, rows.drop(columns="sweep").assign(**columns))
-
-
-def _train(sweep_file: Path, folder: Path) -> Plan:
-    """Make the results folder of a sweep whose trainings have all finished."""
-    plan = make_plan(load_sweep(sweep_file), "sweep")
-    results.open_folder(folder, plan.sweep.name, plan.sweep.model_dump(mode="json"), "0" * 12, plan.to_json())
-    for trial in plan.trials:
-        policy = folder / "policies" / trial.name
-        write_json(policy / "curve.json", [{"epoch": 1 + k, "episode_return": float(k)} for k in range(trial.epochs)])
-        write_json(policy / "policy.json", {"epochs": trial.epochs})
-    return plan
+    for name in ("ten_times", "sweep"):
+        home = folder / ("results" if name == "sweep" else name)
+        plan = _opened(home, folder / f"{name}.yaml")
+        trained = [_trained(home, trial) for trial in plan.trials]
+        curves = [trial.identity | {"epoch": 1 + k} for trial in plan.trials for k in range(trial.config.stop_epochs)]
+        dataset.append(home, training=curves, trainings=trained)
+    found = [
+        rows.assign(**unit.columns, unit=unit.key, episode=range(len(rows)), observability="clairvoyant")
+        for unit in plan.units
+    ]
+    dataset.append(home, episodes=pd.concat(found, ignore_index=True))
 
 
 def time_commands(folder: Path) -> list[Measure]:
@@ -170,7 +186,7 @@ def time_commands(folder: Path) -> list[Measure]:
     sweep = ["sweep", str(folder / "sweep.yaml"), "--results", str(folder / "results")]
     commands = {
         "validate": ["validate", str(folder / "ten_times.yaml")],
-        "first": sweep,  # reads all files, writes tables and report
+        "first": sweep,  # writes the report
         "again": sweep,
         "status": ["status", str(folder / "results")],
         "status of ten times as many": ["status", str(folder / "ten_times")],
@@ -188,6 +204,22 @@ def time_commands(folder: Path) -> list[Measure]:
         }
         aim = AIMS_OF_COMMANDS.get(part)
         found.append(Measure(f"trials, {part}", "s", taken["cpu_s"], taken["wall_s"], aim, aim, True, (taken,)))
+    return found
+
+
+def time_in_bucket(folder: Path) -> list[Measure]:
+    """Wall seconds of `status` and `report` of a results folder in a bucket, each request a while late."""
+    found = []
+    with bucket() as place:
+        home = Location(place % folder.name)
+        names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+        with ThreadPoolExecutor(64) as pool:
+            list(pool.map(lambda name: (home / name).write((folder / name).read_bytes()), names))
+        for words, aim in ((["status", str(home)], 3.0), (["report", str(home), "--output", f"{folder}-page"], 60.0)):
+            start = time.perf_counter()
+            subprocess.run([sys.executable, "-m", "rllib_scale", *words], check=True, stdout=subprocess.PIPE)
+            taken = time.perf_counter() - start
+            found.append(Measure(f"{folder.name} on S3, {words[0]}", "s", taken, bar=aim, aim=aim, at_most=True))
     return found
 
 
@@ -225,7 +257,7 @@ def _view(name: str, folder: Path) -> Work:
 
 PARTS: dict[str, Callable[[Path], Work]] = {"report": _report, "status": _status}
 PARTS |= {name: partial(_view, name) for name in VIEWS}
-ALL = (*PARTS, "commands")
+ALL = (*PARTS, "commands", "start", "memory", "bucket")
 
 
 def measure(folder: Path, part: str) -> dict[str, float]:
@@ -244,8 +276,15 @@ def run(folder: Path, rows: int, variants: int, trials: int, parts: tuple[str, .
         if not (folder / "trials").exists():
             make_trials(folder / "trials", trials)
         found += time_commands(folder / "trials")
+    many = folder / "ten_times.yaml"
+    if {"start", "memory"} & set(parts):
+        write_sweep(many, 10 * trials)
+    if "start" in parts:
+        found += measure_start(many, 10 * trials)
+    if "memory" in parts:
+        found += measure_memory(many, 10 * trials)
     for name, make, size in (("rows", make_rows, rows), ("variants", make_variants, variants)):
-        if set(parts) & set(PARTS) and not (folder / name).exists():
+        if set(parts) & {*PARTS, "bucket"} and not (folder / name).exists():
             make(folder / name, size)
         for part in (part for part in parts if part in PARTS):
             command = [sys.executable, "-m", "benchmarks.scale", str(folder / name), "--measure", part]
@@ -255,6 +294,8 @@ def run(folder: Path, rows: int, variants: int, trials: int, parts: tuple[str, .
             aim = AIMS.get((name, part))
             found.append(Measure(title, "s", taken["cpu_s"], taken["wall_s"], aim, aim, True, (taken,)))
             found.append(Measure(f"{title}: peak memory", "GB", taken["peak_gb"], at_most=True))
+        if name == "rows" and "bucket" in parts:
+            found += time_in_bucket(folder / name)
         page = folder / name / "report" / "report.html"
         if page.is_file():
             found.append(Measure(f"{name}, report: size of the page", "MB", page.stat().st_size / 1e6, at_most=True))

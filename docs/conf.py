@@ -13,7 +13,13 @@ from sphinx.application import Sphinx
 
 from rllib_scale import __version__
 from rllib_scale.envs.scheduling import RoundsEnv, SchedulingEnv
-from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, TRAINING_COLUMNS
+from rllib_scale.results.columns import (
+    EPISODE_COLUMNS,
+    FEATURE_COLUMNS,
+    HISTORY_COLUMNS,
+    TRAINING_COLUMNS,
+    TRAININGS_COLUMNS,
+)
 
 ROOT = Path(__file__).parents[1]
 PAGES = """
@@ -50,9 +56,11 @@ CONTENTS = {
     "Project": ("CONTRIBUTING", "CHANGELOG"),
 }
 TABLES = {
-    "episodes.parquet: one row per evaluation episode": EPISODE_COLUMNS,
-    "training.parquet: one row per training epoch": TRAINING_COLUMNS,
-    "features.parquet: one row per policy, setting and number of servers": FEATURE_COLUMNS,
+    "episodes: one row per evaluation episode": EPISODE_COLUMNS,
+    "training: one row per training epoch": TRAINING_COLUMNS,
+    "trainings: one row per finished training": TRAININGS_COLUMNS,
+    "features: one row per policy, setting and number of servers": FEATURE_COLUMNS,
+    "history: one row per setting that PBT changed": HISTORY_COLUMNS,
 }
 
 project = "rllib_scale"

@@ -27,10 +27,11 @@ def refusing(app: Callable[..., Iterable[bytes]], every: int) -> Callable[..., I
     return answer
 
 
-def late(app: Callable[..., Iterable[bytes]], delay_s: float) -> Callable[..., Iterable[bytes]]:
-    """An application that answers each request a while later, as a store that is far away."""
+def late(app: Callable[..., Iterable[bytes]], delay_s: float, heard: list[str]) -> Callable[..., Iterable[bytes]]:
+    """An application that answers each request a while later, as a store that is far away, and notes it."""
 
     def answer(request: Any, start: Any) -> Iterable[bytes]:
+        heard.append(f"{request['REQUEST_METHOD']} {request['PATH_INFO']}")
         time.sleep(delay_s)
         return app(request, start)
 
@@ -38,14 +39,21 @@ def late(app: Callable[..., Iterable[bytes]], delay_s: float) -> Callable[..., I
 
 
 @contextmanager
-def s3_server(refuse_every: int | None = None, delay_s: float = 0.0) -> Iterator[str]:
-    """Yields the URI of a folder, `%s` where its name goes; `conftest.py` sets credentials in the environment."""
+def s3_server(refuse_every: int | None = None, delay_s: float = 0.0, heard: list[str] | None = None) -> Iterator[str]:
+    """Yields the URI of a folder, `%s` where its name goes; `conftest.py` sets credentials in the environment.
+
+    Args:
+        refuse_every: see `refusing`.
+        delay_s: see `late`.
+        heard: receives the method and path of each request.
+    """
     moto = pytest.importorskip("moto.moto_server.werkzeug_app")
     serving = pytest.importorskip("werkzeug.serving")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     app = moto.DomainDispatcherApplication(moto.create_backend_app)
     app = app if refuse_every is None else refusing(app, refuse_every)
-    server = serving.make_server("127.0.0.1", 0, late(app, delay_s) if delay_s else app, True)
+    app = late(app, delay_s, [] if heard is None else heard)
+    server = serving.make_server("127.0.0.1", 0, app, True)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

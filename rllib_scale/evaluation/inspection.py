@@ -90,7 +90,7 @@ class DecisionView:
 
 
 def inspect_episode(replay: Replay, row: Mapping[str, Any]) -> Inspection:
-    """Play the episode of a row of episodes.parquet again and note every decision.
+    """Play the episode of a row of `episodes` again and note every decision.
 
     Raises:
         UserError: see `Replay.episode`.

@@ -169,7 +169,8 @@ def _scan(
         schema = pa.unify_schemas([schema, *beyond], promote_options="permissive")
     try:
         data = ds.FileSystemDataset(fragments, schema, _FORMAT, folder.filesystem)
-        scanned = data.to_table(columns=columns, filter=rows, fragment_readahead=AT_ONCE)
+        names = None if columns is None else [*columns]
+        scanned = data.to_table(columns=names, filter=rows, fragment_readahead=AT_ONCE)
     except (OSError, pa.ArrowException) as error:
         torn = next((name for name in found if len(found) == 1 or not _is_readable(folder / name)), "")
         raise _unreadable(folder / torn, error) from None

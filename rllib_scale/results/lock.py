@@ -99,12 +99,15 @@ class _Lock:
 
     def keep(self, ended: threading.Event) -> None:
         """Renew the lock until `ended`; interrupt this process if somebody else has it."""
+        main = threading.main_thread().ident
+        assert main is not None
         while not ended.wait(self.beat_s):
             found = self._read()
             if found is not None and found["owner"] != self._own["owner"]:
                 self.lost = found
-                signal.raise_signal(signal.SIGINT)
-                return
+                # Again at each beat, because pyarrow swallows one while it writes.
+                signal.pthread_kill(main, signal.SIGINT)
+                continue
             self._own["beat"] += 1
             with suppress(OSError, UserError):  # a disk or a store that is away for a while
                 self._write()
@@ -138,21 +141,24 @@ class _Lock:
 
     def _create(self) -> bool:
         """Write the lock where there is none; returns whether it is this process's own."""
-        if self.home.local is None:
-            if self._read() is not None:
-                return False
-            self._write()
-            time.sleep(SETTLE_S)
-            found = self._read()
-            return found is not None and found["owner"] == self._own["owner"]
-        whole = self._temporary()
-        try:
-            os.link(whole, self.home.local / LOCK)  # atomic on NFS, too
-        except FileExistsError:
+        if self._read() is not None:
             return False
-        finally:
-            whole.unlink()
-        return True
+        if self.home.local is not None:
+            whole = self._temporary()
+            try:
+                os.link(whole, self.home.local / LOCK)  # atomic on NFS, too
+            except FileExistsError:
+                return False
+            except OSError:
+                pass  # a disk without links is written as a store
+            else:
+                return True
+            finally:
+                whole.unlink()
+        self._write()
+        time.sleep(SETTLE_S)
+        found = self._read()
+        return found is not None and found["owner"] == self._own["owner"]
 
     def _write(self) -> None:
         """Replace the lock. A folder that is gone is not made anew."""

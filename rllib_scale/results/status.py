@@ -1,8 +1,8 @@
 """The state of a results folder, read from its files alone, while its sweep runs or later, on a disk or in a store.
 
-Free of ray and torch. What Ray Tune writes of a running training reaches the folder with its checkpoints and every five
-minutes; nothing in the folder says whether the sweep's process still lives. A training whose files have not changed for
-QUIET_S is therefore called stopped.
+Free of ray and torch. What Ray Tune writes of a running training reaches the folder every minute; nothing in the folder
+says whether the sweep's process still lives. A training whose files have not changed for QUIET_S is therefore called
+stopped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ CHANGES = ["name", "trial_id", "config", "epochs"]
 State = Literal["finished", "running", "stopped", "failed", "waiting"]
 _NAME = re.compile(r"(?P<method>[a-z0-9-]+)-s(?P<train_seed>\d+)-(?P<trial_id>[0-9a-f]+)")
 _OF_TRIAL = re.compile(r"(?P<run>run-\d+)/(?P<name>[^/]+)(/.*)?")
-_FAILURE = re.compile(r"^Failure # \d+", re.MULTILINE)
+_FAILURE = re.compile(r"^Failure # (\d+)", re.MULTILINE)
+"""Tune's count of the failures of a training; it leaves out preemptions, after which a training always restarts."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +275,7 @@ def _unfinished(
         return Training(name, identity, "finished", epochs, last, logs, updated, None)
     quiet = updated is None or now_s - updated > QUIET_S
     state: State = "stopped" if quiet else "running"
-    if error is not None and (quiet or len(_FAILURE.findall(error)) > MAX_RESTARTS):
+    if error is not None and (quiet or max(map(int, _FAILURE.findall(error)), default=0) > MAX_RESTARTS):
         state = "failed"
     said = error.strip().splitlines() if error else []
     return Training(name, identity, state, epochs, last, logs, updated, said[-1] if said else None)

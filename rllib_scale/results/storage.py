@@ -87,9 +87,8 @@ class Location:
     def __truediv__(self, name: str) -> Location:
         base, mark, options = self.text.partition("?") if is_uri(self.text) else (self.text, "", "")
         below = Location(f"{base.rstrip('/')}/{name}{mark}{options}")
-        if "_resolved" in self.__dict__:  # to make a client of a store again takes milliseconds
-            filesystem, path = self._resolved
-            below.__dict__["_resolved"] = filesystem, f"{path}/{name}"
+        filesystem, path = self._resolved
+        below.__dict__["_resolved"] = filesystem, f"{path}/{name}"  # one client, and so one pool of connections
         return below
 
     def __str__(self) -> str:
@@ -168,14 +167,7 @@ class Location:
             UserError: it cannot be written.
         """
         if self.local is not None:
-
-            def put(temporary: Path) -> None:
-                with temporary.open("wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())  # what is written after it tells that it is there
-
-            write_atomic(self.local, put)
+            write_atomic(self.local, lambda path: path.write_bytes(content))
             return
         filesystem, path = self._resolved
         try:

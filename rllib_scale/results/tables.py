@@ -10,6 +10,7 @@ A folder, on a disk or in an object store, holds
     history/                one row per setting that PBT changed (HISTORY_COLUMNS)
     policies/TRIAL/         policy.safetensors and policy.json of each finished training
     trials/                 Ray Tune's own folder: checkpoints, logs, TensorBoard events
+    .lock.json              while a sweep runs there: its process
 
 Every file is written under a temporary name and renamed, or in one request, so that a reader never sees half of one.
 """

@@ -5,7 +5,7 @@ Its table of contents stands at its end, so it is complete if that can be read. 
 
     algorithm/      the learner's state, with pickles that name classes of this program and of libraries
     policy/         the policy so far, as it is published
-    curve.json      a row for each epoch, published beside the policy
+    curve.json      a row for each epoch
     contents.json   {"format", "version": of the program}
 """
 

@@ -45,7 +45,7 @@ class Evaluations:
         """One line for each evaluation that failed or was lost; the next run repeats it."""
         self.waiting: deque[EvaluationUnit] = deque()
         self._running: dict[Any, EvaluationUnit] = {}
-        self._policies: dict[str, Any] = {}  # scheduler -> its files in Ray's object store
+        self._policy: tuple[str, Any] = ("", None)  # the last scheduler, and its files in Ray's object store
         self._failure: Exception | None = None
         self._task = ray.remote(max_retries=MAX_RESTARTS)(evaluate_unit)
         self.add(unit for unit in sweep.plan.units if not unit.learned)
@@ -98,19 +98,24 @@ class Evaluations:
         task = self._task.options(num_cpus=1 if beside is None else 0)
         while self.waiting and len(self._running) < (MAX_SUBMITTED if beside is None else beside):
             unit = self.waiting.popleft()
-            if unit.scheduler not in self._policies and (files := self._files(unit)) is not None:
-                self._policies[unit.scheduler] = ray.put(files)
             trusts = self.sweep.trial(unit.scheduler).config.encoder if unit.learned else self.trust
-            self._running[task.remote(unit, self._policies.get(unit.scheduler), trusts)] = unit
+            self._running[task.remote(unit, self._files(unit), trusts)] = unit
 
-    def _files(self, unit: EvaluationUnit) -> dict[str, bytes] | None:
-        """The files of the policy of a unit; None of a rule."""
+    def _files(self, unit: EvaluationUnit) -> Any:
+        """The files of a unit's policy in Ray's object store, put there once for its units; None for a rule."""
+        if not unit.learned and unit.policy is None:
+            return None
+        if self._policy[0] != unit.scheduler:
+            self._policy = unit.scheduler, ray.put(self._read(unit))
+        return self._policy[1]
+
+    def _read(self, unit: EvaluationUnit) -> dict[str, bytes]:
+        """The files of a unit's policy."""
         if unit.learned:
             return self.sweep.policy_files(unit.scheduler)
-        if unit.policy is None:
-            return None
         from rllib_scale.policies.policy import policy_files
 
+        assert unit.policy is not None
         return policy_files(unit.policy)
 
     def _collect(self, timeout_s: float) -> None:

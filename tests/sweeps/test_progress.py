@@ -119,3 +119,18 @@ def test_after_an_interruption_the_line_counts_what_was_done_begun_and_never_beg
         each.status = "TERMINATED"
     progress.on_experiment_end(trials)
     assert "trainings 1/4 done, 1 interrupted, 2 waiting |" in lines[-1]
+
+
+def test_an_error_of_the_thread_that_publishes_ends_the_sweep(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").touch()
+    plan = make_plan(sweep_from({"name": "one", "methods": ["scale"]}, "one"), "one")
+
+    def poll() -> None:
+        raise RuntimeError("a fault")
+
+    evaluations: Any = SimpleNamespace(poll=poll)
+    sweep = Sweep(plan, tmp_path, print)
+    stop = StopAll(sweep.home)
+    publish = PublishPolicies(sweep, "run-001", evaluations, stop)
+    with pytest.raises(RuntimeError, match="a fault"), publish:
+        publish.on_trial_complete(1, [], trial(plan.trials[0].name, epoch=1))

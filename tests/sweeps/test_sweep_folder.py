@@ -132,8 +132,7 @@ def test_a_policy_whose_files_break_off_is_not_finished_before_both_are_there(
 
         monkeypatch.setattr(Location, "write", breaks)
         with pytest.raises(UserError, match="No space left"):
-            sweep.publish(trial, checkpoint)
-            sweep.close()
+            _ = sweep.publish(trial, checkpoint), sweep.close()
         monkeypatch.setattr(Location, "write", write)
         sweep = planned(tmp_path, **one)
         assert not sweep.is_finished(trial)
