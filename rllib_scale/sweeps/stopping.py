@@ -109,26 +109,31 @@ class Population(PopulationBasedTraining):
         )
         self._space = search.space
         done = max((curve[-1][TIME] for curve in curves if curve), default=0)
-        self._resumed_from = done - done % search.pbt.interval_steps
+        self._count_from(done - done % search.pbt.interval_steps)
 
     def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
-        """Add a member."""
+        """Add a member, also one that starts again after a failure."""
         super().on_trial_add(tune_controller, trial)
-        self._count_from(self._resumed_from)
+        self._trial_state[trial].last_perturbation_time = self._next_perturbation_sync - self._perturbation_interval
+
+    def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
+        """Wait no longer for a member that failed."""
+        self._trial_state[trial].last_train_time = math.inf
 
     def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
         """Compare the members if this is the last that was waited for; the next comparison is an interval later."""
         expected = self._next_perturbation_sync
         decision = super().on_trial_result(tune_controller, trial, result)
         if self._next_perturbation_sync > expected:
-            self._count_from(max(state.last_train_time for state in self._trial_state.values()))
+            times = [state.last_train_time for state in self._trial_state.values()]
+            self._count_from(max(time for time in times if time < math.inf))
         return str(decision)
 
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
-        """The member that is furthest behind; all go on where they waited for one that failed."""
+        """The member that is furthest behind; where all wait for one that failed, they go on."""
         chosen = super().choose_trial_to_run(tune_controller)
-        live = tune_controller.get_live_trials()
-        if chosen is None and live and all(trial.status == TuneTrial.PAUSED for trial in live):
+        members = [trial for trial in tune_controller.get_live_trials() if not trial.is_finished()]
+        if chosen is None and members and all(trial.status == TuneTrial.PAUSED for trial in members):
             self._count_from(self._next_perturbation_sync)
             chosen = super().choose_trial_to_run(tune_controller)
         return chosen

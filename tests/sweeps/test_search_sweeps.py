@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
 import ray
 from ray.tune.schedulers import TrialScheduler
 
 from local_ray import LOCAL_RAY
+from rllib_scale.config.plan import Trial
 from rllib_scale.config.planning import make_plan
 from rllib_scale.config.search import ASHAConfig, SearchConfig
 from rllib_scale.loading import load_sweep
-from rllib_scale.sweeps.stopping import ResumedASHA, score_of
+from rllib_scale.policies.policy import load_policy
+from rllib_scale.rl.ppo.ppo_learner import cosine
+from rllib_scale.sweeps.history import history
+from rllib_scale.sweeps.stopping import ResumedASHA
 from sweep_runs import SHORT, episodes, file_times, succeed, training
 
 pytestmark = LOCAL_RAY
@@ -68,6 +72,10 @@ def test_asha_stops_the_worse_for_good_and_the_best_is_named(tmp_path: Path) -> 
     assert not whole["overrides"].str.contains("stopped").any()
 
 
+def curve_of(results: Path, trained: Trial) -> list[dict[str, Any]]:
+    return list(json.loads((results / "policies" / trained.name / "curve.json").read_text()))
+
+
 @pytest.mark.slow
 def test_a_population_changes_settings_on_the_way(tmp_path: Path) -> None:
     """At each comparison the worse of two members goes on as a copy of the better, with another learning rate.
@@ -76,19 +84,32 @@ def test_a_population_changes_settings_on_the_way(tmp_path: Path) -> None:
     """
     settings = [SPACE, "seeds=[2]", "search.scheduler=pbt", "search.samples=2", "search.pbt.quantile=0.5"]
     settings += [f"search.pbt.interval_steps={2 * STEPS}", f"resources.cpus={ray.cluster_resources()['CPU']}"]
-    run(tmp_path, *settings)
-    rows = training(tmp_path / "results")
+    said = run(tmp_path, *settings)
     trials = make_plan(load_sweep(tmp_path / "search.yaml", settings), "test").trials
-    initial = {"; ".join(f"{path}={value}" for path, value in trial.overrides) for trial in trials}
-    assert rows.groupby("trial_id")["epoch"].agg(list).to_dict() == {
-        trial.config.trial_id: [*range(1, 7)] for trial in trials
-    }
-    assert set(rows["settings"][rows["epoch"] <= 2]) <= initial  # of a copy, as of what it was copied from
-    one, other = (own.set_index("epoch")[["settings", "policy_loss"]] for _, own in rows.groupby("trial_id"))
-    pd.testing.assert_frame_equal(one.loc[:4], other.loc[:4], check_exact=True)  # compared at the same epoch, the last
-    before = set(one["settings"].loc[:4])
-    after = [set(member["settings"].loc[5:]) for member in (one, other)]
-    assert sorted(len(settings - before) for settings in after) == [0, 1]  # the better keeps its own
+    curves = {trial.name: curve_of(tmp_path / "results", trial) for trial in trials}
+    assert [[row["epoch"] for row in curve] for curve in curves.values()] == [[*range(1, 7)]] * 2
+    one, other = curves.values()
+    exact = ("settings", "member", "policy_loss")  # compared at the same epoch, the last of which is the fourth
+    assert [[row[key] for key in exact] for row in one[:4]] == [[row[key] for key in exact] for row in other[:4]]
+    better = one[3]["member"]  # it goes on with its own settings
+    assert {row["member"] for row in curves[better][4:]} == {better}
+    assert curves[better][5]["settings"] == one[3]["settings"]
+    path = "training.learning_rate"
+    for trial in trials:
+        curve = curves[trial.name]
+        assert curve[0]["settings"][path] in [dict(member.overrides)[path] for member in trials]
+        trained = load_policy(tmp_path / "results" / "policies" / trial.name).trial
+        assert trained.algorithm.learning_rate == curve[5]["settings"][path]  # as trained, not as drawn
+        changes = [row["epoch"] for row in history(curve, trial.name)]
+        assert changes == [
+            1,
+            *(row["epoch"] for row in curve[1:] if row["member"] != curve[row["epoch"] - 2]["member"]),
+        ]
+        for row in curve:
+            assert row["learning_rate"] == pytest.approx(cosine(row["epoch"] - 1, row["settings"][path], 5e-5, 6))
+    (best,) = [line for line in said.splitlines() if line.startswith("best in training")]
+    assert any(f"learning_rate={curve[5]['settings'][path]}:" in best for curve in curves.values())
+    assert not {"settings", "member"} & set(training(tmp_path / "results").columns)
 
 
 SEARCH = SearchConfig(
@@ -129,7 +150,11 @@ def test_a_training_that_goes_on_is_not_judged_again_at_rungs_it_has_passed() ->
     assert feed(scheduler, trial("worse"), curve(30.0, 1)) == [TrialScheduler.STOP]
 
 
-def test_without_an_ended_episode_a_training_is_worse_than_any() -> None:
-    assert score_of([{"response_mean_s": float("nan")}], SEARCH) > 1e20
-    best = SearchConfig(metric="completed")
-    assert score_of([{"completed": float("nan")}], best) < -1e20
+def test_a_training_is_judged_as_soon_as_an_episode_has_ended() -> None:
+    nothing = float("nan")
+    scheduler = ResumedASHA(SEARCH, 800, {"none": curve(nothing, 8)}, [])
+    late = curve(nothing, 1) + curve(20.0, 2)[1:]
+    assert feed(scheduler, trial("late"), late) == [TrialScheduler.CONTINUE] * 2  # nobody has a score to compare with
+    assert feed(scheduler, trial("better"), curve(10.0, 2)) == [TrialScheduler.CONTINUE] * 2
+    assert feed(scheduler, trial("worse"), curve(nothing, 1) + curve(30.0, 2)[1:])[1] == TrialScheduler.STOP
+    scheduler.on_trial_complete(None, trial("never"), {"env_steps": 800, "score": nothing})
