@@ -19,8 +19,8 @@ class SRRConfig(Model):
 
     lambda_decorrelation: NonNegative = Field(default=0.01, description="lambda_1, weight of L_c")
     lambda_kl: NonNegative = Field(default=0.001, description="lambda_2, weight of L_d")
-    ramp_start_epoch: NonNegative = 10
-    ramp_epochs: Positive = 50
+    ramp_start_epoch: NonNegative = Field(default=10, description="epoch until which both weights are 0")
+    ramp_epochs: Positive = Field(default=50, description="epochs over which they then rise linearly to the given ones")
     reduction: Literal["sum", "mean"] = Field(default="sum", description="over the off-diagonal entries of L_c")
 
 
@@ -89,7 +89,7 @@ class ProblemsConfig(OrText):
 class StopConfig(Model):
     """End of a training, by default after the epochs of the algorithm, which stay the length of the cosine."""
 
-    epochs: Count | None = None
+    epochs: Count | None = Field(default=None, description="end after so many epochs")
     env_steps: Count | None = Field(default=None, description="rounded up to whole epochs")
 
     @model_validator(mode="after")

@@ -57,7 +57,7 @@ class Sections(Model):
     sac: Annotated[Given, SomeOf(SAC)] = NOTHING
     cma: Annotated[Given, SomeOf(CMAES)] = NOTHING
     reinforce: Annotated[Given, SomeOf(Reinforce)] = NOTHING
-    network: Annotated[Given, SomeOf(*_ENCODERS)] = NOTHING
+    network: Annotated[Given, SomeOf(EncoderConfig, *_ENCODERS)] = NOTHING
     decima: Annotated[Given, SomeOf(DecimaConfig)] = NOTHING
     deeprm: Annotated[Given, SomeOf(DeepRMConfig)] = NOTHING
     srr: SRRConfig = SRRConfig()
