@@ -371,6 +371,7 @@ def test_no_file_of_a_stranger_imports_anything(own: Path, name: str) -> None:
     path = own / "policy" / "policy.json"
     description = json.loads(path.read_text())
     description["trial"]["algorithm"]["expert"] = name
+    description["trial_id"] = TrialConfig.model_validate(description["trial"]).trial_id
     path.write_text(json.dumps(description))
     load_policy(own / "policy")
     assert "strange.broken" not in sys.modules
@@ -504,7 +505,7 @@ def test_what_is_no_reward_is_refused_in_one_line(own: Path) -> None:
             training_steps(name, None)
     reward = {"training": {"reward": "strange.nets:hurry"}}
     assert trained(**reward).trial_id != trained().trial_id
-    with pytest.raises(UserError, match=r"training.reward .*context-price"):
+    with pytest.raises(UserError, match=r"training.reward: context-price .*valid: ppo.reward"):
         build_model(TrialConfig, reward | {"method": "context-price"}, "test")
 
 
