@@ -1,4 +1,4 @@
-"""Reads a results folder into typed frames: the columns of `rllib_scale.results.columns` and DERIVED_COLUMNS."""
+"""Reads results into typed frames: the columns of `rllib_scale.results.columns` and DERIVED_COLUMNS."""
 
 from __future__ import annotations
 
@@ -6,67 +6,46 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
-import pyarrow.parquet as pq
 
 from rllib_scale.errors import UserError
-from rllib_scale.results import status
+from rllib_scale.results import dataset, status
 from rllib_scale.results import tables as results
-from rllib_scale.results.columns import (
-    EPISODE_COLUMNS,
-    EPISODE_KEY,
-    FEATURE_COLUMNS,
-    FEATURE_KEY,
-    RENAMED_COLUMNS,
-    TRAINING_COLUMNS,
-)
+from rllib_scale.results.columns import TRAINING_COLUMNS
+from rllib_scale.results.dataset import TABLES
 from rllib_scale.results.status import Training
+from rllib_scale.results.storage import Location
 
-from .rows import INVALID
+from .variants import labelled
 
-DERIVED_COLUMNS: dict[str, tuple[str, str]] = {
-    "variant": (
-        "string",
-        "readable name of what is compared: the method, and the settings that differ among its trials",
-    ),
-    "invalid_share": ("float64", "invalid decisions over decisions; NaN without decisions (episodes only)"),
-    "above_bound_percent": (
-        "float64",
-        "censored response above the lower bound bound_capacity_s [%]; NaN without a bound (episodes only)",
-    ),
-}
-TRAINING_KEY = ("trial_id", "epoch")
 NEVER_MISSING = ("kind", "arrived", "completed", "unfinished", "decisions")
-"""Columns of episodes.parquet with a value in each row, beside its key and the method."""
-_TRIAL_COLUMNS = ("method", "kind", "lambda_decorrelation", "lambda_kl", "overrides", "train_servers")
+"""Columns of `episodes` with a value in each row, beside its key and the method."""
 
-
-Columns = Mapping[str, tuple[str, str]]
-Stamp = tuple[int, int]
-"""Modification time [ns] and size of a file; either changes with the file."""
+_READ = ("episodes", "training", "features")
 _PROGRESS = ("finished", "running", "failed", "stopped", "waiting")
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The contents of a results folder at one time.
+    """The contents of one or several results folders at one time.
 
     Attributes:
-        folder: the results folder.
+        homes: the results folders.
         episodes: one row per evaluation episode: EPISODE_COLUMNS, a utilisation_TIER per tier, DERIVED_COLUMNS.
         training: one row per training epoch: TRAINING_COLUMNS and "variant".
         features: one row per (trial, setting, scale): FEATURE_COLUMNS and "variant"; empty if none were computed.
-        manifest: sweep, config, config_hash, created, updated, host, versions; empty before a sweep has written it.
+        manifest: of the first folder: sweep, config, config_hash, created, updated, host, versions; empty before a
+            sweep has written it.
         trainings: each with its state.
-        notes: one sentence for each file, column or row that could not be used.
-        stamp: changes with every file of the folder.
+        notes: one sentence for each part, column or row that could not be used.
+        stamp: changes with what was read.
     """
 
-    folder: Path
+    homes: tuple[Location, ...]
     episodes: pd.DataFrame
     training: pd.DataFrame
     features: pd.DataFrame
@@ -78,270 +57,204 @@ class Results:
     @property
     def sweep(self) -> str:
         """Its name; without a manifest the folder's name."""
-        return str(self.manifest.get("sweep", self.folder.name))
+        return str(self.manifest.get("sweep", self.homes[0].name))
 
 
-def load(folder: str | Path) -> Results:
-    """Read a results folder, of a finished sweep or of one that runs: see `Reader`.
+def load(*folders: str | Path | Location) -> Results:
+    """Read results, of finished sweeps or of ones that run, on this machine or in a store: see `Reader`.
 
     Raises:
-        UserError: the folder, its manifest or its evaluation rows are missing or unreadable.
+        UserError: a folder or a manifest is missing or unreadable, or a part of the evaluation rows is unreadable.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such results folder")
-    if results.read_manifest(folder) is None:
-        raise UserError(f"{folder}: not a results folder (no manifest.json)")
-    reader, table = Reader(folder), folder / "episodes.parquet"
+    homes = [Location(str(folder)) for folder in folders]
+    for home in homes:
+        if home.local is not None and not home.local.is_dir():
+            raise UserError(f"{home}: no such results folder")
+        if results.read_manifest(home) is None:
+            raise UserError(f"{home}: no results folder (it has no manifest.json)")
+    reader = Reader(*homes)
     found = reader.read()
-    if found.episodes.empty or isinstance(reader.content_of(table), UserError):
-        read_rows(table, EPISODE_COLUMNS, EPISODE_KEY)  # raises the error of the table
+    if "episodes" in reader.errors:
+        raise reader.errors["episodes"]
     return found
 
 
 class Reader:
-    """Reads a results folder, as often as it is asked; only files that changed are read again. Safe between threads.
+    """Reads results as often as it is asked, new parts alone. Safe between threads.
 
-    A resumed run may have written an episode or an epoch twice: the last row counts. Rows of evaluations that finished
-    after the table was written, and curves of trainings that it does not hold yet, are read from their own files. A
-    file that cannot be read raises no error: it is left out, and a note names it. Variants with several trials of one
-    training seed are left out as well.
+    Of rows with the same key, in one folder or in several, the last counts. Curves of unfinished trainings are read
+    from Ray Tune's logs. A part that cannot be read raises no error: it is left out, and a note names it. Variants with
+    several trials of one training seed are left out as well.
 
     Args:
-        folder: of a sweep or a reproduction, running or finished; may be empty.
+        homes: results folders, running or finished; they may be empty.
         clock: returns the time [Unix s].
+
+    Attributes:
+        errors: table -> the last error of the last `read`.
     """
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        self.folder = folder
+    def __init__(self, *homes: Location, clock: Callable[[], float] = time.time) -> None:
+        self.homes = homes
+        self.errors: dict[str, UserError] = {}
         self._clock = clock
-        self._kept: dict[Path, tuple[Stamp, Any]] = {}
-        self._before = self._kept
+        self._kept: dict[tuple[Location, str], _Part] = {}
+        self._curves: dict[tuple[tuple[Location, ...], float | None], pd.DataFrame] = {}
         self._last: Results | None = None
         self._lock = threading.Lock()
 
     def stamp(self) -> int:
-        """A number that changes with every file of the folder; far cheaper than `read`."""
-        return self._stamp_of(self._trainings([]))
+        """A number that changes with the results; far cheaper than `read`."""
+        return self._look().stamp
 
-    def _stamp_of(self, trainings: Iterable[Training]) -> int:
-        states = [(training.name, training.state, training.updated_s) for training in trainings]
-        names = ("manifest.json", "*.parquet", "evaluations/*.parquet")
-        paths = sorted(path for home in status.homes(self.folder) for name in names for path in home.glob(name))
-        return hash((tuple((path, _stamp(path)) for path in paths), tuple(states)))
+    def _look(self) -> _Seen:
+        notes: list[str] = []
+        manifests = {home: self._manifest(home, notes) for home in self.homes}
+        trainings = self._trainings(manifests, notes)
+        parts = {(home, table): dataset.parts(home, table) for home in self.homes for table in _READ}
+        states = tuple((training.name, training.state, training.updated_s) for training in trainings)
+        names = tuple((str(home), table, tuple(found)) for (home, table), found in parts.items())
+        stamp = hash((states, names, tuple(manifest.get("updated") for manifest in manifests.values())))
+        return _Seen(manifests, trainings, parts, tuple(notes), stamp)
 
     def read(self) -> Results:
-        """The folder as it is now."""
+        """The results as they are now."""
         with self._lock:
-            notes: list[str] = []
-            trainings = self._trainings(notes)
-            stamp = self._stamp_of(trainings)
-            if self._last is None or self._last.stamp != stamp:
-                self._before, self._kept = self._kept, {}  # forgets files that are gone
-                self._last = self._read(stamp, trainings, notes)
+            seen = self._look()
+            if self._last is None or self._last.stamp != seen.stamp:
+                self._last = self._read(seen)
             return self._last
 
-    def content_of(self, path: Path) -> Any:
-        """What the last `read` found in a file: an error if it could not be read, None if it did not need the file."""
-        return self._kept.get(path, (None, None))[1]
+    def _read(self, seen: _Seen) -> Results:
+        self.errors, notes = {}, [*seen.notes]
+        tables = {name: self._table(name, seen.parts, notes) for name in _READ}
+        curves = _joined([tables["training"], *self._logged(seen.trainings, notes)], "training")
+        episodes, training, features = labelled(tables["episodes"], curves, tables["features"], notes)
+        manifest = seen.manifests[self.homes[0]]
+        return Results(self.homes, episodes, training, features, manifest, seen.trainings, tuple(notes), seen.stamp)
 
-    def _read(self, stamp: int, trainings: tuple[Training, ...], notes: list[str]) -> Results:
-        manifest = None
+    def _manifest(self, home: Location, notes: list[str]) -> dict[str, Any]:
+        """The manifest; empty with a note if there is none, or if it cannot be read."""
         try:
-            manifest = results.read_manifest(self.folder)
-            if manifest is None:
-                notes.append(f"{self.folder}: no manifest.json yet; a sweep writes it first.")
-        except UserError:
-            pass  # `_trainings` has added a note
-        episodes, training = labelled(self._episodes(notes), self._curves(trainings, notes), notes)
-        features = self._table(self.folder / "features.parquet", FEATURE_COLUMNS, FEATURE_KEY, notes)
-        labels = episodes.drop_duplicates("trial_id").set_index("trial_id")["variant"]
-        variant = features["trial_id"].map(labels).astype("string")
-        if variant.isna().any():
-            without = sorted(features.loc[variant.isna(), "trial_id"].unique())
-            notes.append(f"features.parquet: left out, as they have no evaluation episodes: {', '.join(without)}.")
-        features = features.assign(overrides=features["overrides"].fillna(""), variant=variant)[variant.notna()]
-        features = features.reset_index(drop=True)
-        return Results(self.folder, episodes, training, features, manifest or {}, trainings, tuple(notes), stamp)
+            manifest = results.read_manifest(home)
+        except UserError as error:
+            notes.append(f"{error}. Trainings that have not begun are not listed.")
+            return {}
+        if manifest is None:
+            notes.append(f"{home}: no manifest.json yet; a sweep writes it first.")
+        return manifest or {}
 
-    def _trainings(self, notes: list[str]) -> tuple[Training, ...]:
-        """Every training once: parts of a reproduction reuse each other's, and the furthest counts."""
+    def _trainings(self, manifests: Mapping[Location, dict[str, Any]], notes: list[str]) -> tuple[Training, ...]:
+        """Every training once: sweeps reuse each other's, and the furthest counts."""
         found: list[Training] = []
-        for home in status.homes(self.folder):
+        for home, manifest in manifests.items():
             try:
-                found += status.trainings(home, self._clock())
+                found += (status.trainings if manifest else status.found_trainings)(home, self._clock())
             except UserError as error:
-                notes.append(f"{error}. Trainings that have not begun are not listed.")
-                found += status.found_trainings(home, self._clock())
+                notes.append(f"{error}. No training is listed.")
         furthest = sorted(found, key=lambda training: _PROGRESS.index(training.state))
         chosen = {training.name: training for training in reversed(furthest)}
         return tuple(chosen[name] for name in dict.fromkeys(training.name for training in found))
 
-    def _episodes(self, notes: list[str]) -> pd.DataFrame:
-        """The rows of episodes.parquet and of evaluations that are newer; the newest row of each key."""
-        tables: list[tuple[int, Path, pd.DataFrame]] = []
-        joined = 0  # age of a reproduction's joined table, which holds all older rows of its parts
-        for home in status.homes(self.folder):
-            path, since = home / "episodes.parquet", joined
-            if (age := _stamp(path)[0]) > joined:
-                rows = self._table(path, EPISODE_COLUMNS, EPISODE_KEY, notes)
-                tables.append((age, path, rows))
-                since = age if len(rows) else joined
-            for unit in home.glob("evaluations/*.parquet"):
-                if (age := _stamp(unit)[0]) > since:
-                    rows = self._table(unit, EPISODE_COLUMNS, EPISODE_KEY, notes, is_unit=True)
-                    tables.append((age, unit, rows))
-            joined = since if home == self.folder else joined
-        tables.sort(key=lambda table: table[:2])
-        return _newest([rows for *_, rows in tables], EPISODE_COLUMNS, EPISODE_KEY)
-
-    def _curves(self, trainings: Iterable[Training], notes: list[str]) -> pd.DataFrame:
-        """The rows of training.parquet, and the curves of trainings that it does not hold yet."""
-        frames = [
-            self._table(home / "training.parquet", TRAINING_COLUMNS, TRAINING_KEY, notes)
-            for home in status.homes(self.folder)
-        ]
-        written = {trial_id for frame in frames for trial_id in frame["trial_id"].unique()}
-        for training in trainings:
-            if training.curve is None or (training.state == "finished" and training.identity["trial_id"] in written):
-                continue
-            rows = self._content(training.curve, status.read_curve, notes)
-            if rows is not None:
-                known = {name: value for name, value in training.identity.items() if name in TRAINING_COLUMNS}
-                known.pop("env_steps", None)
-                frames.append(results.typed(pd.DataFrame(rows).assign(**known), TRAINING_COLUMNS))
-        return _newest(frames, TRAINING_COLUMNS, TRAINING_KEY)
-
     def _table(
-        self, path: Path, columns: Columns, key: Sequence[str], notes: list[str], is_unit: bool = False
+        self, table: str, parts: Mapping[tuple[Location, str], Mapping[str, Any]], notes: list[str]
     ) -> pd.DataFrame:
-        """The rows of a table, none if it is missing or cannot be read. The file of a unit may lack columns."""
-        read = partial(read_rows, columns=columns, key=key)
-        rows, said = (self._content(path, read, notes) if path.is_file() else None) or (None, [])
-        notes += [] if is_unit else said
-        return results.typed(pd.DataFrame(), columns) if rows is None else rows
+        """The rows of a table in all folders; parts that were read before are not read again."""
+        frames = []
+        for home in self.homes:
+            found, kept = parts[home, table], self._kept.get((home, table))
+            if kept is None or not kept.names <= found.keys():
+                kept = _Part(frozenset(), results.typed(pd.DataFrame(), TABLES[table].columns), ())
+            if new := {name: info for name, info in found.items() if name not in kept.names}:
+                kept = self._with(kept, home, table, new)
+            self._kept[home, table] = kept
+            notes += kept.notes
+            frames.append(kept.rows)
+        return _joined(frames, table)
 
-    def _content(self, path: Path, read: Callable[[Path], Any], notes: list[str]) -> Any:
-        """The result of `read` for a file, None if it cannot be read; a file is read again only after a change."""
-        stamp = _stamp(path)
-        kept = self._before.get(path)
-        if kept is None or kept[0] != stamp:
+    def _with(self, kept: _Part, home: Location, table: str, new: Mapping[str, Any]) -> _Part:
+        """What is kept, with new parts: all at once, or one by one if one of them cannot be read."""
+        try:
+            rows, notes = read_rows(home, table, new)
+        except UserError as error:
+            if len(new) > 1:
+                for name, info in new.items():
+                    kept = self._with(kept, home, table, {name: info})
+                return kept
+            self.errors[table] = error
+            rows, notes = kept.rows.iloc[:0], [f"{error}. Its content is left out."]
+        return _Part(kept.names.union(new), _joined([kept.rows, rows], table), (*kept.notes, *notes))
+
+    def _logged(self, trainings: Iterable[Training], notes: list[str]) -> list[pd.DataFrame]:
+        """The curves of unfinished trainings; logs are read again only after a change."""
+        before, self._curves = self._curves, {}
+        for training in (training for training in trainings if training.logs):
+            key = (training.logs, training.updated_s)
             try:
-                kept = stamp, read(path)
+                self._curves[key] = before[key] if key in before else _curve(training)
             except UserError as error:
-                kept = stamp, error
-        self._kept[path] = kept
-        if isinstance(kept[1], UserError):
-            notes.append(f"{kept[1]}. Its content is left out.")
-            return None
-        return kept[1]
+                notes.append(f"{error}. Its content is left out.")
+        return list(self._curves.values())
+
+
+class _Seen(NamedTuple):
+    """What a look at the folders tells, without the rows."""
+
+    manifests: dict[Location, dict[str, Any]]
+    trainings: tuple[Training, ...]
+    parts: dict[tuple[Location, str], dict[str, Any]]
+    notes: tuple[str, ...]
+    stamp: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Parts of a table that have been read."""
+
+    names: frozenset[str]
+    rows: pd.DataFrame
+    notes: tuple[str, ...]
+
+
+def _curve(training: Training) -> pd.DataFrame:
+    rows = pd.DataFrame(status.read_curve(training.logs))
+    known = {name: value for name, value in training.identity.items() if name in TRAINING_COLUMNS}
+    known.pop("env_steps", None)
+    return results.typed(rows.assign(**known), TRAINING_COLUMNS)
 
 
 @lru_cache(maxsize=8)
-def reader_of(folder: Path) -> Reader:
-    """The reader of a folder, shared by all visits of the dashboard."""
-    return Reader(folder)
+def reader_of(*homes: Location) -> Reader:
+    """The reader of results, shared by all visits of the dashboard."""
+    return Reader(*homes)
 
 
-def _stamp(path: Path) -> Stamp:
-    try:
-        info = path.stat()
-    except OSError:
-        return 0, 0
-    return info.st_mtime_ns, info.st_size
-
-
-def _newest(frames: Sequence[pd.DataFrame], columns: Columns, key: Sequence[str]) -> pd.DataFrame:
-    """The rows of some tables, of each key the last."""
-    frames = [frame for frame in frames if len(frame)] or [results.typed(pd.DataFrame(), columns)]
+def _joined(frames: Sequence[pd.DataFrame], table: str) -> pd.DataFrame:
+    """The rows of some frames, of each key the last."""
+    frames = [frame for frame in frames if len(frame)] or [results.typed(pd.DataFrame(), TABLES[table].columns)]
     if len(frames) == 1:
         return frames[0]
-    return pd.concat(frames, ignore_index=True).drop_duplicates(list(key), keep="last", ignore_index=True)
+    return dataset.newest(pd.concat(frames, ignore_index=True), table)
 
 
-def labelled(episodes: pd.DataFrame, training: pd.DataFrame, notes: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Both as by `derive`, without variants with several trials of one training seed; a note names these."""
-    episodes, training = derive(episodes, training)
-    place = ["variant", "train_seed", *(name for name in EPISODE_KEY if name != "trial_id")]
-    trials = episodes[["trial_id", "variant", "train_seed"]].drop_duplicates()
-    of_one_seed = trials[trials.duplicated(["variant", "train_seed"], keep=False)]
-    rows = episodes[episodes["trial_id"].isin(of_one_seed["trial_id"])]
-    if mixed := sorted(rows.loc[rows.duplicated(place), "variant"].unique()):
-        notes.append(f"Left out, as several trials of it hold the same training seed: {', '.join(mixed)}.")
-        episodes = episodes[~episodes["variant"].isin(mixed)].reset_index(drop=True)
-    return episodes, training
-
-
-def read_rows(path: Path, columns: Columns, key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
-    """The rows of a table, each key once, and notes on them, one sentence each.
+def read_rows(home: Location, table: str, parts: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str]]:
+    """The rows of some parts, each key once, and notes on them, one sentence each.
 
     Raises:
-        UserError: the table is missing or unreadable, or lacks values of its key.
+        UserError: a part is unreadable or lacks values of its key.
     """
-    frame = results.read_table(path, columns)
+    frame, lacking = dataset.read_parts(home, table, parts)
+    columns, key = TABLES[table]
+    place = home / table / (next(iter(parts)) if len(parts) == 1 else "")
     always = NEVER_MISSING if "arrived" in columns else ()  # an epoch of a training may end no episode
     for name in (*key, "method", *always):
         if frame[name].isna().any():
-            raise UserError(f"{path}: column {name!r} has missing values; not a table of this program")
+            raise UserError(f"{place}: column {name!r} has missing values; not a table of this program")
     learned = frame["train_servers"].notna() if "kind" not in columns else frame["kind"] == "learned"
     if (frame["train_seed"].isna() & learned).any():
-        raise UserError(f"{path}: column 'train_seed' has missing values of learned methods; each training has a seed")
+        raise UserError(f"{place}: column 'train_seed' has missing values of learned methods; each training has a seed")
     for name in (name for name, (kind, _) in columns.items() if kind == "string"):
         if odd := [text for text in frame[name].dropna().unique() if not text.isprintable()]:
-            raise UserError(f"{path}: column {name!r} has a character that cannot be printed: {odd[0]!r:.60}")
-    notes = []
-    present = {RENAMED_COLUMNS.get(name, name) for name in pq.read_schema(path).names}
-    if lacking := [name for name in columns if name not in present]:
-        notes.append(f"{path.name}: without {', '.join(lacking)}; these are shown as missing.")
-    kept = frame.drop_duplicates(list(key), keep="last", ignore_index=True)
-    if len(kept) < len(frame):
-        notes.append(f"{path.name}: {len(frame) - len(kept)} duplicate rows; the last of each counts.")
-    return kept, notes
-
-
-def derive(episodes: pd.DataFrame, training: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Both frames with DERIVED_COLUMNS, and with "" for missing overrides."""
-    episodes = episodes.assign(overrides=episodes["overrides"].fillna(""))
-    training = training.assign(overrides=training["overrides"].fillna(""))
-    trained = training[["trial_id", *(name for name in _TRIAL_COLUMNS if name != "kind")]].drop_duplicates("trial_id")
-    trained = trained.assign(kind="learned", epochs=pd.array([pd.NA] * len(trained), dtype="Int64"))
-    evaluated = episodes[["trial_id", *_TRIAL_COLUMNS, "epochs"]].drop_duplicates("trial_id")
-    trials = pd.concat([evaluated, trained]).drop_duplicates("trial_id")
-    labels = variant_labels(trials)
-    invalid = episodes[list(INVALID)].sum(axis=1, min_count=len(INVALID)).astype("float64")
-    decisions, bound = (episodes[name].astype("float64") for name in ("decisions", "bound_capacity_s"))
-    episodes = episodes.assign(
-        variant=episodes["trial_id"].astype("category").map(labels).astype("string"),
-        invalid_share=(invalid / decisions.where(decisions > 0)).astype("float64"),
-        above_bound_percent=100 * (episodes["response_censored_s"] / bound.where(bound > 0) - 1),
-    )
-    return episodes, training.assign(variant=training["trial_id"].map(labels).astype("string"))
-
-
-def variant_labels(trials: pd.DataFrame) -> dict[str, str]:
-    """Name each trial after its method and, if the method has several, after the settings that differ among them.
-
-    Args:
-        trials: one row per trial, with the columns trial_id, method, lambda_decorrelation, lambda_kl, overrides,
-            train_servers, epochs. The trials of one name differ in their seeds.
-
-    Returns:
-        Trial -> name, e.g. "scale" or "scale (λ1=0.01, λ2=0.001)".
-    """
-    labels: dict[str, str] = {}
-    for method, group in trials.groupby("method"):
-        parts = pd.DataFrame(
-            {
-                "λ1": "λ1=" + group["lambda_decorrelation"].map("{:g}".format),
-                "λ2": "λ2=" + group["lambda_kl"].map("{:g}".format),
-                "overrides": group["overrides"].astype(str),
-                "servers": group["train_servers"].map("trained at N={}".format),
-                "epochs": group["epochs"].map("{} epochs".format).where(group["epochs"].notna()),
-            },
-            index=group.index,
-        )
-        telling = [name for name in parts if parts[name].nunique() > 1]
-        for trial_id, values in zip(group["trial_id"], parts[telling].itertuples(index=False), strict=True):
-            described = ", ".join(str(value) for value in values if pd.notna(value) and value != "")
-            labels[str(trial_id)] = f"{method} ({described})" if described else str(method)
-    return labels
+            raise UserError(f"{place}: column {name!r} has a character that cannot be printed: {odd[0]!r:.60}")
+    notes = [f"{table}: without {', '.join(lacking)}; these are shown as missing."] if lacking else []
+    return dataset.newest(frame, table), notes

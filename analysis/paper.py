@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pandas as pd
+
+from rllib_scale.config import TrialConfig
 
 from .rows import PAPER_SETTING, settings
 
 PAPER_EPOCHS = 1000
 PAPER_SERVERS = 16
-PAPER_LAMBDAS = {
-    "scale": (0.01, 0.001),
-    "crossattn": (0.0, 0.0),
-    "sac": (0.0, 0.0),
-    "ppo": (0.0, 0.0),
-    "ppo-srr": (0.01, 0.001),
-    "dqn": (0.0, 0.0),
-}
+PAPERS = ("scale", "crossattn", "sac", "ppo", "ppo-srr", "dqn")
+"""Methods of the paper."""
 PAPER_COMPLETED = {  # [SCALE, Table 3], N = 16: mean and standard deviation over 30 episodes
     ("scale", 16): (8.37, 2.15),
     ("crossattn", 16): (8.10, 1.85),
@@ -52,11 +50,18 @@ def is_papers_setting(episodes: pd.DataFrame) -> bool:
 
 
 def papers_methods(rows: pd.DataFrame) -> dict[str, str]:
-    """Variant -> method, for the variants that the paper states numbers for: its methods, lambdas and N = 16."""
+    """Variant -> method, for the variants that the paper states numbers for: trained as in the paper.
+
+    The number of epochs may be another one. By the hash of a training nothing else differs.
+    """
     trained = rows.drop_duplicates("variant").dropna(subset=["train_servers"])
-    papers = trained[(trained["train_servers"] == PAPER_SERVERS) & (trained["overrides"] == "")]
     return {
         str(row["variant"]): str(row["method"])
-        for _, row in papers.iterrows()
-        if PAPER_LAMBDAS.get(row["method"]) == (row["lambda_decorrelation"], row["lambda_kl"])
+        for _, row in trained.iterrows()
+        if row["method"] in PAPERS and row["trial_id"] == _papers_id(row["method"], row["train_seed"], row["epochs"])
     }
+
+
+@cache
+def _papers_id(method: str, seed: int, epochs: int) -> str:
+    return TrialConfig.model_validate({"method": method, "seed": seed, "training": {"epochs": epochs}}).trial_id

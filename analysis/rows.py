@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
 import pandas as pd
 
 from rllib_scale.config import family
@@ -10,17 +13,33 @@ from rllib_scale.results.columns import OBSERVABILITY
 
 from .methods import METHODS
 
-SETTING = ("scenario", "mask", "decision")
-"""A table or figure holds rows of one setting: others answer another question."""
 
-PAPER_SETTING = ("paper", "none", "argmax")
+class Setting(NamedTuple):
+    """A table or figure holds rows of one setting: others answer another question."""
+
+    scenario: str
+    mask: str
+    decision: str
+    changes: str = ""
+    """What differs from the scenario in the world that is played."""
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        changes = f" with {self.changes}" if self.changes else ""
+        return f"Scenario {self.scenario}{changes}, mask {self.mask}, decision {self.decision}"
+
+
+SETTING = Setting._fields
+NO_SETTING = Setting("", "", "")
+PAPER_SETTING = Setting("paper", "none", "argmax")
 INVALID = ("invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable")
 """Columns with the invalid decisions, by cause."""
 
 
-def settings(episodes: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """The (scenario, mask, decision) combinations of a frame, the paper's first."""
-    present = {(str(s), str(m), str(d)) for s, m, d in episodes[list(SETTING)].drop_duplicates().to_numpy()}
+def settings(episodes: pd.DataFrame) -> list[Setting]:
+    """The settings of a frame, the paper's first."""
+    present = {Setting(*map(str, values)) for values in episodes[list(SETTING)].drop_duplicates().to_numpy()}
     return sorted(present, key=lambda setting: (setting != PAPER_SETTING, setting))
 
 
@@ -29,19 +48,50 @@ def of_families(episodes: pd.DataFrame) -> pd.Series:
     return episodes["scenario"].isin(family.SCENARIOS)
 
 
-def setting_label(setting: tuple[str, str, str], every: list[tuple[str, str, str]]) -> str:
+def setting_label(setting: Setting, every: list[Setting]) -> str:
     """The scenario and what else differs among the settings: "steady-0.7", "paper, mask feasible"."""
-    parts = [setting[0]]
-    for k in (1, 2):
-        if len({other[k] for other in every if other[0] == setting[0]}) > 1:
-            parts.append(f"{SETTING[k]} {setting[k]}")
+    parts = [f"{setting.scenario} with {setting.changes}" if setting.changes else setting.scenario]
+    for name in ("mask", "decision"):
+        if len({getattr(other, name) for other in every if other.scenario == setting.scenario}) > 1:
+            parts.append(f"{name} {getattr(setting, name)}")
     return ", ".join(parts)
 
 
-def select(episodes: pd.DataFrame, scenario: str, mask: str, decision: str) -> pd.DataFrame:
+def select(episodes: pd.DataFrame, scenario: str, mask: str, decision: str, changes: str = "") -> pd.DataFrame:
     """The rows of one setting."""
-    chosen = (episodes["scenario"] == scenario) & (episodes["mask"] == mask) & (episodes["decision"] == decision)
-    return episodes[chosen.astype(bool)]
+    setting = Setting(scenario, mask, decision, changes)
+    chosen = pd.Series(True, index=episodes.index)
+    for name, value in setting._asdict().items():
+        chosen &= (episodes[name] == value).fillna(False).astype(bool)
+    return episodes[chosen]
+
+
+def protocols(rows: pd.DataFrame) -> dict[str, tuple[str, str]]:
+    """Variant -> how it was asked in rows of one setting: the digest of the protocol, and how it differs in words."""
+    firsts = rows.drop_duplicates("variant")
+    return {str(v): (str(p), str(a)) for v, p, a in firsts[["variant", "protocol", "asked"]].itertuples(index=False)}
+
+
+def asked_alike(variant: str, others: Iterable[str], asked: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Of several variants of a rule those that a variant is compared with.
+
+    The one that was asked as the variant was; else the one that was asked as the scenario says; else all.
+    """
+    others = list(others)
+    own = [other for other in others if asked[other][0] == asked[variant][0]]
+    return own or [other for other in others if not asked[other][1]] or others
+
+
+def asked_note(rows: pd.DataFrame) -> str | None:
+    """One line if some variants were not asked as the scenario says; else None."""
+    by_words: dict[str, list[str]] = {}
+    for variant, (_, words) in protocols(rows).items():
+        if words:
+            by_words.setdefault(words, []).append(variant)
+    if not by_words:
+        return None
+    said = "; ".join(f"{', '.join(names)} with {words}" for words, names in by_words.items())
+    return f"Not asked as the scenario says: {said}."
 
 
 def observability_note(table: pd.DataFrame) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import socket
 from collections.abc import Iterable, Sequence
 
@@ -18,13 +19,32 @@ LISTS = {"scheduler": "schedulers", "scenario": "scenarios", "method": "methods"
 
 
 def nearest(value: str, names: Sequence[str]) -> list[str]:
-    """Names similar to a value, nearest first, then names that start with it.
+    """Names that a value abbreviates, names similar to it, and names that share a word with it.
 
-    >>> nearest("kv_mb", ["unit", "kv_mb_per_token"])
-    ['kv_mb_per_token']
+    >>> nearest("lr", ["clip", "learning_rate"]), nearest("ent_coef", ["clip", "entropy_coefficient"])
+    (['learning_rate'], ['entropy_coefficient'])
+    >>> nearest("clip_param", ["gamma", "clip"])
+    ['clip']
     """
+    short = [name for name in names if _abbreviates(value, name)]
+    close = difflib.get_close_matches(value, names, n=3)
     begin = [name for name in names if value and name.startswith(value)]
-    return list(dict.fromkeys([*difflib.get_close_matches(value, names, n=3), *begin]))
+    words = {word for word in _words(value) if len(word) > 2}
+    shared = [name for name in names if not words.isdisjoint(_words(name))]
+    shared.sort(key=lambda name: len(set(_words(name)) - words))
+    return list(dict.fromkeys([*short, *close, *begin, *shared]))
+
+
+def _abbreviates(value: str, name: str) -> bool:
+    """Whether each word of a value begins the word of a name, or the value has their initials."""
+    short, whole = _words(value), _words(name)
+    if len(short) == 1 and len(value) == len(whole) > 1:
+        short = list(value)
+    return len(short) == len(whole) > 1 and all(map(str.startswith, whole, short))
+
+
+def _words(name: str) -> list[str]:
+    return re.split("[_-]", name)
 
 
 def counted(number: int, noun: str) -> str:

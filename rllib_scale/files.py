@@ -38,7 +38,9 @@ def check_working_folder() -> None:
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
-    """Call `write(temporary path)`, then rename the file to `path`: readers see the old file or the new one.
+    """Call `write(temporary path)`, then rename the file to `path`: readers see the old file or the new one, whole.
+
+    Its content is on the disk before its name, and its name before this returns: a power cut leaves no empty file.
 
     Raises:
         UserError: the file cannot be written.
@@ -49,12 +51,24 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         temporary.touch(exist_ok=False)  # `tempfile` would deny other accounts what the umask permits
         write(temporary)
+        _flush(temporary)
         os.replace(temporary, path)
+        if os.name == "posix":  # elsewhere a folder cannot be opened
+            _flush(path.parent)
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror or error})") from None
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def check_writable(outputs: Mapping[str, Path | None]) -> None:

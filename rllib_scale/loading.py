@@ -9,6 +9,7 @@ again imports and opens nothing.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterable, Mapping
 from os.path import isfile  # False for a name that is too long for a file
 from pathlib import Path
@@ -39,12 +40,19 @@ Folders = tuple[Path, ...]
 
 
 def load_sweep(file: Path, overrides: Iterable[str] = ()) -> SweepConfig:
-    """Read the YAML of a sweep with `key.path=value` overrides.
+    """Read the YAML of a sweep, or that of a results folder from its manifest.json, with `key.path=value` overrides.
 
     Raises:
         UserError: one line with the first mistakes, each with its key, its value and what is valid.
     """
-    return sweep_from(read_mapping(file, overrides), str(file), file.parent)
+    if file.name != "manifest.json":
+        return sweep_from(read_mapping(file, overrides), str(file), file.parent)
+    try:
+        config = json.loads(read_text(file))["config"]
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{file}: not the manifest of a results folder") from None
+    # It holds every setting, resolved, those that no method uses among them.
+    return build_model(SweepConfig, _resolved("", overridden(config, overrides), str(file), (Path(),)), str(file))
 
 
 def sweep_from(data: Any, source: str, folder: Path = Path()) -> SweepConfig:
@@ -114,6 +122,11 @@ def read_mapping(file: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
     data = parse_yaml(read_text(file), str(file))
     if not isinstance(data, dict):
         raise UserError(f"{file}: a mapping of keys to values is expected, not {type(data).__name__}")
+    return overridden(data, overrides)
+
+
+def overridden(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """The data, in which every `key.path=value` is set."""
     for override in overrides:
         set_path(data, *parse_override(override))
     return data

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from rllib_scale_analysis.load import derive
+from rllib_scale_analysis.variants import labelled
 
-from rllib_scale.config import InformationConfig
+from rllib_scale.config import InformationConfig, TrialConfig
+from rllib_scale.config.plan import Trial
 from rllib_scale.config.schedulers import observability
+from rllib_scale.files import write_atomic
+from rllib_scale.results import dataset
 from rllib_scale.results import tables as results
 from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, METRIC_COLUMNS, TRAINING_COLUMNS
+from rllib_scale.results.status import POLICY_FILES
 
 SEEDS = (42, 43, 44, 45, 46)
 SCALES = (16, 32, 48, 128)
@@ -32,10 +38,11 @@ LEVELS = {  # method: completed tasks per 16 servers, response in s
 
 
 def episode_row(method: str, seed: int | None, servers: int, episode: int, **values: Any) -> dict[str, Any]:
-    """One row of episodes.parquet; `values` override what a plain row holds."""
+    """One row of `episodes`; `values` override what a plain row holds."""
     learned = method not in HEURISTICS
     row: dict[str, Any] = {
         "sweep": "artificial",
+        "format": 4,
         "trial_id": f"{method}-{seed}" if learned else method,
         "method": method,
         "kind": "learned" if learned else "heuristic",
@@ -47,8 +54,10 @@ def episode_row(method: str, seed: int | None, servers: int, episode: int, **val
         "epochs": 40 if learned else None,
         "env_steps": 40960 if learned else None,
         "scenario": "paper",
+        "changes": "",
         "test_servers": servers,
         "mask": "none",
+        "asked": "",
         "decision": "argmax",
         "eval_seed": 1,
         "episode": episode,
@@ -57,16 +66,39 @@ def episode_row(method: str, seed: int | None, servers: int, episode: int, **val
     return row | dict.fromkeys(METRIC_COLUMNS, 0) | values
 
 
+def identified(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with a problem and a protocol that follow from their other columns."""
+    return [
+        {"problem": f"{row['scenario']}-{row['changes']}-{row['test_servers']}", "protocol": row["mask"]} | row
+        for row in rows
+    ]
+
+
+def as_in_the_paper(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with the hashes of trainings as in the paper, but for the number of epochs."""
+    found = []
+    for row in rows:
+        learned = row["train_seed"] is not None
+        found.append(row | ({"trial_id": _trial_id(row["method"], row["train_seed"])} if learned else {}))
+    return found
+
+
+@cache
+def _trial_id(method: str, seed: int) -> str:
+    return TrialConfig.model_validate({"method": method, "seed": seed, "training": {"epochs": 40}}).trial_id
+
+
 def typed_episodes(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """Rows as `analysis.load` returns them."""
-    episodes = results.typed(pd.DataFrame(list(rows)), EPISODE_COLUMNS)
-    return derive(episodes, results.typed(pd.DataFrame(), TRAINING_COLUMNS))[0]
+    episodes = results.typed(pd.DataFrame(identified(rows)), EPISODE_COLUMNS)
+    others = (results.typed(pd.DataFrame(), columns) for columns in (TRAINING_COLUMNS, FEATURE_COLUMNS))
+    return labelled(episodes, *others, [])[0]
 
 
 def typed_training(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """Training rows as `analysis.load` returns them."""
-    none = results.typed(pd.DataFrame(), EPISODE_COLUMNS)
-    return derive(none, results.typed(pd.DataFrame(list(rows)), TRAINING_COLUMNS))[1]
+    none = [results.typed(pd.DataFrame(), columns) for columns in (EPISODE_COLUMNS, FEATURE_COLUMNS)]
+    return labelled(none[0], results.typed(pd.DataFrame(list(rows)), TRAINING_COLUMNS), none[1], [])[1]
 
 
 def artificial_episodes(
@@ -189,10 +221,23 @@ def write_folder(
 ) -> Path:
     """A results folder as a sweep leaves it."""
     results.open_folder(folder, sweep, {"name": sweep}, "0123456789ab")
-    for name, rows, columns in (
-        ("episodes", episodes, EPISODE_COLUMNS),
-        ("training", training, TRAINING_COLUMNS),
-        ("features", features, FEATURE_COLUMNS),
-    ):
-        results.write_table(folder / f"{name}.parquet", results.typed(pd.DataFrame(list(rows)), columns))
+    dataset.append(folder, episodes=identified(episodes), training=training, features=identified(features))
     return folder
+
+
+def part_of(folder: Path, table: str = "episodes") -> Path:
+    """The only part of a table."""
+    (part,) = (folder / table).iterdir()
+    return part
+
+
+def publish(folder: Path, trial: Trial, **values: Any) -> None:
+    """The policy of a finished training, without weights, and its row; `values` override what a plain row holds."""
+    for name in POLICY_FILES:
+        write_atomic(folder / "policies" / trial.name / name, lambda path: path.write_text("{}"))
+    epochs = int(values.get("epochs", trial.config.stop_epochs))
+    ended = trial.as_trained(trial.config, epochs)
+    row = {"name": trial.name, "trial_id": ended.final.trial_id, "method": trial.config.method, "stopped": False}
+    row |= {"config": json.dumps(trial.config.model_dump(mode="json", exclude_defaults=True))}
+    row |= {"train_seed": trial.config.seed, "epochs": epochs, "policy_bytes": 4}
+    dataset.append(folder, trainings=[row | values])

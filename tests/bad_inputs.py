@@ -176,7 +176,7 @@ def results(rng: Rng, folder: Path) -> Iterator[Case]:
     """A results folder with a table or a manifest that is not as a sweep leaves it."""
     episodes = artificial_episodes((42, 43), (16, 32), ("scale", "fastest-idle", "ppo"), 3)
     write_folder(folder, episodes, artificial_training((42, 43), ("scale",), 5))
-    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     manifest = json.loads(files["manifest.json"])
     manifests = mutations(int(rng.integers(2**31)), manifest)
     while True:
@@ -187,7 +187,7 @@ def results(rng: Rng, folder: Path) -> Iterator[Case]:
             content = pick(rng, (next(manifests), json.dumps(manifest | {key: odd[key]}).encode(), b"[" * 100_000))
             yield Case("manifest", command, files | {"manifest.json": content})
             continue
-        name = pick(rng, ("episodes.parquet", "episodes.parquet", "training.parquet"))
+        name = pick(rng, [name for name in files if name.endswith(".parquet")])
         frame = pd.read_parquet(folder / name)
         column, kind = pick(rng, list(frame)), rng.integers(6)
         if kind == 0:

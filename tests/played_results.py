@@ -12,8 +12,9 @@ from rllib_scale.config.plan import SweepConfig
 from rllib_scale.config.planning import make_plan
 from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.policies.policy import policy_files, save_policy
+from rllib_scale.results import dataset
 from rllib_scale.results import tables as results
-from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, TRAINING_COLUMNS
+from rllib_scale.results.storage import Location
 
 
 def play_folder(home: Path, name: str = "played", **settings: Any) -> pd.DataFrame:
@@ -25,24 +26,21 @@ def play_folder(home: Path, name: str = "played", **settings: Any) -> pd.DataFra
         settings: of the sweep, besides its name.
     """
     sweep = SweepConfig.model_validate({"name": name} | settings)
-    results.open_folder(home, name, sweep.model_dump(mode="json"), "0123456789ab")
-    trials = make_plan(sweep, name).trials
+    plan = make_plan(sweep, name)
+    results.open_folder(home, name, sweep.model_dump(mode="json"), "0123456789ab", plan.to_json())
     policies = {}
-    for trial in trials:
-        target = home / "policies" / trial.config.name
-        save_policy(target, random_network(method=trial.config.method), trial.config, epochs=1)
-        policies[trial.config.name] = policy_files(target)
+    for trial in plan.trials:
+        save_policy(home / "policies" / trial.name, random_network(method=trial.config.method), trial.config, epochs=1)
+        policies[trial.name] = policy_files(home / "policies" / trial.name)
+        row = {"name": trial.name, "trial_id": trial.identity["trial_id"], "epochs": trial.epochs, "stopped": False}
+        dataset.append(home, trainings=[row])
     rows: list[dict[str, Any]] = []
     features: list[dict[str, Any]] = []
-    for unit in make_plan(sweep, "test").units:
+    for unit in plan.units:
         found = evaluate_unit(unit, policies.get(unit.scheduler))
-        rows += [{"sweep": name} | unit.columns | row for row in found.episodes]
+        shared = {"sweep": name, "unit": unit.key} | unit.columns
+        rows += [shared | row for row in found.episodes]
         if found.features is not None:
-            features.append({"sweep": name} | unit.columns | found.features)
-    for table, records, columns in (
-        ("episodes", rows, EPISODE_COLUMNS),
-        ("features", features, FEATURE_COLUMNS),
-        ("training", [], TRAINING_COLUMNS),
-    ):
-        results.write_table(home / f"{table}.parquet", results.typed(pd.DataFrame(records), columns))
-    return results.read_table(home / "episodes.parquet", EPISODE_COLUMNS)
+            features.append(shared | found.features)
+    dataset.append(home, episodes=rows, features=features)
+    return dataset.read(Location(str(home)), "episodes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,14 +27,25 @@ def refusing(app: Callable[..., Iterable[bytes]], every: int) -> Callable[..., I
     return answer
 
 
+def late(app: Callable[..., Iterable[bytes]], delay_s: float) -> Callable[..., Iterable[bytes]]:
+    """An application that answers each request a while later, as a store that is far away."""
+
+    def answer(request: Any, start: Any) -> Iterable[bytes]:
+        time.sleep(delay_s)
+        return app(request, start)
+
+    return answer
+
+
 @contextmanager
-def s3_server(refuse_every: int | None = None) -> Iterator[str]:
+def s3_server(refuse_every: int | None = None, delay_s: float = 0.0) -> Iterator[str]:
     """Yields the URI of a folder, `%s` where its name goes; `conftest.py` sets credentials in the environment."""
     moto = pytest.importorskip("moto.moto_server.werkzeug_app")
     serving = pytest.importorskip("werkzeug.serving")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     app = moto.DomainDispatcherApplication(moto.create_backend_app)
-    server = serving.make_server("127.0.0.1", 0, app if refuse_every is None else refusing(app, refuse_every), True)
+    app = app if refuse_every is None else refusing(app, refuse_every)
+    server = serving.make_server("127.0.0.1", 0, late(app, delay_s) if delay_s else app, True)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

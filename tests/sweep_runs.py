@@ -14,8 +14,9 @@ import pandas as pd
 from click.testing import CliRunner, Result
 
 from rllib_scale.cli import main
-from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, TRAINING_COLUMNS
-from rllib_scale.results.tables import read_table
+from rllib_scale.results import dataset
+from rllib_scale.results.storage import Location
+from rllib_scale.sweeps.checkpoints import newest_in
 
 SHORT = "steps_per_epoch: 64, minibatch_size: 32, passes: 1, num_envs: 2"
 """Of `ppo`: an epoch takes some hundredths of a second."""
@@ -73,22 +74,33 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.communicate(timeout=60)
 
 
-def episodes(results: Path) -> pd.DataFrame:
-    """Rows of the evaluation episodes in a results folder."""
-    return read_table(results / "episodes.parquet", EPISODE_COLUMNS)
+def saved_epoch(folder: Path) -> int:
+    """The epoch of the newest complete checkpoint below a folder; -1 where there is none."""
+    checkpoint = newest_in(folder)
+    return -1 if checkpoint is None else checkpoint.epoch
 
 
-def features(results: Path) -> pd.DataFrame:
-    """Rows about features in a results folder."""
-    return read_table(results / "features.parquet", FEATURE_COLUMNS)
+def episodes(results: Path | Location) -> pd.DataFrame:
+    """Rows of the evaluation episodes in results, in the order of their keys."""
+    return _sorted(results, "episodes")
 
 
-def training(results: Path) -> pd.DataFrame:
-    """Rows of the training curves in a results folder, without what is measured by a clock."""
-    return read_table(results / "training.parquet", TRAINING_COLUMNS).drop(columns=["wall_s", "env_steps_per_s"])
+def features(results: Path | Location) -> pd.DataFrame:
+    """Rows about features in results."""
+    return _sorted(results, "features")
 
 
-def epochs(results: Path, by: str = "train_seed") -> dict[object, list[int]]:
+def training(results: Path | Location) -> pd.DataFrame:
+    """Rows of the training curves in results, without what is measured by a clock."""
+    return _sorted(results, "training").drop(columns=["wall_s", "env_steps_per_s"])
+
+
+def _sorted(results: Path | Location, table: str) -> pd.DataFrame:
+    """Each key once."""
+    return dataset.read(Location(str(results)), table).sort_values([*dataset.TABLES[table].key], ignore_index=True)
+
+
+def epochs(results: Path | Location, by: str = "train_seed") -> dict[object, list[int]]:
     """Epochs of each training in the training table."""
     return dict(training(results).groupby(by)["epoch"].agg(list))
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks import agreement, decide, measure, net, scale, sim
+from benchmarks import agreement, decide, measure, net, rates, scale, sim
 from benchmarks.__main__ import main
 from benchmarks.measure import Measure
 from benchmarks.plain_ppo import PlainPPO
@@ -202,3 +202,10 @@ def test_the_plain_update_is_ours(training_env: None) -> None:
     for name, ours in module.state_dict().items():
         torch.testing.assert_close(loop.agent.state_dict()[name], ours, rtol=0, atol=1e-6)
     algorithm.stop()
+
+
+@pytest.mark.slow
+def test_rates(training_env: None) -> None:
+    rows = check(rates.run(1, servers=(4, 8), episodes=1), 1)
+    assert {"start of a training", "sac, N=8", "cma-es, N=4", "evaluation, policy, N=8"} <= rows.keys()
+    assert all(row["value"] > 0 for row in rows.values())

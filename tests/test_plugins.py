@@ -329,6 +329,29 @@ def test_its_source_is_part_of_the_hashes_and_of_the_manifest(own: Path) -> None
                 make_scheduler(before[2], EnvConfig().observation)
 
 
+def test_its_digest_covers_the_own_modules_that_it_imports(own: Path) -> None:
+    """`rules` imports `costs`, which imports `deep` within a function and `outside` of another package."""
+    (own / "outside.py").write_text("SPEED = 1\n")
+    (own / "strange" / "deep.py").write_text("import json, numpy.linalg, outside as there\n")
+    with (own / "strange" / "costs.py").open("a") as file:
+        file.write("\n\ndef later():\n    from . import deep\n    import rllib_scale.zoo, missing\n")
+
+    def digest() -> str:
+        forget()
+        plugins._shipped.clear()
+        return plugins.load("scheduler", "strange.rules:Fastest", [])[1]
+
+    before = digest()
+    assert [Path(each).name for each in plugins.sources()] == ["outside.py", "strange"]
+    for module in ("strange/costs", "strange/deep", "outside", "strange/rules", "strange/__init__"):
+        with (own / f"{module}.py").open("a") as file:
+            file.write("# another source\n")
+        before, last = digest(), before
+        assert before != last, module
+    (own / "strange" / "things.py").write_text("# not imported\n")
+    assert digest() == before
+
+
 def test_values_of_a_grid_are_pinned_too(own: Path) -> None:
     grid = {"imitation.expert": ["strange.rules:Fastest", "sticky"]}
     sweep = sweep_of("fastest-idle", methods=["crossattn"], grid=grid)
@@ -352,9 +375,10 @@ def test_no_file_of_a_stranger_imports_anything(own: Path, name: str) -> None:
     rules = content["evaluation"] | {"heuristics": [name]}
     for change in ({"evaluation": rules}, {"env": {"workload": {"generator": name}}}):
         sweep = build_model(SweepConfig, content | change, "manifest")
-        (unit,) = make_plan(sweep, "test").units
+        plan = make_plan(sweep, "test")
+        (unit,) = plan.units
         folder = own / f"out-{len(change)}-{'env' in change}"
-        open_folder(folder, "own", sweep.model_dump(mode="json"), "hash")
+        open_folder(folder, "own", sweep.model_dump(mode="json"), "hash", plan.to_json())
         with pytest.raises(UserError, match=r"names code to import, strange\.broken:X, .* --trust"):
             Replay(folder).player(unit)
     make_plan(
@@ -425,8 +449,9 @@ def test_a_results_folder_of_a_stranger_draws_nothing_without_trust(own: Path) -
     sweep = sweep_of("sticky", env={"workload": {"generator": "strange.things:pairs"}})
     content = sweep.model_dump(mode="json")
     forget()
-    open_folder(own / "out", "own", content, "hash")
-    (unit,) = make_plan(build_model(SweepConfig, content, "manifest"), "test").units
+    plan = make_plan(build_model(SweepConfig, content, "manifest"), "test")
+    open_folder(own / "out", "own", content, "hash", plan.to_json())
+    (unit,) = plan.units
     with pytest.raises(UserError, match=r"names code to import, strange\.things:pairs, .* --trust"):
         Replay(own / "out").player(unit)
     assert Replay(own / "out", trust=True).player(unit).name == "sticky"

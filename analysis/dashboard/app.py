@@ -1,9 +1,10 @@
 """The script that Streamlit runs for each visitor: `streamlit run app.py -- DIR`, as `serve` does."""
 
 import sys
-from pathlib import Path
 
 from rllib_scale_analysis.dashboard.page import main
 
+from rllib_scale.results.storage import Location
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main([Location(place) for place in sys.argv[1:]])

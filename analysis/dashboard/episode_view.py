@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -23,7 +22,7 @@ def episode(results: Results, filters: Filters) -> None:
     if rows.empty:
         return
     row = _chosen_row(rows)
-    inspected = _inspected(results.folder, tuple(row.items()))
+    inspected = _inspected(tuple(map(str, results.homes)), tuple(row.items()))
     episode, decisions = inspected.episode, inspected.decisions
     invalid = sum(int(row[name] or 0) for name in INVALID)
     figures = {
@@ -59,7 +58,7 @@ def episode(results: Results, filters: Filters) -> None:
         * bool((started_by < 0).any())
     )
     _decision(inspected, chosen)
-    _prices(inspected, results.folder, row, float(decisions["clock_s"][chosen]))
+    _prices(inspected, tuple(map(str, results.homes)), row, float(decisions["clock_s"][chosen]))
 
 
 def _playable(rows: pd.DataFrame, results: Results) -> pd.DataFrame:
@@ -93,13 +92,15 @@ def _chosen_row(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 @st.cache_resource(max_entries=4, show_spinner="Playing the episode again …")
-def _inspected(folder: Path, row: tuple[tuple[str, Any], ...]) -> Any:
+def _inspected(places: tuple[str, ...], row: tuple[tuple[str, Any], ...]) -> Any:
     evaluation = _evaluation()
-    return evaluation.inspect_episode(evaluation.Replay(folder), dict(row))
+    return evaluation.inspect_episode(evaluation.Replay(*places), dict(row))
 
 
 @st.cache_data(max_entries=64, show_spinner="Playing to the decision …")
-def _explained(_inspected: Any, folder: Path, row: tuple[Any, ...], clock_s: float) -> tuple[Any, ...] | None:
+def _explained(
+    _inspected: Any, places: tuple[str, ...], row: tuple[Any, ...], clock_s: float
+) -> tuple[Any, ...] | None:
     """A `Moment` as a plain tuple, or None for a policy without prices."""
     from rllib_scale.evaluation import explained
 
@@ -107,9 +108,9 @@ def _explained(_inspected: Any, folder: Path, row: tuple[Any, ...], clock_s: flo
     return None if found is None else (*found, explained.COLUMNS)
 
 
-def _prices(inspected: Any, folder: Path, row: dict[str, Any], clock_s: float) -> None:
+def _prices(inspected: Any, places: tuple[str, ...], row: dict[str, Any], clock_s: float) -> None:
     """Of a price rule: why each waiting task starts or waits in the round of a decision; nothing of other policies."""
-    found = _explained(inspected, folder, tuple(row.items()), clock_s)
+    found = _explained(inspected, places, tuple(row.items()), clock_s)
     if found is None:
         return
     at, numbers, prices, rows, left, columns = found

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
 import streamlit as st
 
 from rllib_scale.errors import UserError
+from rllib_scale.results.storage import Location
 
 from ..load import Reader, Results, reader_of
+from ..rows import Setting
 from . import episode_view, selection, views
 from .controls import DARK_STYLE, STYLE, escaped, one, several
 from .runs import RULE, runs
@@ -28,11 +29,11 @@ VIEWS = {
 MOST_NOTES = 5
 
 
-def main(folder: Path) -> None:
-    """Draw the page of a results folder."""
-    st.set_page_config(page_title=f"{folder.name} · rllib-scale", layout="wide")
+def main(homes: Sequence[Location]) -> None:
+    """Draw the page of results."""
+    st.set_page_config(page_title=f"{homes[0].name} · rllib-scale", layout="wide")
     st.html(STYLE)
-    reader = reader_of(folder.absolute())
+    reader = reader_of(*homes)
     results = reader.read()
     options = selection.options(results.episodes, results.training)
     with st.sidebar:
@@ -55,7 +56,7 @@ def main(folder: Path) -> None:
 
 @st.fragment(run_every=REFRESH_S)
 def _watch(reader: Reader, shown: int) -> None:
-    """Draws the page again when the folder has changed."""
+    """Draws the page again when the results have changed."""
     if not st.session_state.pop("just_drawn", False) and reader.stamp() != shown:
         st.rerun()
 
@@ -75,15 +76,17 @@ def _header_and_filters(results: Results, options: Options) -> Filters:
     states = ", ".join(f"{count} {views.STATES[state].partition(':')[0]}" for state, count in counts.items())
     parts = [f"{len(results.episodes):,} evaluation rows", f"trainings: {states}" * bool(states)]
     st.caption(" · ".join(filter(None, [*parts, f"rules: {rules}" * bool(rules)])))
-    st.caption(escaped(str(results.folder)))
+    st.caption(escaped(", ".join(map(str, results.homes))))
     st.subheader("Setting", anchor=False, help="Rows that differ here answer different questions and never mix.")
     scenario = one(st, "Scenario", [setting[0] for setting in options.settings], "Scenario")
     mask = one(st, "Mask", [setting[1] for setting in options.settings if setting[0] == scenario], "Mask")
     both = (scenario, mask)
     decision = one(st, "Decision", [setting[2] for setting in options.settings if setting[:2] == both], "Decision")
+    changes = [setting.changes for setting in options.settings if setting[:3] == (*both, decision)]
+    changed = one(st, "Changes", changes, "Changes", lambda words: words or "none") if any(changes) else ""
     st.subheader("Filters", anchor=False, help="Nothing chosen: all. Heuristics have neither seeds nor lambdas.")
     return Filters(
-        setting=(scenario or "", mask or "", decision or ""),
+        setting=Setting(scenario or "", mask or "", decision or "", changed or ""),
         methods=several("Methods", options.methods),
         seeds=several("Training seeds", options.seeds),
         lambdas=several("Lambdas", options.lambdas, "λ₁ = {0[0]:g}, λ₂ = {0[1]:g}".format),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ..rows import of_families, select, settings, variants
+from ..rows import Setting, of_families, select, settings, variants
 
 Lambdas = tuple[float, float]
 
@@ -16,7 +16,7 @@ Lambdas = tuple[float, float]
 class Options:
     """The values that each filter offers, in order."""
 
-    settings: tuple[tuple[str, str, str], ...]
+    settings: tuple[Setting, ...]
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
     lambdas: tuple[Lambdas, ...]
@@ -30,11 +30,11 @@ class Filters:
     Rules have neither seeds nor lambdas: these filters do not apply to them.
 
     Attributes:
-        setting: scenario, mask and decision; rows that differ there never share a table.
+        setting: rows of several never share a table.
         methods, seeds, lambdas, scales: as in Options.
     """
 
-    setting: tuple[str, str, str]
+    setting: Setting
     methods: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
     lambdas: tuple[Lambdas, ...] = ()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from rllib_scale.errors import UserError, require_free_port
+from rllib_scale.results.storage import Location
 
 from ..load import reader_of
 
@@ -27,18 +29,19 @@ OPTIONS = {
 }
 
 
-def serve(folder: Path, port: int | None) -> NoReturn:
-    """Serve the page of a results folder until Ctrl-C.
+def serve(homes: Sequence[Location], port: int | None) -> NoReturn:
+    """Serve the page of results until Ctrl-C.
 
     Args:
-        folder: may be without results yet.
+        homes: results folders; they may be without results yet.
         port: None: 8501, or the next free one.
 
     Raises:
         UserError: Streamlit is not installed, the folder is missing, or the port is in use.
     """
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such results folder")
+    for home in homes:
+        if home.local is not None and not home.local.is_dir():
+            raise UserError(f"{home}: no such results folder")
     if any(importlib.util.find_spec(name) is None for name in ("streamlit", "plotly")):
         raise UserError("the dashboard needs Streamlit and plotly: pip install 'rllib-scale[dashboard]'")
     options = dict(OPTIONS)
@@ -51,6 +54,6 @@ def serve(folder: Path, port: int | None) -> NoReturn:
     # Imports and the first read take seconds: they begin before the first visit.
     from . import charts, episodes  # noqa: F401
 
-    threading.Thread(target=reader_of(folder.absolute()).read, daemon=True).start()
-    arguments = ["run", str(script), *(f"--{name}={value}" for name, value in options.items()), "--", str(folder)]
+    threading.Thread(target=reader_of(*homes).read, daemon=True).start()
+    arguments = ["run", str(script), *(f"--{name}={value}" for name, value in options.items()), "--", *map(str, homes)]
     sys.exit(cli.main(arguments, prog_name="streamlit"))

@@ -146,7 +146,7 @@ def runs(results: Results, filters: Filters) -> None:
     every = table_of_runs(results)
     kept = selection.apply_to_trainings(every, filters)
     if kept.empty:
-        nothing = "No run is known yet: there is none in the manifest, in policies/, trials/ or evaluations/."
+        nothing = "No run is known yet: there is none in the manifest, in trainings/, trials/ or episodes/."
         st.info(nothing if every.empty else "No run passes these filters.")
         return
     for column, (state, count) in zip(st.columns(len(STATES)), _counted(kept).items(), strict=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pandas as pd
 
 from ..labels import LOWER_IS_BETTER
@@ -42,7 +44,7 @@ def five_lines(content: list[Section]) -> list[str]:
 
 def next_steps(results: Results, content: list[Section]) -> list[tuple[str, str]]:
     """What a reader may do after the report: words, and a command."""
-    steps = [("Explore these results in a browser", f"rllib-scale dashboard {results.folder}")]
+    steps = [("Explore these results in a browser", f"rllib-scale dashboard {shlex.join(map(str, results.homes))}")]
     compared = [section for section in content if any(section.setting) and len(section.table4)]
     if not compared:
         return steps
@@ -52,11 +54,13 @@ def next_steps(results: Results, content: list[Section]) -> list[tuple[str, str]
     names = " ".join(str(name) for name in rules["variant"][:3] if " " not in str(name))
     if names:
         steps.append(("Compare schedulers on your own workload", f"rllib-scale evaluate {names} --workload FILE.json"))
-    if 0 < int(first.table4["seeds"].max()) < MIN_SEEDS:
-        seeds = ",".join(str(seed) for seed in range(1, MIN_SEEDS + 1))
-        steps.append(
-            (f"Train {MIN_SEEDS} seeds, to name a winner", f"rllib-scale sweep SWEEP.yaml --set seeds=[{seeds}]")
-        )
+    own = results.manifest.get("config", {}).get("seeds")
+    home, *others = results.homes
+    if own and not others and home.local is not None and 0 < int(first.table4["seeds"].max()) < MIN_SEEDS:
+        seeds = [*own, *(seed for seed in range(1, 2 * MIN_SEEDS) if seed not in own)][:MIN_SEEDS]
+        again = f"rllib-scale sweep {home}/manifest.json --results {home}"
+        command = f"{again} --set seeds=[{','.join(map(str, seeds))}]"
+        steps.append((f"Train {MIN_SEEDS} seeds with these settings, to name a winner", command))
     return steps
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,17 @@ from ..figures.chart import Chart
 from ..figures.style import Look, looks
 from ..labels import label
 from ..load import Results
-from ..rows import observability_note, of_families, select, setting_label, settings, variants
+from ..rows import (
+    NO_SETTING,
+    Setting,
+    asked_note,
+    observability_note,
+    of_families,
+    select,
+    setting_label,
+    settings,
+    variants,
+)
 from ..shown import left_out
 from ..stats.families import endpoint
 from ..stats.intervals import COVERAGE
@@ -93,9 +104,10 @@ class Section:
     """A part of a report; links use its name.
 
     Attributes:
-        setting: scenario, mask and decision; empty if it covers several.
+        setting: of its rows; empty if it covers several.
         scales: numbers of servers that methods were trained at.
         hidden: variants that pages leave out because there are too many; `note` says so.
+        asked: says which variants were not asked as the scenario says.
         table4, paired, base: tables of its setting.
         best: lines on the best methods.
         items: tables and figures in their order on the page.
@@ -103,10 +115,11 @@ class Section:
 
     name: str
     title: str
-    setting: tuple[str, str, str] = ("", "", "")
+    setting: Setting = NO_SETTING
     scales: list[int] = field(default_factory=list)
     hidden: frozenset[str] = frozenset()
     note: str = ""
+    asked: str | None = None
     table4: pd.DataFrame = field(default_factory=pd.DataFrame)
     paired: pd.DataFrame = field(default_factory=pd.DataFrame)
     base: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -155,7 +168,7 @@ class Section:
     @property
     def where(self) -> str:
         """The first words of the captions of its figures."""
-        where = "Scenario {}, mask {}, decision {}. ".format(*self.setting)
+        where = f"{self.setting.title}. "
         return f"{where}{self.note} " if self.note else where
 
     def at_first_scale(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -234,10 +247,11 @@ def glance(content: Sequence[Section]) -> list[NamedFigure]:
     return [item for item in opening.items if isinstance(item, NamedFigure)]
 
 
-def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt | None) -> Section:
+def _section(results: Results, setting: Setting, gantt: DrawGantt | None) -> Section:
     rows = select(results.episodes, *setting)
     slug = _slug(setting)
-    section = Section(slug, "Scenario {}, mask {}, decision {}".format(*setting), setting)
+    section = Section(slug, setting.title, setting)
+    section.asked = asked_note(rows)
     section.scales, section.table4 = methods.training_scales(rows), methods.table4(rows)
     section.base = relative.against_base(rows)
     section.hide([(section.table4, section.endpoint)])
@@ -261,9 +275,9 @@ def _section(results: Results, setting: tuple[str, str, str], gantt: DrawGantt |
     return section
 
 
-def _family(rows: pd.DataFrame, setting: tuple[str, str, str]) -> Section:
+def _family(rows: pd.DataFrame, setting: Setting) -> Section:
     """A scenario of many problems, which are compared with a rule one by one and then averaged."""
-    section = Section(_slug(setting), "Scenario {}, mask {}, decision {}".format(*setting))
+    section = Section(_slug(setting), setting.title)
     base, found = family.log_ratios(rows)
     title, table = family.TITLE.format(base), family.family_table(rows, found)
     section.best = summary.family_lines(table, setting[0], base)
@@ -274,14 +288,15 @@ def _family(rows: pd.DataFrame, setting: tuple[str, str, str]) -> Section:
     return section
 
 
-def _slug(setting: tuple[str, str, str]) -> str:
-    return re.sub(r"[^a-z0-9.]+", "-", "-".join(setting).lower())
+def _slug(setting: Setting) -> str:
+    """Part of file names: short, and another one for each setting."""
+    changes = f"-{hashlib.sha256(setting.changes.encode()).hexdigest()[:8]}" if setting.changes else ""
+    return re.sub(r"[^a-z0-9.]+", "-", "-".join(setting[:3]).lower()) + changes
 
 
 def _how(section: Section, table: pd.DataFrame) -> str:
     """How to read a ranking, with what its variants observe if that differs."""
-    note = observability_note(section.rows_shown(table))
-    return HOW_TO_READ if note is None else f"{note} {HOW_TO_READ}"
+    return " ".join(filter(None, [observability_note(section.rows_shown(table)), section.asked, HOW_TO_READ]))
 
 
 def _add_comparisons(section: Section, rows: pd.DataFrame) -> None:

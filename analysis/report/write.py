@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
+from rllib_scale.results.storage import Location
 
 from ..figures import draw
 from ..figures.chart import Chart
@@ -26,20 +28,20 @@ FILES = (PAGE, "tables/*.csv", "tables/*.tex", "figures/*.svg")
 
 
 def write_report(
-    folder: str | Path,
+    folders: str | Path | Location | Sequence[Location],
     out: str | Path | None = None,
     gantt: DrawGantt | None = None,
     console: Console | None = None,
     latex: bool = False,
 ) -> Path:
-    """Write the report of a results folder: report.html, tables/*.csv and figures/*.svg.
+    """Write the report of results: report.html, tables/*.csv and figures/*.svg.
 
     The files of an earlier report are replaced or removed. Other files stay.
 
     Args:
-        folder: the results folder.
-        out: folder of the report; by default FOLDER/report.
-        gantt: draws episodes of the folder, see `report.replays`; None: no Gantt charts.
+        folders: a results folder, or several.
+        out: folder of the report; by default `report` in the first, which must be on this machine.
+        gantt: draws episodes of these, see `report.replays`; None: no Gantt charts.
         console: shows the summary and the main tables; None: nothing is shown.
         latex: whether to write tables/*.tex, too.
 
@@ -49,8 +51,8 @@ def write_report(
     Raises:
         UserError: the results cannot be read, the report cannot be written, or no report made its folder.
     """
-    results = load(folder)
-    target = Path(out) if out is not None else results.folder / "report"
+    results = load(*([folders] if isinstance(folders, str | Path | Location) else folders))
+    target = Path(out) if out is not None else (results.homes[0].local or Path()) / "report"
     _claim(target)
     content = list(sections(results, gantt))
     if console is not None:

@@ -10,7 +10,7 @@ import pandas as pd
 from rllib_scale.errors import UserError
 
 from ..labels import OUTCOMES
-from ..rows import require_one_setting, variants
+from ..rows import asked_alike, protocols, require_one_setting, variants
 from ..shown import MOST_SHOWN
 from ..stats import families
 from ..stats.families import TESTED
@@ -32,15 +32,15 @@ Pair = tuple[str, str]
 def default_pairs(episodes: pd.DataFrame) -> list[Pair]:
     """The pairs that every page compares, in the order of QUESTIONS.
 
-    Every learned variant against every variant of the BASELINES, and against its network without SRR. With more than
-    MOST_SHOWN learned variants, each is compared with those that share its settings alone: the number of pairs grows
-    with the variants, not with their square.
+    Every learned variant against every variant of the BASELINES, and against its network without SRR; against a rule
+    as `asked_alike` says. With more than MOST_SHOWN learned variants, each is compared with those learned ones that
+    share its settings alone: the number of pairs grows with the variants, not with their square.
     """
     names = variants(episodes)
     place = {name: number for number, name in enumerate(names)}
     firsts = episodes.drop_duplicates("variant").set_index("variant").loc[names]
     methods = {str(name): str(method) for name, method in firsts["method"].items()}
-    learned = set(firsts.index[firsts["kind"] == "learned"])
+    learned, asked = set(firsts.index[firsts["kind"] == "learned"]), protocols(episodes)
     settings = dict(zip(names, firsts[list(SAME_SETTINGS)].astype(str).itertuples(index=False, name=None), strict=True))
     alike: dict[Any, list[str]] = {}
     for name in names:
@@ -49,7 +49,9 @@ def default_pairs(episodes: pd.DataFrame) -> list[Pair]:
 
     def partners(name: str, method: str | None) -> list[str]:
         found = alike.get(method, [])
-        if len(found) > 1 and len(learned) > MOST_SHOWN:
+        if found and found[0] not in learned:
+            found = asked_alike(name, found, asked)
+        elif len(found) > 1 and len(learned) > MOST_SHOWN:
             found = alike.get((method, settings[name]), [])
         return [other for other in found if other != name]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from ..rows import SETTING, setting_label, settings, variants
+from ..rows import SETTING, Setting, setting_label, settings, variants
 from ..stats.intervals import MIN_SEEDS
 from ..stats.scores import EPISODE
 from .relative import BASE, GAP, LOWER_BOUND
@@ -48,7 +48,7 @@ def league(episodes: pd.DataFrame) -> pd.DataFrame:
     table = (
         names.groupby([*place, *EPISODE, "variant"], observed=True)[METRIC].mean().unstack("variant")
     )  # problems x episodes
-    problems: list[Any] = list(table.groupby(place, observed=True).groups)  # scenario, mask, decision, servers
+    problems: list[Any] = list(table.groupby(place, observed=True).groups)  # the setting's values, servers
     full = [name for name in variants(episodes) if table[name].notna().groupby(place, observed=True).any().all()]
     shared = table[full].dropna().reset_index(place)
     common = shared.groupby(level=list(EPISODE)).size() == len(problems)
@@ -70,7 +70,7 @@ def league(episodes: pd.DataFrame) -> pd.DataFrame:
     ratio = means / means.min(axis=1, keepdims=True)
     every = settings(episodes)
     several = len({problem[-1] for problem in problems}) > 1
-    labels = [setting_label(p[:3], every) + (f", N = {p[-1]}" if several else "") for p in problems]
+    labels = [setting_label(Setting(*p[:-1]), every) + (f", N = {p[-1]}" if several else "") for p in problems]
     closed = np.full(len(full), np.nan)
     if BASE in full:
         bounds = names.groupby([*place, *EPISODE], observed=True)[LOWER_BOUND].mean()

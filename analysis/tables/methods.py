@@ -16,7 +16,7 @@ from rllib_scale.results.columns import OBSERVABILITY
 
 from ..labels import OUTCOMES
 from ..paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, papers_methods
-from ..rows import SETTING
+from ..rows import SETTING, Setting
 from .summary import observability_by, summary_table
 
 BOUND = "above_bound_percent"
@@ -105,11 +105,11 @@ def _by_scale(episodes: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     return table
 
 
-def side_by_side(tables: Mapping[tuple[str, str, str], pd.DataFrame]) -> pd.DataFrame:
+def side_by_side(tables: Mapping[Setting, pd.DataFrame]) -> pd.DataFrame:
     """Tables of `table4` one below the other.
 
     Returns:
-        One row per (scenario, mask, decision, test_servers, variant), the settings in their order; then as in `table4`.
+        One row per (*SETTING, test_servers, variant), the settings in their order; then as in `table4`.
     """
     if not tables:
         return pd.DataFrame(columns=list(SETTING))

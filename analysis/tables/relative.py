@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..rows import require_one_setting, variants
+from ..rows import asked_alike, protocols, require_one_setting, variants
 from ..stats import intervals
 from ..stats.intervals import MeanTest, Unit
 from ..stats.scores import scores_by
@@ -43,8 +43,8 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
         One row per (test_servers, variant) without the base: observability, seeds, seeds_note; `against_base_<metric>`
         in per cent for each of the METRICS that has values, with _low and _high; if any row has a lower bound,
         `gap_closed_percent` with _low and _high, the share of the distance from the base's mean response to the bound;
-        episodes that both have. No rows if the base was not evaluated. If a grid varied the base, the partner is the
-        base with the same settings.
+        episodes that both have. No rows if the base was not evaluated. If it was asked in several ways, the partner is
+        chosen as by `asked_alike`.
 
     Raises:
         UserError: the frame mixes settings.
@@ -54,16 +54,16 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
     bounded = [GAP] * bool(episodes[LOWER_BOUND].notna().any())
     by = ("test_servers", "variant")
     scores = dict(scores_by(episodes, by, [*measured, *[LOWER_BOUND] * len(bounded)]))
-    firsts = episodes.drop_duplicates("variant").set_index("variant")[["method", "overrides"]]
-    bases = {str(name): str(row["overrides"]) for name, row in firsts.iterrows() if row["method"] == BASE}
+    bases = [str(name) for name in episodes.loc[episodes["method"] == BASE, "variant"].unique()]
+    asked = protocols(episodes)
     observability = observability_by(episodes, by).to_dict()
     records: list[dict[str, Any]] = []
     for servers in sorted({servers for servers, _ in scores}):
-        here = {name: overrides for name, overrides in bases.items() if (servers, name) in scores}
+        here = [name for name in bases if (servers, name) in scores]
         for name in (name for name in variants(episodes) if (servers, name) in scores):
-            base = _base_of(str(firsts.at[name, "overrides"]), here)
-            if base is None or name in bases:
+            if name in bases or not here:
                 continue
+            base = asked_alike(name, here, asked)[0]
             first = scores[servers, name].shared_with(scores[servers, base])
             second = scores[servers, base].shared_with(first)
             if not first.episodes:
@@ -110,9 +110,3 @@ def _gap_closed(gained: np.ndarray, gap: np.ndarray, unit: Unit) -> MeanTest:
         return intervals.mean_test(np.full((1, 1), np.nan), unit)
     share = float(np.nanmean(gained)) / width
     return intervals.mean_test(100 * (share + (gained - share * gap) / width), unit)
-
-
-def _base_of(overrides: str, bases: dict[str, str]) -> str | None:
-    """The base of a variant, of bases by their overrides: the only one, or the one with the same overrides."""
-    same = [name for name, of_base in bases.items() if len(bases) == 1 or of_base == overrides]
-    return same[0] if len(same) == 1 else None

@@ -47,6 +47,7 @@ TEXT_COLUMNS = (
     "scenario",
     "mask",
     "decision",
+    "changes",
     "worst_in",
     "drift",
 )

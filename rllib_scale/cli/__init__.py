@@ -91,6 +91,7 @@ for _command in (
     about.schedulers,
     about.scenarios,
     about.presets,
+    about.schema,
     about.doctor,
 ):
     main.add_command(_command)

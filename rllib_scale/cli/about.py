@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 from typing import Any, Literal
 
 import click
 
-from rllib_scale.cli.options import address_option
+from rllib_scale.cli.options import JSON_OUTPUT, address_option, check_outputs
 from rllib_scale.cli.terminal import json_option, say, show
 
 
@@ -69,6 +71,24 @@ def presets() -> None:
 
     rows = [{"name": name, "description": summary(name)} for name in names()]
     show(rows, {"name": "name", "description": "description"}, caption=f"files: {FOLDER}")
+
+
+@click.command()
+@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write it to FILE, .json.")
+def schema(output: Path | None) -> None:
+    """Print the JSON Schema of a sweep's YAML, by which editors complete and check keys.
+
+    In the YAML's first line: `# yaml-language-server: $schema=FILE`
+    """
+    from rllib_scale.config.sweep import SweepConfig
+    from rllib_scale.files import write_json
+
+    content = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | SweepConfig.model_json_schema()
+    if output is None:
+        click.echo(json.dumps(content, indent=2))
+        return
+    check_outputs({"--output": output}, JSON_OUTPUT)
+    write_json(output, content)
 
 
 @click.command()

@@ -83,11 +83,12 @@ class Problem:
             UserError: the scenario is unknown or not possible with so few servers; a key or a value is invalid; the
                 problem is too large; or a task of the workload fits no server.
         """
-        from rllib_scale.config.yaml_files import merged
+        from rllib_scale.config import EnvConfig
+        from rllib_scale.config.base import merged
         from rllib_scale.evaluation.play import played_to_its_end
         from rllib_scale.loading import env_from, named_scenario
 
-        data = merged(named_scenario(self.scenario).model_dump(mode="json"), self.changes)
+        data = merged(EnvConfig, named_scenario(self.scenario).model_dump(mode="json"), self.changes)
         source = "--config, --set" if self.changes else self.scenario
         folder = self.config.parent if self.config else Path()
         if isinstance(data["cluster"], str) or "servers" in self.changes.get("cluster", ()):  # which must be valid, too

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import Parameter
@@ -15,9 +15,18 @@ from click.core import Parameter
 from rllib_scale.cli.terminal import console, json_option, say, show
 from rllib_scale.errors import UserError, counted
 
+if TYPE_CHECKING:
+    from rllib_scale.results.storage import Location
+
 MOST_LISTED = 200
 """Trainings that `status` lists; of more, those that run, failed or were stopped come first."""
 LISTED_LAST = ("finished", "waiting")
+
+
+def _locations(ctx: click.Context, parameter: Parameter, places: tuple[str, ...]) -> list[Location]:
+    from rllib_scale.results.storage import Location
+
+    return [Location(place) for place in places]
 
 
 class LocalFolder(click.Path):
@@ -35,56 +44,49 @@ class LocalFolder(click.Path):
         return super().convert(value, param, ctx)
 
 
+results_argument = click.argument("results", metavar="RESULTS...", nargs=-1, required=True, callback=_locations)
+
+
 @click.command()
-@click.argument("results", metavar="RESULTS")
+@results_argument
 @click.option("--output", type=LocalFolder(), metavar="DIR", help="Write it to DIR (default: RESULTS/report).")
 @click.option("--trust", is_flag=True, help="Import the user code that RESULTS of another account names.")
 @click.option("--latex", is_flag=True, help="Also write every table as LaTeX.")
-def report(results: str, output: Path | None, trust: bool, latex: bool) -> None:
+def report(results: list[Location], output: Path | None, trust: bool, latex: bool) -> None:
     """Print the main tables of RESULTS and write report.html, tables (CSV) and figures (SVG) to RESULTS/report.
 
-    RESULTS is a results folder, or an s3:// or gs:// URI. The report replaces an earlier one; other files stay.
+    RESULTS are results folders, or s3:// or gs:// URIs, which are read where they are. Of several, the rows are joined,
+    and the report stands in the first. It replaces an earlier report; other files stay.
     """
-    from rllib_scale.results.storage import results_folder
-
-    with results_folder(results, say, must_exist=True) as (folder, _):
-        write_report(folder, results, trust, latex, output)
+    write_report(results, trust, latex, output)
 
 
 @click.command()
-@click.argument("results", metavar="RESULTS")
+@results_argument
 @json_option
-def status(results: str) -> None:
-    """Show the state of the trainings and evaluations in RESULTS, of a running or finished sweep.
+def status(results: list[Location]) -> None:
+    """Show the state of the trainings and evaluations in RESULTS, of running or finished sweeps.
 
-    RESULTS is a results folder, or an s3:// or gs:// URI.
+    RESULTS are results folders, or s3:// or gs:// URIs.
     """
-    from rllib_scale.results.storage import results_folder
-
-    with results_folder(results, lambda line: None, must_exist=True) as (folder, _):
-        _show_status(folder, results)
-
-
-def _show_status(results_dir: Path, place: str) -> None:
     import time
 
-    from rllib_scale.results.status import evaluations, homes, read_curve, trainings
+    from rllib_scale.results.status import evaluations, trainings
     from rllib_scale.results.tables import read_manifest
 
-    if read_manifest(results_dir) is None:
-        raise UserError(f"{place}: no results folder (it has no manifest.json)")
     rows: list[dict[str, Any]] = []
     done = planned = 0
-    for home in homes(results_dir):
+    for home in results:
+        if read_manifest(home) is None:
+            raise UserError(f"{home}: no results folder (it has no manifest.json)")
         finished, wanted = evaluations(home)
         done, planned = done + finished, planned + wanted
         for training in trainings(home, time.time()):
-            curve = read_curve(training.curve) if training.curve is not None else []
             ago = None if training.updated_s is None else max(0.0, time.time() - training.updated_s)
             rows.append(
                 {"training": training.name, "state": training.state, "epochs": training.epochs}
-                | {"epoch": curve[-1].get("epoch", len(curve)) if curve else 0}
-                | {"changed_s_ago": ago, "error": training.error, "last": curve[-1] if curve else {}}
+                | {"epoch": training.last.get("epoch", 0), "changed_s_ago": ago}
+                | {"error": training.error, "last": training.last}
             )
     columns: dict[str, Any] = {"training": "training", "state": "state", "epoch": "epoch", "of": "epochs"}
     columns |= {"return": lambda row: row["last"].get("episode_return")}
@@ -94,7 +96,7 @@ def _show_status(results_dir: Path, place: str) -> None:
     listed = rows
     if len(rows) > MOST_LISTED:
         listed = sorted(rows, key=lambda row: row["state"] in LISTED_LAST)[:MOST_LISTED]
-    show(listed, columns, place, content=content)
+    show(listed, columns, ", ".join(map(str, results)), content=content)
     if len(listed) < len(rows):
         counts = Counter(row["state"] for row in rows)
         states = ", ".join(f"{count} {state}" for state, count in counts.items())
@@ -108,37 +110,42 @@ def _ago(row: dict[str, Any]) -> str:
 
 
 @click.command()
-@click.argument("results_dir", type=LocalFolder())
+@results_argument
 @click.option("--port", type=click.IntRange(1, 65535), help="Port on loopback (default: 8501, or the next free one).")
-def dashboard(results_dir: Path, port: int | None) -> None:
-    """Serve a live page about RESULTS_DIR, of a running or finished sweep, on loopback."""
+def dashboard(results: list[Location], port: int | None) -> None:
+    """Serve a live page about RESULTS, of running or finished sweeps, on loopback.
+
+    RESULTS are results folders, or s3:// or gs:// URIs, which are read where they are.
+    """
     from rllib_scale_analysis.dashboard.serve import serve
 
-    serve(results_dir, port)
+    serve(results, port)
 
 
 def write_report(
-    folder: Path, place: str, trust: bool = False, latex: bool = False, output: Path | None = None
+    homes: Sequence[Location], trust: bool = False, latex: bool = False, output: Path | None = None
 ) -> None:
-    """Print the main tables of the results at `place`, of which `folder` may be a copy, and write their report."""
+    """Print the main tables of results and write their report, to the first folder if there is no `output`."""
     from rllib_scale_analysis.report.write import write_report as write
 
     from rllib_scale.evaluation.replay import Replay
-    from rllib_scale.results.tables import read_manifest
-    from rllib_scale.results.trust import is_own
 
-    trust = trust or is_own(place, str((read_manifest(folder) or {}).get("created")))
-    path = write(folder, output, gantt=Replay(folder, trust), console=console, latex=latex)
-    if output is None:
-        say_places(place)
+    def write_to(folder: Path | None) -> Path:
+        return write(homes, folder, gantt=Replay(*homes, trust=trust), console=console, latex=latex)
+
+    if output is not None:
+        say(f"The report is {write_to(output)}")
+        return
+    if homes[0].local is not None:
+        write_to(None)
     else:
-        say(f"The report is {path}")
+        with (homes[0] / "report").writing() as folder:
+            write_to(folder)
+    say_places(homes[0])
 
 
-def say_places(place: str) -> None:
+def say_places(home: Location) -> None:
     """Say where the report of results is, and how they are copied from a bucket."""
-    from rllib_scale.results.storage import Location
-
-    say(f"The report is {Location(place) / 'report/report.html'}")
-    if Location(place).local is None:
-        say(f"To copy all results: rllib-scale fetch {shlex.quote(place)} results/{Path(urlsplit(place).path).name}")
+    say(f"The report is {home / 'report/report.html'}")
+    if home.local is None:
+        say(f"To copy all results: rllib-scale fetch {shlex.quote(str(home))} results/{home.name}")

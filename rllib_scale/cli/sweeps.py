@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rllib_scale.cli.options import address_option, code_option, results_option, set_option, trust_option
-from rllib_scale.cli.results import LocalFolder, say_places, write_report
+from rllib_scale.cli.results import say_places, write_report
 from rllib_scale.cli.terminal import errors, json_option, say, show, wants_json
 from rllib_scale.errors import counted
 from rllib_scale.files import check_working_folder
@@ -18,6 +18,7 @@ from rllib_scale.presets import sweep_file
 
 if TYPE_CHECKING:
     from rllib_scale.config.plan import Plan
+    from rllib_scale.results.storage import Location
 
 sweep_argument = click.argument("file", callback=lambda ctx, argument, value: sweep_file(value))
 
@@ -30,9 +31,9 @@ sweep_argument = click.argument("file", callback=lambda ctx, argument, value: sw
 @set_option
 @click.option(
     "--reuse",
-    type=LocalFolder(),
     multiple=True,
-    help="Results folder whose finished trainings of the same trials are reused; repeatable.",
+    metavar="PLACE",
+    help="Results folder, or its URI, whose finished trainings of the same trials are reused; repeatable.",
 )
 def sweep(
     file: Path,
@@ -40,7 +41,7 @@ def sweep(
     results: str | None,
     trust: bool,
     overrides: tuple[str, ...],
-    reuse: tuple[Path, ...],
+    reuse: tuple[str, ...],
 ) -> None:
     """Run the sweep of FILE, a YAML file or a preset's name: train and evaluate every trial, write results and report.
 
@@ -57,22 +58,24 @@ def sweep(
     show_default=True,
     help="quick: one seed, 60 epochs; paper: all seeds, 1000 epochs.",
 )
-@click.option("--results", type=LocalFolder(), help="Results folder (default: results/reproduction-BUDGET).")
+@click.option("--results", metavar="PLACE", help="Folder or URI of the results (default: results/reproduction-BUDGET).")
 @address_option
 @set_option
 @trust_option
-def reproduce(budget: str, results: Path | None, address: str | None, overrides: tuple[str, ...], trust: bool) -> None:
+def reproduce(budget: str, results: str | None, address: str | None, overrides: tuple[str, ...], trust: bool) -> None:
     """Run the sweeps behind Tables 3, 4, 5 and Figures 3 to 6 of the paper, and write one report.
 
     Run again, it resumes.
     """
-    from rllib_scale.sweeps.reproduce import run_reproduction
+    from rllib_scale.results.storage import Location
+    from rllib_scale.sweeps.reproduce import PARTS, run_reproduction
     from rllib_scale.sweeps.run import interrupt_on_sigterm
 
     interrupt_on_sigterm()
     check_working_folder()
-    folder = results or Path("results") / f"reproduction-{budget}"
-    _finish(folder, str(folder), run_reproduction(folder, budget, overrides, address, say, trust))
+    place = Location(results or f"results/reproduction-{budget}")
+    failures = run_reproduction(place, budget, overrides, address, say, trust)
+    _finish([place / part for part in PARTS], failures)
 
 
 @click.command()
@@ -148,8 +151,10 @@ def _plan(file: Path, overrides: tuple[str, ...]) -> Plan:
 
 def _check_and_print(plan: Plan, trust: bool) -> None:
     """Refuse a plan that cannot be carried out, or print its size."""
+    from rllib_scale.config.inert import inert_settings
     from rllib_scale.config.plan import cpus_per_trial, training_steps
     from rllib_scale.sweeps.checks import check_plan
+    from rllib_scale.sweeps.cpu_time import sentence
 
     check_plan(plan, trust)
     sweep, trials = plan.sweep, plan.trials
@@ -173,29 +178,33 @@ def _check_and_print(plan: Plan, trust: bool) -> None:
     skipped = sorted({trial.config.method for trial in trials if not trial.config.spec.any_scale})
     if skipped:
         say(f"{', '.join(skipped)}: evaluated only at the number of servers trained on, as its input has a fixed size")
+    say(sentence(plan))
+    for inert in inert_settings(trial.config for trial in trials):
+        say(f"Warning: {inert}")
 
 
-def _run(plan: Plan, place: str | None, address: str | None, trust: bool, reuse: tuple[Path, ...] = ()) -> None:
-    from rllib_scale.results.storage import results_folder
+def _run(plan: Plan, place: str | None, address: str | None, trust: bool, reuse: tuple[str, ...] = ()) -> None:
+    from rllib_scale.results.storage import Location
     from rllib_scale.sweeps.run import interrupt_on_sigterm, run_sweep
 
     interrupt_on_sigterm()
     check_working_folder()
     _check_and_print(plan, trust)
-    place = place or f"results/{plan.sweep.name}"
-    with results_folder(place, say) as (folder, mirror):
-        failures = run_sweep(plan, folder, address, say, reuse, mirror, trust)
-        _finish(folder, place, failures)
+    home = Location(place or f"results/{plan.sweep.name}")
+    failures = run_sweep(plan, home, address, say, [Location(other) for other in reuse], trust)
+    _finish([home], failures)
 
 
-def _finish(folder: Path, place: str, failures: list[str]) -> None:
+def _finish(homes: Sequence[Location], failures: list[str]) -> None:
     """Write a report that is missing or old, and exit with code 1 if a training failed."""
-    report = folder / "report" / "report.html"
-    tables = [path.stat().st_mtime for path in folder.glob("*.parquet")]
-    if report.is_file() and report.stat().st_mtime >= max(tables, default=math.inf):
-        say_places(place)
+    from rllib_scale.results.dataset import TABLES, parts
+
+    page = (homes[0] / "report").files().get("report.html")
+    written = [info.mtime_ns for home in homes for table in TABLES for info in parts(home, table).values()]
+    if page is not None and written and page.mtime_ns >= max(written):
+        say_places(homes[0])
     else:
-        write_report(folder, place)
+        write_report(homes)
     for line in failures:
         errors.print(f"Failed: {line}", style="red", markup=False)
     if failures:

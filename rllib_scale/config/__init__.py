@@ -13,7 +13,6 @@ from rllib_scale.config.base import (
     Model,
     Seed,
     digest,
-    identity,
 )
 from rllib_scale.config.cluster import (
     PAPER_TIERS,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from copy import copy
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -18,9 +21,8 @@ from pydantic import (
     create_model,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, core_schema
-
-from rllib_scale.config.pinned import without_places
 
 MIN_SERVERS = 4
 """Smallest cluster a tier ratio is scaled to."""
@@ -45,18 +47,47 @@ DecisionMode = Literal["argmax", "sample"]
 
 
 class Model(BaseModel):
-    """Base of all config models: unknown keys are refused, and values do not change after validation."""
+    """Base of all config models: unknown keys are refused, and values do not change after validation.
+
+    Null stands for the default of a setting that cannot be null.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text_key: ClassVar[str | None] = None
+    """The field that a text sets which stands in place of the mapping."""
+    texts: ClassVar[tuple[str, ...]] = ()
+    """Other texts that may stand there."""
+
+    @classmethod
+    def written_out(cls, value: Any) -> Any:
+        """The mapping that a text in its place stands for; other values as they are."""
+        return {cls.text_key: value} if isinstance(value, str) and cls.text_key is not None else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> Any:
+        """The JSON schema of the mapping, or of a text in its place."""
+        reference = handler(core)
+        schema = handler.resolve_ref_schema(reference)
+        if cls.texts or cls.text_key is not None:
+            text = {"enum": list(cls.texts)} if cls.texts else schema["properties"][cls.text_key]
+            mapping = dict(schema)
+            schema.clear()
+            schema["anyOf"] = [text, mapping]
+        return reference
 
     @model_validator(mode="before")
     @classmethod
     def _keys_and_numbers(cls, data: Any) -> Any:
         """Refuse unknown keys, and what Python takes for a number: True, which is `on` in YAML, "1_0" and "٣"."""
+        data = cls.written_out(data)
         if not isinstance(data, Mapping):
             return data
-        if unknown := [(key,) for key in data if key not in cls.model_fields]:
-            raise PydanticCustomError("unknown_key", "unknown key", {"keys": unknown, "valid": list(cls.model_fields)})
+        data = {key: value for key, value in data.items() if value is not None or _may_be_null(cls, key)}
+        if unknown := [key for key in data if key not in cls.model_fields]:
+            meant = {key: found for key in unknown if (found := _meant(cls, str(key))) is not None}
+            context = {"keys": [(key,) for key in unknown], "valid": list(cls.model_fields), "meant": meant}
+            raise PydanticCustomError("unknown_key", "unknown key", context)
         for key, value in data.items():
             entries = enumerate(value) if isinstance(value, list | tuple) else (("", value),)
             for index, item in entries:
@@ -70,27 +101,97 @@ class Model(BaseModel):
         return data
 
 
-class OrText(Model):
-    """A model that YAML may also give as a text, the value of its field `alone`."""
+def merged(model: type[BaseModel] | None, base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a section with those of another one over them, section by section; other values are replaced.
 
-    alone: ClassVar = ""
+    Args:
+        model: of the section; None if it is unknown.
+        base: settings.
+        over: settings that win; a section in short form is written out.
+    """
+    both = dict(base)
+    for key, value in over.items():
+        section, inner = _section(model, key), both.get(key)
+        if section is not None:
+            with suppress(ValueError):  # validation reports it, with its key
+                value = section.written_out(value)
+        both[key] = (
+            merged(section, inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+        )
+    return both
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        return {cls.alone: value} if isinstance(value, str) else value
 
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> Any:
-        schema = handler(core)
-        handler.resolve_ref_schema(schema)["type"] = ["object", "string"]
-        return schema
+@cache
+def _section(model: type[BaseModel] | None, key: str) -> type[Model] | None:
+    """The model of a section's section; None if the key is none or stands for several models."""
+    if model is None or key not in model.model_fields:
+        return None
+    found = [kind for kind in types_in(model.model_fields[key].annotation) if inspect.isclass(kind)]
+    models = [kind for kind in found if issubclass(kind, Model)]
+    return models[0] if len(models) == 1 and tuple not in found else None
+
+
+@cache
+def _may_be_null(model: type[BaseModel], field: str) -> bool:
+    """Whether null is a value of a setting; of an unknown one, which is refused, too."""
+    known = model.model_fields.get(field)
+    return known is None or known.is_required() or any(k in (type(None), None, Any) for k in types_in(known.annotation))
+
+
+def _meant(model: type[BaseModel], key: str) -> str | None:
+    """Path of the setting that an unknown key means: that of this name in a section below, or of this symbol.
+
+    >>> from rllib_scale.config import EnvConfig, SRRConfig
+    >>> _meant(SRRConfig, "lambda1"), _meant(EnvConfig, "offered_load"), _meant(EnvConfig, "load")
+    ('lambda_decorrelation', 'workload.offered_load', None)
+    """
+    settings = list(_settings(model))
+    named = [path for path, _ in settings if path.rpartition(".")[2] == key]
+    of_symbol = [path for path, field in settings if _plain(key) in _symbols(field.description or "")]
+    return min(named or of_symbol, key=lambda path: path.count("."), default=None)
+
+
+def _settings(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Path and field of each setting, those of sections after their section."""
+    for name, field in model.model_fields.items():
+        yield above + name, field
+        some = [model for each in field.metadata if isinstance(each, SomeOf) for model in each.models]
+        for kind in (field.annotation, *get_args(field.annotation), *some):
+            if isinstance(kind, type) and issubclass(kind, Model):
+                yield from _settings(kind, f"{above}{name}.")
+
+
+def _symbols(description: str) -> set[str]:
+    """Symbols in a description: its first word before a comma, and `lambda_1`."""
+    return {_plain("".join(each)) for each in re.findall(r"^(\w+),|\b([A-Za-z]+_\d)\b", description)}
+
+
+def _plain(symbol: str) -> str:
+    return symbol.replace("_", "").lower()
 
 
 @cache
 def _asks_for_number(model: type[BaseModel], field: str) -> bool:
     types = list(types_in(model.model_fields[field].annotation))
     return any(kind in (int, float) for kind in types) and not any(kind in (bool, str, Any) for kind in types)
+
+
+def is_integer(model: type[BaseModel], path: str) -> bool:
+    """Whether the setting at a path below a model is an integer.
+
+    >>> class Section(Model):
+    ...     passes: Count = 8
+    >>> is_integer(Section, "passes")
+    True
+    """
+    kinds: list[Any] = [model]
+    for name in path.split("."):
+        fields = [kind.model_fields[name] for kind in kinds if name in getattr(kind, "model_fields", ())]
+        kinds = [kind for field in fields for kind in types_in(field.annotation)]
+        kinds += [
+            model for field in fields for some in field.metadata if isinstance(some, SomeOf) for model in some.models
+        ]
+    return int in kinds and float not in kinds
 
 
 def types_in(annotation: Any) -> Iterator[Any]:
@@ -132,27 +233,6 @@ def _optional(models: tuple[type[Model], ...]) -> type[Model]:
             kind, given.default = kind | None, None
         fields.setdefault(name, (kind, given))
     return create_model(f"{models[0].__name__}Section", __base__=Model, __doc__=models[0].__doc__, **fields)
-
-
-def identity(model: BaseModel) -> dict[str, Any]:
-    """JSON content that differs from the defaults, with digests in place of paths.
-
-    A new setting does not change its hash.
-    """
-    return dict(without_places(model.model_dump(mode="json", exclude_defaults=True)))
-
-
-def settings_of(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Config path and value of each setting in a value, which may be a section.
-
-    >>> list(settings_of("srr", {"lambda_kl": 0.1}))
-    [('srr.lambda_kl', 0.1)]
-    """
-    if isinstance(value, Mapping) and value:
-        for key, item in value.items():
-            yield from settings_of(f"{path}.{key}", item)
-    else:
-        yield path, value
 
 
 def digest(content: Any) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Model, NonNegative, OrText, Positive
+from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Model, NonNegative, Positive
 from rllib_scale.config.yaml_files import explain
 from rllib_scale.errors import choice_error
 
@@ -30,6 +30,9 @@ class TierConfig(Model):
     slowdown: NonNegative = Field(
         default=0.0,
         description="an execution takes 1 + slowdown x (other tasks running there at its start) times as long",
+    )
+    ratio: Annotated[int, Field(ge=1, le=MAX_SERVERS)] | None = Field(
+        default=None, description="the tier's part of the servers, which `servers: N` has rounded to count; null: count"
     )
 
     @model_validator(mode="before")
@@ -165,11 +168,13 @@ class ChangesConfig(Model):
         return not (self.schedule or self.at_random)
 
 
-class ClusterConfig(OrText):
+class ClusterConfig(Model):
     """Servers and the network between them.
 
     In YAML a preset (`cluster: paper-32`), `servers: N` (the tiers at N servers in total), or `tiers` with counts.
     """
+
+    texts: ClassVar = tuple(CLUSTER_PRESETS)
 
     tiers: tuple[TierConfig, ...] = Field(default=PAPER_TIERS, min_length=1)
     servers: Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)] | None = Field(
@@ -182,25 +187,33 @@ class ClusterConfig(OrText):
     latency_s: NonNegative = 0.01
     changes: ChangesConfig = Field(default=ChangesConfig(), description="servers that join, drain and fail")
 
-    @model_validator(mode="before")
     @classmethod
-    def _from_text(cls, value: Any) -> Any:
+    def written_out(cls, value: Any) -> Any:
+        """The tiers and the number of servers of a preset."""
         if isinstance(value, str):
             if value not in CLUSTER_PRESETS:
                 raise ValueError(str(choice_error("cluster", value, CLUSTER_PRESETS)))
             tiers, servers = CLUSTER_PRESETS[value]
-            return {"tiers": tiers, "servers": servers}
+            return {"tiers": [tier.model_dump(mode="json") for tier in tiers], "servers": servers}
         return value
 
     @model_validator(mode="after")
     def _rescale(self) -> ClusterConfig:
         if len({tier.name for tier in self.tiers}) < len(self.tiers):
             raise ValueError("tier names must differ")
+        parts = tuple(tier.ratio or tier.count for tier in self.tiers)
+        counts = tuple(tier.count for tier in self.tiers)
         if self.servers is not None:
-            counts = scale_counts(tuple(tier.count for tier in self.tiers), self.servers)
-            tiers = tuple(t.model_copy(update={"count": c}) for t, c in zip(self.tiers, counts, strict=True))
-            object.__setattr__(self, "tiers", tiers)
-            object.__setattr__(self, "servers", None)
+            counts = scale_counts(parts, self.servers)
+        common, total = math.gcd(*parts), sum(counts)
+        exact = all(count * sum(parts) == part * total for count, part in zip(counts, parts, strict=True))
+        ratio = [None if exact else part // common for part in parts]
+        tiers = [
+            tier.model_copy(update={"count": count, "ratio": part})
+            for tier, count, part in zip(self.tiers, counts, ratio, strict=True)
+        ]
+        object.__setattr__(self, "tiers", tuple(tiers))
+        object.__setattr__(self, "servers", None)
         return self
 
     @model_validator(mode="after")
@@ -242,7 +255,7 @@ class ClusterConfig(OrText):
         return sum(tier.count * tier.max_concurrent * tier.compute_gflops for tier in self.tiers)
 
     def scaled(self, servers: int) -> ClusterConfig:
-        """The same tier ratio at another number of servers.
+        """The same tier ratio at another number of servers, which does not depend on earlier scalings.
 
         Raises:
             ValueError: they are too few for the tiers, or the schedule names a server that does not exist.

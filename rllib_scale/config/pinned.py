@@ -7,10 +7,13 @@ include the digest and not the path. Opening a file that has changed is an error
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rllib_scale import zoo
 from rllib_scale.errors import UserError
 
 DIGEST_SEPARATOR = "#sha256="
@@ -62,8 +65,28 @@ def _digest(path: Path, mtime_ns: int) -> str:
 
 def without_places(content: Any) -> Any:
     """JSON content with the digests of pinned files in place of their paths."""
+    return _replaced(content, lambda pinned: split(pinned)[1])
+
+
+def shown(value: Any) -> str:
+    """A value in a label: text as it is, anything else as JSON, with `name#sha256=digest` for a pinned file.
+
+    >>> shown({"file": "/data/calls.json#sha256=0123456789abcdef"})
+    '{"file": "calls.json#sha256=0123456789abcdef"}'
+    """
+    named = _replaced(value, _named)
+    return named if isinstance(named, str) else json.dumps(named, sort_keys=True)
+
+
+def _named(pinned: str) -> str:
+    """A pinned file without its folder; a policy of the zoo has a name without a digest."""
+    place, content = split(pinned)
+    return place if zoo.is_named(place) else f"{Path(place).name}{DIGEST_SEPARATOR}{content}"
+
+
+def _replaced(content: Any, replace: Callable[[str], str]) -> Any:
     if isinstance(content, dict):
-        return {key: without_places(value) for key, value in content.items()}
-    if isinstance(content, list):
-        return [without_places(value) for value in content]
-    return split(content)[1] if isinstance(content, str) and DIGEST_SEPARATOR in content else content
+        return {key: _replaced(value, replace) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_replaced(value, replace) for value in content]
+    return replace(content) if isinstance(content, str) and DIGEST_SEPARATOR in content else content

@@ -7,77 +7,117 @@ and replays read it.
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rllib_scale import zoo
-from rllib_scale.config import DecisionMode, EnvConfig, TrialConfig, TrialResources, digest, identity
-from rllib_scale.config.pinned import DIGEST_SEPARATOR, split
+from rllib_scale.config import DecisionMode, EnvConfig, StopConfig, TrialConfig, TrialResources
+from rllib_scale.config.identity import (
+    IDENTITY_FORMAT,
+    Settings,
+    content_id,
+    difference,
+    in_words,
+    settings_in,
+    world_of,
+)
+from rllib_scale.config.pinned import DIGEST_SEPARATOR
 from rllib_scale.config.schedulers import PluginSpec, PolicySpec, SchedulerSpec, parse_scheduler
 from rllib_scale.config.sweep import EvaluationConfig, SweepConfig
 from rllib_scale.config.training import NO_SRR
-from rllib_scale.config.trial import TRIAL_FORMAT
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 
-Overrides = tuple[tuple[str, Any], ...]
-"""Config path and value of each setting from a grid or a search."""
 LAMBDAS = ("srr.lambda_decorrelation", "srr.lambda_kl")
 """Settings with a column of their own."""
-STOPPED = "stopped=asha"
-"""Label of a trial that ASHA stopped: its rows are not those of a whole training."""
-PLAN_FORMAT = 1
+PLAN_FORMAT = 2
 """Format of a plan in JSON."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One training of a sweep and its settings from the grid and the search."""
+    """One training of a sweep.
+
+    Attributes:
+        config: its settings. Their hash names its folders and decides what a resumed sweep skips.
+        base: settings of the same method without the grid and the search, from which its label says the difference.
+        varied: config paths that the grid and the search vary.
+        trained: the settings as trained, where a scheduler has changed or stopped it. Their hash names its rows.
+    """
 
     config: TrialConfig
-    overrides: Overrides = ()
-    stopped_epochs: int | None = None  # ASHA stopped it after them; None: it ran to its end
+    base: TrialConfig
+    varied: tuple[str, ...] = ()
+    trained: TrialConfig | None = None
 
-    def as_trained(self, epochs: int) -> Trial:
-        """The trial after `epochs` epochs; ASHA stopped it if they are fewer than planned."""
-        return replace(self, stopped_epochs=epochs) if 0 < epochs < self.config.stop_epochs else self
+    def as_trained(self, trained: TrialConfig, epochs: int) -> Trial:
+        """The trial after its training, which ended with other settings (PBT) or after fewer epochs (ASHA)."""
+        if trained.trial_id != self.config.trial_id:  # members of a population may end with equal settings
+            population = f"{self.config.population} {self.config.trial_id}"
+            trained = trained.model_copy(update={"population": population})
+        if 0 < epochs < trained.stop_epochs:
+            trained = trained.model_copy(update={"stop": StopConfig(epochs=epochs)})
+        return self if trained.trial_id == self.config.trial_id else replace(self, trained=trained)
 
     @property
-    def epochs(self) -> int:
-        """Planned epochs, or those that it ran before ASHA stopped it."""
-        return self.stopped_epochs or self.config.stop_epochs
+    def final(self) -> TrialConfig:
+        """The settings as trained or, before the training, as planned."""
+        return self.trained or self.config
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings that differ from those of the same method without the grid and the search."""
+        sections = {*(path.split(".")[0] for path in self.varied), *(["stop"] if self.trained else [])}
+        own, others = (settings_in(config.settings(sections)) for config in (self.final, self.base))
+        told = settings_in(self.final.settings(sections, told=True))
+        found = {path: value for path, value in difference(own, others).items() if path in others or path in told}
+        algorithm = self.config.algorithm.name
+        named = [path for path in self.varied if path.startswith(f"{algorithm}.")]
+        for path in named:  # a setting that `training` shares is shown where the grid names it
+            shared = f"training.{path.partition('.')[2]}"
+            found = {path if key == shared else key: value for key, value in found.items()}
+        # In the order in which the grid names them.
+        return dict(sorted(found.items(), key=lambda each: [not each[0].startswith(path) for path in self.varied]))
+
+    @property
+    def values(self) -> Settings:
+        """The planned values of the settings that the grid and the search vary, where the method has them."""
+        found = {}
+        for path in self.varied:
+            with suppress(KeyError):
+                found[path] = self.config.setting(path)
+        return found
 
     @property
     def label(self) -> str:
-        """Grid settings except the lambdas, which have columns, and whether ASHA stopped it."""
-        parts = [f"{path}={shown(value)}" for path, value in _apart(self.overrides) if path not in LAMBDAS]
-        return "; ".join(parts + [STOPPED] * (self.stopped_epochs is not None))
+        """These settings in words, without the lambdas, which have columns."""
+        return in_words({path: value for path, value in self.settings.items() if path not in LAMBDAS})
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """The identity columns of its rows (`rllib_scale.results.columns`), except the sweep's name."""
-        config, steps, srr = self.config, self.config.env_steps_per_epoch, self.config.srr or NO_SRR
+        final, steps, srr = self.final, self.final.env_steps_per_epoch, self.final.srr or NO_SRR
         return {
-            "trial_id": config.trial_id,
-            "method": config.method,
+            "trial_id": final.trial_id,
+            "format": IDENTITY_FORMAT,
+            "method": final.method,
             "kind": "learned",
-            "train_seed": config.seed,
+            "train_seed": final.seed,
             "lambda_decorrelation": srr.lambda_decorrelation,
             "lambda_kl": srr.lambda_kl,
             "overrides": self.label,
-            "train_servers": config.env.cluster.num_servers,
-            "epochs": self.epochs,
-            "env_steps": None if steps is None else self.epochs * steps,
+            "train_servers": final.env.cluster.num_servers,
+            "epochs": final.stop_epochs,
+            "env_steps": None if steps is None else final.stop_epochs * steps,
         }
 
     @cached_property
     def name(self) -> str:
         """Name of its folders, unique within a sweep."""
-        return f"{self.config.method}-s{self.config.seed}-{self.identity['trial_id']}"
+        return self.config.name
 
 
 @dataclass(frozen=True)
@@ -85,17 +125,32 @@ class Problem:
     """A scenario at one number of servers, or a problem of a family of test problems.
 
     Attributes:
+        scenario: its name.
+        env: the problem.
+        changes: in words what of its world differs from the scenario at that number of servers.
         seed: of the workloads of a family's problem; None: that of the evaluation.
     """
 
     scenario: str
     env: EnvConfig
+    changes: str = ""
     seed: int | None = None
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
-        """Settings that differ from the defaults."""
-        return identity(self.env)
+    def id(self) -> str:
+        """Digest of the world that is played."""
+        return content_id(world_of(self.env))
+
+    @cached_property
+    def columns(self) -> dict[str, Any]:
+        """Columns of the rows of all its evaluations."""
+        return {
+            "scenario": self.scenario,
+            "changes": self.changes,
+            "problem": self.id,
+            "test_servers": self.env.cluster.num_servers,
+            "mask": self.env.episode.mask,
+        }
 
     @property
     def of_family(self) -> bool:
@@ -108,12 +163,21 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """How a policy is asked: the digest of a protocol, and in words what differs from the scenario's."""
+
+    protocol: str
+    asked: str = ""
+
+
+@dataclass(frozen=True)
 class EvaluationUnit:
     """One scheduler on one problem: a batch of episodes, played by one Ray task."""
 
     scheduler: str  # a rule or a given policy, pinned if it is user-defined, or the name of a trial
     identity: dict[str, Any]
     problem: Problem
+    asked: Asked
     decision: DecisionMode
     seed: int
     episodes: int
@@ -137,13 +201,8 @@ class EvaluationUnit:
     @property
     def columns(self) -> dict[str, Any]:
         """Identity and evaluation columns of all its rows."""
-        return self.identity | {
-            "scenario": self.scenario,
-            "test_servers": self.env.cluster.num_servers,
-            "mask": self.env.episode.mask,
-            "decision": self.decision,
-            "eval_seed": self.seed,
-        }
+        how = {"protocol": self.asked.protocol, "asked": self.asked.asked, "decision": self.decision}
+        return self.identity | self.problem.columns | how | {"eval_seed": self.seed}
 
     @cached_property
     def spec(self) -> SchedulerSpec | None:
@@ -168,13 +227,14 @@ class EvaluationUnit:
     @cached_property
     def key(self) -> str:
         """Hash of everything that decides its rows."""
-        own: dict[str, str] = {}
-        if isinstance(self.spec, PluginSpec):
-            own = {"source": self.scheduler}  # includes the digest of its source
-        if isinstance(self.spec, PolicySpec):
-            own = {"policy": self.spec.content}  # digest of its description, which holds the digest of its weights
-        problem = {"env": self.problem.identity, "episodes": self.episodes, "format": TRIAL_FORMAT}
-        return digest(self.columns | problem | own)
+        how = [self.asked.protocol, self.decision, self.seed, self.episodes]
+        return content_id([self.identity["trial_id"], self.problem.id, *how])
+
+
+def rule_identity(spec: SchedulerSpec) -> dict[str, Any]:
+    """The identity columns of the rows of a rule or a given policy: its name with the digest of its content."""
+    name = f"{spec.label}{DIGEST_SEPARATOR}{spec.content}" if isinstance(spec, PolicySpec) else str(spec)
+    return {"trial_id": name, "format": IDENTITY_FORMAT, "method": spec.label, "kind": "heuristic", "overrides": ""}
 
 
 @dataclass(frozen=True)
@@ -183,7 +243,7 @@ class Plan:
 
     Attributes:
         sweep: the planned sweep.
-        trials: in the order of methods, grid, points of the search, and seeds; equal trials stand once.
+        trials: in the order of methods, grid, points of the search, and seeds; equal ones stand once.
         units: evaluations, rules and given policies first, then the policy of each trial.
     """
 
@@ -203,13 +263,13 @@ class Plan:
                 units.setdefault(unit.scheduler, []).append(unit)
         return units
 
-    def as_trained(self, epochs: Mapping[str, int]) -> Plan:
-        """The plan after ASHA stopped trials, which changes the identity of their rows.
+    def as_trained(self, trained: Mapping[str, tuple[TrialConfig, int]]) -> Plan:
+        """The plan after a scheduler changed or stopped trials, which changes the identity of their rows.
 
         Args:
-            epochs: name of a finished trial -> epochs that it ran.
+            trained: name of a finished trial -> its settings at the end and the epochs that it ran.
         """
-        trials = tuple(trial.as_trained(epochs.get(trial.name, 0)) for trial in self.trials)
+        trials = tuple(t.as_trained(*trained[t.name]) if t.name in trained else t for t in self.trials)
         if trials == self.trials:
             return self
         units = [unit for unit in self.units if not unit.learned]
@@ -219,20 +279,25 @@ class Plan:
         """JSON of the manifest: settings that differ from the defaults; evaluations refer to trials and problems."""
         problems = list({id(unit.problem): unit.problem for unit in self.units}.values())
         number = {id(problem): index for index, problem in enumerate(problems)}
+        bases = list({id(trial.base): trial.base for trial in self.trials}.values())
+        base_number = {id(base): index for index, base in enumerate(bases)}
         return {
             "format": PLAN_FORMAT,
+            "varied": list(self.trials[0].varied) if self.trials else [],
+            "bases": [_without_defaults(base) for base in bases],
             "trainings": [
                 {
                     "name": trial.name,
                     "epochs": trial.config.stop_epochs,
                     "columns": trial.identity,
-                    "settings": [list(pair) for pair in trial.overrides],  # in the order of the label
+                    "base": base_number[id(trial.base)],
                     "trial": _without_defaults(trial.config),
                 }
                 for trial in self.trials
             ],
             "problems": [
                 {"scenario": problem.scenario, "env": _without_defaults(problem.env)}
+                | ({"changes": problem.changes} if problem.changes else {})
                 | ({} if problem.seed is None else {"seed": problem.seed})
                 for problem in problems
             ],
@@ -241,6 +306,8 @@ class Plan:
                     "key": unit.key,
                     "scheduler": unit.scheduler,
                     "problem": number[id(unit.problem)],
+                    "protocol": unit.asked.protocol,
+                    "asked": unit.asked.asked,
                     "decision": unit.decision,
                     "features": unit.features,
                     **({} if unit.learned else {"columns": unit.identity}),
@@ -259,17 +326,24 @@ class Plan:
         try:
             if content["format"] != PLAN_FORMAT:
                 raise UserError(f"{source}: plan: format {content['format']!r}; this program reads {PLAN_FORMAT}")
+            varied = tuple(content["varied"])
+            bases = [
+                build_model(TrialConfig, each, f"{source}: plan.bases.{index}")
+                for index, each in enumerate(content["bases"])
+            ]
             trials = [
                 Trial(
-                    build_model(TrialConfig, each["trial"], f"{source}: plan.trainings.{index}"),
-                    tuple((path, _as_tuple(value)) for path, value in each["settings"]),
+                    build_model(TrialConfig, each["trial"], f"{source}: plan.trainings.{k}"),
+                    bases[each["base"]],
+                    varied,
                 )
-                for index, each in enumerate(content["trainings"])
+                for k, each in enumerate(content["trainings"])
             ]
             problems = [
                 Problem(
                     each["scenario"],
                     build_model(EnvConfig, each["env"], f"{source}: plan.problems.{index}"),
+                    each.get("changes", ""),
                     each.get("seed"),
                 )
                 for index, each in enumerate(content["problems"])
@@ -280,6 +354,7 @@ class Plan:
                     trial.name if trial is not None else each["scheduler"],
                     trial.identity if trial is not None else each["columns"],
                     problem,
+                    Asked(each["protocol"], each["asked"]),
                     each["decision"],
                     problem.seed_in(sweep.evaluation),
                     sweep.evaluation.episodes,
@@ -306,25 +381,3 @@ def cpus_per_trial(resources: TrialResources) -> float:
 
 def _without_defaults(model: TrialConfig | EnvConfig) -> dict[str, Any]:
     return model.model_dump(mode="json", exclude_defaults=True)
-
-
-def _as_tuple(value: Any) -> Any:
-    """JSON has no tuples, and values of a choice are tuples."""
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _apart(overrides: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """The overrides, with the settings of SRR one by one where a grid varies them together."""
-    for path, value in overrides:
-        if path == "srr" and isinstance(value, dict):
-            yield from ((f"srr.{name}", each) for name, each in value.items())
-        else:
-            yield path, value
-
-
-def shown(value: Any) -> str:
-    """A value in a label; a pinned file is shown by name and digest, without its folder."""
-    if isinstance(value, str) and DIGEST_SEPARATOR in value:
-        place, content = split(value)
-        return place if zoo.is_named(place) else f"{Path(place).name}{DIGEST_SEPARATOR}{content}"
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

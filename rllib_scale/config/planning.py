@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rllib_scale.config import EnvConfig, MaskMode, TrialConfig, TrialResources, digest, family, identity
-from rllib_scale.config.base import settings_of
-from rllib_scale.config.plan import EvaluationUnit, Overrides, Plan, Problem, Trial, shown
+from rllib_scale.config import EnvConfig, MaskMode, TrialConfig, TrialResources, digest, family
+from rllib_scale.config.base import Model, merged
+from rllib_scale.config.identity import asked_of, changes_of, content_id, in_words, protocol_of
+from rllib_scale.config.pinned import without_places
+from rllib_scale.config.plan import Asked, EvaluationUnit, Plan, Problem, Trial, rule_identity
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import parse_scheduler
-from rllib_scale.config.search import points
-from rllib_scale.config.sweep import TRAIN_SCENARIO, TRIAL_SECTIONS, SweepConfig
-from rllib_scale.config.yaml_files import build_model, set_path
+from rllib_scale.config.search import check_acts, points
+from rllib_scale.config.sweep import TRAIN_SCENARIO, TRIAL_SECTIONS, Overrides, SweepConfig, nested, over
+from rllib_scale.config.trial import Sections
+from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 
 
@@ -26,61 +30,119 @@ def make_plan(sweep: SweepConfig, source: str) -> Plan:
         source: origin of the sweep, for messages.
 
     Raises:
-        UserError: a value is not valid at its path, a scenario cannot be scaled to a number of servers, or a policy
-            that reserves servers would be evaluated in the paper's mode.
+        UserError: a value is not valid at its path, two points of the grid are the same training, a scenario cannot be
+            scaled to a number of servers, or a policy that reserves servers would be evaluated in the paper's mode.
     """
-    trials = _trials(sweep, source)
-    # Without methods, the grid still varies the problems that rules play.
-    varied = trials if sweep.methods else _trials(sweep.model_copy(update={"methods": ("crossattn",)}), sweep.name)
+    grid = _Grid(sweep, source)
+    planned = grid.trials()
+    check_acts(sweep.search, [trial.config for trial, _ in planned])
     problems = _Problems(sweep)
-    units = {unit.key: unit for unit in _rule_units(sweep, varied, problems)}
-    for unit in _policy_units(sweep, trials, problems):
+    units: dict[str, EvaluationUnit] = {}
+    for unit in itertools.chain(_rule_units(sweep, grid.problems(), problems), _policy_units(sweep, planned, problems)):
         units.setdefault(unit.key, unit)
-    return Plan(sweep, tuple(trials), tuple(units.values()))
+    return Plan(sweep, tuple(trial for trial, _ in planned), tuple(units.values()))
 
 
-def _trials(sweep: SweepConfig, source: str) -> list[Trial]:
-    sections: dict[str, Any] = {name: getattr(sweep, name) for name in TRIAL_SECTIONS}
-    sections["resources"] = TrialResources(**sweep.resources.model_dump(include=set(TrialResources.model_fields)))
-    plain = sweep.model_dump(mode="json", include=set(TRIAL_SECTIONS))
-    if sweep.search is not None and sweep.search.scheduler == "pbt":
-        # The result of a member depends on the whole population, so its hash is part of the training's identity.
-        content = identity(sweep)
-        sections["population"] = digest(
-            {name: content.get(name) for name in (*TRIAL_SECTIONS, "methods", "seeds", "search")}
-        )
-    trials: dict[str, Trial] = {}
-    for method, values, point, seed in itertools.product(
-        sweep.methods, itertools.product(*sweep.grid.values()), points(sweep.search), sweep.seeds
-    ):
-        overrides = (*zip(sweep.grid, values, strict=True), *point.items())
-        varied = {path.split(".")[0] for path, _ in overrides}
-        # Sections that do not vary are shared by all trials and validated once.
-        changed = {name: json.loads(json.dumps(plain[name])) for name in varied}
-        for path, value in overrides:
-            set_path(changed, path, value)
-        data = sections | changed | {"method": method, "seed": seed}
-        config = build_model(TrialConfig, data, f"{source}: grid")
-        trial = Trial(config, tuple(_acting(config, overrides)))
-        trials.setdefault(trial.identity["trial_id"], trial)
-    return list(trials.values())
+@dataclass(frozen=True)
+class _Own:
+    """The problem of a training as a sweep describes it, before its method replaces what it decides by."""
+
+    scenario: str
+    env: EnvConfig
 
 
-def _acting(config: TrialConfig, overrides: Overrides) -> Iterator[tuple[str, Any]]:
-    """The settings of a grid and a search that a training has."""
-    for path, value in overrides:
-        parts = {key: each for key, each in settings_of(path, value) if _holds(config, key, each)}
-        if isinstance(value, Mapping):
-            value = {key.removeprefix(f"{path}."): each for key, each in parts.items()}
-        if parts:
-            yield path, value
+class _Grid:
+    """The points of a sweep's grid and search, and the trainings there."""
 
+    def __init__(self, sweep: SweepConfig, source: str) -> None:
+        self.sweep = sweep
+        self.source = source
+        self._sections: dict[str, Any] = {name: getattr(sweep, name) for name in TRIAL_SECTIONS if name != "env"}
+        kept = set(TrialResources.model_fields)
+        self._sections["resources"] = TrialResources(**sweep.resources.model_dump(include=kept))
+        if sweep.search is not None and sweep.search.scheduler == "pbt":
+            # The result of a member depends on the whole population, so its hash is part of the training's identity.
+            kept = {*TRIAL_SECTIONS, "scenario", "custom_scenarios", "methods", "seeds", "search"}
+            content = sweep.model_dump(mode="json", exclude_defaults=True, include=kept)
+            self._sections["population"] = digest(without_places(content))
+        self._drawn = points(sweep.search, Sections)
+        self._known: dict[str, Any] = {}
 
-def _holds(config: TrialConfig, path: str, value: Any) -> bool:
-    try:
-        return bool(config.setting(path) == json.loads(json.dumps(value)))
-    except KeyError:
-        return False
+    def trials(self) -> list[tuple[Trial, _Own]]:
+        """The trainings and their problems: methods x grid x search x seeds, equal ones once.
+
+        Raises:
+            UserError: see `make_plan`.
+        """
+        sweep, varied = self.sweep, (*self.sweep.varied, *(self.sweep.search.space if self.sweep.search else ()))
+        found: dict[str, tuple[Trial, _Own]] = {}
+        grid = list(self._points())
+        of_points: list[set[str]] = [set() for _ in grid]  # trainings of all methods and seeds at each point
+        for method in sweep.methods:
+            base = self._base(method)
+            for (at, point), drawn, seed in itertools.product(enumerate(grid), self._drawn, sweep.seeds):
+                config = self._trial(method, seed, (*point, *drawn.items()))
+                trial = Trial(config, base or config, varied)
+                of_points[at].add(config.trial_id)
+                found.setdefault(config.trial_id, (trial, self._own((*point, *drawn.items()))))
+        self._refuse_equal(grid, of_points)
+        return list(found.values())
+
+    def problems(self) -> list[_Own]:
+        """The distinct problems of the points."""
+        drawn = self._drawn if self.sweep.methods else [{}]
+        owns = (self._own((*point, *each.items())) for point, each in itertools.product(self._points(), drawn))
+        return list({(own.scenario, id(own.env)): own for own in owns}.values())
+
+    def _points(self) -> Iterator[Overrides]:
+        return (tuple(itertools.chain(*point)) for point in itertools.product(*self.sweep.axes))
+
+    def _base(self, method: str) -> TrialConfig | None:
+        """The training of a method without the grid; None if it needs a setting that the grid gives."""
+        try:
+            return self._trial(method, self.sweep.seeds[0], ())
+        except UserError:
+            return None
+
+    def _trial(self, method: str, seed: int, settings: Overrides) -> TrialConfig:
+        changed = {"env": self._own(settings).env}
+        for section in {path.split(".")[0] for path, _ in settings} - {"env", "scenario"}:
+            changed[section] = self._section(section, [each for each in settings if each[0].split(".")[0] == section])
+        data = self._sections | changed | {"method": method, "seed": seed}
+        return build_model(TrialConfig, data, f"{self.source}: grid")
+
+    def _section(self, name: str, settings: Sequence[tuple[str, Any]]) -> Any:
+        """A section with some settings over it, made once."""
+        own = self._sections[name]
+        if isinstance(own, Model):
+            written = [(name, own.model_dump(mode="json")), *settings]
+            return self._once([name, settings], lambda: over(type(own)(), written, name))
+        for path, value in settings:
+            own = {} if value is None else merged(None, own, nested(path, value))
+        return own
+
+    def _own(self, settings: Overrides) -> _Own:
+        """The problem at a point, made once."""
+        own = tuple(each for each in settings if each[0].split(".")[0] in ("env", "scenario"))
+        return self._once(["env", own], lambda: _Own(*self.sweep.problem_at(own)))
+
+    def _once(self, content: Any, make: Any) -> Any:
+        key = json.dumps(content, sort_keys=True, default=str)
+        if key not in self._known:
+            try:
+                self._known[key] = make()
+            except ValueError as error:
+                raise UserError(f"{self.source}: grid: {error}") from None
+        return self._known[key]
+
+    def _refuse_equal(self, grid: Sequence[Overrides], of_points: Sequence[set[str]]) -> None:
+        """Refuse two points of the grid at which every method is trained alike."""
+        first: dict[frozenset[str], Overrides] = {}
+        for point, trainings in zip(grid, of_points, strict=True):
+            other = first.setdefault(frozenset(trainings), point)
+            if other is not point and self.sweep.methods:
+                one, two = in_words(dict(other)), in_words(dict(point))
+                raise UserError(f"{self.source}: grid: {one} and {two} are the same training; leave out one of them")
 
 
 class _Problems:
@@ -88,68 +150,90 @@ class _Problems:
 
     def __init__(self, sweep: SweepConfig) -> None:
         self.sweep = sweep
-        self.own_problems = TRAIN_SCENARIO in sweep.evaluated_scenarios
         self._known: dict[tuple[str, int], list[Problem]] = {}
+        self._scenarios: dict[tuple[str, int, MaskMode], EnvConfig] = {}
+        self._asked: dict[Any, Asked] = {}
 
-    def of(self, trial: Trial) -> Iterator[Problem]:
-        """The problems of a trial and of the rules that are compared with it."""
+    def of(self, own: _Own) -> Iterator[Problem]:
+        """The problems on which a training and the rules that are compared with it are evaluated."""
         for label in self.sweep.evaluated_scenarios:
-            own = trial.config.env if label == TRAIN_SCENARIO else None
-            if (label, id(own)) not in self._known:
+            is_own = label == TRAIN_SCENARIO
+            key = (own.scenario, id(own.env)) if is_own else (label, 0)
+            if key not in self._known:
                 of_family = label in family.SCENARIOS
-                found = self._of_family(label) if of_family else self._scaled(label, own or self.sweep.problem(label))
-                self._known[label, id(own)] = list(found)
-            yield from self._known[label, id(own)]
+                given = own if is_own or of_family else _Own(label, self.sweep.problem(label))
+                self._known[key] = list(self._of_family(label) if of_family else self._scaled(given))
+            yield from self._known[key]
+
+    def asked(self, problem: Problem, trial: TrialConfig | None = None) -> Asked:
+        """How a rule, or the policy of a training, is asked in a problem."""
+        own = None if trial is None or trial.spec.dispatches else trial.env
+        key = (id(problem), own and (own.decision, own.episode.mask, own.observation))
+        if key not in self._asked:
+            env = problem.env
+            if own is not None and trial is not None:
+                env = in_own_rounds(trial.name, own, env).model_copy(update={"observation": own.observation})
+            reference = problem.env if problem.of_family else self._scenario(problem)
+            self._asked[key] = Asked(content_id(protocol_of(env)), asked_of(env, reference))
+        return self._asked[key]
+
+    def _scenario(self, problem: Problem) -> EnvConfig:
+        """The scenario at the number of servers of a problem."""
+        key = (problem.scenario, problem.env.cluster.num_servers, problem.env.episode.mask)
+        if key not in self._scenarios:
+            try:
+                env = self.sweep.problem(key[0]).at_scale(key[1])
+            except ValueError:  # its own servers cannot be so few: those of the problem are others
+                env = self.sweep.problem(key[0])
+            self._scenarios[key] = env.with_mask(key[2]).with_part("test")
+        return self._scenarios[key]
 
     def _of_family(self, label: str) -> Iterator[Problem]:
         evaluation, (kind, revealed) = self.sweep.evaluation, family.SCENARIOS[label]
         for number, env in enumerate(family.test_problems(kind, revealed)[: evaluation.family_problems]):
             for mask in self._masks(env):
-                yield Problem(label, env.with_mask(mask), family.test_seed(kind, number, evaluation.seed))
+                yield Problem(label, env.with_mask(mask), "", family.test_seed(kind, number, evaluation.seed))
 
-    def _scaled(self, label: str, env: EnvConfig) -> Iterator[Problem]:
+    def _scaled(self, own: _Own) -> Iterator[Problem]:
         evaluation = self.sweep.evaluation
-        for servers, mask in itertools.product(evaluation.scales, self._masks(env)):
+        for servers, mask in itertools.product(evaluation.scales, self._masks(own.env)):
             try:
-                at_scale = env.at_scale(servers)
+                at_scale = own.env.at_scale(servers)
             except ValueError as error:
-                raise UserError(f"evaluation.scales {servers}: scenario {label}: {error}") from None
+                raise UserError(f"evaluation.scales {servers}: scenario {own.scenario}: {error}") from None
             # A trial's problem draws from training sessions, an evaluation from test sessions.
-            yield Problem(label, at_scale.with_mask(mask).with_part("test"))
+            problem = Problem(own.scenario, at_scale.with_mask(mask).with_part("test"))
+            yield Problem(own.scenario, problem.env, changes_of(problem.env, self._scenario(problem)))
 
     def _masks(self, env: EnvConfig) -> tuple[MaskMode, ...]:
         return self.sweep.evaluation.masks or (env.episode.mask,)
 
 
-def _rule_units(sweep: SweepConfig, trials: Iterable[Trial], problems: _Problems) -> Iterator[EvaluationUnit]:
-    """Evaluations of rules and given policies."""
-    distinct: dict[tuple[int, str], tuple[Trial, list[str]]] = {}
-    for trial in trials:
-        settings = [f"{path}={shown(value)}" for path, value in trial.overrides if path.startswith("env.")]
-        key = (id(trial.config.env), "; ".join(settings)) if problems.own_problems else (0, "")
-        distinct.setdefault(key, (trial, settings))
-    for scheduler, (trial, settings) in itertools.product(sweep.evaluation.heuristics, distinct.values()):
-        for problem in problems.of(trial):
-            own = settings if problem.scenario == TRAIN_SCENARIO else []
-            label = parse_scheduler(scheduler).label
-            columns = {"trial_id": "@".join([label, *own]), "method": label, "kind": "heuristic"}
-            columns["overrides"] = "; ".join(own)
-            evaluation = sweep.evaluation
-            seed = problem.seed_in(evaluation)
-            yield EvaluationUnit(scheduler, columns, problem, "argmax", seed, evaluation.episodes)
+def _rule_units(sweep: SweepConfig, owns: Iterable[_Own], problems: _Problems) -> Iterator[EvaluationUnit]:
+    """Evaluations of rules and given policies, on the problems of all points."""
+    evaluation, owns = sweep.evaluation, list(owns)
+    for scheduler in evaluation.heuristics:
+        identity = rule_identity(parse_scheduler(scheduler))
+        for problem in (problem for own in owns for problem in problems.of(own)):
+            seed, asked = problem.seed_in(evaluation), problems.asked(problem)
+            yield EvaluationUnit(scheduler, identity, problem, asked, "argmax", seed, evaluation.episodes)
 
 
-def _policy_units(sweep: SweepConfig, trials: Iterable[Trial], problems: _Problems) -> Iterator[EvaluationUnit]:
+def _policy_units(
+    sweep: SweepConfig, trials: Iterable[tuple[Trial, _Own]], problems: _Problems
+) -> Iterator[EvaluationUnit]:
     """Evaluations of the policies that the sweep trains."""
     evaluation = sweep.evaluation
-    for trial in trials:
-        spec, own = trial.config.spec, trial.config.env
+    for trial, own in trials:
+        spec, env = trial.config.spec, trial.config.env
         decisions = evaluation.decisions if spec.network is not None else ("argmax",)  # prices are not probabilities
-        for problem in problems.of(trial):
-            in_own_rounds(trial.name, own, problem.env)
-            if not spec.any_scale and (problem.of_family or problem.env.cluster.num_rows != own.cluster.num_rows):
+        for problem in problems.of(own):
+            asked = problems.asked(problem, trial.config)
+            if not spec.any_scale and (problem.of_family or problem.env.cluster.num_rows != env.cluster.num_rows):
                 continue  # the network is fixed to the number of servers of its training
             features = evaluation.features and not spec.dispatches and not problem.of_family
             seed = problem.seed_in(evaluation)
             for decision in decisions:
-                yield EvaluationUnit(trial.name, trial.identity, problem, decision, seed, evaluation.episodes, features)
+                yield EvaluationUnit(
+                    trial.name, trial.identity, problem, asked, decision, seed, evaluation.episodes, features
+                )

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.base import Count, Finite, Fraction, MaskMode, Model, NonNegative, OrText, Positive
+from rllib_scale.config.base import Count, Finite, Fraction, MaskMode, Model, NonNegative, Positive
 from rllib_scale.config.cluster import ClusterConfig
 from rllib_scale.config.workload import Part, WorkloadConfig
 from rllib_scale.errors import UserError
@@ -105,10 +105,10 @@ class DecisionConfig(Model):
         return self.open_by if self.order == "open" else self.order
 
 
-class CommunicationConfig(OrText):
+class CommunicationConfig(Model):
     """Cost of moving a task's input to its server. In YAML also `communication: transfer`."""
 
-    alone: ClassVar = "mode"
+    text_key: ClassVar = "mode"
 
     mode: Literal["reward", "transfer"] = Field(
         default="reward",

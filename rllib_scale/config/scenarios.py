@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from rllib_scale.config import family
-from rllib_scale.config.base import Model
+from rllib_scale.config.base import Model, merged
 from rllib_scale.config.problem import EnvConfig
-from rllib_scale.config.yaml_files import build_model, merged, parse_yaml, read_text
+from rllib_scale.config.yaml_files import build_model, parse_yaml, read_text
 from rllib_scale.errors import UserError, choice_error
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
@@ -58,7 +58,7 @@ def read_scenario(path: Path, resolved: Callable[[dict[str, Any]], Any] = lambda
     """
     file = build_model(ScenarioFile, parse_yaml(read_text(path), str(path)), str(path))
     base = {} if file.base is None else scenario(file.base).model_dump(mode="json")
-    return Scenario(build_model(EnvConfig, merged(base, resolved(file.env)), str(path)), file.description)
+    return Scenario(build_model(EnvConfig, merged(EnvConfig, base, resolved(file.env)), str(path)), file.description)
 
 
 class _Scenarios(Mapping[str, Scenario]):

@@ -7,14 +7,15 @@ the seed only: the same sweep draws the same points again. Free of ray and torch
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from rllib_scale.config import Count, Model, Seed
-from rllib_scale.config.base import Finite, Positive
+from rllib_scale.config import Count, Model, Seed, TrialConfig
+from rllib_scale.config.base import Finite, Positive, is_integer
+from rllib_scale.errors import UserError
 
 Point = dict[str, Any]
 """Config path -> value."""
@@ -43,16 +44,29 @@ class Distribution(Model):
         """Low and high; None for a choice."""
         return self.uniform or self.loguniform
 
-    def draw(self, generator: np.random.Generator) -> Any:
-        """Draw one value."""
+    def draw(self, generator: np.random.Generator, integer: bool = False) -> Any:
+        """Draw one value; `integer`: of a setting that is an integer."""
         if self.choice is not None:
             return self.choice[int(generator.integers(len(self.choice)))]
         assert self.bounds is not None
         low, high = self.bounds
+        if integer:
+            low, high = math.ceil(low) - 0.5, math.floor(high) + 0.5  # so that all are equally likely
         share = generator.random()
         if self.loguniform is not None:
-            return rounded(math.exp(math.log(low) + share * (math.log(high) - math.log(low))))
-        return rounded(low + share * (high - low))
+            value = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
+        else:
+            value = low + share * (high - low)
+        return self.nearest(round(value) if integer else value)
+
+    def nearest(self, value: Any) -> Any:
+        """The nearest number within the bounds: an integer stays one, another has DIGITS digits, as a bound may not."""
+        if self.bounds is None:
+            return value
+        low, high = self.bounds
+        if isinstance(value, int):
+            return min(max(value, math.ceil(low)), math.floor(high))
+        return min(max(rounded(value), low), high)
 
 
 class ASHAConfig(Model):
@@ -104,11 +118,11 @@ class SearchConfig(Model):
         """Whether the metric is minimised or maximised."""
         return "min" if self.metric == "response_mean_s" else "max"
 
-    def better(self, scores: Mapping[Any, float]) -> Any:
-        """The key of the best score, the first of equal ones; None if all scores are NaN."""
-        known = {key: value for key, value in scores.items() if not math.isnan(value)}
-        choose = min if self.mode == "min" else max
-        return choose(known, key=lambda key: known[key]) if known else None
+    def best(self, scores: Mapping[Any, float]) -> list[Any]:
+        """The keys of the best score, several if they are equal; none if all scores are NaN."""
+        known = [value for value in scores.values() if not math.isnan(value)]
+        best = (min if self.mode == "min" else max)(known, default=math.nan)
+        return [key for key, value in scores.items() if value == best]
 
 
 def recent(curve: Sequence[Mapping[str, Any]], metric: str, window: int) -> float:
@@ -126,10 +140,49 @@ def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def points(search: SearchConfig | None) -> list[Point]:
-    """The points to train; without a search or a space one point without settings."""
+def points(search: SearchConfig | None, sections: type[Model]) -> list[Point]:
+    """The points to train; without a search or a space one point without settings.
+
+    Args:
+        search: the search.
+        sections: model whose fields are the settings, which tells the integers among them.
+
+    Raises:
+        UserError: the bounds of an integer have none between them.
+    """
     if search is None or not search.space:
         return [{}]
+    integers = {path for path in search.space if is_integer(sections, path)}
+    for path in integers:
+        bounds = search.space[path].bounds
+        if bounds is not None and math.ceil(bounds[0]) > math.floor(bounds[1]):
+            raise UserError(f"search.space.{path} {list(bounds)}: there is no integer between; valid: wider bounds")
     # A generator for each point: more samples later do not change the first points.
     generators = (np.random.default_rng([search.seed, index]) for index in range(search.samples))
-    return [{path: values.draw(generator) for path, values in search.space.items()} for generator in generators]
+    return [
+        {path: values.draw(generator, path in integers) for path, values in search.space.items()}
+        for generator in generators
+    ]
+
+
+def check_acts(search: SearchConfig | None, trainings: Iterable[TrialConfig]) -> None:
+    """Refuse a scheduler that first compares trainings when all of them have ended.
+
+    Raises:
+        UserError: with the interval, the steps of the longest training, and what is valid.
+    """
+    if search is None or search.scheduler == "none":
+        return
+    name, interval = "asha.grace_steps", search.asha.grace_steps
+    if search.scheduler == "pbt":
+        name, interval = "pbt.interval_steps", search.pbt.interval_steps
+    steps, last = max(
+        (epochs * per_epoch, (epochs - 1) * per_epoch)  # what is compared at the end of the last epoch has ended
+        for epochs, per_epoch in ((training.stop_epochs, training.env_steps_per_epoch or 0) for training in trainings)
+    )
+    if interval > last:
+        valid = f"1 to {last}, or more training.epochs" if last else "more training.epochs"
+        raise UserError(
+            f"search.{name} {interval}: the trainings end after {steps} env steps, before {search.scheduler} compares "
+            f"them; valid: {valid}"
+        )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Count, Model, NonNegative, OrText, Positive
+from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Count, Model, NonNegative, Positive
 from rllib_scale.config.family import Family
 from rllib_scale.config.problem import EnvConfig
 
@@ -19,8 +19,10 @@ class SRRConfig(Model):
 
     lambda_decorrelation: NonNegative = Field(default=0.01, description="lambda_1, weight of L_c")
     lambda_kl: NonNegative = Field(default=0.001, description="lambda_2, weight of L_d")
-    ramp_start_epoch: NonNegative = Field(default=10, description="epoch until which both weights are 0")
-    ramp_epochs: Positive = Field(default=50, description="epochs over which they then rise linearly to the given ones")
+    ramp_start_epoch: NonNegative = Field(
+        default=10, description="both weights are 0 up to this epoch, 0 being the first; a shorter training has no SRR"
+    )
+    ramp_epochs: Positive = Field(default=50, description="epochs over which both weights then grow linearly")
     reduction: Literal["sum", "mean"] = Field(default="sum", description="over the off-diagonal entries of L_c")
 
 
@@ -28,12 +30,14 @@ NO_SRR = SRRConfig(lambda_decorrelation=0, lambda_kl=0)
 """The weights of a method without SRR."""
 
 
-class ProblemsConfig(OrText):
+class ProblemsConfig(Model):
     """Problems of a training: each episode draws a number of servers and a load; `env` has the ones left out.
 
     Or each draws a problem of a family, in YAML also `problems: any`, and `env` decides how it is played: its
     decision, observation, reward and mask. Half of the problems then hold places, transfers and release delays.
     """
+
+    texts: ClassVar = ("any",)
 
     servers: tuple[Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)], ...] = Field(
         default=(), description="numbers of servers, equally likely; empty: the number of `env`"
@@ -43,9 +47,9 @@ class ProblemsConfig(OrText):
     )
     family: Family | None = Field(default=None, description="problems of any cluster, in place of servers and load")
 
-    @model_validator(mode="before")
     @classmethod
-    def _from_text(cls, value: Any) -> Any:
+    def written_out(cls, value: Any) -> Any:
+        """A family by its defaults, for `any`."""
         if isinstance(value, str) and value != "any":
             raise ValueError(f"{value}: valid: any, or servers and offered_load, or family")
         return {"family": {}} if value == "any" else value

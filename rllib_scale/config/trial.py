@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -20,7 +20,8 @@ from rllib_scale.config.algorithms import (
     Rewarded,
     TrainingConfig,
 )
-from rllib_scale.config.base import Model, Seed, SomeOf, digest
+from rllib_scale.config.base import Model, Seed, SomeOf
+from rllib_scale.config.identity import content_id
 from rllib_scale.config.methods import METHODS, MethodSpec
 from rllib_scale.config.network import (
     NETWORK_MODELS,
@@ -38,8 +39,6 @@ from rllib_scale.config.schedulers import DISPATCHERS, HEURISTICS, PriceParamete
 from rllib_scale.config.training import SRRConfig, StopConfig, TrialResources
 from rllib_scale.errors import choice_error, offered
 
-TRIAL_FORMAT = 4
-"""Changes when a default changes: hashes and files of trials leave out settings at their defaults."""
 Given = dict[str, Any]
 """The settings of an algorithm or a network that a section gives."""
 NOTHING: Given = {}
@@ -210,24 +209,35 @@ class TrialConfig(Model):
         decide = {"env_runners", "learners"} if isinstance(self.algorithm, Rewarded) else set()
         content = self.model_dump(mode="json", exclude_defaults=True, exclude={"resources"})
         content["resources"] = self.resources.model_dump(include=decide, exclude_defaults=True)
-        return digest(without_places(content) | {"format": TRIAL_FORMAT})
+        return content_id(without_places(content))
 
     @property
     def name(self) -> str:
         """Method, seed and hash: unique within a sweep."""
         return f"{self.method}-s{self.seed}-{self.trial_id}"
 
-    def settings(self) -> dict[str, Any]:
-        """The settings of the trial as plain data, by their keys in YAML, of which `model_validate` makes it again."""
-        content = self.model_dump(mode="json")
-        algorithm, network = content.pop("algorithm"), content.pop("network")
-        content["training"] = {key: algorithm.pop(key) for key in TrainingConfig.model_fields if key in algorithm}
-        content[algorithm.pop("name")] = algorithm
-        if self.network is not None:
+    def settings(self, sections: Collection[str] | None = None, told: bool = False) -> dict[str, Any]:
+        """The settings of the trial as plain data, by their keys in YAML, of which `model_validate` makes it again.
+
+        Args:
+            sections: some sections, those of the algorithm together; None: all.
+            told: leave out settings at their defaults.
+        """
+        wanted = None if sections is None else {self._part_of(name) for name in sections}
+        content = self.model_dump(mode="json", include=wanted, exclude_defaults=told)
+        if (algorithm := content.pop("algorithm", None)) is not None:
+            content["training"] = {key: algorithm.pop(key) for key in TrainingConfig.model_fields if key in algorithm}
+            content[algorithm.pop("name")] = algorithm
+        if (network := content.pop("network", None)) is not None and self.network is not None:
             content[self.network.section] = {key: value for key, value in network.items() if key != "name"}
-        if self.srr is None:
-            del content["srr"]
-        return content
+        return {key: value for key, value in content.items() if value is not None}
+
+    @staticmethod
+    def _part_of(section: str) -> str:
+        """The field of a trial that a section in YAML is about."""
+        if section == "training" or section in ALGORITHM_MODELS:
+            return "algorithm"
+        return "network" if section in ("decima", "deeprm") else section
 
     def setting(self, path: str) -> Any:
         """The value at a config path, which may name a shared setting in the section of its algorithm, too.

@@ -35,7 +35,9 @@ def refuse_unused(methods: Sequence[str], env: EnvConfig, given: Sequence[tuple[
         section, _, key = path.partition(".")
         if section == "env" and methods:
             _refuse_replaced(methods, env, where, path, value)
-        elif section not in ("env", "stop") and value != {} and f"{section}.{key.partition('.')[0]}" not in used:
+        elif section in ("env", "stop") or value == {} or (value is None and not key):  # a whole section that is reset
+            continue
+        elif f"{section}.{key.partition('.')[0]}" not in used:
             nobody = f"no method of the sweep ({', '.join(methods)})" if methods else "nothing is trained, so no method"
             raise ValueError(f"{where}{path}: {nobody} uses it; valid: {_valid(path, methods, used)}")
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from rllib_scale.config.base import Count, Finite, Fraction, Model, NonNegative, OrText, Positive, Seed
+from rllib_scale.config.base import Count, Finite, Fraction, Model, NonNegative, Positive, Seed
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, check_unchanged, digest_of, split
 
 _TABLES = Path(__file__).parents[1] / "workloads" / "tables"
@@ -68,10 +68,10 @@ class SplitConfig(Model):
     seed: Seed = 0
 
 
-class TraceConfig(OrText):
+class TraceConfig(Model):
     """Workflows of a trace in place of synthetic ones. In YAML also `trace: FILE`."""
 
-    alone: ClassVar = "file"
+    text_key: ClassVar = "file"
 
     file: str = Field(description="workload JSON, as `rllib-scale import` writes it")
     arrivals: Literal["poisson", "recorded"] = Field(
@@ -105,10 +105,10 @@ class TraceConfig(OrText):
         return check_unchanged(Path(place), content, "workload.trace.file")
 
 
-class FittedConfig(OrText):
+class FittedConfig(Model):
     """Workflows drawn by a table that was fitted to a trace. In YAML also `fitted: coding-agents`."""
 
-    alone: ClassVar = "table"
+    text_key: ClassVar = "table"
 
     table: str = Field(description="coding-agents, or a file of `rllib-scale fit-workload`")
 

@@ -97,8 +97,8 @@ def read_text(path: Path) -> str:
         raise UserError(f"{str(path)!r}: cannot be read (a name of a file has no NUL byte)") from None
 
 
-def build_model(model: type[M], data: Any, source: str) -> M:
-    """Validate plain data into a config model.
+def build_model(model: type[M], data: Any, source: str, below: str = "") -> M:
+    """Validate plain data into a config model; `below` is the config path of the data, for messages.
 
     Raises:
         UserError: one line with the first mistakes, each with its key, its value and what is valid.
@@ -106,7 +106,7 @@ def build_model(model: type[M], data: Any, source: str) -> M:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise UserError(f"{source}: {explain(error)}") from None
+        raise UserError(f"{source}: {explain(error, below)}") from None
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -132,21 +132,12 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
     data[last] = value
 
 
-def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `over`, mapping by mapping; other values are replaced."""
-    both = dict(base)
-    for key, value in over.items():
-        inner = both.get(key)
-        both[key] = merged(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
-    return both
-
-
-def explain(error: ValidationError) -> str:
-    """One line with each mistake, its key and what is valid."""
+def explain(error: ValidationError, below: str = "") -> str:
+    """One line with each mistake, its key, `below` a config path, and what is valid."""
     every = error.errors()
     within = {item["loc"][:-1] for item in every}  # a list whose entries are wrong is not too short
     items = [
-        ((*item["loc"], *key), item)
+        ((*filter(None, [below]), *item["loc"], *key), item)
         for item in every
         if item["type"] != "too_short" or item["loc"] not in within
         for key in item.get("ctx", {}).get("keys", [()])  # `Model` reports mistakes of a section with their keys
@@ -160,9 +151,12 @@ def explain(error: ValidationError) -> str:
 def _explained(where: str, item: ErrorDetails) -> str:
     context = item.get("ctx", {})
     if item["type"] == "unknown_key":
-        near = nearest(where.rpartition(".")[2], context["valid"])
+        key, valid = where.rpartition(".")[2], context["valid"]
+        near, meant = nearest(key, valid), context["meant"].get(key)
+        if meant is not None and not (near and "." in meant and difflib.get_close_matches(key, near[:1], cutoff=0.85)):
+            near = [meant, *near]
         hint = f"; did you mean {near[0]!r}?" if near else ";"
-        return f"unknown key {where!r}{hint} valid: {offered(context['valid'], near)}"
+        return f"unknown key {where!r}{hint} valid: {offered(valid, [name for name in near if name in valid])}"
     message = item["msg"].removeprefix("Value error, ")
     limit = context.get("le", context.get("ge"))
     if isinstance(limit, float):  # pydantic writes all zeros of 1e-15

@@ -1,10 +1,9 @@
-"""Evaluation episodes of a results folder, played again: from a row of episodes.parquet to its whole schedule."""
+"""Evaluation episodes of results, played again: from a row of `episodes` to its whole schedule."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from rllib_scale.config.pinned import DIGEST_SEPARATOR
 from rllib_scale.config.plan import EvaluationUnit
 from rllib_scale.envs.gantt import Chart, draw_gantts
 from rllib_scale.errors import UserError
@@ -21,8 +19,9 @@ from rllib_scale.evaluation.play import play
 from rllib_scale.observation.policy import Policy
 from rllib_scale.plugins import unpinned
 from rllib_scale.policies.make import make_policy
-from rllib_scale.results.columns import FEATURE_KEY, IDENTITY_COLUMNS
-from rllib_scale.results.status import homes, plans
+from rllib_scale.results.columns import FEATURE_KEY
+from rllib_scale.results.status import published_policy, read_plan
+from rllib_scale.results.storage import Location
 from rllib_scale.results.tables import read_manifest
 from rllib_scale.results.trust import is_own
 from rllib_scale.simulator.engine import Engine
@@ -30,9 +29,6 @@ from rllib_scale.simulator.engine import Engine
 Row = Mapping[str, Any] | pd.Series
 UNIT_KEY = FEATURE_KEY
 """The columns that name an evaluation unit: those of a row's key without the episode."""
-_NOT_COMPARED = {"sweep", "trial_id", "kind", "overrides", "env_steps"}
-UNIT_COLUMNS = tuple(name for name in (*IDENTITY_COLUMNS, *UNIT_KEY) if name not in _NOT_COMPARED)
-"""The columns that say the same of the policy of a training, without its hash."""
 CHECKED = ("arrived", "completed", "decisions")
 """What a row and its episode played again must agree on."""
 
@@ -69,17 +65,15 @@ class Episode:
 
 
 class Replay:
-    """Plays episodes of a results folder again.
-
-    The problem comes from the manifest's config, the policy from policies/ (or those of the parts of a reproduction).
+    """Plays episodes of results again. The problem comes from the plan in a manifest, the policy from policies/.
 
     Args:
-        folder: a results folder.
-        trust: import the user code that it names though this account did not make it.
+        folders: results folders, on this machine or in a store.
+        trust: import the user code that they name though this account did not make them.
     """
 
-    def __init__(self, folder: Path, trust: bool = False) -> None:
-        self.folder = folder
+    def __init__(self, *folders: Location | Path | str, trust: bool = False) -> None:
+        self.homes = [Location(str(folder)) for folder in folders]
         self.trust = trust
 
     def __call__(self, rows: Sequence[Row], titles: Sequence[str]) -> Figure:
@@ -90,11 +84,11 @@ class Replay:
         """Play the episode of a row again.
 
         Args:
-            row: of `episodes.parquet`.
+            row: of `episodes`.
             playing: makes of the policy of the row what plays, as to note what it decides.
 
         Raises:
-            UserError: the config does not lead to the row, the policy is missing, or the episode goes otherwise than
+            UserError: no plan leads to the row, the policy is missing, or the episode goes otherwise than
                 the row says, as after a change of the program.
         """
         unit = self.unit(row)
@@ -114,25 +108,22 @@ class Replay:
         """The scheduler and the problem of a row.
 
         Raises:
-            UserError: the config does not lead to it.
+            UserError: no plan leads to it.
         """
-        unit = self._units.get(tuple(row[name] for name in UNIT_KEY))
-        if unit is None and (like := self._learned.get(_described_by(row))) is not None:
-            name = f"{row['method']}-s{row['train_seed']}-{row['trial_id']}"
-            unit = replace(like, scheduler=name, identity=like.identity | {"trial_id": row["trial_id"]})
-        if unit is None:
-            raise UserError(f"{self.folder}: its config has no evaluation of {_described(row)}")
-        return unit
+        return self._place(tuple(row[name] for name in UNIT_KEY), _described(row))[1]
+
+    def _place(self, key: tuple[Any, ...], described: str) -> tuple[Location, EvaluationUnit]:
+        if key not in self._units:
+            raise UserError(f"{', '.join(map(str, self.homes))}: no plan has an evaluation of {described}")
+        return self._units[key]
 
     @cached_property
-    def _units(self) -> dict[tuple[Any, ...], EvaluationUnit]:
-        units = (unit for home in homes(self.folder) for plan in plans(home) for unit in plan.units)
-        return {tuple(unit.columns[name] for name in UNIT_KEY): unit for unit in units}
-
-    @cached_property
-    def _learned(self) -> dict[tuple[Any, ...], EvaluationUnit]:
-        """Evaluations of trained policies by what their rows say: version 0.2 made other hashes of trainings."""
-        return {_described_by(unit.columns): unit for unit in self._units.values() if unit.learned}
+    def _units(self) -> dict[tuple[Any, ...], tuple[Location, EvaluationUnit]]:
+        return {
+            tuple(unit.columns[name] for name in UNIT_KEY): (home, unit)
+            for home in self.homes
+            for unit in read_plan(home).units
+        }
 
     def player(self, unit: EvaluationUnit) -> Policy:
         """The scheduler of a unit.
@@ -140,27 +131,20 @@ class Replay:
         Raises:
             UserError: its policy is missing; or it is code of somebody's, in a folder that this account did not make.
         """
-        created = str((read_manifest(self.folder) or {}).get("created"))
-        trust = self.trust or is_own(str(self.folder.absolute()), created)
+        home, _ = self._place(tuple(unit.columns[name] for name in UNIT_KEY), unit.scheduler)
+        created = str((read_manifest(home) or {}).get("created"))
+        trust = self.trust or is_own(str(home.local or home), created)
         if unit.code and not trust:
             raise UserError(
-                f"{self.folder}: names code to import, {unpinned(unit.code[0])}, and was not made by this "
+                f"{home}: names code to import, {unpinned(unit.code[0])}, and was not made by this "
                 "account here; if you know where it comes from, say --trust"
             )
         if unit.spec is not None:
             return make_policy(unit.spec, unit.env, unit.decision, trust, "evaluation.heuristics")
-        from rllib_scale.policies.policy import load_policy
+        from rllib_scale.policies.policy import policy_from_bytes
 
-        places = [self.folder, *sorted(self.folder.glob("parts/*"))]
-        policies = [place / "policies" / unit.scheduler for place in places]
-        found = next((policy for policy in policies if policy.is_dir()), policies[0])
-        return load_policy(found, unit.env.episode.mask, decision=unit.decision, trust=trust)
-
-
-def _described_by(row: Row) -> tuple[Any, ...]:
-    """What a row says of the policy of a training. Version 0.2 wrote the digest of a policy of the zoo, too."""
-    overrides = re.sub(rf"(zoo:[\w-]+){DIGEST_SEPARATOR}\w+", r"\1", str(row["overrides"]))
-    return (overrides, *(row[name] for name in UNIT_COLUMNS))
+        files = published_policy(home, unit.scheduler)
+        return policy_from_bytes(files, unit.scheduler, unit.env.episode.mask, unit.decision, trust)
 
 
 def _described(row: Row) -> str:

@@ -8,19 +8,16 @@ import math
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from rllib_scale.bounds.lower_bounds import lower_bounds
 from rllib_scale.config import EnvConfig
 from rllib_scale.config.schedulers import observability
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.workflows import workflow_metrics
-from rllib_scale.files import write_json
 from rllib_scale.live.execute import LiveRun
 from rllib_scale.observation.backend import run
 from rllib_scale.observation.policy import Policy
-from rllib_scale.results import tables
-from rllib_scale.results.columns import EPISODE_COLUMNS, OBSERVABILITY
+from rllib_scale.results import dataset, tables
+from rllib_scale.results.columns import OBSERVABILITY
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
@@ -81,7 +78,4 @@ def add_rows(folder: Path, name: str, scenario: str, seed: int, live: LiveRun, e
         }
         of_workflows = workflow_metrics(env, live.workload, schedule, end_s)
         rows.append(identity | metrics | of_workflows | lower_bounds(env, live.workload))
-    write_json(folder / "runs" / name.replace("/", "_") / "rows.json", rows)
-    every = [row for path in sorted(folder.glob("runs/*/rows.json")) for row in json.loads(path.read_text())]
-    frame = tables.typed(pd.DataFrame(every), EPISODE_COLUMNS)
-    tables.write_table(folder / "episodes.parquet", frame)
+    dataset.append(folder, episodes=rows)

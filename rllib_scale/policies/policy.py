@@ -28,10 +28,10 @@ from safetensors.torch import save as save_tensors
 
 from rllib_scale import __version__, zoo
 from rllib_scale.config import PPO, DecisionMode, EnvConfig, Imitation, MaskMode, TrialConfig
+from rllib_scale.config.identity import IDENTITY_FORMAT
 from rllib_scale.config.pinned import split
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import PolicySpec
-from rllib_scale.config.trial import TRIAL_FORMAT
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.files import check_regular, write_atomic, write_json
@@ -278,7 +278,7 @@ def _price_policy(
 def _facts(trial: TrialConfig) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "version": TRIAL_FORMAT,
+        "version": IDENTITY_FORMAT,
         "method": trial.method,
         "seed": trial.seed,
         "trial_id": trial.trial_id,
@@ -295,10 +295,10 @@ def _read_description(content: bytes, source: str) -> dict[str, Any]:
         raise UserError(f"{source}: not readable as JSON") from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise UserError(f"{source}: not a policy of this program (format {FORMAT!r} is missing)")
-    if description.get("version") != TRIAL_FORMAT:
+    if description.get("version") != IDENTITY_FORMAT:
         raise UserError(
             f"{source}: policy of version {description.get('version')!r}, and this rllib-scale {__version__} reads "
-            f"{TRIAL_FORMAT}; train it again, or use the rllib-scale that wrote it"
+            f"{IDENTITY_FORMAT}; train it again, or use the rllib-scale that wrote it"
         )
     known = {
         "format",

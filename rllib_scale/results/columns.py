@@ -4,21 +4,26 @@ from __future__ import annotations
 
 IDENTITY_COLUMNS: dict[str, tuple[str, str]] = {
     "sweep": ("string", "name of the sweep"),
-    "trial_id": ("string", "hash of the training config; for a heuristic its name"),
+    "trial_id": ("string", "hash of the training as trained; of a rule its name, of a given policy with its digest"),
+    "format": ("Int64", "format of the hashes; rows of different formats are not of the same program"),
     "method": ("string", "method or heuristic"),
     "kind": ("string", "learned or heuristic"),
     "train_seed": ("Int64", "seed of the training; missing for a heuristic"),
     "lambda_decorrelation": ("float64", "in force; 0 without SRR, NaN for a heuristic"),
     "lambda_kl": ("float64", "in force; 0 without SRR, NaN for a heuristic"),
-    "overrides": ("string", "the other grid settings of the trial, 'path=value' joined by '; '; may be empty"),
+    "overrides": ("string", "other settings that differ from the method's without the grid, 'path=value; ...'"),
     "train_servers": ("Int64", "servers trained at; missing for a heuristic"),
     "epochs": ("Int64", "training epochs; missing for a heuristic"),
     "env_steps": ("Int64", "decisions trained on; missing for a heuristic and methods trained on whole episodes"),
 }
 EVALUATION_COLUMNS: dict[str, tuple[str, str]] = {
     "scenario": ("string", "named problem"),
+    "changes": ("string", "what differs from it in the world that is played, 'path=value; ...'; may be empty"),
+    "problem": ("string", "hash of the world that is played: rows that share it can be compared"),
     "test_servers": ("Int64", "servers at evaluation"),
-    "mask": ("string", "none or feasible"),
+    "mask": ("string", "none or feasible, as evaluated; a method that decides in rounds of its own replaces it"),
+    "protocol": ("string", "hash of how the policy was asked: decisions, mask, observation, reward"),
+    "asked": ("string", "in words what differs from the scenario's protocol, 'path=value; ...'; may be empty"),
     "decision": ("string", "argmax or sample"),
     "eval_seed": ("Int64", "seed of the evaluation workloads"),
     "episode": ("Int64", "(eval_seed, episode) fixes the workload, the same for every method"),
@@ -78,11 +83,17 @@ BOUND_COLUMNS: dict[str, tuple[str, str]] = {
     "bound_capacity_s": ("float64", "the best lower bound on it, with the servers' capacity [s]; NaN if none is known"),
 }
 """What no scheduler can beat, `rllib_scale.bounds.lower_bounds`."""
+UNIT_COLUMN: dict[str, tuple[str, str]] = {
+    "unit": ("string", "hash of everything that decides the rows of its evaluation"),
+}
+"""An evaluation is finished if its hash stands in a row of `episodes`."""
 EPISODE_COLUMNS = (
     IDENTITY_COLUMNS | EVALUATION_COLUMNS | OBSERVABILITY_COLUMN | METRIC_COLUMNS | WORKFLOW_COLUMNS | BOUND_COLUMNS
-)
-EPISODE_KEY = ("trial_id", "scenario", "test_servers", "mask", "decision", "eval_seed", "episode")
-"""It identifies a row; paired rows of two methods share all but the trial."""
+) | UNIT_COLUMN
+EPISODE_KEY = ("trial_id", "problem", "protocol", "decision", "eval_seed", "episode")
+"""It identifies a row."""
+PAIR_KEY = ("problem", "eval_seed", "episode")
+"""What the rows of two methods share that played the same."""
 
 FEATURE_COLUMNS: dict[str, tuple[str, str]] = {
     **IDENTITY_COLUMNS,
@@ -99,6 +110,7 @@ FEATURE_COLUMNS: dict[str, tuple[str, str]] = {
     "drift_mmd2": ("float64", "from the training scale: unbiased squared MMD, RBF kernel; may be below 0"),
     "drift_training_wasserstein": ("float64", "from the problem of the training, in standard deviations of f there"),
     "drift_training_mmd2": ("float64", "from the problem of the training: unbiased squared MMD"),
+    **UNIT_COLUMN,
 }
 FEATURE_KEY = tuple(name for name in EPISODE_KEY if name != "episode")
 
@@ -149,3 +161,26 @@ TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
     ),
     "step_size": ("float64", "CMA-ES: sigma after the generation"),
 }
+
+TRAININGS_COLUMNS: dict[str, tuple[str, str]] = {
+    "name": ("string", "METHOD-sSEED-ID of the plan: the training's folder in policies/ and trials/"),
+    "trial_id": ("string", "hash of the config as trained, which names its rows"),
+    "method": ("string", "method"),
+    "train_seed": ("Int64", "seed of the training"),
+    "epochs": ("Int64", "epochs that it ran"),
+    "stopped": ("boolean", "whether a scheduler ended it early, for good"),
+    "config": ("string", "config as trained, as JSON without defaults"),
+    "episode_return": ("float64", "of the last epoch"),
+    "response_mean_s": ("float64", "of the last epoch [s]"),
+    "policy_bytes": ("Int64", "size of its policy's files"),
+    "published_s": ("float64", "Unix time at which its policy was published [s]"),
+}
+"""One row for each finished training. Nothing else says that it is finished."""
+HISTORY_COLUMNS: dict[str, tuple[str, str]] = {
+    "trial": ("string", "METHOD-sSEED-ID of the plan"),
+    "epoch": ("Int64", "the first epoch with the value"),
+    "setting": ("string", "config path"),
+    "value": ("string", "as JSON"),
+    "member": ("string", "the training that had the value: another one before this was continued as its copy"),
+}
+"""What PBT changed during trainings."""

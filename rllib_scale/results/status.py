@@ -1,4 +1,4 @@
-"""The state of each training of a results folder, read from its files alone, while they run or later.
+"""The state of a results folder, read from its files alone, while its sweep runs or later, on a disk or in a store.
 
 Free of ray and torch. What Ray Tune writes of a running training reaches the folder with its checkpoints and every five
 minutes; nothing in the folder says whether the sweep's process still lives. A training whose files have not changed for
@@ -9,26 +9,36 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
+from pyarrow import fs
+
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.plan import Plan, SweepConfig
-from rllib_scale.config.planning import make_plan
-from rllib_scale.config.training import NO_SRR
+from rllib_scale.config.plan import Plan, SweepConfig, Trial
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
+from rllib_scale.results import dataset
+from rllib_scale.results.storage import AT_ONCE, Location, first_line
 from rllib_scale.results.tables import read_manifest
 
 QUIET_S = 900.0
 MAX_RESTARTS = 3
 """Of a training after a failure; one failure more ends it."""
+POLICY_FILES = ("policy.json", "policy.safetensors")
+TAIL_BYTES = 1 << 16
+"""The last row of a log is shorter."""
+
+CHANGES = ("name", "trial_id", "config", "epochs")
+"""Columns that say whether a training ended as planned."""
 
 State = Literal["finished", "running", "stopped", "failed", "waiting"]
 _NAME = re.compile(r"(?P<method>[a-z0-9-]+)-s(?P<train_seed>\d+)-(?P<trial_id>[0-9a-f]+)")
+_OF_TRIAL = re.compile(r"(?P<run>run-\d+)/(?P<name>[^/]+)(/.*)?")
 _FAILURE = re.compile(r"^Failure # \d+", re.MULTILINE)
 
 
@@ -40,8 +50,9 @@ class Training:
         name: name of its folders in policies/ and trials/.
         identity: the known identity columns of its rows.
         state: finished, running, failed, waiting (not begun), or stopped (begun, but unchanged for QUIET_S).
-        epochs: planned epochs, or those before a scheduler stopped it; None where its config cannot be read.
-        curve: newest file with its training curve, which `read_curve` reads; None before the first.
+        epochs: planned epochs, or those before a scheduler stopped it; None outside the plan.
+        last: its newest epoch: epoch, episode_return, response_mean_s; empty before the first.
+        logs: Tune's logs of an unfinished training, the oldest run first: see `read_curve`.
         updated_s: Unix time of the last change of its files; None before the first.
         error: last line of its last error.
     """
@@ -50,199 +61,227 @@ class Training:
     identity: Mapping[str, Any]
     state: State
     epochs: int | None
-    curve: Path | None
+    last: Mapping[str, Any]
+    logs: tuple[Location, ...]
     updated_s: float | None
     error: str | None
 
 
-def homes(folder: Path) -> list[Path]:
-    """The folder and the folders of its parts, which a reproduction has."""
-    return [folder, *sorted(path.parent for path in folder.glob("parts/*/manifest.json"))]
-
-
-def trainings(folder: Path, now_s: float) -> list[Training]:
+def trainings(home: Location, now_s: float) -> list[Training]:
     """The planned trainings of a results folder in their order, then any others found. `now_s` is Unix time.
 
     Raises:
-        UserError: the manifest or its config cannot be read; `found_trainings` needs neither.
+        UserError: the manifest cannot be read; `found_trainings` does not need it.
     """
-    planned = planned_trainings(folder)
-    others = [name for name in _found(folder) if name not in planned]
-    return [_training(folder, name, planned.get(name), now_s) for name in (*planned, *others)]
+    plan = (_manifest(home) or {}).get("plan") or {"trainings": ()}
+    planned = {each["name"]: (each["columns"], each["epochs"]) for each in plan["trainings"]}
+    return _trainings(home, planned, now_s)
 
 
-def found_trainings(folder: Path, now_s: float) -> list[Training]:
-    """The trainings that have a folder in policies/ or trials/, by name."""
-    return [_training(folder, name, None, now_s) for name in _found(folder)]
+def found_trainings(home: Location, now_s: float) -> list[Training]:
+    """The trainings with a row in `trainings` or a folder in trials/."""
+    return _trainings(home, {}, now_s)
 
 
-def planned_trainings(folder: Path) -> dict[str, tuple[dict[str, Any], int]]:
-    """Name -> identity columns and epochs of every training of the folder's sweep.
+def evaluations(home: Location) -> tuple[int, int]:
+    """Finished and planned evaluations of a results folder.
 
     Raises:
         UserError: see `trainings`.
     """
-    manifest = _manifest_of_sweep(folder)
-    if manifest is None:
-        return {}
-    if manifest.get("plan") is not None:  # the plan as it is stored: to validate ten thousand trainings takes seconds
-        return {each["name"]: (each["columns"], each["epochs"]) for each in manifest["plan"]["trainings"]}
-    return {trial.name: (trial.identity, trial.config.stop_epochs) for plan in plans(folder) for trial in plan.trials}
-
-
-def evaluations(folder: Path) -> tuple[int, int]:
-    """Finished and planned evaluations of a sweep's folder; (0, 0) if its parts have their own.
-
-    Raises:
-        UserError: see `trainings`.
-    """
-    manifest = _manifest_of_sweep(folder)
-    if manifest is None:
+    plan = (_manifest(home) or {}).get("plan")
+    if plan is None:
         return 0, 0
-    if manifest.get("plan") is None or any(folder.glob("stopped/*.json")):
-        keys = [unit.key for plan in plans(folder) for unit in plan.units]
-    else:  # the keys as they are stored: to hash tens of thousands of evaluations takes seconds
-        keys = [each["key"] for each in manifest["plan"]["evaluations"]]
-    finished = {path.stem for path in folder.glob("evaluations/*.parquet")}
-    return len(finished.intersection(keys)), len(keys)
+    # The keys as they are stored: to hash tens of thousands of evaluations takes seconds.
+    keys = [each["key"] for each in plan["evaluations"]]
+    if any(map(_is_changed, dataset.records(dataset.read(home, "trainings", CHANGES[:2])))):
+        keys = [unit.key for unit in read_plan(home).units]
+    return len(dataset.units(home).intersection(keys)), len(keys)
 
 
-def _manifest_of_sweep(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a sweep; None without one, and for a reproduction, whose parts have their own."""
-    manifest = read_manifest(folder)
-    return manifest if manifest is not None and "methods" in manifest.get("config", {}) else None
-
-
-def plans(folder: Path) -> list[Plan]:
-    """The plan that a manifest holds, as it was carried out; of a reproduction one plan for each part.
+def read_plan(home: Location) -> Plan:
+    """The plan that a manifest holds, as it was carried out.
 
     Raises:
-        UserError: the manifest or its config cannot be read.
+        UserError: the manifest, its config or its plan cannot be read, or there is none.
     """
-    manifest = read_manifest(folder) or {}
-    config, source = manifest.get("config", {}), str(folder / "manifest.json")
-    found = []
-    for content in [config] if "methods" in config else config.values():
-        sweep = build_model(SweepConfig, content, source)
-        stored = manifest.get("plan")
-        # Manifests of version 0.2 hold the settings only.
-        plan = make_plan(sweep, source) if stored is None else Plan.from_json(sweep, stored, source)
-        found.append(as_trained(folder, plan))
-    return found
+    manifest, source = _manifest(home) or {}, str(home / "manifest.json")
+    if manifest.get("plan") is None:
+        raise UserError(f"{source}: without a plan; `rllib-scale sweep` writes it")
+    plan = Plan.from_json(build_model(SweepConfig, manifest["config"], source), manifest["plan"], source)
+    changed = [row for row in dataset.records(dataset.read(home, "trainings", CHANGES)) if _is_changed(row)]
+    trained = {str(row["name"]): TrialConfig.model_validate_json(row["config"]) for row in changed}
+    return plan.as_trained({str(row["name"]): (trained[row["name"]], int(row["epochs"])) for row in changed})
 
 
-def as_trained(folder: Path, plan: Plan) -> Plan:
-    """The plan with the epochs after which ASHA stopped trainings."""
-    stopped = (path.stem for path in folder.glob("stopped/*.json"))
-    return plan.as_trained({name: published_epochs(folder / "policies" / name) for name in stopped})
+def _is_changed(row: Mapping[str, Any]) -> bool:
+    """Whether a scheduler changed or stopped a training, so that its rows have another hash than its folders."""
+    return not str(row["name"]).endswith(f"-{row['trial_id']}")
 
 
-def published_epochs(policy: Path) -> int:
-    """Epochs of the training that published a policy; -1 without one."""
-    try:
-        return int(json.loads((policy / "policy.json").read_text(encoding="utf-8"))["epochs"])
-    except FileNotFoundError:
-        return -1
-
-
-def stopped_at(folder: Path, name: str) -> int | None:
-    """The epoch after which a scheduler stopped a training for good, or None."""
-    mark = folder / "stopped" / f"{name}.json"
-    return int(json.loads(mark.read_text(encoding="utf-8"))["epoch"]) if mark.is_file() else None
-
-
-def read_curve(path: Path) -> list[dict[str, Any]]:
-    """Rows of a training curve: of a curve.json, or of Tune's result.json, whose last line may be incomplete.
-
-    Tune's file of a resumed training begins after its checkpoint; the rows before it are in those of earlier runs.
+def _manifest(home: Location) -> dict[str, Any] | None:
+    """The manifest of a folder.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: it is of a sweep, and holds no plan.
     """
-    if path.name == "curve.json":
-        return _rows(path)
+    manifest = read_manifest(home)
+    if manifest is not None and manifest["plan"] is None and "methods" in manifest["config"]:
+        raise UserError(
+            f"{home / 'manifest.json'}: of a sweep, but without its plan; run `rllib-scale sweep` on it again"
+        )
+    return manifest
+
+
+def read_curve(logs: Iterable[Location]) -> list[dict[str, Any]]:
+    """Rows of a training curve from Tune's logs, one for each run; a log begins after its run's checkpoint.
+
+    Raises:
+        UserError: a log cannot be read.
+    """
     rows: list[dict[str, Any]] = []
-    for run in [*(p for p in sorted(path.parents[2].glob(f"run-*/{path.parent.name}/result.json")) if p < path), path]:
-        more = _rows(run)
+    for log in logs:
+        more = _rows(log)
         rows = [row for row in rows if more and row["epoch"] < more[0]["epoch"]] + more
     return rows
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(log: Location) -> list[dict[str, Any]]:
+    """The rows of a log, whose last line may be incomplete."""
     try:
-        text = path.read_text(encoding="utf-8")
-        if path.name == "curve.json":
-            return [dict(row) for row in json.loads(text)]
-        lines = text.splitlines()
+        lines = log.read().decode().splitlines()
         rows = [dict(json.loads(line)) for line in lines[:-1]]
     except (OSError, ValueError, TypeError, RecursionError):
-        raise UserError(f"{path}: not a readable training curve") from None
+        raise UserError(f"{log}: not a readable training curve") from None
+    return rows + _row(lines[-1:])
+
+
+def _row(lines: list[str]) -> list[dict[str, Any]]:
+    """The row of the last of some lines; none if it is incomplete."""
     try:
-        return rows + [dict(json.loads(line)) for line in lines[-1:]]
+        return [dict(json.loads(line)) for line in lines[-1:]]
     except (ValueError, TypeError, RecursionError):
-        return rows
+        return []
 
 
-def _found(folder: Path) -> list[str]:
-    paths = [*folder.glob("policies/*"), *folder.glob("trials/run-*/*")]
-    return sorted({path.name for path in paths if _NAME.fullmatch(path.name) and path.is_dir()})
+def _last_row(log: Location) -> dict[str, Any]:
+    """The last whole row of a log; empty without one."""
+    try:
+        lines = log.read(last=TAIL_BYTES).decode(errors="replace").splitlines()
+    except OSError:
+        return {}
+    found = _row(lines) or _row(lines[:-1])
+    return found[0] if found and "epoch" in found[0] else {}
 
 
-def _training(folder: Path, name: str, planned: tuple[dict[str, Any], int] | None, now_s: float) -> Training:
-    identity, epochs = planned or _described(folder, name)
-    stopped = stopped_at(folder, name)
-    epochs = epochs if stopped is None else stopped
-    policy = folder / "policies" / name
-    if policy.is_dir():
-        published = policy / "curve.json"
-        curve = published if published.is_file() else None
-        return Training(name, identity, "finished", epochs, curve, _changed(policy), None)
-    runs = sorted(folder.glob(f"trials/run-*/{name}"))
-    if not runs:
-        return Training(name, identity, "waiting", epochs, None, None, None)
-    trial = runs[-1]
-    by_age = [(changed, path) for path in (run / "result.json" for run in runs) if (changed := _changed(path))]
-    errors = trial / "error.txt"
-    error = errors.read_text(encoding="utf-8", errors="replace") if errors.is_file() else None
-    signs = [_changed(path) for path in (trial, trial.parent, *trial.parent.glob("experiment_state-*"))]
-    updated = max((sign for sign in (*signs, *(age for age, _ in by_age)) if sign is not None), default=None)
-    epoch, curve = next(((e, path) for age, path in reversed(by_age) if (e := _epoch(path, age))), (0, None))
-    if curve is not None and epochs is not None and (stopped is not None or epoch >= epochs):
-        return Training(name, identity, "finished", epochs, curve, updated, None)
+def _trainings(home: Location, planned: Mapping[str, tuple[dict[str, Any], int]], now_s: float) -> list[Training]:
+    finished = finished_trainings(home)
+    # Of a finished sweep nothing is read in trials/, which holds ten files of each training.
+    whole = bool(planned) and finished.keys() >= planned.keys()
+    found = {} if whole else _by_trial((home / "trials").entries())
+    others = sorted(name for name in {*finished, *found} - {*planned, ""} if _NAME.fullmatch(name))
+
+    def training(name: str) -> Training:
+        if name in finished:
+            return _finished(finished[name], planned.get(name))
+        return _unfinished(home / "trials", name, planned.get(name), found, now_s)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(training, (*planned, *others)))
+
+
+def finished_trainings(home: Location) -> dict[str, dict[str, Any]]:
+    """Name -> row of `trainings` of each whose policy is there as it was published; a crash may have torn it."""
+    rows = dataset.read(home, "trainings")
+    if rows.empty:
+        return {}
+    sizes: dict[str, list[int]] = defaultdict(list)
+    for path, info in (home / "policies").files().items():
+        name, _, file = path.partition("/")
+        if file in POLICY_FILES:
+            sizes[name].append(info.size)
+    return {
+        str(row["name"]): row
+        for row in dataset.records(rows)
+        if len(own := sizes[row["name"]]) == len(POLICY_FILES)
+        and (pd.isna(row["policy_bytes"]) or sum(own) == row["policy_bytes"])
+    }
+
+
+def published_policy(home: Location, name: str) -> dict[str, bytes]:
+    """The files of the policy of a training, by name.
+
+    Raises:
+        UserError: one is missing or cannot be read.
+    """
+    try:
+        return {file: (home / "policies" / name / file).read() for file in POLICY_FILES}
+    except OSError as error:
+        raise UserError(f"{home / 'policies' / name}: not a whole policy folder ({first_line(error)})") from None
+
+
+def _by_trial(entries: Mapping[str, fs.FileInfo]) -> dict[str, dict[str, fs.FileInfo]]:
+    """What lies in trials/, by training; under "" what belongs to a run."""
+    found: dict[str, dict[str, fs.FileInfo]] = defaultdict(dict)
+    for path, info in entries.items():
+        match = _OF_TRIAL.fullmatch(path)
+        name = match["name"] if match else ""
+        found[name if _NAME.fullmatch(name) else ""][path] = info
+    return found
+
+
+def _finished(row: Mapping[str, Any], planned: tuple[dict[str, Any], int] | None) -> Training:
+    identity = dict(planned[0]) if planned else _described(row["config"])
+    identity |= {name: row[name] for name in ("trial_id", "method", "train_seed")}
+    last = {"epoch": int(row["epochs"])} | {
+        name: row[name] for name in ("episode_return", "response_mean_s") if pd.notna(row[name])
+    }
+    epochs, published = int(row["epochs"]), row["published_s"]
+    updated = None if pd.isna(published) else float(published)
+    return Training(str(row["name"]), identity, "finished", epochs, last, (), updated, None)
+
+
+def _described(config: Any) -> dict[str, Any]:
+    """Identity columns of a training outside the plan, from its config."""
+    try:
+        trained = TrialConfig.model_validate_json(config)
+        return Trial(trained, trained).identity
+    except ValueError:
+        return {}
+
+
+def _unfinished(
+    trials: Location,
+    name: str,
+    planned: tuple[dict[str, Any], int] | None,
+    found: Mapping[str, Mapping[str, fs.FileInfo]],
+    now_s: float,
+) -> Training:
+    match = _NAME.fullmatch(name)
+    identity: dict[str, Any] = match.groupdict() | {"train_seed": int(match["train_seed"])} if match else {}
+    identity, epochs = planned or (identity, None)
+    files = found.get(name, {})
+    if not files:
+        return Training(name, identity, "waiting", epochs, {}, (), None, None)
+    run = max(path.partition("/")[0] for path in files)
+    logs = tuple(trials / path for path in sorted(files) if path.endswith("/result.json") and files[path].size)
+    error = _error(trials / f"{run}/{name}/error.txt") if f"{run}/{name}/error.txt" in files else None
+    of_run = {path: info for path, info in found.get("", {}).items() if path.partition("/")[0] == run}
+    times = [info.mtime.timestamp() for info in (*files.values(), *of_run.values()) if info.mtime is not None]
+    updated = max(times, default=None)
+    last = _last_row(logs[-1]) if logs else {}
+    if epochs is not None and last.get("epoch", 0) >= epochs:
+        return Training(name, identity, "finished", epochs, last, logs, updated, None)
     quiet = updated is None or now_s - updated > QUIET_S
     state: State = "stopped" if quiet else "running"
     if error is not None and (quiet or len(_FAILURE.findall(error)) > MAX_RESTARTS):
         state = "failed"
     said = error.strip().splitlines() if error else []
-    return Training(name, identity, state, epochs, curve, updated, said[-1] if said else None)
+    return Training(name, identity, state, epochs, last, logs, updated, said[-1] if said else None)
 
 
-@lru_cache(maxsize=4096)
-def _epoch(path: Path, changed: float) -> int:
-    """The last epoch of a curve that was last changed at `changed`; 0 without one."""
+def _error(path: Location) -> str | None:
     try:
-        return int(read_curve(path)[-1]["epoch"])
-    except (UserError, LookupError):
-        return 0
-
-
-def _described(folder: Path, name: str) -> tuple[dict[str, Any], int | None]:
-    """Identity columns and epochs of a training outside the plan, from its policy or from its name."""
-    match = _NAME.fullmatch(name)
-    assert match is not None
-    identity: dict[str, Any] = match.groupdict() | {"train_seed": int(match["train_seed"])}
-    try:
-        content = json.loads((folder / "policies" / name / "policy.json").read_text(encoding="utf-8"))
-        trial = TrialConfig.model_validate(content["trial"])
-        identity |= (trial.srr or NO_SRR).model_dump(include={"lambda_decorrelation", "lambda_kl"})
-        identity["train_servers"] = trial.env.cluster.num_servers
-        return identity, trial.stop_epochs
-    except (OSError, ValueError, KeyError, TypeError, UserError):
-        return identity, None
-
-
-def _changed(path: Path) -> float | None:
-    try:
-        return path.stat().st_mtime
+        return path.read().decode(errors="replace")
     except OSError:
         return None

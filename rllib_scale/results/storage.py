@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -82,15 +81,34 @@ class Location:
             quick = ("&" if "?" in self.text else "?") + "allow_delayed_open=true"
             filesystem, path = fs.FileSystem.from_uri(self.text + (quick if self.text.startswith("s3:") else ""))
         except (ArrowInvalid, OSError, ValueError) as error:
-            raise UserError(f"{self.text}: {_first_line(error)}") from None
+            raise UserError(f"{self.text}: {first_line(error)}") from None
         return filesystem, path.rstrip("/")
 
     def __truediv__(self, name: str) -> Location:
         base, mark, options = self.text.partition("?") if is_uri(self.text) else (self.text, "", "")
-        return Location(f"{base.rstrip('/')}/{name}{mark}{options}")
+        below = Location(f"{base.rstrip('/')}/{name}{mark}{options}")
+        if "_resolved" in self.__dict__:  # to make a client of a store again takes milliseconds
+            filesystem, path = self._resolved
+            below.__dict__["_resolved"] = filesystem, f"{path}/{name}"
+        return below
 
     def __str__(self) -> str:
         return self.text
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return PurePosixPath(self.path).name
+
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        """Pyarrow's file system."""
+        return self._resolved[0]
+
+    @property
+    def path(self) -> str:
+        """The path in `filesystem`."""
+        return self._resolved[1]
 
     @property
     def local(self) -> Path | None:
@@ -104,22 +122,31 @@ class Location:
 
     def files(self) -> dict[str, fs.FileInfo]:
         """Every file below by its relative path; none if the folder does not exist."""
-        start = len(self._resolved[1]) + 1
-        return {info.path[start:]: info for info in self._list(recursive=True) if info.type == fs.FileType.File}
+        return {name: info for name, info in self.entries().items() if info.type == fs.FileType.File}
 
-    def read(self) -> bytes:
-        """The content of the file.
+    def entries(self) -> dict[str, fs.FileInfo]:
+        """Every file and folder below by its relative path; a store may name no folders."""
+        return {info.path[len(self.path) + 1 :]: info for info in self._list(recursive=True)}
+
+    def names(self) -> list[str]:
+        """What stands in this folder; nothing if it does not exist."""
+        return [info.base_name for info in self._list(recursive=False)]
+
+    def read(self, last: int | None = None) -> bytes:
+        """The content of the file, or at most its last bytes.
 
         Raises:
             OSError: it is missing or cannot be read.
         """
         filesystem, path = self._resolved
 
-        def whole() -> bytes:
+        def content() -> bytes:
             with filesystem.open_input_file(path) as file:
+                if last is not None:
+                    file.seek(max(0, file.size() - last))
                 return bytes(file.read())
 
-        return _persistently(whole)
+        return _persistently(content)
 
     def download(self, name: str, target: Path) -> None:
         """Copy a file of this folder to a local path, whole or not at all.
@@ -134,19 +161,37 @@ class Location:
 
         write_atomic(target, copy)
 
-    def upload(self, name: str, source: Path) -> None:
-        """Copy a local file into this bucket, whole or not at all.
+    def write(self, content: bytes) -> None:
+        """Write the file, whole or not at all: by a renamed file on a disk, by one request to a store.
 
         Raises:
             UserError: it cannot be written.
         """
+        if self.local is not None:
+
+            def put(temporary: Path) -> None:
+                with temporary.open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())  # what is written after it tells that it is there
+
+            write_atomic(self.local, put)
+            return
         filesystem, path = self._resolved
         try:
-            # Not by `copy_files`, which ignores an error at the end of an upload.
-            with source.open("rb") as file, filesystem.open_output_stream(f"{path}/{name}") as stream:
-                shutil.copyfileobj(file, stream)
+            with filesystem.open_output_stream(path) as stream:
+                stream.write(content)
         except OSError as error:
-            raise UserError(f"{self}: cannot be written ({_first_line(error)})") from None
+            raise UserError(f"{self}: cannot be written ({first_line(error)})") from None
+
+    def remove(self, name: str) -> None:
+        """Remove a file of this folder.
+
+        Raises:
+            OSError: it is missing or cannot be removed.
+        """
+        filesystem, path = self._resolved
+        filesystem.delete_file(f"{path}/{name}")
 
     @contextmanager
     def writing(self) -> Iterator[Path]:
@@ -160,7 +205,7 @@ class Location:
             yield folder
             for file in folder.rglob("*"):
                 if file.is_file():
-                    self.upload(file.relative_to(folder).as_posix(), file)
+                    (self / file.relative_to(folder).as_posix()).write(file.read_bytes())
 
     def _list(self, recursive: bool) -> list[fs.FileInfo]:
         filesystem, path = self._resolved
@@ -169,7 +214,7 @@ class Location:
         except FileNotFoundError:  # a folder that was made between two looks of Arrow's
             return []
         except OSError as error:
-            raise UserError(f"{self}: cannot be read ({_first_line(error)})") from None
+            raise UserError(f"{self}: cannot be read ({first_line(error)})") from None
 
 
 def fetch(source: Location, target: Path, say: Callable[[str], None]) -> None:
@@ -210,89 +255,6 @@ def fetch(source: Location, target: Path, say: Callable[[str], None]) -> None:
     say(f"fetched {len(kept)} files ({sum(names[name].size for name in kept) / 1e6:.1f} MB) to {target}")
 
 
-class Mirror:
-    """A local results folder whose files are copied to a bucket. Tune writes its checkpoints there itself.
-
-    Args:
-        folder: the local folder, made here.
-        storage: an empty location, or results of the same sweep, which are fetched first.
-        say: receives what was fetched.
-        must_exist: refuse an empty location.
-
-    Raises:
-        UserError: the location holds something else, or cannot be read.
-    """
-
-    def __init__(self, folder: Path, storage: Location, say: Callable[[str], None], must_exist: bool = False) -> None:
-        self.folder = folder
-        self.storage = storage
-        folder.mkdir()
-        if names := storage.files():
-            if "manifest.json" not in names:
-                raise UserError(f"{storage}: not empty and without a manifest.json; give another --results")
-            fetch(storage, folder, say)
-        elif must_exist:
-            raise UserError(f"{storage}: no results folder there (no manifest.json)")
-        self._copied = dict(self._versions())
-        for policy in folder.glob("policies/*"):
-            if not (policy / "policy.json").is_file():
-                shutil.rmtree(policy)  # its upload was interrupted; its checkpoint is still there
-
-    def save(self) -> None:
-        """Copy files that are new or have changed since the last call.
-
-        Raises:
-            UserError: it cannot be written.
-        """
-        versions = dict(self._versions())
-
-        def upload(name: str) -> None:
-            self.storage.upload(name, self.folder / name)
-            self._copied[name] = versions[name]
-
-        _side_by_side(upload, [name for name, version in versions.items() if self._copied.get(name) != version])
-
-    def _versions(self) -> Iterator[tuple[str, tuple[int, int]]]:
-        """Name, size and time of the last change of each file."""
-        for path in self.folder.rglob("*"):
-            name = path.relative_to(self.folder).as_posix()
-            with suppress(FileNotFoundError):  # the file was removed meanwhile
-                if path.is_file() and not _temporary(name):
-                    stat = path.stat()
-                    yield name, (stat.st_size, stat.st_mtime_ns)
-
-
-@contextmanager
-def results_folder(
-    place: str, say: Callable[[str], None], must_exist: bool = False
-) -> Iterator[tuple[Path, Mirror | None]]:
-    """The local folder of results, and its mirror if `place` is in a bucket.
-
-    Raises:
-        UserError: see `Mirror`; or the results cannot be copied at the end, and are kept.
-    """
-    storage = Location(place)
-    if storage.local is not None:
-        yield storage.local if is_uri(place) else Path(place), None
-        return
-    parent, is_kept = Path(tempfile.mkdtemp(prefix="rllib-scale-")), False
-    try:
-        mirror = Mirror(parent / "results", storage, say, must_exist)
-        try:
-            yield mirror.folder, mirror
-        finally:
-            try:
-                mirror.save()
-            except UserError as error:
-                is_kept = any(path.name != "manifest.json" for path in mirror.folder.iterdir())
-                raise UserError(
-                    f"{error}; the results are kept in {mirror.folder}" if is_kept else str(error)
-                ) from None
-    finally:
-        if not is_kept:
-            shutil.rmtree(parent)
-
-
 def _side_by_side(copy: Callable[[str], None], names: Iterable[str]) -> None:
     """Copy files, several at a time, those that LAST names after all others."""
     by_rank: dict[int, list[str]] = {}
@@ -321,7 +283,7 @@ def _temporary(name: str) -> bool:
     return any(part.startswith(".") for part in PurePosixPath(name).parts)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """What a store says, without the request and its number."""
     said = str(error).splitlines()[0] if str(error) else type(error).__name__
     return re.sub(r" \(Request ID: .*", "", said.partition(" operation: ")[2] or said)

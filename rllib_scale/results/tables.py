@@ -1,61 +1,54 @@
-"""The results folder and its tables: what the experiment layer writes and the analysis reads. Free of ray and torch.
+"""The results folder: its manifest, its lock, and single tables as files. Free of ray and torch.
 
-A folder holds
+A folder, on a disk or in an object store, holds
 
-    manifest.json           what made it: config, config hash, versions, host, dates
-    episodes.parquet        one row per evaluation episode (EPISODE_COLUMNS)
-    training.parquet        one row per training epoch (TRAINING_COLUMNS)
-    features.parquet        one row per policy, setting and scale: its attention feature there (FEATURE_COLUMNS)
+    manifest.json           what made it: config, config hash, plan, versions, host, dates
+    episodes/               one row per evaluation episode (EPISODE_COLUMNS), in parts: see `dataset`
+    features/               one row per policy, setting and scale: its attention feature there (FEATURE_COLUMNS)
+    training/               one row per epoch of a finished training (TRAINING_COLUMNS)
+    trainings/              one row per finished training (TRAININGS_COLUMNS)
+    history/                one row per setting that PBT changed (HISTORY_COLUMNS)
     policies/TRIAL/         policy.safetensors and policy.json of each finished training
-    evaluations/HASH.parquet  the rows of one finished evaluation unit; episodes.parquet is all of them
-    features/HASH.parquet   its row of features.parquet
     trials/                 Ray Tune's own folder: checkpoints, logs, TensorBoard events
 
-Every file is written under a temporary name and renamed, so that a reader never sees half of one.
+Every file is written under a temporary name and renamed, or in one request, so that a reader never sees half of one.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import BaseModel
 
 from rllib_scale import __version__
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
-from rllib_scale.files import write_atomic, write_json
 from rllib_scale.results.columns import RENAMED_COLUMNS
-from rllib_scale.results.trust import lock_file
+from rllib_scale.results.lock import LOCK
+from rllib_scale.results.storage import Location, first_line
 
 FORMAT = "rllib-scale-results"
-VERSION = 1
+VERSION = 2
+
+Columns = Mapping[str, tuple[str, str]]
+"""Name -> type and description."""
 
 
-def write_table(path: Path, frame: pd.DataFrame) -> None:
-    """Write a table as parquet, atomically."""
-    write_atomic(path, lambda p: frame.to_parquet(p, index=False))
-
-
-def typed(frame: pd.DataFrame, columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
+def typed(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     """The frame with `columns` first, in order and in their types; a missing column holds missing values."""
     frame = frame.reindex(columns=[*columns, *(name for name in frame.columns if name not in columns)])
     return frame.astype({name: dtype for name, (dtype, _) in columns.items()})
 
 
-def read_table(path: Path, columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
+def read_table(path: Path, columns: Columns) -> pd.DataFrame:
     """Read one of the tables, typed.
 
     Raises:
@@ -69,62 +62,50 @@ def read_table(path: Path, columns: Mapping[str, tuple[str, str]]) -> pd.DataFra
         raise UserError(f"{path}: not a readable results table ({type(error).__name__})") from None
 
 
-def read_tables(paths: Sequence[Path], columns: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
-    """Read files of rows as one table, typed; one file may have columns that another lacks.
-
-    Raises:
-        UserError: a file is torn or not a table.
-    """
-    tables = []
-    for path in paths:
-        try:
-            table = pq.ParquetFile(path).read()
-            tables.append(table.rename_columns([RENAMED_COLUMNS.get(name, name) for name in table.column_names]))
-        except Exception as error:
-            raise UserError(f"{path}: not a readable results table ({type(error).__name__})") from None
-    if not tables:
-        return typed(pd.DataFrame(), columns)
-    return typed(pa.concat_tables(tables, promote_options="permissive").to_pandas(), columns)
-
-
-def is_there(folder: Path) -> bool:
-    """Whether a results folder is still there: its disk may be lost, and a later write would make the folder anew."""
+def is_there(home: Location) -> bool:
+    """Whether results are still there: their disk may be lost, and a later write would make the folder anew."""
     try:
-        return (folder / "manifest.json").is_file()
+        return home.local is None or (home.local / "manifest.json").is_file()
     except OSError:
         return False
 
 
-def check_there(folder: Path) -> None:
-    """Refuse to continue in a results folder that is lost.
+def check_there(home: Location) -> None:
+    """Refuse to continue in results that are lost.
 
     Raises:
-        UserError: it is.
+        UserError: they are.
     """
-    if not is_there(folder):
+    if not is_there(home):
         raise UserError(
-            f"{folder}: gone in the middle (no manifest.json); once it is back, the same command resumes the sweep"
+            f"{home}: gone in the middle (no manifest.json); once it is back, the same command resumes the sweep"
         )
 
 
-def read_manifest(folder: Path) -> dict[str, Any] | None:
+def read_manifest(folder: Location | Path) -> dict[str, Any] | None:
     """The manifest of a results folder, or None without one.
 
     Raises:
-        UserError: it cannot be read, or is of another format or a newer version.
+        UserError: it cannot be read, or is of another format or version.
     """
-    path = folder / "manifest.json"
-    if not path.is_file():
-        return None
+    path = Location(str(folder)) / "manifest.json"
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(path.read().decode())
         known = manifest.get("format") == FORMAT
-    except (OSError, ValueError, AttributeError, RecursionError):
-        raise UserError(f"{path}: not a readable manifest") from None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        cause = error if isinstance(error, OSError) else None
+        said = "" if cause is None else f" ({os.strerror(cause.errno) if cause.errno else first_line(cause)})"
+        raise UserError(f"{path}: not a readable manifest{said}") from None
     if not known:
         raise UserError(f"{path}: not a manifest of this program (format {manifest.get('format')!r}, not {FORMAT!r})")
     if manifest.get("version") != VERSION:
-        raise UserError(f"{path}: results version {manifest.get('version')!r}; this program reads version {VERSION}")
+        wrote = (manifest.get("versions") or {}).get("rllib-scale", "another version")
+        raise UserError(
+            f"{path}: results version {manifest.get('version')!r}, of rllib-scale {wrote}; this program reads version "
+            f"{VERSION}: read them with the version that wrote them, or run the sweep again in another folder"
+        )
     build_model(_Manifest, manifest, str(path))
     return dict(manifest)
 
@@ -158,84 +139,48 @@ class _Manifest(BaseModel):
     config: dict[str, Any] = {}
     config_hash: str = ""
     plan: _Plan | None = None
-    tables: str | None = None
     created: str = ""
     updated: str = ""
     host: dict[str, Any] = {}
     versions: dict[str, Any] = {}
 
 
-@contextmanager
-def held(folder: Path, bucket: str | None = None) -> Iterator[None]:
-    """Make a results folder, and refuse another sweep in it for the duration of a block.
-
-    Args:
-        folder: the results folder. Its lock ends with this process, too.
-        bucket: URI of the results if the folder is a copy; only sweeps of this account on this machine are refused.
-
-    Raises:
-        UserError: it cannot be written, or another sweep holds it.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-        handle = os.open((bucket and lock_file(bucket)) or folder, os.O_RDONLY)
-    except OSError as error:
-        raise UserError(f"{folder}: the results folder cannot be written ({error.strerror})") from None
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"{bucket or folder}: another sweep runs there; wait for its end, or give another --results"
-            ) from None
-        except OSError:
-            pass  # NFS does not lock folders
-        yield
-    finally:
-        os.close(handle)
-
-
 def open_folder(
-    folder: Path, sweep: str, config: dict[str, Any], config_hash: str, plan: dict[str, Any] | None = None
+    folder: Location | Path, sweep: str, config: dict[str, Any], config_hash: str, plan: dict[str, Any] | None = None
 ) -> str:
-    """Make the results folder or open it again for the same sweep, and write its manifest; returns when it was made.
+    """Make a results folder or open it again for the same sweep, and write its manifest; returns when it was made.
 
     Args:
         folder: results folder.
         sweep: name of the sweep.
         config: settings of the sweep.
         config_hash: hash of the settings.
-        plan: trainings and evaluations, from `Plan.to_json`.
+        plan: trainings and evaluations, from `Plan.to_json`; None: there is none.
 
     Raises:
         UserError: it belongs to another sweep, holds something else, or cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    manifest = read_manifest(folder)
-    if manifest is None and any(folder.iterdir()):
-        raise UserError(f"{folder}: not empty and without a manifest.json; give another --results folder")
+    home = Location(str(folder))
+    manifest = read_manifest(home)
+    if manifest is None and any(not name.startswith(LOCK) for name in home.names()):
+        raise UserError(f"{home}: not empty and without a manifest.json; give another --results folder")
     if manifest is not None and manifest["sweep"] != sweep:
-        raise UserError(f"{folder}: belongs to sweep {manifest['sweep']!r}, not {sweep!r}; give another --results")
+        raise UserError(f"{home}: belongs to sweep {manifest['sweep']!r}, not {sweep!r}; give another --results")
     now = datetime.now(UTC).isoformat(timespec="seconds")
     created = str(manifest["created"]) if manifest else now
     packages = ("ray", "torch", "numpy", "numba", "gymnasium", "pandas")
-    write_json(
-        folder / "manifest.json",
-        {
-            "format": FORMAT,
-            "version": VERSION,
-            "sweep": sweep,
-            "config": config,
-            "config_hash": config_hash,
-            "plan": plan,
-            "tables": None if manifest is None else manifest.get("tables"),
-            "created": created,
-            "updated": now,
-            "host": {"machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count()},
-            "versions": {"python": platform.python_version(), "rllib-scale": __version__}
-            | {name: metadata.version(name) for name in packages},
-        },
-    )
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "sweep": sweep,
+        "config": config,
+        "config_hash": config_hash,
+        "plan": plan,
+        "created": created,
+        "updated": now,
+        "host": {"machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count()},
+        "versions": {"python": platform.python_version(), "rllib-scale": __version__}
+        | {name: metadata.version(name) for name in packages},
+    }
+    (home / "manifest.json").write((json.dumps(content, indent=2, sort_keys=True) + "\n").encode())
     return created

@@ -7,7 +7,6 @@ for any other folder it asks for `--trust`. Policies and tables hold no pickle a
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -34,13 +33,3 @@ def is_own(location: str, created: str) -> bool:
         return json.dumps([location, created]) in _record().read_text(encoding="utf-8").splitlines()
     except OSError:
         return False
-
-
-def lock_file(location: str) -> Path | None:
-    """A file of this account whose lock stands for the results at `location`; None if the home cannot be written."""
-    path = _record().with_name("locks") / hashlib.sha256(location.encode()).hexdigest()
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        return path
-    return None

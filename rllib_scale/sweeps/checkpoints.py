@@ -14,17 +14,14 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from rllib_scale import __version__
-from rllib_scale.config import TrialConfig
-from rllib_scale.config.plan import Trial
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic, write_json
 from rllib_scale.results.storage import Location
@@ -32,6 +29,8 @@ from rllib_scale.results.storage import Location
 CONTENTS = "contents.json"
 FORMAT = 4
 """Changes when something that a checkpoint's pickles name moves or changes its meaning."""
+_FILE = re.compile(r"epoch-(\d{6,})\.zip")
+_RUN = re.compile(r"/(run-\d+)/")
 
 
 @contextmanager
@@ -54,111 +53,70 @@ def writing(checkpoint: Path, epoch: int) -> Iterator[Path]:
         write_atomic(checkpoint / f"epoch-{epoch:06d}.zip", pack)
 
 
+class Checkpoint(NamedTuple):
+    """A complete checkpoint: its epoch and its file."""
+
+    epoch: int
+    file: Location
+
+    def json(self, name: str) -> Any:
+        """The content of a JSON file in it."""
+        with zipfile.ZipFile(io.BytesIO(self.file.read())) as archive:
+            return json.loads(archive.read(name))
+
+    def curve(self) -> list[dict[str, Any]]:
+        """The training curve so far."""
+        return list(self.json("curve.json"))
+
+
 @contextmanager
-def reading(checkpoint: Location | Path) -> Iterator[Path]:
-    """A local folder with the content of a complete checkpoint, for the duration of a block."""
+def reading(checkpoint: Checkpoint) -> Iterator[Path]:
+    """A local folder with the content of a checkpoint, for the duration of a block."""
     with tempfile.TemporaryDirectory(prefix="rllib-scale-") as folder:
-        with zipfile.ZipFile(io.BytesIO(_file_of(checkpoint).read())) as archive:
+        with zipfile.ZipFile(io.BytesIO(checkpoint.file.read())) as archive:
             archive.extractall(folder)
         yield Path(folder)
 
 
-def _json_at(checkpoint: Location, name: str) -> Any:
-    """The content of a JSON file in a checkpoint."""
-    with zipfile.ZipFile(io.BytesIO(_file_of(checkpoint).read())) as archive:
-        return json.loads(archive.read(name))
-
-
-def _file_of(checkpoint: Location | Path) -> Location:
-    return Location(str(checkpoint)) / _newest(checkpoint)[1]
-
-
-def _newest(folder: Location | Path) -> tuple[int, str]:
-    """Epoch and relative name of the newest complete checkpoint file below a folder; (-1, "") without one.
-
-    A checkpoint of a format before 4, a folder with a contents list, counts with epoch 0; `check_format` refuses it.
-    """
+def newest_in(folder: Location | Path) -> Checkpoint | None:
+    """The complete checkpoint with the highest epoch below a folder, from one listing."""
     folder = Location(str(folder))
-    found = [(-1, "")]
-    for name in folder.files():
-        path = PurePosixPath(name)
-        if path.name == CONTENTS:
-            found.append((0, name))
-        match = re.fullmatch(r"epoch-(\d{6,})\.zip", path.name)
-        # A store shows complete files only.
-        if match and (folder.local is None or zipfile.is_zipfile(folder.local / name)):
-            found.append((int(match[1]), name))
-    return max(found)
+    return _newest(folder, folder.files())
 
 
-def epoch_of(checkpoint: Location | Path) -> int:
-    """The epoch of a checkpoint folder; -1 if it is not complete."""
-    return _newest(checkpoint)[0]
+def newest_checkpoints(trials: Location | Path) -> dict[str, Checkpoint]:
+    """The complete checkpoint of each training with the highest epoch over all runs, by name, from one listing."""
+    trials = Location(str(trials))
+    files: dict[str, list[str]] = {}
+    for name in trials.files():
+        _, _, rest = name.partition("/")  # run-NNN/TRAINING/checkpoint_NNNNNN/epoch-NNNNNN.zip
+        files.setdefault(rest.partition("/")[0], []).append(name)
+    found = {training: _newest(trials, names) for training, names in files.items()}
+    return {training: checkpoint for training, checkpoint in found.items() if checkpoint is not None}
 
 
-def check_format(checkpoint: Location) -> None:
-    """Refuse to resume from a checkpoint of another version, whose pickles may name classes that have moved.
+def _newest(folder: Location, names: Iterable[str]) -> Checkpoint | None:
+    numbered = ((_FILE.fullmatch(PurePosixPath(name).name), name) for name in names)
+    for epoch, name in sorted(((int(match[1]), name) for match, name in numbered if match), reverse=True):
+        if folder.local is None or zipfile.is_zipfile(folder.local / name):  # a store shows complete files only
+            return Checkpoint(epoch, folder / name)
+    return None
+
+
+def check_formats(checkpoints: Iterable[Checkpoint]) -> None:
+    """Refuse to resume from checkpoints of another version, whose pickles may name classes that have moved.
+
+    Of each run, which had one version, one checkpoint is read.
 
     Raises:
         UserError: naming both versions.
     """
-    if epoch_of(checkpoint) > 0:
-        contents = _json_at(checkpoint, CONTENTS)
-    else:
-        contents = json.loads((checkpoint / CONTENTS).read())
-    if contents.get("format") != FORMAT:
-        raise UserError(
-            f"{checkpoint}: version {contents['version']} of rllib-scale wrote this checkpoint, and version "
-            f"{__version__} cannot resume from it; finish the training with that version, or give another --results "
-            "and --reuse this folder"
-        )
-
-
-def latest_checkpoint(trials: Location | Path, name: str) -> Location | None:
-    """The complete checkpoint of a trial with the highest epoch, over all runs of the sweep."""
-    latest, highest = None, -1
-    trials = Location(str(trials))
-    for run in trials.folders():
-        epoch, file = _newest(trials / run / name)
-        if epoch > highest:
-            latest, highest = trials / run / name / PurePosixPath(file).parent.name, epoch
-    return latest
-
-
-def curve_at(checkpoint: Location) -> list[dict[str, Any]]:
-    """The training curve in a checkpoint."""
-    return list(_json_at(checkpoint, "curve.json"))
-
-
-def settings_at(checkpoint: Location | None, trial: Trial) -> dict[str, Any]:
-    """Values of the settings that a search varies, by config path; PBT may have changed those in a checkpoint."""
-    if checkpoint is None:
-        return dict(trial.overrides)
-    described = _json_at(checkpoint, "policy/policy.json")["trial"]
-    config = TrialConfig.model_validate(described)
-    return {path: config.setting(path) for path, _ in trial.overrides}
-
-
-def publish(checkpoint: Location, target: Path) -> None:
-    """Copy policy and curve of a finished training to the results, completely or not at all."""
-    with reading(checkpoint) as folder:
-        copy_policy(folder / "policy", target, folder / "curve.json")
-
-
-def copy_policy(source: Path, target: Path, *more: Path) -> None:
-    """Copy a policy folder, and more files into it, completely or not at all.
-
-    Raises:
-        UserError: the target cannot be written.
-    """
-    temporary = target.with_name(f".{target.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        shutil.copytree(source, temporary)
-        for path in more:
-            shutil.copy(path, temporary)
-        shutil.rmtree(target, ignore_errors=True)  # a policy of fewer epochs
-        temporary.rename(target)
-    except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise UserError(f"{target}: cannot be written ({error.strerror})") from None
+    of_run = {_RUN.findall(str(checkpoint.file))[-1]: checkpoint for checkpoint in checkpoints}
+    for checkpoint in of_run.values():
+        contents = checkpoint.json(CONTENTS)
+        if contents["format"] != FORMAT:
+            raise UserError(
+                f"{checkpoint.file}: version {contents['version']} of rllib-scale wrote this checkpoint, and version "
+                f"{__version__} cannot resume from it; finish the training with that version, or give another "
+                "--results and --reuse this folder"
+            )

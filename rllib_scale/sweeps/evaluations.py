@@ -8,16 +8,14 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-import pandas as pd
 import ray
-from ray.exceptions import RayTaskError
+from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
 from rllib_scale.config.plan import EvaluationUnit
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.units import evaluate_unit, observability_of
 from rllib_scale.results.columns import OBSERVABILITY
 from rllib_scale.results.status import MAX_RESTARTS
-from rllib_scale.results.tables import write_table
 from rllib_scale.sweeps.sweep import Sweep
 
 INTERVAL_S = 10.0
@@ -43,6 +41,8 @@ class Evaluations:
         self.trust = trust
         self.beside = beside
         self.finished = 0
+        self.failed: list[str] = []
+        """One line for each evaluation that failed or was lost; the next run repeats it."""
         self.waiting: deque[EvaluationUnit] = deque()
         self._running: dict[Any, EvaluationUnit] = {}
         self._policies: dict[str, Any] = {}  # scheduler -> its files in Ray's object store
@@ -72,7 +72,7 @@ class Evaluations:
         """Run the remaining evaluations on all CPUs.
 
         Raises:
-            UserError: a scheduler cannot play its problem, or rows cannot be written.
+            UserError: rows cannot be written.
         """
         start = ended = spoken = time.monotonic()
         left = len(self.waiting) + len(self._running)
@@ -84,9 +84,11 @@ class Evaluations:
             self._collect(1.0)
             now, remaining = time.monotonic(), len(self.waiting) + len(self._running)
             ended = now if self.finished > before else ended
+            total = self.finished + len(self.failed) + remaining
             if now - spoken >= INTERVAL_S or not remaining:
                 spoken = now
-                line = f"{datetime.now():%H:%M:%S} evaluations {self.finished}/{self.finished + remaining} done"
+                line = f"{datetime.now():%H:%M:%S} evaluations {self.finished}/{total} done"
+                line += f", {len(self.failed)} failed" if self.failed else ""
                 if left > remaining > 0:
                     line += f" | {timedelta(seconds=round((ended - start) / (left - remaining) * remaining))} left"
                 self.sweep.say(line)
@@ -96,17 +98,25 @@ class Evaluations:
         task = self._task.options(num_cpus=1 if beside is None else 0)
         while self.waiting and len(self._running) < (MAX_SUBMITTED if beside is None else beside):
             unit = self.waiting.popleft()
-            folder = self.sweep.policy(unit.scheduler) if unit.learned else unit.policy
-            if folder is not None and unit.scheduler not in self._policies:
-                from rllib_scale.policies.policy import policy_files
-
-                self._policies[unit.scheduler] = ray.put(policy_files(folder))
+            if unit.scheduler not in self._policies and (files := self._files(unit)) is not None:
+                self._policies[unit.scheduler] = ray.put(files)
             trusts = self.sweep.trial(unit.scheduler).config.encoder if unit.learned else self.trust
             self._running[task.remote(unit, self._policies.get(unit.scheduler), trusts)] = unit
+
+    def _files(self, unit: EvaluationUnit) -> dict[str, bytes] | None:
+        """The files of the policy of a unit; None of a rule."""
+        if unit.learned:
+            return self.sweep.policy_files(unit.scheduler)
+        if unit.policy is None:
+            return None
+        from rllib_scale.policies.policy import policy_files
+
+        return policy_files(unit.policy)
 
     def _collect(self, timeout_s: float) -> None:
         """Write the rows of finished units, waiting up to `timeout_s` for the first."""
         if not self._running:
+            self.sweep.save()
             return
         done, _ = ray.wait(list(self._running), num_returns=1, timeout=timeout_s)
         more, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
@@ -114,15 +124,25 @@ class Evaluations:
             unit = self._running.pop(reference)
             try:
                 result = ray.get(reference)
-            except RayTaskError as error:  # whose text is a worker's traceback
-                if isinstance(error.cause, UserError):
-                    name = unit.scheduler if unit.learned else unit.identity["method"]
-                    raise UserError(f"{name}, scenario {unit.scenario}: {error.cause}") from None
-                raise
-            columns = unit.columns | {OBSERVABILITY: observability_of(unit)}
-            write_table(self.sweep.rows_file(unit), pd.DataFrame([columns | row for row in result.episodes]))
-            if result.features is not None:
-                write_table(self.sweep.features_file(unit), pd.DataFrame([unit.columns | result.features]))
+            except RayError as error:
+                self.failed.append(f"evaluation of {_name(unit)}, scenario {unit.scenario}: {_reason(error)}")
+                continue
+            sees = {OBSERVABILITY: observability_of(unit)}
+            self.sweep.add_rows(unit, [sees | row for row in result.episodes], result.features)
             self.finished += 1
-        if done or more:
-            self.sweep.save()
+        self.sweep.save()
+
+
+def _name(unit: EvaluationUnit) -> str:
+    """The training or the scheduler that a unit evaluates."""
+    return unit.scheduler if unit.learned else str(unit.identity["method"])
+
+
+def _reason(error: RayError) -> str:
+    """Why an evaluation has no rows."""
+    if isinstance(error, RayTaskError):  # whose text is a worker's traceback
+        cause = error.cause
+        return str(cause) if isinstance(cause, UserError) else f"{type(cause).__name__}: {cause}"
+    if isinstance(error, OutOfMemoryError):
+        return "its process ran out of memory; the next run repeats it"
+    return f"lost {1 + MAX_RESTARTS} times with its process or node ({type(error).__name__}); the next run repeats it"

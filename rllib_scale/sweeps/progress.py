@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+import queue
 import signal
 import statistics
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ray import tune
 
 from rllib_scale.clusters.placement import STARTING
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, counted
+from rllib_scale.results.storage import Location
 from rllib_scale.results.tables import is_there
+from rllib_scale.sweeps.checkpoints import newest_in
 from rllib_scale.sweeps.evaluations import Evaluations
 from rllib_scale.sweeps.sweep import Sweep
 
@@ -24,6 +28,8 @@ CHECK_INTERVAL_S = 1.0
 """Between two checks that the results folder is there."""
 INTERVAL_S = 10.0
 """Between two lines of progress."""
+POLL_INTERVAL_S = 0.1
+"""Between two looks at the evaluations that run beside trainings."""
 
 
 class StopAll(tune.Stopper):
@@ -33,10 +39,10 @@ class StopAll(tune.Stopper):
     handler. Further signals meanwhile change nothing.
 
     Args:
-        results: the folder; it is there as long as it holds a manifest.
+        results: the results; they are there as long as they hold a manifest.
     """
 
-    def __init__(self, results: Path) -> None:
+    def __init__(self, results: Location) -> None:
         self.results = results
         self.interrupted = False
         self.lost = False
@@ -65,40 +71,81 @@ class StopAll(tune.Stopper):
             self.lost = not is_there(self.results)
         return self.interrupted or self.lost
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return StopAll, (self.results,)  # Tune stores a copy with its own state and never uses it
-
 
 class PublishPolicies(tune.Callback):
     """Publishes the policy of a training as soon as it ends, and evaluates it while others train.
 
-    A training that a scheduler ended early is noted first: only then its policy counts as finished.
+    A thread does the work, so that Tune's loop waits for no disk or store; it alone uses `evaluations` meanwhile. A
+    training that a scheduler ended early is noted first: only then its policy counts as finished.
+
+    A context: its end waits for the thread, and raises an error that ended it.
 
     Args:
         sweep: whose results folder receives the policies.
+        run: name of Tune's folder in that of all runs.
         evaluations: receives the names of published policies.
         stop: tells whether all trainings were stopped.
     """
 
-    def __init__(self, sweep: Sweep, evaluations: Evaluations, stop: StopAll) -> None:
+    def __init__(self, sweep: Sweep, run: str, evaluations: Evaluations, stop: StopAll) -> None:
         self.sweep = sweep
+        self.run = run
         self.evaluations = evaluations
         self.stop = stop
+        self._ended: queue.SimpleQueue[tuple[str, int | None] | None] = queue.SimpleQueue()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._work, name="publish", daemon=True)
+
+    def __enter__(self) -> PublishPolicies:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._ended.put(None)
+        self._thread.join()
+        if self._error is not None and kind is None:
+            raise self._error
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
-        """Publish the policy; Tune has written the last checkpoint. `train` repeats at its end what fails here."""
+        """Leave the training to the thread; Tune has written its last checkpoint."""
         name, epoch = str(trial.config["trial"]), int(trial.last_result.get("epoch", 0))
-        planned = self.sweep.trial(name)
-        if 0 < epoch < self.sweep.target_epochs(planned) and not self.stop.stop_all():
-            self.sweep.note_stop(name, epoch)
+        early = 0 < epoch < self.sweep.target_epochs(self.sweep.trial(name)) and not self.stop.stop_all()
+        self._ended.put((name, epoch if early else None))
+
+    def _work(self) -> None:
+        """Publish and evaluate until the end; an error ends it."""
+        try:
+            while True:
+                with suppress(queue.Empty):
+                    if (ended := self._ended.get(timeout=POLL_INTERVAL_S)) is None:
+                        return
+                    self._publish(*ended)
+                if is_there(self.sweep.home):
+                    self.evaluations.poll()
+        except Exception as error:
+            self._error = error
+
+    def _publish(self, name: str, stopped_at: int | None) -> None:
+        """Publish a policy; `train` repeats at its end what fails here."""
+        trial = self.sweep.trial(name)
         with suppress(UserError, OSError):
-            if is_there(self.sweep.folder) and self.sweep.publish(planned):
+            if not is_there(self.sweep.home):
+                return
+            if stopped_at is not None:
+                self.sweep.note_stop(name, stopped_at)
+            if self.sweep.publish(trial, newest_in(self.sweep.tune_folder / self.run / name)):
                 self.evaluations.add_policy(name)
 
-    def on_step_end(self, iteration: int, trials: list[Any], **_: Any) -> None:
-        """Start evaluations and write the rows of finished ones."""
-        if is_there(self.sweep.folder):
-            self.evaluations.poll()
+
+class Newest(NamedTuple):
+    """What a line of progress needs of the newest result of a training; its fields are those of the result."""
+
+    epoch: int
+    env_steps_per_s: float
+    response_recent_s: float
+    runners: int
+    runners_healthy: int
+    runner_restarts: int
 
 
 class TuneProgress(tune.Callback):
@@ -124,10 +171,10 @@ class TuneProgress(tune.Callback):
         self.interval_s = interval_s
         self.failed: dict[str, str] = {}
         """Trial name -> last line of its error."""
-        self.ended = False
-        """Whether Tune has nothing left to train."""
-        self.last: dict[str, dict[str, Any]] = {}
-        """Trial name -> its newest result. Tune's `last_result` waits for a process that starts."""
+        self.done: set[str] = set()
+        self.restarts = 0
+        """After errors and lost or preempted nodes, which Tune's `num_failures` does not count."""
+        self.last: dict[str, Newest] = {}
         self.first_epoch: dict[str, int] = {}
         self.start = self.latest = time.monotonic()
         """Times of the first and of the newest result."""
@@ -140,12 +187,15 @@ class TuneProgress(tune.Callback):
             self.start = self.latest  # the start of Ray tells nothing about the time left
         name = str(trial.config["trial"])
         self.first_epoch.setdefault(name, result["epoch"])
-        self.last[name] = result
+        self.last[name] = Newest(**{field: result[field] for field in Newest._fields})
 
-    def on_step_end(self, iteration: int, trials: list[Any], **_: Any) -> None:
-        """Say a line at intervals, also while no epoch ends."""
-        if time.monotonic() - self.spoken >= self.interval_s:
-            self._speak(trials)
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
+        """Count a training that goes on from its checkpoint."""
+        self.restarts += 1
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
+        """Note a training that is done. After Ctrl-C Tune gives all others the same status, without this call."""
+        self.done.add(str(trial.config["trial"]))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
         """Note the error of a training that failed for good; Tune's results are read from a storage that may fail."""
@@ -153,50 +203,59 @@ class TuneProgress(tune.Callback):
         self.failed[str(trial.config["trial"])] = lines[-1]
         self._speak(trials)
 
+    def on_step_end(self, iteration: int, trials: list[Any], **_: Any) -> None:
+        """Say a line at intervals, also while no epoch ends."""
+        if time.monotonic() - self.spoken >= self.interval_s:
+            self._speak(trials)
+
     def on_experiment_end(self, trials: list[Any], **_: Any) -> None:
         """Say the last line."""
-        self.ended = True
         self._speak(trials)
 
     def _speak(self, trials: list[Any]) -> None:
         self.spoken = time.monotonic()
-        status = {trial.config["trial"]: trial.status for trial in trials}
-        running = [row for name, row in self.last.items() if status[name] == "RUNNING"]
+        names = {trial.config["trial"] for trial in trials if trial.status == "RUNNING"}
+        running = [self.last[name] for name in names if name in self.last]
         parts = [f"{datetime.now():%H:%M:%S} trainings {self._counts(trials)}"]
         if running:
-            first, last = min(row["epoch"] for row in running), max(row["epoch"] for row in running)
+            first, last = min(row.epoch for row in running), max(row.epoch for row in running)
             parts.append(f"epoch {first}" + (f" to {last}" if last > first else ""))
-            parts.append(f"{sum(row['env_steps_per_s'] for row in running):,.0f} env steps/s")
-        if responses := [value for row in self.last.values() if not math.isnan(value := row["response_recent_s"])]:
+            parts.append(f"{sum(row.env_steps_per_s for row in running):,.0f} env steps/s")
+        if responses := [value for row in self.last.values() if not math.isnan(value := row.response_recent_s)]:
             parts.append(f"response best {min(responses):.2f}, median {statistics.median(responses):.2f} s")
-        if sum(row["runners"] for row in running):
-            healthy = sum(row["runners_healthy"] for row in running)
-            restarts = sum(row["runner_restarts"] for row in self.last.values())
+        if sum(row.runners for row in running):
+            healthy = sum(row.runners_healthy for row in running)
+            restarts = sum(row.runner_restarts for row in self.last.values())
             parts.append(f"environment runners: {healthy} healthy, {restarts} restarts")
-        trained = sum(row["epoch"] - self.first_epoch[name] for name, row in self.last.items())
-        epochs = {name: row["epoch"] for name, row in self.last.items()}
+        trained = sum(row.epoch - self.first_epoch[name] for name, row in self.last.items())
         left = sum(
-            target - epochs.get(name, 0)
+            target - (self.last[name].epoch if name in self.last else 0)
             for name, target in self.targets.items()
-            if status.get(name) not in ("TERMINATED", "ERROR")
+            if name not in self.done and name not in self.failed
         )
         if running and trained > 0 and left > 0:  # measured to the newest result: it does not grow while nothing ends
             parts.append(f"{timedelta(seconds=round((self.latest - self.start) / trained * left))} left")
         self.say(" | ".join(parts))
 
     def _counts(self, trials: list[Any]) -> str:
-        """How many trainings are done, run, start, wait and why, have restarted after an error, and failed."""
-        ended = sum(trial.is_finished() for trial in trials)
-        running = sum(trial.status == "RUNNING" for trial in trials)
-        training = sum(trial.status == "RUNNING" and trial.config["trial"] in self.last for trial in trials)
-        text = f"{ended}/{len(self.targets)} done"
+        """How many trainings are done, run, start, were interrupted, wait and why, have restarted, and failed."""
+        running = [trial.config["trial"] for trial in trials if trial.status == "RUNNING"]
+        stopped = [trial.config["trial"] for trial in trials if trial.status == "TERMINATED"]
+        interrupted = sum(name not in self.done for name in stopped)
+        training = sum(name in self.last for name in running)
+        text = f"{len(self.done)}/{len(self.targets)} done"
         text += f", {training} running" if training else ""
-        if unfinished := len(self.targets) - ended:
-            placed, why = self.waiting(running)
-            starting = min(running + placed, unfinished) - training
+        unfinished = len(self.targets) - len(self.done) - len(self.failed)
+        if interrupted:
+            begun = sum(name in self.last and name not in self.done for name in stopped)
+            text += f", {begun} interrupted" if begun else ""
+            wait = unfinished - training - begun
+            text += f", {wait} waiting" if wait else ""
+        elif unfinished:
+            placed, why = self.waiting(len(running))
+            starting = min(len(running) + placed, unfinished) - training
             text += f", {starting} starting ({STARTING})" if starting else ""
             wait = unfinished - training - starting
             text += f", {wait} waiting ({why})" if wait else ""
-        if restarts := sum(trial.num_failures for trial in trials):
-            text += f", {restarts} " + ("restart after an error" if restarts == 1 else "restarts after errors")
+        text += f", {counted(self.restarts, 'restart')}" if self.restarts else ""
         return text + (f", {len(self.failed)} failed" if self.failed else "")

@@ -12,45 +12,44 @@ from rllib_scale.clusters.placement import trials_at_once
 from rllib_scale.clusters.session import ray_session
 from rllib_scale.config.plan import Plan
 from rllib_scale.errors import UserError, counted
-from rllib_scale.results.storage import Mirror
-from rllib_scale.results.tables import held, read_manifest
+from rllib_scale.results.lock import held
+from rllib_scale.results.storage import Location
+from rllib_scale.results.tables import read_manifest
 from rllib_scale.sweeps.sweep import Sweep
 
 
 def run_sweep(
     plan: Plan,
-    folder: Path,
+    home: Location | Path,
     address: str | None,
     say: Callable[[str], None],
-    reuse: Sequence[Path] = (),
-    mirror: Mirror | None = None,
+    reuse: Sequence[Location] = (),
     trust: bool = False,
 ) -> list[str]:
-    """Run or resume a sweep to its end, and return one line for each training that failed.
+    """Run or resume a sweep to its end, and return one line for each training and evaluation that failed.
 
     A finished sweep does not start Ray.
 
     Args:
         plan: a plan that `check_plan` has accepted.
-        folder: see `Sweep`.
+        home: see `Sweep`.
         address: of a Ray cluster; None starts a local Ray.
         say: see `Sweep`.
-        reuse: results folders whose finished trainings are reused.
-        mirror: see `Sweep`.
+        reuse: results whose finished trainings are reused.
         trust: resume from checkpoints, which are pickles, in a folder of another account; and import the code that
             given policies name.
 
     Raises:
-        UserError: the folder belongs to another sweep, which may run in it now, or cannot be written; it holds
-            checkpoints of another account; or no training could ever start.
+        UserError: the folder belongs to another sweep, or cannot be written; another sweep runs there (see `held`); it
+            holds checkpoints of another account; or no training could ever start.
         KeyboardInterrupt: Ctrl-C or SIGTERM. Finished parts are kept, and the same call resumes.
     """
     for other in reuse:
         if read_manifest(other) is None:
             raise UserError(f"--reuse {other}: no results folder (it has no manifest.json)")
-    sweep = Sweep(plan, folder, say, mirror)
+    sweep = Sweep(plan, home, say)
     with ExitStack() as stack:
-        stack.enter_context(held(folder, str(mirror.storage) if mirror else None))
+        stack.enter_context(held(sweep.home, say))
         trusted = sweep.open() or trust
         if sweep.is_complete():
             trainings, units = counted(len(plan.trials), "training"), counted(len(plan.units), "evaluation")
@@ -72,18 +71,19 @@ def run_sweep(
             evaluations = Evaluations(sweep, trust, beside=None if at_once is None else 1)
             failures = train(sweep, reuse, trusted, at_once, evaluations)
             evaluations.finish()
+            failures += evaluations.failed
             if best := sweep.best():
                 say(best)
         except BaseException as error:
             with suppress(UserError, OSError):
-                sweep.write_tables()
+                sweep.close()
             if isinstance(error, OSError):
                 raise UserError(
                     f"{sweep.home}: {error.strerror or error}; finished parts there are complete, "
                     "and the same command resumes the sweep"
                 ) from None
             raise
-        sweep.write_tables()
+        sweep.close()
     return failures
 
 

@@ -13,21 +13,14 @@ from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTra
 
 from rllib_scale.config.plan import Trial
 from rllib_scale.config.search import Distribution, SearchConfig, recent
+from rllib_scale.sweeps.history import Curve
 
 SCORE = "score"
-"""Result key that the schedulers compare."""
+"""Result key that the schedulers compare; NaN before an episode has ended: such a training is not compared."""
 TIME = "env_steps"
-WORST = 1e30
-"""Beyond any score, and finite for TensorBoard."""
 
-Curves = Mapping[str, Sequence[Mapping[str, Any]]]
+Curves = Mapping[str, Curve]
 """Trial name -> training curve so far."""
-
-
-def score_of(curve: Sequence[Mapping[str, Any]], search: SearchConfig) -> float:
-    """The score of a training; WORST if no episode has ended yet."""
-    score = recent(curve, search.metric, search.window)
-    return score if not math.isnan(score) else WORST if search.mode == "min" else -WORST
 
 
 class FirstComeFirstServed(FIFOScheduler):
@@ -71,30 +64,40 @@ class ResumedASHA(ASHAScheduler):
         super().on_trial_add(tune_controller, trial)
         self._pass_rungs(trial, self._curves.get(str(trial.config["trial"]), ()))
 
-    def _replay(self, trial: Any, curve: Sequence[Mapping[str, Any]]) -> None:
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Judge a training as soon as it has a score."""
+        if math.isnan(result[SCORE]):
+            return str(self.CONTINUE)
+        return str(super().on_trial_result(tune_controller, trial, result))
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        """Note the last score, if there is one."""
+        if not math.isnan(result.get(SCORE, math.nan)):
+            super().on_trial_complete(tune_controller, trial, result)
+
+    def _replay(self, trial: Any, curve: Curve) -> None:
         super().on_trial_add(None, trial)
         self._pass_rungs(trial, curve)
 
-    def _pass_rungs(self, trial: Any, curve: Sequence[Mapping[str, Any]]) -> None:
+    def _pass_rungs(self, trial: Any, curve: Curve) -> None:
         for epoch, row in enumerate(curve, start=1):
-            super().on_trial_result(None, trial, {TIME: row[TIME], SCORE: score_of(curve[:epoch], self._search)})
+            score = recent(curve[:epoch], self._search.metric, self._search.window)
+            self.on_trial_result(None, trial, {TIME: row[TIME], SCORE: score})
 
 
 class Population(PopulationBasedTraining):
-    """PBT whose members keep their names when they clone another member."""
+    """PBT whose members keep their names when they clone another member, and whose settings stay in their space.
 
-    def _get_new_config(self, trial: Any, trial_to_clone: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        config, operations = super()._get_new_config(trial, trial_to_clone)
-        return config | {name: trial.config[name] for name in ("trial", "settings")}, operations
+    Tune compares at multiples of the interval only and counts from 0: where an epoch ends elsewhere, where a sweep
+    resumes, or where a member fails, all would wait for ever.
 
+    Args:
+        search: with the space and the interval.
+        curves: of the members so far.
+    """
 
-def make_scheduler(search: SearchConfig, pending: Sequence[Trial], curves: Curves) -> TrialScheduler:
-    """The scheduler of the pending trials."""
-    if search.scheduler == "asha":
-        steps = max(trial.config.stop_epochs * (trial.config.env_steps_per_epoch or 0) for trial in pending)
-        return ResumedASHA(search, steps, curves, [trial.config.name for trial in pending])
-    if search.scheduler == "pbt":
-        return Population(
+    def __init__(self, search: SearchConfig, curves: Sequence[Curve]) -> None:
+        super().__init__(
             time_attr=TIME,
             metric=SCORE,
             mode=search.mode,
@@ -104,6 +107,50 @@ def make_scheduler(search: SearchConfig, pending: Sequence[Trial], curves: Curve
             resample_probability=search.pbt.resample,
             hyperparam_mutations={path: _domain(values) for path, values in search.space.items()},
         )
+        self._space = search.space
+        done = max((curve[-1][TIME] for curve in curves if curve), default=0)
+        self._resumed_from = done - done % search.pbt.interval_steps
+
+    def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
+        """Add a member."""
+        super().on_trial_add(tune_controller, trial)
+        self._count_from(self._resumed_from)
+
+    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
+        """Compare the members if this is the last that was waited for; the next comparison is an interval later."""
+        expected = self._next_perturbation_sync
+        decision = super().on_trial_result(tune_controller, trial, result)
+        if self._next_perturbation_sync > expected:
+            self._count_from(max(state.last_train_time for state in self._trial_state.values()))
+        return str(decision)
+
+    def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
+        """The member that is furthest behind; all go on where they waited for one that failed."""
+        chosen = super().choose_trial_to_run(tune_controller)
+        live = tune_controller.get_live_trials()
+        if chosen is None and live and all(trial.status == TuneTrial.PAUSED for trial in live):
+            self._count_from(self._next_perturbation_sync)
+            chosen = super().choose_trial_to_run(tune_controller)
+        return chosen
+
+    def _count_from(self, steps: int) -> None:
+        self._next_perturbation_sync = steps + self._perturbation_interval
+        for state in self._trial_state.values():
+            state.last_perturbation_time = steps
+
+    def _get_new_config(self, trial: Any, trial_to_clone: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        config, operations = super()._get_new_config(trial, trial_to_clone)
+        inside = {path: values.nearest(config[path]) for path, values in self._space.items()}
+        return config | inside | {name: trial.config[name] for name in ("trial", "settings")}, operations
+
+
+def make_scheduler(search: SearchConfig, pending: Sequence[Trial], curves: Curves) -> TrialScheduler:
+    """The scheduler of the pending trials."""
+    if search.scheduler == "asha":
+        steps = max(trial.config.stop_epochs * (trial.config.env_steps_per_epoch or 0) for trial in pending)
+        return ResumedASHA(search, steps, curves, [trial.config.name for trial in pending])
+    if search.scheduler == "pbt":
+        return Population(search, [curves.get(trial.name, ()) for trial in pending])
     return FirstComeFirstServed()
 
 

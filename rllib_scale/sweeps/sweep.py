@@ -1,123 +1,141 @@
-"""A sweep in its results folder: its plan, which parts are finished, and its tables. Imports no ray."""
+"""A sweep in its results: its plan, which parts are finished, and the rows that it appends. Imports no ray."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import pandas as pd
+import pyarrow.compute as pc
 
-from rllib_scale.config import digest
+from rllib_scale.config import TrialConfig, digest
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.plan import EvaluationUnit, Plan, Trial
 from rllib_scale.config.search import SearchConfig, recent
 from rllib_scale.config.sweep import TRIAL_SECTIONS
 from rllib_scale.errors import UserError
-from rllib_scale.files import write_json
-from rllib_scale.results.columns import EPISODE_COLUMNS, EPISODE_KEY, FEATURE_COLUMNS, FEATURE_KEY, TRAINING_COLUMNS
-from rllib_scale.results.status import as_trained, published_epochs, stopped_at
-from rllib_scale.results.storage import Location, Mirror
-from rllib_scale.results.tables import (
-    check_there,
-    open_folder,
-    read_manifest,
-    read_table,
-    read_tables,
-    typed,
-    write_table,
-)
+from rllib_scale.results import dataset
+from rllib_scale.results.columns import TRAINING_COLUMNS
+from rllib_scale.results.status import POLICY_FILES, finished_trainings, published_policy
+from rllib_scale.results.storage import AT_ONCE, Location
+from rllib_scale.results.tables import open_folder, read_manifest
 from rllib_scale.results.trust import is_own, remember
-from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint, publish
+from rllib_scale.sweeps.checkpoints import Checkpoint, reading
+from rllib_scale.sweeps.history import SETTINGS, history, measured, settings_after
+
+SHOWN_TIES = 4
+"""Settings with the same score that `Sweep.best` names; it counts the others."""
+
+
+class Finished(NamedTuple):
+    """What is known of a finished training."""
+
+    epochs: int
+    stopped: bool
+    trial_id: str
+    config: str
 
 
 class Sweep:
-    """A planned sweep and its results folder.
+    """A planned sweep and its results, which this process alone writes.
 
-    Each question about finished parts reads the folder: the object caches nothing that a file says.
+    `open` reads once what is finished; after that, the object adds what this process finishes.
 
     Args:
         plan: the trainings and evaluations.
-        folder: results folder; `open` creates it.
+        home: the results folder, which every node sees; `open` creates it.
         say: receives lines of progress.
-        mirror: copies `folder` to a bucket, which also receives the checkpoints; None if every node sees `folder`.
 
     Attributes:
-        plan: with the epochs of trainings that ASHA stopped, as of the last `refresh`.
-        home: the results folder as every node sees it.
-        trials: Tune's folder in it.
+        tune_folder: Tune's folder in it.
+        rows: appends to its tables.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        folder: Path,
-        say: Callable[[str], None],
-        mirror: Mirror | None = None,
-    ) -> None:
-        self.planned = self.plan = plan
+    def __init__(self, plan: Plan, home: Location | Path, say: Callable[[str], None]) -> None:
+        self.plan = plan
         self.config = plan.sweep
         self.search = self.config.search or SearchConfig()
-        self.folder = folder.absolute()
+        place = Location(str(home))
+        self.home = place if place.local is None else Location(str(place.local))
         self.say = say
-        self.mirror = mirror
-        self.home = mirror.storage if mirror else Location(str(self.folder))
         self.tune_folder = self.home / "trials"
+        self.rows = dataset.Rows(self.home)
         self._of_name = {trial.name: trial for trial in plan.trials}
+        self._finished: dict[str, Finished] = {}
+        self._stopped: dict[str, int] = {}
+        self._evaluated: set[str] = set()
+        self._measured: set[str] = set()
 
     @property
     def trials(self) -> tuple[Trial, ...]:
         """Its trainings."""
         return self.plan.trials
 
+    @property
+    def folder(self) -> Path:
+        """A folder on this machine for the files of trackers: the results, or one of the sweep's name."""
+        return self.home.local or Path("results").absolute() / self.config.name
+
     def open(self) -> bool:
-        """Create or reopen the results folder; returns whether this account created it.
+        """Create or reopen the results, and read what is finished; returns whether this account created them.
 
         Raises:
-            UserError: it belongs to another sweep or to other settings that its rows do not name, holds other files,
-                or cannot be written.
+            UserError: they are of another sweep or of other settings that its rows do not name, hold other files, or
+                cannot be written.
         """
-        content, manifest = self.config.model_dump(mode="json"), read_manifest(self.folder)
+        content, manifest = self.config.model_dump(mode="json"), read_manifest(self.home)
         if manifest is not None and manifest["sweep"] == self.config.name:
             self._refuse_other_settings(manifest["config"], content)
-        created = open_folder(self.folder, self.config.name, content, digest(content), self.planned.to_json())
+        created = open_folder(self.home, self.config.name, content, digest(content), self.plan.to_json())
         if manifest is None:
             remember(str(self.home), created)
-        if self.mirror:
-            self.mirror.save()  # refuses a bucket that cannot be written before anything is trained
+        for name, row in finished_trainings(self.home).items():
+            known = (int(row["epochs"]), bool(row["stopped"]), str(row["trial_id"]), str(row["config"]))
+            self._finished[name] = Finished(*known)
+        self._evaluated = dataset.units(self.home)
+        self._measured = dataset.units(self.home, "features")
         return is_own(str(self.home), created)
 
-    def refresh(self) -> None:
-        """Read from the folder which trainings ASHA stopped."""
-        self.plan = as_trained(self.folder, self.planned)
-
     def is_complete(self) -> bool:
-        """Whether all trainings and evaluations are finished and the tables hold their rows."""
-        manifest = read_manifest(self.folder)
-        if manifest is None or manifest.get("tables") is None or not (self.folder / "episodes.parquet").is_file():
-            return False
-        self.refresh()
-        return (
-            manifest["tables"] == self._tables_digest()
-            and all(map(self.is_finished, self.plan.trials))
-            and all(map(self.is_evaluated, self.plan.units))
+        """Whether all trainings and evaluations are finished."""
+        own = [unit for unit in self.plan.units if not unit.learned]
+        return all(map(self.is_finished, self.trials)) and all(
+            map(self.is_evaluated, [*own, *(unit for trial in self.trials for unit in self.units_of(trial.name))])
         )
 
     def save(self) -> None:
-        """Copy new files to the bucket, if there is one; the next call retries what fails."""
+        """Append the rows that have waited long enough; a store that refuses them is asked again later.
+
+        Raises:
+            UserError: the results are gone, or cannot be written on this machine.
+        """
+        if not self.rows.is_due:
+            return
         try:
-            if self.mirror:
-                self.mirror.save()
+            self.rows.flush()
         except UserError as error:
-            self.say(f"Copy postponed: {error}")
+            if self.home.local is not None:
+                raise
+            self.say(f"Rows are kept in memory for now: {error}")
+
+    def close(self) -> None:
+        """Append all rows that wait.
+
+        Raises:
+            UserError: they cannot be written; what they say is done again by the next run.
+        """
+        self.rows.flush()
 
     def _refuse_other_settings(self, earlier: dict[str, Any], content: dict[str, Any]) -> None:
         """Refuse rows of two values of a setting that rows do not name."""
         for path, old, new in _differing("", _unnamed(earlier), _unnamed(content)):
             raise UserError(
-                f"{self.folder}: its rows are of {path} {json.dumps(old)}, not {json.dumps(new)}; give the sweep "
+                f"{self.home}: its rows are of {path} {json.dumps(old)}, not {json.dumps(new)}; give the sweep "
                 "another name or another --results"
             )
 
@@ -127,135 +145,186 @@ class Sweep:
         """The training of that name."""
         return self._of_name[name]
 
-    def policy(self, name: str) -> Path:
-        """Folder of the policy of a finished training."""
-        return self.folder / "policies" / name
+    def policy_files(self, name: str) -> dict[str, bytes]:
+        """The files of the policy of a finished training, by name."""
+        return published_policy(self.home, name)
 
     def curve(self, trial: Trial) -> list[dict[str, Any]]:
-        """The training curve of a finished trial; empty for an unfinished one."""
-        path = self.policy(trial.name) / "curve.json"
-        return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
+        """Epochs, env steps and metric of a finished trial, with its last settings; empty for an unfinished one."""
+        return self._curves.get(trial.name, [])
+
+    @cached_property
+    def _curves(self) -> dict[str, list[dict[str, Any]]]:
+        columns = [*dict.fromkeys(("trial_id", "epoch", "env_steps", self.search.metric))]
+        frame = dataset.read(self.home, "training", columns).sort_values("epoch")
+        rows = {str(trial_id): dataset.records(own) for trial_id, own in frame.groupby("trial_id")}
+        curves = {name: rows.get(finished.trial_id, []) for name, finished in self._finished.items()}
+        for change in dataset.records(dataset.read(self.home, "history").sort_values("epoch")):
+            if curve := curves.get(change["trial"]):
+                curve[-1].setdefault(SETTINGS, {})[change["setting"]] = json.loads(change["value"])
+        return curves
 
     def note_stop(self, name: str, epoch: int) -> None:
-        """Note that ASHA stopped a training for good after an epoch."""
-        write_json(self.folder / "stopped" / f"{name}.json", {"epoch": epoch})
-        self.save()
+        """Note that ASHA stopped a training for good after an epoch, before its policy is published."""
+        self._stopped[name] = epoch
 
     def target_epochs(self, trial: Trial) -> int:
         """Epochs of the finished trial: those of its config, or fewer if ASHA stopped it."""
-        stopped = stopped_at(self.folder, trial.name) if self.search.scheduler == "asha" else None
-        return trial.config.stop_epochs if stopped is None else stopped
+        finished = self._finished.get(trial.name)
+        if self.search.scheduler == "asha" and finished is not None and finished.stopped:
+            return finished.epochs
+        return self._stopped.get(trial.name, trial.config.stop_epochs)
 
     def is_finished(self, trial: Trial) -> bool:
         """Whether the policy of a trial is published."""
-        return published_epochs(self.policy(trial.name)) >= self.target_epochs(trial)
+        finished = self._finished.get(trial.name)
+        return finished is not None and finished.epochs >= self.target_epochs(trial)
 
-    def checkpoint(self, trial: Trial) -> Location | None:
-        """The complete checkpoint of a trial with the highest epoch."""
-        return latest_checkpoint(self.tune_folder, trial.name)
+    def publish(self, trial: Trial, checkpoint: Checkpoint | None) -> bool:
+        """Copy the policy of a finished training to the results; returns whether the training is finished.
 
-    def publish(self, trial: Trial) -> bool:
-        """Copy the policy of a finished training to the results; returns whether the training is finished."""
-        checkpoint = self.checkpoint(trial)
-        if checkpoint is None or epoch_of(checkpoint) < self.target_epochs(trial):
+        Args:
+            trial: the training.
+            checkpoint: its newest one, if there is one.
+        """
+        if checkpoint is None or checkpoint.epoch < self.target_epochs(trial):
             return False
-        publish(checkpoint, self.policy(trial.name))
+        with reading(checkpoint) as folder:
+            files = {name: (folder / "policy" / name).read_bytes() for name in POLICY_FILES}
+            curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
+        self._write_policy(trial.name, files)
+        shared = self._training_columns(_ended(trial, files))
+        self.rows.add("history", history(curve, trial.name))
+        self.rows.add("training", [row | shared for row in measured(curve)])
+        self._add_training(trial, files, curve[-1])
+        if self.config.search is not None:
+            self._curves[trial.name] = curve
         self.save()
         return True
+
+    def reuse(self, others: Sequence[Location]) -> int:
+        """Take finished trainings of the same configs from other results; returns how many.
+
+        Raises:
+            UserError: they cannot be read, or the results cannot be written.
+        """
+        before = len(self._finished)
+        for home in others:
+            found = finished_trainings(home)
+            wanted = [
+                trial
+                for trial in self.trials
+                if not self.is_finished(trial)
+                and trial.name in found
+                and found[trial.name]["epochs"] >= trial.config.stop_epochs
+            ]
+            if wanted:
+                self._take(home, {str(found[trial.name]["trial_id"]): trial for trial in wanted})
+        return len(self._finished) - before
+
+    def _take(self, home: Location, taken: Mapping[str, Trial]) -> None:
+        """Copy policies and curves. `taken`: trial_id -> trial."""
+
+        def copy(trial: Trial) -> dict[str, bytes]:
+            files = published_policy(home, trial.name)
+            self._write_policy(trial.name, files)
+            return files
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            files = dict(zip(taken, pool.map(copy, taken.values()), strict=True))
+        curves = dataset.read(home, "training", rows=pc.field("trial_id").isin([*taken]))
+        shared = {trial_id: self._training_columns(trial) for trial_id, trial in taken.items()}
+        for name in next(iter(shared.values())):
+            curves[name] = curves["trial_id"].map({trial_id: own[name] for trial_id, own in shared.items()})
+        if len(curves):
+            self.rows.write("training", curves)
+        last = {str(row["trial_id"]): row for row in dataset.records(curves.sort_values("epoch"))}
+        for trial_id, trial in taken.items():
+            self._add_training(trial, files[trial_id], last.get(trial_id, {}))
+        self.close()
+
+    def _write_policy(self, name: str, files: Mapping[str, bytes]) -> None:
+        for file in reversed(POLICY_FILES):  # the description last
+            (self.home / "policies" / name / file).write(files[file])
+
+    def _training_columns(self, trained: Trial) -> dict[str, Any]:
+        own = {name: value for name, value in trained.identity.items() if name in TRAINING_COLUMNS}
+        own.pop("env_steps", None)  # of the epoch
+        return own | {"sweep": self.config.name}
+
+    def _add_training(self, trial: Trial, files: Mapping[str, bytes], last: Mapping[str, Any]) -> None:
+        """Add the row that says that a training is finished; its policy is written and its curve is added."""
+        ended, description = _ended(trial, files), json.loads(files["policy.json"])
+        known = (int(description["epochs"]), trial.name in self._stopped, ended.final.trial_id)
+        finished = Finished(*known, json.dumps(description["trial"]))
+        row = {"name": trial.name, "method": trial.config.method, "train_seed": trial.config.seed}
+        row |= finished._asdict() | {name: last.get(name) for name in ("episode_return", "response_mean_s")}
+        row |= {"policy_bytes": sum(map(len, files.values())), "published_s": time.time()}
+        self.rows.add("trainings", [row])
+        self._finished[trial.name] = finished
 
     # ------------------------------------------------------------------ search
 
     def best(self) -> str | None:
         """One line about the best settings of a search; None without one, or if the problems of its trainings differ.
 
-        The score of a training is the mean over its last epochs, and that of settings the mean over their seeds.
-        Evaluation episodes do not count: choosing by them would bias their results.
+        The settings are those at the end of a training: PBT changes them on the way. The score of a training is the
+        mean over its last epochs, and that of settings the mean over their seeds. Evaluation episodes do not count:
+        choosing by them would bias their results.
         """
         problems = [(trial.config.env, trial.config.algorithm.problems) for trial in self.trials]
         if self.config.search is None or any(problem != problems[0] for problem in problems):
             return None
-        of_settings: dict[tuple[Any, ...], list[Trial]] = {}
-        for trial in self.plan.trials:
-            if trial.stopped_epochs is None:
-                of_settings.setdefault((trial.config.method, repr(trial.overrides)), []).append(trial)
-        key = self.search.better({key: self._mean_score(group) for key, group in of_settings.items()})
-        if key is None or len({(trial.config.method, repr(trial.overrides)) for trial in self.trials}) == 1:
+        of_settings: dict[str, list[Trial]] = {}
+        for trial in self.trials:
+            settings = settings_after(trial, self.curve(trial)).items()
+            shown = ", ".join([trial.config.method, *(f"{path}={value}" for path, value in settings)])
+            finished, whole = self._finished.get(trial.name), of_settings.setdefault(shown, [])
+            whole += [trial] * (finished is None or not finished.stopped)
+        scores = {shown: self._mean_score(whole) for shown, whole in of_settings.items()}
+        best = self.search.best(scores)
+        if not best or len(scores) == 1:
             return None
-        group = of_settings[key]
-        settings = "".join(f", {path}={value}" for path, value in group[0].overrides)
-        seeds = f"mean of {len(group)} seeds" if len(group) > 1 else "one seed"
-        score = f"{self.search.metric} {self._mean_score(group):.4g}"
-        return f"best in training: {group[0].config.method}{settings}: {score} ({seeds})"
+        tie = f", a tie of {len(best)} settings" if len(best) > 1 else ""
+        more = [f"{len(best) - SHOWN_TIES} more"] if len(best) > SHOWN_TIES else []
+        seeds = max(len(of_settings[shown]) for shown in best)
+        mean = f"mean of {seeds} seeds" if seeds > 1 else "one seed"
+        score = f"{self.search.metric} {scores[best[0]]:.4g}"
+        return f"best in training{tie}: {'; '.join([*best[:SHOWN_TIES], *more])}: {score} ({mean})"
 
     def _mean_score(self, trials: list[Trial]) -> float:
         scores = [recent(self.curve(trial), self.search.metric, self.search.window) for trial in trials]
         return sum(scores) / len(scores) if scores else math.nan
 
-    # ------------------------------------------------------------------ evaluations and tables
+    # ------------------------------------------------------------------ evaluations
 
     def units_of(self, name: str) -> list[EvaluationUnit]:
         """The evaluations of the policy of a finished training."""
-        return self.planned.units_of(self._of_name[name].as_trained(published_epochs(self.policy(name))))
-
-    def rows_file(self, unit: EvaluationUnit) -> Path:
-        """Rows of a finished unit, one for each episode."""
-        return self.folder / "evaluations" / f"{unit.key}.parquet"
-
-    def features_file(self, unit: EvaluationUnit) -> Path:
-        """The row of feature statistics of a finished unit."""
-        return self.folder / "features" / f"{unit.key}.parquet"
+        finished, trial = self._finished[name], self._of_name[name]
+        if finished.trial_id != trial.config.trial_id:
+            trial = trial.as_trained(TrialConfig.model_validate_json(finished.config), finished.epochs)
+        return self.plan.units_of(trial)
 
     def is_evaluated(self, unit: EvaluationUnit) -> bool:
         """Whether the rows of a unit, and its feature statistics if planned, are there."""
-        return self.rows_file(unit).is_file() and (not unit.features or self.features_file(unit).is_file())
+        return unit.key in self._evaluated and (not unit.features or unit.key in self._measured)
 
-    def write_tables(self) -> None:
-        """Write the tables of the finished parts.
+    def add_rows(
+        self, unit: EvaluationUnit, episodes: Sequence[dict[str, Any]], features: dict[str, Any] | None
+    ) -> None:
+        """Add the rows of a finished unit, one for each episode, and that of its feature statistics."""
+        shared = {"sweep": self.config.name, "unit": unit.key} | unit.columns
+        if features is not None:
+            self.rows.add("features", [shared | features])
+            self._measured.add(unit.key)
+        self.rows.add("episodes", [shared | row for row in episodes])
+        self._evaluated.add(unit.key)
 
-        Raises:
-            UserError: a table cannot be written, or the results folder is gone.
-        """
-        check_there(self.folder)
-        self.refresh()
-        self._write_training()
-        self._write_units()
-        self._write_manifest()
 
-    def _write_training(self) -> None:
-        rows: list[dict[str, Any]] = []
-        for trial in self.trials:
-            identity = {k: v for k, v in trial.identity.items() if k in TRAINING_COLUMNS and k != "env_steps"}
-            rows += [row | {"sweep": self.config.name, **identity} for row in self.curve(trial)]
-        frames = [typed(pd.DataFrame(rows), TRAINING_COLUMNS)]
-        if (self.folder / "training.parquet").is_file():
-            earlier = read_table(self.folder / "training.parquet", TRAINING_COLUMNS)
-            frames.append(earlier[~earlier["trial_id"].isin({trial.identity["trial_id"] for trial in self.trials})])
-        write_table(self.folder / "training.parquet", typed(pd.concat(frames, ignore_index=True), TRAINING_COLUMNS))
-
-    def _write_units(self) -> None:
-        """Write the rows of all finished units as one table, and their feature statistics as another.
-
-        Rows of earlier runs with other seeds, grids or evaluations stay; the current plan wins for the same key.
-        """
-        for name, folder, columns, key, file_of in (
-            ("episodes", "evaluations", EPISODE_COLUMNS, EPISODE_KEY, self.rows_file),
-            ("features", "features", FEATURE_COLUMNS, FEATURE_KEY, self.features_file),
-        ):
-            own = sorted({file_of(unit) for unit in self.plan.units})
-            files = dict.fromkeys([*own, *sorted((self.folder / folder).glob("*.parquet"))])
-            rows = read_tables([path for path in files if path.is_file()], columns).assign(sweep=self.config.name)
-            table = typed(rows.drop_duplicates(list(key)), columns)
-            write_table(self.folder / f"{name}.parquet", table.sort_values(list(key), ignore_index=True))
-
-    def _write_manifest(self) -> None:
-        """Note in the manifest which plan the tables hold completely."""
-        manifest = read_manifest(self.folder) or {}
-        whole = all(map(self.is_finished, self.trials)) and all(map(self.is_evaluated, self.plan.units))
-        tables = self._tables_digest() if whole else None
-        write_json(self.folder / "manifest.json", manifest | {"tables": tables})
-
-    def _tables_digest(self) -> str:
-        return digest([[trial.name for trial in self.trials], [[unit.key, unit.features] for unit in self.plan.units]])
+def _ended(trial: Trial, files: Mapping[str, bytes]) -> Trial:
+    """A trial as its published policy says that it was trained."""
+    description = json.loads(files["policy.json"])
+    return trial.as_trained(TrialConfig.model_validate(description["trial"]), int(description["epochs"]))
 
 
 def _unnamed(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Training curves in MLflow and Weights & Biases, by Ray's callbacks.
 
-By default nothing leaves the machine. MLflow writes `mlflow.db` to the results folder unless MLFLOW_TRACKING_URI names
+By default nothing leaves the machine. MLflow writes `mlflow.db` to the results folder (of results in a store: to
+results/SWEEP on this machine) unless MLFLOW_TRACKING_URI names
 a server. W&B writes to `wandb/` there and is offline unless WANDB_MODE or WANDB_API_KEY is set. Credentials stay in the
 environment.
 """
@@ -44,6 +45,7 @@ def _mlflow(sweep: Sweep) -> LoggerCallback:
         logging.getLogger(name).setLevel(logging.WARNING)
     from ray.air.integrations.mlflow import MLflowLoggerCallback
 
+    sweep.folder.mkdir(parents=True, exist_ok=True)
     server = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{sweep.folder / 'mlflow.db'}"
     return MLflowLoggerCallback(tracking_uri=server, experiment_name=sweep.config.name)
 

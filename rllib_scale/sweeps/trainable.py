@@ -14,8 +14,9 @@ from rllib_scale.config.search import SearchConfig, recent
 from rllib_scale.config.yaml_files import set_path
 from rllib_scale.files import write_json
 from rllib_scale.results.storage import Location
-from rllib_scale.sweeps.checkpoints import reading, writing
-from rllib_scale.sweeps.stopping import SCORE, score_of
+from rllib_scale.sweeps.checkpoints import Checkpoint, newest_in, reading, writing
+from rllib_scale.sweeps.history import MEMBER, SETTINGS
+from rllib_scale.sweeps.stopping import SCORE
 
 if TYPE_CHECKING:
     from rllib_scale.sweeps.learners import Learner  # imports torch, which the driver does without
@@ -29,7 +30,7 @@ class SchedulingTrial(tune.Trainable):
             changes, by config path.
         trials: trial name -> TrialConfig as JSON.
         targets: trial name -> epochs to train.
-        restore: trial name -> path or URI of the checkpoint to resume from, if there is one.
+        restore: trial name -> epoch, and path or URI, of the checkpoint to resume from, if there is one.
         folder: path or URI of the folder with the runs of the sweep, Tune's storage.
         search: SearchConfig as JSON, which defines the score.
     """
@@ -39,7 +40,7 @@ class SchedulingTrial(tune.Trainable):
         config: dict[str, Any],
         trials: dict[str, str],
         targets: dict[str, int],
-        restore: dict[str, str],
+        restore: dict[str, tuple[int, str]],
         folder: str,
         search: str,
     ) -> None:
@@ -50,6 +51,7 @@ class SchedulingTrial(tune.Trainable):
         # The driver, which imports this module, needs no torch.
 
         torch.set_num_threads(1)
+        print(f"training {config['trial']}", flush=True)  # in the process's log, which Ray's dashboard shows
         self.folder = Location(folder)
         self.search = SearchConfig.model_validate_json(search)
         self.target = targets[config["trial"]]
@@ -60,12 +62,13 @@ class SchedulingTrial(tune.Trainable):
             for path, value in changed.items():
                 set_path(settings, path, value)
             self.trial_config = TrialConfig.model_validate(settings)
-        self.settings = "; ".join(f"{path}={value}" for path, value in changed.items())
-        self.learner = _make_learner(self.trial_config, self._storage)
+        self.trained_as = {SETTINGS: changed, MEMBER: config["trial"]} if changed else {}
+        self.learner = make_learner(self.trial_config, self._storage)
         self.curve: list[dict[str, Any]] = []
         self.saved_epochs = 0
         if config["trial"] in restore:
-            self.load_checkpoint(Location(restore[config["trial"]]))
+            epoch, file = restore[config["trial"]]
+            self._load(Checkpoint(epoch, Location(file)))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Start another training in this process, which saves imports and compilation."""
@@ -77,15 +80,14 @@ class SchedulingTrial(tune.Trainable):
         """Train one epoch."""
         row = self.learner.epoch(len(self.curve) + 1)
         row["wall_s"] += self.curve[-1]["wall_s"] if self.curve else 0.0
-        if self.settings:
-            row["settings"] = self.settings
+        row |= self.trained_as
         self.curve.append(row)
         return (
             row
             | self.learner.runners()
             | {
                 "done": len(self.curve) >= self.target,
-                SCORE: score_of(self.curve, self.search),
+                SCORE: recent(self.curve, self.search.metric, self.search.window),
                 "response_recent_s": recent(self.curve, "response_mean_s", self.search.window),
             }
         )
@@ -99,7 +101,12 @@ class SchedulingTrial(tune.Trainable):
         self.saved_epochs = len(self.curve)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Restore the state that `save_checkpoint` wrote."""
+        """Restore the state that `save_checkpoint` wrote to a folder."""
+        found = newest_in(checkpoint)
+        assert found is not None, f"{checkpoint}: no complete checkpoint"
+        self._load(found)
+
+    def _load(self, checkpoint: Checkpoint) -> None:
         with reading(checkpoint) as folder:
             self.learner.load(folder / "algorithm")
             self.curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
@@ -116,7 +123,7 @@ class SchedulingTrial(tune.Trainable):
             self.learner.stop()
 
 
-def _make_learner(trial: TrialConfig, storage: Any) -> Learner:
+def make_learner(trial: TrialConfig, storage: Any) -> Learner:
     """The untrained learner of a trial, whose libraries are imported here; `storage` is Tune's."""
     if isinstance(trial.algorithm, CMAES):
         from rllib_scale.sweeps.evolution import PriceSearch

@@ -6,8 +6,7 @@ import errno
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -16,19 +15,22 @@ from rllib_scale.clusters.session import keep_credentials_out_of_logs, keep_trac
 from rllib_scale.config.plan import Trial
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.errors import UserError
-from rllib_scale.results.status import MAX_RESTARTS, published_epochs
+from rllib_scale.results.status import MAX_RESTARTS
 from rllib_scale.results.storage import Location, is_uri
 from rllib_scale.results.tables import check_there
-from rllib_scale.sweeps.checkpoints import check_format, copy_policy, curve_at, settings_at
+from rllib_scale.sweeps.checkpoints import Checkpoint, check_formats, newest_checkpoints
 from rllib_scale.sweeps.evaluations import Evaluations
+from rllib_scale.sweeps.history import settings_after
 from rllib_scale.sweeps.sweep import Sweep
 
 SYNC_S = 15
 """Between two copies of Tune's files, with the curves of running trainings, to results on this machine."""
+UPLOAD_S = 60
+"""The same, to a bucket."""
 
 
 def train(
-    sweep: Sweep, reuse: Sequence[Path], trusted: bool, at_once: int | None, evaluations: Evaluations
+    sweep: Sweep, reuse: Sequence[Location], trusted: bool, at_once: int | None, evaluations: Evaluations
 ) -> list[str]:
     """Train unfinished trials and publish every finished policy; returns one line for each training that failed.
 
@@ -43,42 +45,35 @@ def train(
         UserError: checkpoints are not trusted or of another version; or the results folder is gone.
         OSError: the disk of the checkpoints is full.
     """
-    (sweep.folder / "policies").mkdir(exist_ok=True)
-    checkpoints: dict[str, Location] = {}
+    checkpoints = newest_checkpoints(sweep.tune_folder)
     pending: list[Trial] = []
-    reused = 0
+    reused = sweep.reuse(reuse)
     for trial in sweep.trials:
-        finished = sweep.is_finished(trial) or sweep.publish(trial)
-        if not finished and (policy := _reusable(trial, reuse)) is not None:
-            copy_policy(policy, sweep.policy(trial.name))
-            finished, reused = True, reused + 1
-        if finished:
+        if sweep.is_finished(trial) or sweep.publish(trial, checkpoints.get(trial.name)):
             evaluations.add_policy(trial.name)
-            continue
-        if checkpoint := sweep.checkpoint(trial):
-            checkpoints[trial.name] = checkpoint
-        pending.append(trial)
+        else:
+            pending.append(trial)
+    resumed = {trial.name: checkpoints[trial.name] for trial in pending if trial.name in checkpoints}
     if reuse:
         sweep.say(f"{reused} trainings are reused from {', '.join(map(str, reuse))}")
-    if len(pending) < len(sweep.trials) or checkpoints:
+    if len(pending) < len(sweep.trials) or resumed:
         done = len(sweep.trials) - len(pending)
-        sweep.say(f"{done} of {len(sweep.trials)} trainings are finished, {len(checkpoints)} resume")
-    if checkpoints and not trusted:
+        sweep.say(f"{done} of {len(sweep.trials)} trainings are finished, {len(resumed)} resume")
+    if resumed and not trusted:
         raise UserError(
             f"{sweep.tune_folder}: another account or machine wrote its checkpoints, and resuming runs the code in "
             "them. If you trust their source, give --trust"
         )
-    for checkpoint in checkpoints.values():
-        check_format(checkpoint)
+    check_formats(resumed.values())
     if not pending:
         return []
     with patch.dict(os.environ):  # Tune reads settings from it and MLflow writes its server to it
-        errors = _fit(sweep, pending, checkpoints, at_once, evaluations)
+        errors = _fit(sweep, pending, resumed, at_once, evaluations)
+    unpublished = [trial for trial in pending if not sweep.is_finished(trial)]  # most are published as they end
+    checkpoints = newest_checkpoints(sweep.tune_folder) if unpublished else {}
     unfinished = []
-    for trial in pending:
-        if sweep.is_finished(trial):  # published as it ended
-            continue
-        if sweep.publish(trial):
+    for trial in unpublished:
+        if sweep.publish(trial, checkpoints.get(trial.name)):
             evaluations.add_policy(trial.name)
         else:
             unfinished.append(trial.name)
@@ -86,16 +81,34 @@ def train(
     return [f"{name}: {errors.get(name, 'stopped without an error')} {where}" for name in unfinished]
 
 
-def _reusable(trial: Trial, reuse: Sequence[Path]) -> Path | None:
-    """The first finished policy of the same trial in other results folders."""
-    found = (folder / "policies" / trial.name for folder in reuse)
-    return next((policy for policy in found if published_epochs(policy) >= trial.config.stop_epochs), None)
+class Curves(Mapping[str, Sequence[Mapping[str, Any]]]):
+    """Training curves so far, read when they are asked for, so that the driver holds one at a time.
+
+    Args:
+        sweep: whose finished trainings have one in their table.
+        resumed: checkpoints of unfinished trainings, which hold theirs.
+    """
+
+    def __init__(self, sweep: Sweep, resumed: Mapping[str, Checkpoint]) -> None:
+        self._sweep = sweep
+        self._resumed = resumed
+        self._names = {trial.name for trial in sweep.trials}
+
+    def __getitem__(self, name: str) -> Sequence[Mapping[str, Any]]:
+        checkpoint = self._resumed.get(name)
+        return self._sweep.curve(self._sweep.trial(name)) if checkpoint is None else checkpoint.curve()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def _fit(
     sweep: Sweep,
     pending: Sequence[Trial],
-    checkpoints: Mapping[str, Location],
+    resumed: Mapping[str, Checkpoint],
     at_once: int | None,
     evaluations: Evaluations,
 ) -> dict[str, str]:
@@ -114,78 +127,67 @@ def _fit(
     from rllib_scale.sweeps.stopping import make_scheduler
     from rllib_scale.sweeps.tracking import trackers
     from rllib_scale.sweeps.trainable import SchedulingTrial
+    from rllib_scale.sweeps.tune_loop import keep_tune_small
 
     resources, search = sweep.config.resources, sweep.search
     most = resources.max_concurrent or at_once
-    # An autoscaler adds nodes only for trainings that wait as placement groups.
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(min(len(pending), most or len(pending)))
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # StopAll handles it
+    os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = str(UPLOAD_S if is_uri(str(sweep.tune_folder)) else SYNC_S)
     keep_credentials_out_of_logs()
     keep_trackers_unloaded()
+    keep_tune_small()
     run = f"run-{1 + sum(name.startswith('run-') for name in sweep.tune_folder.folders()):03d}"
     targets = {trial.name: sweep.target_epochs(trial) for trial in pending}
-    curves = {trial.name: sweep.curve(trial) for trial in sweep.trials}
-    curves |= {name: curve_at(checkpoint) for name, checkpoint in checkpoints.items()}
+    settings = {trial.name: trial.identity | trial.settings for trial in pending}  # for Tune's logs
+    stop = StopAll(sweep.home)
+    progress = TuneProgress(targets, sweep.say, waiting(resources, most))
+    curves = Curves(sweep, resumed)
+    publish = PublishPolicies(sweep, run, evaluations, stop)
     bundles: list[dict[str, float]] = [{"CPU": resources.cpus}]
     bundles += [{"CPU": 1.0}] * (resources.env_runners + resources.learners)
-    trainable = tune.with_resources(
-        tune.with_parameters(
-            SchedulingTrial,
-            trials={trial.name: trial.config.model_dump_json() for trial in pending},
-            targets=targets,
-            restore={name: str(checkpoint) for name, checkpoint in checkpoints.items()},
-            folder=str(sweep.tune_folder),
-            search=search.model_dump_json(),
-        ),
-        tune.PlacementGroupFactory(bundles),
+    trainable = tune.with_parameters(
+        SchedulingTrial,
+        trials={trial.name: trial.config.model_dump_json() for trial in pending},
+        targets=targets,
+        restore={name: (checkpoint.epoch, str(checkpoint.file)) for name, checkpoint in resumed.items()},
+        folder=str(sweep.tune_folder),
+        search=search.model_dump_json(),
     )
-    # What Ray's dashboard shows of a training: its class, which Tune wraps in others, and its name.
-    trainable.__qualname__ = SchedulingTrial.__qualname__
-    trainable.__repr__ = lambda self: self.trial_name
-    settings = {trial.name: trial.identity | dict(trial.overrides) for trial in pending}  # for Tune's logs
-    scheduler = make_scheduler(search, pending, curves)
-    stop = StopAll(sweep.folder)
-    progress = TuneProgress(targets, sweep.say, waiting(resources, most))
-    tuner = tune.Tuner(
-        trainable,
-        param_space={
-            "trial": tune.grid_search(list(targets)),
-            "settings": tune.sample_from(lambda config: settings[config["trial"]]),
-            **_changing(search, {c.name: settings_at(checkpoints.get(c.name), c) for c in pending}),
-        },
-        tune_config=tune.TuneConfig(
-            scheduler=scheduler,
-            max_concurrent_trials=None if search.scheduler == "pbt" else most,
-            trial_name_creator=lambda trial: str(trial.config["trial"]),
-            trial_dirname_creator=lambda trial: str(trial.config["trial"]),
-            # A process that trains one trial after another starts once, but keeps its name in the dashboard of a
-            # cluster. ASHA and PBT resume a paused training in a new process.
-            reuse_actors=at_once is not None and search.scheduler not in ("asha", "pbt"),
-        ),
-        run_config=tune.RunConfig(
-            name=run,
-            storage_path=str(sweep.tune_folder),
-            sync_config=tune.SyncConfig() if is_uri(str(sweep.tune_folder)) else tune.SyncConfig(sync_period=SYNC_S),
-            stop=stop,
-            callbacks=[progress, PublishPolicies(sweep, evaluations, stop), *trackers(sweep)],
-            failure_config=tune.FailureConfig(max_failures=MAX_RESTARTS),
-            checkpoint_config=tune.CheckpointConfig(
-                checkpoint_frequency=sweep.config.checkpoints.every_epochs,
-                checkpoint_at_end=True,
-                num_to_keep=None if search.scheduler == "pbt" else sweep.config.checkpoints.keep,
-            ),
-            verbose=0,
-        ),
-    )
-    with stop:
+    trainable.__qualname__ = SchedulingTrial.__qualname__  # what Ray's dashboard shows: Tune wraps the class in others
+    with stop, publish:
         try:
-            tuner.fit()
+            tune.run(
+                trainable,
+                name=run,
+                storage_path=str(sweep.tune_folder),
+                config={
+                    "trial": tune.grid_search(list(targets)),
+                    "settings": tune.sample_from(lambda config: settings[config["trial"]]),
+                    **_changing(search, pending, curves),
+                },
+                resources_per_trial=tune.PlacementGroupFactory(bundles),
+                scheduler=make_scheduler(search, pending, curves),
+                max_concurrent_trials=None if search.scheduler == "pbt" else most,
+                trial_name_creator=lambda trial: str(trial.config["trial"]),
+                trial_dirname_creator=lambda trial: str(trial.config["trial"]),
+                # A process that trains one trial after another starts once. ASHA and PBT resume a paused training in
+                # a new process.
+                reuse_actors=search.scheduler not in ("asha", "pbt"),
+                stop=stop,
+                callbacks=[progress, publish, *trackers(sweep)],
+                max_failures=MAX_RESTARTS,
+                raise_on_failed_trial=False,
+                checkpoint_config=tune.CheckpointConfig(
+                    checkpoint_frequency=sweep.config.checkpoints.every_epochs,
+                    checkpoint_at_end=True,
+                    num_to_keep=None if search.scheduler == "pbt" else sweep.config.checkpoints.keep,
+                ),
+                verbose=0,
+            )
         except Exception:
-            check_there(sweep.folder)
-            if not progress.ended:
-                raise
-            # Tune finally reads its own files back, which a full disk has torn. Nothing here needs them.
-    check_there(sweep.folder)
+            check_there(sweep.home)
+            raise
+    check_there(sweep.home)
     for line in progress.failed.values():
         for number in (errno.ENOSPC, errno.EDQUOT):
             if os.strerror(number) in line:
@@ -193,12 +195,13 @@ def _fit(
     return progress.failed
 
 
-def _changing(search: SearchConfig, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _changing(search: SearchConfig, pending: Sequence[Trial], curves: Curves) -> dict[str, Any]:
     """Initial values of the settings that PBT changes, as config path -> a function of the trial's config."""
     from ray import tune
 
     if search.scheduler != "pbt":
         return {}
+    settings = {trial.name: settings_after(trial, curves.get(trial.name, ())) for trial in pending}
 
     def setting(path: str) -> Any:
         return tune.sample_from(lambda config: settings[config["trial"]][path])

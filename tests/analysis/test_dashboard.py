@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,15 @@ from rllib_scale_analysis.report.summary import training_state_lines
 from rllib_scale_analysis.rows import PAPER_SETTING, variants
 from rllib_scale_analysis.tables.methods import table4
 
-from artificial_results import HEURISTICS, artificial_episodes, artificial_training, episode_row, write_folder
+from artificial_results import (
+    HEURISTICS,
+    artificial_episodes,
+    artificial_training,
+    episode_row,
+    part_of,
+    publish,
+    write_folder,
+)
 from played_results import play_folder
 from rllib_scale.config import ClusterConfig
 from rllib_scale.config.plan import SweepConfig
@@ -29,106 +36,73 @@ from rllib_scale.config.planning import make_plan
 from rllib_scale.envs.gantt import Chart
 from rllib_scale.evaluation.inspection import DECISION, STARTED, WAITS, inspect_episode
 from rllib_scale.evaluation.replay import Replay
+from rllib_scale.results import dataset
 from rllib_scale.results import tables as results
-from rllib_scale.results.columns import EPISODE_COLUMNS, EPISODE_KEY
+from rllib_scale.results.storage import Location
 from rllib_scale.simulator.record import SCHEDULE
-
-
-def write_units(folder: Path, rows: list[dict[str, Any]]) -> list[Path]:
-    """Rows as a running sweep leaves them: a file for each unit, with the columns that it knows, and no table."""
-    results.open_folder(folder, "artificial", {"name": "artificial"}, "0123456789ab")
-    frame = pd.DataFrame(rows)
-    paths = []
-    for number, (_, unit) in enumerate(frame.groupby(["trial_id", "scenario", "test_servers", "mask", "decision"])):
-        paths.append(folder / "evaluations" / f"{number:012d}.parquet")
-        results.write_table(paths[-1], unit.dropna(axis=1, how="all"))
-    return paths
-
 
 # ---------------------------------------------------------------------- a folder that changes
 
 
-def test_rows_of_a_finished_and_of_a_running_sweep_are_those_that_are_loaded(
-    results_folder: Path, tmp_path: Path
-) -> None:
-    expected = load(results_folder).episodes
-    snapshot = Reader(results_folder).read()
-    pd.testing.assert_frame_equal(snapshot.episodes, expected)
-    write_units(tmp_path, artificial_episodes())
-    running = load(tmp_path).episodes
-    key = list(EPISODE_KEY)
-    pd.testing.assert_frame_equal(
-        running.sort_values(key, ignore_index=True), expected.sort_values(key, ignore_index=True)
-    )
-
-
-def test_only_files_that_changed_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_new_parts_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = artificial_episodes(seeds=(42,), scales=(16,), methods=("scale", "ppo"))
-    folder = write_folder(tmp_path, rows, [])
-    reader, read = Reader(folder), []
-    original = pd.read_parquet
-    monkeypatch.setattr(pd, "read_parquet", lambda path: read.append(Path(path).name) or original(path))
+    folder = write_folder(tmp_path, rows, artificial_training((42,), ("scale",), 2))
+    reader, seen = Reader(Location(str(folder))), list[tuple[str, int]]()
+    original = dataset.read_parts
+
+    def noted(home: Location, table: str, found: Any) -> Any:
+        seen.append((table, len(found)))
+        return original(home, table, found)
+
+    monkeypatch.setattr(dataset, "read_parts", noted)
     first = reader.read()
     assert reader.read() is first
-    assert sorted(read) == ["episodes.parquet", "features.parquet", "training.parquet"]
-    later = pd.DataFrame(artificial_episodes(seeds=(42,), scales=(32,), methods=("scale",)))
-    results.write_table(folder / "evaluations" / "new.parquet", later)
+    assert sorted(seen) == [("episodes", 1), ("training", 1)]
+    dataset.append(folder, episodes=artificial_episodes(seeds=(42,), scales=(32,), methods=("scale",)))
+    again = [row | {"completed": 100} for row in artificial_episodes((42,), (16,), ("scale",))]
+    dataset.append(folder, episodes=again)
     second = reader.read()
-    assert read[3:] == ["new.parquet"]
+    assert seen[2:] == [("episodes", 2)]
     assert (len(first.episodes), len(second.episodes)) == (12, 18)
+    assert (second.episodes["completed"] == 100).sum() == 6, "the newest row of a key counts"
     assert first.stamp != second.stamp
+    pd.testing.assert_frame_equal(second.episodes, load(folder).episodes)
 
 
-def test_a_unit_evaluated_after_the_table_was_written_replaces_its_rows(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path, artificial_episodes(seeds=(42,), scales=(16,), methods=("scale",), episodes=4), [])
-    again = [row | {"completed": 100} for row in artificial_episodes((42,), (16,), ("scale",), episodes=5)]
-    results.write_table(folder / "evaluations" / "again.parquet", pd.DataFrame(again))
-    older = folder / "evaluations" / "older.parquet"
-    results.write_table(older, pd.DataFrame(artificial_episodes((42,), (32,), ("scale",))))
-    os.utime(older, (1, 1))  # from before: the sweep has left it out of its table
-    rows = Reader(folder).read().episodes
-    assert rows[["test_servers", "completed"]].to_numpy().tolist() == [[16, 100]] * 5
-
-
-def test_parts_of_a_reproduction_count_until_they_are_joined_and_a_training_once(tmp_path: Path) -> None:
-    results.open_folder(tmp_path, "reproduction", {"one": {}, "two": {}}, "0")
-    one, two = (artificial_episodes((42,), (servers,), ("scale",)) for servers in (16, 32))
-    write_folder(tmp_path / "parts" / "one", one, [], sweep="one")
-    write_units(tmp_path / "parts" / "two", two)
-    for place in ("one/policies/ppo-s42-0123", "two/trials/run-001/ppo-s42-0123", "two/trials/run-001/scale-s42-4567"):
-        (tmp_path / "parts" / place).mkdir(parents=True)
-    reader = Reader(tmp_path)
-    assert sorted(set(reader.read().episodes["test_servers"])) == [16, 32]
-    states = {training.name: training.state for training in reader.read().trainings}
-    assert states == {"ppo-s42-0123": "finished", "scale-s42-4567": "running"}, "what it got furthest with"
-    joined = pd.DataFrame([*one, *two, *artificial_episodes((42,), (48,), ("scale",))])
-    results.write_table(tmp_path / "episodes.parquet", results.typed(joined, EPISODE_COLUMNS))
-    snapshot = reader.read()
-    assert sorted(set(snapshot.episodes["test_servers"])) == [16, 32, 48]
-    assert snapshot.notes == ()
+def test_a_training_of_two_folders_is_listed_once_with_what_it_got_furthest_with(tmp_path: Path) -> None:
+    one, two = (write_folder(tmp_path / name, [], [], sweep=name) for name in ("one", "two"))
+    sweep = SweepConfig.model_validate({"name": "x", "methods": ["ppo"], "seeds": [42]})
+    (trial,) = make_plan(sweep, "x").trials
+    publish(one, trial)
+    for name in (trial.name, "scale-s42-4567"):
+        (two / "trials" / "run-001" / name).mkdir(parents=True)
+    states = {
+        training.name: training.state for training in Reader(*map(Location, map(str, (one, two)))).read().trainings
+    }
+    assert states == {trial.name: "finished", "scale-s42-4567": "running"}
 
 
 def torn(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def test_what_cannot_be_read_is_a_note_and_units_replace_a_torn_table(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_a_note(tmp_path: Path) -> None:
     rows = artificial_episodes(seeds=(42,), scales=(16,), methods=("scale", "ppo"))
-    folder = write_folder(tmp_path, rows, artificial_training(seeds=(42,), methods=("scale",)))
-    results.write_table(folder / "evaluations" / "x.parquet", pd.DataFrame(rows))
-    for name in ("manifest.json", "training.parquet", "evaluations/x.parquet"):
-        torn(folder / name)
-        snapshot = Reader(folder).read()
-        assert (len(snapshot.episodes), len(snapshot.training)) == (12, 40 if name == "manifest.json" else 0)
-        assert any(f"{name}: not a readable" in note for note in snapshot.notes)
-    torn(folder / "episodes.parquet")
-    snapshot = Reader(folder).read()
-    assert (len(snapshot.episodes), len(snapshot.notes)) == (0, 4)
-    results.write_table(folder / "evaluations" / "whole.parquet", pd.DataFrame(rows))
-    assert len(Reader(folder).read().episodes) == 12
-    for name in ("manifest.json", "training.parquet", "episodes.parquet", "evaluations/x.parquet"):
-        (folder / name).unlink()
-    snapshot = Reader(folder).read()
+    folder = write_folder(tmp_path, rows[:6], artificial_training(seeds=(42,), methods=("scale",)))
+    first = part_of(folder)
+    dataset.append(folder, episodes=rows[6:])
+    (second,) = set((folder / "episodes").iterdir()) - {first}
+    home = Location(str(folder))
+    for path, left in ((folder / "manifest.json", (12, 40)), (part_of(folder, "training"), (12, 0)), (second, (6, 0))):
+        torn(path)
+        snapshot = Reader(home).read()
+        assert (len(snapshot.episodes), len(snapshot.training)) == left
+        assert any(f"{path}: not a readable" in note for note in snapshot.notes)
+    dataset.append(folder, episodes=rows[6:])
+    assert len(Reader(home).read().episodes) == 12
+    for path in (folder / "manifest.json", part_of(folder, "training"), second):
+        path.unlink()
+    snapshot = Reader(home).read()
     assert len(snapshot.episodes) == 12
     (note,) = snapshot.notes
     assert "no manifest.json yet" in note
@@ -137,12 +111,12 @@ def test_what_cannot_be_read_is_a_note_and_units_replace_a_torn_table(tmp_path: 
 def test_an_epoch_in_which_no_episode_ended_is_an_epoch(tmp_path: Path) -> None:
     epochs = artificial_training(seeds=(42,), methods=("ppo",), epochs=3)
     epochs[0] |= {"completed": None, "response_mean_s": None}
-    snapshot = Reader(write_folder(tmp_path, [], epochs)).read()
+    snapshot = Reader(Location(str(write_folder(tmp_path, [], epochs)))).read()
     assert (len(snapshot.training), snapshot.notes) == (3, ())
 
 
 def test_an_empty_folder_has_nothing_to_show(tmp_path: Path) -> None:
-    snapshot = Reader(tmp_path).read()
+    snapshot = Reader(Location(str(tmp_path))).read()
     assert selection.options(snapshot.episodes, snapshot.training) == selection.Options((), (), (), (), ())
     assert (len(snapshot.episodes), snapshot.trainings, len(snapshot.training)) == (0, (), 0)
 
@@ -152,7 +126,7 @@ def test_an_empty_folder_has_nothing_to_show(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def snapshot(results_folder: Path) -> Results:
-    return Reader(results_folder).read()
+    return Reader(Location(str(results_folder))).read()
 
 
 def test_options_are_what_occurs(snapshot: Results) -> None:
@@ -194,14 +168,15 @@ def test_runs_are_all_that_was_trained_or_evaluated_each_once(tmp_path: Path) ->
     sweep = SweepConfig.model_validate(
         {"name": "artificial", "methods": ["scale"], "seeds": [1, 2, 3], "grid": {"env.episode.horizon_s": [6.0, 9.0]}}
     )
-    trials = make_plan(sweep, "artificial").trials
+    plan = make_plan(sweep, "artificial")
+    trials = plan.trials
     rows = [episode_row("scale", 0, 16, k) | trial.identity | {"epochs": 7} for trial in trials[:2] for k in range(4)]
     rows += artificial_episodes(seeds=(), scales=(16, 32), methods=("fastest-idle",), episodes=3)
     folder = write_folder(tmp_path, rows, [])
-    results.open_folder(folder, "artificial", sweep.model_dump(mode="json"), "0")
-    (folder / "policies" / trials[0].config.name).mkdir(parents=True)
+    results.open_folder(folder, "artificial", sweep.model_dump(mode="json"), "0", plan.to_json())
+    publish(folder, trials[0])
     (folder / "trials" / "run-001" / trials[2].config.name).mkdir(parents=True)
-    snapshot = Reader(folder).read()
+    snapshot = Reader(Location(str(folder))).read()
     table = runs(snapshot).set_index("run")
     assert table["state"].value_counts().to_dict() == {"finished": 2, "running": 1, "waiting": 3, "rule": 1}
     assert table.loc[trials[0].config.name, ["state", "rows"]].to_list() == ["finished", 4]

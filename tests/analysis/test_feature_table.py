@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from rllib_scale_analysis.figures.training import drift
 from rllib_scale_analysis.report.write import write_report
 from rllib_scale_analysis.tables import features, render
 
-from artificial_results import SCALES, SEEDS, artificial_episodes, artificial_features, write_folder
+from artificial_results import SCALES, SEEDS, artificial_episodes, artificial_features, as_in_the_paper, write_folder
 from figure_checks import drawn_whole, named
 from rllib_scale.errors import UserError
 
@@ -23,7 +24,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """scale and crossattn at four scales, ppo at 16; five seeds."""
     methods = ("scale", "crossattn", "ppo", "fastest-idle")
     rows = artificial_episodes(methods=methods, episodes=2)
-    return write_folder(tmp_path_factory.mktemp("features") / "r", rows, [], artificial_features())
+    tables = [as_in_the_paper(rows), [], as_in_the_paper(artificial_features())]
+    return write_folder(tmp_path_factory.mktemp("features") / "r", *tables)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +68,7 @@ def test_table5_holds_means_over_seeds_with_intervals_beside_the_papers_numbers(
 def test_the_papers_numbers_stand_beside_its_own_setting_and_lambdas_alone(rows: pd.DataFrame) -> None:
     masked = features.table5(rows.assign(mask="feasible"))
     assert not [column for column in masked if column.startswith("paper_")]
-    other = features.table5(rows.assign(lambda_decorrelation=0.5))
+    other = features.table5(rows.assign(trial_id="other"))
     assert other["paper_feature_covariance"].isna().all()
 
 
@@ -118,6 +120,6 @@ def test_a_report_without_features_or_without_a_second_scale(tmp_path: Path) -> 
     text = write_report(folder).read_text()
     assert "Table 5" in text
     assert "drift-paper" not in text
-    (folder / "features.parquet").unlink()
+    shutil.rmtree(folder / "features")
     assert "variant" in load(folder).features
     assert "Table 5" not in write_report(folder).read_text()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from rllib_scale_analysis import load
-from rllib_scale_analysis.load import derive
-from rllib_scale_analysis.rows import require_one_setting, select, settings, variants
+from rllib_scale_analysis.rows import Setting, require_one_setting, select, settings, variants
+from rllib_scale_analysis.variants import labelled
 
 from artificial_results import (
     SEEDS,
@@ -19,12 +18,14 @@ from artificial_results import (
     artificial_features,
     artificial_training,
     episode_row,
+    part_of,
     typed_episodes,
     write_folder,
 )
 from rllib_scale.errors import UserError
 from rllib_scale.results import tables as results
-from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, RENAMED_COLUMNS, TRAINING_COLUMNS
+from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, TRAINING_COLUMNS
+from rllib_scale.results.dataset import append
 
 
 def test_frames_have_the_documented_columns_and_types(results_folder: Path) -> None:
@@ -49,18 +50,31 @@ def test_invalid_share_is_all_invalid_decisions_over_decisions() -> None:
     assert np.isnan(frame["invalid_share"].iloc[1])
 
 
-def test_of_rows_written_twice_the_last_counts_and_a_note_says_so(tmp_path: Path) -> None:
+def test_of_rows_written_twice_the_last_counts(tmp_path: Path) -> None:
     episodes = [episode_row("scale", 1, 16, e, completed=e) for e in range(3)]
     training = artificial_training(seeds=(1,), methods=("scale",), epochs=2)
-    write_folder(
+    folder = write_folder(
         tmp_path / "r",
         [*episodes, episode_row("scale", 1, 16, 1, completed=50)],
         [*training, training[1] | {"completed": 7.0}],
     )
-    loaded = load(tmp_path / "r")
-    assert sorted(loaded.episodes["completed"]) == [0, 2, 50]
+    append(folder, episodes=[episodes[2] | {"completed": 60}])
+    loaded = load(folder)
+    assert sorted(loaded.episodes["completed"]) == [0, 50, 60]
     assert loaded.training.set_index("epoch")["completed"][2] == 7.0
-    assert [note.split(":")[0] for note in loaded.notes] == ["episodes.parquet", "training.parquet"]
+    assert loaded.notes == ()
+
+
+def test_several_folders_are_one_and_a_row_of_two_stands_once(tmp_path: Path) -> None:
+    one, two = (artificial_episodes((1,), scales, ("scale", "fastest-idle")) for scales in ((16, 32), (32, 48)))
+    curve = artificial_training(seeds=(1,), methods=("scale",), epochs=2)
+    folders = [write_folder(tmp_path / name, rows, curve, sweep=name) for name, rows in (("a", one), ("b", two))]
+    loaded = load(*folders)
+    rows = loaded.episodes
+    assert rows.groupby("test_servers").size().to_dict() == {16: 12, 32: 12, 48: 12}
+    assert set(rows["variant"]) == {"scale", "fastest-idle"}
+    assert len(loaded.training) == 2
+    assert loaded.sweep == "a"
 
 
 def test_a_missing_torn_or_foreign_file_is_refused_by_name(tmp_path: Path) -> None:
@@ -69,13 +83,12 @@ def test_a_missing_torn_or_foreign_file_is_refused_by_name(tmp_path: Path) -> No
     with pytest.raises(UserError, match=r"no manifest\.json"):
         load(tmp_path)
     folder = write_folder(tmp_path / "r", artificial_episodes(episodes=1), [])
-    path, manifest = folder / "episodes.parquet", folder / "manifest.json"
+    path, manifest = part_of(folder), folder / "manifest.json"
     whole, config = path.read_bytes(), re.compile(r'"config": \{[^}]*\}')
     for harm, message in (
-        (lambda: path.write_bytes(whole[: len(whole) // 2]), r"episodes\.parquet: not a readable"),
+        (lambda: path.write_bytes(whole[: len(whole) // 2]), rf"{path}: not a readable"),
         (lambda: pd.DataFrame({"x": [1]}).to_parquet(path), "column 'trial_id' has missing values"),
-        (lambda: pd.DataFrame({"episode": ["first"]}).to_parquet(path), r"episodes\.parquet: not a readable"),
-        (path.unlink, r"episodes\.parquet: no such"),
+        (lambda: pd.DataFrame({"episode": ["first"]}).to_parquet(path), rf"{path}: not a readable"),
         (lambda: manifest.write_text(config.sub('"config": [1]', manifest.read_text())), "config: input should be"),
     ):
         harm()
@@ -89,7 +102,7 @@ def test_what_stands_beside_the_rows_is_left_out_where_it_cannot_be_read(tmp_pat
     beside = artificial_training((1,), ("scale",), 3), artificial_features((1,), (16,), ("scale",))
     folder = write_folder(tmp_path, rows, *beside)
     assert (len(load(folder).training), len(load(folder).features), load(folder).notes) == (3, 1, ())
-    path = folder / f"{name}.parquet"
+    path = part_of(folder, name)
     whole = path.read_bytes()
     for harm in (
         lambda: path.write_bytes(whole[: len(whole) // 2]),
@@ -117,7 +130,7 @@ def test_features_of_cells_without_episodes_are_left_out(tmp_path: Path) -> None
     rows = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=1)
     loaded = load(write_folder(tmp_path / "r", rows, [], artificial_features((1, 2), (16,), ("scale",))))
     assert list(loaded.features["trial_id"]) == ["scale-1"]
-    assert loaded.notes == ("features.parquet: left out, as they have no evaluation episodes: scale-2.",)
+    assert loaded.notes == ("features: left out, as they have no evaluation episodes: scale-2.",)
 
 
 @pytest.mark.parametrize(
@@ -139,9 +152,11 @@ def test_a_variant_is_named_after_what_tells_it_apart(changes: dict[str, object]
 def test_episodes_and_training_name_a_cell_alike() -> None:
     training = [r | {"lambda_kl": 0.1, "trial_id": "other"} for r in artificial_training((1,), ("scale",), 1)]
     training += artificial_training((1,), ("scale",), 1)
-    frames = derive(
+    frames = labelled(
         results.typed(pd.DataFrame([episode_row("scale", 1, 16, 0)]), EPISODE_COLUMNS),
         results.typed(pd.DataFrame(training), TRAINING_COLUMNS),
+        results.typed(pd.DataFrame(), FEATURE_COLUMNS),
+        [],
     )
     assert list(frames[0]["variant"]) == ["scale (λ2=0.001)"]
     assert list(frames[1]["variant"]) == ["scale (λ2=0.1)", "scale (λ2=0.001)"]
@@ -157,23 +172,8 @@ def test_variants_stand_in_a_fixed_order_whatever_the_rows() -> None:
 def test_settings_are_listed_selected_and_not_mixed() -> None:
     rows = [episode_row("scale", 1, 16, e) for e in range(2)]
     frame = typed_episodes([*rows, rows[0] | {"mask": "feasible"}])
-    assert settings(frame) == [("paper", "none", "argmax"), ("paper", "feasible", "argmax")]
+    assert settings(frame) == [Setting("paper", "none", "argmax"), Setting("paper", "feasible", "argmax")]
     require_one_setting(select(frame, "paper", "none", "argmax"))
     assert len(select(frame, "paper", "none", "argmax")) == 2
     with pytest.raises(UserError, match="mixes masks: feasible, none"):
         require_one_setting(frame)
-
-
-def test_tables_of_the_last_version_are_read_by_the_names_of_now(results_folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(results_folder, tmp_path / "old")
-    older = {now: old for old, now in RENAMED_COLUMNS.items()}
-    for path in (tmp_path / "old").glob("*.parquet"):
-        pd.read_parquet(path).rename(columns=older).to_parquet(path)
-    assert {"cell", "makespan_p95_s", "information"} <= set(pd.read_parquet(tmp_path / "old" / "episodes.parquet"))
-    now, old = load(results_folder), load(tmp_path / "old")
-    pd.testing.assert_frame_equal(old.episodes, now.episodes)
-    pd.testing.assert_frame_equal(old.training, now.training)
-    pd.testing.assert_frame_equal(old.features, now.features)
-    assert old.notes == now.notes
-    paths = (old.folder / "episodes.parquet", now.folder / "episodes.parquet")
-    pd.testing.assert_frame_equal(*(results.read_tables([path], EPISODE_COLUMNS) for path in paths))

@@ -19,7 +19,7 @@ from rllib_scale_analysis.tables.relative import against_base
 
 from artificial_results import episode_row, typed_episodes, write_folder
 from parsed_html import Parsed
-from rllib_scale.config.plan import EvaluationUnit, Problem
+from rllib_scale.config.plan import Asked, EvaluationUnit, Problem
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.evaluation.units import observability_of
 from rllib_scale.results.columns import EPISODE_COLUMNS
@@ -86,6 +86,6 @@ def test_page_and_terminal_say_it(tmp_path: Path) -> None:
 def test_a_units_rows_say_what_its_problem_tells_and_its_key_does_not_depend_on_it() -> None:
     env = EnvConfig.model_validate({"information": {"estimate_error": 0.3}})
     identity = {"trial_id": "heft", "method": "heft", "kind": "heuristic", "overrides": ""}
-    unit = EvaluationUnit("heft", identity, Problem("train", env), "argmax", 1000, 3)
+    unit = EvaluationUnit("heft", identity, Problem("train", env), Asked("0"), "argmax", 1000, 3)
     assert observability_of(unit) == "estimates"
     assert "observability" not in unit.columns

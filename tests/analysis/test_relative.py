@@ -59,14 +59,12 @@ def test_one_failed_seed_of_five_leaves_an_interval_that_decides_nothing() -> No
     assert 0 < row[f"{RESPONSE}_high"] < 40
 
 
-def test_settings_of_a_grid_are_compared_with_their_own_base() -> None:
-    rows = []
-    for load_, base, other in (("0.5", 10.0, 9.0), ("0.9", 20.0, 10.0)):
-        settings = f"env.workload.offered_load={load_}"
-        for name, value in (("fastest-idle", base), ("large-only", other)):
-            rows += rule(name, value, trial_id=f"{name}@{settings}", overrides=settings)
-    table = against_base(typed_episodes(rows))
-    assert sorted(table[RESPONSE].round(6)) == [-50.0, -10.0]
+def test_what_was_asked_alike_is_compared_and_else_with_the_base_as_the_scenario_asks() -> None:
+    rows = [*rule("fastest-idle", 10.0), *rule("fastest-idle", 20.0, protocol="own", asked="reward.name=own")]
+    rows += rule("large-only", 10.0, protocol="own", asked="reward.name=own")
+    rows += rule("round-robin", 9.0, protocol="another", asked="reward.name=another")
+    table = against_base(typed_episodes(rows)).set_index("variant")[RESPONSE].round(6)
+    assert table.to_dict() == {"large-only": -50.0, "round-robin": -10.0}
 
 
 def test_only_episodes_that_both_played_count_and_without_the_base_there_is_nothing_to_compare_with() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,7 +19,7 @@ from rllib_scale_analysis.report.write import write_report
 from rllib_scale_analysis.rows import select
 from rllib_scale_analysis.tables import comparisons, methods
 
-from artificial_results import SEEDS, artificial_episodes, artificial_training, write_folder
+from artificial_results import SEEDS, artificial_episodes, artificial_training, part_of, write_folder
 from parsed_html import Parsed
 from rllib_scale.errors import UserError
 from rllib_scale.results.columns import METRIC_COLUMNS
@@ -149,6 +150,7 @@ def test_a_report_replaces_an_earlier_one_and_leaves_other_files(tmp_path: Path)
     own = {"notes.txt", "figures/mine.png", "tables/mine.md"}
     for name in own:
         (report.parent / name).write_text("mine")
+    shutil.rmtree(folder / "episodes")
     write_folder(folder, both, [])
     write_report(folder)
     files = files_of(report.parent)
@@ -209,8 +211,8 @@ def test_what_failed_or_is_missing_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     rows = artificial_episodes(seeds=(1, 2), scales=(16,), methods=("scale", "crossattn"), episodes=2)
     rows = [row for row in rows if (row["trial_id"], row["episode"]) != ("crossattn-2", 1)]
-    write_folder(folder, [*rows, rows[0] | {"completed": 3}], [])
-    path = folder / "episodes.parquet"
+    write_folder(folder, rows, [])
+    path = part_of(folder)
     pd.read_parquet(path).drop(columns=["bound_capacity_s", "energy_j"]).to_parquet(path)
     failed = folder / "trials" / "run-001" / "ppo-s47-abc"
     failed.mkdir(parents=True)
@@ -221,13 +223,14 @@ def test_what_failed_or_is_missing_is_named(tmp_path: Path) -> None:
     assert {
         "Training failed: ppo-s47-abc: RuntimeError: out of <memory>",
         "Not in these numbers, as still running: scale-s48-def.",
-        "episodes.parquet: 1 duplicate rows; the last of each counts.",
-        "episodes.parquet: without energy_j, bound_capacity_s; these are shown as missing.",
+        "episodes: without energy_j, bound_capacity_s; these are shown as missing.",
     } <= set(page.within("li"))
     assert "1, shared, no interval" not in page.text
     manifest = (folder / "manifest.json").read_text()
-    (folder / "manifest.json").write_text(manifest.replace('"version": 1', '"version": 0'))
-    with pytest.raises(UserError, match="results version 0; this program reads version 1"):
+    (folder / "manifest.json").write_text(manifest.replace('"version": 2', '"version": 1'))
+    with pytest.raises(
+        UserError, match=r"results version 1, of rllib-scale .*; this program reads version 2: .*run the sweep again"
+    ):
         write_report(folder)
 
 

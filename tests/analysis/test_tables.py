@@ -17,13 +17,13 @@ from rllib_scale_analysis.tables.decisions import behaviour_table
 from rllib_scale_analysis.tables.methods import side_by_side, table3, table4, training_scales, workflows_table
 from rllib_scale_analysis.tables.relative import against_base
 
-from artificial_results import HEURISTICS, artificial_episodes, episode_row, typed_episodes
+from artificial_results import HEURISTICS, artificial_episodes, as_in_the_paper, episode_row, typed_episodes
 from rllib_scale.errors import UserError
 
 
 @pytest.fixture(scope="module")
 def episodes() -> pd.DataFrame:
-    return typed_episodes(artificial_episodes())
+    return typed_episodes(as_in_the_paper(artificial_episodes()))
 
 
 def cell(table: pd.DataFrame, column: str, **where: object) -> object:
@@ -80,8 +80,8 @@ def test_the_papers_numbers_stand_beside_its_own_setting_and_lambdas_alone(episo
         changed = episodes.assign(**other)
         assert "paper_completed" not in table3(changed)
         assert "paper_response_mean_s" not in table4(changed)
-    rows = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=2)
-    grid = [r | {"lambda_kl": weight, "trial_id": f"{weight}"} for weight in (0.001, 0.1) for r in rows]
+    rows = as_in_the_paper(artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=2))
+    grid = rows + [row | {"lambda_kl": 0.1, "trial_id": "other"} for row in rows]
     table = table3(typed_episodes(grid))
     assert list(table["variant"]) == ["scale (λ2=0.001)", "scale (λ2=0.1)"]
     assert list(table["paper_completed"].isna()) == [False, True]
@@ -126,12 +126,16 @@ def test_side_by_side_names_the_setting_in_each_row(episodes: pd.DataFrame) -> N
     few = episodes[episodes["method"].isin(["scale", "large-only"])]
     both = pd.concat([few.assign(scenario="steady-0.7", mask="feasible", completed=5), few])
     table = side_by_side({setting: table4(select(both, *setting)) for setting in settings(both)})
-    assert list(table.columns[:5]) == ["scenario", "mask", "decision", "test_servers", "variant"]
+    assert list(table.columns[:6]) == ["scenario", "mask", "decision", "changes", "test_servers", "variant"]
     assert list(table["scenario"].unique()) == ["paper", "steady-0.7"]
     assert len(table) == 2 * 4 * 2
     where = {"scenario": "steady-0.7", "test_servers": 32, "variant": "scale"}
     assert (cell(table, "mask", **where), cell(table, "completed", **where)) == ("feasible", 5.0)
-    own = table[table["scenario"] == "paper"].drop(columns=["scenario", "mask", "decision"]).reset_index(drop=True)
+    own = (
+        table[table["scenario"] == "paper"]
+        .drop(columns=["scenario", "mask", "decision", "changes"])
+        .reset_index(drop=True)
+    )
     pd.testing.assert_frame_equal(own, table4(few), check_dtype=False)
     assert pd.isna(cell(table, "paper_response_mean_s", **where))
     assert side_by_side({}).empty

@@ -35,6 +35,8 @@ from rllib_scale.evaluation.explained import explain_played
 from rllib_scale.evaluation.inspection import STARTED, inspect_episode
 from rllib_scale.evaluation.replay import Replay
 from rllib_scale.results import tables as results
+from rllib_scale.results.dataset import append, read, records
+from rllib_scale.results.storage import Location
 
 pytestmark = pytest.mark.browser
 
@@ -160,9 +162,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
     rows = play_folder(folder, "tiny", methods=["scale", "ppo", "crossattn"], evaluation=evaluation)
     (failed,) = (folder / "policies").glob("crossattn-*")
     shutil.rmtree(failed)
-    (folder / "episodes.parquet").unlink()
-    for cell, unit in rows[rows["method"] != "crossattn"].groupby("trial_id"):
-        results.write_table(folder / "evaluations" / f"{cell}.parquet", unit)
+    shutil.rmtree(folder / "episodes")
+    append(folder, episodes=rows[rows["method"] != "crossattn"])
     trial = folder / "trials" / "run-001" / failed.name
     trial.mkdir(parents=True)
     (trial / "error.txt").write_text("Failure # 1 (occurred)\nValueError: it *broke*\n" * 4)
@@ -228,8 +229,7 @@ def bars(page: Page) -> Locator:
 
 def check_episode(page: Page, folder: Path) -> None:
     """The first episode's Gantt chart has a bar for each task, and a click on the last chooses its decision."""
-    frames = [pd.read_parquet(path) for path in (folder / "evaluations").iterdir()]
-    row = next(row for frame in frames for row in frame.to_dict("records") if row["method"] == "scale")
+    row = next(row for row in records(read(Location(str(folder)), "episodes")) if row["method"] == "scale")
     inspected = inspect_episode(Replay(folder), row)
     schedule, decisions = inspected.episode.schedule, inspected.decisions
     expect(bars(page)).to_have_count(len(schedule))
@@ -253,7 +253,7 @@ def check_episode(page: Page, folder: Path) -> None:
 
 def test_the_dashboard_of_a_running_sweep_in_each_view(played: tuple[Path, str], page: Page) -> None:
     folder, url = played
-    rows = pd.concat([pd.read_parquet(path) for path in (folder / "evaluations").iterdir()])
+    rows = read(Location(str(folder)), "episodes")
     open_view(page, url)
     picture, table = (page.locator(place).first.bounding_box() for place in (".js-plotly-plot", "#results-table"))
     assert picture is not None and table is not None  # noqa: PT018
@@ -396,12 +396,11 @@ def test_rows_and_curves_appear_as_they_are_written_and_torn_files_are_notes(tmp
         results.open_folder(tmp_path, "live", {"name": "live"}, "0")
         row = page.locator("#results-table tbody tr")
         for count, servers in enumerate((16, 32), start=1):
-            frame = pd.DataFrame(artificial_episodes((42,), (servers,), ("scale",)))
-            results.write_table(tmp_path / "evaluations" / f"{servers}.parquet", frame)
+            append(tmp_path, episodes=artificial_episodes((42,), (servers,), ("scale",)))
             expect(row).to_have_count(count)
         expect(note).to_have_count(0)
-        (tmp_path / "evaluations" / "third.parquet").write_bytes(b"PAR1 and not much more")
-        expect(note).to_contain_text("third.parquet: not a readable results table")
+        (tmp_path / "episodes" / "part-000009.parquet").write_bytes(b"PAR1 and not much more")
+        expect(note).to_contain_text("part-000009.parquet: not a readable results table")
         trial = tmp_path / "trials" / "run-001" / "scale-s42-0123"
         trial.mkdir(parents=True)
         page.goto(f"{url}/?view=Training")

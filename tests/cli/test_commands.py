@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from artificial_results import publish
 from networks.observations import random_network
+from refused import refused
 from rllib_scale import presets
 from rllib_scale.cli import main
 from rllib_scale.config import METHODS, SCENARIOS, TrialConfig, scenario
 from rllib_scale.config.plan import SweepConfig
 from rllib_scale.config.planning import make_plan
+from rllib_scale.config.yaml_files import parse_yaml
 from rllib_scale.files import write_json
+from rllib_scale.loading import load_sweep
 from rllib_scale.policies.policy import save_policy
+from rllib_scale.results.dataset import append
 from rllib_scale.results.tables import open_folder
 from rllib_scale.schedulers.rules import SCHEDULERS
 from rllib_scale.workloads.generators import generate
@@ -118,6 +123,32 @@ def test_validate_shows_trainings_and_resources(name: str) -> None:
     assert presets.summary(name).endswith((".", "?"))
     assert "each needs" in text or "rules alone" in text
     assert "evaluations of" in text
+
+
+def test_the_schema_of_a_sweep_accepts_every_preset_and_what_a_text_stands_for(tmp_path: Path) -> None:
+    succeed("schema", "--output", tmp_path / "sweep.json")
+    schema = json.loads((tmp_path / "sweep.json").read_text())
+    assert json.loads(succeed("schema")) == schema
+    editor = jsonschema.Draft202012Validator(schema)
+    editor.check_schema(schema)
+    for name in presets.names():
+        editor.validate(parse_yaml(presets.sweep_file(name).read_text(), name))
+    short = {"env": {"cluster": "paper-32", "communication": "transfer", "workload": {"trace": "calls.json"}}}
+    editor.validate({"name": "short", "methods": []} | short)
+    for wrong in ({"trainin": {}}, {"env": {"cluster": "paper-33"}}, {"training": {"lr": 1}}, {"seeds": ["x"]}):
+        assert not editor.is_valid({"name": "wrong", "methods": []} | wrong)
+
+
+def test_the_manifest_of_results_is_their_sweep_again(tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.json"
+    for name in ("table4", "any_cluster", "imitate", "population", "agents_scale"):
+        sweep = load_sweep(presets.sweep_file(name))
+        write_json(manifest, {"config": sweep.model_dump(mode="json")})
+        assert load_sweep(manifest) == sweep
+        assert load_sweep(manifest, ["seeds=[1, 2]"]) == sweep.model_copy(update={"seeds": (1, 2)})
+    succeed("validate", manifest, "--set", "seeds=[1, 2]")
+    manifest.write_text("{}")
+    assert "not the manifest of a results folder" in refused("validate", manifest)
 
 
 def test_validate_shows_resolved_configs_with_overrides() -> None:
@@ -290,21 +321,20 @@ def test_status_says_what_is_finished_and_what_is_not(tmp_path: Path) -> None:
     sweep = SweepConfig.model_validate(
         {"name": "tiny", "methods": ["scale"], "stop": {"epochs": 2}, "evaluation": evaluation}
     )
-    open_folder(folder, "tiny", sweep.model_dump(mode="json"), "hash")
-    trials = make_plan(sweep, "test").trials
-    (folder / "evaluations").mkdir()
-    for unit in make_plan(sweep, "test").units:
-        (folder / "evaluations" / f"{unit.key}.parquet").touch()
-    write_json(folder / "policies" / trials[0].config.name / "curve.json", [{"epoch": 1}, {"epoch": 2}])
-    before = shown("status", folder)
-    (training,) = before["trainings"]
+    plan = make_plan(sweep, "test")
+    open_folder(folder, "tiny", sweep.model_dump(mode="json"), "hash", plan.to_json())
+    first, *others = plan.units
+    append(folder, episodes=[{"unit": unit.key} for unit in others])
+    publish(folder, plan.trials[0], response_mean_s=4.5)
+    (training,) = shown("status", folder)["trainings"]
     assert (training["state"], training["epoch"], training["epochs"]) == ("finished", 2, 2)
-    assert before["evaluations"] == {"done": 4, "planned": 4}
-    next((folder / "evaluations").iterdir()).unlink()
-    shutil.rmtree(folder / "policies")
+    assert training["last"]["response_mean_s"] == 4.5
+    assert shown("status", folder)["evaluations"] == {"done": 3, "planned": 4}
+    append(folder, episodes=[{"unit": first.key}] * 2)
+    (folder / "policies" / plan.trials[0].name / "policy.json").write_bytes(b"")
     after = shown("status", folder)
-    assert after["trainings"][0]["state"] != "finished"
-    assert after["evaluations"] == {"done": 3, "planned": 4}
+    assert after["trainings"][0]["state"] != "finished", "its policy is torn"
+    assert after["evaluations"] == {"done": 4, "planned": 4}
     assert training["training"] in invoke("status", folder).output
 
 
@@ -313,14 +343,14 @@ def test_status_of_many_trainings_lists_those_that_failed_and_counts_the_rest(tm
     sweep = SweepConfig.model_validate({"name": "many", "methods": ["scale"], "seeds": list(range(300))})
     plan = make_plan(sweep, "test")
     open_folder(folder, "many", sweep.model_dump(mode="json"), "hash", plan.to_json())
-    *others, last = (trial.name for trial in plan.trials)
-    for name in others:
-        (folder / "policies" / name).mkdir(parents=True)
-    error = folder / "trials" / "run-001" / last / "error.txt"
+    *others, last = plan.trials
+    for trial in others:
+        publish(folder, trial)
+    error = folder / "trials" / "run-001" / last.name / "error.txt"
     error.parent.mkdir(parents=True)
     error.write_text("Failure # 1\nValueError: broken\n" * 9)
     printed = invoke("status", folder).output
-    assert last in printed
+    assert last.name in printed
     assert "299 finished, 1 failed; 200 of 300 are listed, --json prints all" in printed
     assert len(shown("status", folder)["trainings"]) == 300
 

@@ -17,8 +17,7 @@ from ray.core.generated.gcs_pb2 import ActorTableData  # noqa: E402
 
 from clusters.nodes import nodes  # noqa: E402
 from rllib_scale.clusters.session import ray_session  # noqa: E402
-from rllib_scale.sweeps.checkpoints import epoch_of  # noqa: E402
-from sweep_runs import SHORT, await_that, episodes, kill, refused, succeed, training, weights  # noqa: E402
+from sweep_runs import SHORT, await_that, episodes, kill, refused, saved_epoch, succeed, training, weights  # noqa: E402
 
 SWEEP = f"""
 name: faults
@@ -43,7 +42,7 @@ def epochs_saved(results: Path) -> int:
     """Epochs in the newest whole checkpoints of all trainings, in sum."""
     newest: dict[str, int] = {}
     for path in results.glob("trials/run-*/*/checkpoint_*"):
-        newest[path.parent.name] = max(newest.get(path.parent.name, 0), epoch_of(path))
+        newest[path.parent.name] = max(newest.get(path.parent.name, 0), saved_epoch(path))
     return sum(newest.values())
 
 

@@ -57,6 +57,21 @@ def test_scaling_keeps_total_ratio_and_every_tier(ratio: list[int], total: int) 
         assert max(abs(a - b) for a, b in zip(scaled, shares, strict=True)) < 1
 
 
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=5), st.lists(st.integers(5, 500), max_size=3), st.data())
+def test_the_last_of_several_scalings_decides(counts: list[int], through: list[int], data: st.DataObject) -> None:
+    names = [{"name": f"t{k}", "count": n, "compute_gflops": 1, "memory_gb": 8} for k, n in enumerate(counts)]
+    cluster = ClusterConfig.model_validate({"tiers": names})
+    # Equal content is written as it always was: digests leave defaults out.
+    assert all("ratio" not in tier for tier in cluster.model_dump(exclude_defaults=True)["tiers"])
+    last = data.draw(st.integers(5, 500) | st.just(max(5, sum(counts))))
+    chained = cluster
+    for servers in (*through, last):
+        chained = ClusterConfig.model_validate_json(chained.scaled(servers).model_dump_json(exclude_defaults=True))
+    assert chained == cluster.scaled(last)
+    assert [t.count for t in chained.tiers] == list(scale_counts(tuple(counts), last))
+    assert last != sum(counts) or chained == cluster
+
+
 def test_a_server_is_a_row_however_many_tasks_it_runs_at_once() -> None:
     small = {"name": "small", "count": 2, "max_concurrent": 3, "compute_gflops": 2.0, "memory_gb": 8.0}
     large = {"name": "large", "count": 4, "compute_gflops": 5.0, "memory_gb": 16.0}

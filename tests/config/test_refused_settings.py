@@ -8,6 +8,13 @@ from refused import refused
 
 ROWS = """
 trainin: {} | unknown key 'trainin'; did you mean 'training'?
+srr: {lambda_1: 1} | unknown key 'srr.lambda_1'; did you mean 'lambda_decorrelation'?
+srr: {lambda2: 1} | unknown key 'srr.lambda2'; did you mean 'lambda_kl'?
+training: {lr: 1} | unknown key 'training.lr'; did you mean 'learning_rate'?
+training: {clip_param: 1} | unknown key 'training.clip_param'; did you mean 'clip'?
+epochs: 3 | unknown key 'epochs'; did you mean 'training.epochs'?
+num_seeds: 3 | unknown key 'num_seeds'; did you mean 'seeds'?
+env: {offered_load: 1} | unknown key 'env.offered_load'; did you mean 'workload.offered_load'?
 training: {lerning_rate: 3e-4} | 'training.lerning_rate' | did you mean 'learning_rate'?
 training: {learning_rate: fast} | training.learning_rate | valid number | 'fast'
 training: {clip: 0.1} | training.clip: stands in the section of an algorithm; valid: ppo.clip
@@ -75,10 +82,12 @@ evaluation: {heuristics: ['reserve:waiting=2,waiting=3']} | 'waiting=3' must be 
 evaluation: {heuristics: ['heft:waiting=2']} | heft has no parameters
 evaluation: {heuristics: ['prefix-affinity:imbalance=nan']} | imbalance: input should be greater than or equal to 0
 custom_scenarios: {paper: {}} | custom_scenarios.paper: is a shipped scenario
-grid: {srr.lambda_kl: []} | grid.srr.lambda_kl: an empty list
-grid: {lambda: [1]} | grid.lambda: must begin with | srr.
+grid: {srr.lambda_kl: []} | grid.srr.lambda_kl: must have at least 1 entry
+grid: {lambda: [1]} | grid.lambda: must be or begin with | srr
 grid: {srr.lambda_kl: [much]} | srr.lambda_kl | 'much'
 search: {scheduler: pbt} | `space`, which is empty
+search: {scheduler: asha}, training: {epochs: 40} | search.asha.grace_steps 102400 | 40960 | valid: 1 to 39936
+search: {scheduler: pbt, space: {srr.lambda_kl: {uniform: [0, 1]}}}, stop: {epochs: 9} | interval_steps 51200 | 9216
 search: {scheduler: asha}, methods: [scale, ppo] | give one method, not 2
 search: {scheduler: asha}, methods: [context-price], scenario: steady-0.7 | context-price has no env steps
 search: {samples: 2}, methods: [] | search: there is nothing to search for
@@ -86,7 +95,7 @@ grid: {ppo.clip: [0.1, 0.2]}, search: {samples: 5001, space: {ppo.gamma: {unifor
 search: {scheduler: pbt, space: {ppo.gamma: {uniform: [0, 1]}}}, grid: {ppo.clip: [0.1]} | leave out grid
 search: {space: {srr.lambda_kl: {loguniform: [0.1, 0.1]}}} | low must be below high
 search: {space: {srr.lambda_kl: {}}} | give one of uniform
-search: {space: {lambda: {uniform: [0, 1]}}} | search.space.lambda | srr.
+search: {space: {lambda: {uniform: [0, 1]}}} | search.space.lambda | srr
 search: {space: {srr.lambda_kl: {uniform: [0, 1]}}}, grid: {srr.lambda_kl: [1]} | search.space.srr.lambda_kl
 """
 UNUSED = """

@@ -6,12 +6,18 @@ import math
 from typing import Any
 
 import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import kstest
 
+from rllib_scale.config import TrialConfig
 from rllib_scale.config.plan import SweepConfig
 from rllib_scale.config.planning import make_plan
-from rllib_scale.config.search import SearchConfig, points, recent
+from rllib_scale.config.search import Point, SearchConfig, check_acts, recent
+from rllib_scale.config.search import points as points_of
 from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError
 from rllib_scale.loading import sweep_from
 
 LAMBDAS = {
@@ -22,6 +28,10 @@ LAMBDAS = {
 
 def search(**data: Any) -> SearchConfig:
     return build_model(SearchConfig, {"space": LAMBDAS, **data}, "test")
+
+
+def points(drawn: SearchConfig | None) -> list[Point]:
+    return points_of(drawn, SweepConfig)
 
 
 def sweep(**data: Any) -> SweepConfig:
@@ -36,14 +46,31 @@ def test_loguniform_draws_have_uniform_logarithms_within_their_bounds() -> None:
     assert 0.98 < shares.max() <= 1
 
 
-def test_draws_are_in_their_range_or_one_of_a_choice_and_of_four_digits() -> None:
-    space = {"ppo.gamma": {"uniform": [0.9, 0.99]}, "ppo.passes": {"choice": [2, 4, 8]}}
+@given(st.floats(1e-6, 1e6), st.floats(1.0001, 1e4), st.sampled_from(["uniform", "loguniform"]), st.integers(0, 99))
+def test_draws_are_in_their_range_and_of_four_digits(low: float, ratio: float, kind: str, seed: int) -> None:
+    bounds = [low, low * ratio]
+    for point in points(search(space={"ppo.reward_unit": {kind: bounds}}, samples=20, seed=seed)):
+        value = point["ppo.reward_unit"]
+        assert bounds[0] <= value <= bounds[1]
+        assert value in (*bounds, float(f"{value:.4g}"))
+
+
+def test_draws_are_spread_over_their_range_integers_where_the_setting_is_one_or_of_a_choice() -> None:
+    space = {
+        "ppo.gamma": {"uniform": [0, 1]},
+        "ppo.passes": {"uniform": [2, 4]},
+        "network.num_heads": {"choice": [2, 4, 8]},
+    }
     drawn = points(search(space=space, samples=200))
     gammas = [point["ppo.gamma"] for point in drawn]
-    assert 0.9 <= min(gammas) < 0.902 < 0.988 < max(gammas) <= 0.99
-    assert gammas == [float(f"{gamma:.4g}") for gamma in gammas]
-    assert {point["ppo.passes"] for point in drawn} == {2, 4, 8}
+    assert 0 <= min(gammas) < 0.02 < 0.98 < max(gammas) <= 1
+    passes = [point["ppo.passes"] for point in drawn]
+    assert {type(each) for each in passes} == {int}
+    assert all(50 < passes.count(each) < 85 for each in (2, 3, 4))
+    assert {point["network.num_heads"] for point in drawn} == {2, 4, 8}
     assert points(None) == points(search(space={})) == [{}]
+    with pytest.raises(UserError, match=r"search.space.ppo.passes \[2.1, 2.9\]: there is no integer"):
+        points(search(space={"ppo.passes": {"uniform": [2.1, 2.9]}}))
 
 
 def test_draws_depend_on_the_seed_alone_and_more_samples_leave_the_first_what_they_are() -> None:
@@ -58,7 +85,7 @@ def test_points_become_cells_with_their_seeds_and_a_grid() -> None:
     assert {trial.config.srr.lambda_kl for trial in trials} == {
         point["srr.lambda_kl"] for point in points(config.search)
     }
-    assert {trial.label for trial in trials} == {"ppo.gamma=0.9", "ppo.gamma=0.99"}
+    assert {trial.label for trial in trials} == {"ppo.gamma=0.9", ""}
     # A trial is what its values are, whoever chose them.
     first = trials[0].config
     by_hand = sweep(seeds=[1], ppo={"gamma": 0.9}, srr=first.srr.model_dump())
@@ -78,5 +105,20 @@ def test_score_is_the_mean_of_the_last_epochs_with_an_episode() -> None:
     assert recent(curve, "completed", 2) == 6
     assert math.isnan(recent(curve[2:3], "completed", 2))
     scores = {"a": 1.0, "b": math.nan, "c": 3.0, "d": 3.0, "e": 1.0}
-    assert [search(metric=metric).better(scores) for metric in ("completed", "response_mean_s")] == ["c", "a"]
-    assert search().better({"b": math.nan}) is None
+    assert search(metric="completed").best(scores) == ["c", "d"]
+    assert search(metric="response_mean_s").best(scores) == ["a", "e"]
+    assert search().best({"b": math.nan}) == []
+
+
+@given(st.integers(1, 50), st.integers(1, 9), st.integers(1, 500), st.sampled_from(["asha", "pbt"]))
+def test_a_scheduler_acts_if_an_epoch_before_the_last_ends_at_its_interval_or_later(
+    epochs: int, steps: int, interval: int, scheduler: str
+) -> None:
+    config = search(scheduler=scheduler, asha={"grace_steps": interval}, pbt={"interval_steps": interval})
+    ppo = {"epochs": epochs, "steps_per_epoch": 32 * steps, "minibatch_size": 32}
+    trial = TrialConfig.model_validate({"method": "scale", "seed": 1, "ppo": ppo})
+    if any(epoch * 32 * steps >= interval for epoch in range(1, epochs)):
+        check_acts(config, [trial])
+    else:
+        with pytest.raises(UserError, match=f"{interval}: the trainings end after {epochs * 32 * steps} env steps"):
+            check_acts(config, [trial])

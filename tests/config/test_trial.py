@@ -8,10 +8,10 @@ from pydantic_core import to_jsonable_python
 
 from rllib_scale.config import METHODS, SCENARIOS, EnvConfig, SRRConfig, TrialConfig, digest
 from rllib_scale.config.base import types_in
+from rllib_scale.config.identity import IDENTITY_FORMAT
 from rllib_scale.config.planning import make_plan
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import HEURISTICS
-from rllib_scale.config.trial import TRIAL_FORMAT
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.loading import sweep_from
@@ -102,9 +102,9 @@ def test_a_hash_sees_what_decides_the_weights_and_nothing_else(
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
-        ({}, "scale-s42-986855740262"),
-        ({"method": "dqn", "seed": 7, "dqn": {"batch_size": 32}}, "dqn-s7-e344228b5030"),
-        ({"method": "ppo", "resources": {"env_runners": 2, "cpus": 3}}, "ppo-s42-e044d747d5c1"),
+        ({}, "scale-s42-65e0ea709bf0"),
+        ({"method": "dqn", "seed": 7, "dqn": {"batch_size": 32}}, "dqn-s7-a673f5180437"),
+        ({"method": "ppo", "resources": {"env_runners": 2, "cpus": 3}}, "ppo-s42-e92aecd9ba2e"),
         (
             {
                 "env": {"cluster": {"servers": 32}},
@@ -113,7 +113,7 @@ def test_a_hash_sees_what_decides_the_weights_and_nothing_else(
                 "stop": {"epochs": 5},
                 "population": "abc",
             },
-            "scale-s42-fc1dd5277fc6",
+            "scale-s42-4a228d5a4610",
         ),
     ],
 )
@@ -139,8 +139,8 @@ def test_a_changed_default_raises_the_format() -> None:
     for spec in HEURISTICS.values():
         defaults_of(spec.parameters, found)
     assert {"PPO", "CMAES", "SRRConfig", "TierConfig", "AgentProblems", "HungarianParameters"} <= found.keys()
-    assert (TRIAL_FORMAT, digest(to_jsonable_python(found))) == (4, "92181ae4c88e"), (
-        "if a default has changed, raise TRIAL_FORMAT and write it here; for a new setting write the new digest alone"
+    assert (IDENTITY_FORMAT, digest(to_jsonable_python(found))) == (4, "92181ae4c88e"), (
+        "if a default has changed, raise IDENTITY_FORMAT and write it here; for a new setting write its digest alone"
     )
 
 

@@ -9,9 +9,9 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.base import Model
+from rllib_scale.config.base import Model, merged
 from rllib_scale.config.sweep import SweepConfig
-from rllib_scale.config.yaml_files import build_model, explain, merged, parse_yaml
+from rllib_scale.config.yaml_files import build_model, explain, parse_yaml
 from rllib_scale.errors import UserError
 from rllib_scale.loading import load_sweep, read_mapping
 
@@ -28,7 +28,7 @@ def test_numbers_merges_and_aliases_are_read() -> None:
         "more": {"a": 1, "b": 3},
         "twice": [{"a": 1, "b": 2}] * 2,
     }
-    assert merged({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 4}, "d": {"e": 5}}) == {
+    assert merged(None, {"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 4}, "d": {"e": 5}}) == {
         "a": {"b": 4, "c": 2},
         "d": {"e": 5},
     }
@@ -65,7 +65,7 @@ def test_an_override_sets_a_path(tmp_path: Path) -> None:
     assert config.search is not None
     assert list(config.search.space) == ["srr.lambda_kl"]
     assert (config.search.samples, config.search.seed, config.grid) == (3, 3, {"ppo.gamma": (0.5,)})
-    assert config.env.cluster.num_servers == 8, "it replaces the name of a preset"
+    assert config.problem_at(())[1].cluster.num_servers == 8, "it replaces the name of a preset"
     for wrong in ("search.seed", "=3"):
         with pytest.raises(UserError, match=f"--set '{wrong}': must be key.path=value"):
             load_sweep(tmp_path / "s.yaml", [wrong])
@@ -101,7 +101,9 @@ def types_of(schema: Any) -> set[str]:
 def test_no_numeric_field_takes_a_switch() -> None:
     checked = set()
     for model in (model for model in models() if model.__module__.startswith("rllib_scale.")):
-        for name, schema in model.model_json_schema()["properties"].items():
+        whole = model.model_json_schema()
+        mapping = whole if "properties" in whole else whole["anyOf"][-1]  # or a text in place of the mapping
+        for name, schema in mapping["properties"].items():
             types = types_of(schema)
             is_plain = schema.get("type") != "object" and "const" not in schema  # no mapping, no format's version
             if not types & {"integer", "number"} or "boolean" in types or not is_plain:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -64,17 +63,13 @@ def test_charts_of_two_rows_have_a_bar_for_every_started_task(played: tuple[Path
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["above", "below"]
 
 
-def test_a_reproduction_keeps_its_policies_and_config_in_its_parts(
+def test_of_several_folders_that_whose_plan_leads_to_the_row_is_played(
     played: tuple[Path, pd.DataFrame], tmp_path: Path
 ) -> None:
     folder, rows = played
-    whole = tmp_path / "whole"
-    shutil.copytree(folder / "policies", whole / "parts" / "table4" / "policies")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["config"] = {"table4": manifest["config"]}
-    (whole / "manifest.json").write_text(json.dumps(manifest))
+    play_folder(tmp_path / "other", methods=[], evaluation={"scales": [8], "heuristics": ["fastest-idle"]})
     row = rows[rows["kind"] == "learned"].iloc[0]
-    assert Replay(whole).episode(row).engine.metrics()["completed"] == row["completed"]
+    assert Replay(tmp_path / "other", folder).episode(row).engine.metrics()["completed"] == row["completed"]
 
 
 def test_what_cannot_be_played_again_is_refused_by_name(played: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
@@ -82,7 +77,7 @@ def test_what_cannot_be_played_again_is_refused_by_name(played: tuple[Path, pd.D
     row = rows[rows["kind"] == "learned"].iloc[0]
     with pytest.raises(UserError, match=r"scale-s1 at N = 16.*has completed \d+, its row says 999.*another version"):
         Replay(folder).episode({**row, "completed": 999})
-    with pytest.raises(UserError, match=r"no evaluation of scale-s1 at N = 17, scenario paper, episode 0"):
+    with pytest.raises(UserError, match=r"no plan has an evaluation of scale-s1 at N = 17, scenario paper, episode 0"):
         Replay(folder).episode({**row, "test_servers": 17})
     bare = tmp_path / "bare"
     bare.mkdir()
@@ -90,7 +85,7 @@ def test_what_cannot_be_played_again_is_refused_by_name(played: tuple[Path, pd.D
     with pytest.raises(UserError, match=row["trial_id"]):
         Replay(bare).episode(row)
     (bare / "manifest.json").unlink()
-    with pytest.raises(UserError, match="no evaluation of"):
+    with pytest.raises(UserError, match="without a plan"):
         Replay(bare).episode(row)
 
 

@@ -30,6 +30,8 @@ from rllib_scale.live.servers import Call
 from rllib_scale.live.side_by_side import simulated
 from rllib_scale.live.surrogates import Surrogates
 from rllib_scale.observation.backend import run
+from rllib_scale.results.dataset import read
+from rllib_scale.results.storage import Location
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.workloads.model import Workload
 
@@ -132,7 +134,7 @@ def test_the_command_adds_rows_of_the_run_and_of_the_simulator(tmp_path: Path) -
     done = CliRunner().invoke(main, ["execute", str(tmp_path / "two.json"), *options])
     assert done.exit_code == 0, done.output
     shown = json.loads(done.stdout)
-    rows = pd.read_parquet(tmp_path / "results" / "episodes.parquet")
+    rows = read(Location(str(tmp_path / "results")), "episodes")
     name = "reserve:waiting=1.5"  # as it was typed; these are its defaults
     assert rows["method"].tolist() == [f"{name} (live)", name]
     assert "utilisation_mine" in rows
@@ -191,7 +193,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [command[0] for command in commands] == ["simulate", "execute", "report", "execute", "execute"]
     assert "reserve:waiting=1 on work.json: 4 servers" in shown
     assert "dual-price on work.json: 3 servers" in shown
-    rows = pd.read_parquet(tmp_path / "results" / "own" / "episodes.parquet")
+    rows = read(Location(str(tmp_path / "results" / "own")), "episodes")
     assert rows["method"].tolist() == ["dual-price (live)", "dual-price"]
     assert "utilisation_large" in rows
     assert (tmp_path / "live.png").exists()

@@ -10,12 +10,18 @@ from pathlib import Path
 import pytest
 
 from rllib_scale.errors import UserError
-from rllib_scale.results.storage import Location, fetch, results_folder
+from rllib_scale.results.storage import Location, fetch
+from rllib_scale.results.tables import open_folder
 from rllib_scale.results.trust import is_own, remember
-from rllib_scale.sweeps.checkpoints import curve_at, epoch_of, latest_checkpoint, publish, reading, writing
+from rllib_scale.sweeps.checkpoints import newest_checkpoints, newest_in, reading, writing
 from s3_server import s3_server
 
-RESULTS = ("manifest.json", "episodes.parquet", "policies/a/policy.json", "policies/a/policy.safetensors")
+RESULTS = (
+    "manifest.json",
+    "episodes/part-000000-ab.parquet",
+    "policies/a/policy.json",
+    "policies/a/policy.safetensors",
+)
 
 
 @pytest.fixture
@@ -40,56 +46,32 @@ def names(folder: Path) -> set[str]:
 
 def test_a_few_bytes_are_read_from_a_store_that_refuses_every_fifth_request(tmp_path: Path) -> None:
     """The refusal is longer than the file."""
-    write(tmp_path, "few")
     with s3_server(refuse_every=5) as bucket:
         place = Location(bucket % "a")
-        place.upload("few", tmp_path / "few")
+        (place / "few").write(b"few")
         for number in range(9):
             assert (place / "few").read() == b"few"
             place.download("few", tmp_path / str(number))
             assert (tmp_path / str(number)).read_text() == "few"
 
 
-def test_results_in_a_bucket_are_saved_when_told_fetched_and_gone_on_with(bucket: str, tmp_path: Path) -> None:
+def test_results_in_a_bucket_are_fetched_without_what_ray_tune_keeps(bucket: str, tmp_path: Path) -> None:
     place = Location(bucket % "a")
-    with results_folder(str(place), quiet) as (folder, mirror):
-        assert mirror is not None
-        assert mirror.storage == place
-        write(folder, *RESULTS, ".temporary")
+    assert place.is_empty()
+    with place.writing() as folder:
+        write(folder, *RESULTS, "report/report.html")
         assert not place.files()
-        mirror.save()
-        assert set(place.files()) == set(RESULTS)
-        first = place.files()["episodes.parquet"].mtime_ns
-        (folder / "manifest.json").write_text("manifest.JSON")  # as long as before
-        write(folder, "report/report.html")
-    assert not folder.exists()
-    assert (place / "manifest.json").read() == b"manifest.JSON"
-    assert place.files()["episodes.parquet"].mtime_ns == first, "copied once"
-
-    (tmp_path / "empty").touch()
+    unfinished = "trials/run-001/c/result.json"  # which `status` reads; that of a is published
     for name in ("a/result.json", "a/error.txt", "c/result.json", "c/checkpoint_000000/epoch-000001.zip"):
-        place.upload(f"trials/run-001/{name}", tmp_path / "empty")
-    place.upload("policies/b/policy.safetensors", tmp_path / "empty")
+        (place / "trials/run-001" / name).write(b"")
     said: list[str] = []
     fetch(place, tmp_path / "here", said.append)
-    unfinished = "trials/run-001/c/result.json"  # which `status` reads; that of a is published
-    fetched = {*RESULTS, "report/report.html", "policies/b/policy.safetensors"}
-    assert names(tmp_path / "here") == {*fetched, unfinished}
-    assert said[0].startswith("fetched 7 files")
+    assert names(tmp_path / "here") == {*RESULTS, "report/report.html", unfinished}
+    assert said[0].startswith("fetched 6 files")
     changed = place.files()[unfinished].mtime
     assert changed is not None
     for path in (tmp_path / "here" / unfinished, tmp_path / "here" / "trials"):
         assert path.stat().st_mtime == changed.timestamp(), "as old as in the bucket"
-
-    def fails() -> None:
-        with results_folder(str(place), quiet) as (folder, _):
-            assert names(folder) == {*RESULTS, "report/report.html", unfinished}, "half a policy is forgotten"
-            (folder / "late").write_text("kept although the block failed")
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fails()
-    assert "late" in place.files()
 
 
 def test_an_interrupted_fetch_leaves_no_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,16 +87,15 @@ def test_an_interrupted_fetch_leaves_no_manifest(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Location, "download", breaks)
     with pytest.raises(KeyboardInterrupt):
         fetch(Location(str(source)), target, quiet)
-    assert names(target) == {"episodes.parquet"}
+    assert names(target) == {"episodes/part-000000-ab.parquet"}
 
 
 def test_what_is_no_results_folder_is_refused(bucket: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no results folder there \(no manifest.json\)"):
         fetch(Location(str(tmp_path / "none")), tmp_path / "target", quiet)
-    (tmp_path / "letter").touch()
-    Location(bucket % "other").upload("letter", tmp_path / "letter")
-    with pytest.raises(UserError, match="not empty and without a manifest"), results_folder(bucket % "other", quiet):
-        pass
+    (Location(bucket % "other") / "letter").write(b"")
+    with pytest.raises(UserError, match="not empty and without a manifest"):
+        open_folder(Location(bucket % "other"), "x", {}, "0")
 
 
 def test_a_bad_place_is_refused_and_its_secret_not_repeated() -> None:
@@ -127,29 +108,8 @@ def test_a_bad_place_is_refused_and_its_secret_not_repeated() -> None:
     assert Location("s3://anonymous@bucket/results").text == "s3://anonymous@bucket/results"
 
 
-def test_results_that_cannot_be_uploaded_are_kept(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "mirrors"))
-    (tmp_path / "mirrors").mkdir()
-
-    def fails(self: Location, name: str, source: Path) -> None:
-        raise UserError("refused")
-
-    monkeypatch.setattr(Location, "upload", fails)
-    with (
-        pytest.raises(UserError, match="the results are kept in ") as caught,
-        results_folder(bucket % "a", quiet) as (folder, _),
-    ):
-        write(folder, "manifest.json", "episodes.parquet")
-    with pytest.raises(UserError, match=r"^refused$"), results_folder(bucket % "a", quiet) as (folder, _):
-        write(folder, "manifest.json")  # nothing was made yet
-    assert len([*(tmp_path / "mirrors").iterdir()]) == 1
-    kept = Path(str(caught.value).rsplit(" ", 1)[1])
-    assert (kept / "manifest.json").is_file()
-
-
 def test_a_location_is_what_its_text_says(tmp_path: Path) -> None:
-    with results_folder(f"file://{tmp_path}/a", quiet) as (folder, mirror):
-        assert (folder, mirror) == (tmp_path / "a", None)
+    assert Location(f"file://{tmp_path}/a").local == tmp_path / "a"
     bucket = Location("s3://bucket/a?region=eu-west-1&endpoint_override=localhost:9000")
     assert str(bucket / "b") == "s3://bucket/a/b?region=eu-west-1&endpoint_override=localhost:9000"
     assert bucket.local is None
@@ -162,27 +122,26 @@ def test_the_latest_whole_checkpoint_is_found_over_all_runs_and_published(
     is_local: bool, bucket: str, tmp_path: Path
 ) -> None:
     trials = Location(f"file://{tmp_path}/trials" if is_local else bucket % "trials")
-    assert latest_checkpoint(trials, "a") is None
+    assert newest_checkpoints(trials) == {}
     for place, epoch in (("run-001/a", 25), ("run-002/a", 30), ("run-002/b", 40), ("run-003/a", 20)):
         with (trials / place / "checkpoint_000001").writing() as folder, writing(folder, epoch) as content:
             write(content, "policy/policy.json", "algorithm/state.pkl")
             (content / "curve.json").write_text(json.dumps([{"epoch": epoch}]))
     newest = trials / "run-002" / "a" / "checkpoint_000001"
     assert [*newest.files()] == ["epoch-000030.zip"], "one file, and so few requests"
-    assert (latest_checkpoint(trials, "a"), epoch_of(newest)) == (newest, 30)
+    found = newest_checkpoints(trials)
+    assert found == {"a": newest_in(newest), "b": newest_in(trials / "run-002" / "b")}
+    assert found["a"].epoch == 30
     if newest.local is not None:  # a store shows complete files only
         archive = newest.local / "epoch-000030.zip"
         archive.write_bytes(archive.read_bytes()[:-20])
-        assert epoch_of(newest) == -1
-        newest = trials / "run-001" / "a" / "checkpoint_000001"
-        assert latest_checkpoint(trials, "a") == newest
-    assert curve_at(newest) == [{"epoch": epoch_of(newest)}]
-    with reading(newest) as folder:
+        assert newest_in(newest) is None
+        found = newest_checkpoints(trials)
+        assert found["a"].epoch == 25
+    assert found["a"].curve() == [{"epoch": found["a"].epoch}]
+    with reading(found["a"]) as folder:
         assert names(folder) == {"contents.json", "curve.json", "policy/policy.json", "algorithm/state.pkl"}
     assert not folder.exists()
-    (tmp_path / "policies").mkdir()
-    publish(newest, tmp_path / "policies" / "a")
-    assert names(tmp_path / "policies") == {"a/policy.json", "a/curve.json"}
 
 
 def test_a_folder_is_own_only_where_and_when_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

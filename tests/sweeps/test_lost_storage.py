@@ -16,8 +16,7 @@ pytest.importorskip("ray")
 from local_ray import LOCAL_RAY
 from marks import slow
 from rllib_scale.sweeps import progress
-from rllib_scale.sweeps.checkpoints import epoch_of
-from sweep_runs import SHORT, episodes, epochs, refused, succeed
+from sweep_runs import SHORT, episodes, epochs, refused, saved_epoch, succeed
 
 pytestmark = LOCAL_RAY
 SWEEP = f"""
@@ -35,7 +34,7 @@ def when_saved(results: Path, act: Callable[[Path], object]) -> None:
     """Act in the background on the folder of the first training as soon as it has a whole checkpoint."""
 
     def wait() -> None:
-        while not (whole := [c for c in results.glob("trials/run-001/*/checkpoint_*") if epoch_of(c) > 0]):
+        while not (whole := [c for c in results.glob("trials/run-001/*/checkpoint_*") if saved_epoch(c) > 0]):
             time.sleep(0.02)
         act(whole[0].parent)
 

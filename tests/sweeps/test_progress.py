@@ -13,15 +13,13 @@ pytest.importorskip("ray")
 
 from rllib_scale.config.planning import make_plan
 from rllib_scale.loading import sweep_from
-from rllib_scale.results.status import stopped_at
 from rllib_scale.sweeps.progress import PublishPolicies, StopAll, TuneProgress
 from rllib_scale.sweeps.sweep import Sweep
 
 
-def trial(name: str, status: str = "RUNNING", failures: int = 0, **last: Any) -> Any:
+def trial(name: str, status: str = "RUNNING", **last: Any) -> Any:
     """A training as Tune describes it."""
-    facts = {"config": {"trial": name}, "status": status, "num_failures": failures, "last_result": last}
-    return SimpleNamespace(**facts, is_finished=lambda: status in ("TERMINATED", "ERROR"))
+    return SimpleNamespace(config={"trial": name}, status=status, last_result=last)
 
 
 def row(epoch: int, response: float, **more: Any) -> dict[str, Any]:
@@ -44,14 +42,15 @@ def saying(trials: str, starting: int = 0, why: str = "", interval_s: float = 0)
 
 def test_the_line_tells_what_runs_waits_and_why_speed_responses_runners_and_time_left() -> None:
     progress, lines = saying("abcd", why="each needs 3 CPUs")
-    trials = [trial("a"), trial("b", failures=1), trial("c", status="PENDING")]
+    trials = [trial("a"), trial("b"), trial("c", status="PENDING")]
+    progress.on_trial_recover(1, trials, trials[1])
     progress.on_trial_result(1, trials, trials[0], row(3, 12.0))
     progress.on_trial_result(1, trials, trials[1], row(5, 16.0, runners_healthy=1, runner_restarts=1))
     progress.on_trial_result(1, trials, trials[1], row(6, math.nan, runners_healthy=1, runner_restarts=1))
     progress.on_trial_result(1, trials, trials[1], row(7, 14.0, runners_healthy=1, runner_restarts=1))
     progress.on_step_end(1, trials)
     line = lines[-1]
-    assert "trainings 0/4 done, 2 running, 2 waiting (each needs 3 CPUs), 1 restart after an error |" in line
+    assert "trainings 0/4 done, 2 running, 2 waiting (each needs 3 CPUs), 1 restart |" in line
     assert "epoch 3 to 7 | 1,000 env steps/s" in line
     assert "response best 12.00, median 13.00 s" in line
     assert "| environment runners: 3 healthy, 1 restarts" in line
@@ -99,10 +98,24 @@ def test_only_a_scheduler_ends_a_training_early(epoch: int, why: str | None, not
     plan = make_plan(sweep_from({"name": "one", "methods": ["scale"], "training": {"epochs": 10}}, "one"), "one")
     sweep = Sweep(plan, tmp_path, print)
     name = plan.trials[0].name
-    stop = StopAll(tmp_path)
+    stop = StopAll(sweep.home)
     stop.interrupted = why == "interrupted"
     if why != "lost":
         (tmp_path / "manifest.json").touch()
-    nothing_to_publish: Any = None
-    PublishPolicies(sweep, nothing_to_publish, stop).on_trial_complete(1, [], trial(name, epoch=epoch))
-    assert stopped_at(tmp_path, name) == noted
+    nothing_to_evaluate: Any = SimpleNamespace(poll=lambda: None)
+    with PublishPolicies(sweep, "run-001", nothing_to_evaluate, stop) as publish:
+        publish.on_trial_complete(1, [], trial(name, epoch=epoch))
+    assert sweep.target_epochs(plan.trials[0]) == (noted or 10)
+
+
+def test_after_an_interruption_the_line_counts_what_was_done_begun_and_never_begun() -> None:
+    """Tune gives all three the same status."""
+    progress, lines = saying("abcd")
+    trials = [trial("a"), trial("b"), trial("c", status="PENDING")]
+    for each in trials[:2]:
+        progress.on_trial_result(1, trials, each, row(1, 12.0))
+    progress.on_trial_complete(1, trials, trials[0])
+    for each in trials:
+        each.status = "TERMINATED"
+    progress.on_experiment_end(trials)
+    assert "trainings 1/4 done, 1 interrupted, 2 waiting |" in lines[-1]

@@ -1,4 +1,4 @@
-"""The reproduction, at toy size: all parts, each training done once, every row of the parts in the whole."""
+"""The reproduction, at toy size: all parts, each training done once, and one report of all rows."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ import pytest
 
 pytest.importorskip("ray")
 
+from rllib_scale_analysis import load
+
 from local_ray import LOCAL_RAY
 from rllib_scale.results.columns import EPISODE_KEY
 from rllib_scale.sweeps.reproduce import PARTS
-from sweep_runs import episodes, succeed, training
+from sweep_runs import episodes, succeed
 
 pytestmark = [*LOCAL_RAY, pytest.mark.slow]
 TINY = ["training.epochs=1", "ppo.steps_per_epoch=512", "evaluation.scales=[16]", "evaluation.episodes=2"]
 TINY.append("evaluation.heuristics=[fastest-idle]")
 
 
-def test_all_parts_run_once_and_are_joined(tmp_path: Path) -> None:
+def test_all_parts_run_once_and_have_one_report(tmp_path: Path) -> None:
     succeed("reproduce", "--results", tmp_path, settings=TINY)
-    parts = {name: tmp_path / "parts" / name for name in PARTS}
+    parts = {name: tmp_path / name for name in PARTS}
 
     def trained() -> dict[str, list[str]]:
         """Methods that each part trained itself."""
@@ -30,16 +32,15 @@ def test_all_parts_run_once_and_are_joined(tmp_path: Path) -> None:
 
     others = {"table3": ["ppo", "ppo-srr"], "table3_off_policy": ["dqn", "sac"], "scenarios": [], "scale_1024": []}
     assert trained() == {"table4": ["crossattn", "scale"]} | others, "the other trainings are reused"
-    joined = episodes(tmp_path)
     rows = pd.concat([episodes(part) for part in parts.values()])
     assert rows.duplicated(list(EPISODE_KEY)).any(), "parts share rows, which must not stand twice"
-    keys = joined.set_index(list(EPISODE_KEY)).index
+    joined = load(*parts.values())
+    keys = joined.episodes.set_index(list(EPISODE_KEY)).index
     assert keys.is_unique
     assert set(keys) == set(rows.set_index(list(EPISODE_KEY)).index)
-    assert sorted(training(tmp_path)["method"]) == ["crossattn", "dqn", "ppo", "ppo-srr", "sac", "scale"]
-    assert (tmp_path / "report" / "report.html").is_file()
+    assert set(joined.training["method"]) == {"crossattn", "dqn", "ppo", "ppo-srr", "sac", "scale"}
+    assert (tmp_path / "table4" / "report" / "report.html").is_file()
 
     before = trained()
     succeed("reproduce", "--results", tmp_path, settings=TINY)
-    pd.testing.assert_frame_equal(episodes(tmp_path), joined)
     assert trained() == before

@@ -21,7 +21,7 @@ from rllib_scale.loading import load_sweep
 from rllib_scale.policies.policy import load_policy, policy_files
 from rllib_scale.results.columns import EPISODE_KEY, FEATURE_KEY
 from rllib_scale.results.tables import read_manifest
-from rllib_scale.sweeps.checkpoints import epoch_of, latest_checkpoint
+from rllib_scale.sweeps.checkpoints import newest_checkpoints
 from rllib_scale.sweeps.evaluations import Evaluations
 from rllib_scale.sweeps.sweep import Sweep
 from sweep_runs import (
@@ -101,25 +101,24 @@ def test_a_finished_sweep_starts_no_ray_and_leaves_its_files(base: Path, monkeyp
 
     monkeypatch.setattr("rllib_scale.sweeps.run.ray_session", started)
     results = base / "results"
-    tables = [*results.glob("*.parquet"), results / "report" / "report.html"]
-    before = [path.stat().st_mtime_ns for path in tables]
+    before = file_times(results)
     said = succeed("sweep", base / "tiny.yaml", "--results", results)
     assert "Nothing is left to do: 2 trainings and 5 evaluations are finished" in said
-    assert [path.stat().st_mtime_ns for path in tables] == before
-    next(results.glob("evaluations/*.parquet")).rename(base / "taken.parquet")
+    after = file_times(results)
+    assert {path for path in after if before.get(path) != after[path]} == {results / "manifest.json"}
+    shutil.rmtree(results / "features")
     assert "Ray was started" in str(run("sweep", base / "tiny.yaml", "--results", results).exception)
     succeed("status", results)
     monkeypatch.undo()
-    succeed("sweep", base / "tiny.yaml", "--results", results)
-    assert len(list(results.glob("evaluations/*.parquet"))) == 5
+    assert "evaluations 3/3 done" in succeed("sweep", base / "tiny.yaml", "--results", results)
+    assert len(features(results)) == 3
 
 
 def test_a_policy_is_published_and_rules_are_evaluated_while_others_train(tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text(SWEEP.replace("[scale, ppo]", "[scale]").replace("epochs: 3", "epochs: 30"))
     settings = ["seeds=[1, 2]", "resources={max_concurrent: 1}", "evaluation.features=false"]
     succeed("sweep", tmp_path / "two.yaml", "--results", tmp_path / "out", settings=settings)
-    # A copied policy keeps the times of its files; the curve beside it is new.
-    published = sorted(path.stat().st_mtime for path in tmp_path.glob("out/policies/*/curve.json"))
+    published = sorted(path.stat().st_mtime for path in tmp_path.glob("out/policies/*/policy.json"))
     trained = sorted(path.stat().st_mtime for path in tmp_path.glob("out/trials/*/*/checkpoint_*/epoch-*.zip"))
     assert len(published) == 2
     assert published[0] < trained[-1], "the last checkpoint is of the training that came second"
@@ -161,7 +160,7 @@ def test_rows_do_not_depend_on_where_they_are_computed(base: Path) -> None:
 
 def test_run_again_a_sweep_does_only_what_is_new(base: Path) -> None:
     results = base / "results"
-    trained, evaluated = [results / "policies", results / "trials"], [results / "evaluations", results / "features"]
+    trained, evaluated = [results / "policies", results / "trials"], [results / "episodes", results / "features"]
     before = file_times(*trained, *evaluated)
     succeed("sweep", base / "tiny.yaml", "--results", results)
     assert file_times(*trained, *evaluated) == before
@@ -171,7 +170,7 @@ def test_run_again_a_sweep_does_only_what_is_new(base: Path) -> None:
     after = file_times(*trained, *evaluated)
     assert after.items() > before.items()
     assert all(
-        path.is_relative_to(results / "evaluations") or path.is_relative_to(results / "features")
+        path.is_relative_to(results / "episodes") or path.is_relative_to(results / "features")
         for path in after.keys() - before.keys()
     )
     assert sorted(episodes(results).query("test_servers == 24")["method"].unique()) == ["fastest-idle", "scale"]
@@ -179,7 +178,7 @@ def test_run_again_a_sweep_does_only_what_is_new(base: Path) -> None:
 
 @pytest.mark.slow
 def test_features_that_a_finished_sweep_lacks_are_added_without_training_anew(base: Path, tmp_path: Path) -> None:
-    """Rows of a sweep that ran without features, or was stopped between an evaluation's two files."""
+    """Rows of a sweep that ran without features."""
     results = tmp_path / "results"
     shutil.copytree(base / "results", results)
     trained = file_times(results / "policies")
@@ -210,8 +209,8 @@ def test_train_is_a_sweep_of_one_cell(base: Path, tmp_path: Path) -> None:
 
 def saved_epoch(results: Path, name: str) -> int:
     """The epoch of a training's newest whole checkpoint; -1 where there is none."""
-    checkpoint = latest_checkpoint(results / "trials", name)
-    return -1 if checkpoint is None else epoch_of(checkpoint)
+    checkpoint = newest_checkpoints(results / "trials").get(name)
+    return -1 if checkpoint is None else checkpoint.epoch
 
 
 def test_a_killed_sweep_resumes_and_says_in_one_line_what_failed(
@@ -286,12 +285,11 @@ def test_interrupted_killed_and_torn_trainings_end_as_if_they_had_never_stopped(
     killed = sweep(results)
     await_that(lambda: saved()[last] > before[last], killed)
     kill(killed)
-    torn = latest_checkpoint(results / "trials", last)
-    assert torn is not None
-    assert torn.local is not None
-    (archive,) = torn.local.iterdir()
+    torn = newest_checkpoints(results / "trials")[last]
+    archive = torn.file.local
+    assert archive is not None
     archive.write_bytes(archive.read_bytes()[:-100])
-    assert latest_checkpoint(results / "trials", last) not in (None, torn)
+    assert newest_checkpoints(results / "trials")[last].epoch < torn.epoch
 
     finished = sweep(results)
     said, errors = finished.communicate(timeout=400)

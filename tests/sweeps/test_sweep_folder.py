@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import os
 import stat
 from pathlib import Path
@@ -11,39 +11,61 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from rllib_scale.config.plan import Trial
 from rllib_scale.config.planning import make_plan
 from rllib_scale.errors import UserError
+from rllib_scale.files import write_json
 from rllib_scale.loading import sweep_from
-from rllib_scale.results.columns import EPISODE_COLUMNS, EPISODE_KEY, TRAINING_COLUMNS
-from rllib_scale.results.tables import held, read_table, write_table
+from rllib_scale.results.columns import EPISODE_KEY
+from rllib_scale.results.dataset import read
+from rllib_scale.results.lock import held
+from rllib_scale.results.storage import Location
+from rllib_scale.sweeps.checkpoints import Checkpoint, newest_in, writing
 from rllib_scale.sweeps.sweep import Sweep
-from sweep_runs import refused, run
+from s3_server import s3_server
+from sweep_runs import refused, run, training
 
 HEURISTICS = {"evaluation": {"scales": [8], "episodes": 2, "heuristics": ["fastest-idle"]}}
 
 
-def opened(folder: Path, **data: Any) -> Sweep:
-    """A sweep in the folder whose trainings and evaluations are all done."""
-    config = sweep_from({"name": "x", "methods": [], **data}, "x.yaml")
-    sweep = Sweep(make_plan(config, "x.yaml"), folder, print)
+def planned(folder: Path | Location, **data: Any) -> Sweep:
+    """A sweep that is open in the folder."""
+    sweep = Sweep(make_plan(sweep_from({"name": "x", "methods": [], **data}, "x.yaml"), "x.yaml"), folder, print)
     sweep.open()
-    for trial in sweep.trials:
-        policy = sweep.policy(trial.config.name)
-        policy.mkdir(parents=True, exist_ok=True)
-        rate = trial.config.algorithm.learning_rate
-        rows = [{"epoch": epoch, "episode_return": rate * epoch} for epoch in (1, 2)]
-        (policy / "curve.json").write_text(json.dumps(rows))
-        (policy / "policy.json").write_text(json.dumps({"epochs": trial.config.stop_epochs}))
-    for unit in sweep.plan.units:
-        rows = [unit.columns | {"episode": episode} for episode in range(unit.episodes)]
-        write_table(sweep.rows_file(unit), pd.DataFrame(rows))
-    sweep.write_tables()
     return sweep
 
 
+def opened(folder: Path, **data: Any) -> Sweep:
+    """A sweep in the folder whose trainings and evaluations are all done."""
+    sweep = planned(folder, **data)
+    for trial in sweep.trials:
+        if not sweep.is_finished(trial):
+            assert sweep.publish(trial, checkpoint_of(sweep, trial))
+    for unit in sweep.plan.units:
+        if not sweep.is_evaluated(unit):
+            sweep.add_rows(unit, [{"episode": episode} for episode in range(unit.episodes)], {})
+    sweep.close()
+    return sweep
+
+
+def checkpoint_of(sweep: Sweep, trial: Trial, **more: Any) -> Checkpoint | None:
+    """The checkpoint of a training at its end; its policy has no weights. `more` is in each row of its curve."""
+    place = sweep.home / "trials" / "run-001" / trial.name / "checkpoint_000000"
+    rate = trial.config.algorithm.learning_rate
+    rows = [{"epoch": epoch, "episode_return": rate * epoch, "env_steps": epoch, **more} for epoch in (1, 2)]
+    with place.writing() as folder, writing(folder, trial.config.stop_epochs) as content:
+        write_json(content / "curve.json", rows)
+        described = {"epochs": trial.config.stop_epochs, "trial": trial.config.model_dump(mode="json")}
+        write_json(content / "policy" / "policy.json", described)
+        (content / "policy" / "policy.safetensors").touch()
+    return newest_in(place)
+
+
 def episodes(folder: Path) -> pd.DataFrame:
-    table = read_table(folder / "episodes.parquet", EPISODE_COLUMNS)
-    assert not table.duplicated(list(EPISODE_KEY)).any()
+    """Its rows, of which no key stands twice in the parts either."""
+    home = Location(str(folder))
+    table = read(home, "episodes").sort_values([*EPISODE_KEY], ignore_index=True)
+    assert len(read(home, "episodes", ["unit"])) == len(table)
     return table
 
 
@@ -56,11 +78,82 @@ def test_rows_of_an_earlier_config_stay(tmp_path: Path) -> None:
     both = episodes(tmp_path)
     assert len(both) == 2 * len(before)
     assert set(both["method"]) == {"scale", "fastest-idle", "random-feasible"}
-    training = read_table(tmp_path / "training.parquet", TRAINING_COLUMNS)
-    assert sorted(training["train_seed"]) == [1, 1, 2, 2]
-    opened(tmp_path, **one, **HEURISTICS)
+    assert sorted(training(tmp_path)["train_seed"]) == [1, 1, 2, 2]
+    assert planned(tmp_path, **one, **HEURISTICS).is_complete()
     assert episodes(tmp_path).equals(both)
-    assert len(read_table(tmp_path / "training.parquet", TRAINING_COLUMNS)) == 4
+
+
+def test_more_seeds_scales_and_episodes_are_added_without_training_again(tmp_path: Path) -> None:
+    one = {"methods": ["scale"], "seeds": [1], "training": {"epochs": 2}}
+    opened(tmp_path, **one, **HEURISTICS)
+    more = {"scales": [8, 16], "episodes": 3, "heuristics": ["fastest-idle"]}
+    sweep = planned(tmp_path, **one | {"seeds": [1, 2]}, evaluation=more)
+    assert [sweep.is_finished(trial) for trial in sweep.trials] == [True, False]
+    opened(tmp_path, **one | {"seeds": [1, 2]}, evaluation=more)
+    rows = read(Location(str(tmp_path)), "episodes")
+    assert rows.groupby(["method", "test_servers"]).size().to_dict() == {
+        ("fastest-idle", 8): 3,
+        ("fastest-idle", 16): 3,
+        ("scale", 16): 6,
+        ("scale", 8): 6,
+    }
+
+
+def test_a_torn_policy_is_published_again_from_its_checkpoint(tmp_path: Path) -> None:
+    """A crash may leave an empty file, where the disk had not written it yet."""
+    one = {"methods": ["scale"], "seeds": [1, 2], "training": {"epochs": 2}}
+    first, second = opened(tmp_path, **one).trials
+    description = tmp_path / "policies" / first.name / "policy.json"
+    whole = description.read_bytes()
+    for torn in (b"", whole[:-5]):
+        description.write_bytes(torn)
+        sweep = planned(tmp_path, **one)
+        assert (sweep.is_finished(first), sweep.is_finished(second)) == (False, True)
+        assert sweep.publish(first, newest_in(sweep.tune_folder / "run-001" / first.name))
+        assert description.read_bytes() == whole
+        sweep.close()
+    assert len(training(tmp_path)) == 4
+
+
+def test_a_policy_whose_files_break_off_is_not_finished_before_both_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = {"methods": ["scale"], "seeds": [1], "training": {"epochs": 2}}
+    sweep = planned(tmp_path, **one)
+    (trial,) = sweep.trials
+    checkpoint = checkpoint_of(sweep, trial)
+    write = Location.write
+    for broken in ("policy.safetensors", "policy.json", "trainings"):
+
+        def breaks(self: Location, content: bytes, broken: str = broken) -> None:
+            if f"/{broken}" in str(self):
+                raise UserError("No space left on device")
+            write(self, content)
+
+        monkeypatch.setattr(Location, "write", breaks)
+        with pytest.raises(UserError, match="No space left"):
+            sweep.publish(trial, checkpoint)
+            sweep.close()
+        monkeypatch.setattr(Location, "write", write)
+        sweep = planned(tmp_path, **one)
+        assert not sweep.is_finished(trial)
+    assert sweep.publish(trial, checkpoint)
+    sweep.close()
+    assert planned(tmp_path, **one).is_finished(trial)
+    assert training(tmp_path)["epoch"].tolist() == [1, 2]
+
+
+def test_finished_trainings_of_other_results_are_reused(tmp_path: Path) -> None:
+    one = {"methods": ["scale"], "training": {"epochs": 2}}
+    opened(tmp_path / "one", seeds=[1, 2], **one)
+    with s3_server() as bucket:
+        places = [Location(str(tmp_path / "one")), Location(bucket % "two"), Location(str(tmp_path / "three"))]
+        for source, home in itertools.pairwise(places):
+            sweep = planned(home, seeds=[2, 3], **one)
+            assert sweep.reuse([source]) == 1
+            assert [sweep.is_finished(trial) for trial in sweep.trials] == [True, False]
+            assert training(home)["epoch"].tolist() == [1, 2]
+            assert [sweep.is_finished(trial) for trial in planned(home, seeds=[2, 3], **one).trials] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +190,7 @@ def test_the_population_of_pbt_is_part_of_its_rows(tmp_path: Path) -> None:
 
 def test_two_sweeps_in_one_folder_at_a_time_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("{name: x, methods: [scale]}")
-    with held(tmp_path / "results"):
+    with held(tmp_path / "results", beat_s=0.2):
         line = refused("sweep", tmp_path / "x.yaml", "--results", tmp_path / "results")
     assert line.startswith(f"Error: {tmp_path / 'results'}: another sweep runs there")
     assert not [*(tmp_path / "results").iterdir()]
@@ -136,7 +229,26 @@ def test_the_best_is_named_after_a_search_in_one_problem(tmp_path: Path) -> None
     best = opened(tmp_path / "search", methods=["crossattn"], search=chosen).best()
     assert best is not None
     assert best.startswith("best in training: crossattn, training.learning_rate=0.001: episode_return 0.0015")
-    assert opened(tmp_path / "asha", methods=["crossattn"], grid=rates, search={"scheduler": "asha"}).best()
+    asha = {"scheduler": "asha", "asha": {"grace_steps": 1024}}
+    assert opened(tmp_path / "asha", methods=["crossattn"], grid=rates, search=asha).best()
     assert opened(tmp_path / "grid", methods=["crossattn"], grid=rates).best() is None
     problems = {"space": {**chosen["space"], "env.episode.horizon_s": {"choice": [5.0, 12.0]}}, "samples": 8}
     assert opened(tmp_path / "problems", methods=["crossattn"], search=problems).best() is None
+
+
+def test_ties_are_named_and_of_a_population_the_settings_at_its_end(tmp_path: Path) -> None:
+    """These curves score by the learning rate alone."""
+    tied = {"training.gamma": {"uniform": [0.9, 0.99]}}
+    best = opened(tmp_path / "ties", methods=["crossattn"], search={"space": tied, "samples": 6}).best()
+    assert best is not None
+    assert best.startswith("best in training, a tie of 6 settings: crossattn, training.gamma=0.")
+    assert "; 2 more: episode_return" in best
+    population = {"scheduler": "pbt", "space": {"training.learning_rate": {"uniform": [1e-4, 1e-3]}}, "samples": 2}
+    sweep = planned(tmp_path / "pbt", methods=["crossattn"], search=population)
+    worse, better = sorted(sweep.trials, key=lambda trial: trial.config.algorithm.learning_rate)
+    for trial, last in ((worse, 0.25), (better, 0.5)):
+        settings = {"training.learning_rate": last}
+        assert sweep.publish(trial, checkpoint_of(sweep, trial, settings=settings, member=trial.name))
+    sweep.close()
+    for again in (sweep, planned(tmp_path / "pbt", methods=["crossattn"], search=population)):
+        assert str(again.best()).startswith("best in training: crossattn, training.learning_rate=0.5: ")

@@ -20,7 +20,7 @@ from ray import tune  # noqa: E402
 from rllib_scale.config import TrialConfig, TrialResources  # noqa: E402
 from rllib_scale.config.search import SearchConfig  # noqa: E402
 from rllib_scale.rl import algorithm as algorithms  # noqa: E402
-from rllib_scale.sweeps.checkpoints import reading  # noqa: E402
+from rllib_scale.sweeps.checkpoints import newest_in, reading  # noqa: E402
 from rllib_scale.sweeps.trainable import SchedulingTrial  # noqa: E402
 
 SMALL = {"epochs": 2, "steps_per_epoch": 64, "num_envs": 2}
@@ -76,7 +76,9 @@ def test_a_training_in_a_process_used_before_is_the_one_in_a_new_process_to_the_
         assert [ray.get(actor.train.remote())["done"] for _ in range(2)] == [False, True]
         folder = tmp_path / actor._actor_id.hex()
         ray.get(actor.save.remote(str(folder)))
-        with reading(folder) as saved:
+        checkpoint = newest_in(folder)
+        assert checkpoint is not None
+        with reading(checkpoint) as saved:
             curve = json.loads((saved / "curve.json").read_text())
             policy = (saved / "policy" / "policy.json").read_text()
         rows = [{key: repr(row[key]) for key in row.keys() - {"wall_s", "env_steps_per_s"}} for row in curve]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import pickle
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from local_ray import LOCAL_RAY
+from rllib_scale import __version__
 from rllib_scale.errors import UserError
-from rllib_scale.results.storage import Location
-from rllib_scale.sweeps.checkpoints import check_format, epoch_of, latest_checkpoint, reading, writing
+from rllib_scale.sweeps import checkpoints
+from rllib_scale.sweeps.checkpoints import check_formats, newest_checkpoints, newest_in, reading, writing
 from sweep_runs import SHORT, refused, succeed
 
 pytestmark = LOCAL_RAY
@@ -39,20 +40,20 @@ class Poison:
 
 def poison(checkpoint: Path, touched: Path) -> None:
     """Poison every pickle of a checkpoint, which stays whole."""
-    with reading(checkpoint) as folder:
+    found = newest_in(checkpoint)
+    assert found is not None
+    with reading(found) as folder:
         for path in folder.rglob("*.pkl"):
             path.write_bytes(pickle.dumps(Poison(path.read_bytes(), touched)))
         with writing(checkpoint, 1) as content:
             shutil.copytree(folder, content, dirs_exist_ok=True)
-    assert epoch_of(checkpoint) == 1
+    assert newest_in(checkpoint) == found
 
 
 def last_checkpoint(results: Path) -> Path:
-    (policy,) = (path.name for path in (results / "trials" / "run-001").iterdir() if path.is_dir())
-    found = latest_checkpoint(results / "trials", policy)
-    assert isinstance(found, Location)
-    assert found.local is not None
-    return found.local
+    (found,) = newest_checkpoints(results / "trials").values()
+    assert found.file.local is not None
+    return found.file.local.parent
 
 
 def test_checkpoints_of_somebody_else_are_not_unpickled_without_trust(
@@ -74,18 +75,10 @@ def test_checkpoints_of_somebody_else_are_not_unpickled_without_trust(
     assert "0 of 1 trainings are finished, 1 resume" in succeed("sweep", file, "--results", own)
 
 
-def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
-    trial = tmp_path / "run-001" / "a"
-    with writing(trial / "checkpoint_000001", 3):
+def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with writing(tmp_path / "run-001" / "a" / "checkpoint_000001", 3):
         pass
-    newest = latest_checkpoint(tmp_path, "a")
-    assert newest is not None
-    check_format(newest)
-    shutil.rmtree(trial)
-    (trial / "checkpoint_000001").mkdir(parents=True)
-    contents = {"format": 3, "version": "0.2.0", "epoch": 3, "sizes": {}}  # which stood beside the other files
-    (trial / "checkpoint_000001" / "contents.json").write_text(json.dumps(contents))
-    older = latest_checkpoint(tmp_path, "a")
-    assert older is not None
-    with pytest.raises(UserError, match=r"version 0\.2\.0 of rllib-scale.*cannot resume from it.*--results"):
-        check_format(older)
+    check_formats(newest_checkpoints(tmp_path).values())
+    monkeypatch.setattr(checkpoints, "FORMAT", checkpoints.FORMAT + 1)
+    with pytest.raises(UserError, match=rf"version {re.escape(__version__)} of rllib-scale.*cannot resume.*--results"):
+        check_formats(newest_checkpoints(tmp_path).values())

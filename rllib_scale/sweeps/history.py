@@ -1,0 +1,47 @@
+"""What a training was trained with: the settings of a member of a population (PBT) change on the way. Imports no ray.
+
+Each row of a member's curve holds its settings, and the member that trained the epoch: a copy of another continues that
+one's curve.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rllib_scale.config.plan import Trial
+
+Curve = Sequence[Mapping[str, Any]]
+SETTINGS, MEMBER = "settings", "member"
+"""Keys of a row of a curve: the settings that change, by config path, and the name of the member."""
+
+
+def settings_after(trial: Trial, curve: Curve) -> dict[str, Any]:
+    """The settings of a training from the grid and the search, as they were in the last epoch of its curve."""
+    return trial.values | (curve[-1].get(SETTINGS, {}) if curve else {})
+
+
+def history(curve: Curve, name: str) -> list[dict[str, Any]]:
+    """Rows of the history table of a training: its first settings, and each change.
+
+    Args:
+        curve: of a member of a population; another has no rows.
+        name: planned name of the training.
+
+    Returns:
+        Rows with `trial`, `epoch`, `setting` (config path), `value` (JSON) and `member`, the name of the training that
+        had the value: another one before this was continued as its copy.
+    """
+    rows = []
+    for before, row in zip([{}, *curve], curve, strict=False):
+        for setting, value in row.get(SETTINGS, {}).items():
+            now = {"setting": setting, "value": json.dumps(value, sort_keys=True), "member": row[MEMBER]}
+            if row[MEMBER] != before.get(MEMBER) or value != before[SETTINGS][setting]:
+                rows.append({"trial": name, "epoch": row["epoch"], **now})
+    return rows
+
+
+def measured(curve: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a curve without its settings."""
+    return [{key: value for key, value in row.items() if key not in (SETTINGS, MEMBER)} for row in curve]
