@@ -23,8 +23,8 @@ def test_srr_is_said_to_have_no_effect_exactly_where_its_ramp_stays_at_0(
 
 def test_off_policy_trainings_that_end_within_the_warm_up_learn_nothing() -> None:
     def said(steps: int) -> list[str]:
-        training = {"epochs": 2, "steps_per_epoch": 256}
-        return inert_settings([TrialConfig(method="dqn", seed=1, training=training, dqn={"warmup_steps": steps})])
+        dqn = {"epochs": 2, "steps_per_epoch": 256, "warmup_steps": steps}
+        return inert_settings([TrialConfig(method="dqn", seed=1, dqn=dqn)])
 
     assert [len(said(steps)) for steps in (1, 508, 509, 512)] == [0, 0, 1, 1]
     assert "dqn.warmup_steps 512" in said(512)[0]

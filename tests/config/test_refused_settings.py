@@ -11,7 +11,7 @@ trainin: {} | unknown key 'trainin'; did you mean 'training'?
 srr: {lambda_1: 1} | unknown key 'srr.lambda_1'; did you mean 'lambda_decorrelation'?
 srr: {lambda2: 1} | unknown key 'srr.lambda2'; did you mean 'lambda_kl'?
 training: {lr: 1} | unknown key 'training.lr'; did you mean 'learning_rate'?
-training: {clip_param: 1} | unknown key 'training.clip_param'; did you mean 'clip'?
+ppo: {clip_param: 1} | unknown key 'ppo.clip_param'; did you mean 'clip'?
 epochs: 3 | unknown key 'epochs'; did you mean 'training.epochs'?
 num_seeds: 3 | unknown key 'num_seeds'; did you mean 'seeds'?
 env: {offered_load: 1} | unknown key 'env.offered_load'; did you mean 'workload.offered_load'?

@@ -19,7 +19,8 @@ SWEEP = f"""
 name: short
 methods: [scale]
 seeds: {[*range(TRAININGS)]}
-training: {{epochs: 2, {SHORT}}}
+training: {{epochs: 2}}
+ppo: {{{SHORT}}}
 evaluation: {{scales: [8], episodes: 1, heuristics: [], features: false}}
 """
 
