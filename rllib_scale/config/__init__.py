@@ -23,7 +23,16 @@ from rllib_scale.config.cluster import (
     scale_counts,
 )
 from rllib_scale.config.methods import METHODS, MethodSpec
-from rllib_scale.config.network import DecimaConfig, DeepRMConfig
+from rllib_scale.config.network import (
+    AttentionModelConfig,
+    CrossAttentionConfig,
+    CustomEncoderConfig,
+    DecimaConfig,
+    DeepRMConfig,
+    DeepSetsConfig,
+    MLPConfig,
+    SetTransformerConfig,
+)
 from rllib_scale.config.problem import (
     CommunicationConfig,
     DecisionConfig,

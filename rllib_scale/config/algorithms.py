@@ -46,14 +46,14 @@ class InEpochs(Drawn):
     """Settings of trainings by RLlib: epochs of a number of decisions."""
 
     epochs: Count = Field(default=1000, description="samples and their update; also the length of the cosine")
-    learning_rate: LearningRate = 3e-4
+    learning_rate: LearningRate = Field(default=3e-4, description="initial learning rate of Adam")
     steps_per_epoch: Annotated[int, Field(ge=1, le=MAX_ROWS)] = Field(default=1024, description="decisions of an epoch")
 
 
 class Rewarded(InEpochs):
     """Settings of PPO, DQN and SAC: environments and rewards."""
 
-    gamma: Fraction = 0.99
+    gamma: Fraction = Field(default=0.99, description="discount")
     num_envs: Annotated[int, Field(ge=1, le=65_536)] = Field(
         default=4, description="parallel environments of an environment runner"
     )
@@ -69,10 +69,12 @@ class Minibatched(InEpochs):
     """Settings of PPO and imitation: minibatches, and a learning rate that follows a cosine."""
 
     name: Literal["ppo", "imitation"]
-    final_learning_rate: Fraction = 5e-5
+    final_learning_rate: Fraction = Field(default=5e-5, description="learning rate at the end of the cosine")
     gradient_clip: Positive = Field(default=0.5, description="global norm")
-    minibatch_size: Annotated[int, Field(ge=2)] = 256
-    adam_epsilon: Positive = 1e-5
+    minibatch_size: Annotated[int, Field(ge=2)] = Field(
+        default=256, description="samples of a gradient step; divides steps_per_epoch"
+    )
+    adam_epsilon: Positive = Field(default=1e-5, description="epsilon of Adam")
     initial_policy: str | None = Field(
         default=None,
         description="folder of an exported policy, or `zoo:NAME`, with the initial weights of the network; the critic "
@@ -98,13 +100,13 @@ class PPO(Minibatched, Rewarded):
         description="gamma discounts so much time, so that answers that take no time are not discounted; null: "
         "it discounts every decision [SCALE, sec. 4.1]; scale-r and crossattn-r: 0.5 by default",
     )
-    gae_lambda: Fraction = 0.95
+    gae_lambda: Fraction = Field(default=0.95, description="lambda of generalised advantage estimation")
     lambda_by: Literal["decision", "time"] = Field(
         default="decision",
         description="gae_lambda applies per decision or per time_unit_s; scale-r and crossattn-r: time by default",
     )
-    clip: Positive = 0.2
-    entropy_coefficient: NonNegative = 0.01
+    clip: Positive = Field(default=0.2, description="bound of the policy's ratio")
+    entropy_coefficient: NonNegative = Field(default=0.01, description="weight of the entropy in the loss")
     value_coefficient: NonNegative = Field(default=0.5, description="c_1, open in the paper")
     critic_hidden: Width = Field(default=64, description="hidden layer of the critic")
     passes: Count = Field(default=8, description="passes over the samples of an epoch")
@@ -157,7 +159,7 @@ class OffPolicy(Rewarded):
     buffer_size: Annotated[int, Field(ge=1024, le=MAX_ROWS)] = Field(
         default=50_000, description="transitions, drawn uniformly"
     )
-    batch_size: Rows = 64
+    batch_size: Rows = Field(default=64, description="transitions of a gradient step")
     warmup_steps: Count = Field(default=2048, description="env steps before the first update")
     steps_per_update: Count = Field(default=4, description="env steps per gradient step")
     steps_per_round: Annotated[int, Field(ge=1, le=512)] = Field(
@@ -171,13 +173,13 @@ class DQN(OffPolicy):
     """Dueling double DQN, epsilon-greedy."""
 
     name: Literal["dqn"]
-    learning_rate: LearningRate = 5e-4
+    learning_rate: LearningRate = Field(default=5e-4, description="learning rate of Adam")
     target_update_steps: Count = Field(default=2048, description="env steps between copies to the target network")
-    epsilon_initial: Fraction = 1.0
-    epsilon_final: Fraction = 0.05
+    epsilon_initial: Fraction = Field(default=1.0, description="share of random decisions at the beginning")
+    epsilon_final: Fraction = Field(default=0.05, description="share of random decisions after epsilon_steps")
     epsilon_steps: Count = Field(default=50_000, description="env steps over which epsilon falls linearly")
-    double: bool = True
-    dueling: bool = True
+    double: bool = Field(default=True, description="the next decision is chosen by the present network")
+    dueling: bool = Field(default=True, description="values are the state's and the advantages of servers")
     critic_hidden: Width = Field(default=64, description="dueling: hidden layer of the state's value")
 
 
@@ -189,7 +191,7 @@ class SAC(OffPolicy):
     target_rate: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.005, description="tau of the target networks, at every gradient step"
     )
-    initial_temperature: Positive = 0.1
+    initial_temperature: Positive = Field(default=0.1, description="temperature that training begins with")
     target_entropy_share: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.1, description="target entropy as a share of ln of the servers that may be chosen, N without a mask"
     )
@@ -257,7 +259,7 @@ class Reinforce(WholeEpisodes):
     """
 
     name: Literal["reinforce"]
-    epochs: Count = 200
+    epochs: Count = Field(default=200, description="steps of Adam")
     learning_rate: LearningRate = Field(default=3e-3, description="learning rate of Adam")
     instances: Episodes = Field(default=2, description="new workloads of an epoch, with evenly spread loads")
     episodes: Annotated[int, Field(ge=2, le=1024)] = Field(

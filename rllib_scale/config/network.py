@@ -14,15 +14,15 @@ class EncoderConfig(Model):
 
     section: ClassVar = "network"
 
-    embedding_dim: Width = 16
+    embedding_dim: Width = Field(default=16, description="width d of embeddings")
     standardise: Literal["fixed", "none"] = Field(
         default="fixed", description="inputs are standardised by constants in the network, or raw"
     )
 
 
 class _Attending(EncoderConfig):
-    num_heads: Width = 4
-    num_blocks: Annotated[int, Field(ge=1, le=64)] = 2
+    num_heads: Width = Field(default=4, description="attention heads; divide embedding_dim")
+    num_blocks: Annotated[int, Field(ge=1, le=64)] = Field(default=2, description="attention blocks")
 
     @model_validator(mode="after")
     def _heads_divide(self) -> _Attending:
@@ -72,7 +72,7 @@ class MLPConfig(EncoderConfig):
     """The structured MLP, for one number of servers."""
 
     name: Literal["mlp"]
-    mlp_hidden: tuple[Width, ...] = Field(default=(256, 256), min_length=1)
+    mlp_hidden: tuple[Width, ...] = Field(default=(256, 256), min_length=1, description="mlp: hidden layers")
 
 
 class CustomEncoderConfig(EncoderConfig):
@@ -112,7 +112,7 @@ class DeepRMConfig(Model):
         default=10, description="waiting tasks in the image, by the time they became ready; others are counted"
     )
     backlog: Count = Field(default=60, description="tasks that the image can count beyond these")
-    hidden: Annotated[int, Field(ge=1, le=1024)] = 20
+    hidden: Annotated[int, Field(ge=1, le=1024)] = Field(default=20, description="width of its hidden layer")
 
 
 AnyNetwork = Annotated[

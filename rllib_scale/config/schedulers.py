@@ -7,6 +7,7 @@ schedulers and policies; `rllib_scale.policies.make.make_policy` makes any sched
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -231,6 +232,7 @@ class PolicySpec:
 SchedulerSpec = RuleSpec | PluginSpec | PolicySpec
 
 
+@lru_cache(maxsize=1024)
 def parse_scheduler(text: str) -> SchedulerSpec:
     """The scheduler that a text names, pinned or not. No other code splits such a text. It opens no file.
 

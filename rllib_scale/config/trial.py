@@ -56,7 +56,7 @@ class Sections(Model):
     sac: Annotated[Given, SomeOf(SAC)] = NOTHING
     cma: Annotated[Given, SomeOf(CMAES)] = NOTHING
     reinforce: Annotated[Given, SomeOf(Reinforce)] = NOTHING
-    network: Annotated[Given, SomeOf(*_ENCODERS)] = NOTHING
+    network: Annotated[Given, SomeOf(EncoderConfig, *_ENCODERS)] = NOTHING
     decima: Annotated[Given, SomeOf(DecimaConfig)] = NOTHING
     deeprm: Annotated[Given, SomeOf(DeepRMConfig)] = NOTHING
     srr: SRRConfig = SRRConfig()
@@ -293,9 +293,8 @@ def _composed(sections: TrialSections) -> dict[str, Any]:
         raise ValueError(
             f"env.workload.trace.part {trace.part}: a training draws from train and is evaluated on test; leave it out"
         )
-    spec, expert, encoder = METHODS[method], sections.imitation.get("expert"), sections.network.get("encoder")
-    algorithm, network = parts_of(method, expert is not None, encoder is not None)
-    section = NETWORK_MODELS[network].section if network is not None else "network"
+    spec, chosen = METHODS[method], (sections.imitation.get("expert"), sections.network.get("encoder"))
+    algorithm, network = parts_of(method, *(name is not None for name in chosen))
     shared = {key: value for key, value in sections.training if value is not None}
     for key in shared.keys() - ALGORITHM_MODELS[algorithm].model_fields.keys():
         having = [f"{name}.{key}" for name, model in ALGORITHM_MODELS.items() if key in model.model_fields]
@@ -304,10 +303,8 @@ def _composed(sections: TrialSections) -> dict[str, Any]:
         "method": method,
         "seed": sections.seed,
         "env": env_of(method, env).with_part("train"),
-        "algorithm": _built(
-            ALGORITHM_MODELS, algorithm, spec.defaults.get(algorithm, {}), shared, getattr(sections, algorithm)
-        ),
-        "network": _built(NETWORK_MODELS, network, spec.defaults.get("network", {}), getattr(sections, section)),
+        "algorithm": _built(ALGORITHM_MODELS[algorithm], algorithm, spec, shared, sections),
+        "network": None if network is None else _built(NETWORK_MODELS[network], network, spec, {}, sections),
         "srr": sections.srr if spec.srr else None,
         "stop": sections.stop,
         "resources": sections.resources,
@@ -315,9 +312,8 @@ def _composed(sections: TrialSections) -> dict[str, Any]:
     }
 
 
-def _built(models: Mapping[str, Any], name: str | None, *layers: Mapping[str, Any]) -> Any:
-    """The model of that name, with the fields that it has; later layers win."""
-    if name is None:
-        return None
-    given = {key: value for layer in layers for key, value in layer.items() if key in models[name].model_fields}
-    return models[name](name=name, **given)
+def _built(model: Any, name: str, spec: MethodSpec, shared: Mapping[str, Any], sections: TrialSections) -> Any:
+    """An algorithm or a network: the method's own defaults, what algorithms share, and over both its section."""
+    section = getattr(model, "section", name)
+    settings = {**spec.defaults.get(section, {}), **shared, **getattr(sections, section)}
+    return model(name=name, **{key: value for key, value in settings.items() if key in model.model_fields})

@@ -135,6 +135,7 @@ def test_tensors_that_are_no_weights_of_its_network_are_refused(folder: Path, tm
     [
         ({"version": 1}, "policy of version 1, .* reads 4; train it again"),
         ({"seed": 8}, "seed is 8, its trial says 7"),
+        ({"trial_id": "0" * 12}, "trial_id is '000000000000', its trial says"),
         ({"method": "crossattn"}, "method is 'crossattn', its trial says 'scale'"),
         ({"train_servers": 32}, "train_servers is 32, its trial says 16"),
         ({"feature_set": "other"}, "feature_set is 'other', its trial says 'paper'"),

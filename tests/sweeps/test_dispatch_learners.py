@@ -187,7 +187,7 @@ def test_a_sweep_trains_exports_evaluates_and_reports_them(tmp_path: Path) -> No
         ("scenario=paper", ["mask none", "context-price decides for all waiting tasks", "valid: mask feasible"]),
         ("evaluation.scenarios=[paper]", ["evaluation.scenarios paper", "context-price decides for all waiting tasks"]),
         ("search={scheduler: asha}", ["search.scheduler asha", "context-price has no env steps"]),
-        ("stop.env_steps=100", ["stop.env_steps", "context-price", "of stop its epochs"]),
+        ("stop.env_steps=100", ["stop.env_steps 100", "plays whole episodes; valid: stop.epochs"]),
         ("training.problems.servers=[4, 8, 16]", ["cma.instances 2: must be at least 3, one for each of training"]),
     ],
 )

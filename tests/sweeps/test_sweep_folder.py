@@ -237,10 +237,10 @@ def test_the_best_is_named_after_a_search_in_one_problem(tmp_path: Path) -> None
 
 def test_ties_are_named_and_of_a_population_the_settings_at_its_end(tmp_path: Path) -> None:
     """These curves score by the learning rate alone."""
-    tied = {"training.gamma": {"uniform": [0.9, 0.99]}}
+    tied = {"ppo.gamma": {"uniform": [0.9, 0.99]}}
     best = opened(tmp_path / "ties", methods=["crossattn"], search={"space": tied, "samples": 6}).best()
     assert best is not None
-    assert best.startswith("best in training, a tie of 6 settings: crossattn, training.gamma=0.")
+    assert best.startswith("best in training, a tie of 6 settings: crossattn, ppo.gamma=0.")
     assert "; 2 more: episode_return" in best
     population = {"scheduler": "pbt", "space": {"training.learning_rate": {"uniform": [1e-4, 1e-3]}}, "samples": 2}
     sweep = planned(tmp_path / "pbt", methods=["crossattn"], search=population)
