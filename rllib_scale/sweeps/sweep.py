@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 
 from rllib_scale.config import TrialConfig, digest
+from rllib_scale.config.identity import settings_in
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.plan import EvaluationUnit, Plan, Trial
 from rllib_scale.config.search import SearchConfig, recent
-from rllib_scale.config.sweep import TRIAL_SECTIONS
+from rllib_scale.config.sweep import TRIAL_SECTIONS, SweepConfig
+from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.results import dataset
 from rllib_scale.results.columns import TRAINING_COLUMNS
@@ -90,7 +92,7 @@ class Sweep:
         """
         content, manifest = self.config.model_dump(mode="json"), read_manifest(self.home)
         if manifest is not None and manifest["sweep"] == self.config.name:
-            self._refuse_other_settings(manifest["config"], content)
+            self._refuse_other_settings(manifest["config"])
         created = open_folder(self.home, self.config.name, content, digest(content), self.plan.to_json())
         if manifest is None:
             remember(str(self.home), created)
@@ -131,12 +133,15 @@ class Sweep:
         """
         self.rows.flush()
 
-    def _refuse_other_settings(self, earlier: dict[str, Any], content: dict[str, Any]) -> None:
-        """Refuse rows of two values of a setting that rows do not name."""
-        for path, old, new in _differing("", _unnamed(earlier), _unnamed(content)):
+    def _refuse_other_settings(self, earlier: Any) -> None:
+        """Refuse rows of two values of a setting that rows do not name. `earlier`: the config of the manifest."""
+        before = build_model(SweepConfig, earlier, str(self.home / "manifest.json"))
+        old, new = (settings_in(_unnamed(config)) for config in (before, self.config))
+        for path in sorted(path for path in {*old, *new} if old.get(path) != new.get(path)):
+            one, other = (json.dumps(found[path]) if path in found else "by default" for found in (old, new))
             raise UserError(
-                f"{self.home}: its rows are of {path} {json.dumps(old)}, not {json.dumps(new)}; give the sweep "
-                "another name or another --results"
+                f"{self.home}: its rows are of {path} {one}, not {other}; give the sweep another name or another "
+                "--results"
             )
 
     # ------------------------------------------------------------------ trainings
@@ -327,20 +332,11 @@ def _ended(trial: Trial, files: Mapping[str, bytes]) -> Trial:
     return trial.as_trained(TrialConfig.model_validate(description["trial"]), int(description["epochs"]))
 
 
-def _unnamed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a sweep that affect its rows and that no column names."""
-    population = (config.get("search") or {}).get("scheduler") == "pbt"  # PBT results depend on all members
-    sections = {name: config[name] for name in ("scenario", *TRIAL_SECTIONS, "custom_scenarios") if name in config}
-    resources = config.get("resources", {})
-    chosen = {name: resources[name] for name in ("env_runners", "learners") if name in resources}
-    members = {name: config.get(name) if population else None for name in ("search", "methods", "seeds")}
-    return dict(without_places(sections | {"resources": chosen} | members))
-
-
-def _differing(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Config path and both values of each difference; settings that only one of them has are skipped."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for name in (name for name in one if name in other):
-            yield from _differing(f"{path}.{name}".lstrip("."), one[name], other[name])
-    elif one != other:
-        yield path, one, other
+def _unnamed(config: SweepConfig) -> dict[str, Any]:
+    """Settings of a sweep, without defaults, that affect its rows and that no column names."""
+    content = config.model_dump(mode="json", exclude_defaults=True)
+    kept = {"scenario", *TRIAL_SECTIONS, "custom_scenarios"}
+    if config.search is not None and config.search.scheduler == "pbt":  # its results depend on all members
+        kept |= {"search", "methods", "seeds"}
+    resources = {name: content.get("resources", {}).get(name) for name in ("env_runners", "learners")}
+    return dict(without_places({name: content[name] for name in kept if name in content} | {"resources": resources}))
