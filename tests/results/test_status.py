@@ -57,7 +57,8 @@ def sweep(tmp_path: Path) -> tuple[Path, list[str]]:
 def trial_of(name: str) -> Trial:
     """The training of that name in the sweep of `sweep`."""
     method = name.split("-")[0]
-    return Trial(TrialConfig(method=method, training={"epochs": 60}))  # type: ignore[arg-type]
+    config = TrialConfig(method=method, training={"epochs": 60})  # type: ignore[arg-type]
+    return Trial(config, config)
 
 
 def log_of(folder: Path, name: str, rows: list[dict[str, Any]], run: str = "run-001") -> Location:
@@ -162,7 +163,8 @@ def test_a_training_that_asha_stopped_is_done(sweep: tuple[Path, list[str]]) -> 
 
 def test_trainings_that_the_plan_does_not_name_are_found_and_described(sweep: tuple[Path, list[str]]) -> None:
     folder, planned = sweep
-    trial = Trial(TrialConfig(method="scale", seed=7))
+    config = TrialConfig(method="scale", seed=7)
+    trial = Trial(config, config)
     publish(folder, trial, config=json.dumps(trial.config.model_dump(mode="json", exclude_defaults=True)))
     home = Location(str(folder))
     assert [training.name for training in trainings(home, NOW)] == [*planned, trial.name]
