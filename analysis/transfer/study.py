@@ -145,7 +145,7 @@ def lost_by_drift(rows: pd.DataFrame, found: pd.DataFrame, looks: Mapping[str, L
         marks = []
         for name, look in looks.items():
             means = rows[rows["variant"] == name].groupby(list(PLACE), observed=True)[[drift, LOST]].mean()
-            said = [f"{name}, {scenario}, N = {servers}" for scenario, _, _, servers in means.index]
+            said = [f"{name}, {scenario}, N = {servers}" for scenario, *_, servers in means.index]
             alone = Look(look.colour, look.marker, "", look.hollow)
             marks.append(Marks(means[drift], means[LOST], alone, name, size=0.7, hover=said))
         panels.append(Panel(marks, x_label=label(drift), y_label=label(LOST), zero="y"))

@@ -25,6 +25,7 @@ from artificial_results import (
     artificial_episodes,
     artificial_training,
     episode_row,
+    identified,
     part_of,
     publish,
     write_folder,
@@ -58,9 +59,9 @@ def test_only_new_parts_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     first = reader.read()
     assert reader.read() is first
     assert sorted(seen) == [("episodes", 1), ("training", 1)]
-    dataset.append(folder, episodes=artificial_episodes(seeds=(42,), scales=(32,), methods=("scale",)))
+    dataset.append(folder, episodes=identified(artificial_episodes((42,), (32,), ("scale",))))
     again = [row | {"completed": 100} for row in artificial_episodes((42,), (16,), ("scale",))]
-    dataset.append(folder, episodes=again)
+    dataset.append(folder, episodes=identified(again))
     second = reader.read()
     assert seen[2:] == [("episodes", 2)]
     assert (len(first.episodes), len(second.episodes)) == (12, 18)
@@ -90,7 +91,7 @@ def test_what_cannot_be_read_is_a_note(tmp_path: Path) -> None:
     rows = artificial_episodes(seeds=(42,), scales=(16,), methods=("scale", "ppo"))
     folder = write_folder(tmp_path, rows[:6], artificial_training(seeds=(42,), methods=("scale",)))
     first = part_of(folder)
-    dataset.append(folder, episodes=rows[6:])
+    dataset.append(folder, episodes=identified(rows[6:]))
     (second,) = set((folder / "episodes").iterdir()) - {first}
     home = Location(str(folder))
     for path, left in ((folder / "manifest.json", (12, 40)), (part_of(folder, "training"), (12, 0)), (second, (6, 0))):
@@ -98,7 +99,7 @@ def test_what_cannot_be_read_is_a_note(tmp_path: Path) -> None:
         snapshot = Reader(home).read()
         assert (len(snapshot.episodes), len(snapshot.training)) == left
         assert any(f"{path}: not a readable" in note for note in snapshot.notes)
-    dataset.append(folder, episodes=rows[6:])
+    dataset.append(folder, episodes=identified(rows[6:]))
     assert len(Reader(home).read().episodes) == 12
     for path in (folder / "manifest.json", part_of(folder, "training"), second):
         path.unlink()

@@ -13,6 +13,7 @@ from rllib_scale_analysis.figures import comparison
 from rllib_scale_analysis.figures.style import looks
 from rllib_scale_analysis.load import Results
 from rllib_scale_analysis.report.sections import sections
+from rllib_scale_analysis.rows import Setting
 from rllib_scale_analysis.tables.family import WORSE, WORST, by_problem, family_table, log_ratios
 
 from artificial_results import episode_row, typed_episodes
@@ -98,7 +99,7 @@ def test_a_report_shows_families_apart_from_scales(tmp_path: Any) -> None:
     assert best.endswith("differs by 314.07 [154.05, 574.88] %.")
     assert not any("any" in str(named.table.to_csv()) for named in found[0].tables)
     offered = options(episodes, episodes.iloc[:0])
-    assert offered.settings == (("steady-0.7", "none", "argmax"),)
+    assert offered.settings == (Setting("steady-0.7", "none", "argmax"),)
     assert offered.scales == (16, 32)
 
 

@@ -22,6 +22,7 @@ from rllib_scale_analysis.tables.relative import against_base
 from artificial_results import (
     SEEDS,
     artificial_episodes,
+    as_in_the_paper,
     episode_row,
     typed_episodes,
 )
@@ -63,7 +64,7 @@ def many_methods() -> Rows:
 
 
 CASES: dict[str, Rows] = {
-    "sweep": artificial_episodes(episodes=2),
+    "sweep": as_in_the_paper(artificial_episodes(episodes=2)),
     "twelve": many_methods(),
     "one row": [episode_row("scale", 1, 16, 0, response_mean_s=4.0, completed=8)],
     "no value": [episode_row("scale", 1, 16, 0, decisions=None, response_mean_s=math.nan, utilisation_large=math.nan)],

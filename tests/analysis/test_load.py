@@ -18,6 +18,7 @@ from artificial_results import (
     artificial_features,
     artificial_training,
     episode_row,
+    identified,
     part_of,
     typed_episodes,
     write_folder,
@@ -58,7 +59,7 @@ def test_of_rows_written_twice_the_last_counts(tmp_path: Path) -> None:
         [*episodes, episode_row("scale", 1, 16, 1, completed=50)],
         [*training, training[1] | {"completed": 7.0}],
     )
-    append(folder, episodes=[episodes[2] | {"completed": 60}])
+    append(folder, episodes=identified([episodes[2] | {"completed": 60}]))
     loaded = load(folder)
     assert sorted(loaded.episodes["completed"]) == [0, 50, 60]
     assert loaded.training.set_index("epoch")["completed"][2] == 7.0
@@ -130,7 +131,7 @@ def test_features_of_cells_without_episodes_are_left_out(tmp_path: Path) -> None
     rows = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=1)
     loaded = load(write_folder(tmp_path / "r", rows, [], artificial_features((1, 2), (16,), ("scale",))))
     assert list(loaded.features["trial_id"]) == ["scale-1"]
-    assert loaded.notes == ("features: left out, as they have no evaluation episodes: scale-2.",)
+    assert loaded.notes == ("Features left out, as they have no evaluation episodes: scale-2.",)
 
 
 @pytest.mark.parametrize(
