@@ -107,16 +107,22 @@ def in_words(settings: Mapping[str, Any]) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _settings_of(env: EnvConfig, asked: bool) -> Settings:
-    content = env.model_dump(mode="json", include=ASKED) if asked else env.model_dump(mode="json", exclude=ASKED)
-    return settings_in(content)
+def _settings_of(env: EnvConfig, asked: bool, told: bool = False) -> Settings:
+    part: Any = {"include": ASKED} if asked else {"exclude": ASKED}
+    return settings_in(env.model_dump(mode="json", exclude_defaults=told, **part))
+
+
+def _differing(env: EnvConfig, scenario: EnvConfig, asked: bool) -> str:
+    others, told = _settings_of(scenario, asked), _settings_of(env, asked, told=True)
+    found = difference(_settings_of(env, asked), others)
+    return in_words({path: value for path, value in found.items() if path in others or path in told})
 
 
 def changes_of(env: EnvConfig, scenario: EnvConfig) -> str:
     """In words what of a world differs from a named scenario at the same number of servers."""
-    return in_words(difference(_settings_of(env, False), _settings_of(scenario, False)))
+    return _differing(env, scenario, asked=False)
 
 
 def asked_of(env: EnvConfig, scenario: EnvConfig) -> str:
     """In words how a policy is asked otherwise than in a named scenario."""
-    return in_words(difference(_settings_of(env, True), _settings_of(scenario, True)))
+    return _differing(env, scenario, asked=True)
