@@ -233,7 +233,9 @@ class EvaluationUnit:
 
 def rule_identity(spec: SchedulerSpec) -> dict[str, Any]:
     """The identity columns of the rows of a rule or a given policy: its name with the digest of its content."""
-    name = f"{spec.label}{DIGEST_SEPARATOR}{spec.content}" if isinstance(spec, PolicySpec) else str(spec)
+    name = str(spec)
+    if isinstance(spec, PolicySpec):
+        name = f"{spec.label}{DIGEST_SEPARATOR}{spec.content}" if spec.content else spec.label
     return {"trial_id": name, "format": IDENTITY_FORMAT, "method": spec.label, "kind": "heuristic", "overrides": ""}
 
 

@@ -14,18 +14,21 @@ import pytest
 
 from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import UNIT_KEY, Replay
-from rllib_scale.results.columns import EPISODE_COLUMNS, METRIC_COLUMNS, UTILISATION_PREFIX
-from rllib_scale.results.tables import read_table
+from rllib_scale.results import dataset
+from rllib_scale.results.columns import METRIC_COLUMNS, UTILISATION_PREFIX
+from rllib_scale.results.storage import Location
+from rllib_scale.sweeps.reproduce import PARTS
 
 FOLDER = Path(__file__).parents[2] / "analysis" / "reproduction"
-REPLAY = Replay(FOLDER)
+HOMES = [Location(str(FOLDER / name)) for name in PARTS]
+REPLAY = Replay(*HOMES)
 
 
 @cache
 def published() -> pd.DataFrame:
     """The rows of the rules, and of the trainings whose policies are kept."""
-    rows = read_table(FOLDER / "episodes.parquet", EPISODE_COLUMNS)
-    shipped = {path.name.rsplit("-", 1)[1] for path in (FOLDER / "policies").iterdir()}
+    rows = pd.concat([dataset.read(home, "episodes") for home in HOMES], ignore_index=True)
+    shipped = {path.name.rsplit("-", 1)[1] for path in (FOLDER / "table4" / "policies").iterdir()}
     return rows[(rows["kind"] == "heuristic") | rows["trial_id"].isin(shipped)]
 
 

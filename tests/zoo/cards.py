@@ -68,7 +68,7 @@ def own_rows(rows: pd.DataFrame, name: str, trial: TrialConfig) -> pd.DataFrame:
     """
     settings = ["", f"cma.objective={getattr(trial.algorithm, 'objective', None)}"]
     trained = (rows["method"] == trial.method) & (rows["train_seed"] == trial.seed) & rows["overrides"].isin(settings)
-    return rows[(rows["trial_id"] == f"zoo:{name}") | trained]
+    return rows[(rows["method"] == f"zoo:{name}") | trained]
 
 
 def _rounded(values: Any) -> list[float | None]:

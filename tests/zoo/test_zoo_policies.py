@@ -23,8 +23,8 @@ from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import Replay
 from rllib_scale.loading import sweep_from
 from rllib_scale.policies.policy import DESCRIPTION, TENSORS, initial_network, load_policy, policy_files
-from rllib_scale.results.columns import EPISODE_COLUMNS
-from rllib_scale.results.tables import read_table
+from rllib_scale.results import dataset
+from rllib_scale.results.storage import Location
 from zoo.cards import ROOT, own_rows, results
 
 PACKAGE = ROOT / "rllib_scale"
@@ -121,7 +121,7 @@ def test_evaluate_plays_a_name_as_it_plays_the_folder(tmp_path: Path) -> None:
 def test_a_policy_plays_the_published_rows_again(name: str) -> None:
     """Those of the reproduction are played again by tests/evaluation/test_reproduction_rows.py."""
     folder, policy = ROOT / CARDS[name]["rows"][0], load_policy(f"zoo:{name}")
-    rows = read_table(folder / "episodes.parquet", EPISODE_COLUMNS)
+    rows = dataset.read(Location(str(folder)), "episodes")
     rows = own_rows(rows, name, policy.trial)
     rows = rows[rows["scenario"] == "steady-0.7"]
     rows = rows[(rows["test_servers"] == 16) & (rows["episode"] < 2)]
