@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -143,8 +144,18 @@ class Replay:
             return make_policy(unit.spec, unit.env, unit.decision, trust, "evaluation.heuristics")
         from rllib_scale.policies.policy import policy_from_bytes
 
-        files = published_policy(home, unit.scheduler)
-        return policy_from_bytes(files, unit.scheduler, unit.env.episode.mask, unit.decision, trust)
+        return policy_from_bytes(self._policy(home, unit.scheduler), unit.scheduler, unit.env.episode.mask, unit.decision, trust)
+
+    def _policy(self, home: Location, name: str) -> dict[str, bytes]:
+        """The files of a policy, in its folder or another one that holds the same training.
+
+        Raises:
+            UserError: no folder has it.
+        """
+        for other in self.homes:
+            with suppress(UserError):
+                return published_policy(other, name)
+        return published_policy(home, name)
 
 
 def _described(row: Row) -> str:

@@ -97,7 +97,7 @@ def test_a_population_changes_settings_on_the_way(tmp_path: Path) -> None:
     path = "training.learning_rate"
     for trial in trials:
         curve = curves[trial.name]
-        assert curve[0]["settings"][path] in [dict(member.overrides)[path] for member in trials]
+        assert curve[0]["settings"][path] in [member.values[path] for member in trials]
         trained = load_policy(tmp_path / "results" / "policies" / trial.name).trial
         assert trained.algorithm.learning_rate == curve[5]["settings"][path]  # as trained, not as drawn
         changes = [row["epoch"] for row in history(curve, trial.name)]
