@@ -32,7 +32,12 @@ def play_folder(home: Path, name: str = "played", **settings: Any) -> pd.DataFra
     for trial in plan.trials:
         save_policy(home / "policies" / trial.name, random_network(method=trial.config.method), trial.config, epochs=1)
         policies[trial.name] = policy_files(home / "policies" / trial.name)
-        row = {"name": trial.name, "trial_id": trial.identity["trial_id"], "epochs": trial.config.stop_epochs, "stopped": False}
+        row = {
+            "name": trial.name,
+            "trial_id": trial.identity["trial_id"],
+            "epochs": trial.config.stop_epochs,
+            "stopped": False,
+        }
         dataset.append(home, trainings=[row])
     rows: list[dict[str, Any]] = []
     features: list[dict[str, Any]] = []

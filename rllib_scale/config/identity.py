@@ -115,7 +115,8 @@ def _settings_of(env: EnvConfig, asked: bool, told: bool = False) -> Settings:
 def _differing(env: EnvConfig, scenario: EnvConfig, asked: bool) -> str:
     others, told = _settings_of(scenario, asked), _settings_of(env, asked, told=True)
     found = difference(_settings_of(env, asked), others)
-    return in_words({path: value for path, value in found.items() if path in others or path in told})
+    kept = {path for path in found if path in others or path in told or path.startswith("cluster.tiers.")}
+    return in_words({path: value for path, value in found.items() if path in kept})
 
 
 def changes_of(env: EnvConfig, scenario: EnvConfig) -> str:

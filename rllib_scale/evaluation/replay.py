@@ -144,7 +144,9 @@ class Replay:
             return make_policy(unit.spec, unit.env, unit.decision, trust, "evaluation.heuristics")
         from rllib_scale.policies.policy import policy_from_bytes
 
-        return policy_from_bytes(self._policy(home, unit.scheduler), unit.scheduler, unit.env.episode.mask, unit.decision, trust)
+        return policy_from_bytes(
+            self._policy(home, unit.scheduler), unit.scheduler, unit.env.episode.mask, unit.decision, trust
+        )
 
     def _policy(self, home: Location, name: str) -> dict[str, bytes]:
         """The files of a policy, in its folder or another one that holds the same training.

@@ -77,8 +77,8 @@ def test_what_cannot_be_played_again_is_refused_by_name(played: tuple[Path, pd.D
     row = rows[rows["kind"] == "learned"].iloc[0]
     with pytest.raises(UserError, match=r"scale-s1 at N = 16.*has completed \d+, its row says 999.*another version"):
         Replay(folder).episode({**row, "completed": 999})
-    with pytest.raises(UserError, match=r"no plan has an evaluation of scale-s1 at N = 17, scenario paper, episode 0"):
-        Replay(folder).episode({**row, "test_servers": 17})
+    with pytest.raises(UserError, match=r"no plan has an evaluation of scale-s1 at N = 16, scenario paper, episode 0"):
+        Replay(folder).episode({**row, "problem": "of-another-world"})
     bare = tmp_path / "bare"
     bare.mkdir()
     shutil.copy(folder / "manifest.json", bare)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,9 @@ from rllib_scale.config.planning import make_plan
 from rllib_scale.config.search import ASHAConfig, SearchConfig
 from rllib_scale.loading import load_sweep
 from rllib_scale.policies.policy import load_policy
+from rllib_scale.results.storage import Location
 from rllib_scale.rl.ppo.ppo_learner import cosine
+from rllib_scale.sweeps.checkpoints import newest_checkpoints
 from rllib_scale.sweeps.history import history
 from rllib_scale.sweeps.stopping import ResumedASHA
 from sweep_runs import SHORT, episodes, file_times, succeed, training
@@ -52,28 +53,26 @@ def test_asha_stops_the_worse_for_good_and_the_best_is_named(tmp_path: Path) -> 
     rows = episodes(results).sort_values("epochs")
     assert rows["epochs"].tolist() == [2, 6]
     assert rows["env_steps"].tolist() == [2 * STEPS, 6 * STEPS]
-    labels = ["training.learning_rate=1.0; stopped=asha", "training.learning_rate=0.001"]
+    labels = ["training.learning_rate=1.0; stop.epochs=2", "training.learning_rate=0.001"]
     assert rows["overrides"].tolist() == labels
     trained = training(results).groupby("trial_id")["epoch"].max()
     assert trained.to_dict() == rows.set_index("trial_id")["epochs"].to_dict()
     (best,) = [line for line in said.splitlines() if line.startswith("best in training")]
     assert "training.learning_rate=0.001: episode_return" in best
 
-    finished = [results / part for part in ("policies", "trials", "evaluations")]
+    finished = [results / part for part in ("policies", "trials", "episodes")]
     before = file_times(*finished)
     assert best in run(tmp_path, *settings, *asha)
     assert file_times(*finished) == before
 
-    (marks := results / "stopped").rename(tmp_path / "elsewhere")  # as where the scheduler never was
-    assert "1 of 2 trainings are finished, 1 resume" in run(tmp_path, *settings)
-    assert not marks.exists()
-    whole = episodes(results)
-    assert whole["epochs"].tolist() == [6, 6]
-    assert not whole["overrides"].str.contains("stopped").any()
+    assert "1 of 2 trainings are finished, 1 resume" in run(tmp_path, *settings), "without the scheduler"
+    whole = episodes(results).sort_values("epochs")
+    assert whole["epochs"].tolist() == [2, 6, 6], "the stopped training is another one"
+    assert set(whole["overrides"]) == {*labels, "training.learning_rate=1.0"}
 
 
 def curve_of(results: Path, trained: Trial) -> list[dict[str, Any]]:
-    return list(json.loads((results / "policies" / trained.name / "curve.json").read_text()))
+    return newest_checkpoints(Location(str(results / "trials")))[trained.name].curve()
 
 
 @pytest.mark.slow
