@@ -38,7 +38,7 @@ def play_folder(home: Path, name: str = "played", **settings: Any) -> pd.DataFra
             "epochs": trial.config.stop_epochs,
             "stopped": False,
         }
-        dataset.append(home, trainings=[row])
+        dataset.append(home, trainings=[row | {"stopped": False}])
     rows: list[dict[str, Any]] = []
     features: list[dict[str, Any]] = []
     for unit in plan.units:
