@@ -15,15 +15,13 @@ from ..tables import render
 from .sections import NamedFigure, NamedTable, Section, glance
 
 _HERE = Path(__file__).parent
-OPEN_TABLES = ("table3",)
-"""Tables that are open in the first setting; others are folded."""
-
 Drawn = Callable[[NamedFigure], Path | str]
 
 
-def _table(named: NamedTable, folded: bool) -> dict[str, Any]:
+def _table(named: NamedTable, opened: str) -> dict[str, Any]:
+    """What the page shows of a table; it is open if it is of the kind `opened`."""
     shown = {"name": named.name, "title": named.title, "how": named.how, "html": render.to_html(named.shown)}
-    return shown | {"folded": folded or not named.name.startswith(OPEN_TABLES)}
+    return shown | {"folded": not named.name.startswith(f"{opened}-")}
 
 
 def _figure(named: NamedFigure, draw: Drawn) -> dict[str, Any]:
@@ -35,9 +33,10 @@ def _figure(named: NamedFigure, draw: Drawn) -> dict[str, Any]:
     return {"name": named.name, "title": named.title, "svg": image, "classes": classes}
 
 
-def _section(section: Section, draw: Drawn, folded: bool) -> dict[str, Any]:
+def _section(section: Section, draw: Drawn, folded: bool, sweep: str) -> dict[str, Any]:
     figures = [_figure(item, draw) for item in section.items if isinstance(item, NamedFigure)]
-    tables = [_table(item, folded) for item in section.tables]
+    opened = "none" if folded else section.main_kind(sweep)
+    tables = [_table(item, opened) for item in section.tables]
     words = {name: getattr(section, name) for name in ("name", "title", "note", "best")}
     return words | {"figures": figures, "tables": tables, "folded": folded}
 
@@ -66,7 +65,8 @@ def page(
     """
     opening = [_figure(named, draw) for named in glance(sections)]
     first = next((section for section in sections if any(section.setting)), None)
-    bodies = [_section(one, draw, any(one.setting) and one is not first) for one in sections]
+    sweep = str(config.get("name", ""))
+    bodies = [_section(one, draw, any(one.setting) and one is not first, sweep) for one in sections]
     every = [one.setting for one in sections if any(one.setting)]
     links = {one.name: setting_label(one.setting, every) if any(one.setting) else one.title for one in sections}
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_HERE), autoescape=True, trim_blocks=True)

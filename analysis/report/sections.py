@@ -18,6 +18,7 @@ from ..labels import label
 from ..load import Results
 from ..rows import (
     NO_SETTING,
+    PAPER_SETTING,
     Setting,
     asked_note,
     observability_note,
@@ -160,6 +161,10 @@ class Section:
         """The first of its tables of a kind, e.g. "paired"."""
         return next(named for named in self.tables if named.name.startswith(f"{kind}-"))
 
+    def main_kind(self, sweep: str) -> str:
+        """The kind of table that a sweep is about: the one of its name, as of `table4`, else Table 3."""
+        return sweep if any(named.name.startswith(f"{sweep}-") for named in self.tables) else "table3"
+
     @property
     def endpoint(self) -> str:
         """Its primary one."""
@@ -250,7 +255,8 @@ def glance(content: Sequence[Section]) -> list[NamedFigure]:
 def _section(results: Results, setting: Setting, gantt: DrawGantt | None) -> Section:
     rows = select(results.episodes, *setting)
     slug = _slug(setting)
-    section = Section(slug, setting.title, setting)
+    papers = " (the paper's setting)" if setting == PAPER_SETTING else ""
+    section = Section(slug, setting.title + papers, setting)
     section.asked = asked_note(rows)
     section.scales, section.table4 = methods.training_scales(rows), methods.table4(rows)
     section.base = relative.against_base(rows)

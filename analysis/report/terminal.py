@@ -18,6 +18,8 @@ TABLE3_SHOWN = (
     *(BOUND, "seeds"),
 )
 """Columns of Table 3; the first ones are kept if not all fit."""
+SHOWN = {"table3": TABLE3_SHOWN, "table4": ("test_servers", *TABLE3_SHOWN)}
+"""Of the tables that a sweep may be about; all columns of others."""
 HOW_TO_READ = (
     "mean ± standard deviation over the episodes of a seed, [95 % interval over seeds]. A response covers completed "
     "tasks alone, the censored one every arrived task: a policy that completes less shows a lower response."
@@ -41,11 +43,12 @@ def print_report(results: Results, console: Console, content: list[Section] | No
             console.print(Text(f"- {line}"))
     how = HOW_TO_READ
     section = next((section for section in content if section.tables), Section("", ""))
-    if any(named.name.startswith("table3-") for named in section.tables):
-        table3 = section.table("table3")
-        note = observability_note(table3.shown)
-        shown = TABLE3_SHOWN if note is None else (*TABLE3_SHOWN, "observability")
-        _print_table(console, table3.shown, table3.title, shown)
+    kind = section.main_kind(results.sweep)
+    if any(named.name.startswith(f"{kind}-") for named in section.tables):
+        main = section.table(kind)
+        note = observability_note(main.shown) if "observability" in main.shown else None
+        shown = SHOWN.get(kind) or tuple(map(str, main.shown.columns))
+        _print_table(console, main.shown, main.title, shown if note is None else (*shown, "observability"))
         if note is not None:
             console.print(Text(note, style="dim"))
     elif section.tables:  # of a family of problems
