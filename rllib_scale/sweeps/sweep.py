@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 
 from rllib_scale.config import TrialConfig, digest
-from rllib_scale.config.identity import settings_in
+from rllib_scale.config.identity import Settings, settings_in
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.plan import EvaluationUnit, Plan, Trial
 from rllib_scale.config.search import SearchConfig, recent
@@ -136,9 +136,10 @@ class Sweep:
     def _refuse_other_settings(self, earlier: Any) -> None:
         """Refuse rows of two values of a setting that rows do not name. `earlier`: the config of the manifest."""
         before = build_model(SweepConfig, earlier, str(self.home / "manifest.json"))
-        old, new = (settings_in(_unnamed(config)) for config in (before, self.config))
-        for path in sorted(path for path in {*old, *new} if old.get(path) != new.get(path)):
-            one, other = (json.dumps(found[path]) if path in found else "by default" for found in (old, new))
+        old, new = _unnamed(before), _unnamed(self.config)
+        differing = [path for path in {*old, *new} if old.get(path) != new.get(path)]
+        for path in sorted(differing, key=lambda path: (path != "scenario", path)):  # it decides many others
+            one, other = (json.dumps(found.get(path)) for found in (old, new))
             raise UserError(
                 f"{self.home}: its rows are of {path} {one}, not {other}; give the sweep another name or another "
                 "--results"
@@ -332,11 +333,12 @@ def _ended(trial: Trial, files: Mapping[str, bytes]) -> Trial:
     return trial.as_trained(TrialConfig.model_validate(description["trial"]), int(description["epochs"]))
 
 
-def _unnamed(config: SweepConfig) -> dict[str, Any]:
-    """Settings of a sweep, without defaults, that affect its rows and that no column names."""
-    content = config.model_dump(mode="json", exclude_defaults=True)
-    kept = {"scenario", *TRIAL_SECTIONS, "custom_scenarios"}
+def _unnamed(config: SweepConfig) -> Settings:
+    """Settings of a sweep that affect its rows and that no column names, by their config paths."""
+    kept = {"scenario", *TRIAL_SECTIONS}
     if config.search is not None and config.search.scheduler == "pbt":  # its results depend on all members
         kept |= {"search", "methods", "seeds"}
-    resources = {name: content.get("resources", {}).get(name) for name in ("env_runners", "learners")}
-    return dict(without_places({name: content[name] for name in kept if name in content} | {"resources": resources}))
+    content = config.model_dump(mode="json", include=kept)
+    content["env"] = config.problem_at(())[1].model_dump(mode="json")
+    content["resources"] = config.resources.model_dump(include={"env_runners", "learners"})
+    return settings_in(without_places(content))

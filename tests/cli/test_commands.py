@@ -348,7 +348,7 @@ def test_status_of_many_trainings_lists_those_that_failed_and_counts_the_rest(tm
         publish(folder, trial)
     error = folder / "trials" / "run-001" / last.name / "error.txt"
     error.parent.mkdir(parents=True)
-    error.write_text("Failure # 1\nValueError: broken\n" * 9)
+    error.write_text("".join(f"Failure # {number}\nValueError: broken\n" for number in range(1, 10)))
     printed = invoke("status", folder).output
     assert last.name in printed
     assert "299 finished, 1 failed; 200 of 300 are listed, --json prints all" in printed

@@ -183,7 +183,7 @@ def test_the_population_of_pbt_is_part_of_its_rows(tmp_path: Path) -> None:
     opened(tmp_path, methods=["crossattn"], search=search)
     more = search | {"samples": 4}
     for changed in ({"search": more}, {"search": search, "seeds": [1]}, {"search": {"space": space}}):
-        with pytest.raises(UserError, match=r"its rows are of (search|seeds)"):
+        with pytest.raises(UserError, match=r"its rows are of (methods|search|seeds)"):
             opened(tmp_path, methods=["crossattn"], **changed)
 
 
