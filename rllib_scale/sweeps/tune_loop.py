@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from ray.train._internal import storage
 from ray.tune import tune
@@ -95,9 +97,13 @@ def _exhaust(results: Iterable[None]) -> None:
         pass
 
 
-def keep_tune_small() -> None:
-    """Let Tune run `Loop`, upload changes alone, keep no statistics and read nothing back."""
-    tune.TuneController = Loop
-    tune.ExperimentAnalysis = lambda **_: SimpleNamespace(trials=[])
-    storage._FilesystemSyncer = UploadOfChanges
-    _TrainingRunMetadata.update_metric = lambda self, metric, value, step=None: None
+@contextmanager
+def small_tune() -> Iterator[None]:
+    """For a block, let Tune run `Loop`, upload changes alone, keep no statistics and read nothing back."""
+    with (
+        patch.object(tune, "TuneController", Loop),
+        patch.object(tune, "ExperimentAnalysis", lambda **_: SimpleNamespace(trials=[])),
+        patch.object(storage, "_FilesystemSyncer", UploadOfChanges),
+        patch.object(_TrainingRunMetadata, "update_metric", lambda self, metric, value, step=None: None),
+    ):
+        yield

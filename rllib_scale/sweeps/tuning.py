@@ -127,7 +127,7 @@ def _fit(
     from rllib_scale.sweeps.stopping import make_scheduler
     from rllib_scale.sweeps.tracking import trackers
     from rllib_scale.sweeps.trainable import SchedulingTrial
-    from rllib_scale.sweeps.tune_loop import keep_tune_small
+    from rllib_scale.sweeps.tune_loop import small_tune
 
     resources, search = sweep.config.resources, sweep.search
     most = resources.max_concurrent or at_once
@@ -135,7 +135,6 @@ def _fit(
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = str(UPLOAD_S if is_uri(str(sweep.tune_folder)) else SYNC_S)
     keep_credentials_out_of_logs()
     keep_trackers_unloaded()
-    keep_tune_small()
     run = f"run-{1 + sum(name.startswith('run-') for name in sweep.tune_folder.folders()):03d}"
     targets = {trial.name: sweep.target_epochs(trial) for trial in pending}
     settings = {trial.name: trial.identity | trial.settings for trial in pending}  # for Tune's logs
@@ -154,7 +153,7 @@ def _fit(
         search=search.model_dump_json(),
     )
     trainable.__qualname__ = SchedulingTrial.__qualname__  # what Ray's dashboard shows: Tune wraps the class in others
-    with stop, publish:
+    with stop, publish, small_tune():
         try:
             tune.run(
                 trainable,

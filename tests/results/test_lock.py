@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -68,6 +69,15 @@ def test_a_second_sweep_is_refused_while_the_first_lives_and_takes_over_where_it
     assert LOCK not in home.files()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT as Python has it: commands of other tests in this process ignore a second one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_the_owner_of_a_lock_that_was_taken_over_ends(home: Location) -> None:
     """As after a race, or where its machine was cut off for a while."""
     lock = {"owner": "x", "host": "elsewhere", "machine": "m", "pid": 7, "since": "now", "beat": 0}
