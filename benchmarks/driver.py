@@ -28,11 +28,11 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.measure import Measure
-from rllib_scale.config.planning import make_plan
 from rllib_scale.loading import load_sweep
 from rllib_scale.results.columns import TRAINING_COLUMNS
 from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.checkpoints import writing
+from rllib_scale.sweeps.planning import make_plan
 
 DELAY_S = 0.04
 START_AIM_S, MEMORY_AIM_GB = 60.0, 2.0

@@ -33,13 +33,13 @@ from benchmarks.__main__ import describe, machine, table
 from benchmarks.driver import bucket, measure_memory, measure_start
 from benchmarks.measure import Measure
 from rllib_scale.config.plan import Plan, Trial
-from rllib_scale.config.planning import make_plan
 from rllib_scale.files import write_atomic, write_json
 from rllib_scale.loading import load_sweep
 from rllib_scale.results import dataset
 from rllib_scale.results import tables as results
 from rllib_scale.results.status import POLICY_FILES
 from rllib_scale.results.storage import Location
+from rllib_scale.sweeps.planning import make_plan
 
 ROOT = Path(__file__).parents[1]
 TIMES = ("response_mean_s", "response_censored_s", "jct_mean_s", "jct_p95_s", "sojourn_mean_s")

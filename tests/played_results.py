@@ -9,12 +9,12 @@ import pandas as pd
 
 from networks.observations import random_network
 from rllib_scale.config.plan import SweepConfig
-from rllib_scale.config.planning import make_plan
 from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.policies.policy import policy_files, save_policy
 from rllib_scale.results import dataset
 from rllib_scale.results import tables as results
 from rllib_scale.results.storage import Location
+from rllib_scale.sweeps.planning import make_plan
 
 
 def play_folder(home: Path, name: str = "played", **settings: Any) -> pd.DataFrame:

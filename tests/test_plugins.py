@@ -16,7 +16,6 @@ from networks.observations import random_network
 from rllib_scale import plugins
 from rllib_scale.config import EnvConfig, ProblemsConfig, TrialConfig, scenario
 from rllib_scale.config.plan import SweepConfig
-from rllib_scale.config.planning import make_plan
 from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
@@ -30,6 +29,7 @@ from rllib_scale.results.tables import open_folder
 from rllib_scale.rl.environment import TrainingVectorEnv
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.sweeps.planning import make_plan
 from rllib_scale.workloads.generators import generate
 from sweep_runs import episodes, refused, succeed
 

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 from artificial_results import artificial_episodes, artificial_training, write_folder
 from rllib_scale.cli import main
-from rllib_scale.config.planning import make_plan
 from rllib_scale.config.yaml_files import parse_yaml
 from rllib_scale.loading import sweep_from
+from rllib_scale.sweeps.planning import make_plan
 from workloads.made_trace import made_trace
 
 ROOT = Path(__file__).parent.parent

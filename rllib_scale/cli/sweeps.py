@@ -123,9 +123,9 @@ def train(
     """Train one policy and evaluate it: a sweep of a single trial."""
     from rllib_scale.config import METHODS
     from rllib_scale.config.algorithms import ALGORITHM_MODELS
-    from rllib_scale.config.planning import make_plan
     from rllib_scale.config.yaml_files import parse_override, set_path
     from rllib_scale.loading import sweep_from
+    from rllib_scale.sweeps.planning import make_plan
 
     algorithm = METHODS[method].algorithm if method in METHODS else "ppo"
     epochs = epochs or ALGORITHM_MODELS[algorithm].model_fields["epochs"].default
@@ -143,8 +143,8 @@ def train(
 
 
 def _plan(file: Path, overrides: tuple[str, ...]) -> Plan:
-    from rllib_scale.config.planning import make_plan
     from rllib_scale.loading import load_sweep
+    from rllib_scale.sweeps.planning import make_plan
 
     return make_plan(load_sweep(file, overrides), str(file))
 

@@ -1,6 +1,6 @@
 """The plan of a sweep: its trials and evaluations with their identities. Free of ray and torch.
 
-`rllib_scale.config.planning.make_plan` makes it. The manifest of a results folder holds it as JSON, from which `status`
+`rllib_scale.sweeps.planning.make_plan` makes it. The manifest of a results folder holds it as JSON, from which `status`
 and replays read it.
 """
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rllib_scale.clusters.session import ray_session
-from rllib_scale.config.planning import make_plan
 from rllib_scale.loading import load_sweep
 from rllib_scale.presets import sweep_file
 from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.checks import check_plan
+from rllib_scale.sweeps.planning import make_plan
 from rllib_scale.sweeps.run import run_sweep
 
 PARTS = ("table4", "table3", "table3_off_policy", "scenarios", "scale_1024")

@@ -33,7 +33,6 @@ from artificial_results import (
 from played_results import play_folder
 from rllib_scale.config import ClusterConfig
 from rllib_scale.config.plan import SweepConfig
-from rllib_scale.config.planning import make_plan
 from rllib_scale.envs.gantt import Chart
 from rllib_scale.evaluation.inspection import DECISION, STARTED, WAITS, inspect_episode
 from rllib_scale.evaluation.replay import Replay
@@ -41,6 +40,7 @@ from rllib_scale.results import dataset
 from rllib_scale.results import tables as results
 from rllib_scale.results.storage import Location
 from rllib_scale.simulator.record import SCHEDULE
+from rllib_scale.sweeps.planning import make_plan
 
 # ---------------------------------------------------------------------- a folder that changes
 

@@ -24,7 +24,6 @@ from rllib_scale import presets
 from rllib_scale.cli import main
 from rllib_scale.config import METHODS, SCENARIOS, TrialConfig, scenario
 from rllib_scale.config.plan import SweepConfig
-from rllib_scale.config.planning import make_plan
 from rllib_scale.config.yaml_files import parse_yaml
 from rllib_scale.files import write_json
 from rllib_scale.loading import load_sweep
@@ -32,6 +31,7 @@ from rllib_scale.policies.policy import save_policy
 from rllib_scale.results.dataset import append
 from rllib_scale.results.tables import open_folder
 from rllib_scale.schedulers.rules import SCHEDULERS
+from rllib_scale.sweeps.planning import make_plan
 from rllib_scale.workloads.generators import generate
 
 ROOT = Path(__file__).parents[2]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rllib_scale.config import SCENARIOS, EnvConfig, TrialConfig
 from rllib_scale.config.identity import changes_of, protocol_of, world_of
 from rllib_scale.config.plan import EvaluationUnit, Plan
-from rllib_scale.config.planning import make_plan
 from rllib_scale.errors import UserError
 from rllib_scale.loading import sweep_from
+from rllib_scale.sweeps.planning import make_plan
 
 VALUES: dict[str, list[Any]] = {
     "scenario": ["paper", "steady-0.7", "coding-agents-0.7"],

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rllib_scale.config.plan import Plan, SweepConfig
-from rllib_scale.config.planning import make_plan
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.units import observability_of
 from rllib_scale.loading import load_sweep, sweep_from
+from rllib_scale.sweeps.planning import make_plan
 from workloads.made_trace import made_trace
 
 CONFIGS = sorted(Path("tune_configs").glob("*.yaml"))

@@ -13,12 +13,12 @@ from scipy.stats import kstest
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.plan import SweepConfig
-from rllib_scale.config.planning import make_plan
 from rllib_scale.config.search import Point, SearchConfig, check_acts, recent
 from rllib_scale.config.search import points as points_of
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.loading import sweep_from
+from rllib_scale.sweeps.planning import make_plan
 
 LAMBDAS = {
     "srr.lambda_decorrelation": {"loguniform": [1e-4, 1.0]},

@@ -6,8 +6,8 @@ import pytest
 
 from rllib_scale.config import METHODS, TrialConfig
 from rllib_scale.config.plan import SweepConfig
-from rllib_scale.config.planning import make_plan
 from rllib_scale.loading import sweep_from
+from rllib_scale.sweeps.planning import make_plan
 
 GAMMAS = {"ppo.gamma": [0.9, 0.99]}
 

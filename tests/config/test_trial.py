@@ -9,12 +9,12 @@ from pydantic_core import to_jsonable_python
 from rllib_scale.config import METHODS, SCENARIOS, EnvConfig, SRRConfig, TrialConfig, digest
 from rllib_scale.config.base import types_in
 from rllib_scale.config.identity import IDENTITY_FORMAT
-from rllib_scale.config.planning import make_plan
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import HEURISTICS
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.loading import sweep_from
+from rllib_scale.sweeps.planning import make_plan
 
 STEADY = SCENARIOS["steady-0.7"][0]
 

@@ -12,7 +12,6 @@ import pytest
 from artificial_results import publish
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.plan import Plan, SweepConfig, Trial
-from rllib_scale.config.planning import make_plan
 from rllib_scale.errors import UserError
 from rllib_scale.results import tables as results
 from rllib_scale.results.dataset import append
@@ -27,6 +26,7 @@ from rllib_scale.results.status import (
     trainings,
 )
 from rllib_scale.results.storage import Location
+from rllib_scale.sweeps.planning import make_plan
 
 NOW = 1_000_000.0
 ROWS = [{"epoch": epoch, "completed": 5.0} for epoch in (1, 2, 3)]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rllib_scale import presets
-from rllib_scale.config.planning import make_plan
 from rllib_scale.loading import load_sweep, sweep_from
 from rllib_scale.sweeps.cpu_time import START_S, SWEEP_S, cpu_hours, sentence
+from rllib_scale.sweeps.planning import make_plan
 
 RULES = {"scales": [16], "heuristics": ["fastest-idle"]}
 

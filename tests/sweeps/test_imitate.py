@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("ray")
 
 from local_ray import LOCAL_RAY
-from rllib_scale.config.planning import make_plan
 from rllib_scale.config.yaml_files import parse_yaml
 from rllib_scale.loading import sweep_from
 from rllib_scale.policies.policy import load_policy
+from rllib_scale.sweeps.planning import make_plan
 from sweep_runs import episodes, refused, succeed, training
 
 pytestmark = LOCAL_RAY

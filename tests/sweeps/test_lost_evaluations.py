@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("ray")
 
 from local_ray import LOCAL_RAY
-from rllib_scale.config.planning import make_plan
 from rllib_scale.loading import load_sweep
 from rllib_scale.sweeps import evaluations as evaluations_of
 from rllib_scale.sweeps.evaluations import Evaluations
+from rllib_scale.sweeps.planning import make_plan
 from rllib_scale.sweeps.sweep import Sweep
 from sweep_runs import episodes, start
 

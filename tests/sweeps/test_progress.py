@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("ray")
 
-from rllib_scale.config.planning import make_plan
 from rllib_scale.loading import sweep_from
+from rllib_scale.sweeps.planning import make_plan
 from rllib_scale.sweeps.progress import PublishPolicies, StopAll, TuneProgress
 from rllib_scale.sweeps.sweep import Sweep
 

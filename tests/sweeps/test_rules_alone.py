@@ -8,7 +8,6 @@ import pytest
 
 from networks.observations import random_network
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.planning import make_plan
 from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate
@@ -16,6 +15,7 @@ from rllib_scale.evaluation.units import evaluate_unit, observability_of
 from rllib_scale.loading import sweep_from
 from rllib_scale.policies.policy import load_policy, policy_files, save_policy
 from rllib_scale.sweeps.checks import check_schedulers
+from rllib_scale.sweeps.planning import make_plan
 from sweep_runs import episodes, succeed
 
 RULES = {

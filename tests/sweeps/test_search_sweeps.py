@@ -12,7 +12,6 @@ from ray.tune.schedulers import TrialScheduler
 
 from local_ray import LOCAL_RAY
 from rllib_scale.config.plan import Trial
-from rllib_scale.config.planning import make_plan
 from rllib_scale.config.search import ASHAConfig, SearchConfig
 from rllib_scale.loading import load_sweep
 from rllib_scale.policies.policy import load_policy
@@ -20,6 +19,7 @@ from rllib_scale.results.storage import Location
 from rllib_scale.rl.ppo.ppo_learner import cosine
 from rllib_scale.sweeps.checkpoints import newest_checkpoints
 from rllib_scale.sweeps.history import history
+from rllib_scale.sweeps.planning import make_plan
 from rllib_scale.sweeps.stopping import ResumedASHA
 from sweep_runs import SHORT, episodes, file_times, succeed, training
 

@@ -15,7 +15,6 @@ pytest.importorskip("ray")
 
 from local_ray import LOCAL_RAY
 from rllib_scale import plugins
-from rllib_scale.config.planning import make_plan
 from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.loading import load_sweep
 from rllib_scale.policies.policy import load_policy, policy_files
@@ -23,6 +22,7 @@ from rllib_scale.results.columns import EPISODE_KEY, FEATURE_KEY
 from rllib_scale.results.tables import read_manifest
 from rllib_scale.sweeps.checkpoints import newest_checkpoints
 from rllib_scale.sweeps.evaluations import Evaluations
+from rllib_scale.sweeps.planning import make_plan
 from rllib_scale.sweeps.sweep import Sweep
 from sweep_runs import (
     SHORT,

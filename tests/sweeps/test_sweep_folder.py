@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from rllib_scale.config.plan import Trial
-from rllib_scale.config.planning import make_plan
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
 from rllib_scale.loading import sweep_from
@@ -21,6 +20,7 @@ from rllib_scale.results.dataset import read
 from rllib_scale.results.lock import held
 from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.checkpoints import Checkpoint, newest_in, writing
+from rllib_scale.sweeps.planning import make_plan
 from rllib_scale.sweeps.sweep import Sweep
 from s3_server import s3_server
 from sweep_runs import refused, run, training

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rllib_scale.config.plan import EvaluationUnit, Trial
-from rllib_scale.config.planning import make_plan
 from rllib_scale.loading import load_sweep
+from rllib_scale.sweeps.planning import make_plan
 from rllib_scale.workloads.generators import generate
 from sweep_runs import SHORT, refused
 from workloads.made_trace import made_trace, sessions_of

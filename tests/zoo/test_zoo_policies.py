@@ -16,7 +16,6 @@ from rllib_scale import zoo
 from rllib_scale.cli import main, sweeps
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.plan import Plan
-from rllib_scale.config.planning import make_plan
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
@@ -25,6 +24,7 @@ from rllib_scale.loading import sweep_from
 from rllib_scale.policies.policy import DESCRIPTION, TENSORS, initial_network, load_policy, policy_files
 from rllib_scale.results import dataset
 from rllib_scale.results.storage import Location
+from rllib_scale.sweeps.planning import make_plan
 from zoo.cards import ROOT, own_rows, results
 
 PACKAGE = ROOT / "rllib_scale"

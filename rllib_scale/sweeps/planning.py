@@ -211,10 +211,11 @@ class _Problems:
 
 def _rule_units(sweep: SweepConfig, owns: Iterable[_Own], problems: _Problems) -> Iterator[EvaluationUnit]:
     """Evaluations of rules and given policies, on the problems of all points."""
-    evaluation, owns = sweep.evaluation, list(owns)
+    evaluation = sweep.evaluation
+    distinct = {id(problem): problem for own in owns for problem in problems.of(own)}
     for scheduler in evaluation.heuristics:
         identity = rule_identity(parse_scheduler(scheduler))
-        for problem in (problem for own in owns for problem in problems.of(own)):
+        for problem in distinct.values():
             seed, asked = problem.seed_in(evaluation), problems.asked(problem)
             yield EvaluationUnit(scheduler, identity, problem, asked, "argmax", seed, evaluation.episodes)
 
