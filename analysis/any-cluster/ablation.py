@@ -16,6 +16,7 @@ from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.evaluation.candidates import Instance, outcomes_of, play_base
 from rllib_scale.schedulers import adaptive_rounds, estimates, online_prices
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice, shipped_map
+from rllib_scale.workloads.family import draw_kind
 
 PARTS = (
     "nothing",
@@ -67,7 +68,7 @@ family = Family(task_s=(task_s, task_s))
 for revealed in (False, True):
     logs = []
     for k in range(COUNT):
-        instance = Instance(family.draw_kind(np.random.default_rng([SEED, k]), "basic", revealed), 990_000 + k)
+        instance = Instance(draw_kind(family, np.random.default_rng([SEED, k]), "basic", revealed), 990_000 + k)
         base, found = play_base(instance), outcomes_of(AdaptivePrice(parameters, weights), 1, instance)
         logs.append([np.log(getattr(found, name) / getattr(base, name))[0] for name in ("response_s", "jct_p95_s")])
     shown = [f"{x:+.1f}" for x in 100 * np.expm1(np.mean(logs, axis=0))]

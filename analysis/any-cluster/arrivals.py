@@ -9,6 +9,7 @@ from rllib_scale.config.family import BasicProblems, Family, Kind
 from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.evaluation.candidates import Instance, outcomes_of, play_base
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
+from rllib_scale.workloads.family import draw_kind
 
 SEED = 6303
 MANY = BasicProblems(servers=(256, 1024))
@@ -27,7 +28,7 @@ for arrivals_s, count, basic, kinds in STUDIES:
     for kind, revealed in ((kind, revealed) for kind in kinds for revealed in (False, True)):
         logs = []
         for k in range(count):
-            env = family.draw_kind(np.random.default_rng([SEED, k]), kind, revealed)
+            env = draw_kind(family, np.random.default_rng([SEED, k]), kind, revealed)
             instance = Instance(env, 1000 * SEED + k)
             base = play_base(instance)
             rules = [AdaptivePrice(AdaptivePriceParameters(**given)) for given in SETTINGS]

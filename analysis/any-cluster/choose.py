@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 from rllib_scale.config.family import Family
 from rllib_scale.evaluation.candidates import Instance, outcomes_of, play_base
 from rllib_scale.schedulers.adaptive_price import SHAPE, AdaptivePrice
+from rllib_scale.workloads.family import draw
 
 WEIGHTS = {"response_s": 0.8, "makespan_s": 0.1, "jct_p95_s": 0.1}
 
@@ -21,7 +22,7 @@ print("arrivals [s]; scores [%]: no map,", ", ".join(file.parent.name for file i
 for arrivals_s, count in ((120.0, 120), (900.0, 24), (3600.0, 8)):
     family, logs = Family(arrivals_s=(arrivals_s, arrivals_s)), []
     for k in range(count):
-        instance = Instance(family.draw(10, k, (k + 0.5) / count), 75_000 + k)
+        instance = Instance(draw(family, 10, k, (k + 0.5) / count), 75_000 + k)
         base, found = play_base(instance), outcomes_of(AdaptivePrice(weights=maps), len(maps), instance)
         logs.append([np.log(getattr(found, name) / getattr(base, name)) for name in WEIGHTS])
     scores = np.tensordot(list(WEIGHTS.values()), np.mean(logs, axis=0), axes=1)

@@ -16,6 +16,7 @@ from rllib_scale.observation.view import View
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 from rllib_scale.schedulers.adaptive_rounds import AdaptiveRounds
 from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.workloads.family import draw_kind
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
@@ -74,7 +75,7 @@ family = Family(arrivals_s=(CHANGE_S, CHANGE_S))
 for revealed in (False, True):
     logs = []
     for k in range(COUNT):
-        before, after = (family.draw_kind(np.random.default_rng([SEED, k, n]), "basic", revealed) for n in (0, 1))
+        before, after = (draw_kind(family, np.random.default_rng([SEED, k, n]), "basic", revealed) for n in (0, 1))
         after = after.model_copy(update={"cluster": before.cluster})
         workload = one_after_the_other(*(generate(env, SEED + k, 0) for env in (before, after)))
         env = played_to_its_end(before, workload)

@@ -13,6 +13,7 @@ from rllib_scale_analysis.figures.style import RC, looks
 from rllib_scale_analysis.tables import family
 
 from rllib_scale.config import family as problems
+from rllib_scale.workloads.family import fixed_problems, fixed_seed
 
 HERE, SEED = Path(__file__).parent, 6400
 SHOWN = ["adaptive-price", "dual-price", "reserve"]
@@ -25,7 +26,7 @@ base, found = family.log_ratios(rows)
 ratios = {name: family.by_problem(logs) for name, logs in found.items()}
 draw.save(draw.draw(comparison.over_problems(ratios, base, looks(rows, list(ratios)))), HERE / "over-problems.png")
 
-envs = problems.test_problems("basic", False)
+envs = fixed_problems("basic", False)
 speeds = [[tier.compute_gflops for tier in env.cluster.tiers] for env in envs]
 demands = [env.workload.compute_gflop for env in envs]
 moves = [problems.OUTPUT_GB / env.cluster.bandwidth_gb_s + env.cluster.latency_s for env in envs]
@@ -35,7 +36,7 @@ properties = {
     "standard deviation of the demand / mean": [each.std / each.mean for each in demands],
     "mean move / mean task": [move / problems.CANONICAL_S for move in moves],
 }
-order = np.argsort([problems.test_seed("basic", k, SEED) for k in range(len(envs))])  # as rows are
+order = np.argsort([fixed_seed("basic", k, SEED) for k in range(len(envs))])  # as rows are
 plt.rcParams.update(RC)
 figure, axes = plt.subplots(2, len(properties), figsize=(16, 7), sharey="row", layout="constrained")
 for row, (scenario, seen) in zip(axes, SEEN.items(), strict=True):

@@ -1,6 +1,6 @@
 """Strict, immutable models of a cluster, a workload, a training and a sweep.
 
-Nothing in this package imports torch, gymnasium, numba or ray; only `search` and `family`, which draw, import numpy.
+Nothing in this package imports torch, gymnasium, numba or ray; only `search`, which draws, imports numpy.
 """
 
 from rllib_scale.config.algorithms import CMAES, DQN, PPO, SAC, Imitation, Reinforce, TrainingConfig

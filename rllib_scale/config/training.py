@@ -71,14 +71,6 @@ class ProblemsConfig(Model):
         """The problem at each of `sizes`, at its own load."""
         return [env.at_scale(servers) for servers in self.sizes] or [env]
 
-    def draw_any(self, env: EnvConfig, seed: int, index: int, stratum: float | None = None) -> EnvConfig:
-        """A problem of the family, played as `env` is; arguments as of `Family.draw`."""
-        assert self.family is not None
-        drawn = self.family.draw(seed, index, stratum)
-        times = {name: getattr(drawn.episode, name) for name in ("horizon_s", "arrivals_until_s", "first_arrival")}
-        played = {name: getattr(env, name) for name in ("decision", "observation", "reward")}
-        return drawn.model_copy(update=played | {"episode": env.episode.model_copy(update=times)})
-
     def draw(self, env: EnvConfig, u: float, v: float) -> EnvConfig:
         """The problem of one episode. `u` and `v`, uniform in [0, 1), decide the number of servers and the load."""
         every = self.all(env)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rllib_scale.config import EnvConfig, ProblemsConfig
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.simulator.engine import Engine
+from rllib_scale.workloads.family import draw_played
 
 _PROBLEM_STREAM = 2
 """Spawn key that keeps these draws apart from those of workloads, which are of the same seeds."""
@@ -33,7 +34,7 @@ def draw_problem(problems: ProblemsConfig, env: EnvConfig, seed: int, episode: i
     """The problem of an episode, decided by (seed, episode); as many rows as the largest."""
     rows = largest(problems, env).cluster.num_rows
     if problems.family is not None:
-        return padded(problems.draw_any(env, seed, episode), rows)
+        return padded(draw_played(problems, env, seed, episode), rows)
     words = (seed % 2**32, seed >> 32, episode % 2**32, episode >> 32)
     u, v = np.random.default_rng(np.random.SeedSequence(words, spawn_key=(_PROBLEM_STREAM,))).random(2)
     return padded(problems.draw(env, u, v), rows)

@@ -20,6 +20,7 @@ from rllib_scale.config.sweep import TRAIN_SCENARIO, TRIAL_SECTIONS, Overrides, 
 from rllib_scale.config.trial import Sections
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
+from rllib_scale.workloads.family import fixed_problems, fixed_seed
 
 
 def make_plan(sweep: SweepConfig, source: str) -> Plan:
@@ -190,9 +191,9 @@ class _Problems:
 
     def _of_family(self, label: str) -> Iterator[Problem]:
         evaluation, (kind, revealed) = self.sweep.evaluation, family.SCENARIOS[label]
-        for number, env in enumerate(family.test_problems(kind, revealed)[: evaluation.family_problems]):
+        for number, env in enumerate(fixed_problems(kind, revealed)[: evaluation.family_problems]):
             for mask in self._masks(env):
-                yield Problem(label, env.with_mask(mask), "", family.test_seed(kind, number, evaluation.seed))
+                yield Problem(label, env.with_mask(mask), "", fixed_seed(kind, number, evaluation.seed))
 
     def _scaled(self, own: _Own) -> Iterator[Problem]:
         evaluation = self.sweep.evaluation

@@ -21,6 +21,7 @@ from rllib_scale.results.columns import TRAINING_COLUMNS
 from rllib_scale.results.status import MAX_RESTARTS
 from rllib_scale.schedulers.context import Floats
 from rllib_scale.sweeps.learners import Learner
+from rllib_scale.workloads.family import draw_played
 
 Played = TypeVar("Played")
 TRAINING, VALIDATION, NORMALS = 2, 3, 4
@@ -159,7 +160,7 @@ def draw_instances(trial: TrialConfig, count: int, stream: int, epoch: int = 0) 
     problems = trial.algorithm.problems or ProblemsConfig()
     if problems.family is not None:
         first, drawn = float(generator.random()), int(generator.integers(2**63))
-        envs = [problems.draw_any(trial.env, drawn, k, (k + first) / count) for k in range(count)]
+        envs = [draw_played(problems, trial.env, drawn, k, (k + first) / count) for k in range(count)]
         return [Instance(env, seed, 1 / count) for env, seed in zip(envs, seeds.tolist(), strict=True)]
     counts = shares(count, [1 / env.cluster.num_servers for env in problems.all(trial.env)])
     sizes = np.repeat(np.arange(len(counts)), counts)

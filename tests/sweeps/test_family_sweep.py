@@ -24,6 +24,7 @@ from rllib_scale.rl.drawn_problems import DrawnEngines, draw_problem  # noqa: E4
 from rllib_scale.rl.environment import TrainingVectorEnv  # noqa: E402
 from rllib_scale.sweeps.planning import make_plan  # noqa: E402
 from rllib_scale.sweeps.validated import TRAINING, VALIDATION, draw_instances  # noqa: E402
+from rllib_scale.workloads.family import fixed_problems, fixed_seed  # noqa: E402
 from sweep_runs import episodes, file_times, refused, succeed  # noqa: E402
 
 SWEEP: dict[str, Any] = {
@@ -60,8 +61,8 @@ def test_a_sweep_trains_on_any_problem_and_reports_the_test_problems(tmp_path: P
     assert (rows["unfinished"] == 0).all()
     for name, (kind, revealed) in (("any", ("basic", False)), ("any-agents-revealed", ("agents", True))):
         own = rows[(rows["scenario"] == name) & (rows["method"] == "reserve")].set_index("eval_seed")
-        problems = family.test_problems(kind, revealed)[:2]
-        servers = {family.test_seed(kind, k, 1000): env.cluster.num_servers for k, env in enumerate(problems)}
+        problems = fixed_problems(kind, revealed)[:2]
+        servers = {fixed_seed(kind, k, 1000): env.cluster.num_servers for k, env in enumerate(problems)}
         assert own["test_servers"].to_dict() == servers
     table = pd.read_csv(results / "report" / "tables" / "family-any-feasible-argmax.csv").set_index("variant")
     assert list(table.index) == ["adaptive-price", "reserve"]
@@ -141,7 +142,7 @@ def test_a_plan_holds_the_problems_with_their_seeds() -> None:
     mixed = SWEEP["evaluation"] | {"scenarios": ["any", "steady-0.5"], "scales": [8], "seed": 7}
     units = make_plan(sweep_from(SWEEP | {"evaluation": mixed}, "test"), "test").units
     assert {(u.scenario, u.seed) for u in units if u.scenario != "any"} == {("steady-0.5", 7)}
-    assert {u.seed for u in units if u.scenario == "any"} == {family.test_seed("basic", k, 7) for k in (0, 1)}
+    assert {u.seed for u in units if u.scenario == "any"} == {fixed_seed("basic", k, 7) for k in (0, 1)}
 
 
 def test_a_method_of_fixed_size_is_not_evaluated_on_a_family() -> None:

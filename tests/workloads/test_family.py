@@ -11,12 +11,13 @@ from rllib_scale.config import EnvConfig, family
 from rllib_scale.config.family import KINDS, AgentProblems, BasicProblems, Family
 from rllib_scale.evaluation.play import evaluate
 from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.workloads.family import draw, fixed_problems, fixed_seed
 
 DRAWN = 200
 
 
 def _of_kind(kind: str) -> list[EnvConfig]:
-    return [Family(agents_share=float(kind == "agents")).draw(7, index) for index in range(DRAWN)]
+    return [draw(Family(agents_share=float(kind == "agents")), 7, index) for index in range(DRAWN)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -50,7 +51,7 @@ def test_problems_are_canonical_and_task_s_scales_all_times(kind: str) -> None:
         mean_tasks = (env.workload.min_tasks + env.workload.max_tasks) / 2
         assert env.workload.mean_workflow_gflop == pytest.approx(10 * mean_tasks, rel=1e-4)
         assert env.cluster.total_gflops == pytest.approx(2 * env.cluster.num_places, rel=1e-4)
-        other = slow.draw(7, index)
+        other = draw(slow, 7, index)
         assert other.cluster.tiers == env.cluster.tiers
         assert other.workload.offered_load == env.workload.offered_load
         assert other.workload.compute_gflop.mean == pytest.approx(5 * env.workload.compute_gflop.mean, rel=1e-4)
@@ -77,27 +78,27 @@ def test_memory_never_makes_a_part_of_a_cluster_scarcer_than_all_of_it() -> None
 
 
 def test_a_problem_depends_on_seed_and_index_alone_and_no_two_are_alike() -> None:
-    drawn = {(seed, index): Family().draw(seed, index) for seed in (0, 1, 2**32) for index in (0, 1, 2**32, 3)}
-    again = [Family().draw(*key) for key in reversed(drawn)]
+    drawn = {(seed, index): draw(Family(), seed, index) for seed in (0, 1, 2**32) for index in (0, 1, 2**32, 3)}
+    again = [draw(Family(), *key) for key in reversed(drawn)]
     assert again == list(drawn.values())[::-1]
-    tests = [env for kind in KINDS for env in family.test_problems(kind, revealed=False)]
+    tests = [env for kind in KINDS for env in fixed_problems(kind, revealed=False)]
     for one, other in itertools.combinations([*drawn.values(), *tests], 2):
         assert one.cluster.bandwidth_gb_s != other.cluster.bandwidth_gb_s
 
 
 def test_test_problems_are_the_same_whole_and_revealed_with_one_seed_each() -> None:
-    whole, revealed = (family.test_problems("agents", hidden) for hidden in (False, True))
+    whole, revealed = (fixed_problems("agents", hidden) for hidden in (False, True))
     assert len(whole) == 120
     for one, other in zip(whole, revealed, strict=True):
         assert (one.information.workflows, other.information.workflows) == ("whole", "revealed")
         assert one == other.model_copy(update={"information": one.information})
-    seeds = {family.test_seed(kind, k, seed) for kind in KINDS for k in range(120) for seed in (1000, 1001)}
+    seeds = {fixed_seed(kind, k, seed) for kind in KINDS for k in range(120) for seed in (1000, 1001)}
     assert len(seeds) == 480
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
 def test_the_stratum_decides_kind_and_information_alone() -> None:
-    envs = [Family().draw(3, 4, stratum) for stratum in (0.1, 0.3, 0.6, 0.9)]
+    envs = [draw(Family(), 3, 4, stratum) for stratum in (0.1, 0.3, 0.6, 0.9)]
     assert [env.workload.delay_s is not None for env in envs] == [False, False, True, True]
     assert [env.information.workflows for env in envs] == ["whole", "revealed", "revealed", "whole"]
     assert envs[0] == envs[1].model_copy(update={"information": envs[0].information})
@@ -127,7 +128,7 @@ def test_settings_of_a_kind_that_are_left_out_are_those_of_the_kind() -> None:
 def test_fastest_idle_plays_drawn_problems_to_their_end(kind: str) -> None:
     short = Family(arrivals_s=(10, 10), agents_share=float(kind == "agents"))
     for index in range(8):
-        env = short.draw(1, index)
+        env = draw(short, 1, index)
         row = evaluate(make_scheduler("fastest-idle", env.observation, env.episode.mask), env, 5, 1)[0]
         assert row["workflows_completed"] == row["workflows_arrived"] > 0
         assert row["unfinished"] == 0
@@ -137,8 +138,8 @@ def test_fastest_idle_plays_drawn_problems_to_their_end(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("revealed", [False, True])
 def test_fastest_idle_plays_every_test_problem_to_its_end(kind: family.Kind, revealed: bool) -> None:
-    for k, env in enumerate(family.test_problems(kind, revealed)):
+    for k, env in enumerate(fixed_problems(kind, revealed)):
         rule = make_scheduler("fastest-idle", env.observation, env.episode.mask)
-        row = evaluate(rule, env, family.test_seed(kind, k, 1000), 1)[0]
+        row = evaluate(rule, env, fixed_seed(kind, k, 1000), 1)[0]
         assert row["unfinished"] == 0
         assert row["duration_s"] < env.episode.horizon_s / 2
