@@ -18,7 +18,7 @@ from rllib_scale.sweeps.tune_loop import UploadOfChanges
 from sweep_runs import SHORT, succeed
 
 pytestmark = LOCAL_RAY
-TRAININGS = 16
+TRAININGS = 6
 SWEEP = f"""
 name: short
 methods: [scale]
