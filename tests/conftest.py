@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 from hypothesis import settings
 
+from local_ray import RAY_CPUS
 from rllib_scale.clusters.session import ONE_THREAD
 
 os.environ.update(ONE_THREAD)
@@ -18,7 +19,6 @@ os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
 
-RAY_CPUS = 4
 SHARED_RAY = ExitStack()
 
 

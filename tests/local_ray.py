@@ -2,6 +2,8 @@
 
 import pytest
 
+RAY_CPUS = 4
+"""CPUs of that Ray."""
 LOCAL_RAY = [
     pytest.mark.ray,
     pytest.mark.usefixtures("local_ray"),

@@ -166,7 +166,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
     append(folder, episodes=rows[rows["method"] != "crossattn"])
     trial = folder / "trials" / "run-001" / failed.name
     trial.mkdir(parents=True)
-    (trial / "error.txt").write_text("Failure # 1 (occurred)\nValueError: it *broke*\n" * 4)
+    failures = (f"Failure # {number} (occurred)\nValueError: it *broke*\n" for number in range(1, 5))
+    (trial / "error.txt").write_text("".join(failures))
     with dashboard(folder) as (url, _):
         yield folder, url
 

@@ -11,8 +11,7 @@ from pyarrow.fs import LocalFileSystem
 
 pytest.importorskip("ray")
 
-from conftest import RAY_CPUS
-from local_ray import LOCAL_RAY
+from local_ray import LOCAL_RAY, RAY_CPUS
 from rllib_scale.sweeps.progress import TuneProgress
 from rllib_scale.sweeps.tune_loop import UploadOfChanges
 from sweep_runs import SHORT, succeed
