@@ -83,7 +83,8 @@ class _Grid:
             base = self._base(method)
             for (at, point), drawn, seed in itertools.product(enumerate(grid), self._drawn, sweep.seeds):
                 config = self._trial(method, seed, (*point, *drawn.items()))
-                trial = Trial(config, base or config, varied)
+                base = base or config
+                trial = Trial(config, base, varied)
                 of_points[at].add(config.trial_id)
                 found.setdefault(config.trial_id, (trial, self._own((*point, *drawn.items()))))
         self._refuse_equal(grid, of_points)
@@ -99,7 +100,10 @@ class _Grid:
         return (tuple(itertools.chain(*point)) for point in itertools.product(*self.sweep.axes))
 
     def _base(self, method: str) -> TrialConfig | None:
-        """The training of a method without the grid; None if it needs a setting that the grid gives."""
+        """The training of a method without the grid; None if it needs a setting that the grid gives.
+
+        Then the first point of the grid stands in its place: labels tell trainings apart whatever they are relative to.
+        """
         try:
             return self._trial(method, self.sweep.seeds[0], ())
         except UserError:

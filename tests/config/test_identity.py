@@ -171,6 +171,13 @@ def test_points_that_are_the_same_training_are_refused_and_named() -> None:
     assert len(plan_of(["crossattn", "scale"], grid={"srr.lambda_kl": [0.1, 0.2]}).trials) == 3, "crossattn has no SRR"
 
 
+def test_labels_differ_where_a_method_needs_the_grid() -> None:
+    """In the paper's mode context-price plays nothing: there is no training without the grid."""
+    grid = {"env.episode.mask": ["feasible"], "cma.population": [8, 12]}
+    labels = [trial.label for trial in plan_of(["context-price"], grid=grid).trials]
+    assert labels == ["", "cma.population=12"]
+
+
 def test_a_training_is_named_as_trained() -> None:
     """A scheduler that stops a training or changes its settings makes it another one, named by what it is."""
     grid = {"training.learning_rate": [1e-3]}
