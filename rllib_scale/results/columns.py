@@ -114,13 +114,6 @@ FEATURE_COLUMNS: dict[str, tuple[str, str]] = {
 }
 FEATURE_KEY = tuple(name for name in EPISODE_KEY if name != "episode")
 
-RENAMED_COLUMNS = {
-    "cell": "trial_id",
-    "information": "observability",
-    **{f"makespan_{statistic}_s": f"jct_{statistic}_s" for statistic in ("mean", "median", "p95", "p99")},
-}
-"""Names in tables of rllib-scale 0.2 and earlier -> names now. Version 0.4 does not read them any more."""
-
 TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
     **{name: IDENTITY_COLUMNS[name] for name in IDENTITY_COLUMNS if name not in ("kind", "epochs", "env_steps")},
     "epoch": ("Int64", "1 is the first"),

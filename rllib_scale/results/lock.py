@@ -1,7 +1,7 @@
 """The lock of a results folder: one sweep at a time writes there, from whatever machine.
 
 The lock is a file of the results, on a disk, on NFS or in a bucket. Its owner renews it every BEAT_S. Another sweep
-that finds one waits for a sign of life: it is refused when the lock is renewed, and takes the lock over after STALE_S
+that finds one waits for a heartbeat: it is refused when the lock is renewed, and takes the lock over after STALE_S
 without. No clocks are compared. A lock of this machine whose process is gone is taken over at once.
 
 pyarrow offers no exclusive write to a store, so in a bucket the owner writes, waits SETTLE_S and reads. An owner that
@@ -30,9 +30,9 @@ from rllib_scale.results.storage import Location
 
 LOCK = ".lock.json"
 BEAT_S = 10.0
-"""Between two signs of life of the owner."""
+"""Between two heartbeats of the owner."""
 STALE_S = 60.0
-"""Without a sign of life, after which a lock is taken over."""
+"""Without a heartbeat, after which another sweep takes the lock."""
 SETTLE_S = 1.0
 """After which a lock that was written into a bucket is read."""
 
@@ -119,13 +119,13 @@ class _Lock:
             self._remove(found)
 
     def _await_death(self, found: dict[str, Any], say: Callable[[str], None]) -> None:
-        """Wait until the owner of a lock has shown no sign of life for `stale_s`.
+        """Wait until the owner of a lock has sent no heartbeat for `stale_s`.
 
         Raises:
             UserError: it showed one.
         """
         owner = _described(found)
-        say(f"{self.home}: {owner} has its lock; waiting {self.stale_s:g} s at most for a sign of life")
+        say(f"{self.home}: {owner} has its lock; waiting {self.stale_s:g} s at most for a heartbeat")
         until = time.monotonic() + self.stale_s
         while time.monotonic() < until:
             time.sleep(min(0.5, self.stale_s / 10))
@@ -135,7 +135,7 @@ class _Lock:
             if now != found:
                 raise UserError(
                     f"{self.home}: another sweep runs there, {_described(now)}; wait for its end, or give another "
-                    f"--results. A lock without a sign of life for {self.stale_s:g} s is taken over"
+                    f"--results. A lock without a heartbeat for {self.stale_s:g} s is taken over"
                 )
         say(f"{self.home}: {owner} is gone; its lock is taken over")
 

@@ -32,7 +32,6 @@ from pydantic import BaseModel
 from rllib_scale import __version__
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
-from rllib_scale.results.columns import RENAMED_COLUMNS
 from rllib_scale.results.lock import LOCK
 from rllib_scale.results.storage import Location, first_line
 
@@ -58,7 +57,7 @@ def read_table(path: Path, columns: Columns) -> pd.DataFrame:
     if not path.is_file():
         raise UserError(f"{path}: no such results table")
     try:
-        return typed(pd.read_parquet(path).rename(columns=RENAMED_COLUMNS), columns)
+        return typed(pd.read_parquet(path), columns)
     except Exception as error:
         raise UserError(f"{path}: not a readable results table ({type(error).__name__})") from None
 

@@ -36,7 +36,7 @@ class Loop(TuneController):
         return manager
 
     def save_to_dir(self) -> None:
-        """Make the file of the snapshot, whose time is a sign of life for `status`."""
+        """Make the file of the snapshot, whose time tells `status` that the sweep runs."""
         path = Path(self.experiment_state_path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}", encoding="utf-8")

@@ -47,6 +47,7 @@ def test_worlds_that_differ_are_settings_that_differ_also_under_one_name() -> No
 
 def test_every_variant_is_compared_with_the_rule_however_many_there_are() -> None:
     rows = artificial_episodes(seeds=(1,), scales=(16,), methods=("fastest-idle",), episodes=2)
+    rows += [row | {"protocol": "own", "asked": "reward.name=own"} for row in rows]
     for number in range(MOST_SHOWN + 1):
         grid = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=2)
         rows += [row | {"overrides": f"x={number}", "trial_id": f"scale-{number}"} for row in grid]

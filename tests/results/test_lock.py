@@ -49,7 +49,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Location]:
 def test_a_second_sweep_is_refused_while_the_first_lives_and_takes_over_where_it_was_killed(home: Location) -> None:
     first = holder(home)
     lines: list[str] = []
-    refusal = rf"another sweep runs there, process {first.pid} on .*A lock without a sign of life for 2 s is taken over"
+    refusal = rf"another sweep runs there, process {first.pid} on .*A lock without a heartbeat for 2 s is taken over"
     with pytest.raises(UserError, match=refusal), held(home, lines.append, BEAT_S, STALE_S):
         pass
     assert f"process {first.pid} on " in lines[0]
