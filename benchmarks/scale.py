@@ -63,7 +63,7 @@ SETTINGS_OF_ROWS = 4
 
 def make_rows(folder: Path, rows: int) -> None:
     """A results folder of about so many rows in 16 scenarios: few variants, many episodes."""
-    source = ROOT / "analysis" / "transfer"
+    source = ROOT / "analysis" / "studies" / "transfer"
     episodes = dataset.read(Location(str(source)), "episodes")
     learned = int((episodes["kind"] == "learned").sum())
     copies = max(1, round(rows / (SETTINGS_OF_ROWS * learned + len(episodes) - learned)))
@@ -73,7 +73,7 @@ def make_rows(folder: Path, rows: int) -> None:
 
 def make_variants(folder: Path, variants: int) -> None:
     """A results folder of so many trained variants: one training each, with its curve of 1000 epochs."""
-    source = ROOT / "analysis" / "reproduction"
+    source = ROOT / "analysis" / "studies" / "reproduction"
     methods = ("scale", "crossattn", "ppo")
     episodes = dataset.read(Location(str(source)), "episodes")
     paper = (episodes["scenario"] == "paper") & (episodes["mask"] == "none") & (episodes["test_servers"] <= 48)
@@ -166,7 +166,7 @@ def make_trials(folder: Path, trials: int) -> None:
     """A finished sweep of so many trials and four evaluations of each, and the sweep file of ten times as many."""
     for name, count in (("sweep", trials), ("ten_times", 10 * trials)):
         write_sweep(folder / f"{name}.yaml", count)
-    episodes = dataset.read(Location(str(ROOT / "analysis" / "reproduction")), "episodes")
+    episodes = dataset.read(Location(str(ROOT / "analysis" / "studies" / "reproduction")), "episodes")
     rows = episodes[(episodes["method"] == "scale") & (episodes["scenario"] == "paper")].head(30)
     for name in ("ten_times", "sweep"):
         home = folder / ("results" if name == "sweep" else name)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.verdicts [DRAWS]
 
-prints the tables of analysis/stats/README.md, the share in % of simulated comparisons in which each excludes the truth;
-5 is what a 95 % interval promises. 10 000 draws take some minutes.
+prints the tables of analysis/studies/verdicts/README.md, the share in % of simulated comparisons in which each excludes
+the truth; 5 is what a 95 % interval promises. 10 000 draws take some minutes.
 """
 
 from __future__ import annotations

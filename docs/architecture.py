@@ -36,7 +36,7 @@ def graph() -> dict[str, set[str]]:
     """Package -> the packages that it imports."""
     found: dict[str, set[str]] = {}
     for folder in ("rllib_scale", "analysis"):
-        for path in (ROOT / folder).rglob("*.py"):
+        for path in {*(ROOT / folder).rglob("*.py")} - {*ROOT.glob("analysis/studies/**/*.py")}:
             own = folder if folder == "analysis" else path.relative_to(ROOT / folder).parts[0].removesuffix(".py")
             for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
                 top, _, rest = name.partition(".")

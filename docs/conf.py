@@ -52,7 +52,10 @@ CONTENTS = {
         *(f"docs/api/{name}" for name in ("tables", "config", "library", "envs", "schedulers", "policies", "live")),
     ),
     "Explanation": ("docs/concepts", "docs/simulator", "docs/statistics", "docs/adaptive-price", "docs/related-work"),
-    "Results": tuple(sorted(f"analysis/{page.parent.name}/README" for page in ROOT.glob("analysis/*/README.md"))),
+    "Results": (
+        "analysis/studies/README",
+        *sorted(f"analysis/studies/{page.parent.name}/README" for page in ROOT.glob("analysis/studies/*/README.md")),
+    ),
     "Project": ("CONTRIBUTING", "CHANGELOG"),
 }
 TABLES = {

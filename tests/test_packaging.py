@@ -25,7 +25,7 @@ def sources() -> dict[str, Path]:
         for folder, package in FOLDERS.items()
         for pattern in ("*.py", "**/*.py", *DATA)
         for path in (ROOT / folder).glob(pattern)
-        if path.suffix != ".py" or "-" not in path.parent.name  # scripts beside results are in no package
+        if "studies" not in path.parts  # findings: their rows and scripts are in no package
     }
 
 
@@ -49,7 +49,8 @@ def clone(tmp_path: Path) -> Path:
     for name in ("pyproject.toml", "setup.py", "README.md"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes((ROOT / name).read_bytes())
-    for path in [*sources().values(), ROOT / "tests" / "conftest.py", ROOT / "analysis" / "beyond" / "README.md"]:
+    findings = [ROOT / "analysis" / "studies" / name for name in ("transfer/study.py", "beyond/README.md")]
+    for path in [*sources().values(), ROOT / "tests" / "conftest.py", *findings]:
         copy = folder / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())

@@ -21,7 +21,7 @@ from rllib_scale.sweeps.planning import make_plan
 from workloads.made_trace import made_trace
 
 ROOT = Path(__file__).parent.parent
-FILES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("analysis/*/README.md"))]
+FILES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("analysis/studies/**/README.md"))]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
 OURS = [name for name in PAGES if not name.startswith("analysis/")]
 ELSEWHERE = {

@@ -1,4 +1,7 @@
-"""What `context-price` looks at, and the weights that play `price`. analysis/beyond/README.md has every formula."""
+"""What `context-price` looks at, and the weights that play `price`.
+
+analysis/studies/beyond/README.md has every formula.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ n^a (c/10)^b + age (s since the workflow arrived)/10, each to the server of leas
 
 with n its descendants, itself included, c its demand [GFLOP], p its time on a server of class k [s] and `wait` the time
 until a place there is free [s] (`visiting`). A class is the servers of one speed; the slowest has price 0, so K classes
-have K - 1 prices. analysis/beyond/README.md has every formula.
+have K - 1 prices. analysis/studies/beyond/README.md has every formula.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pandas as pd
@@ -11,12 +12,13 @@ import pytest
 from rllib_scale_analysis.figures.style import looks
 from rllib_scale_analysis.load import load
 from rllib_scale_analysis.rows import variants
-from rllib_scale_analysis.transfer import study
-from rllib_scale_analysis.transfer.study import AGAINST, DRIFTS, LOST, agreement, transfer, transfer_table
 
 from artificial_results import artificial_training, episode_row, write_folder
 from rllib_scale.results.columns import FEATURE_COLUMNS
 
+STUDY = run_path(str(Path(__file__).parents[2] / "analysis" / "studies" / "transfer" / "study.py"))
+AGAINST, DRIFTS, LOST = (STUDY[name] for name in ("AGAINST", "DRIFTS", "LOST"))
+agreement, transfer, transfer_table = (STUDY[name] for name in ("agreement", "transfer", "transfer_table"))
 ELSEWHERE = ("deep", "wide", "burst")
 SEEDS = range(1, 7)
 
@@ -85,6 +87,6 @@ def test_the_figure_has_a_point_for_each_problem(tmp_path: Path) -> None:
     episodes, features = content()
     found = load(write_folder(tmp_path / "new", episodes, artificial_training(seeds=SEEDS, epochs=2), features))
     rows = transfer(found.episodes, found.features)
-    chart = study.lost_by_drift(rows, agreement(rows), looks(found.episodes, variants(rows)))
+    chart = STUDY["lost_by_drift"](rows, agreement(rows), looks(found.episodes, variants(rows)))
     assert [len(panel.marks[0].x) for panel in chart.panels] == [3, 3]
     assert "1.00 [1.00, 1.00]" in chart.caption

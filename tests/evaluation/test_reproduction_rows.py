@@ -1,4 +1,4 @@
-"""The rows of `analysis/reproduction`, played again: every metric of every episode is the published one, to the digit.
+"""The rows of `analysis/studies/reproduction`, played again: every metric is the published one, to the digit.
 
 What the engine, the rules, the dispatchers and the policies' compiled networks do in the paper's problem may get
 faster, not different. The lower bounds have tests of their own.
@@ -19,7 +19,7 @@ from rllib_scale.results.columns import METRIC_COLUMNS, UTILISATION_PREFIX
 from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.reproduce import PARTS
 
-FOLDER = Path(__file__).parents[2] / "analysis" / "reproduction"
+FOLDER = Path(__file__).parents[2] / "analysis" / "studies" / "reproduction"
 HOMES = [Location(str(FOLDER / name)) for name in PARTS]
 REPLAY = Replay(*HOMES)
 

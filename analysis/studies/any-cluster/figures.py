@@ -1,6 +1,6 @@
 """The figures of this page, from its rows.
 
-python analysis/any-cluster/figures.py
+python analysis/studies/any-cluster/figures.py
 """
 
 from pathlib import Path

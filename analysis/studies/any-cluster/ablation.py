@@ -1,6 +1,6 @@
 """What a part of `adaptive-price` is worth: the shipped policy without it, on 120 problems, whole and revealed.
 
-NUMBA_CACHE_DIR=$(mktemp -d) python analysis/any-cluster/ablation.py nothing   # or one of PARTS
+NUMBA_CACHE_DIR=$(mktemp -d) python analysis/studies/any-cluster/ablation.py nothing   # or one of PARTS
 
 Parts are compiled, so each needs a cache of its own. `25 s` leaves nothing out and `units` has fixed units of 5 s, both
 on tasks of 25 s.

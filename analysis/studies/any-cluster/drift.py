@@ -1,6 +1,6 @@
 """Workload, load and demands change at 300 s: `adaptive-price` beside `fastest-idle`, and beside itself if it is told.
 
-python analysis/any-cluster/drift.py
+python analysis/studies/any-cluster/drift.py
 
 The one that is told has seen an episode of each regime in advance, with other workflows, and switches at the change.
 """

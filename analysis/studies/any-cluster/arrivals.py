@@ -1,6 +1,6 @@
 """`adaptive-price` against `fastest-idle` by the time of arrivals, size and parameters, on problems of the family.
 
-python analysis/any-cluster/arrivals.py
+python analysis/studies/any-cluster/arrivals.py
 """
 
 import numpy as np

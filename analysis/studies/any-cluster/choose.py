@@ -1,6 +1,6 @@
 """Scores of the maps of a sweep on problems that neither a search nor another study plays; the best is shipped.
 
-python analysis/any-cluster/choose.py results/any_cluster
+python analysis/studies/any-cluster/choose.py results/any_cluster
 """
 
 import sys

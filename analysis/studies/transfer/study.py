@@ -1,8 +1,8 @@
 """What a policy loses on problems that it was not trained on, beside the drift of its attention feature there.
 
-    python -m rllib_scale_analysis.transfer.study
+    python analysis/studies/transfer/study.py
 
-prints the tables of analysis/transfer/README.md and draws its figure.
+prints the tables of analysis/studies/transfer/README.md and draws its figure.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from rllib_scale_analysis.figures import draw
+from rllib_scale_analysis.figures.chart import Chart, Marks, Panel
+from rllib_scale_analysis.figures.style import Look, looks
+from rllib_scale_analysis.labels import label
+from rllib_scale_analysis.load import load
+from rllib_scale_analysis.rows import variants
+from rllib_scale_analysis.stats.intervals import MIN_SEEDS, mean_interval
+from rllib_scale_analysis.stats.scores import EPISODE, PLACE
+from rllib_scale_analysis.tables.league import BOOTSTRAP_SEED
+from rllib_scale_analysis.tables.relative import BASE, PREFIX
+from rllib_scale_analysis.tables.render import to_csv
+from rllib_scale_analysis.tables.summary import interval_note
 from scipy import stats
-
-from ..figures import draw
-from ..figures.chart import Chart, Marks, Panel
-from ..figures.style import Look, looks
-from ..labels import label
-from ..load import load
-from ..rows import variants
-from ..stats.intervals import MIN_SEEDS, mean_interval
-from ..stats.scores import EPISODE, PLACE
-from ..tables.league import BOOTSTRAP_SEED
-from ..tables.relative import BASE, PREFIX
-from ..tables.render import to_csv
-from ..tables.summary import interval_note
 
 METRIC = "response_censored_s"
 DRIFTS = ("drift_training_wasserstein", "drift_training_mmd2")

@@ -1,7 +1,7 @@
 """The tables of the league and of coding agents, from the rows that this page's commands write.
 
-python analysis/any-cluster/against.py league-*.parquet    # ranks by mean response
-python analysis/any-cluster/against.py agents-*.parquet    # time on the cluster and response against fastest-idle
+python analysis/studies/any-cluster/against.py league-*.parquet    # ranks by mean response
+python analysis/studies/any-cluster/against.py agents-*.parquet    # time on the cluster and response
 """
 
 import sys
