@@ -118,13 +118,24 @@ class HeuristicSpec:
         parameters: model of its parameters.
         sees: waiting tasks, or whole workflows with the demands of all their tasks.
         plans: whether it plans ahead, so that it cannot decide for one task at a time.
-        knows: what else it observes, before anything arrives.
+        knows: what else it observes, before anything arrives; only a problem with its workload says this.
+        by_request: whether it decides for any waiting task at once, so that a router may ask it.
     """
 
     parameters: type[NoParameters] = NoParameters
     sees: Literal["tasks", "workflows"] = "tasks"
     plans: bool = False
     knows: str = ""
+    by_request: bool = True
+
+    @property
+    def no_router(self) -> str:
+        """Why no router of requests can ask it; empty: one can."""
+        if self.knows:
+            return f"knows {self.knows} in advance, which a scenario says and requests do not"
+        if self.plans:
+            return "plans ahead"
+        return "" if self.by_request else "matches all waiting tasks with all servers anew for each"
 
 
 RULES = {
@@ -144,11 +155,11 @@ RULES = {
 DISPATCHERS = {
     "heft": HeuristicSpec(sees="workflows", plans=True),
     "cpop": HeuristicSpec(sees="workflows", plans=True),
-    "min-min": HeuristicSpec(),
-    "max-min": HeuristicSpec(),
+    "min-min": HeuristicSpec(by_request=False),
+    "max-min": HeuristicSpec(by_request=False),
     "non-blocking": HeuristicSpec(OrderParameters),
     "reserve": HeuristicSpec(ReserveParameters),
-    "hungarian": HeuristicSpec(HungarianParameters),
+    "hungarian": HeuristicSpec(HungarianParameters, by_request=False),
     "price": HeuristicSpec(PriceParameters),
     "dual-price": HeuristicSpec(DualPriceParameters, knows="the workload's distribution and load"),
     "adaptive-price": HeuristicSpec(AdaptivePriceParameters, sees="workflows"),

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig
 from rllib_scale.config.base import Model, NonNegative, Positive
-from rllib_scale.config.schedulers import HEURISTICS, PolicySpec, RuleSpec, parse_scheduler
+from rllib_scale.config.schedulers import HEURISTICS, HeuristicSpec, PolicySpec, RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError
 from rllib_scale.live.flows import Flow
 from rllib_scale.live.ledger import Attempt, Ledger
@@ -99,7 +99,8 @@ def policy_of(settings: RouterSettings) -> tuple[Policy, EnvConfig]:
     """What decides, and the problem but for its servers.
 
     Raises:
-        UserError: there is no such scheduler or scenario, or it does not decide for any number of replicas.
+        UserError: there is no such scheduler or scenario, or it cannot decide request by request for replicas that come
+            and go.
     """
     env = named_scenario(settings.scenario)
     # A request waits for a busy replica while others are decided on; a policy with a mask waits only without it.
@@ -107,8 +108,12 @@ def policy_of(settings: RouterSettings) -> tuple[Policy, EnvConfig]:
     name = settings.scheduler
     spec = resolve(parse_scheduler(name))
     policy = make_policy(spec, env.with_mask("feasible" if isinstance(spec, PolicySpec) else "none"))
-    if HEURISTICS[spec.name].plans if isinstance(spec, RuleSpec) else getattr(policy, "plans", False):
-        raise UserError(f"{name}: plans ahead, and a router decides request by request; choose another scheduler")
+    known = (
+        HEURISTICS[spec.name] if isinstance(spec, RuleSpec) else HeuristicSpec(plans=getattr(policy, "plans", False))
+    )
+    if known.no_router:
+        routers = ", ".join(other for other, its in HEURISTICS.items() if not its.no_router)
+        raise UserError(f"{name}: {known.no_router}, and a router decides request by request; valid: {routers}")
     trial = getattr(policy, "trial", None)  # of an exported policy
     if trial is not None and not trial.spec.any_scale:
         count = trial.env.cluster.num_rows

@@ -18,7 +18,6 @@ from scipy.sparse import csr_matrix, hstack
 from rllib_scale.config import ClusterConfig, EnvConfig
 from rllib_scale.config.schedulers import DualPriceParameters, PriceParameters
 from rllib_scale.errors import UserError
-from rllib_scale.observation.view import View
 from rllib_scale.schedulers.context import LOAD_UNIT, PRIOR_LOAD, context_names, initial_weights, theta_names
 from rllib_scale.schedulers.reserving import Price
 from rllib_scale.workloads.dag import hops_and_descendants
@@ -40,24 +39,26 @@ MOST_LOAD = 0.98
 
 
 class Classes(NamedTuple):
-    """The K kinds of servers: those of one speed and one memory are one."""
+    """The K kinds of servers: those of one speed, one memory, as many places and one slowdown are one."""
 
     speed: np.ndarray  # (K,) GFLOPS of each task that runs there
     memory: np.ndarray  # (K,) GB of a server
     max_concurrent: np.ndarray  # (K,) tasks that a server runs at once
     places: np.ndarray  # (K,) tasks that all of them run at once
     slowdown: np.ndarray  # (K,) how many times as long an execution takes where all places are busy
+    of: np.ndarray  # (N,) class of each server, tier by tier
 
     @classmethod
-    def of(cls, cluster: ClusterConfig) -> Classes:
-        """By speed, then memory."""
-        places: dict[tuple[float, float, int, float], int] = {}
-        for tier in cluster.tiers:
-            slowdown = 1.0 + tier.slowdown * (tier.max_concurrent - 1)
-            kind = (tier.compute_gflops, tier.memory_gb, tier.max_concurrent, slowdown)
-            places[kind] = places.get(kind, 0) + tier.count * tier.max_concurrent
-        speed, memory, max_concurrent, slowdown = np.array(sorted(places)).T
-        return cls(speed, memory, max_concurrent, np.array([places[kind] for kind in sorted(places)]), slowdown)
+    def in_cluster(cls, cluster: ClusterConfig) -> Classes:
+        """By speed, then memory, places and slowdown."""
+        kinds = [
+            (t.compute_gflops, t.memory_gb, t.max_concurrent, 1.0 + t.slowdown * (t.max_concurrent - 1))
+            for t in cluster.tiers
+        ]
+        found, of_tier = np.unique(np.array(kinds, dtype=np.float64), axis=0, return_inverse=True)
+        speed, memory, max_concurrent, slowdown = found.T
+        of = np.repeat(of_tier.ravel(), [tier.count for tier in cluster.tiers])
+        return cls(speed, memory, max_concurrent, np.bincount(of) * max_concurrent, slowdown, of)
 
 
 def duals(
@@ -153,7 +154,7 @@ def prices_of(env: EnvConfig, load: float | None = None) -> tuple[Classes, np.nd
     """
     sample = sample_workflows(env, WORKFLOWS)
     rate = sample.rate if load is None else sample.rate * load / sample.offered_load(env)
-    classes = Classes.of(env.cluster)
+    classes = Classes.in_cluster(env.cluster)
     mean_s = float(sample.workload.compute_gflop.mean() * classes.places.sum() / (classes.places @ classes.speed))
     return classes, prices(classes, sample.workload, rate, env.information.workflows == "revealed"), mean_s
 
@@ -202,8 +203,7 @@ class DualPrice(Price):
         """See `Dispatcher`."""
         super().__init__(parameters)
         self._given: DualPriceParameters = self.parameters
-        self._classes: Classes
-        self._prices: np.ndarray | None = None
+        self._prices: np.ndarray | None = None  # (N,) of each server of the problem
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`.
@@ -217,16 +217,16 @@ class DualPrice(Price):
 
     def problem(self, env: EnvConfig) -> EnvConfig:
         """See `Policy.problem`; finds the prices of the problem."""
-        self._classes, found, mean_s = prices_of(env, self._given.load)
-        self._prices = self._given.discount * found
+        classes, found, mean_s = prices_of(env, self._given.load)
+        self._prices = self._given.discount * found[classes.of]
         self.parameters = PriceParameters(
             **SMITH, kappa=self._given.kappa, penalty=self._given.penalty * mean_s, prices=()
         )
         return env
 
-    def prices(self, view: View) -> np.ndarray:
-        """See `Price.prices`: servers that join have their prices from then on."""
-        found = np.zeros(view.limit.shape)
-        for k, price in enumerate([] if self._prices is None else self._prices):
-            found[(view.capacity == self._classes.speed[k]) & (view.limit == self._classes.memory[k])] = price
+    def server_prices(self, capacity: np.ndarray) -> np.ndarray:
+        """See `Price.server_prices`; an empty row has none."""
+        found = np.zeros(len(capacity))
+        if self._prices is not None:
+            found[: len(self._prices)] = self._prices
         return found

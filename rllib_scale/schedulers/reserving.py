@@ -110,20 +110,19 @@ class Price(PricingDispatcher):
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`."""
         super().reset(seeds)
-        self._numbers = self._server_prices = np.zeros((0, 0))
+        self._numbers = self._prices_of_batch = np.zeros((0, 0))  # the same at each event
 
-    def prices(self, view: View) -> np.ndarray:
-        """(B, N) what a second on each server costs. Those of this rule never change."""
-        if self._server_prices.shape != view.limit.shape:
-            self._server_prices = np.tile(class_prices(self.parameters.prices, view.capacity), (len(view.limit), 1))
-        return self._server_prices
+    def server_prices(self, capacity: np.ndarray) -> np.ndarray:
+        """(N,) what a second on each server costs; `capacity` (N,) in GFLOPS."""
+        return class_prices(self.parameters.prices, capacity)
 
     def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
         """See `PricingDispatcher.terms`."""
-        if len(self._numbers) != len(view.env):
+        if self._prices_of_batch.shape != view.limit.shape:
             own = [float(getattr(self.parameters, name)) for name in NUMBERS[: -len(UNITS)]]
             self._numbers = np.tile([*own, *UNITS], (len(view.env), 1))
-        return self._numbers, self.prices(view)
+            self._prices_of_batch = np.tile(self.server_prices(view.capacity), (len(view.env), 1))
+        return self._numbers, self._prices_of_batch
 
 
 class MatchingDispatcher(VisitingDispatcher):

@@ -18,6 +18,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.live.routing import Demand, Replica, RouterSettings, Routing
 from rllib_scale.live.serve import router_config
 from rllib_scale.policies.policy import save_policy
+from rllib_scale.schedulers.rules import SCHEDULERS
 
 TWO = [Replica("a", 1, 1.0, 16.0), Replica("b", 1, 1.0, 16.0)]
 
@@ -189,11 +190,31 @@ def test_the_setting_of_version_0_2_is_read() -> None:
     assert RouterSettings.model_validate({"slot_slowdown": 0.5}).slowdown == 0.5
 
 
+def test_a_router_takes_every_rule_that_decides_request_by_request_and_names_those() -> None:
+    """A round of those that it refuses takes longer with every request that waits, or they need the workload."""
+    taken = []
+    for name in SCHEDULERS:
+        try:
+            one = routing(name)
+        except UserError as error:
+            refused, valid = str(error), str(error).partition("valid: ")[2]
+            assert name in refused
+            assert name not in valid.split(", ")
+            continue
+        taken.append(name)
+        for key in "abc":
+            arrive(one, key)
+        assert len(one.round(TWO, {})) == 2, name
+    assert sorted(set(SCHEDULERS) - set(taken)) == ["cpop", "dual-price", "heft", "hungarian", "max-min", "min-min"]
+    assert taken == valid.split(", ")
+
+
 def test_what_cannot_be_is_refused_before_a_deployment(tmp_path: Path) -> None:
     save_policy(tmp_path / "mlp", random_network(method="ppo"), TrialConfig(method="ppo"), epochs=3)
     refused: list[tuple[dict[str, Any], str]] = [
         ({"scheduler": "stickie"}, "stickie"),
-        ({"scheduler": "heft"}, "heft: plans ahead"),
+        ({"scheduler": "heft"}, "heft: plans ahead, and a router decides request by request; valid: .*adaptive-price"),
+        ({"scheduler": "dual-price:load=0.7"}, "dual-price:load=0.7: knows the workload's distribution and load"),
         ({"scheduler": "sticky", "scenario": "nowhere"}, "nowhere"),
         ({"scheduler": "sticky", "bandwidth": 1.0}, "bandwidth"),
         ({"scheduler": "sticky", "demand": "no_such_module:f"}, "must be module:function"),

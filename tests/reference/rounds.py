@@ -55,10 +55,7 @@ class PlainRounds(Dispatcher):
             p = PriceParameters.model_construct(a=a, b=power, age=age, alpha=alpha, kappa=kappa, penalty=penalty)
             costs = server_prices(np.array(prices), self.rule.speeds, snapshot.capacity_gflops)
         elif isinstance(self.rule, DualPrice):
-            classes, found = self.rule._classes, self.rule._prices
-            costs = np.zeros(len(snapshot.status))
-            for speed, memory, price in zip(classes.speed, classes.memory, found, strict=True):
-                costs[(snapshot.capacity_gflops == speed) & (snapshot.memory_gb == memory)] = price
+            costs = self.rule.server_prices(snapshot.capacity_gflops)
         else:
             costs = class_prices(p.prices, snapshot.capacity_gflops)
         urgent = descendants**p.a * (ready["compute_gflop"] / 10) ** p.b

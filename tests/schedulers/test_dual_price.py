@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reference.rounds import link
-from rllib_scale.config import SCENARIOS, scenario
+from rllib_scale.config import SCENARIOS, EnvConfig, scenario
 from rllib_scale.config.schedulers import DualPriceParameters
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
@@ -14,12 +14,15 @@ from rllib_scale.schedulers.context import context_names, theta_names
 from rllib_scale.schedulers.dual_price import (
     MOST_LOAD,
     Classes,
+    DualPrice,
     duals,
     initial_weights_by_duals,
     prices,
     prices_of,
 )
+from rllib_scale.schedulers.explaining import explain
 from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.sample import sample_workflows
 from schedulers.instances import cluster
 from small_moments import workload
@@ -46,7 +49,7 @@ def test_beyond_what_is_possible_the_prices_are_those_just_below() -> None:
 def test_a_task_of_half_the_memory_takes_half_of_the_places() -> None:
     # One server of 4 places and 40 GB: tasks of 20 GB, of 4 s, come every 2 s and fill it; of 1 GB they fill half.
     env = cluster((1, 1.0, 40.0), (9, 0.5, 40.0), places=4)
-    classes, rate = Classes.of(env.cluster), 0.5
+    classes, rate = Classes.in_cluster(env.cluster), 0.5
     dear, cheap = (prices(classes, workload((0, [(4.0, memory)], [])), rate * 1.5, False) for memory in (20.0, 1.0))
     assert dear[1] > 0
     assert cheap.tolist() == [0, 0]
@@ -58,6 +61,39 @@ def test_classes_of_one_speed_are_told_apart_by_memory() -> None:
     for rule, row in (("dual-price:load=0.6", 1), ("price", 0)):
         schedule = play(make_scheduler(rule, env.observation), env, 0, [0], workload((0, [(4.0, 5.0)], []))).schedule()
         assert [attempt["server"] for attempt in schedule] == [row]
+
+
+def test_each_server_has_the_price_of_its_class_whatever_tells_that_apart() -> None:
+    """Speed, memory, places or the slowdown alone."""
+    plain = {"compute_gflops": 1.0, "memory_gb": 40.0, "max_concurrent": 2, "slowdown": 0.0}
+    for name, value in {"compute_gflops": 2.0, "memory_gb": 80.0, "max_concurrent": 8, "slowdown": 0.4}.items():
+        tiers = [
+            {"name": "other", "count": 2} | plain | {name: value},
+            {"name": "slow", "count": 3} | plain | {"compute_gflops": 0.3, "memory_gb": 80.0},
+            {"name": "plain", "count": 1} | plain,
+        ]
+        env = EnvConfig.model_validate(
+            {
+                "cluster": {"tiers": tiers, "empty_slots": 1},
+                "workload": {"offered_load": 0.9, "memory_gb": {"mean": 20, "std": 8, "low": 1, "high": 80}},
+                "episode": {"horizon_s": 100, "mask": "feasible"},
+            }
+        )
+        rule = DualPrice()
+        engine = Engine(rule.problem(env))
+        engine.reset([3], [0])
+        rule.reset([(3, 0)])
+        classes, found, _ = prices_of(env)
+        expected = []
+        for tier in env.cluster.tiers:
+            of_tier = (tier.compute_gflops, tier.memory_gb, tier.max_concurrent)
+            slowed = 1 + tier.slowdown * (tier.max_concurrent - 1)
+            (k,) = (
+                k for k, own in enumerate(zip(*classes[:3], classes.slowdown, strict=True)) if own == (*of_tier, slowed)
+            )
+            expected += [0.8 * found[k]] * tier.count
+        assert len(set(expected)) == 3, f"{name} tells prices apart"
+        assert explain(rule, engine.view()).prices.tolist() == [*expected, 0]
 
 
 def test_prices_follow_the_load_of_the_problem_or_the_one_that_is_named() -> None:
