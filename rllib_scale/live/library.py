@@ -18,10 +18,12 @@ from ray.exceptions import ObjectLostError
 from rllib_scale.clusters.session import ray_session
 from rllib_scale.config import SCENARIOS, ClusterConfig, TierConfig
 from rllib_scale.config.base import Model, NonNegative, Positive
+from rllib_scale.config.schedulers import HEURISTICS
 from rllib_scale.config.yaml_files import build_model
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, offered
 from rllib_scale.live.backend import Ended, RayBackend
 from rllib_scale.live.flows import Flow
+from rllib_scale.live.functions import check_task, like, name_of
 from rllib_scale.live.guard import Guard, play_guarded
 from rllib_scale.live.ledger import Attempt
 from rllib_scale.live.servers import Call, for_servers, nodes_as_servers
@@ -130,8 +132,11 @@ class Cluster:
         if tiers is not None:
             self._env = for_servers(self._env, ClusterConfig(tiers=tuple(tiers)))
             self._policy.problem(self._env)  # refused before anything starts
-        if self._guard is not None:
-            self._guard.rule(self._env)
+        for policy in (self._policy, *([] if self._guard is None else [self._guard.rule(self._env)])):
+            known = HEURISTICS.get(policy.name.partition(":")[0])
+            if known is not None and known.knows:
+                valid = offered(name for name, spec in HEURISTICS.items() if not spec.knows)
+                raise UserError(f"{policy.name}: knows {known.knows} in advance, and functions do not; valid: {valid}")
         self._lock = threading.RLock()
         self._open: list[list[TaskFuture]] = []  # tasks of each workflow under way
         self._sent: dict[int, list[TaskFuture]] = {}  # those that the backend has, by number
@@ -188,9 +193,10 @@ class Cluster:
             demand: fields of `Demand`.
 
         Raises:
-            UserError: a demand that cannot be.
+            UserError: a demand that cannot be, or a function that is async, a generator or no callable.
         """
-        name = getattr(function, "__name__", repr(function))
+        name = name_of(function)
+        check_task(function, name)
         needs, largest = build_model(Demand, demand, f"task {name}"), self.backend.ledger.servers["memory"].max()
         if needs.memory_gb > largest:
             raise UserError(f"task {name}: memory_gb {needs.memory_gb:g}: the largest server has {largest:g}")
@@ -210,14 +216,17 @@ class Cluster:
     def node(self, function: Callable[..., Any], **demand: Any) -> Callable[..., Any]:
         """A plain callable that runs the function on the cluster and waits: a node of a LangGraph, say.
 
-        `demand` is that of `task`.
+        It has the name and the signature of the function. `config` arrives without callbacks and LangGraph's own keys.
+
+        Args:
+            function: of the state. The server has a copy of it, and of what it is bound to, as they are now.
+            demand: that of `task`.
+
+        Raises:
+            UserError: as `task`; or it needs the running graph: `writer`, `store`, `runtime`, `interrupt`.
         """
         make = self.task(function, **demand)
-
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            return make(*arguments, **keywords).result()
-
-        return call
+        return like(function, lambda *arguments, **keywords: make(*arguments, **keywords).result())
 
     def gather(self, *futures: TaskFuture, timeout: float | None = None) -> list[Any]:
         """The results of several tasks, which run as one workflow; raises as `TaskFuture.result`, the first one's."""

@@ -174,6 +174,10 @@ def test_what_cannot_be_is_refused_before_anything_starts(cluster: live.Cluster)
         live.Cluster(policy, tiers=TIERS)
     with pytest.raises(UserError, match="did you mean 'fastest-idle'"):
         live.Cluster("fastest-idel", tiers=TIERS)
+    with pytest.raises(UserError, match="dual-price: knows the workload's distribution and load in advance, and"):
+        live.Cluster("dual-price", tiers=TIERS)
+    with pytest.raises(UserError, match="dual-price:load=1: knows"):
+        live.Cluster(tiers=TIERS, guard="dual-price:load=1")
 
 
 def test_a_scheduler_that_names_no_task_is_an_error_of_every_task(local_ray: None) -> None:
