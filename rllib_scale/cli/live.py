@@ -19,7 +19,7 @@ from rllib_scale.cli.options import (
     scheduler_option,
     set_option,
 )
-from rllib_scale.cli.problems import Problem, mask_option
+from rllib_scale.cli.problems import Problem, given_workload, mask_option
 from rllib_scale.cli.terminal import json_option, say, show
 from rllib_scale.errors import UserError
 
@@ -101,10 +101,9 @@ def execute(
     from rllib_scale.live.side_by_side import add_rows, open_results, simulated
     from rllib_scale.live.surrogates import Surrogates
     from rllib_scale.policies.make import make_policy
-    from rllib_scale.workloads.model import Workload
 
     check_outputs(files.options)
-    given, surrogates = Workload.load(workload), Surrogates(time_scale, bytes_per_gb)
+    given, surrogates = given_workload(workload), Surrogates(time_scale, bytes_per_gb)
     problem = Problem(scenario, mask, horizon, config, overrides)
     env, nodes = problem.env(problem.servers(16) if servers is None else servers), None
     policy, guarding = make_policy(scheduler, env, trust=trust), Guard(guard) if guard else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,7 @@ class Problem:
     config: Path | None = None
     overrides: tuple[str, ...] = ()
     workload_file: Path | None = None
+    _warned: set[int] = field(default_factory=set, compare=False)
 
     @cached_property
     def changes(self) -> dict[str, Any]:
@@ -63,14 +64,8 @@ class Problem:
 
     @cached_property
     def workload(self) -> Workload | None:
-        """The given workload.
-
-        Raises:
-            UserError: see `Workload.load`.
-        """
-        from rllib_scale.workloads.model import Workload
-
-        return None if self.workload_file is None else Workload.load(self.workload_file)
+        """The given workload, see `given_workload`."""
+        return None if self.workload_file is None else given_workload(self.workload_file)
 
     def servers(self, default: int) -> int | None:
         """The default number of servers; None, which keeps their number, where the options define a cluster."""
@@ -107,6 +102,7 @@ class Problem:
             env.check_size()
             return env
         self.workload.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), str(self.workload_file))
+        self._warn(self.workload, env)
         if self.horizon is None and "horizon_s" not in self.changes.get("episode", {}):
             return played_to_its_end(env, self.workload)
         if (first_s := float(self.workload.arrival_s[0])) >= env.episode.horizon_s:
@@ -116,6 +112,16 @@ class Problem:
             )
         return env
 
+    def _warn(self, workload: Workload, env: EnvConfig) -> None:
+        """Say once for each size of the cluster what looks wrong about the times of a given workload."""
+        from rllib_scale.workloads.summary import summarise
+
+        servers = env.cluster.num_servers
+        if servers not in self._warned:
+            self._warned.add(servers)
+            for warning in summarise(workload, env.cluster).warnings():
+                say(f"{self.workload_file} on {servers} servers: {warning}")
+
     def say_unfinished(self, name: str, metrics: Mapping[Any, Any]) -> None:
         """Say how much of a given workload a scheduler finished, if it did not finish all."""
         if self.workload is not None and metrics["workflows_completed"] < self.workload.num_workflows:
@@ -123,6 +129,22 @@ class Problem:
                 f"{name}: of {self.workload.num_workflows} workflows {metrics['workflows_arrived']:g} had arrived and "
                 f"{metrics['workflows_completed']:g} were done at the end, {metrics['duration_s']:g} s"
             )
+
+
+def given_workload(path: Path) -> Workload:
+    """A workload that is played as given; arrivals by a date or a time of day are shifted to the first one.
+
+    Raises:
+        UserError: see `Workload.load`.
+    """
+    from rllib_scale.workloads.model import Workload
+    from rllib_scale.workloads.summary import is_dated, shift_text
+
+    workload = Workload.load(path)
+    if not is_dated(workload.arrival_s):
+        return workload
+    say(f"{path}: {shift_text(float(workload.arrival_s[0]))}")
+    return replace(workload, arrival_s=workload.arrival_s - workload.arrival_s[0])
 
 
 def problem_options(*drawn_by: str, default: str = "paper") -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -75,7 +75,7 @@ def _drawing(problem: Problem, recorded: Workload, servers: int | None) -> tuple
     What the options say of rate and clock holds; else the load is the recorded one, and every episode is played to its
     end.
     """
-    from rllib_scale.evaluation.tryout import recorded_load, with_time_to_end
+    from rllib_scale.evaluation.tryout import load_of, with_time_to_end
     from rllib_scale.presets import workload_file
     from rllib_scale.workloads.traces import part_of_trace
 
@@ -90,11 +90,11 @@ def _drawing(problem: Problem, recorded: Workload, servers: int | None) -> tuple
     assert trace is not None, "it was set"
     drawn_from = part_of_trace(env, trace)
     if trace.arrivals == "recorded":
-        load = recorded_load(env, drawn_from)
+        load = load_of(env, drawn_from)
     elif {"offered_load", "arrival_rate_per_server"} & written:
         load = env.arrival_rate_of(drawn_from.mean_gflop) * drawn_from.mean_gflop / env.cluster.total_gflops
     else:
-        load = recorded_load(env, recorded)
+        load = load_of(env, recorded)
         env = env.model_copy(update={"workload": env.workload.model_copy(update={"offered_load": load})})
     if problem.horizon is None and not {"horizon_s", "arrivals_until_s"} & written:
         env = with_time_to_end(env, drawn_from, load)

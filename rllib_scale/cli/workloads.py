@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from rllib_scale.cli.options import JSON_OUTPUT, check_outputs
+from rllib_scale.cli.problems import Problem
 from rllib_scale.cli.terminal import json_option, say, show, wants_json
 from rllib_scale.errors import UserError
 
 QUANTILES = (0.5, 0.95, 0.99)
+SHOWN_UNREAD = 12
+"""Keys that were not read and are named; the most frequent ones."""
 DRAWN = 20_000
 """Workflows drawn from a fitted table for the comparison with its trace."""
 
@@ -36,6 +40,9 @@ class ImportCommand(click.Command):
 @click.argument("sources", nargs=-1, metavar="SOURCE...", type=click.Path(path_type=Path))
 @click.option("--output", type=click.Path(path_type=Path), help="Write the workload (JSON).")
 @click.option("--set", "overrides", multiple=True, metavar="mapping.KEY=VALUE", help="Change a setting; repeatable.")
+@click.option("--scenario", default="steady-0.7", show_default=True, help="Whose servers the load is stated for.")
+@click.option("--cluster", type=click.Path(path_type=Path), help="YAML with the key `cluster`, instead of these.")
+@click.option("--servers", type=int, help="[default: 16, or those of your own cluster]")
 @click.option("--settings", is_flag=True, help="List the settings of FORMAT and exit.")
 @click.option("--skip-bad", is_flag=True, help="Skip invalid records, with a line about each, instead of stopping.")
 @json_option
@@ -44,12 +51,19 @@ def import_workload(
     sources: tuple[Path, ...],
     output: Path | None,
     overrides: tuple[str, ...],
+    scenario: str,
+    cluster: Path | None,
+    servers: int | None,
     settings: bool,
     skip_bad: bool,
 ) -> None:
-    """Convert recorded traces or workflows (files or folders SOURCE) into a workload."""
+    """Convert recorded traces or workflows (files or folders SOURCE) into a workload.
+
+    Arrivals count from the first one. Prints what was read, left out and guessed, and what it amounts to on a cluster.
+    """
     from rllib_scale.workloads.formats.base import Progress
     from rllib_scale.workloads.formats.registry import find_format
+    from rllib_scale.workloads.summary import shift_text, summarise
 
     chosen = find_format(format_name)
     if settings:
@@ -62,15 +76,28 @@ def import_workload(
     inside = [path for source in sources if format_name != "csv" for path in source.rglob("*.json")]
     check_outputs({"--output": output}, JSON_OUTPUT, inside)
     mapping = _mapping(chosen, overrides)
+    problem = Problem(scenario, config=cluster)
+    env = problem.env(problem.servers(16) if servers is None else servers)
     progress = Progress(say=say, skip_bad=skip_bad)
     workload = chosen.read(list(sources), mapping, progress)
+    if progress.first_arrival_s:
+        say(shift_text(progress.first_arrival_s))
     say(f"writing {workload.num_workflows:,} workflows, {workload.num_tasks:,} tasks")
     workload.save(output)
     counts = {"workflows": workload.num_workflows, "tasks": workload.num_tasks, "edges": len(workload.edges)}
-    content = {what: count for what, count in (progress.counts | counts).items() if count}
+    content: dict[str, Any] = {what: count for what, count in (progress.counts | counts).items() if count}
     shown = content | ({"bad records skipped": progress.skipped} if skip_bad else {})
     rows = [{"item": what, "count": f"{count:,}"} for what, count in shown.items()]
+    found, where = summarise(workload, env.cluster), f" on {env.cluster.num_servers} servers of {cluster or scenario}"
+    rows += [{"item": f"{name}{where}" if name == "load" else name, "count": value} for name, value in found.rows()]
+    content |= asdict(found) | {"not_read": dict(progress.unread)}
     show(rows, {"item": "item", "count": "count"}, content=content)
+    if progress.unread:
+        most, others = progress.unread.most_common(SHOWN_UNREAD), len(progress.unread) - SHOWN_UNREAD
+        more = f", and {others} more keys (--json lists them)" if others > 0 else ""
+        say(f"not read: {', '.join(f'{key} ({count:,})' for key, count in most)}{more}")
+    for warning in found.warnings():
+        say(f"warning: {warning}")
     say(f"wrote {output}")
 
 

@@ -13,6 +13,7 @@ from rllib_scale.evaluation.play import evaluate, played_to_its_end
 from rllib_scale.observation.policy import Policy
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
+from rllib_scale.workloads.summary import recorded_load
 
 BASE = "fastest-idle"
 RULES = (BASE, "non-blocking", "reserve", "hungarian", "dual-price", "adaptive-price")
@@ -27,16 +28,16 @@ def hashed_seed(seed: int) -> int:
     return int.from_bytes(hashlib.sha256(f"tryout {seed}".encode()).digest()[:8], "big") >> 1
 
 
-def recorded_load(env: EnvConfig, recorded: Workload) -> float:
+def load_of(env: EnvConfig, recorded: Workload) -> float:
     """Work of a recorded workload over the capacity of the cluster while it arrives.
 
     Raises:
         UserError: it arrives all at once.
     """
-    lasts = float(recorded.arrival_s[-1] - recorded.arrival_s[0])
-    if lasts <= 0:
+    load = recorded_load(recorded, env.cluster.total_gflops)
+    if load is None:
         raise UserError("--workload: arrives all at once; give its load by --set workload.offered_load=LOAD")
-    return (recorded.num_workflows - 1) / lasts * recorded.mean_gflop / env.cluster.total_gflops
+    return load
 
 
 def with_time_to_end(env: EnvConfig, drawn_from: Workload, load: float) -> EnvConfig:

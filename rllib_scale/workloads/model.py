@@ -16,6 +16,7 @@ from rllib_scale.config.base import MAX_NUMBER
 from rllib_scale.errors import UserError
 from rllib_scale.presets import workload_file
 from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator, gather_blocks
+from rllib_scale.workloads.formats.base import Progress
 from rllib_scale.workloads.formats.native import FORMAT, VERSIONS, parse, read, write
 
 Floats = NDArray[np.float64]
@@ -91,15 +92,17 @@ class Workload:
         return float(self.compute_gflop.sum()) / self.num_workflows
 
     @classmethod
-    def collected(cls, workflows: Accumulator, sources: Sequence[Path], from_zero: bool = False) -> Workload:
-        """The workload of collected workflows; `from_zero`: arrivals count from the first one.
+    def collected(cls, workflows: Accumulator, sources: Sequence[Path], progress: Progress) -> Workload:
+        """The workload of collected workflows, with arrivals from the first one; `progress` notes when that was.
 
         Raises:
             UserError: the sources have no workflow.
         """
         if not len(workflows):
             raise UserError(f"{', '.join(map(str, sources))}: holds no workflow; at least one is needed")
-        return cls(**workflows.arrays(from_zero=from_zero))
+        arrays = workflows.arrays()
+        progress.first_arrival_s = float(arrays["arrival_s"].min())
+        return cls(**arrays | {"arrival_s": arrays["arrival_s"] - progress.first_arrival_s})
 
     def take(self, workflows: Ints, arrival_s: Floats) -> Workload:
         """Some of its workflows with other arrivals.

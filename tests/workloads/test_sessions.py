@@ -130,6 +130,28 @@ def test_calls_that_overlap(path, requests, tolerance_s, seconds, delays, edges,
     assert progress.counts["calls beside another"] == beside
 
 
+EARLY = [
+    request(0, 10, 10, 100, stop="end_turn"),
+    request(12, 10, 10, 4, stop="end_turn"),
+    request(20, 10, 10, 1),
+]
+"""Two turns began while the first one, of 100 s, still ran; the third came 4 s after the end of the second."""
+
+
+def test_a_turn_is_played_after_the_previous_one_of_its_session(path):
+    write_lines(path, kv_session(*EARLY))
+    progress = Progress()
+    turns = read("kv-cache-tester", path, duration="recorded", progress=progress)
+    np.testing.assert_allclose(turns.arrival_s, [0, 100, 108])
+    assert progress.counts["turns that began before the previous one had ended"] == 1
+    whole = read("kv-cache-tester", path, duration="recorded", unit="session")
+    assert edges_of(whole, 0) == [[0, 1], [1, 2]]
+    np.testing.assert_allclose(whole.delay_s, [0, 0, 4])
+    recorded = read("kv-cache-tester", path, duration="recorded", overlapping_turns="as-recorded", progress=progress)
+    np.testing.assert_allclose(recorded.arrival_s, [0, 12, 20])
+    assert progress.counts["turns that began before the previous one had ended"] == 3
+
+
 @given(st.lists(kv_sessions(), min_size=1, max_size=3), st.sampled_from(["turn", "session"]))
 def test_calls_and_tokens_are_conserved(tmp_path_factory, sessions, unit):
     """When they begin is seen in tests/simulator/test_recorded_replay.py."""
@@ -218,7 +240,7 @@ def test_csv(tmp_path):
     write_csv(tmp_path / "tasks.csv", tasks)
     write_csv(tmp_path / "edges.csv", edges)
     workload = read("csv", tmp_path)
-    np.testing.assert_array_equal(workload.arrival_s, [1, 2.5])
+    np.testing.assert_array_equal(workload.arrival_s, [0, 1.5])
     np.testing.assert_array_equal(workload.compute_gflop, [7, 4, 2, 3, 1])
     np.testing.assert_array_equal(workload.delay_s, np.zeros(5))
     np.testing.assert_array_equal(workload.session, [1, 0])

@@ -79,7 +79,54 @@ def test_what_a_file_means(tmp_path: Path, content: dict[str, Any]) -> None:
     # a: `ab` and `both`, which two tasks read; b: 4 GB; c: an empty file; d: a sink has all that it writes.
     np.testing.assert_allclose(found.output_gb, [0.05, 0.021, 4, 0])
     assert found.edges.tolist() == [[1, 2], [1, 3], [2, 0], [3, 0]]
-    assert {what: count for what, count in progress.counts.items() if count} == {"tasks without memoryInBytes": 1}
+    assert {what: count for what, count in progress.counts.items() if count} == {
+        "tasks without memoryInBytes": 1,
+        "tasks of several cores that are played on one place": 2,
+    }
+    assert progress.unread["workflow.execution.machines"] == 1
+    assert progress.unread["workflow.execution.tasks.machines"] == 3
+
+
+def as_1_4(newer: dict[str, Any], end: str) -> dict[str, Any]:
+    """An instance of version 1.4 of the same content, its edges given at one end."""
+    parts = newer["workflow"]["specification"], newer["workflow"]["execution"]
+    sizes = {file["id"]: file["sizeInBytes"] for file in parts[0]["files"]}
+    executed = {task["id"]: task for task in parts[1]["tasks"]}
+    tasks = []
+    for number, task in enumerate(parts[0]["tasks"]):
+        files = [("input", name) for name in task["inputFiles"]] + [("output", name) for name in task["outputFiles"]]
+        ran = executed[task["id"]]
+        tasks.append(
+            {"name": task["id"], "id": f"ID{number}", "type": "compute", "runtimeInSeconds": ran["runtimeInSeconds"]}
+            | {end: task[end], "files": [{"link": link, "name": f, "sizeInBytes": sizes[f]} for link, f in files]}
+            | ({"memoryInBytes": ran["memoryInBytes"]} if "memoryInBytes" in ran else {})
+            | ({"cores": ran["coreCount"]} if "coreCount" in ran else {})
+        )
+    return {"name": "sample", "schemaVersion": "1.4", "workflow": {"makespanInSeconds": 9, "tasks": tasks}}
+
+
+@pytest.mark.parametrize("end", ["parents", "children"])
+def test_version_1_4_is_read_as_its_content_in_1_6(end: str, tmp_path: Path) -> None:
+    counts = []
+    for content in (as_1_4(instance(), end), instance()):
+        progress = Progress()
+        found = read(tmp_path, content, progress, count_cores=True)
+        counts.append({what: count for what, count in progress.counts.items() if count})
+        if content["schemaVersion"] == "1.4":
+            older = found
+    assert older.equals(found)
+    assert counts[0] == counts[1]
+    twice = as_1_4(instance(), end)
+    twice["workflow"]["tasks"][1]["name"] = "b"
+    with pytest.raises(UserError, match="two tasks have the name or id 'b'"):
+        read(tmp_path, twice)
+
+
+def test_other_versions_are_refused_with_the_way_to_convert_them(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"schemaVersion '1\.3': valid: 1\.4, 1\.5, 1\.6; convert .*migrate-instance"):
+        read(tmp_path, instance(schemaVersion="1.3"))
+    with pytest.raises(UserError, match=r"workflow\.tasks is missing; version 1\.4 needs it"):
+        read(tmp_path, instance(schemaVersion="1.4"))
 
 
 def test_the_mapping(tmp_path: Path) -> None:
@@ -124,7 +171,7 @@ def test_files_arrive_one_after_the_other(tmp_path: Path) -> None:
 
 SPECIFICATION, EXECUTION = ("workflow", "specification"), ("workflow", "execution")
 BAD: list[tuple[tuple[Any, ...], Any, list[str]]] = [
-    (("schemaVersion",), "1.4", ["schemaVersion", "'1.4'", "'1.5' or '1.6'"]),
+    (("schemaVersion",), "1.7", ["schemaVersion", "'1.7'", "1.5, 1.6"]),
     (("workflow",), {"specification": {"tasks": []}}, ["specification.tasks: must have at least 1 entry"]),
     ((*SPECIFICATION, "tasks", 0, "parents"), ["b"], ["the edge from 'c' to 'd' is in children, but not in parents"]),
     ((*SPECIFICATION, "tasks", 1, "children"), ["b"], ["the edge from 'a' to 'c' is in parents, but not in children"]),

@@ -44,16 +44,10 @@ class Accumulator:
         self._task_offsets.append(len(self._columns[TASK_FIELDS[0]]))
         self._edge_offsets.append(len(self._edges) // 2)
 
-    def arrays(self, from_zero: bool = False) -> dict[str, NDArray[Any]]:
-        """The arrays of `Workload`, in the order of the calls of `add`.
-
-        Args:
-            from_zero: count arrivals from the first one.
-        """
-        arrivals = np.frombuffer(self._arrivals)
-        arrivals = arrivals - arrivals.min() if from_zero else arrivals
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays of `Workload`, in the order of the calls of `add`."""
         return {name: np.frombuffer(column) for name, column in self._columns.items()} | {
-            "arrival_s": arrivals,
+            "arrival_s": np.frombuffer(self._arrivals),
             "session": np.frombuffer(self._sessions, np.int64),
             "task_offsets": np.frombuffer(self._task_offsets, np.int64),
             "edge_offsets": np.frombuffer(self._edge_offsets, np.int64),

@@ -28,12 +28,16 @@ class Progress:
         skip_bad: report a bad record and skip it, instead of ending with its error.
         counts: what was read, by name in the summary ("sessions", "calls", ...).
         skipped: bad records so far.
+        unread: how often records had keys that the format does not read, by their path.
+        first_arrival_s: when the first workflow arrived by the source's clock [s]; arrivals count from it.
     """
 
     say: Callable[[str], None] = lambda line: None
     skip_bad: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     skipped: int = 0
+    unread: Counter[str] = field(default_factory=Counter)
+    first_arrival_s: float = 0.0
     _said_at: float = field(default_factory=time.monotonic)
 
     def bad(self, error: UserError) -> None:

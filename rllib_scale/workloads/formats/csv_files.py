@@ -76,7 +76,7 @@ def read_workload(sources: Sequence[Path], mapping: CsvMapping, progress: Progre
         where = next(pending[1])[0]
         why = "its edges must be contiguous, in the order of the tasks" if pending[0] in seen else "it has no tasks"
         raise UserError(f"{where}: workflow {pending[0]!r:.60}: {why}")
-    return Workload.collected(out, [tasks_path])
+    return Workload.collected(out, [tasks_path], progress)
 
 
 def _paths(sources: Sequence[Path]) -> tuple[Path, Path | None]:

@@ -10,6 +10,9 @@ whose context it continues.
 Recorded clocks are coarse: a call that seems to overlap the start of the next one by at most `clock_tolerance_s` and at
 most half its duration is assumed to have ended at that start. A call without a recorded duration has the fitted one,
 cut at the start of the next call.
+
+A **turn** that began before the previous turn of its session had ended is played after it: it and all that follows move
+to that end, which the summary counts.
 """
 
 from __future__ import annotations
@@ -76,6 +79,11 @@ class SessionMapping(Model):
     )
     think_gap_cap_s: NonNegative | None = Field(
         default=None, description="longest gap in which a person thinks, in unit session [assumed: as recorded]"
+    )
+    overlapping_turns: Literal["after", "as-recorded"] = Field(
+        default="after",
+        description="a turn that began before the previous one of its session had ended: played after it, or when it "
+        "began [assumed: a person reads the answer first]",
     )
     clock_tolerance_s: NonNegative = Field(
         default=1.0, description="overlap of two calls that the clocks' resolution explains [kv-cache-tester: whole s]"
@@ -176,8 +184,27 @@ class Sessions:
             if call.duration_s is None:
                 self.progress.counts["calls without a duration"] += 1
             call.end_s = call.start_s + (call.duration_s or self.mapping.fitted_s(call))
+        self._separate_turns(calls)
         self._link(agent, 0, None, calls)
         return calls
+
+    def _separate_turns(self, calls: list[Call]) -> None:
+        """Move each turn that began before the turns above had ended, and all that follows, to their end."""
+        turns: dict[int, list[Call]] = {}
+        for call in calls:
+            turns.setdefault(call.turn, []).append(call)
+        moved_s = latest_s = could_end_s = 0.0
+        for number in sorted(turns):
+            turn = turns[number]
+            starts_s = min(call.start_s for call in turn) + moved_s
+            if starts_s < could_end_s:
+                self.progress.counts["turns that began before the previous one had ended"] += 1
+                if self.mapping.overlapping_turns == "after":
+                    moved_s += latest_s - starts_s
+            for call in turn:
+                call.start_s, call.end_s = call.start_s + moved_s, call.end_s + moved_s
+            latest_s = max(latest_s, *(call.end_s for call in turn))
+            could_end_s = max(could_end_s, *(self._earliest_end(call) for call in turn))
 
     def _link(self, agent: Agent, first: int, parent: int | None, calls: list[Call]) -> list[int]:
         """Link an agent whose tasks begin at `first` and that forks after the task `parent`; gives its last tasks."""
@@ -259,4 +286,4 @@ def read_sessions(
     """Read a format whose records are sessions; `add(record, where, sessions)` adds one."""
     sessions = Sessions(mapping, progress)
     read_json(sources, model, lambda record, where: add(record, where, sessions), progress)
-    return Workload.collected(sessions.workflows, sources, from_zero=True)
+    return Workload.collected(sessions.workflows, sources, progress)

@@ -13,6 +13,7 @@ import gzip
 import itertools
 import json
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,10 +34,14 @@ MAX_ROW_BYTES = 2**20
 """Longest line of a CSV file."""
 
 
-class Record(BaseModel):
-    """A JSON object of a source; keys that the model does not have are ignored."""
+MAX_UNREAD = 200
+"""Names of keys that are not read and counted one by one; a damaged file may have any number."""
 
-    model_config = ConfigDict(strict=True)
+
+class Record(BaseModel):
+    """A JSON object of a source; keys that the model does not have are counted, see `Progress.unread`."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
 
 
 R = TypeVar("R", bound=BaseModel)
@@ -71,9 +76,27 @@ def read_json(sources: Sequence[Path], model: type[R], add: Callable[[R, str], N
             if text.isspace() and not whole:
                 continue
             try:
-                add(build_model(model, _parse(text, where), where), where)
+                record = build_model(model, _parse(text, where), where)
+                add(record, where)
             except UserError as error:
                 progress.bad(error)
+            else:
+                _count_unread(record, "", progress.unread)
+
+
+def _count_unread(value: Any, path: str, unread: Counter[str]) -> None:
+    """Count the keys of a record, at any depth, that its model does not have."""
+    if isinstance(value, list):
+        for entry in value:
+            if not isinstance(entry, BaseModel):
+                return
+            _count_unread(entry, path, unread)
+    elif isinstance(value, BaseModel):
+        for key in value.model_extra or ():
+            name = f"{path}{key:.60}"
+            unread[name if name in unread or len(unread) < MAX_UNREAD else "other keys"] += 1
+        for key, field in type(value).model_fields.items():
+            _count_unread(getattr(value, key), f"{path}{field.alias or key}.", unread)
 
 
 def read_csv(path: Path, model: type[BaseModel], progress: Progress) -> Iterator[tuple[str, dict[str, str]]]:

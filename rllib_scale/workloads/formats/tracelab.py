@@ -65,7 +65,7 @@ def read_workload(sources: Sequence[Path], mapping: SessionMapping, progress: Pr
     read_json(sources, _Round, add, progress)
     if calls:
         sessions.add_dated(calls)
-    return Workload.collected(sessions.workflows, sources, from_zero=True)
+    return Workload.collected(sessions.workflows, sources, progress)
 
 
 def _call(data: _Round, before: list[Call], where: str) -> Call:

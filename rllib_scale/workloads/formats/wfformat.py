@@ -1,4 +1,4 @@
-"""Recorded executions of scientific workflows in WfFormat 1.5 and 1.6 (wfcommons.org/format), one per file.
+"""Recorded executions of scientific workflows in WfFormat 1.4 to 1.6 (wfcommons.org/format), one per file.
 
 Of the specification, the tasks' `id`, `parents`, `children`, `inputFiles` and `outputFiles` and the files'
 `sizeInBytes` are read; of the execution, `runtimeInSeconds`, `memoryInBytes` and `coreCount`.
@@ -7,7 +7,8 @@ Of the specification, the tasks' `id`, `parents`, `children`, `inputFiles` and `
 - Output: the bytes of the files that a task writes and a successor of it reads. A file that several successors read
   counts once, as a task has one output here; a file that several tasks write counts for each of them. The output of a
   task without successors is all that it writes: it is not moved, but schedulers see it.
-- An edge is given at both ends, in `parents` and in `children`, and they must agree.
+- An edge is given at both ends, in `parents` and in `children`, and they must agree. In version 1.4, which has tasks
+  with their files in one list, names stand in place of ids and one end is enough.
 
 The mapping fills in what is missing, and the summary of the import counts it.
 """
@@ -17,10 +18,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from rllib_scale.config.base import Model, NonNegative, Positive
@@ -31,6 +32,9 @@ from rllib_scale.workloads.formats.sources import Amount, Record, Whole, read_js
 from rllib_scale.workloads.model import Workload, find_cycle
 
 BYTES_PER_GB = 1e9
+VERSIONS = ("1.4", "1.5", "1.6")
+OLD_VERSION = "1.4"
+"""Version without `specification` and `execution`."""
 
 
 class WfFormatMapping(Model):
@@ -107,14 +111,47 @@ class _Execution(_Record):
     tasks: Annotated[list[_Executed], AfterValidator(_unique)]
 
 
+class _File14(Record):
+    link: str
+    name: str
+    path: str = ""
+    size_in_bytes: Whole | None = Field(default=None, validation_alias=AliasChoices("sizeInBytes", "size"))
+
+
+class _Task14(Record):
+    name: str
+    id: str | None = None
+    parents: Names = Field(default=[])
+    children: Names = Field(default=[])
+    files: list[_File14] = Field(default=[])
+    runtime_in_seconds: Amount | None = Field(
+        default=None, validation_alias=AliasChoices("runtimeInSeconds", "runtime")
+    )
+    memory_in_bytes: Amount | None = Field(default=None, validation_alias="memoryInBytes")
+    cores: Annotated[Amount, Field(ge=1)] | None = None
+
+
 class _Workflow(_Record):
-    specification: _Specification
+    specification: _Specification | None = None
     execution: _Execution | None = None
+    tasks: Annotated[list[_Task14], Field(min_length=1)] | None = None
 
 
 class _Instance(_Record):
-    schema_version: Literal["1.5", "1.6"]
+    schema_version: str
     workflow: _Workflow
+
+    @model_validator(mode="after")
+    def _content_of_its_version(self) -> _Instance:
+        if self.schema_version not in VERSIONS:
+            how = "convert it by tools/wfcommons-migrate-instance.py of github.com/wfcommons/WfFormat"
+            raise ValueError(f"schemaVersion {self.schema_version!r:.60}: valid: {', '.join(VERSIONS)}; {how}")
+        key, part = "specification", self.workflow.specification
+        if self.schema_version == OLD_VERSION:
+            key, part = "tasks", self.workflow.tasks  # type: ignore[assignment]
+        if part is None:
+            raise ValueError(f"workflow.{key} is missing; version {self.schema_version} needs it")
+        return self
 
 
 def read_workload(sources: Sequence[Path], mapping: WfFormatMapping, progress: Progress) -> Workload:
@@ -123,6 +160,9 @@ def read_workload(sources: Sequence[Path], mapping: WfFormatMapping, progress: P
 
     def add(instance: _Instance, where: str) -> None:
         specification, execution = instance.workflow.specification, instance.workflow.execution
+        if instance.schema_version == OLD_VERSION:
+            specification, execution = _as_1_5(instance.workflow.tasks or [], where)
+        assert specification is not None, "the version was checked"
         names = [task.id for task in specification.tasks]
         executed = {task.id: task for task in (execution.tasks if execution else ())}
         for name in executed.keys() - set(names):
@@ -140,7 +180,7 @@ def read_workload(sources: Sequence[Path], mapping: WfFormatMapping, progress: P
         progress.counts.update(missing)
 
     read_json(sources, _Instance, add, progress)
-    return Workload.collected(out, sources)
+    return Workload.collected(out, sources, progress)
 
 
 def _edges(tasks: Sequence[_Task], where: str) -> list[tuple[int, int]]:
@@ -166,6 +206,54 @@ def _edges(tasks: Sequence[_Task], where: str) -> list[tuple[int, int]]:
     return edges
 
 
+def _as_1_5(tasks: list[_Task14], where: str) -> tuple[_Specification, _Execution]:
+    """A workflow of version 1.4: tasks, which name each other, by number, and edges at both ends."""
+    number: dict[str, int] = {}
+    for i, task in enumerate(tasks):
+        for name in dict.fromkeys((task.name, task.id or task.name)):
+            if number.setdefault(name, i) != i:
+                raise UserError(f"{where}: two tasks have the name or id {name!r:.60}")
+    ends: dict[str, set[tuple[int, int]]] = {"parents": set(), "children": set()}
+    for i, task in enumerate(tasks):
+        for key, others in (("parents", task.parents), ("children", task.children)):
+            for name in others:
+                if number.get(name, i) == i:
+                    why = "the task itself" if name in number else "which is no task"
+                    raise UserError(f"{where}: task {task.name!r:.60}: {key} names {name!r:.60}, {why}")
+                ends[key].add((number[name], i) if key == "parents" else (i, number[name]))
+    before: list[list[str]] = [[] for _ in tasks]
+    after: list[list[str]] = [[] for _ in tasks]
+    for parent, child in sorted(ends["parents"] | ends["children"]):
+        before[child].append(tasks[parent].name)
+        after[parent].append(tasks[child].name)
+    sizes: dict[str, int | None] = {}
+    specified, executed = [], []
+    for i, task in enumerate(tasks):
+        files: dict[bool, list[str]] = {True: [], False: []}
+        for file in task.files:
+            name = file.path + file.name
+            sizes[name] = sizes.get(name) if file.size_in_bytes is None else file.size_in_bytes
+            files[file.link.lower() == "input"].append(name)
+        specified.append(
+            _Task.model_validate(
+                {"id": task.name, "parents": before[i], "children": after[i], "inputFiles": files[True]}
+                | {"outputFiles": files[False] if task.files else None}
+            )
+        )
+        executed.append(
+            _Executed.model_validate(
+                {"id": task.name, "runtimeInSeconds": task.runtime_in_seconds, "memoryInBytes": task.memory_in_bytes}
+                | {"coreCount": task.cores}
+            )
+        )
+    unknown = next((name for name, size in sizes.items() if size is None), None)
+    if unknown is not None and any(size is not None for size in sizes.values()):
+        raise UserError(f"{where}: file {unknown!r:.60}: sizeInBytes is missing, which other files have")
+    known = [{"id": name, "sizeInBytes": size} for name, size in sizes.items()] if unknown is None else None
+    specification = _Specification.model_validate({"tasks": specified, "files": known})
+    return specification, _Execution.model_validate({"tasks": executed})
+
+
 def _compute_gflop(task: _Executed, mapping: WfFormatMapping, missing: Counter[str], where: str) -> float:
     runtime_s = task.runtime_in_seconds
     if runtime_s is None:
@@ -177,6 +265,8 @@ def _compute_gflop(task: _Executed, mapping: WfFormatMapping, missing: Counter[s
                 "fills it in"
             )
     cores = (task.core_count or 1.0) if mapping.count_cores else 1.0
+    if (task.core_count or 1.0) > cores:
+        missing["tasks of several cores that are played on one place"] += 1
     return max(runtime_s, mapping.min_runtime_s) * cores * mapping.reference_gflops
 
 
@@ -220,7 +310,7 @@ def _outputs_gb(
 
 FORMAT = Format(
     "wfformat",
-    "executions of scientific workflows (WfFormat 1.5 and 1.6, wfcommons.org): files or folders, one workflow per file",
+    "executions of scientific workflows (WfFormat 1.4 to 1.6, wfcommons.org): files or folders, one workflow per file",
     WfFormatMapping,
     read_workload,
 )
