@@ -370,7 +370,7 @@ UNKNOWN = f"strange.broken:X{plugins.SOURCE_SEPARATOR}0123456789abcdef"
 
 
 @pytest.mark.parametrize("name", [UNKNOWN, "strange.broken:X"])
-def test_no_file_of_a_stranger_imports_anything(own: Path, name: str) -> None:
+def test_no_file_of_a_stranger_imports_anything(own: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A policy or a manifest that names code, pinned or not, is read; playing what it names needs trust."""
     content = sweep_of("sticky").model_dump(mode="json")
     rules = content["evaluation"] | {"heuristics": [name]}
@@ -380,8 +380,10 @@ def test_no_file_of_a_stranger_imports_anything(own: Path, name: str) -> None:
         (unit,) = plan.units
         folder = own / f"out-{len(change)}-{'env' in change}"
         open_folder(folder, "own", sweep.model_dump(mode="json"), "hash", plan.to_json())
-        with pytest.raises(UserError, match=r"names code to import, strange\.broken:X, .* --trust"):
-            Replay(folder).player(unit)
+        with monkeypatch.context() as other:
+            other.setenv("XDG_STATE_HOME", str(own / "another-account"))
+            with pytest.raises(UserError, match=r"names code to import, strange\.broken:X, .* --trust"):
+                Replay(folder).player(unit)
     make_plan(
         build_model(SweepConfig, content | {"methods": ["scale"], "grid": {"imitation.expert": [name]}}, "manifest"),
         "m",
@@ -446,12 +448,13 @@ def test_a_generator_of_ones_own_draws_the_workloads(own: Path) -> None:
     assert (row["workflows_arrived"], row["arrived"]) == (10, 20)
 
 
-def test_a_results_folder_of_a_stranger_draws_nothing_without_trust(own: Path) -> None:
+def test_a_results_folder_of_a_stranger_draws_nothing_without_trust(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = sweep_of("sticky", env={"workload": {"generator": "strange.things:pairs"}})
     content = sweep.model_dump(mode="json")
     forget()
     plan = make_plan(build_model(SweepConfig, content, "manifest"), "test")
     open_folder(own / "out", "own", content, "hash", plan.to_json())
+    monkeypatch.setenv("XDG_STATE_HOME", str(own / "another-account"))
     (unit,) = plan.units
     with pytest.raises(UserError, match=r"names code to import, strange\.things:pairs, .* --trust"):
         Replay(own / "out").player(unit)

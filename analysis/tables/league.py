@@ -49,7 +49,7 @@ def league(episodes: pd.DataFrame) -> pd.DataFrame:
         names.groupby([*place, *EPISODE, "variant"], observed=True)[METRIC].mean().unstack("variant")
     )  # problems x episodes
     problems: list[Any] = list(table.groupby(place, observed=True).groups)  # the setting's values, servers
-    full = [name for name in variants(episodes) if table[name].notna().groupby(place, observed=True).any().all()]
+    full = [name for name in variants(known) if table[name].notna().groupby(place, observed=True).any().all()]
     shared = table[full].dropna().reset_index(place)
     common = shared.groupby(level=list(EPISODE)).size() == len(problems)
     kept = common.index[common]

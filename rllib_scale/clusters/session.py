@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from rllib_scale import plugins
 from rllib_scale.errors import UserError
@@ -21,6 +24,8 @@ ASK = "import sys, ray; ray._raylet.GcsClient(address=sys.argv[1])"
 """Python code that ends well if the head of a Ray cluster answers at an address."""
 ASK_TIMEOUTS = {f"RAY_gcs_rpc_server_{name}_timeout_s": "2" for name in ("connect", "reconnect")}
 CONNECT_TIMEOUT_S = 5.0
+STARTS = 3
+"""Attempts to start a local Ray, whose processes Ray awaits for 30 s each time."""
 NO_TOKEN = (
     "the cluster's token is missing or another; put it into ~/.ray/auth_token, name its file in RAY_AUTH_TOKEN_PATH, "
     "or set RAY_AUTH_MODE=disabled for an open cluster"
@@ -92,7 +97,7 @@ def _check_answers(address: str) -> None:
     from ray._private.services import canonicalize_bootstrap_address
 
     port = re.fullmatch(r"[^/\s]+:(\d{1,5})", address)
-    if address not in ("auto", "local") and (port is None or int(port[1]) >= 2**16):
+    if address != "auto" and (port is None or int(port[1]) >= 2**16):
         raise UserError(
             f"Ray at {address}: expected HOST:PORT, or auto on a node of the cluster; from elsewhere, "
             "`ray job submit --address http://HOST:8265` runs the command there"
@@ -126,7 +131,7 @@ def ray_session(
         say: receives a line before Ray starts.
 
     Raises:
-        UserError: no cluster answers at the address, or the token that it requires is missing.
+        UserError: no cluster answers at the address, the token that it requires is missing, or no local Ray starts.
     """
     quieten()
     choose_auth_mode()
@@ -135,7 +140,6 @@ def ray_session(
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # Tune's tables would hide the lines of progress
     os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"  # of a checkpoint for which a stopped Tune no longer waits
     import ray
-    from ray.exceptions import AuthenticationError
 
     if ray.is_initialized():
         yield _largest_node()
@@ -143,25 +147,95 @@ def ray_session(
     if say is not None:
         say(f"joining Ray at {address}" if address else "starting Ray on this machine")
     keep_raylets_unheard()
+    own = address in (None, "local")
+    with _local_ray(num_cpus, say or (lambda line: None)) if own else _joined(str(address)):
+        yield _largest_node()
+
+
+@contextmanager
+def _joined(address: str) -> Iterator[None]:
+    """A connection to a running cluster, for a block.
+
+    Raises:
+        UserError: see `ray_session`.
+    """
+    import ray
+    from ray.exceptions import AuthenticationError
+
     try:
-        if address:
-            _check_answers(address)
-        ray.init(
-            address=address or "local",  # None would join a cluster that runs on this machine
-            num_cpus=None if address else num_cpus,
-            include_dashboard=None if address else False,
-            logging_level="error",
-            log_to_driver=False,
-            runtime_env=_worker_environment(),
-        )
+        _check_answers(address)
+        ray.init(address=address, **_quietly())
     except AuthenticationError:
         raise UserError(f"Ray at {address}: {NO_TOKEN}") from None
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise UserError(f"Ray at {address or 'this machine'}: {' '.join(str(error).split())}") from None
+        raise UserError(f"Ray at {address}: {' '.join(str(error).split())}") from None
     try:
-        yield _largest_node()
+        yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _local_ray(num_cpus: int | None, say: Callable[[str], None]) -> Iterator[None]:
+    """A Ray on this machine, for a block. Its processes and files end with it, also if its start was interrupted.
+
+    Raises:
+        UserError: it cannot start, or has not after STARTS attempts.
+    """
+    import ray
+    from ray._private import node
+
+    nodes: list[Any] = []
+
+    class Remembered(node.Node):
+        def __init__(self, *arguments: Any, **settings: Any) -> None:
+            nodes.append(self)
+            super().__init__(*arguments, **settings)
+
+    try:
+        for start in range(1, STARTS + 1):
+            try:
+                with patch.object(node, "Node", Remembered):
+                    # Without an address it would join a cluster that runs on this machine.
+                    ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **_quietly())
+                break
+            except Exception as error:
+                why = " ".join(str(error).split())
+                if "timed out" not in why.lower():
+                    raise UserError(f"Ray on this machine: {why}") from None
+                if start == STARTS:
+                    raise UserError(
+                        f"Ray on this machine: did not start in {STARTS} attempts ({why}); is the machine very busy, "
+                        "or short of memory?"
+                    ) from None
+                say("Ray has not started in time, as happens on a busy machine; starting it again")
+                _end(nodes.pop())
+        yield
+    finally:
+        ray.shutdown()
+        for each in nodes:
+            _end(each)
+
+
+def _end(own: Any) -> None:
+    """End what still runs of a local Ray, and remove its files and its names in Ray's temporary folder."""
+    if not hasattr(own, "_session_dir"):
+        return  # interrupted before it had started anything
+    own.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+    session = Path(own.get_session_dir_path())
+    shutil.rmtree(session, ignore_errors=True)
+    latest, current = (session.parent / name for name in ("session_latest", "ray_current_cluster"))
+    with suppress(OSError):
+        if os.readlink(latest) == str(session):
+            latest.unlink()
+    with suppress(OSError, AssertionError):  # without an address yet
+        if current.read_text(encoding="utf-8").strip() == own.gcs_address:
+            current.unlink()
+
+
+def _quietly() -> dict[str, Any]:
+    """Arguments of `ray.init` for any Ray."""
+    return {"logging_level": "error", "log_to_driver": False, "runtime_env": _worker_environment()}
 
 
 def _largest_node() -> float:

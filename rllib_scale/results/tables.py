@@ -34,6 +34,7 @@ from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.results.lock import LOCK
 from rllib_scale.results.storage import Location, first_line
+from rllib_scale.results.trust import remember
 
 FORMAT = "rllib-scale-results"
 VERSION = 2
@@ -149,6 +150,9 @@ def open_folder(
 ) -> str:
     """Make a results folder or open it again for the same sweep, and write its manifest; returns when it was made.
 
+    A new folder is recorded as this account's before its manifest is there: a process that is killed in between leaves
+    no folder that is refused as a stranger's.
+
     Args:
         folder: results folder.
         sweep: name of the sweep.
@@ -181,5 +185,7 @@ def open_folder(
         "versions": {"python": platform.python_version(), "rllib-scale": __version__}
         | {name: metadata.version(name) for name in packages},
     }
+    if manifest is None:
+        remember(str(home.local or home), created)
     (home / "manifest.json").write((json.dumps(content, indent=2, sort_keys=True) + "\n").encode())
     return created

@@ -26,7 +26,7 @@ from rllib_scale.results.columns import TRAINING_COLUMNS
 from rllib_scale.results.status import POLICY_FILES, finished_trainings, published_policy
 from rllib_scale.results.storage import AT_ONCE, Location
 from rllib_scale.results.tables import open_folder, read_manifest
-from rllib_scale.results.trust import is_own, remember
+from rllib_scale.results.trust import is_own
 from rllib_scale.sweeps.checkpoints import Checkpoint, reading
 from rllib_scale.sweeps.history import SETTINGS, history, measured, settings_after
 
@@ -94,8 +94,6 @@ class Sweep:
         if manifest is not None and manifest["sweep"] == self.config.name:
             self._refuse_other_settings(manifest["config"])
         created = open_folder(self.home, self.config.name, content, digest(content), self.plan.to_json())
-        if manifest is None:
-            remember(str(self.home), created)
         for name, row in finished_trainings(self.home).items():
             known = (int(row["epochs"]), bool(row["stopped"]), str(row["trial_id"]), str(row["config"]))
             self._finished[name] = Finished(*known)

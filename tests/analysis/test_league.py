@@ -32,6 +32,14 @@ def test_ranks_and_the_worst_ratio_of_literal_rows() -> None:
     assert (table["problems"] == 3).all()
 
 
+def test_a_policy_that_completed_nothing_takes_no_part() -> None:
+    content = []
+    for scenario in ("spot", "burst", "deep"):
+        content += rows("fastest-idle", scenario, 10.0) + rows("price", scenario, 9.0)
+        content += rows("reserve", scenario, float("nan"))
+    assert league(typed_episodes(content))["variant"].tolist() == ["price", "fastest-idle"]
+
+
 def test_an_interval_holds_the_mean_rank_and_is_a_point_where_nothing_is_in_doubt() -> None:
     rng = np.random.default_rng(0)
     content = []

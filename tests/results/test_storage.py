@@ -164,3 +164,23 @@ def test_a_folder_is_own_only_where_and_when_it_was_made(tmp_path: Path, monkeyp
     assert not is_own("/results/a", "2026-01-02T00:00:00+00:00")  # another folder took its place
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
     assert not is_own("/results/a", "2026-01-01T00:00:00+00:00")
+
+
+def test_a_sweep_that_is_killed_as_its_manifest_appears_owns_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would refuse its own checkpoints when it is resumed."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    write = Location.write
+
+    def killed(self: Location, content: bytes) -> None:
+        write(self, content)
+        raise KeyboardInterrupt
+
+    home = Location(str(tmp_path / "results"))
+    with monkeypatch.context() as process:
+        process.setattr(Location, "write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            open_folder(home, "x", {}, "0")
+    again = open_folder(Location(f"file://{tmp_path}/results"), "x", {}, "0")
+    assert is_own(str(home), again)
