@@ -11,12 +11,25 @@ from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats.base import Progress
 from rllib_scale.workloads.formats.registry import find_format
 from workloads.test_wfformat import instance
-from workloads.trace_samples import copilot_sample, csv_sample, kv_sample, tracelab_sample, write_csv, write_lines
+from workloads.trace_samples import (
+    copilot_sample,
+    csv_sample,
+    dynamo_sample,
+    kv_sample,
+    mooncake_sample,
+    otel_sample,
+    tracelab_sample,
+    write_csv,
+    write_lines,
+)
 
 RECORDS: dict[str, tuple[Any, Any]] = {
     "kv-cache-tester": (kv_sample(), {"id": 1}),
     "copilot": (copilot_sample(), {"turns": 3}),
     "tracelab": (tracelab_sample()[0], tracelab_sample()[0] | {"output_tokens": -5}),
+    "mooncake": (mooncake_sample()[0], {"timestamp": 1, "input_length": -1, "output_length": 1}),
+    "dynamo": (dynamo_sample()[0], {"event_type": "request_end"}),
+    "otel": (otel_sample(), {"spans": [{"span_id": "a"}]}),
     "wfformat": (instance(), instance(schemaVersion="1.3")),
 }
 """A good record and a bad one."""

@@ -15,10 +15,15 @@ from workloads.trace_samples import (
     copilot_call,
     copilot_sample,
     csv_sample,
+    dynamo_request,
+    dynamo_sample,
     kv_sample,
     kv_session,
     kv_sessions,
+    mooncake_sample,
+    otel_sample,
     request,
+    scaffolding_sample,
     subagent,
     tracelab_round,
     tracelab_sample,
@@ -233,6 +238,80 @@ def test_tracelab_takes_the_last_input_before_the_first_output(path):
     np.testing.assert_allclose(
         read("tracelab", write_lines(path, late), duration="recorded").compute_gflop, [3], atol=1e-6
     )
+
+
+def test_mooncake(path):
+    found = read("mooncake", write_lines(path, *mooncake_sample()), s_per_1k_context=0.5)
+    new = np.array([1500, 1200 - 2 * 512, 700, 900 - 512])
+    context, output = np.array([1500, 1200, 700, 900]), np.array([52, 26, 10, 20])
+    seconds = 1.19 + 0.038e-3 * new + 15.2e-3 * output + 0.5e-3 * context
+    np.testing.assert_allclose(found.compute_gflop, seconds, rtol=1e-12)
+    np.testing.assert_allclose(found.arrival_s, [0, 3.053, 3.518, 3.518 + seconds[2] + 0.5], rtol=1e-9)
+    assert found.session.tolist() == [0, 1, 2, 2]
+    small = read("mooncake", path, block_size=16)
+    np.testing.assert_allclose(small.compute_gflop[1], 1.19 + 0.038e-3 * (1200 - 32) + 15.2e-3 * 26)
+
+
+def test_dynamo(path):
+    progress = Progress()
+    turns = read("dynamo", write_lines(path, *dynamo_sample()), duration="recorded", progress=progress)
+    np.testing.assert_allclose(turns.arrival_s, [0, 60])
+    np.testing.assert_allclose(turns.compute_gflop, [2, 1, 4, 2])
+    np.testing.assert_allclose(turns.delay_s, [0, 1, 1, 0])
+    assert edges_of(turns, 0) == [[0, 1], [0, 2], [2, 1]]
+    assert (progress.counts["tool_end events, not tasks"], progress.counts["subagents"]) == (1, 1)
+    assert progress.counts["new input tokens"] == 1000 + 400 + 1600 + 1700
+    again = read("dynamo", write_lines(path, *reversed(dynamo_sample())), duration="recorded")
+    assert again.equals(turns), "records may come in any order"
+
+
+def test_otel(path):
+    progress = Progress()
+    turns = read("otel", write_lines(path, otel_sample()), duration="recorded", progress=progress)
+    np.testing.assert_allclose(turns.arrival_s, [0, 50], atol=1e-6)
+    np.testing.assert_allclose(turns.compute_gflop, [3, 2, 4, 1], atol=1e-6)
+    np.testing.assert_allclose(turns.output_gb, np.array([1040, 1530, 610, 1605]) * 0.16e-3)
+    assert edges_of(turns, 0) == [[0, 1], [0, 2], [2, 1]]
+    assert turns.session.tolist() == [0, 0]
+    assert progress.counts["execute_tool spans, not tasks"] == 1
+    spans = otel_sample()["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    flat = [
+        {
+            "trace_id": span["traceId"],
+            "span_id": span["spanId"],
+            "parent_span_id": span.get("parentSpanId"),
+            "start_time": f"2026-04-27T18:00:{int(span['startTimeUnixNano']) // 10**9 - 1_777_312_800:02}.000000",
+            "end_time": f"2026-04-27T18:00:{int(span['endTimeUnixNano']) // 10**9 - 1_777_312_800:02}Z",
+            "attributes": {
+                entry["key"]: int(value) if value.isdigit() else value
+                for entry in span["attributes"]
+                for value in entry["value"].values()
+            },
+        }
+        for span in spans
+    ]
+    write_lines(path, *({"trace_id": span["trace_id"], "spans": [span]} for span in reversed(flat)))
+    np.testing.assert_allclose(read("otel", path, duration="recorded").delay_s, turns.delay_s, atol=1e-6)
+
+
+def test_scaffolding(path):
+    progress = Progress()
+    write_lines(path, scaffolding_sample(), scaffolding_sample())
+    turns = read("scaffolding", path, progress=progress)
+    new = np.array([1000, 400, 300, 400, 100])
+    fitted = 1.19 + 0.038e-3 * new + 15.2e-3 * 100
+    np.testing.assert_allclose(turns.compute_gflop, fitted, rtol=1e-9)
+    assert edges_of(turns, 0) == [[0, 1], [0, 2], [0, 3], [2, 1], [3, 1]]
+    np.testing.assert_allclose(turns.delay_s, [0, 0.25, 0.5, 0.5, 0], atol=1e-9)
+    np.testing.assert_allclose(turns.arrival_s[1], 0.75 + fitted[0] + fitted[3] + fitted[1])
+    assert progress.counts["traces that were read before"] == 1
+    assert read("scaffolding", path, unit="session").num_workflows == 1
+
+
+def test_agents_in_a_circle_are_cut(path):
+    records = [dynamo_request("s", i * 1000, 500, 10, agent=f"{i}", parent=f"{(i + 1) % 60}") for i in range(60)]
+    records += [dynamo_request("s", i * 1000, 500, 10, agent=f"{i}", parent=f"{i + 1}") for i in range(100, 1500)]
+    assert read("dynamo", write_lines(path, *records), unit="session").num_tasks == 1460
 
 
 def test_csv(tmp_path):

@@ -88,6 +88,116 @@ def tracelab_sample() -> list[dict]:
     ]
 
 
+def mooncake_sample() -> list[dict]:
+    """A prompt of three blocks, one that shares two of them, and two turns of a conversation."""
+    return [
+        {"timestamp": 27482, "input_length": 1500, "output_length": 52, "hash_ids": [46, 47, 48]},
+        {"timestamp": 30535, "input_length": 1200, "output_length": 26, "hash_ids": [46, 47, 50]},
+        {"timestamp": 31000, "input_length": 700, "output_length": 10, "hash_ids": [60, 61], "session_id": "s"},
+        {"delay": 500, "input_length": 900, "output_length": 20, "hash_ids": [60, 62], "session_id": "s"},
+    ]
+
+
+def dynamo_request(session: str, began_ms: int, took_ms: int, tokens: int, **more: Any) -> dict:
+    """A call of Dynamo; `agent` is its trajectory and `parent` the one above."""
+    context = {"session_id": session, "trajectory_id": more.pop("agent", session)}
+    context |= {"parent_trajectory_id": more.pop("parent")} if "parent" in more else {}
+    return {
+        "schema": "dynamo.request.trace.v1",
+        "event_type": "request_end",
+        "event_time_unix_ms": began_ms + took_ms,
+        "agent_context": context,
+        "request": {"request_id": str(began_ms), "input_tokens": tokens, "output_tokens": 50, "total_time_ms": took_ms}
+        | more,
+    }
+
+
+def dynamo_sample() -> list[dict]:
+    """Two turns; in the first a subagent between two calls, in the order in which they ended; and a tool."""
+    base = 1_777_312_800_000
+    tool = {"tool_call_id": "c", "tool_class": "search", "status": "succeeded", "duration_ms": 420.5}
+    return [
+        dynamo_request("run", base, 2000, 1000, finish_reason_metadata={"finish_reason": "tool_calls"}),
+        {"timestamp": 3, "event": {"event_type": "tool_end", "event_time_unix_ms": base + 2500, "tool": tool}},
+        {
+            "timestamp": 9,
+            "event": dynamo_request("run", base + 3000, 4000, 500, agent="sub", parent="run", cached_tokens=100),
+        },
+        dynamo_request("run", base + 8000, 1000, 1600, finish_reason_metadata={"finish_reason": "stop"}),
+        dynamo_request(
+            "run",
+            base + 60_000,
+            2000,
+            1700,
+            replay={"trace_block_size": 64, "input_length": 1700, "input_sequence_hashes": [1, 2]},
+        ),
+    ]
+
+
+def otel_span(trace: str, span: str, parent: str | None, operation: str, start: int, end: int, **usage: Any) -> dict:
+    """A span of OTLP from second to second; `usage` are tokens."""
+    attributes: dict[str, Any] = {"gen_ai.operation.name": {"stringValue": operation}}
+    attributes |= {f"gen_ai.usage.{name}": {"intValue": str(count)} for name, count in usage.items()}
+    above = {} if parent is None else {"parentSpanId": parent}
+    return {
+        "traceId": trace,
+        "spanId": span,
+        "startTimeUnixNano": str((1_777_312_800 + start) * 10**9),
+        "endTimeUnixNano": (1_777_312_800 + end) * 10**9,
+        "attributes": [{"key": key, "value": value} for key, value in attributes.items()],
+        **above,
+    }
+
+
+def otel_sample() -> dict:
+    """A conversation of two traces: an agent with two calls, between them another agent and a tool; then one call."""
+    spans = [
+        otel_span("t1", "c1", "a", "chat", 0, 3, input_tokens=1000, output_tokens=40),
+        otel_span("t1", "tool", "a", "execute_tool", 3, 4),
+        otel_span("t1", "c2", "http", "chat", 5, 9, input_tokens=600, output_tokens=10),
+        otel_span("t1", "http", "b", "other", 5, 9),
+        otel_span("t1", "b", "a", "invoke_agent", 4, 9),
+        otel_span("t1", "c3", "a", "chat", 10, 12, input_tokens=1500, output_tokens=30),
+        otel_span("t1", "a", None, "invoke_agent", 0, 12),
+        otel_span("t2", "c4", None, "chat", 50, 51, prompt_tokens=1600, completion_tokens=5),
+    ]
+    spans[0]["attributes"].append({"key": "gen_ai.conversation.id", "value": {"stringValue": "talk"}})
+    spans[-1]["attributes"].append({"key": "gen_ai.conversation.id", "value": {"stringValue": "talk"}})
+    return {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": spans}]}]}
+
+
+def scaffolding_sample() -> dict:
+    """A call, a tool, a fork into two branches with a call each and a tool in one, the join, and a second turn."""
+
+    def answer(prompt: int, *path: int, conversation: int = 0) -> dict:
+        counts = {"prompt_tokens": prompt, "completion_tokens": 100}
+        return message("assistant", *path, conversation=conversation) | counts
+
+    def message(role: str, *path: int, conversation: int = 0) -> dict:
+        return {"event_type": "message", "branch_path": list(path), "conversation_id": conversation, "role": role}
+
+    def tool(ms: float, *path: int) -> dict:
+        return {"event_type": "tool_call", "branch_path": list(path), "tool_name": "t", "duration_ms": ms}
+
+    return {
+        "trace_id": "made",
+        "events": [
+            message("system"),
+            message("user"),
+            answer(1000),
+            tool(500),
+            {"event_type": "parallel_start", "branch_path": [], "num_branches": 2},
+            answer(300, 0, conversation=1),
+            answer(400, 1, conversation=2),
+            tool(250, 1),
+            {"event_type": "parallel_end", "branch_path": []},
+            answer(1500),
+            message("user"),
+            answer(1700),
+        ],
+    }
+
+
 def csv_sample() -> tuple[list[dict], list[dict]]:
     """Rows of tasks and of edges: a diamond, and a single task that arrived before it."""
     tasks = [

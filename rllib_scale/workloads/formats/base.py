@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_scale.config.base import Model
+from pydantic import Field
+
+from rllib_scale.config.base import Model, NonNegative
 from rllib_scale.errors import UserError
 
 if TYPE_CHECKING:
@@ -58,6 +60,14 @@ class Progress:
             self._said_at = now
             found = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
             self.say(f"{where}: {found or 'no record yet'}")
+
+
+class Undated(Model):
+    """Settings of a format whose recordings have no common clock."""
+
+    arrival_gap_s: NonNegative = Field(
+        default=0.0, description="time from the arrival of a workflow to that of the next, in the order read [assumed]"
+    )
 
 
 @dataclass(frozen=True)

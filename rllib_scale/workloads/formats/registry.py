@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from rllib_scale import plugins
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats import copilot, csv_files, kv_cache_tester, tracelab, wfformat
+from rllib_scale.workloads.formats import (
+    copilot,
+    csv_files,
+    dynamo,
+    kv_cache_tester,
+    mooncake,
+    otel,
+    scaffolding,
+    tracelab,
+    wfformat,
+)
 from rllib_scale.workloads.formats.base import Format
 
-_MODULES = (kv_cache_tester, copilot, tracelab, wfformat, csv_files)
+_MODULES = (kv_cache_tester, copilot, tracelab, mooncake, dynamo, otel, scaffolding, wfformat, csv_files)
 FORMATS: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
 
 

@@ -17,6 +17,7 @@ to that end, which the summary counts.
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,12 +28,14 @@ from pydantic import Field
 
 from rllib_scale.config.base import Model, NonNegative, Positive
 from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator
-from rllib_scale.workloads.formats.base import Progress
+from rllib_scale.workloads.formats.base import Progress, Undated
 from rllib_scale.workloads.formats.sources import R, read_json
 from rllib_scale.workloads.model import Workload
 
 MIN_FITTED_S = 1e-3
 """Shortest fitted duration, also if all constants of the fit are 0."""
+MAX_NESTING = 50
+"""Agents above one another; what is deeper is a subagent of the main one."""
 MIN_UNKNOWN_SHARE = 0.1
 """A call without a recorded duration ran for at least this share of the fitted one."""
 
@@ -99,6 +102,10 @@ class SessionMapping(Model):
         return max(self.base_s + tokens / 1000, MIN_FITTED_S)
 
 
+class UndatedSessions(Undated, SessionMapping):
+    """How recorded calls without a common clock become tasks."""
+
+
 @dataclass(slots=True)
 class Call:
     """One answer of a language model.
@@ -140,6 +147,113 @@ class Agent:
     def num_subagents(self) -> int:
         """Subagents at any depth."""
         return sum(1 + agent.num_subagents() for agent in self.subagents)
+
+
+class Prefixes:
+    """Which tokens of a prompt were in the cache, by hashes of blocks that each stand for a whole prefix.
+
+    The cache is assumed to keep every block of the trace.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+
+    def new_tokens(self, hashes: Sequence[int], block: int, tokens: int) -> int:
+        """Tokens of a prompt that no earlier one began with; `block` tokens stand behind each hash."""
+        known = next((i for i, name in enumerate(hashes) if name not in self._seen), len(hashes))
+        self._seen.update(hashes)
+        return max(0, tokens - known * block)
+
+
+@dataclass(slots=True)
+class _Entry:
+    call: Call
+    at: str
+    trace: str
+    ends_turn: bool
+
+
+class Log:
+    """Calls of any sessions and agents in any order, with times of one clock; they become sessions at the end."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, list[_Entry]] = {}
+        self._above: dict[str, tuple[str | None, bool]] = {}
+
+    def place(self, name: str, above: str | None, is_agent: bool = True) -> None:
+        """Say what a name is below; one that is no agent stands for the agent above it."""
+        self._above[name] = above, is_agent
+
+    def add(self, session: str, call: Call, at: str = "", trace: str = "", ends_turn: bool = False) -> None:
+        """Add a call.
+
+        Args:
+            session: its name.
+            call: its `turn` is set at the end.
+            at: the name that called, see `place`; a name without a place is the main agent.
+            trace: calls of the main agent under another trace belong to another turn.
+            ends_turn: the next call of the main agent belongs to another turn.
+        """
+        self._entries.setdefault(session, []).append(_Entry(call, at, trace, ends_turn))
+
+    def workload(self, sources: Sequence[Path], mapping: SessionMapping, progress: Progress) -> Workload:
+        """The workload of all sessions, numbered in the order of their first records."""
+        sessions = Sessions(mapping, progress)
+        for entries in self._entries.values():
+            entries.sort(key=lambda entry: entry.call.start_s)
+            start_s = entries[0].call.start_s
+            for entry in entries:
+                entry.call.start_s -= start_s
+            sessions.add(self._tree(entries), start_s)
+        return Workload.collected(sessions.workflows, sources, progress)
+
+    def _agents_from(self, name: str | None) -> Iterator[str]:
+        """The agents from a name upwards, in a few steps, as names may form a circle; the main one is the last."""
+        for _ in range(MAX_NESTING):
+            if name is None:
+                break
+            above, is_agent = self._above.get(name, (None, False))
+            if is_agent:
+                yield name
+            name = above
+        yield ""
+
+    def _tree(self, entries: list[_Entry]) -> Agent:
+        """The main agent, the first of each trace with nobody above; all others are its subagents at some depth."""
+        made: dict[str, Agent] = {}
+        above: dict[str, list[str]] = {}
+        of_agent: dict[str, list[_Entry]] = {}
+        tops: dict[str, str] = {}
+        for entry in entries:
+            *line, main = self._agents_from(entry.at)
+            top = tops.setdefault(entry.trace, line[-1] if line else main)
+            own, *higher = (main if name == top else name for name in (*line, main))
+            made.setdefault(own, Agent([])).calls.append(entry.call)
+            above.setdefault(own, higher)
+            of_agent.setdefault(own, []).append(entry)
+        parent = {
+            name: next((each for each in higher if each in made and each != name), None)
+            for name, higher in above.items()
+        }
+        for name in made:  # a circle of callers is cut where it is met, and so is a very long line of them
+            seen, at = [name], parent[name]
+            while at is not None and at not in seen and len(seen) <= MAX_NESTING:
+                seen.append(at)
+                at = parent[at]
+            if at is not None:
+                parent[name] = None
+        main = next(name for name in made if parent[name] is None)
+        starts_s, turn = [], 0
+        for before, entry in zip([None, *of_agent[main]], of_agent[main], strict=False):
+            turn += before is not None and (before.ends_turn or before.trace != entry.trace)
+            entry.call.turn = turn
+            starts_s.append(entry.call.start_s)
+        for name, agent in made.items():
+            if name != main:
+                made[parent[name] or main].subagents.append(agent)
+                for call in agent.calls:
+                    call.turn = made[main].calls[max(0, bisect.bisect_right(starts_s, call.start_s) - 1)].turn
+        return made[main]
 
 
 class Sessions:
@@ -274,6 +388,19 @@ class Sessions:
             edges += [(index[need], i) for need in needs]
         columns = dict(zip(TASK_FIELDS, zip(*demands, strict=True), strict=True))
         self.workflows.add(start_s + arrival_s, number, columns, sorted(edges))
+
+
+def read_calls(
+    model: type[R],
+    add: Callable[[R, str, Log, Progress], None],
+    sources: Sequence[Path],
+    mapping: SessionMapping,
+    progress: Progress,
+) -> Workload:
+    """Read a format whose records are calls, or groups of them; `add(record, where, log, progress)` adds one."""
+    log = Log()
+    read_json(sources, model, lambda record, where: add(record, where, log, progress), progress)
+    return log.workload(sources, mapping, progress)
 
 
 def read_sessions(

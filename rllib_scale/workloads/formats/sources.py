@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from rllib_scale.config.base import MAX_NUMBER
 from rllib_scale.config.yaml_files import build_model
@@ -44,11 +44,18 @@ class Record(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
 
+def either(*names: str, **more: Any) -> Any:
+    """A field that a source has under one of these names."""
+    return Field(validation_alias=AliasChoices(*names), **more)
+
+
 R = TypeVar("R", bound=BaseModel)
 Amount = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
 """A time in any unit, or bytes."""
 Whole = Annotated[int, Field(ge=0, le=int(MAX_NUMBER))]
 """Tokens, bytes."""
+Block = Annotated[int, Field(ge=1, le=int(MAX_NUMBER))]
+"""Tokens that a hash stands for."""
 
 
 def _since_1970(value: Any) -> float:
@@ -59,8 +66,24 @@ def _since_1970(value: Any) -> float:
         raise ValueError(f"must be a time such as 2026-06-01T05:40:20Z (got {value!r:.60})") from None
 
 
+def _digits(value: Any) -> Any:
+    """An integer that JSON has as a text, as protocol buffers write 64 bits."""
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20 else value
+
+
+def _clock_s(value: Any) -> float:
+    value = _digits(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
+        return value / 1e9
+    return _since_1970(value)
+
+
 Timestamp = Annotated[float, BeforeValidator(_since_1970)]
 """Seconds since 1970 of an ISO 8601 time, UTC by default."""
+Clock = Annotated[float, BeforeValidator(_clock_s)]
+"""The same, or of nanoseconds since 1970."""
+Digits = Annotated[Whole, BeforeValidator(_digits)]
+"""`Whole`, or its digits as a text."""
 
 
 def read_json(sources: Sequence[Path], model: type[R], add: Callable[[R, str], None], progress: Progress) -> None:

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from rllib_scale.config.base import Model, NonNegative, Positive
+from rllib_scale.config.base import NonNegative, Positive
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats.accumulator import Accumulator
-from rllib_scale.workloads.formats.base import Format, Progress
-from rllib_scale.workloads.formats.sources import Amount, Record, Whole, read_json
+from rllib_scale.workloads.formats.base import Format, Progress, Undated
+from rllib_scale.workloads.formats.sources import Amount, Record, Whole, either, read_json
 from rllib_scale.workloads.model import Workload, find_cycle
 
 BYTES_PER_GB = 1e9
@@ -37,7 +37,7 @@ OLD_VERSION = "1.4"
 """Version without `specification` and `execution`."""
 
 
-class WfFormatMapping(Model):
+class WfFormatMapping(Undated):
     """How recorded tasks become demands."""
 
     reference_gflops: Positive = Field(
@@ -60,9 +60,6 @@ class WfFormatMapping(Model):
     )
     default_output_gb: NonNegative = Field(
         default=0.0, description="of tasks without outputFiles, or if no file has a size [assumed: nothing is moved]"
-    )
-    arrival_gap_s: NonNegative = Field(
-        default=0.0, description="time from the arrival of a workflow to that of the next, in the order read [assumed]"
     )
 
 
@@ -115,7 +112,7 @@ class _File14(Record):
     link: str
     name: str
     path: str = ""
-    size_in_bytes: Whole | None = Field(default=None, validation_alias=AliasChoices("sizeInBytes", "size"))
+    size_in_bytes: Whole | None = either("sizeInBytes", "size", default=None)
 
 
 class _Task14(Record):
@@ -124,10 +121,8 @@ class _Task14(Record):
     parents: Names = Field(default=[])
     children: Names = Field(default=[])
     files: list[_File14] = Field(default=[])
-    runtime_in_seconds: Amount | None = Field(
-        default=None, validation_alias=AliasChoices("runtimeInSeconds", "runtime")
-    )
-    memory_in_bytes: Amount | None = Field(default=None, validation_alias="memoryInBytes")
+    runtime_in_seconds: Amount | None = either("runtimeInSeconds", "runtime", default=None)
+    memory_in_bytes: Amount | None = either("memoryInBytes", default=None)
     cores: Annotated[Amount, Field(ge=1)] | None = None
 
 

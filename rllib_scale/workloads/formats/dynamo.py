@@ -1,0 +1,88 @@
+"""Request traces of NVIDIA Dynamo (`dynamo.request.trace.v1` and `dynamo.agent.trace.v1`, github.com/ai-dynamo/dynamo).
+
+JSON lines, one event per line, alone or as `event` beside the sink's `timestamp`. A `request_end` is a call; it began
+at `request_received_ms`, or `total_time_ms` before the event. What was cached is `cached_tokens`, or what the hashes of
+`replay` say. A trajectory is an agent, below its `parent_trajectory_id`. A finish reason other than `tool_calls` ends a
+turn. Events of tools are counted: their time is in the clocks of the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from rllib_scale.errors import UserError
+from rllib_scale.workloads.formats.base import Format, Progress
+from rllib_scale.workloads.formats.sessions import Call, Log, Prefixes, SessionMapping, read_calls
+from rllib_scale.workloads.formats.sources import Amount, Block, Record, Whole
+from rllib_scale.workloads.model import Workload
+
+
+class _Context(Record):
+    session_id: str
+    trajectory_id: str | None = None
+    parent_trajectory_id: str | None = None
+
+
+class _Replay(Record):
+    trace_block_size: Block
+    input_length: Whole
+    input_sequence_hashes: list[int]
+
+
+class _Request(Record):
+    request_id: str
+    input_tokens: Whole | None = None
+    output_tokens: Whole = 0
+    cached_tokens: Whole | None = None
+    request_received_ms: Amount | None = None
+    total_time_ms: Amount | None = None
+    finish_reason_metadata: dict[str, Any] = Field(default_factory=dict)
+    replay: _Replay | None = None
+
+
+class _Event(Record):
+    event_type: str | None = None
+    event_time_unix_ms: Amount | None = None
+    agent_context: _Context | None = None
+    request: _Request | None = None
+    event: _Event | None = None
+
+
+def read_workload(sources: Sequence[Path], mapping: SessionMapping, progress: Progress) -> Workload:
+    """Read events line by line."""
+    prefixes = Prefixes()
+
+    def add(line: _Event, where: str, log: Log, progress: Progress) -> None:
+        event = line.event or line
+        if event.event_type != "request_end":
+            if event.event_type is None:
+                raise UserError(f"{where}: event_type: field required, also below event")
+            progress.counts[f"{event.event_type:.40} events, not tasks"] += 1
+            return
+        request, ended_ms = event.request, event.event_time_unix_ms
+        if request is None or ended_ms is None:
+            raise UserError(f"{where}: a request_end needs request and event_time_unix_ms")
+        replay = request.replay
+        took_ms, began_ms = request.total_time_ms or 0.0, request.request_received_ms
+        began_ms = max(0.0, ended_ms - took_ms) if began_ms is None else began_ms
+        took_ms = took_ms or max(0.0, ended_ms - began_ms)
+        tokens = replay.input_length if request.input_tokens is None and replay else request.input_tokens or 0
+        new = prefixes.new_tokens(replay.input_sequence_hashes, replay.trace_block_size, tokens) if replay else tokens
+        if request.cached_tokens is not None:
+            new = max(0, tokens - request.cached_tokens)
+        reason, context = request.finish_reason_metadata.get("finish_reason"), event.agent_context
+        session = context.session_id if context else where
+        own = f"{session} {context.trajectory_id if context else None}"
+        parent = context.parent_trajectory_id if context else None
+        log.place(own, parent and f"{session} {parent}")
+        call = Call(began_ms / 1000, took_ms / 1000 or None, tokens, request.output_tokens, new, 0)
+        log.add(session, call, own, ends_turn=reason not in (None, "tool_calls"))
+
+    return read_calls(_Event, add, sources, mapping, progress)
+
+
+FORMAT = Format("dynamo", "request traces of NVIDIA Dynamo, one event per JSON line", SessionMapping, read_workload)

@@ -1,0 +1,90 @@
+"""Execution traces of TensorRT-LLM's scaffolding (github.com/NVIDIA/TensorRT-LLM, examples/scaffolding, Apache-2.0).
+
+A file is a trace. A message of the `assistant` is a call; a `tool_call` delays what follows on its `branch_path`. A
+`parallel_start` forks; the next event of its own path joins. A `user` who speaks after an answer begins a turn. There
+is no clock: calls take their fitted time. Of a full and a compact file of one `trace_id`, the first one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from rllib_scale.workloads.formats.base import Format, Progress
+from rllib_scale.workloads.formats.sessions import Call, Log, UndatedSessions
+from rllib_scale.workloads.formats.sources import Amount, Record, Whole, read_json
+from rllib_scale.workloads.model import Workload
+
+
+class _Event(Record):
+    event_type: Literal["message", "tool_call", "parallel_start", "parallel_end", "drop_kv_cache"]
+    branch_path: tuple[Whole, ...] = Field(default=(), strict=False)
+    conversation_id: int | None = None
+    role: str | None = None
+    prompt_tokens: Whole = 0
+    completion_tokens: Whole = 0
+    duration_ms: Amount = 0.0
+    children: list[_Event] = Field(default_factory=list)
+
+
+class _Trace(Record):
+    trace_id: str
+    events: list[_Event]
+
+
+class _Clock:
+    """Plays the events of a trace, each branch by its own clock."""
+
+    def __init__(self, trace: str, start_s: float, mapping: UndatedSessions, log: Log) -> None:
+        self.trace, self.mapping, self.log = trace, mapping, log
+        self.now_s: dict[tuple[int, ...], float] = {(): start_s}
+        self.names: dict[tuple[int, ...], str] = {(): ""}
+        self.context, self.turn, self.answered = dict[int | None, int](), 0, False
+
+    def play(self, event: _Event, path: tuple[int, ...]) -> None:
+        while path not in self.now_s and path[:-1] not in self.now_s:
+            path = path[:-1]
+        if path not in self.now_s:
+            self.now_s[path] = self.now_s[path[:-1]]
+            self.names[path] = f"{self.trace} {path} {self.now_s[path]}"
+            self.log.place(self.names[path], self.names[path[:-1]])
+        for below in [each for each in self.now_s if len(each) > len(path) and each[: len(path)] == path]:
+            self.now_s[path] = max(self.now_s[path], self.now_s.pop(below))
+        if event.event_type == "tool_call":
+            self.now_s[path] += event.duration_ms / 1000
+        elif event.role == "assistant":
+            new = max(0, event.prompt_tokens - self.context.get(event.conversation_id, 0))
+            self.context[event.conversation_id] = event.prompt_tokens + event.completion_tokens
+            call = Call(self.now_s[path], None, event.prompt_tokens, event.completion_tokens, new, 0)
+            call.duration_s = self.mapping.fitted_s(call)
+            self.log.add(self.trace, call, self.names[path], str(self.turn))
+            self.now_s[path] += call.duration_s
+            self.answered |= not path
+        elif event.role == "user" and not path and self.answered:
+            self.turn, self.answered = self.turn + 1, False
+        for i, child in enumerate(event.children):
+            self.play(child, (*path, i))
+
+
+def read_workload(sources: Sequence[Path], mapping: UndatedSessions, progress: Progress) -> Workload:
+    """Read traces, one per .json file or one per line of .jsonl files."""
+    log, seen = Log(), set[str]()
+
+    def add(trace: _Trace, where: str) -> None:
+        if trace.trace_id in seen:
+            progress.counts["traces that were read before"] += 1
+            return
+        clock = _Clock(trace.trace_id, len(seen) * mapping.arrival_gap_s, mapping, log)
+        seen.add(trace.trace_id)
+        for event in trace.events:
+            progress.counts[f"{event.event_type} events"] += 1
+            clock.play(event, event.branch_path)
+
+    read_json(sources, _Trace, add, progress)
+    return log.workload(sources, mapping, progress)
+
+
+FORMAT = Format("scaffolding", "traces of TensorRT-LLM's scaffolding", UndatedSessions, read_workload)
