@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import time
+import traceback
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.rllib.algorithms.algorithm import Algorithm
@@ -24,6 +25,7 @@ from ray.rllib.utils.metrics import (
     TIMERS,
 )
 
+from rllib_scale.errors import UserError
 from rllib_scale.rl.env_runner import COMPONENT_SAMPLER
 from rllib_scale.rl.settings import refuse_unfollowed
 
@@ -37,6 +39,26 @@ RESTART_TIMEOUT_S = 180.0
 NOT_BY_EXACT_SAMPLING = {"ignore_env_runner_failures": "restart_failed_env_runners"}
 """See `refuse_unfollowed`."""
 Sample = Callable[[EnvRunner], list[SingleAgentEpisode]]
+
+
+class Failure(NamedTuple):
+    """An error in the process of an environment runner, as text: an exception of a user's may not travel."""
+
+    message: str
+    traceback: str
+    is_users: bool
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """The failure of the exception that is being handled."""
+        users = isinstance(error, UserError)
+        return cls(str(error) if users else f"{type(error).__name__}: {error}", traceback.format_exc(), users)
+
+    def again(self, runner: int) -> Exception:
+        """An exception with the same message, to raise in the driver."""
+        error = UserError(self.message) if self.is_users else RuntimeError(self.message)
+        error.add_note(f"in the process of environment runner {runner}:\n{self.traceback.rstrip()}")
+        return error
 
 
 class ExactSampling(Algorithm):
@@ -87,19 +109,31 @@ class ExactSampling(Algorithm):
         return copy.deepcopy(self.env_runner_group.local_env_runner.get_state(components=[COMPONENT_RL_MODULE]))
 
     def _ask(self, work: Callable[[EnvRunner], Any], runners: set[int]) -> list[tuple[int, str, Any]]:
-        """Index, process and result of each of these runners that answers."""
+        """Index, process and result of each of these runners that answers.
+
+        An error in its work is a result, too, and is raised here: RLlib would end the process and start another one, in
+        which the same happens again.
+        """
 
         def answer(runner: Any) -> tuple[int, str, Any]:
-            return runner.worker_index, ray.get_runtime_context().get_worker_id(), work(runner)
+            try:
+                result = work(runner)
+            except Exception as error:
+                result = Failure.of(error)
+            return runner.worker_index, ray.get_runtime_context().get_worker_id(), result
 
         if not runners:
             return []
-        return self.env_runner_group.foreach_env_runner(
+        answers: list[tuple[int, str, Any]] = self.env_runner_group.foreach_env_runner(
             answer,
             local_env_runner=False,
             remote_worker_ids=sorted(runners),
             timeout_seconds=self.config.sample_timeout_s,
         )
+        for index, _, result in answers:
+            if isinstance(result, Failure):
+                raise result.again(index)
+        return answers
 
     def _ask_all(self, work: Callable[[EnvRunner], Any]) -> list[Any]:
         """The result of each remote runner, in the order of their indices; lost ones are brought up to date first."""
