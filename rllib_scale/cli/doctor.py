@@ -48,7 +48,7 @@ def _simulate() -> tuple[str, bool]:
     return f"compiled code runs, {rows[0]['completed']} tasks completed in one episode", rows[0]["completed"] > 0
 
 
-PARTS = ("simulator", "networks", "bounds", "policies")
+PARTS = ("simulator", "networks", "bounds", "replicas", "policies")
 """What is compiled. Policies need what the simulator's part compiles, so that they come after it."""
 
 
@@ -89,6 +89,13 @@ def compile_part(name: str) -> float:
         from rllib_scale.bounds.lower_bounds import lower_bounds
 
         lower_bounds(env, Workload.load("sample:agents"))
+    elif name == "replicas":
+        from rllib_scale.evaluation.fleets import Load, play_fleet
+        from rllib_scale.simulator.replicas.presets import Replica
+        from rllib_scale.simulator.replicas.rules import Rule
+        from rllib_scale.simulator.replicas.scripts import requests
+
+        play_fleet([Replica()], requests([9], [9]), Load(duration_s=9, arrivals_per_s=1), Rule(), seed=0)
     else:
         for policy in ("dual-price", "zoo:context-price", "adaptive-price", "fastest-idle"):
             play(make_policy(policy, env), env, 0, [0], workload=Workload.load("sample:agents"))

@@ -3,6 +3,7 @@
 A session is one JSON object; a file holds one, or one per line: `{"id": ..., "requests": [...]}`. Of a request,
 `t` [s from the session's start], `type`, `in` and `out` [tokens], `stop`, and the optional `api_time` [s] and
 `input_types` are read. A request of type `subagent` has nested `requests`, whose `t` counts from the subagent's start.
+Sessions and subagents may have `tool_tokens` and `system_tokens`, the prefix of each of their prompts.
 
 Facts of real files that their description does not state:
 
@@ -17,15 +18,17 @@ Facts of real files that their description does not state:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats.base import Format
+from rllib_scale.workloads.formats.base import Format, Progress
 from rllib_scale.workloads.formats.sessions import Agent, Call, SessionMapping, Sessions, read_sessions
-from rllib_scale.workloads.formats.sources import Amount, Record, Whole
+from rllib_scale.workloads.formats.sources import Amount, Record, Whole, read_json
 
 
 class _Request(Record):
@@ -42,6 +45,8 @@ class _Subagent(Record):
     type: Literal["subagent"]
     t: Amount
     duration_ms: Amount | None = None
+    tool_tokens: Whole | None = None
+    system_tokens: Whole | None = None
     requests: list[_Entry]
 
 
@@ -49,15 +54,34 @@ _Entry = Annotated[_Request | _Subagent, Field(discriminator="type")]
 
 
 class _Session(Record):
+    tool_tokens: Whole | None = None
+    system_tokens: Whole | None = None
     requests: list[_Entry]
 
 
 def _add(session: _Session, where: str, sessions: Sessions) -> None:
-    sessions.add(_agent(session.requests, where, sessions.progress.counts))
+    sessions.add(_agent(session, where, sessions.progress.counts))
+
+
+def recorded(sources: Sequence[Path], progress: Progress) -> list[tuple[list[Call], list[Agent]]]:
+    """Calls of each session, linked, agent by agent, and its agents in the same order.
+
+    Raises:
+        UserError: a source cannot be read, or a record is bad.
+    """
+    sessions, found = Sessions(SessionMapping(), progress), list[tuple[list[Call], list[Agent]]]()
+
+    def add(session: _Session, where: str) -> None:
+        agent = _agent(session, where, progress.counts)
+        if agent.calls:
+            found.append((sessions.linked(agent), list(agent.all_agents())))
+
+    read_json(sources, _Session, add, progress)
+    return found
 
 
 def _agent(
-    requests: list[_Request | _Subagent],
+    recording: _Session | _Subagent,
     where: str,
     counts: Counter[str],
     began_s: float = 0.0,
@@ -69,7 +93,7 @@ def _agent(
     current = turn or 0
     stop: str | None = None
     last_t, context = 0.0, 0
-    for i, entry in enumerate(requests):
+    for i, entry in enumerate(recording.requests):
         at, t = f"{where}, request {i}", entry.t
         if t < last_t:
             raise UserError(f"{at}: t is {t:g}, before the {last_t:g} of the request above: the clock runs backwards")
@@ -78,7 +102,7 @@ def _agent(
             start_s = began_s + t - (entry.duration_ms or 0.0) / 1000
             if start_s < began_s:
                 raise UserError(f"{at}: duration_ms is {entry.duration_ms}: longer than its t, {t:g}")
-            agent = _agent(entry.requests, at, counts, start_s, current)
+            agent = _agent(entry, at, counts, start_s, current)
             if agent.calls:
                 subagents.append(agent)
             else:
@@ -92,7 +116,7 @@ def _agent(
         new = tokens if calls and tokens < calls[-1].input_tokens else max(0, tokens - context)
         context = tokens + answer
         calls.append(Call(began_s + t, entry.api_time or None, tokens, answer, new, current))
-    return Agent(calls, subagents)
+    return Agent(calls, subagents, (recording.tool_tokens or 0, recording.system_tokens or 0))
 
 
 def _is_person(stop: str, entry: _Request) -> bool:

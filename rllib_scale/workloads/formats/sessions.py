@@ -133,10 +133,14 @@ class Call:
 
 @dataclass(slots=True)
 class Agent:
-    """The calls of an agent in the order of their starts, and the subagents that it started."""
+    """The calls of an agent in the order of their starts, and the subagents that it started.
+
+    `prefix`: tokens of the tools and of the system prompt that begin each of its prompts, where they are recorded.
+    """
 
     calls: list[Call]
     subagents: list[Agent] = field(default_factory=list)
+    prefix: tuple[int, int] = (0, 0)
 
     def all_calls(self) -> Iterator[Call]:
         """Its calls, then those of its subagents: the order of the tasks."""
@@ -144,9 +148,11 @@ class Agent:
         for agent in self.subagents:
             yield from agent.all_calls()
 
-    def num_subagents(self) -> int:
-        """Subagents at any depth."""
-        return sum(1 + agent.num_subagents() for agent in self.subagents)
+    def all_agents(self) -> Iterator[Agent]:
+        """Itself, then its subagents at any depth: the order of `all_calls`."""
+        yield self
+        for agent in self.subagents:
+            yield from agent.all_agents()
 
 
 class Prefixes:
@@ -269,7 +275,7 @@ class Sessions:
         if not agent.calls:
             counts["sessions without calls"] += 1
             return
-        calls = self._linked(agent)
+        calls = self.linked(agent)
         number = counts["sessions"]
         by_workflow: dict[int, list[int]] = {}
         for task, call in enumerate(calls):
@@ -279,7 +285,7 @@ class Sessions:
         counts["sessions"] += 1
         counts["turns"] += len({call.turn for call in calls})
         counts["calls"] += len(calls)
-        counts["subagents"] += agent.num_subagents()
+        counts["subagents"] += sum(1 for _ in agent.all_agents()) - 1
         counts["input tokens"] += sum(call.input_tokens for call in calls)
         counts["new input tokens"] += sum(call.new_tokens for call in calls)
         counts["output tokens"] += sum(call.output_tokens for call in calls)
@@ -291,7 +297,7 @@ class Sessions:
             call.start_s -= start_s
         self.add(Agent(sorted(calls, key=lambda call: call.start_s)), start_s)
 
-    def _linked(self, agent: Agent) -> list[Call]:
+    def linked(self, agent: Agent) -> list[Call]:
         """The calls of a session in the order of its tasks, with `end_s` and `needs`."""
         calls = list(agent.all_calls())
         for call in calls:

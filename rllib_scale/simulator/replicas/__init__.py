@@ -1,0 +1,1 @@
+"""Servers that are replicas of a language model: continuous batching, caches, sessions, rules of the field."""

@@ -1,0 +1,325 @@
+"""Sessions, events, and the clock of a fleet.
+
+A live session repeats a script, a recorded session: a call is asked when all calls that it needs are answered and its
+tool has run (`gap_s`). In an open loop a turn begins at its time (`release_s`) if the turns before it are answered.
+
+A call that is asked is offered: the answer is a replica, or NONE, which holds it. Held calls are offered again, the
+first ones first, when a call ends or a session becomes inactive. Where a replica is idle, a call that fits it cannot be
+held.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rllib_scale.compiled import compiled, rare
+from rllib_scale.simulator.replicas.caches import forget_owner
+from rllib_scale.simulator.replicas.service import carry_out, ending, enqueue, plan
+from rllib_scale.simulator.replicas.state import IDLE, NONE, READY
+
+DONE, FULL = -1, -2
+OFFERS = 4
+"""Held calls that are offered again at an event."""
+_START = -1
+
+
+@rare
+def _precedes(fleet, a, b):  # type: ignore[no-untyped-def]
+    if fleet.event_s[a] != fleet.event_s[b]:
+        return fleet.event_s[a] < fleet.event_s[b]
+    if fleet.event[a, 0] != fleet.event[b, 0]:
+        return fleet.event[a, 0] < fleet.event[b, 0]
+    return fleet.event[a, 1] < fleet.event[b, 1]
+
+
+@rare
+def _swap(fleet, a, b):  # type: ignore[no-untyped-def]
+    fleet.event_s[a], fleet.event_s[b] = fleet.event_s[b], fleet.event_s[a]
+    for k in range(2):
+        fleet.event[a, k], fleet.event[b, k] = fleet.event[b, k], fleet.event[a, k]
+
+
+@rare
+def _push(fleet, time, session, number):  # type: ignore[no-untyped-def]
+    """Add an event: a call is asked, or an agent (-1 - number) becomes inactive; session _START: one begins."""
+    at = fleet.now[0].events
+    fleet.now[0].events += 1
+    fleet.event_s[at], fleet.event[at, 0], fleet.event[at, 1] = time, session, number
+    while at > 0 and _precedes(fleet, at, (at - 1) >> 1):
+        _swap(fleet, at, (at - 1) >> 1)
+        at = (at - 1) >> 1
+
+
+@rare
+def _pop(fleet):  # type: ignore[no-untyped-def]
+    """Remove the first event, which then stands behind the others."""
+    fleet.now[0].events -= 1
+    last, at = fleet.now[0].events, 0
+    _swap(fleet, 0, last)
+    while 2 * at + 1 < last:
+        child = 2 * at + 1
+        if child + 1 < last and _precedes(fleet, child + 1, child):
+            child += 1
+        if not _precedes(fleet, child, at):
+            break
+        _swap(fleet, child, at)
+        at = child
+    return last
+
+
+@rare
+def _set_due(fleet, replica, time):  # type: ignore[no-untyped-def]
+    """Set when a replica's next event is, in the tournament: a node holds the smaller time of its two children."""
+    due = fleet.due
+    at = len(due) // 2 + replica
+    due[at] = time
+    while at > 1:
+        at >>= 1
+        due[at] = min(due[2 * at], due[2 * at + 1])
+
+
+@rare
+def _first_due(fleet):  # type: ignore[no-untyped-def]
+    due, at = fleet.due, 1
+    while at < len(due) // 2:
+        at = 2 * at if due[2 * at] <= due[2 * at + 1] else 2 * at + 1
+    return at - len(due) // 2
+
+
+@rare
+def _pass_time(fleet, time):  # type: ignore[no-untyped-def]
+    now = fleet.now[0]
+    now.open_call_s += now.open_calls * (time - now.time)
+    now.active_token_s += now.active_tokens * (time - now.time)
+    now.time = time
+
+
+@rare
+def _begin(fleet, number, time):  # type: ignore[no-untyped-def]
+    """Begin a session."""
+    now, start = fleet.now[0], fleet.starts[number]
+    row = now.free_sessions
+    session = fleet.sessions[row]
+    now.free_sessions = session.next
+    now.sessions_left -= 1
+    first, end = fleet.first_task[start.script], fleet.first_task[start.script + 1]
+    session.script, session.number, session.start_s = start.script, number, time
+    session.left = end - first - start.skipped
+    for at in range(fleet.agents.shape[1]):
+        agent = fleet.agents[row, at]
+        agent.kept, agent.home, agent.active, agent.tokens, agent.until_s = NONE, NONE, NONE, 0, math.inf
+    for call in range(end - first):
+        fleet.needs[row, call] = fleet.tasks[first + call].needs
+    for call in range(start.skipped):
+        task = fleet.tasks[first + call]
+        for at in range(task.first_next, task.end_next):
+            fleet.needs[row, fleet.successors[at]] -= 1
+    for call in range(start.skipped, end - first):
+        if fleet.needs[row, call] == 0:
+            _push(fleet, time + (0.0 if start.skipped else fleet.tasks[first + call].release_s), row, call)
+
+
+@rare
+def _begin_next(fleet, time):  # type: ignore[no-untyped-def]
+    now = fleet.now[0]
+    if now.next_start < len(fleet.starts):
+        _push(fleet, time, _START, now.next_start)
+        now.next_start += 1
+
+
+@rare
+def _ask(fleet, row, number, time):  # type: ignore[no-untyped-def]
+    """A call is asked; returns its row."""
+    now, session = fleet.now[0], fleet.sessions[row]
+    task = fleet.tasks[fleet.first_task[session.script] + number]
+    index = now.free_calls
+    call = fleet.calls[index]
+    now.free_calls = call.next
+    now.calls_left -= 1
+    call.session, call.call, call.agent, call.reusable = row, number, task.agent, task.reusable
+    call.prefix, call.prefix_tokens = task.prefix, task.prefix_tokens
+    call.prompt, call.output = task.prompt, task.output
+    call.replica, call.target, call.computed, call.started, call.generated = NONE, task.prompt, 0, NONE, 0
+    call.chunk, call.hit, call.prefilled, call.preemptions, call.next, call.previous = 0, 0, 0, 0, NONE, NONE
+    call.asked_s, call.placed_s, call.admitted_s, call.first_s = time, -1.0, -1.0, -1.0
+    now.open_calls += 1
+    return index
+
+
+@rare
+def deactivate(fleet, session, agent):  # type: ignore[no-untyped-def]
+    """An agent counts to no working set until its next call."""
+    of = fleet.agents[session, agent]
+    if of.active != NONE:
+        fleet.replicas[of.active].active -= of.tokens
+        fleet.now[0].active_tokens -= of.tokens
+    of.active, of.tokens, of.until_s = NONE, 0, math.inf
+
+
+@rare
+def _activate(fleet, call, replica, tokens, until_s):  # type: ignore[no-untyped-def]
+    deactivate(fleet, call.session, call.agent)
+    of = fleet.agents[call.session, call.agent]
+    of.active, of.tokens, of.until_s = replica, tokens, until_s
+    fleet.replicas[replica].active += tokens
+    fleet.now[0].active_tokens += tokens
+
+
+@rare
+def _end(fleet, index, time):  # type: ignore[no-untyped-def]
+    """A call has its last token: record it, let its session go on, free its row."""
+    now, call = fleet.now[0], fleet.calls[index]
+    request_s = fleet.replicas[call.replica].request_s
+    session = fleet.sessions[call.session]
+    task = fleet.tasks[fleet.first_task[session.script] + call.call]
+    record = fleet.records[now.records]
+    now.records += 1
+    record.session, record.script, record.call, record.turn = session.number, session.script, call.call, task.turn
+    record.prompt, record.output, record.reusable = call.prompt, call.output, task.reusable
+    record.replica = call.replica
+    record.hit, record.prefilled, record.preemptions = call.hit, call.prefilled, call.preemptions
+    record.asked_s, record.placed_s, record.admitted_s = call.asked_s, call.placed_s, call.admitted_s
+    record.first_s, record.end_s = call.first_s + request_s, time + request_s
+    now.open_calls -= 1
+    until_s = time + request_s + now.active_for_s
+    _activate(fleet, call, call.replica, call.prompt + call.output, until_s)
+    session.left -= 1
+    if session.left > 0:
+        if now.active_for_s > 0:
+            _push(fleet, until_s, call.session, -1 - call.agent)
+        else:
+            deactivate(fleet, call.session, call.agent)
+        for at in range(task.first_next, task.end_next):
+            number = fleet.successors[at]
+            fleet.needs[call.session, number] -= 1
+            if fleet.needs[call.session, number] == 0:
+                following = fleet.tasks[fleet.first_task[session.script] + number]
+                due_s = time + request_s + following.gap_s
+                if following.release_s >= 0 and not now.closed_loop:
+                    due_s = max(time + request_s, session.start_s + following.release_s)
+                _push(fleet, due_s, call.session, number)
+    else:
+        for agent in range(fleet.agents.shape[1]):
+            deactivate(fleet, call.session, agent)
+            while fleet.agents[call.session, agent].kept != NONE:
+                forget_owner(fleet, fleet.agents[call.session, agent].kept)
+        session.next, now.free_sessions = now.free_sessions, call.session
+        now.sessions_left += 1
+        if now.closed_loop:
+            _begin_next(fleet, time + request_s)
+    call.next, now.free_calls = now.free_calls, index
+    now.calls_left += 1
+    offer_held(fleet)
+
+
+@rare
+def offer_held(fleet):  # type: ignore[no-untyped-def]
+    """Offer the first held calls again."""
+    now = fleet.now[0]
+    now.offers, now.cursor = OFFERS, now.first_held
+
+
+@rare
+def fits(fleet, index, replica):  # type: ignore[no-untyped-def]
+    """Whether a call fits into the memory of a replica."""
+    return fleet.calls[index].prompt + fleet.calls[index].output <= fleet.replicas[replica].kv_tokens
+
+
+@rare
+def _idle(fleet, index):  # type: ignore[no-untyped-def]
+    for replica in range(len(fleet.replicas)):
+        if fleet.replicas[replica].phase == IDLE and fits(fleet, index, replica):
+            return replica
+    return NONE
+
+
+@rare
+def answer(fleet, index, replica):  # type: ignore[no-untyped-def]
+    """Send an offered call to a replica, or hold it."""
+    now, call = fleet.now[0], fleet.calls[index]
+    is_held = now.first_held == index or call.previous != NONE
+    if replica == NONE:
+        replica = _idle(fleet, index)
+    if replica == NONE:
+        if not is_held:
+            call.previous, call.next = now.last_held, NONE
+            if now.last_held != NONE:
+                fleet.calls[now.last_held].next = index
+            else:
+                now.first_held = index
+            now.last_held = index
+            now.held += 1
+        return
+    if is_held:
+        if call.previous != NONE:
+            fleet.calls[call.previous].next = call.next
+        else:
+            now.first_held = call.next
+        if call.next != NONE:
+            fleet.calls[call.next].previous = call.previous
+        else:
+            now.last_held = call.previous
+        now.held -= 1
+        call.previous = NONE
+    call.placed_s = now.time
+    fleet.agents[call.session, call.agent].home = replica
+    _activate(fleet, call, replica, call.prompt, math.inf)
+    _set_due(fleet, replica, enqueue(fleet, replica, index, now.time))
+
+
+@rare
+def next_offer(fleet, until_s, ended):  # type: ignore[no-untyped-def]
+    """Go on to the next offered call: its row; DONE at `until_s`; FULL where tables have to grow or be emptied."""
+    now = fleet.now[0]
+    if now.next_start == 0:
+        for _ in range(min(now.live, len(fleet.starts)) if now.closed_loop else 1):
+            _begin_next(fleet, fleet.starts[now.next_start].at_s)
+    while True:
+        if now.offers > 0 and now.cursor != NONE:
+            index = now.cursor
+            now.cursor, now.offers = fleet.calls[index].next, now.offers - 1
+            return index
+        spare = fleet.spare[0]
+        if now.records + spare > len(fleet.records) or now.events + spare > len(fleet.event_s):
+            return FULL
+        if now.calls_left < 1 or now.kept_left < spare or now.sessions_left < 1:
+            return FULL
+        event_s = fleet.event_s[0] if now.events > 0 else math.inf
+        if min(event_s, fleet.due[1]) > until_s:
+            _pass_time(fleet, until_s)
+            return DONE
+        if event_s <= fleet.due[1]:
+            _pass_time(fleet, event_s)
+            last = _pop(fleet)
+            session, number = fleet.event[last, 0], fleet.event[last, 1]
+            if session == _START:
+                _begin(fleet, number, event_s)
+                if not now.closed_loop and now.next_start < len(fleet.starts):
+                    _begin_next(fleet, fleet.starts[now.next_start].at_s)
+            elif number >= 0:
+                return _ask(fleet, session, number, event_s)
+            elif fleet.agents[session, -1 - number].until_s == event_s:
+                deactivate(fleet, session, -1 - number)
+                offer_held(fleet)
+            continue
+        replica = _first_due(fleet)
+        here = fleet.replicas[replica]
+        if here.phase == READY:
+            plan(fleet, replica)
+        else:
+            _pass_time(fleet, fleet.due[1])
+            for at in range(carry_out(fleet, replica, ended)):
+                _end(fleet, ended[at], here.clock)
+        _set_due(fleet, replica, ending(here))
+
+
+@compiled
+def advance(fleet, until_s, ended):  # type: ignore[no-untyped-def]
+    """As `next_offer`, called from Python; `ended` is room for the calls of a replica."""
+    return next_offer(fleet, until_s, ended)
+
+
+@compiled
+def send(fleet, index, replica):  # type: ignore[no-untyped-def]
+    """As `answer`, called from Python."""
+    answer(fleet, index, replica)

@@ -1,0 +1,126 @@
+"""Scripts: recorded sessions that live sessions of a fleet repeat, and logs of single requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from rllib_scale.config.base import Model, NonNegative
+from rllib_scale.errors import UserError
+from rllib_scale.simulator.replicas.state import NONE, TASK
+from rllib_scale.workloads.formats.base import Progress
+from rllib_scale.workloads.formats.kv_cache_tester import recorded
+from rllib_scale.workloads.formats.sessions import Agent, Call
+
+
+class Caps(Model):
+    """Longest gaps of a script."""
+
+    tool_gap_cap_s: NonNegative = Field(default=600.0, description="after a call that asked for a tool")
+    think_gap_cap_s: NonNegative = Field(default=120.0, description="in which a person thinks")
+
+
+@dataclass(frozen=True)
+class Scripts:
+    """Scripts as arrays.
+
+    Attributes:
+        tasks: (T,) TASK, script by script, in the order of their recorded starts.
+        first_task: (scripts + 1,) where each script begins.
+        successors: calls that need a call, numbered within their script.
+    """
+
+    tasks: NDArray[Any]
+    first_task: NDArray[np.int64]
+    successors: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.first_task) - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Calls of each script."""
+        return np.diff(self.first_task)
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+        """As `new_fleet` takes them."""
+        return self.tasks, self.first_task, self.successors
+
+    def part(self, chosen: Iterable[int]) -> Scripts:
+        """Some of the scripts."""
+        return joined([self._one(number) for number in chosen])
+
+    def _one(self, number: int) -> tuple[NDArray[Any], list[list[int]]]:
+        tasks = self.tasks[self.first_task[number] : self.first_task[number + 1]].copy()
+        return tasks, [list(self.successors[task["first_next"] : task["end_next"]]) for task in tasks]
+
+
+def joined(scripts: Sequence[tuple[NDArray[Any], list[list[int]]]]) -> Scripts:
+    """Scripts from their tasks and the successors of each task."""
+    lists = [following for _, lists in scripts for following in lists]
+    ends = np.cumsum([len(following) for following in lists])
+    tasks = np.concatenate([tasks for tasks, _ in scripts])
+    tasks["first_next"], tasks["end_next"] = np.concatenate([[0], ends[:-1]]), ends
+    successors = np.array([number for following in lists for number in following], np.int64)
+    return Scripts(tasks, np.concatenate([[0], np.cumsum([len(tasks) for tasks, _ in scripts])]), successors)
+
+
+def requests(prompt: Sequence[int], output: Sequence[int], prefix_tokens: int = 0) -> Scripts:
+    """Single requests, each a script, which share a prefix."""
+    tasks = np.zeros(len(prompt), TASK)
+    tasks["prompt"], tasks["output"] = prompt, output
+    tasks["prefix"] = 0 if prefix_tokens else NONE
+    tasks["prefix_tokens"] = prefix_tokens
+    return joined([(tasks[i : i + 1], [[]]) for i in range(len(tasks))])
+
+
+def read_scripts(sources: Sequence[Path], caps: Caps | None = None, progress: Progress | None = None) -> Scripts:
+    """Scripts of sessions as kv-cache-tester publishes them.
+
+    An agent's calls share its context; those with the same tools and system prompt share that prefix. The last of each
+    agent's tokens that an earlier call computed are reusable.
+
+    Raises:
+        UserError: a source cannot be read, a record is bad, or there is none.
+    """
+    scripts: list[tuple[NDArray[Any], list[list[int]]]] = []
+    prefixes: dict[Any, int] = {}
+    for calls, agents in recorded(sources, progress or Progress()):
+        scripts.append(_script(calls, agents, prefixes, caps or Caps()))
+    if not scripts:
+        raise UserError(f"{', '.join(map(str, sources))}: no session with calls")
+    return joined(scripts)
+
+
+def _script(
+    calls: list[Call], agents: list[Agent], prefixes: dict[Any, int], caps: Caps
+) -> tuple[NDArray[Any], list[list[int]]]:
+    agent_of = [number for number, agent in enumerate(agents) for _ in agent.calls]
+    order = sorted(range(len(calls)), key=lambda task: (calls[task].start_s, task))
+    number = {task: position for position, task in enumerate(order)}
+    tasks, following = np.zeros(len(calls), TASK), [list[int]() for _ in calls]
+    start_s, end_s = dict[int, float](), dict[int, float]()  # with gaps cut to their caps
+    for task, row in zip(order, tasks, strict=True):
+        call, agent = calls[task], agents[agent_of[task]]
+        recorded_s = max((calls[need].end_s for need in call.needs), default=calls[order[0]].start_s)
+        thought = bool(call.needs) and call.turn > max(calls[need].turn for need in call.needs)
+        gap_s = min(call.start_s - recorded_s, caps.think_gap_cap_s if thought else caps.tool_gap_cap_s)
+        start_s[task] = max((end_s[need] for need in call.needs), default=0.0) + gap_s
+        end_s[task] = start_s[task] + call.end_s - call.start_s
+        row["prompt"], row["output"] = max(1, call.input_tokens), max(1, call.output_tokens)
+        row["reusable"] = max(0, call.input_tokens - call.new_tokens)
+        row["agent"], row["turn"], row["needs"], row["gap_s"] = agent_of[task], call.turn, len(call.needs), gap_s
+        row["release_s"] = start_s[task] if thought or not call.needs else -1.0
+        row["prefix_tokens"] = min(sum(agent.prefix), row["prompt"])
+        row["prefix"] = prefixes.setdefault(agent.prefix, len(prefixes)) if row["prefix_tokens"] else NONE
+        for need in call.needs:
+            following[number[need]].append(number[task])
+    return tasks, following

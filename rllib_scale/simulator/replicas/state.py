@@ -1,0 +1,242 @@
+"""The arrays of a fleet of replicas under sessions, which compiled code reads and writes.
+
+Rows refer to rows of other tables by index, NONE stands for no row. Tables of calls, contexts, events and live sessions
+grow when `loop.advance` says that they are full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rllib_scale.simulator.replicas.presets import Replica
+
+NONE = -1
+IDLE, READY, RUNNING = range(3)
+"""Phases of a replica: nothing to do; at a boundary between steps; within planned steps."""
+
+_I, _F = np.int64, np.float64
+REPLICA = np.dtype(
+    [
+        *((name, _F) for name in ("step_s", "call_s", "context_s", "prefill_s", "attention_s", "request_s", "keep_s")),
+        *((name, _I) for name in ("kv_tokens", "token_budget", "max_calls")),
+        ("clock", _F),  # of the last boundary between steps
+        ("first_s", _F),  # duration of the first of the planned steps
+        ("growth_s", _F),  # by which each further one is longer
+        ("busy_s", _F),
+        ("phase", _I),
+        ("planned", _I),  # steps
+        ("chunk", _I),  # prefill tokens of each of several planned steps
+        ("calls", _I),  # running, in the order of their admission
+        ("decoding", _I),
+        ("context", _I),  # tokens of the calls that decode
+        ("decoded", _I),  # decode steps so far
+        ("next_end", _I),  # decode step in which the next call ends
+        ("pinned", _I),  # tokens of running calls and of the prefixes that they share
+        ("used", _I),  # with kept contexts and prefixes
+        ("backlog", _I),  # prefill tokens that calls here still need, estimated for those that wait
+        ("first_waiting", _I),
+        ("last_waiting", _I),
+        ("waiting", _I),
+        ("oldest", _I),  # kept context, the first to be evicted
+        ("newest", _I),
+        ("active", _I),  # tokens of the sessions that are active here
+        ("evicted", _I),  # tokens
+        ("preempted", _I),  # calls
+    ],
+    align=True,
+)
+CALL = np.dtype(
+    [
+        *((name, _I) for name in ("session", "call", "agent", "prefix", "prefix_tokens", "prompt", "output")),
+        ("reusable", _I),  # tokens that an earlier call of the agent may have left in a cache
+        ("replica", _I),
+        ("target", _I),  # tokens to compute before the next answer token
+        ("computed", _I),  # of them; while decoding, at the start of decoding
+        ("started", _I),  # decode step at which it began to decode; NONE before
+        ("end", _I),  # decode step in which it ends
+        ("generated", _I),  # at the start of decoding
+        ("chunk", _I),
+        ("estimate", _I),  # prefill tokens, when it was placed
+        ("hit", _I),  # tokens found at the first admission
+        ("prefilled", _I),  # tokens, those computed again included
+        ("preemptions", _I),
+        ("next", _I),  # in the queue of a replica, of held calls, or of free rows
+        ("previous", _I),
+        ("asked_s", _F),
+        ("placed_s", _F),
+        ("admitted_s", _F),
+        ("first_s", _F),
+    ],
+    align=True,
+)
+KEPT = np.dtype(
+    [
+        *((name, _I) for name in ("session", "agent", "replica", "prefix", "tokens")),
+        ("older", _I),
+        ("newer", _I),
+        ("next", _I),  # of the same agent on other replicas, or of free rows
+        ("kept_s", _F),
+    ],
+    align=True,
+)
+"""A context that a replica keeps; a prefix that nobody uses, with agent NONE."""
+PREFIX = np.dtype([(name, _I) for name in ("tokens", "running", "kept", "row")], align=True)
+SESSION = np.dtype([(name, _I) for name in ("script", "number", "left", "next")] + [("start_s", _F)], align=True)
+AGENT = np.dtype([("kept", _I), ("home", _I), ("active", _I), ("tokens", _I), ("until_s", _F)], align=True)
+"""Of an agent of a live session: kept contexts, replica of its last call, where it is active, with how many tokens."""
+TASK = np.dtype(
+    [
+        *((name, _I) for name in ("prompt", "output", "reusable", "agent", "prefix", "prefix_tokens", "turn", "needs")),
+        ("first_next", _I),  # successors in `Fleet.successors`
+        ("end_next", _I),
+        ("gap_s", _F),  # between the last answer that it needs and its start
+        ("release_s", _F),  # start of a turn, from the start of the session; NONE within a turn
+    ],
+    align=True,
+)
+"""A call of a script, the recording that a live session repeats."""
+FLEET = np.dtype(
+    [
+        *((name, _I) for name in ("free_calls", "free_kept", "free_sessions", "events", "first_held", "last_held")),
+        *((name, _I) for name in ("calls_left", "kept_left", "sessions_left")),  # free rows
+        ("held", _I),
+        ("offers", _I),  # held calls that are still to be offered again
+        ("cursor", _I),  # the next of them
+        ("next_start", _I),  # in `starts`
+        ("records", _I),
+        ("open_calls", _I),
+        ("closed_loop", _I),
+        ("live", _I),
+        ("time", _F),
+        ("open_call_s", _F),  # integral of the calls that are asked and not answered over time
+        ("active_tokens", _F),
+        ("active_token_s", _F),
+        ("active_for_s", _F),  # so long after its last answer a session is active
+    ],
+    align=True,
+)
+START = np.dtype([("script", _I), ("skipped", _I), ("at_s", _F)], align=True)
+"""A session to come: its first calls are skipped, as a closed loop starts in the middle of sessions."""
+RECORD = np.dtype(
+    [
+        *((name, _I) for name in ("session", "script", "call", "turn", "replica", "prompt", "output", "reusable")),
+        *((name, _I) for name in ("hit", "prefilled", "preemptions")),
+        *((name, _F) for name in ("asked_s", "placed_s", "admitted_s", "first_s", "end_s")),
+    ],
+    align=True,
+)
+"""A completed call."""
+
+
+class Fleet(NamedTuple):
+    """All arrays; R replicas, S live sessions of at most M calls and A agents, P prefixes."""
+
+    now: NDArray[Any]  # (1,) FLEET
+    replicas: NDArray[Any]  # (R,)
+    batch: NDArray[np.int64]  # (R, max_calls) rows of `calls`
+    prefixes: NDArray[Any]  # (R, P)
+    calls: NDArray[Any]
+    kept: NDArray[Any]
+    sessions: NDArray[Any]  # (S,)
+    needs: NDArray[np.int64]  # (S, M) calls that a call still waits for
+    agents: NDArray[Any]  # (S, A)
+    tasks: NDArray[Any]  # of all scripts
+    first_task: NDArray[np.int64]  # (scripts + 1,)
+    successors: NDArray[np.int64]  # within their script
+    starts: NDArray[Any]
+    event_s: NDArray[np.float64]  # a heap
+    event: NDArray[np.int64]  # (events, 2)
+    due: NDArray[np.float64]  # (2 T,) tournament of the replicas' next events
+    records: NDArray[Any]
+    spare: NDArray[np.int64]  # (1,) rows of events and records that one event may need
+
+
+def new_fleet(
+    replicas: Sequence[Replica],
+    scripts: tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]],
+    starts: NDArray[Any],
+    live: int,
+    closed_loop: bool,
+    active_for_s: float = 0.0,
+) -> Fleet:
+    """An empty fleet.
+
+    Args:
+        replicas: each with its coefficients and limits.
+        scripts: tasks (TASK) of all scripts, first task of each script, successors.
+        starts: sessions to come (START); in a closed loop the first `live` at their times, each other one when a
+            session ends.
+        live: rows for live sessions; they grow.
+        closed_loop: whether a session that ends is followed by the next one.
+        active_for_s: so long after its last answer a session counts to the working set.
+    """
+    tasks, first_task, successors = scripts
+    most = int(np.diff(first_task).max())
+    fans = int((tasks["end_next"] - tasks["first_next"]).max(initial=0))
+    limits = max(replica.max_calls for replica in replicas)
+    spare = limits * (fans + 2) + most + 2
+    size = 1 << max(0, len(replicas) - 1).bit_length()
+    now = np.zeros(1, FLEET)
+    for name in ("first_held", "last_held", "cursor"):
+        now[name] = NONE
+    now["closed_loop"], now["live"], now["active_for_s"] = closed_loop, live, active_for_s
+    rows = np.zeros(len(replicas), REPLICA)
+    for row, replica in zip(rows, replicas, strict=True):
+        for name, value in replica.model_dump(exclude={"sources", "gpus"}).items():
+            row[name] = value
+    for name in ("first_waiting", "last_waiting", "oldest", "newest"):
+        rows[name] = NONE
+    prefixes = np.zeros((len(replicas), int(tasks["prefix"].max(initial=0)) + 1), PREFIX)
+    prefixes["row"] = NONE
+    sizes = {"calls": (2 * live + 2, CALL), "kept": (4 * live + spare, KEPT), "sessions": (live + 2, SESSION)}
+    tables = {name: np.zeros(rows, kind) for name, (rows, kind) in sizes.items()}
+    for name, table in tables.items():
+        _chain(table, now[0], name)
+    return Fleet(
+        now=now,
+        replicas=rows,
+        batch=np.zeros((len(replicas), limits), _I),
+        prefixes=prefixes,
+        **tables,
+        needs=np.zeros((live + 2, most), _I),
+        agents=np.zeros((live + 2, int(tasks["agent"].max(initial=0)) + 1), AGENT),
+        tasks=tasks,
+        first_task=first_task,
+        successors=successors,
+        starts=starts,
+        event_s=np.zeros(4 * spare + 4 * live, _F),
+        event=np.zeros((4 * spare + 4 * live, 2), _I),
+        due=np.full(2 * size, np.inf),
+        records=np.zeros(spare + 4096, RECORD),
+        spare=np.array([spare], _I),
+    )
+
+
+def grown(fleet: Fleet) -> Fleet:
+    """The fleet with larger tables where they are short, for `loop.advance` to go on."""
+    now, spare, changes = fleet.now[0], int(fleet.spare[0]), dict[str, Any]()
+    for name in ("calls", "kept", "sessions"):
+        table = getattr(fleet, name)
+        if now[f"{name}_left"] < spare:
+            added = np.zeros(len(table) + spare, table.dtype)
+            _chain(added, now, name, first=len(table))
+            changes[name] = np.concatenate([table, added])
+            for other in ("needs", "agents") if name == "sessions" else ():
+                rows = getattr(fleet, other)
+                changes[other] = np.concatenate([rows, np.zeros((len(added), rows.shape[1]), rows.dtype)])
+    if now["events"] + spare > len(fleet.event_s):
+        more = len(fleet.event_s) + spare
+        changes["event_s"] = np.concatenate([fleet.event_s, np.zeros(more)])
+        changes["event"] = np.concatenate([fleet.event, np.zeros((more, 2), _I)])
+    return fleet._replace(**changes)
+
+
+def _chain(rows: NDArray[Any], now: Any, name: str, first: int = 0) -> None:
+    """Put new rows, which get the indices from `first` on, before the free rows of a table."""
+    rows["next"] = np.arange(first + 1, first + len(rows) + 1)
+    rows["next"][-1] = now[f"free_{name}"] if first else NONE
+    now[f"free_{name}"], now[f"{name}_left"] = first, now[f"{name}_left"] + len(rows)

@@ -1,0 +1,299 @@
+"""Replicas of a language model step by step, with lists and dictionaries: slow, and independent of the compiled model.
+
+Everything is counted anew at every step, by the rules in the docstring of `simulator/replicas/service.py`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(eq=False)
+class Call:
+    session: int
+    number: int
+    agent: int
+    prefix: int
+    prefix_tokens: int
+    prompt: int
+    output: int
+    reusable: int
+    asked: float
+    row: Any = None
+    computed: int = 0
+    answered: int = 0
+    target: int = 0
+    decodes: bool = False
+    hit: int | None = None
+    admitted: float = 0.0
+    first: float | None = None
+    end: float = 0.0
+    prefilled: int = 0
+    preemptions: int = 0
+    replica: int = 0
+
+    def own_tokens(self) -> int:
+        return (self.computed if self.decodes else self.target) - self.prefix_tokens
+
+
+@dataclass(eq=False)
+class Kept:
+    """A context of (session, agent), or with key None a prefix that nothing uses."""
+
+    key: tuple[int, int] | None
+    prefix: int
+    tokens: int
+    time: float
+
+
+@dataclass
+class Replica:
+    facts: Any
+    clock: float = 0.0
+    running: list[Call] = field(default_factory=list)
+    waiting: list[Call] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)  # the oldest first
+    resident: dict[int, int] = field(default_factory=dict)  # prefix -> tokens
+    step_ends: float | None = None
+    chunks: dict[int, int] = field(default_factory=dict)
+    steps: int = 0
+    evicted: int = 0
+    ended_sessions: set[int] = field(default_factory=set)
+
+    def next_event(self) -> float:
+        if not self.running and not self.waiting:
+            return float("inf")
+        return self.clock if self.step_ends is None else self.step_ends
+
+    def pinned(self) -> int:
+        shared = {call.prefix: call.prefix_tokens for call in self.running if call.prefix >= 0}
+        return sum(call.own_tokens() for call in self.running) + sum(shared.values())
+
+    def used(self) -> int:
+        contexts = sum(kept.tokens for kept in self.kept if kept.key is not None)
+        return sum(call.own_tokens() for call in self.running) + contexts + sum(self.resident.values())
+
+    def context_of(self, call: Call) -> Kept | None:
+        return next((kept for kept in self.kept if kept.key == (call.session, call.agent)), None)
+
+    def is_used(self, prefix: int) -> bool:
+        users = [call.prefix for call in self.running] + [kept.prefix for kept in self.kept if kept.key is not None]
+        return prefix in users
+
+    def found(self, call: Call) -> int:
+        tokens = call.prefix_tokens if call.prefix in self.resident else 0
+        kept = self.context_of(call)
+        if kept is not None:
+            tokens = max(tokens, min(call.prefix_tokens + kept.tokens, call.reusable))
+        return min(tokens, call.target - 1)
+
+    def make_room(self, tokens: int) -> None:
+        while self.used() + tokens > self.facts.kv_tokens:
+            kept = self.kept[0]
+            if kept.key is None:
+                self.kept.pop(0)
+                self.evicted += self.resident.pop(kept.prefix)
+                continue
+            taken = min(kept.tokens, self.used() + tokens - self.facts.kv_tokens)
+            kept.tokens -= taken
+            self.evicted += taken
+            if kept.tokens == 0:
+                self.forget(kept)
+
+    def forget(self, kept: Kept) -> None:
+        self.kept.remove(kept)
+        if kept.prefix >= 0 and not self.is_used(kept.prefix):
+            self.kept.insert(0, Kept(None, kept.prefix, 0, kept.time))
+
+    def leave(self, call: Call) -> None:
+        """A call leaves the batch; its context is kept."""
+        self.running.remove(call)
+        own = call.computed - call.prefix_tokens
+        older = self.context_of(call)
+        if older is not None:
+            if call.prefix >= 0:
+                self.running.append(call)  # it still uses its prefix
+            self.forget(older)
+            if call.prefix >= 0:
+                self.running.remove(call)
+        if own > 0:
+            self.kept.append(Kept((call.session, call.agent), call.prefix, own, self.clock))
+        if call.prefix >= 0 and not self.is_used(call.prefix):
+            self.kept.append(Kept(None, call.prefix, 0, self.clock))
+
+    def can_admit(self, call: Call) -> bool:
+        decoding = sum(other.decodes for other in self.running)
+        needed = self.pinned() + decoding + call.target - call.prefix_tokens
+        if call.prefix >= 0 and all(other.prefix != call.prefix for other in self.running):
+            needed += call.prefix_tokens
+        if self.facts.keep_s > 0 and self.running:
+            own = self.context_of(call)
+            needed += sum(
+                kept.tokens
+                for kept in self.kept
+                if kept.key is not None and kept is not own and kept.time + self.facts.keep_s > self.clock
+            )
+        return needed <= self.facts.kv_tokens
+
+    def admit(self, call: Call) -> None:
+        hit = self.found(call)
+        kept = self.context_of(call)
+        if call.prefix >= 0:
+            self.resident.setdefault(call.prefix, call.prefix_tokens)
+            self.kept = [other for other in self.kept if other.key is not None or other.prefix != call.prefix]
+        if kept is not None:
+            self.kept.remove(kept)
+        decoding = sum(other.decodes for other in self.running)
+        self.running.append(call)
+        call.computed = hit
+        if call.hit is None:
+            call.hit, call.admitted = hit, self.clock
+        self.make_room(decoding)
+
+    def begin_step(self) -> None:
+        facts = self.facts
+        while self.pinned() + sum(call.decodes for call in self.running) > facts.kv_tokens:
+            call = self.running[-1]
+            if call.decodes:
+                call.target = call.prompt + call.answered
+            call.reusable = max(call.reusable, call.computed)
+            call.decodes = False
+            call.preemptions += 1
+            self.leave(call)
+            self.waiting.insert(0, call)
+        decoding = [call for call in self.running if call.decodes]
+        budget = facts.token_budget - len(decoding)
+        self.chunks = {}
+        for call in self.running:
+            if not call.decodes:
+                self.chunks[id(call)] = min(call.target - call.computed, budget)
+                budget -= self.chunks[id(call)]
+        while self.waiting and len(self.running) < facts.max_calls and budget > 0 and self.can_admit(self.waiting[0]):
+            call = self.waiting.pop(0)
+            self.admit(call)
+            self.chunks[id(call)] = min(call.target - call.computed, budget)
+            budget -= self.chunks[id(call)]
+        took = facts.step_s + facts.context_s * sum(call.computed for call in decoding)
+        took += facts.call_s * (len(decoding) + sum(chunk > 0 for chunk in self.chunks.values()))
+        for call in self.running:
+            for token in range(self.chunks.get(id(call), 0)):
+                took += facts.prefill_s + facts.attention_s * (call.computed + token)
+        self.steps += 1
+        self.step_ends = self.clock + took
+
+    def end_step(self) -> list[Call]:
+        assert self.step_ends is not None
+        self.clock, self.step_ends = self.step_ends, None
+        decoding = [call for call in self.running if call.decodes]
+        self.make_room(len(decoding))
+        for call in decoding:
+            call.computed += 1
+            call.answered += 1
+        for call in self.running:
+            chunk = self.chunks.get(id(call), 0)
+            call.computed += chunk
+            call.prefilled += chunk
+            if not call.decodes and call.computed == call.target:
+                call.decodes = True
+                call.answered += 1
+                call.first = self.clock if call.first is None else call.first
+        assert self.used() <= self.facts.kv_tokens
+        assert len(self.running) <= self.facts.max_calls
+        done = [call for call in self.running if call.decodes and call.answered == call.output]
+        for call in done:
+            self.leave(call)
+        return done
+
+
+@dataclass
+class Session:
+    script: int
+    number: int
+    start: float
+    needs: list[int]
+    left: int
+    agents: dict[int, int] = field(default_factory=dict)
+
+
+def simulate(
+    facts: list[Any],
+    scripts: Any,
+    starts: Any,
+    live: int,
+    closed_loop: bool,
+    until: float,
+    rule: Callable[[int, int], int],
+) -> list[Call]:
+    """Completed calls in the order of their ends; `rule(session's number, call)` gives the replica."""
+    replicas = [Replica(each) for each in facts]
+    events: list[tuple[float, int, int]] = []
+    sessions: dict[int, Session] = {}
+    done: list[Call] = []
+    coming = list(range(len(starts)))
+
+    def tasks(script: int) -> Any:
+        return scripts.tasks[scripts.first_task[script] : scripts.first_task[script + 1]]
+
+    def following(script: int, number: int) -> Any:
+        task = tasks(script)[number]
+        return scripts.successors[task["first_next"] : task["end_next"]]
+
+    for _ in range(live if closed_loop else len(starts)):
+        if coming:
+            number = coming.pop(0)
+            heapq.heappush(events, (float(starts[number]["at_s"]), -1, number))
+    while True:
+        times = [replica.next_event() for replica in replicas]
+        event_s = events[0][0] if events else np.inf
+        if min(event_s, *times) > until:
+            return done
+        if event_s <= min(times):
+            time, session, number = heapq.heappop(events)
+            if session < 0:
+                start = starts[number]
+                script, skipped = int(start["script"]), int(start["skipped"])
+                own = tasks(script)
+                sessions[number] = Session(script, number, time, [int(n) for n in own["needs"]], len(own) - skipped)
+                for call in range(skipped):
+                    for later in following(script, call):
+                        sessions[number].needs[later] -= 1
+                for call in range(skipped, len(own)):
+                    if sessions[number].needs[call] == 0:
+                        delay = 0.0 if skipped else float(own[call]["release_s"])
+                        heapq.heappush(events, (time + delay, number, call))
+                continue
+            task = tasks(sessions[session].script)[number]
+            facts_of = ("agent", "prefix", "prefix_tokens", "prompt", "output", "reusable")
+            call = Call(session, number, *(int(task[key]) for key in facts_of), time)
+            call.target, call.replica = call.prompt, rule(session, number)
+            replica = replicas[call.replica]
+            if not replica.running and not replica.waiting:
+                replica.clock = time
+            replica.waiting.append(call)
+            continue
+        replica = replicas[int(np.argmin(times))]
+        if replica.step_ends is None:
+            replica.begin_step()
+            continue
+        for call in replica.end_step():
+            call.end = replica.clock + replica.facts.request_s
+            assert call.first is not None
+            call.first += replica.facts.request_s
+            done.append(call)
+            session_of = sessions[call.session]
+            session_of.left -= 1
+            for later in following(session_of.script, call.number):
+                session_of.needs[later] -= 1
+                if session_of.needs[later] == 0:
+                    task = tasks(session_of.script)[later]
+                    due = call.end + float(task["gap_s"])
+                    if task["release_s"] >= 0 and not closed_loop:
+                        due = max(call.end, session_of.start + float(task["release_s"]))
+                    heapq.heappush(events, (due, call.session, int(later)))
+            if session_of.left == 0 and closed_loop and coming:
+                heapq.heappush(events, (call.end, -1, coming.pop(0)))

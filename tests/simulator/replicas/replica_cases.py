@@ -1,0 +1,96 @@
+"""Random small fleets: memory is short, prompts are chunked, calls are preempted, contexts are found and evicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rllib_scale.simulator.replicas.loop import DONE, advance, send
+from rllib_scale.simulator.replicas.presets import Replica
+from rllib_scale.simulator.replicas.scripts import Scripts, joined
+from rllib_scale.simulator.replicas.state import NONE, START, TASK, Fleet, grown, new_fleet
+
+
+@dataclass
+class Case:
+    replicas: list[Replica]
+    scripts: Scripts
+    starts: Any
+    live: int
+    closed_loop: bool
+    until_s: float
+
+    def rule(self, session: int, call: int) -> int:
+        """Mostly where the session is, now and then elsewhere."""
+        return (session + (call % 5 == 4)) % len(self.replicas)
+
+
+def _script(rng: np.random.Generator, room: int) -> tuple[Any, list[list[int]]]:
+    calls = int(rng.integers(1, 9))
+    tasks, following = np.zeros(calls, TASK), [list[int]() for _ in range(calls)]
+    agents = int(rng.integers(1, 3))
+    prefix = [(int(rng.integers(-1, 2)), 0) for _ in range(agents)]
+    context = [0] * agents
+    for number, task in enumerate(tasks):
+        agent = int(rng.integers(agents))
+        chosen = prefix[agent][0]
+        shared = 0 if chosen == NONE else 5 + 7 * chosen
+        task["agent"], task["prefix"], task["prefix_tokens"] = agent, chosen, shared
+        task["output"] = int(rng.integers(1, 12 if rng.random() < 0.5 else 60))
+        goes_on = max(shared + rng.integers(0, 3), context[agent] * rng.random() * 1.2, 1)
+        task["prompt"] = int(min(room - task["output"], goes_on + rng.integers(0, 25)))
+        task["reusable"] = int(min(context[agent], task["prompt"]) * (rng.random() < 0.8))
+        context[agent] = int(task["prompt"] + task["output"])
+        before = [n for n in range(number) if rng.random() < 0.5][-2:]
+        task["needs"], task["gap_s"] = len(before), rng.exponential(0.5) * (rng.random() < 0.8)
+        task["release_s"] = rng.exponential(5.0) if not before or rng.random() < 0.2 else -1.0
+        task["turn"] = number // 3
+        for need in before:
+            following[need].append(number)
+    return tasks, following
+
+
+def random_case(seed: int) -> Case:
+    rng = np.random.default_rng(seed)
+    room = int(rng.integers(60, 200))
+    replicas = [
+        Replica(
+            step_s=rng.uniform(0.01, 0.1),
+            call_s=rng.uniform(0, 0.01),
+            context_s=rng.uniform(0, 1e-3) * (rng.random() < 0.9),
+            prefill_s=rng.uniform(0, 5e-3),
+            attention_s=rng.uniform(0, 1e-4),
+            request_s=rng.uniform(0, 0.05) * (rng.random() < 0.5),
+            kv_tokens=room + int(rng.integers(0, 100)),
+            token_budget=int(rng.integers(6, 40)),
+            max_calls=int(rng.integers(1, 10)),
+            keep_s=rng.uniform(0, 2) * (rng.random() < 0.3),
+        )
+        for _ in range(int(rng.integers(1, 4)))
+    ]
+    scripts = joined([_script(rng, room) for _ in range(6)])
+    closed, live = bool(rng.random() < 0.6), int(rng.integers(2, 13))
+    starts = np.zeros(60, START)
+    starts["script"] = rng.integers(0, len(scripts), 60)
+    starts["at_s"] = np.cumsum(rng.exponential(0.3, 60))
+    if closed:
+        starts["skipped"][:live] = rng.random(live) * scripts.lengths[starts["script"][:live]]
+    return Case(replicas, scripts, starts, live, closed, 15.0)
+
+
+def played(case: Case, check: Any = None) -> Fleet:
+    """The compiled model under the case's rule."""
+    fleet = new_fleet(case.replicas, case.scripts.arrays, case.starts, case.live, case.closed_loop)
+    ended = np.zeros(fleet.batch.shape[1], np.int64)
+    while (index := advance(fleet, case.until_s, ended)) != DONE:
+        if index < 0:
+            fleet = grown(fleet)
+            continue
+        call = fleet.calls[index]
+        session = fleet.sessions[call["session"]]
+        send(fleet, index, case.rule(int(session["number"]), int(call["call"])))
+        if check is not None:
+            check(fleet)
+    return fleet

@@ -1,0 +1,71 @@
+"""The compiled model of replicas against one that takes every step, and what holds in every state."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from replica_cases import played, random_case
+
+from reference.replica import simulate
+from rllib_scale.simulator.replicas.state import Fleet
+from seeds import each_of
+
+SAME = {"rel": 1e-9, "abs": 1e-9}
+
+
+@each_of(range(300), by_default=30)
+def test_jumps_end_where_steps_end(seed: int) -> None:
+    case = random_case(seed)
+    calls = simulate(case.replicas, case.scripts, case.starts, case.live, case.closed_loop, case.until_s, case.rule)
+    fleet = played(case)
+    records = fleet.records[: fleet.now[0]["records"]]
+    by_call = {(int(row["session"]), int(row["call"])): row for row in records}
+    assert len(by_call) == len(records) == len(calls)
+    for call in calls:
+        row = by_call[call.session, call.number]
+        facts = (call.replica, call.hit, call.prefilled, call.preemptions)
+        assert tuple(int(row[key]) for key in ("replica", "hit", "prefilled", "preemptions")) == facts
+        times = (call.asked, call.admitted, call.first, call.end)
+        assert [row[key] for key in ("asked_s", "admitted_s", "first_s", "end_s")] == pytest.approx(times, **SAME)
+
+
+def test_the_cases_have_what_they_are_for() -> None:
+    fleets = [played(random_case(seed)) for seed in range(30)]
+    rows = np.concatenate([fleet.records[: fleet.now[0]["records"]] for fleet in fleets])
+    assert sum(fleet.replicas["preempted"].sum() for fleet in fleets) > 30
+    assert sum(fleet.replicas["evicted"].sum() for fleet in fleets) > 1000
+    assert (rows["hit"] > 0).mean() > 0.2
+    assert (rows["prompt"] > 40).mean() > 0.2, "longer than any budget: chunked"
+    assert {random_case(seed).closed_loop for seed in range(30)} == {True, False}
+
+
+@each_of(range(100), by_default=20)
+def test_tokens_are_conserved_and_limits_hold(seed: int) -> None:
+    case = random_case(1000 + seed)
+
+    def check(fleet: Fleet) -> None:
+        for number, here in enumerate(fleet.replicas):
+            assert here["pinned"] <= here["used"] <= here["kv_tokens"]
+            assert here["calls"] <= here["max_calls"]
+            batch = fleet.calls[fleet.batch[number, : here["calls"]]]
+            decoding = batch["started"] >= 0
+            assert here["decoding"] == decoding.sum()
+            now = np.where(decoding, batch["computed"] + here["decoded"] - batch["started"], batch["target"])
+            shared = fleet.prefixes[number]
+            pinned = (now - batch["prefix_tokens"]).sum() + shared["tokens"][shared["running"] > 0].sum()
+            assert here["pinned"] == pinned
+            kept = 0
+            row = int(here["oldest"])
+            while row >= 0:
+                kept += int(fleet.kept[row]["tokens"]) * int(fleet.kept[row]["session"] >= 0)
+                row = int(fleet.kept[row]["newer"])
+            assert here["used"] == (now - batch["prefix_tokens"]).sum() + shared["tokens"].sum() + kept
+
+    fleet = played(case, check)
+    rows = fleet.records[: fleet.now[0]["records"]]
+    once = rows["preemptions"] == 0
+    assert (rows["prefilled"] == rows["prompt"] - rows["hit"])[once].all()
+    assert (rows["asked_s"] <= rows["placed_s"]).all()
+    assert (rows["placed_s"] <= rows["admitted_s"]).all()
+    assert (rows["admitted_s"] < rows["first_s"]).all()
+    assert (rows["first_s"] <= rows["end_s"]).all()
