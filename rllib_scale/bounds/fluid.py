@@ -24,6 +24,7 @@ from scipy.sparse import csr_matrix, diags_array, vstack
 from rllib_scale.bounds.lower_bounds import critical_paths
 from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError
+from rllib_scale.workloads.fitting import fits
 from rllib_scale.workloads.model import Workload
 
 BINS = 40
@@ -58,8 +59,8 @@ def fluid_bound(env: EnvConfig, workload: Workload, bins: int = BINS) -> float:
     before, after = edges[:, 0], edges[:, 1]
     delay = workload.delay_s[:count]
     speed, memory = (np.array([getattr(t, name) for t in tiers]) for name in ("compute_gflops", "memory_gb"))
-    fits = workload.memory_gb[:count, None] <= memory
-    lasts = np.where(fits, workload.compute_gflop[:count, None] / speed, np.inf)
+    has_room = fits(workload.memory_gb[:count, None], memory)
+    lasts = np.where(has_room, workload.compute_gflop[:count, None] / speed, np.inf)
     _, start, _ = critical_paths(arrival, delay, lasts.min(axis=1), edges)
     earliest = np.minimum(start + lasts.min(axis=1), horizon)
 
@@ -68,7 +69,7 @@ def fluid_bound(env: EnvConfig, workload: Workload, bins: int = BINS) -> float:
     ends = np.unique(np.append(np.linspace(arrival.min(), min(last, horizon), bins + 1), horizon))
     begins, ends = ends[:-1], ends[1:]
     # Variables: seconds of each task on each tier in each bin; what is left undone of each task; its completion.
-    task, tier, at = np.nonzero(fits[:, :, None] & (ends > start[:, None, None]))
+    task, tier, at = np.nonzero(has_room[:, :, None] & (ends > start[:, None, None]))
     each, tasks, pieces = np.arange(len(task)), np.arange(count), len(task)
     width = pieces + 2 * count
 

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from rllib_scale.compiled import compiled
 from rllib_scale.config import EnvConfig
+from rllib_scale.workloads.fitting import fits
 from rllib_scale.workloads.model import Workload
 
 Floats = NDArray[np.float64]
@@ -88,7 +89,7 @@ def _relax(env: EnvConfig, workload: Workload) -> _Tasks:
     compute, memory = workload.compute_gflop[: len(workflow)], workload.memory_gb[: len(workflow)]
     speeds = np.array([tier.compute_gflops for tier in env.cluster.tiers])
     memories = np.array([tier.memory_gb for tier in env.cluster.tiers])
-    execution = np.where(memory[:, None] <= memories, compute[:, None] / speeds, np.inf)
+    execution = np.where(fits(memory[:, None], memories), compute[:, None] / speeds, np.inf)
     arrival, fastest = workload.arrival_s[workflow], execution.min(axis=1)
     order, start, parent = critical_paths(arrival, workload.delay_s[: len(workflow)], fastest, edges)
     return _Tasks(

@@ -21,6 +21,7 @@ from rllib_scale.observation.answers import PASS
 from rllib_scale.observation.snapshot import AWAY, INPUT, READY, RUNNING, UP, Snapshot
 from rllib_scale.simulator.cluster import build_servers, tier_names
 from rllib_scale.simulator.record import SCHEDULE
+from rllib_scale.workloads.fitting import fits
 
 RELEASE, ARRIVAL = range(2)
 """Kinds of timers, in the order in which they ring at one time."""
@@ -278,7 +279,7 @@ class Ledger:
             raise ValueError(f"workflow {workflow}, task {task} cannot start on server {server}")
         if server == PASS:
             outcome = "passed"
-        elif not self.there[server] or waiting.memory_gb > self.servers["memory"][server]:
+        elif not self.there[server] or not fits(waiting.memory_gb, self.servers["memory"][server]):
             outcome = "no_fit"
         elif self._extra[server] == 0.0 and self._is_open(waiting.memory_gb)[server]:
             outcome, started = "started", self._start(waiting, server, now)
@@ -294,7 +295,7 @@ class Ledger:
     def _is_open(self, memory_gb: float) -> np.ndarray:
         """(N,) bool: a task that needs so much could start there, but for reservations."""
         is_open: np.ndarray = self.there & (self._num_running < self.servers["max_concurrent"])
-        return is_open & (memory_gb <= self._free)
+        return is_open & fits(memory_gb, self._free)
 
     def _execution_s(self, waiting: _Waiting, server: int) -> float:
         at = self.servers[server]
@@ -352,7 +353,7 @@ class Ledger:
     def hopeless(self, servers: list[int]) -> tuple[Flow, int] | None:
         """A waiting task that none of these servers could ever hold, and its workflow."""
         largest = self.servers["memory"][servers].max(initial=-1.0)
-        return next(((w.flow, w.task) for w in self._waiting.values() if w.memory_gb > largest), None)
+        return next(((w.flow, w.task) for w in self._waiting.values() if not fits(w.memory_gb, largest)), None)
 
     def away_until(self, end_s: float) -> np.ndarray:
         """(N,) for how long each server was not there [s]."""

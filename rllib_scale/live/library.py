@@ -30,6 +30,7 @@ from rllib_scale.live.servers import Call, for_servers, nodes_as_servers
 from rllib_scale.live.worker import Packed
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
+from rllib_scale.workloads.fitting import fits
 
 MAX_SENT_BYTES = 20_000
 """Functions up to this size travel with each call: to look one up in Ray's store takes longer."""
@@ -198,7 +199,7 @@ class Cluster:
         name = name_of(function)
         check_task(function, name)
         needs, largest = build_model(Demand, demand, f"task {name}"), self.backend.ledger.servers["memory"].max()
-        if needs.memory_gb > largest:
+        if not fits(needs.memory_gb, largest):
             raise UserError(f"task {name}: memory_gb {needs.memory_gb:g}: the largest server has {largest:g}")
         packed = _packed(function)
 

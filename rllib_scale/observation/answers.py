@@ -17,9 +17,6 @@ PASS, STOP = -1, -2
 CLOSED, TAKEN, OPEN = range(3)
 """How a server is for a task: it can never start there; it fits, but not now; it could start now."""
 
-MEMORY_TOLERANCE_GB = 1e-9
-"""What a task takes of a shared memory beyond its own, so that sums in another order never find it too small."""
-
 
 def action_mask(config: EnvConfig, fit: np.ndarray, preemptible: np.ndarray) -> np.ndarray:
     """(B, K N + 1), or (B, K N + 1 + P) with preemption: the answers that do something.

@@ -14,6 +14,7 @@ from rllib_scale.observation.observe import fit_of, observe, opened
 from rllib_scale.observation.policy import Policy
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.observation.view import View
+from rllib_scale.workloads.fitting import fits
 
 
 class Answer(NamedTuple):
@@ -116,7 +117,7 @@ class BackendBatch:
         reserves = decision.on_busy == "reserve"
         left = np.array([name not in self._answered for name in now.ready[["workflow", "task"]].tolist()], dtype=bool)
         if reserves and filtered:  # left out where no server is open for it
-            left &= now.ready["memory_gb"] <= now.free_memory_gb[is_open].max(initial=-1.0)
+            left &= fits(now.ready["memory_gb"], now.free_memory_gb[is_open].max(initial=-1.0))
         self._now = replace(now, candidates=np.flatnonzero(left)[: decision.offered])
         self.fit = fit_of(self._now, self._env)[None]
         if not left.any():

@@ -14,6 +14,7 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
 from rllib_scale.observation.feature_sets import FEATURE_SETS, LEAST, MAX_SUCCESSORS, PAIRS, PAPER, UNITS
 from rllib_scale.observation.snapshot import UP, LiveWorkflow, Snapshot
+from rllib_scale.workloads.fitting import fits
 
 
 def observe(now: Snapshot, env: EnvConfig) -> NDArray[np.float32]:
@@ -40,8 +41,8 @@ def fit_of(now: Snapshot, env: EnvConfig) -> NDArray[np.uint8]:
     fit = np.full((env.decision.offered, len(now.status)), CLOSED, dtype=np.uint8)
     for k, at in enumerate(now.candidates[: len(fit)]):
         memory = now.ready["memory_gb"][at]
-        fit[k, (now.status == UP) & (memory <= now.memory_gb)] = TAKEN
-        fit[k, opened(now) & (memory <= now.free_memory_gb)] = OPEN
+        fit[k, (now.status == UP) & fits(memory, now.memory_gb)] = TAKEN
+        fit[k, opened(now) & fits(memory, now.free_memory_gb)] = OPEN
     return fit
 
 
@@ -85,7 +86,7 @@ def _task(now: Snapshot, task: np.void, env: EnvConfig) -> tuple[float, ...]:
         math.log(max(LEAST, task["compute_gflop"] / scales.task_compute_max_gflop)),
         math.log((~workflow.completed).sum()),
         math.log1p(_units(workflow.compute_gflop[~workflow.completed] / scales.task_compute_max_gflop)),
-        int((task["memory_gb"] <= now.memory_gb[now.status == UP]).sum()) / max(1, int((now.status == UP).sum())),
+        int(fits(task["memory_gb"], now.memory_gb[now.status == UP]).sum()) / max(1, int((now.status == UP).sum())),
     )
 
 
@@ -125,7 +126,7 @@ def _pairs(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
         workflow = now.workflow(int(task["workflow"]))
         squared = float(_followers(workflow, int(np.searchsorted(workflow.task, task["task"])))) ** 2
         lasts = (transfer_s(now, at)[there] + task["compute_gflop"] / capacity) * (1 / env.observation.time_unit_s)
-        busy = 1.0 - (opened(now) & (task["memory_gb"] <= now.free_memory_gb))[there]
+        busy = 1.0 - (opened(now) & fits(task["memory_gb"], now.free_memory_gb))[there]
         _, middle, fast = _classes(capacity)
         columns = (lasts, busy, pairs[there, 2], busy / squared, lasts / squared * middle, lasts / squared * fast)
         pairs[there] = np.stack(columns, axis=1)

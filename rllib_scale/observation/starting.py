@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rllib_scale.compiled import Direct, compiled
-from rllib_scale.observation.answers import MEMORY_TOLERANCE_GB
 from rllib_scale.observation.snapshot import UP, Snapshot
+from rllib_scale.workloads.fitting import fits
 
 
 class Servers(NamedTuple):
@@ -46,9 +46,9 @@ def give(servers, j, memory, lasts):  # type: ignore[no-untyped-def]
 
     It starts where the server is open and the memory is free. Otherwise it waits, and the server is open to none.
     """
-    starts = servers.is_open[j] and memory <= servers.free[j]
+    starts = servers.is_open[j] and fits(memory, servers.free[j])
     if starts:
-        servers.free[j] -= memory + MEMORY_TOLERANCE_GB
+        servers.free[j] -= memory
         servers.free_places[j] -= 1
         servers.next_end[j] = min(servers.next_end[j], lasts)
     if servers.is_open[j] and (not starts or servers.free_places[j] == 0):
@@ -87,7 +87,7 @@ class Starting:
         self.transfer_s = snapshot.transfer_s
         self.execution_s = np.where(there, ready["compute_gflop"][:, None] / capacity, np.inf)
         self.lasts_s = self.transfer_s + self.execution_s
-        self.can_start = self.servers.is_open & (ready["memory_gb"][:, None] <= self.servers.free)
+        self.can_start = self.servers.is_open & fits(ready["memory_gb"][:, None], self.servers.free)
         self.started: list[tuple[int, int]] = []
 
     def start(self, task: int, server: int) -> None:
@@ -102,7 +102,7 @@ class Starting:
         give_one(self.servers, int(server), float(memory[task]), float(self.lasts_s[task, server]))
         self.waits[task] = False
         self.started.append((task, server))
-        self.can_start &= self.servers.is_open & (memory[:, None] <= self.servers.free) & self.waits[:, None]
+        self.can_start &= self.servers.is_open & fits(memory[:, None], self.servers.free) & self.waits[:, None]
 
     def answers(self) -> np.ndarray:
         """(K, 3) workflow, task, server of what was started, as `Dispatcher.dispatch` gives it."""

@@ -22,7 +22,7 @@ class MinMin(MatchingDispatcher):
 
     def match(self, matching: Matching) -> list[tuple[int, int, int]]:
         """See `MatchingDispatcher.match`."""
-        ends, left = matching.ahead() + matching.lasts, np.asarray(matching.fits.any(axis=1))
+        ends, left = matching.ahead() + matching.lasts, np.asarray(matching.has_room.any(axis=1))
         answers = []
         while matching.servers.is_open.any() and left.any():
             best = ends.argmin(axis=1)

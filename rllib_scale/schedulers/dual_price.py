@@ -21,6 +21,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.schedulers.context import LOAD_UNIT, PRIOR_LOAD, context_names, initial_weights, theta_names
 from rllib_scale.schedulers.reserving import Price
 from rllib_scale.workloads.dag import hops_and_descendants
+from rllib_scale.workloads.fitting import fits
 from rllib_scale.workloads.model import Workload
 from rllib_scale.workloads.sample import sample_workflows
 
@@ -116,13 +117,13 @@ def prices(classes: Classes, workload: Workload, rate: float, revealed: bool = F
     """
     memory, gflop = workload.memory_gb, workload.compute_gflop
     weight = np.ones(len(memory)) if revealed else _descendants(workload)
-    fits = memory[:, None] <= classes.memory
+    has_room = fits(memory[:, None], classes.memory)
     levels = np.zeros(len(memory))
     if classes.max_concurrent.max() > 1:
         cuts = np.quantile(memory, np.linspace(0, 1, MEMORY_LEVELS + 1)[1:-1])
         levels = np.searchsorted(cuts, memory).astype(np.float64)
     # Execution times are in proportion to the demand: tasks of one weight that fit the same classes are one kind.
-    kinds, kind = np.unique(np.column_stack([weight, fits, levels]), axis=0, return_inverse=True)
+    kinds, kind = np.unique(np.column_stack([weight, has_room, levels]), axis=0, return_inverse=True)
     work = np.bincount(kind.ravel(), gflop)
     mean_memory = np.bincount(kind.ravel(), gflop * memory) / work
     places = np.maximum(1.0, mean_memory[:, None] / classes.memory * classes.max_concurrent)

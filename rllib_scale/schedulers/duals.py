@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rllib_scale.compiled import internal
+from rllib_scale.workloads.fitting import fits
 
 SMOOTHING = 0.15
 """Weight of the entropy, relative to the execution of a mean task on a mean place."""
@@ -126,11 +127,11 @@ def _evaluate(price, load, kinds, classes, program, with_curvature):  # type: ig
         least, total = np.inf, 0.0
         for k in range(classes):
             share[k] = program.weight[t] / program.speed[k] + price[k]
-            if program.needs[t] <= program.memory[k]:
+            if fits(program.needs[t], program.memory[k]):
                 least = min(least, share[k])
         for k in range(classes):
-            fits = program.needs[t] <= program.memory[k]
-            share[k] = program.capacity[k] * math.exp((least - share[k]) / SMOOTHING) if fits else 0.0
+            is_choice = fits(program.needs[t], program.memory[k])
+            share[k] = program.capacity[k] * math.exp((least - share[k]) / SMOOTHING) if is_choice else 0.0
             total += share[k]
         value += program.work[t] * (least - SMOOTHING * math.log(total))
         for k in range(classes):

@@ -11,6 +11,7 @@ from rllib_scale.observation.view import View
 from rllib_scale.schedulers.reserving import PricingDispatcher
 from rllib_scale.schedulers.rounds import NUMBERS, Rounds
 from rllib_scale.schedulers.visiting import servers_in
+from rllib_scale.workloads.fitting import fits
 
 
 class Option(NamedTuple):
@@ -67,13 +68,13 @@ def _choice(
     """The costs of a task as the servers are now; then the chosen one is given to it."""
     inputs = view.inputs[0, task["first_input"] : task["first_input"] + task["num_inputs"]]
     stays = np.bincount(inputs["server"], inputs["transfer_s"], len(prices))
-    fits = (task["memory_gb"] <= servers.limit) & (servers.capacity > 0)
+    has_room = fits(task["memory_gb"], servers.limit) & (servers.capacity > 0)
     speed = np.where(servers.capacity > 0, servers.capacity, 1.0)
     lasts = np.maximum(0.0, inputs["transfer_s"].sum() - stays) + task["compute_gflop"] / speed
-    can_start = servers.is_open & (task["memory_gb"] <= servers.free)
+    can_start = servers.is_open & fits(task["memory_gb"], servers.free)
     ahead = np.where(servers.is_open & ~can_start & np.isfinite(servers.next_end), servers.next_end, servers.wait)
     weight, penalty = float(task["descendants"] ** numbers["alpha"]), np.where(can_start, 0.0, numbers["penalty"])
-    cost = np.where(fits, weight * (numbers["kappa"] * ahead + lasts) + prices * lasts + penalty, np.inf)
+    cost = np.where(has_room, weight * (numbers["kappa"] * ahead + lasts) + prices * lasts + penalty, np.inf)
     others = [int(j) for j in np.argsort(cost, kind="stable") if j != server and np.isfinite(cost[j])]
     columns = (ahead, lasts, prices, penalty, cost)
     options = [Option(j, *(float(column[j]) for column in columns)) for j in [server, *others[:1]]]

@@ -13,6 +13,7 @@ import numpy as np
 
 from rllib_scale.compiled import internal
 from rllib_scale.schedulers.visiting import EARLIEST_FINISH, cost_of
+from rllib_scale.workloads.fitting import fits
 
 MOST_KINDS = 16
 KIND = np.dtype(
@@ -153,7 +154,7 @@ def choose_by_kind(way, task, inputs, total, stays, servers, kinds):  # type: ig
         if j < 0:
             continue
         kind = kinds.table[kinds.of[j]]
-        if task.memory_gb > kind.limit:
+        if not fits(task.memory_gb, kind.limit):
             continue
         lasts = max(0.0, total - stays[j]) + task.compute_gflop / kind.capacity
         cost = cost_of(way, kind.price, servers.wait[j], lasts, kind.capacity, servers.is_open[j])

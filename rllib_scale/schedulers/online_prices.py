@@ -14,6 +14,7 @@ import numpy as np
 from rllib_scale.compiled import internal
 from rllib_scale.schedulers.duals import CLOSE_TO_FULL, Program, most_load, room_for, solve
 from rllib_scale.schedulers.estimates import RING, followers_of
+from rllib_scale.workloads.fitting import fits
 
 MOST_CLASSES = 24
 """Servers of further classes count with the last one of the same speed or less."""
@@ -167,7 +168,7 @@ def _take_means(b, is_revealed, estimates, prices):  # type: ignore[no-untyped-d
         means.places += server.places
         means.capacity += server.places * server.capacity
         means.slowest, means.fastest = min(means.slowest, server.capacity), max(means.fastest, server.capacity)
-        if server.memory >= means.memory:
+        if fits(means.memory, server.memory):
             means.common = min(means.common, server.capacity)
     means.common = means.slowest if means.common == np.inf else means.common
     means.tau = means.compute * places / speeds
@@ -185,7 +186,7 @@ def _places_of(server, ring, count):  # type: ignore[no-untyped-def]
         return 1.0
     memory, work = 0.0, 0.0
     for i in range(count):
-        if ring[i].memory <= server.memory:
+        if fits(ring[i].memory, server.memory):
             memory += ring[i].compute * ring[i].memory
             work += ring[i].compute
     if memory == 0.0:
@@ -197,7 +198,7 @@ def _places_of(server, ring, count):  # type: ignore[no-untyped-def]
 def _add_kind(compute, memory, descendants, b, prices):  # type: ignore[no-untyped-def]
     level, classes = 0, prices.means[b].num_classes
     for k in range(classes):
-        level += memory > prices.classes[b, k].memory
+        level += not fits(memory, prices.classes[b, k].memory)
     if level == classes:
         return  # it fits no server that is present
     at = min(BINS - 1, max(0, int(PER_DOUBLING * math.log2(max(1.0, descendants)))))

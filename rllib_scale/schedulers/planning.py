@@ -9,6 +9,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.list_scheduling import Planner, Timelines, cpop, heft
+from rllib_scale.workloads.fitting import fits
 
 TASK_BITS = 24
 """Of a task's number in the timelines: its workflow's << TASK_BITS | its own."""
@@ -26,9 +27,9 @@ class _Plans:
 
     def _execution_s(self, compute: np.ndarray, memory: np.ndarray) -> np.ndarray:
         """(T, P) of tasks [GFLOP, GB]; inf where one does not fit."""
-        fits = (memory[:, None] <= self.memory) & (self.capacity > 0)
-        execution = np.full(fits.shape, np.inf)
-        np.divide(compute[:, None], self.capacity, out=execution, where=fits)
+        has_room = fits(memory[:, None], self.memory) & (self.capacity > 0)
+        execution = np.full(has_room.shape, np.inf)
+        np.divide(compute[:, None], self.capacity, out=execution, where=has_room)
         return execution
 
     def update(self, snapshot: Snapshot) -> None:

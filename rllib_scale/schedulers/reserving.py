@@ -17,6 +17,7 @@ from rllib_scale.observation.view import View
 from rllib_scale.schedulers.base import BasePolicy
 from rllib_scale.schedulers.rounds import NUMBERS, UNITS, Rounds, in_order
 from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN, servers_in
+from rllib_scale.workloads.fitting import fits
 
 EVERY = slice(None)
 FAR_S = 1e9
@@ -151,11 +152,11 @@ class Matching:
 
     def __init__(self, view: View, b: int, waiting: np.ndarray) -> None:
         self.waiting, self.servers = waiting, servers_in(view, b)
-        self.fits = waiting["memory_gb"][:, None] <= self.servers.limit
+        self.has_room = fits(waiting["memory_gb"][:, None], self.servers.limit)
         """(R, N) bool: now or later."""
-        self.lasts = np.full(self.fits.shape, np.inf)
+        self.lasts = np.full(self.has_room.shape, np.inf)
         """(R, N) s of transfer and execution; inf where it does not fit."""
-        np.divide(waiting["compute_gflop"][:, None], self.servers.capacity, out=self.lasts, where=self.fits)
+        np.divide(waiting["compute_gflop"][:, None], self.servers.capacity, out=self.lasts, where=self.has_room)
         for k, task in enumerate(waiting):
             inputs = view.inputs[b, task["first_input"] : task["first_input"] + task["num_inputs"]]
             stays = np.bincount(inputs["server"], inputs["transfer_s"], len(self.servers.capacity))
@@ -164,7 +165,7 @@ class Matching:
     def ahead(self, at: slice = EVERY) -> np.ndarray:
         """(R, ...) s until servers could start each task: where only the memory lacks, until the next task ends."""
         s = self.servers
-        lacks_memory = s.is_open[at] & (self.waiting["memory_gb"][:, None] > s.free[at])
+        lacks_memory = s.is_open[at] & ~fits(self.waiting["memory_gb"][:, None], s.free[at])
         return np.where(lacks_memory & (s.next_end[at] < np.inf), s.next_end[at], s.wait[at])
 
     def give(self, k: int, j: int) -> tuple[int, int, int]:
@@ -188,14 +189,14 @@ class Hungarian(MatchingDispatcher):
 
     def match(self, matching: Matching) -> list[tuple[int, int, int]]:
         """See `MatchingDispatcher.match`."""
-        fits, servers = matching.fits, matching.servers
-        seconds = self.parameters.kappa * np.where(fits, matching.ahead(), 0.0) + matching.lasts
+        has_room, servers = matching.has_room, matching.servers
+        seconds = self.parameters.kappa * np.where(has_room, matching.ahead(), 0.0) + matching.lasts
         weight = matching.waiting["descendants"][:, None] ** self.parameters.alpha
-        columns = np.where(servers.is_open, np.minimum(servers.free_places, len(fits)), 1)
-        places = np.repeat(np.arange(fits.shape[1]), columns)
-        tasks, at = linear_sum_assignment(np.where(fits, weight * seconds, FAR_S)[:, places])
+        columns = np.where(servers.is_open, np.minimum(servers.free_places, len(has_room)), 1)
+        places = np.repeat(np.arange(has_room.shape[1]), columns)
+        tasks, at = linear_sum_assignment(np.where(has_room, weight * seconds, FAR_S)[:, places])
         pairs = zip(tasks.tolist(), places[at].tolist(), strict=True)
-        return [matching.give(k, j) for k, j in pairs if fits[k, j]]
+        return [matching.give(k, j) for k, j in pairs if has_room[k, j]]
 
 
 def class_prices(prices: tuple[float, ...], capacity: np.ndarray) -> np.ndarray:

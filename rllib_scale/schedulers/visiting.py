@@ -14,6 +14,7 @@ import numpy as np
 from rllib_scale.compiled import internal
 from rllib_scale.observation.starting import Servers
 from rllib_scale.observation.view import View
+from rllib_scale.workloads.fitting import fits
 
 FASTEST_OPEN, EARLIEST_FINISH, LEAST_COST = range(3)
 """How a server is chosen: the fastest of the open ones; the earliest finish, or the one on the best open server where
@@ -59,9 +60,9 @@ def choose(way, task, total, stays, servers, prices):  # type: ignore[no-untyped
     """
     best, least, best_open, least_open = -1, np.inf, -1, np.inf
     for j in range(len(servers.capacity)):
-        if task.memory_gb > servers.limit[j]:
+        if not fits(task.memory_gb, servers.limit[j]):
             continue
-        can_start = servers.is_open[j] and task.memory_gb <= servers.free[j]
+        can_start = servers.is_open[j] and fits(task.memory_gb, servers.free[j])
         lasts = max(0.0, total - stays[j]) + task.compute_gflop / servers.capacity[j]
         ahead = servers.wait[j]
         if servers.is_open[j] and not can_start and servers.next_end[j] < np.inf:

@@ -22,6 +22,7 @@ from rllib_scale.simulator.state import (
     RUNNING,
 )
 from rllib_scale.simulator.state import PREEMPTED as STOPPED
+from rllib_scale.workloads.fitting import fits
 
 # ---------------------------------------------------------------------- feasibility
 
@@ -29,16 +30,16 @@ from rllib_scale.simulator.state import PREEMPTED as STOPPED
 @internal
 def fit_of(b, memory, j, state):  # type: ignore[no-untyped-def]
     """How server j is for a task of that memory [GB]: CLOSED, TAKEN or OPEN. The one place where that is decided."""
-    if memory <= state.room[b, j]:
+    if fits(memory, state.room[b, j]):
         return OPEN
-    return TAKEN if memory <= state.limit[b, j] else CLOSED
+    return TAKEN if fits(memory, state.limit[b, j]) else CLOSED
 
 
 @internal
 def _some_open(b, memory, state):  # type: ignore[no-untyped-def]
     """Whether some server is OPEN."""
     for room in state.room[b]:  # noqa: SIM110 (compiled code knows no generators)
-        if memory <= room:
+        if fits(memory, room):
             return True
     return False
 
@@ -272,7 +273,7 @@ def _force(b, state, problem):  # type: ignore[no-untyped-def]
     while env.num_ready > 0:
         row = _pop(b, state, p)
         for j in range(state.room.shape[1]):
-            if state.tasks[b, row].memory <= state.room[b, j]:
+            if fits(state.tasks[b, row].memory, state.room[b, j]):
                 start(b, row, j, state, problem)
                 break
         if env.num_busy > 0:

@@ -29,6 +29,7 @@ from rllib_scale.observation.feature_sets import (
 from rllib_scale.simulator.attempts import error_of, transfer_time
 from rllib_scale.simulator.events import is_live
 from rllib_scale.simulator.rounds import available_at
+from rllib_scale.workloads.fitting import fits
 
 NAMES = tuple(FEATURE_SETS)
 IS_ROUNDS, IS_PAIRS = NAMES.index(ROUNDS.name), NAMES.index(PAIRS.name)
@@ -246,15 +247,15 @@ def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
     row[at + 4] = open_fast / max(1, fast)
     for k in range(count):
         task = state.tasks[b, state.offered[b, k]]
-        workflow, fits = state.workflows[b, task.workflow], 0
+        workflow, fitting = state.workflows[b, task.workflow], 0
         for j in range(N):
-            fits += int(task.memory <= state.limit[b, j])
+            fitting += int(fits(task.memory, state.limit[b, j]))
         at = _PAIRS_HEAD + k * _PAIRS_TASK + _TASK
         demand = task.left * error_of(b, state.offered[b, k], state, p)
         row[at] = math.log(max(LEAST, demand / p.task_compute_max))
         row[at + 1] = math.log(workflow.num_seen - workflow.num_completed)
         row[at + 2] = math.log1p(_work_left(b, workflow, state, p) / UNITS)
-        row[at + 3] = fits / max(1, there)
+        row[at + 3] = fitting / max(1, there)
     for j in range(N):
         at = _PAIRS_HEAD + K * _PAIRS_TASK + _PAIRS_SERVER * j + _SERVER
         row[at : at + _PAIRS_SERVER - _SERVER] = 0.0
@@ -268,7 +269,7 @@ def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
         task, followers = state.tasks[b, i], float(state.details[b, i].descendants)
         demand = task.left * error_of(b, i, state, p)
         lasts = (transfer_time(b, i, j, state, problem) + demand / server.capacity) * p.per_time_unit
-        busy = 0.0 if task.memory <= state.room[b, j] else 1.0
+        busy = 0.0 if fits(task.memory, state.room[b, j]) else 1.0
         speed, squared = _class_of(server.capacity, least, most), followers * followers
         row[at] = lasts
         row[at + 1] = busy

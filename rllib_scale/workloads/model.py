@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rllib_scale.config.base import MAX_NUMBER
 from rllib_scale.errors import UserError
 from rllib_scale.presets import workload_file
+from rllib_scale.workloads.fitting import fits
 from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator, gather_blocks
 from rllib_scale.workloads.formats.base import Progress
 from rllib_scale.workloads.formats.native import FORMAT, VERSIONS, parse, read, write
@@ -123,7 +124,7 @@ class Workload:
         Raises:
             UserError: naming the first task that fits no server, and its workflow in order of arrival.
         """
-        for row in np.flatnonzero(self.memory_gb > largest_memory_gb)[:1]:
+        for row in np.flatnonzero(~fits(self.memory_gb, largest_memory_gb))[:1]:
             arrival = self.arrival_s[np.searchsorted(self.task_offsets, row, side="right") - 1]
             raise UserError(
                 f"{source}: {self._task(row)} (arrival_s {arrival}) fits no server: memory_gb is "

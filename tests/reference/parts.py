@@ -119,6 +119,11 @@ class Attempt:
         return self.left_gflop if self.outcome == "finished" else self.done_gflop(self.end_s)
 
 
+def has_room(space_gb: float, memory_gb: float) -> bool:
+    """Whether a task fits in a space, up to a byte: what is free is a difference of sums, which are rounded."""
+    return memory_gb <= space_gb + 1e-9
+
+
 @dataclass(eq=False)
 class Server:
     """A row of the action space: a server, or, with no place and never there, an empty one."""
@@ -172,11 +177,11 @@ class Server:
         return self.idle_power_w + share * (self.busy_power_w - self.idle_power_w)
 
     def fits(self, task: Task) -> bool:
-        return self.takes_tasks and task.memory_gb <= self.memory_gb
+        return self.takes_tasks and has_room(self.memory_gb, task.memory_gb)
 
     def open_for(self, task: Task) -> bool:
         """Whether it could start there if nothing was reserved."""
-        return self.idle and task.memory_gb <= self.free_gb
+        return self.idle and has_room(self.free_gb, task.memory_gb)
 
     def execution_s(self, demand_gflop: float, others: int) -> float:
         """Of a task that starts beside others."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from reference.parts import has_room
 from rllib_scale.config.schedulers import PriceParameters
-from rllib_scale.observation.answers import MEMORY_TOLERANCE_GB
 from rllib_scale.observation.snapshot import UP, Snapshot
 from rllib_scale.schedulers.context import (
     ANY_SIZE,
@@ -107,17 +107,17 @@ class Servers:
 
     def can_start(self, j: int, memory_gb: float) -> bool:
         """Whether a task could start there now."""
-        return bool(self.is_open[j] and memory_gb <= self.free[j])
+        return bool(self.is_open[j] and has_room(self.free[j], memory_gb))
 
     def ahead(self, j: int, memory_gb: float) -> float:
         """s until the task could start there: until something ends, where only the memory is missing."""
-        lacks_memory = self.is_open[j] and memory_gb > self.free[j]
+        lacks_memory = self.is_open[j] and not has_room(self.free[j], memory_gb)
         return float(self.next_end[j] if lacks_memory and self.next_end[j] < np.inf else self.wait[j])
 
     def take(self, j: int, memory_gb: float, lasts: float) -> bool:
         """Let a task start there, or wait for it; says whether it starts."""
         if self.can_start(j, memory_gb):
-            self.free[j] -= memory_gb + MEMORY_TOLERANCE_GB
+            self.free[j] -= memory_gb
             self.free_places[j] -= 1
             self.next_end[j] = min(self.next_end[j], lasts)
             if self.free_places[j] == 0:
@@ -146,7 +146,7 @@ class Servers:
             memory = float(task["memory_gb"])
             lasts_open, best_open = np.inf, -1
             for j in range(len(self.capacity)):
-                if memory > self.limit[j]:
+                if not has_room(self.limit[j], memory):
                     costs.append(np.inf)
                     continue
                 can_start, ahead = self.can_start(j, memory), self.ahead(j, memory)
