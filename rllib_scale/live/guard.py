@@ -93,8 +93,9 @@ def play_guarded(
         f"{shadow.ratio:.2f} times as long as they would have with it"
     )
     ledger.tell, ledger.env = (lambda what, about, now: None), rule.problem(env)
-    rule.reset([(0, 0)])
-    run(rule, backend, ledger.env)
+    writer = LiveView()
+    writer(ledger.snapshot(backend.now))  # the shadow has counted these arrivals
+    run(rule, backend, ledger.env, writer)
 
 
 class _Shadow:

@@ -8,6 +8,7 @@ place.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
@@ -31,7 +32,7 @@ from rllib_scale.observation.live_view import LiveView
 from rllib_scale.observation.policy import Policy
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.policies.make import make_policy
-from rllib_scale.schedulers.adaptive_price import AdaptivePrice
+from rllib_scale.workloads.fitting import fits
 
 SESSIONS = 100_000
 """Sessions whose last replica is remembered; the one that was longest silent is forgotten first."""
@@ -224,6 +225,18 @@ class Routing:
         """Replicas that are held to run requests of other handles."""
         return {name for name, others in self._others.items() if others}
 
+    def too_large(self) -> list[tuple[Hashable, UserError]]:
+        """Forget the waiting requests that no replica of the last round could hold; returns what is wrong with each."""
+        found: list[tuple[Hashable, UserError]] = []
+        largest = max((replica.memory_gb for replica in self._replicas), default=math.inf)
+        for key, known in self._known.items():
+            if known.replica is None and not fits(need := known.demand.memory_gb, largest):
+                what = f"request: memory_gb {need:g}: the largest replica has {largest:g}"
+                found.append((key, UserError(what)))
+        for key, _ in found:
+            self.leave(key)
+        return found
+
     def round(self, replicas: Sequence[Replica], queued: Mapping[str, int]) -> list[tuple[Hashable, str]]:
         """Ask the scheduler: the requests that start now, and where.
 
@@ -279,11 +292,12 @@ class Routing:
         )
         cluster = ClusterConfig(tiers=tiers, bandwidth_gb_s=self.settings.bandwidth_gb_s)
         self._env = self._policy.problem(for_servers(self._base, cluster))
-        if isinstance(self._policy, AdaptivePrice) and self._writer is not None:
-            self._policy.learned.forget_servers()
-        else:
-            self._policy.reset([(self.settings.seed, 0)])
+        seeds = [(self.settings.seed, 0)]
+        if self._writer is None:
             self._writer = LiveView()
+            self._policy.reset(seeds)
+        else:
+            getattr(self._policy, "change_servers", self._policy.reset)(seeds)
         self._ledger = Ledger(self._env, keeps_ended=False)
         for known in sorted(chain(self._known.values(), *self._others.values()), key=lambda known: known.arrival_s):
             self._enter(known)

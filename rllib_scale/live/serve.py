@@ -164,6 +164,9 @@ class PolicyRouter(RequestRouter):
                 self._places[key].set_result(name)
             else:
                 self._routing.leave(key)
+        for refused, wrong in self._routing.too_large():
+            if (place := self._places.get(refused)) is not None and not place.done():  # type: ignore[call-overload]
+                place.set_exception(wrong)
         if self._routing.waiting and (self._later is None or self._later.done()):
             self._later = self._event_loop.create_task(self._look_again())
 

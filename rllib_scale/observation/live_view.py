@@ -38,6 +38,13 @@ class _Known:
         return rows
 
 
+def _arrived(workflow: LiveWorkflow) -> tuple[float, float, int, int]:
+    """NEW of a workflow; what had ended before it arrived, as the call before a request of Serve, is no work of it."""
+    left = ~workflow.completed
+    compute, hop = workflow.compute_gflop[left], workflow.hop[left]
+    return workflow.arrival_s, float(compute.sum()), len(compute), int(hop.max(initial=0)) + 1
+
+
 class LiveView:
     """Writes the view of one cluster, and keeps an account of the workflows under way.
 
@@ -69,7 +76,7 @@ class LiveView:
         env["num_new"], env["num_ended"], env["is_revealed"] = len(new), len(ended), self._is_revealed
         env["tasks_in_system"] = sum(int((~workflow.completed).sum()) for workflow in live.values())
         env["work_in_system_gflop"] = sum(float(w.compute_gflop[~w.completed].sum()) for w in live.values())
-        arrived = [(w.arrival_s, w.compute_gflop.sum(), len(w.task), w.hop.max(initial=0) + 1) for w in new]
+        arrived = [_arrived(workflow) for workflow in new]
         seen = [min(MOST_SEEN, len(w.task)) for w in live.values()] if self._is_revealed else []
         capacity, max_concurrent, *changing = servers_of(now)
         return View(

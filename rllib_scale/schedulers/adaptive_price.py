@@ -67,6 +67,10 @@ class AdaptivePrice(PricingDispatcher):
         super().reset(seeds)
         self.learned = AdaptiveRounds(np.broadcast_to(self.weights, (len(seeds), *SHAPE)), self._moves_take_time)
 
+    def change_servers(self, seeds: list[tuple[int, int]]) -> None:
+        """See `BasePolicy.change_servers`."""
+        self.learned.forget_servers()
+
     def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
         """See `PricingDispatcher.terms`; learns from what is seen."""
         return self.learned(view)

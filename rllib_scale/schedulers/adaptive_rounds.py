@@ -12,7 +12,7 @@ import numpy as np
 from rllib_scale.compiled import Direct, compiled, internal
 from rllib_scale.observation.view import MOST_SEEN, View
 from rllib_scale.schedulers.context import LIMIT, LOAD_UNIT, PRIOR_LOAD
-from rllib_scale.schedulers.context_rounds import MEMORY, observed_load
+from rllib_scale.schedulers.context_rounds import MEMORY, convert_seconds, observed_load
 from rllib_scale.schedulers.estimates import Estimates, followers_of, hidden_of, no_estimates, observe
 from rllib_scale.schedulers.online_prices import Prices, no_prices, price_at, update_prices
 from rllib_scale.schedulers.rounds import NUMBERS
@@ -60,14 +60,15 @@ class AdaptiveRounds:
         self.weights = np.ascontiguousarray(weights)
         self.inputs, self.theta = np.zeros((count, len(INPUTS))), np.zeros((count, len(THETA)))
         self.estimates: Estimates = no_estimates(count)
-        self.forget_servers()
         self._memory = np.zeros(count, dtype=MEMORY)
         self._memory["clock_s"] = -1.0
+        self.forget_servers()
         self._numbers = np.zeros((count, len(NUMBERS)))
 
     def forget_servers(self) -> None:
         """There are others from now on, of any number; what was learned of the workload is kept."""
         self.prices: Prices = no_prices(len(self.weights), 0)
+        self._memory["is_changed"] = 1
 
     def __call__(self, view: View) -> tuple[np.ndarray, np.ndarray]:
         """NUMBERS (B, 8) and prices (B, N) for `Rounds.by_price`; writes estimated followers into the view."""
@@ -111,6 +112,7 @@ def _write_context(b, view, ready, kept, estimates, prices, x):  # type: ignore[
     arrived, hidden, waiting, idle_slow, idle_fast = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(shown.num_waiting):
         waiting += view.waiting[b, i].compute_gflop
+    convert_seconds(kept, means.capacity)
     fast, slow = math.exp(-passed / (FAST * tau)), math.exp(-passed / (SLOW * tau))
     kept.work_fast_s *= fast
     kept.work_slow_s *= slow

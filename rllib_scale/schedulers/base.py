@@ -50,6 +50,14 @@ class BasePolicy(ABC):
         """Begin one episode per environment. `seeds`: (seed, episode) of each, which decide every draw in it."""
         self.generators = [np.random.default_rng(np.random.SeedSequence(seed)) for seed in seeds]
 
+    def change_servers(self, seeds: list[tuple[int, int]]) -> None:
+        """Go on with other servers, of any number. One that learns keeps what it knows of the work; others begin anew.
+
+        Args:
+            seeds: as for `reset`.
+        """
+        self.reset(seeds)
+
     @abstractmethod
     def advance(self, batch: Batch) -> None:
         """See `Policy.advance`."""

@@ -54,6 +54,10 @@ class ContextPrice(PricingDispatcher):
             np.broadcast_to(self.weights, (len(seeds), *self.weights.shape[-2:])), self.speeds, self.sizes
         )
 
+    def change_servers(self, seeds: list[tuple[int, int]]) -> None:
+        """See `BasePolicy.change_servers`."""
+        self.contexts.forget_servers()
+
     def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
         """See `PricingDispatcher.terms`."""
         return self.contexts(view)

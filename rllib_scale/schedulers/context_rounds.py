@@ -38,6 +38,8 @@ MEMORY = np.dtype(
         ("work_s", "f8"),
         ("held_queue", "f8"),  # as they stood at the event before
         ("held_work_s", "f8"),
+        ("capacity", "f8"),  # GFLOPS at the last event
+        ("is_changed", "i8"),  # the servers are others since then: what is kept in seconds is converted
     ]
 )
 
@@ -65,6 +67,11 @@ class ContextRounds:
         self._numbers = np.zeros((len(weights), len(NUMBERS)))
         self._numbers[:, -len(UNITS) :] = UNITS
         self._prices = np.zeros((0, 0))
+
+    def forget_servers(self) -> None:
+        """There are others from now on, of any number; the averages are kept."""
+        self._prices = np.zeros((0, 0))
+        self._memory["is_changed"] = 1
 
     def __call__(self, view: View) -> tuple[Floats, Floats]:
         """NUMBERS (B, 8) and prices (B, N) for `Rounds.by_price`; once an event."""
@@ -112,6 +119,9 @@ def write_theta(  # type: ignore[no-untyped-def]
         queue, work = shown.num_waiting / places, shown.work_in_system_gflop / capacity
 
         now, passed = shown.clock_s, shown.clock_s - kept.clock_s
+        ratio = convert_seconds(kept, capacity)
+        kept.work_s *= ratio
+        kept.held_work_s *= ratio
         kept.work_fast_s *= math.exp(-passed / FAST_S)
         kept.work_slow_s *= math.exp(-passed / SLOW_S)
         for i in range(shown.num_new):
@@ -156,6 +166,19 @@ def write_theta(  # type: ignore[no-untyped-def]
                 idle[m] += to_theirs[m, k] * theta[b, NUM_PLAIN + k]
         for j in range(len(of)):
             prices[b, j] = idle[of[j]] if of[j] >= 0 else 0.0
+
+
+@internal
+def convert_seconds(kept, capacity):  # type: ignore[no-untyped-def]
+    """Once the servers are others, express arrived work in seconds of this capacity [GFLOPS]; returns the factor."""
+    ratio = 1.0
+    if kept.is_changed and kept.capacity > 0.0 and capacity < np.inf:
+        ratio = kept.capacity / capacity
+        kept.work_fast_s *= ratio
+        kept.work_slow_s *= ratio
+    if capacity < np.inf:
+        kept.is_changed, kept.capacity = 0, capacity
+    return ratio
 
 
 @internal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -227,11 +228,12 @@ class Engine:
             Index into observation.answers.OUTCOMES; `busy` and `no_fit` changed nothing.
 
         Raises:
-            ValueError: no such task waits; or, for STOP, runs.
+            ValueError: there is no such environment; or no such task waits or, for STOP, runs.
         """
+        b = self._checked(b)
         self._fit_is_known = False
         self._make_log_room(1)
-        outcome = int(_answer_now(b, workflow, task, server, self._table))
+        outcome = int(_answer_now(b, index(workflow), index(task), index(server), self._table))
         if outcome < 0:
             raise ValueError(
                 f"environment {b}: there is no answer for workflow {workflow}, task {task}, server {server}"
@@ -240,7 +242,7 @@ class Engine:
 
     def snapshot(self, b: int = 0) -> Snapshot:
         """What there is in environment b now."""
-        return take_snapshot(b, self._state, self._problem_now)
+        return take_snapshot(self._checked(b), self._state, self._problem_now)
 
     def view(self) -> View:
         """What rounds need of all environments now; the engine's own arrays, which the next call overwrites.
@@ -253,6 +255,7 @@ class Engine:
 
     def offers(self, b: int = 0) -> list[tuple[int, int]]:
         """Workflow and task of the candidates of environment b, in order."""
+        b = self._checked(b)
         rows = self._state.offered[b, : self._state.env[b]["num_offered"]]
         workflow = self._state.tasks[b, rows]["workflow"]
         tasks = rows - self._state.workflows["first_task"][b, workflow]
@@ -264,11 +267,13 @@ class Engine:
 
     def metrics(self, b: int = 0) -> dict[str, float | int]:
         """Metrics of environment b so far; names and units in `rllib_scale/results/columns.py`."""
+        b = self._checked(b)
         floats = record.summarise(b, self._table, self._tier, len(self.config.cluster.tiers))
         return record.metrics(self._state.env[b], self._log(b), floats, self.config.cluster)
 
     def schedule(self, b: int = 0) -> np.ndarray:
         """Every attempt so far, in order of start, dtype SCHEDULE; NaN is what is not known before it ends."""
+        b = self._checked(b)
         return record.schedule(self._log(b), float(self.clock[b]), self._tier_names)
 
     def memory(self) -> tuple[int, int]:
@@ -300,6 +305,12 @@ class Engine:
         self._use(self._state, self._problem_now)
 
     # ------------------------------------------------------------------ inside
+
+    def _checked(self, b: int) -> int:
+        """The number of an environment: compiled code would write beyond its arrays for one that is not there."""
+        if not 0 <= index(b) < self.num_envs:
+            raise ValueError(f"environment {b}: there is none; valid: 0 to {self.num_envs - 1}")
+        return index(b)
 
     def _log(self, b: int) -> np.ndarray:
         """(L,) LOG: the attempts so far of environment b."""

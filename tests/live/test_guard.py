@@ -27,7 +27,10 @@ from rllib_scale.live.ledger import Attempt
 from rllib_scale.observation.backend import run
 from rllib_scale.observation.policy import Policy
 from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.observation.view import View
 from rllib_scale.policies.make import make_policy
+from rllib_scale.schedulers.adaptive_price import AdaptivePrice
+from rllib_scale.schedulers.context import LOAD_UNIT, PRIOR_LOAD
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
@@ -110,6 +113,26 @@ def test_a_bad_policy_hands_over_and_what_comes_later_is_as_with_the_guard_alone
     half = len(with_rule) // 2
     assert with_guard[half:].tolist() == with_rule[half:].tolist()
     assert with_guard.mean() < 0.2 * with_bad.mean()
+
+
+class SaysTheLoad(AdaptivePrice):
+    """Writes down what it believes the load is."""
+
+    def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
+        found = super().terms(view)
+        self.believed = [*getattr(self, "believed", []), float(PRIOR_LOAD + LOAD_UNIT * self.learned.inputs[0, 3])]
+        return found
+
+
+@pytest.mark.slow
+def test_a_guard_that_takes_over_knows_what_its_shadow_has_learned() -> None:
+    """Nothing that is under way is counted twice, and nothing is forgotten: the load does not jump."""
+    env, workload = two_at_load(0.6, 1000.0)
+    rule = SaysTheLoad()
+    _, said = guarded(OnlySlowest(), env, workload, scheduler=rule)
+    assert len(said) == 1
+    assert len(rule.believed) > 200
+    assert max(np.abs(np.diff(rule.believed[20:]))) < 0.3
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.live.routing import Demand, Replica, RouterSettings, Routing
 from rllib_scale.live.serve import router_config
 from rllib_scale.policies.policy import save_policy
+from rllib_scale.schedulers.context import LOAD_UNIT, PRIOR_LOAD
 from rllib_scale.schedulers.rules import SCHEDULERS
 
 TWO = [Replica("a", 1, 1.0, 16.0), Replica("b", 1, 1.0, 16.0)]
@@ -137,6 +138,59 @@ def test_a_policy_keeps_what_it_has_learned_when_replicas_come_and_go(
     serve(TWO, 1)
     assert learned.prices.classes["capacity"][0, 0] == 1.0
     assert learned.estimates.counts["sampled"][0] == 32
+
+
+def observed_load(one: Routing) -> float:
+    """As the policy of a router sees it, over the longer of its times."""
+    policy: Any = one._policy
+    if hasattr(policy, "learned"):
+        return float(PRIOR_LOAD + LOAD_UNIT * policy.learned.inputs[0, 3])
+    return float(PRIOR_LOAD + LOAD_UNIT * policy.contexts.context[0, 2])
+
+
+@pytest.mark.parametrize("scheduler", ["adaptive-price", "zoo:context-price"])
+def test_the_load_is_that_of_the_requests_and_goes_on_when_replicas_change(
+    scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls of sessions at load 0.5 on 8 replicas: the call before is no new work, nor is all there is on a ninth."""
+    one, now, ends = routing(scheduler), 0.0, []
+    monkeypatch.setattr(one, "clock", lambda: now)
+    eight = [Replica(f"r{k}", 1, 1.0, 16.0) for k in range(8)]
+
+    def serve(replicas: list[Replica], until: float) -> None:
+        nonlocal now, ends
+        while now < until:
+            now += 1.0
+            for key in [key for end, key in ends if end <= now]:
+                one.leave(key)
+            ends = [each for each in ends if each[0] > now]
+            one.arrive(now, Demand(compute_gflop=4.0, session=str(now % 40)), now)
+            for key, name in one.round(replicas, {}):
+                one.ran(str(key % 40), name)
+                ends.append((now + 4.0, key))
+
+    serve(eight, 600.0)
+    assert observed_load(one) == pytest.approx(0.5, abs=0.05)
+    serve([*eight, Replica("ninth", 1, 1.0, 16.0)], 603.0)
+    assert observed_load(one) == pytest.approx(0.5 * 8 / 9, abs=0.05)
+    serve(eight[:4], 604.0)
+    assert observed_load(one) == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_request_that_no_replica_can_hold_is_refused() -> None:
+    """Whether it was there before the replicas or came later; one that fits exactly is not."""
+    one = routing("sticky")
+    one.arrive("early", Demand(memory_gb=17.0), one.clock())
+    assert one.too_large() == [], "no replica is known yet"
+    assert one.round(TWO, {}) == []
+    one.arrive("late", Demand(memory_gb=16.5), one.clock())
+    one.arrive("exact", Demand(memory_gb=16.0), one.clock())
+    assert [(key, str(wrong)) for key, wrong in one.too_large()] == [
+        ("early", "request: memory_gb 17: the largest replica has 16"),
+        ("late", "request: memory_gb 16.5: the largest replica has 16"),
+    ]
+    assert [key for key, _ in one.round(TWO, {})] == ["exact"]
+    assert one.waiting == 0
 
 
 def test_a_call_waits_while_the_replica_of_the_one_before_it_is_away() -> None:

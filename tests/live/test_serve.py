@@ -58,7 +58,11 @@ def test_sticky_keeps_a_session_on_its_replica() -> None:
 
 
 def test_whatever_is_wrong_each_request_is_told() -> None:
-    """Named as a string nothing is checked before; the requests must not wait for ever."""
+    """Named as a string nothing is checked before, and no replica may be large enough: no request waits for ever."""
+    handle = deployed("large", router_config("sticky", memory_gb=16.0, demand={"memory_gb": 17.0}), replicas=1)
+    with pytest.raises(UserError, match=r"request: memory_gb 17: the largest replica has 16"):
+        handle.remote().result(timeout_s=30)
+    serve.delete("large")
     config = router_config("sticky").model_copy(update={"request_router_kwargs": {"scheduler": "stickie"}})
     handle = deployed("wrong", config, replicas=1)
     with pytest.raises(UserError, match="stickie"):

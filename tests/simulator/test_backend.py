@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rllib_scale.config import scenario
+from rllib_scale.config import EnvConfig, scenario
 from rllib_scale.evaluation.play import play
 from rllib_scale.observation.answers import PASS, STOP
 from rllib_scale.observation.backend import Answer, run
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.backend import SimulatedBackend
+from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 from simulator.literal import problem, task, tier, workflow, workload
 
@@ -116,3 +117,21 @@ def test_a_dispatcher_on_a_backend_plays_as_on_the_engine() -> None:
     got, wanted = cluster.engine.schedule(), expected.schedule()
     for column in got.dtype.names:
         np.testing.assert_array_equal(got[column], wanted[column])
+
+
+@pytest.mark.parametrize("b", [-1, 2, 2**40])
+@pytest.mark.parametrize("name", ["answer", "snapshot", "offers", "available", "metrics", "schedule"])
+def test_an_environment_that_is_not_there_is_refused(name: str, b: int) -> None:
+    """Compiled code checks no bounds: it would read and write memory of others."""
+    engine = Engine(EnvConfig(), 2)
+    engine.reset([0, 0], [0, 1])
+    with pytest.raises(ValueError, match=f"environment {b}: there is none; valid: 0 to 1"):
+        getattr(engine, name)(b, *((0, 0, 0) if name == "answer" else ()))
+
+
+@pytest.mark.parametrize("answer", [(5, 0, 0), (-1, 0, 0), (0, 99, 0), (0, -1, 0), (0, 0, 16), (0, 0, -3)])
+def test_an_answer_for_what_is_not_there_is_refused(answer: tuple[int, int, int]) -> None:
+    engine = Engine(EnvConfig())
+    engine.reset([0], [0])
+    with pytest.raises(ValueError, match="there is no answer for workflow"):
+        engine.answer(0, *answer)
